@@ -1,7 +1,6 @@
 //! What sessions keep from run to run, and parameters that change.
 
 mod cached;
-mod channels;
 mod rows;
 mod sessions;
 mod updates;

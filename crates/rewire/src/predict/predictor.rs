@@ -183,7 +183,7 @@ impl Lists {
     fn of(tensor: &HostTensor, rows: usize, items: Option<&[usize]>) -> Option<Self> {
         let values = tensor.to_f32();
         let all = items.map_or(rows, |items| items.iter().sum());
-        let width = if all == 0 { 0 } else { values.len() / all };
+        let width = values.len().checked_div(all).unwrap_or(0);
         let ones = vec![1; rows];
         let ends = items.unwrap_or(&ones).iter().scan(0, |end, count| {
             *end += count * width;

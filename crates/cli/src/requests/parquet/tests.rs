@@ -1,7 +1,9 @@
 use super::*;
+use crate::requests::Value;
+use crate::tables::Nested;
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, FloatType, Int64Type};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -364,4 +366,38 @@ fn pages_are_decompressed_no_further_than_they_may_be() {
             .unwrap_err()
             .contains("expected snappy, gzip, brotli, lz4, zstd or none")
     );
+}
+
+#[test]
+fn tables_hold_maps_and_lists_of_lists() {
+    let message = "message m {
+        optional group m (MAP) { repeated group key_value { required int64 key; optional float value; } }
+        optional group n (LIST) { repeated group list { optional group element (LIST) { repeated group list { optional int64 element; } } } }
+        required int64 plain; }";
+    let path = std::env::temp_dir().join(format!("rewire-{}-nested.parquet", std::process::id()));
+    let message = Arc::new(parse_message_type(message).unwrap());
+    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, Arc::default()).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    column::<Int64Type>(&mut group, (&[1, 2], &[2, 2, 0, 1], &[0, 1, 0, 0]));
+    column::<FloatType>(&mut group, (&[0.5], &[3, 2, 0, 1], &[0, 1, 0, 0]));
+    column::<Int64Type>(&mut group, (&[1, 2, 3], &[5, 5, 3, 0, 5], &[0, 2, 1, 0, 0]));
+    column::<Int64Type>(&mut group, (&[7, 8, 9], &[], &[]));
+    group.close().unwrap();
+    file.close().unwrap();
+    let names = ["plain", "n", "m"].map(str::to_owned);
+    let rows = crate::tables::open(&path, &names).unwrap().read(10).unwrap();
+    let missing = crate::tables::open(&path, &["other".to_owned()]).map(drop).unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    let one = |value: i64| Nested::One(Value::Integer(value));
+    let list = |values: &[i64]| Nested::List(values.iter().map(|value| one(*value)).collect());
+    let null = Nested::One(Value::Null);
+    assert_eq!(rows.count, 3);
+    assert_eq!(rows.columns[0], [one(7), one(8), one(9)]);
+    assert_eq!(
+        rows.columns[1],
+        [Nested::List(vec![list(&[1, 2]), list(&[])]), null.clone(), Nested::List(vec![list(&[3])])]
+    );
+    let entries = vec![(Value::Integer(1), Value::Float(0.5)), (Value::Integer(2), Value::Null)];
+    assert_eq!(rows.columns[2], [Nested::Map(entries), null, Nested::Map(vec![])]);
+    assert!(missing.to_string().ends_with("the column `other` is missing"));
 }
