@@ -20,6 +20,9 @@ pub struct Imported {
     outputs: Vec<Port>,
 }
 
+/// Buffers of the reference's modules that predictions do not read.
+const BUFFERS: [&str; 4] = ["num_batches_tracked", "windows_len", "cumsum_windows_len", "feature_dim_repeat"];
+
 /// An input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Port {
@@ -124,12 +127,12 @@ impl Imported {
         &self.traced.buffers
     }
 
-    /// True for tensors of a checkpoint that predictions depend on, and for counters of batches.
+    /// True for tensors of a checkpoint that predictions depend on, and for buffers that follow from the configuration or count batches.
     pub fn reads(&self, name: &str) -> bool {
-        let of_graph = self.parameters().iter().any(|known| known.name == name);
-        of_graph
-            || name.ends_with(".num_batches_tracked")
-            || self.traced.buffers.iter().any(|buffer| buffer.name == name)
+        let last = name.rsplit('.').next().unwrap_or(name);
+        self.parameters().iter().any(|known| known.name == name)
+            || self.buffers().iter().any(|buffer| buffer.name == name)
+            || BUFFERS.contains(&last)
     }
 
     /// The parameters that are embedding tables.
