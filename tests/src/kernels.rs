@@ -1,6 +1,7 @@
 //! The page of kernel counts: what the pipeline, and every pass of it, saves in models and stored graphs.
 
 use crate::golden::{Golden, stored};
+use rewire::predict::Imported;
 use rewire::rank;
 use rewire_graph::op::{Input, Parameter};
 use rewire_graph::{DType, Graph, Layout, NodeId, Scope, Seed, Tensor, Type, differentiate};
@@ -11,6 +12,7 @@ use rewire_graph_rewrite::recompute::{Timeline, recompute};
 use rewire_hstu::modules::ranking::MmoeConfig;
 use rewire_hstu::modules::{StuConfig, StuInput, StuLayer, StuStack};
 use rewire_hstu::ops::SeqLen;
+use rewire_tzrec::Pipeline as TorchEasyRec;
 use serde_json::json;
 use std::fmt::Write;
 use std::iter::Sum;
@@ -90,6 +92,21 @@ fn fusions() -> Result<Vec<Example>, String> {
     paths.map(|path| golden(&path)).collect()
 }
 
+/// The pipelines of TorchEasyRec, a model family each.
+fn imported() -> Result<Vec<Example>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tzrec");
+    let entries = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    let example = |name: String| {
+        let config =
+            TorchEasyRec::read(&folder.join(&name).join("pipeline.config")).map_err(|error| error.to_string())?;
+        let imported = Imported::new(config.json()).map_err(|error| format!("{name}: {error}"))?;
+        Ok(Example { name: format!("`{name}`"), graph: imported.graph().clone() })
+    };
+    names.into_iter().map(example).collect()
+}
+
 /// The names of the passes that can be left out, in order.
 fn passes() -> Vec<String> {
     let pipeline = Pipeline::default();
@@ -107,7 +124,7 @@ fn pipeline(keep: impl Fn(&str) -> bool) -> Result<Pipeline, String> {
 
 /// The page.
 pub fn page() -> Result<String, String> {
-    let (models, fusions) = (models()?, fusions()?);
+    let (models, fusions, imported) = (models()?, fusions()?, imported()?);
     let mut page = format!(
         "# Kernels\n\nWritten by `cargo xtask reference` from the pipeline itself; a test fails where it is stale.\n\n\
          Kernels are the dispatches of one run. Traced, every operator that computes on the device is one of its own. Bytes \
@@ -118,7 +135,9 @@ pub fn page() -> Result<String, String> {
         code(&VERTICAL),
         code(&Pipeline::default().passes().map(|pass| pass.name()).collect::<Vec<_>>()),
     );
-    for (title, examples) in [("Models and layers", &models), ("Stored fusion graphs", &fusions)] {
+    let sections =
+        [("Models and layers", &models), ("TorchEasyRec pipelines", &imported), ("Stored fusion graphs", &fusions)];
+    for (title, examples) in sections {
         let _ = write!(page, "\n## {title}\n\n");
         page.push_str("| graph | traced | vertical fusion | pipeline | bytes traced | vertical fusion | pipeline |\n");
         page.push_str("|---|---:|---:|---:|---:|---:|---:|\n");

@@ -267,3 +267,36 @@ fn what_cannot_be_imported_is_one_error() {
     import(&text, &["--checkpoint", "/nowhere"]).failed_with(&["/nowhere"]);
     run(&["import", "model.pt2", "--out", "x"]).refused_with(&["expected a TorchEasyRec pipeline configuration"]);
 }
+
+/// The program prints numbers of one processor: others round the last digits of sums differently.
+#[test]
+fn the_readme_shows_how_a_pipeline_is_scored() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, section) = readme.split_once("## From a TorchEasyRec pipeline to scores").unwrap();
+    let block = |language: &str| {
+        let (_, from) = section.split_once(&format!("```{language}\n")).unwrap();
+        from.split_once("```").unwrap().0.to_owned()
+    };
+    let folder = Folder::new();
+    let made = |word: &str| match word {
+        "dlrm" | "scores.csv" => folder.0.join(word).display().to_string(),
+        word if word.starts_with("tests/") => root.join(word).display().to_string(),
+        word => word.to_owned(),
+    };
+    for command in block("sh").lines() {
+        let arguments = command.strip_prefix("cargo run --release -- ").unwrap();
+        let words: Vec<String> = arguments.split(' ').map(made).chain(["--kernel".into(), "cpu".into()]).collect();
+        let run = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(run.code, Some(0), "{command}: {}", run.stderr);
+    }
+    let written = std::fs::read_to_string(folder.0.join("scores.csv")).unwrap();
+    let shown = block("csv");
+    assert_eq!(written.lines().next(), shown.lines().next());
+    for (written, shown) in written.lines().zip(shown.lines()).skip(1) {
+        let numbers = |line: &str| line.split(',').map(|field| field.parse::<f64>().unwrap()).collect::<Vec<_>>();
+        for (written, shown) in numbers(written).into_iter().zip(numbers(shown)) {
+            assert!((written - shown).abs() < 2e-5 * shown.abs().max(1.0), "{written} is not {shown}");
+        }
+    }
+}
