@@ -27,10 +27,10 @@ fn inputs(seed: u64) -> Inputs {
 
 fn overhead(criterion: &mut Criterion) {
     let gpu = idle_gpu();
-    let Workload { graph, parameters, .. } = workload(0);
-    let plan = lower(&optimize(graph).unwrap().0).unwrap();
+    let workload = workload(0);
+    let plan = lower(&optimize(workload.graph().unwrap().clone()).unwrap().0).unwrap();
     let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..ModelOptions::default() };
-    let mut session = Model::load(plan, &parameters, options).unwrap().session();
+    let mut session = Model::load(plan, &workload.parameters, options).unwrap().session();
     let kernels = session.report().gpu_steps;
     let mut group = criterion.benchmark_group(format!("host of {kernels} kernels"));
     for (name, users) in [("one size", 1), ("sizes that change", 16)] {

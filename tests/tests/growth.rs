@@ -58,10 +58,10 @@ fn workload(seed: usize) -> Workload {
 }
 
 fn load(gpu: Option<Gpu>) -> Session {
-    let Workload { graph, parameters, .. } = workload(0);
+    let workload = workload(0);
     let kernel = if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu };
     let options = ModelOptions { kernel, gpu, ..ModelOptions::default() };
-    Model::load(plan(&graph).unwrap(), &parameters, options).unwrap().session()
+    Model::load(plan(workload.graph().unwrap()).unwrap(), &workload.parameters, options).unwrap().session()
 }
 
 /// The inputs of all sizes. On a device every other run leaves its results there.

@@ -27,7 +27,7 @@ pub enum Mapping {
 }
 
 /// Bytes from which on [`Mapping::Large`] maps a file: copying one of so many takes a few milliseconds.
-pub const MAPPED_BYTES: u64 = 16 << 20;
+pub const MAPPED_BYTES: u64 = 4 << 20;
 
 /// The content of a file.
 #[derive(Clone)]
