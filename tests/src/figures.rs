@@ -111,11 +111,11 @@ pub fn unmarked(page: &str) -> Vec<String> {
 }
 
 fn figures(text: &str) -> Vec<String> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let is_number = |word: &str| word.replace(',', "").trim_start_matches(['(', '~']).parse::<f64>().is_ok();
-    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches(|c: char| ".,;:)".contains(c)));
-    let pairs = words.windows(2).filter(|pair| is_number(pair[0]) && is_unit(pair[1]));
-    pairs.map(|pair| pair.join(" ")).collect()
+    let bare = |word: &str| word.trim_start_matches(['(', '~']).trim_end_matches(['.', ',', ';', ':', ')']).to_owned();
+    let words: Vec<String> = text.split_whitespace().map(bare).collect();
+    let is_figure =
+        |pair: &&[String]| pair[0].replace(',', "").parse::<f64>().is_ok() && UNITS.contains(&pair[1].as_str());
+    words.windows(2).filter(is_figure).map(|pair| pair.join(" ")).collect()
 }
 
 #[cfg(test)]
@@ -154,6 +154,6 @@ mod tests {
     #[test]
     fn figures_without_a_mark_are_found() {
         let page = "It takes 24 ms (1,024 bytes). <!-- figure time -->70.0 to 72.5 ms<!-- / -->, `5 s`, 256 MiB, 3 users.\n```sh\nsleep 5 s\n```\n";
-        assert_eq!(unmarked(page), ["24 ms", "1,024 bytes)."]);
+        assert_eq!(unmarked(page), ["24 ms", "1,024 bytes"]);
     }
 }
