@@ -209,7 +209,7 @@ fn layers() -> Vec<Module> {
             &[
                 ("/use_bn", json!(true)),
                 ("/hidden_units", json!([5, 0])),
-                ("/dropout_ratio", json!([0.5])),
+                ("/dropout_ratio", json!([0.5, 0.5, 0.5])),
                 ("/dropout_ratio", json!([0.5, 1.5])),
                 ("/activation", json!("nn.Swish")),
             ],

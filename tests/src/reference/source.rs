@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use syn::{Attribute, Expr, ExprLit, Fields, ImplItem, Item, Lit, Meta};
 
-/// What is no part of the reference: how users write operators, which the guide to rewriting tells.
-const SKIPPED: &str = "op/custom.rs";
+/// What is no part of the reference: how users write operators, which the guide to rewriting shows, and models of imported pipelines.
+const SKIPPED: [&str; 2] = ["op/custom.rs", "hstu/src/pipeline"];
 
 /// What the source says of types and functions, by name.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +66,11 @@ impl Source {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         entries.sort_by_key(std::fs::DirEntry::path);
-        for path in entries.into_iter().map(|entry| entry.path()).filter(|path| !path.ends_with(SKIPPED)) {
+        for path in entries
+            .into_iter()
+            .map(|entry| entry.path())
+            .filter(|path| !SKIPPED.iter().any(|skipped| path.ends_with(skipped)))
+        {
             if path.is_dir() {
                 self.folder(&path)?;
             } else {

@@ -9,19 +9,14 @@ use rewire_tests::noise::Noise;
 /// The time of the request.
 const NOW: i64 = 1_762_000_000;
 
-/// The last bucket whose edge the gap has reached, with `increments` in halves.
+/// The bucket as the reference computes it, each step rounded to single precision, with `increments` in halves.
 fn exact(bucket_fn: TimeBucketFn, gap: i64, halves: i64, buckets: i64) -> i64 {
-    let reached = |bucket: i64| match bucket_fn {
-        TimeBucketFn::Sqrt => 2 * i128::from(gap) >= i128::from(bucket).pow(2) * i128::from(halves),
-        TimeBucketFn::Log => 2.0 * gap as f64 >= (bucket as f64).exp() * halves as f64,
+    let units = (gap as f32).max(1e-6) / (halves as f32 / 2.0);
+    let z = match bucket_fn {
+        TimeBucketFn::Sqrt => f64::from(units).sqrt() as f32,
+        TimeBucketFn::Log => f64::from(units).ln() as f32,
     };
-    // Edges ascend.
-    let (mut low, mut high) = (0, buckets);
-    while low < high {
-        let middle = (low + high + 1) / 2;
-        (low, high) = if reached(middle) { (middle, high) } else { (low, middle - 1) };
-    }
-    low
+    ((z / buckets as f32).clamp(0.0, 1.0) * buckets as f32) as i64
 }
 
 /// Gaps around every edge, and some far from them.

@@ -165,7 +165,8 @@ impl TimeBucketFn {
         let units = gap.max(1e-6) / increments;
         let z = match self {
             Self::Sqrt => units.sqrt(),
-            Self::Log => units.ln(),
+            // Rounded once, whatever the processor's logarithm of single precision is.
+            Self::Log => f64::from(units).ln() as f32,
         };
         ((z / buckets as f32).clamp(0.0, 1.0) * buckets as f32) as usize
     }

@@ -192,7 +192,7 @@ impl Loaded {
         let layout = self.capacity.lay_out(batch, request);
         match self.is_by_candidate {
             true => layout,
-            false => Layout { parts: Vec::from([0..0]), ..layout },
+            false => Layout { parts: std::iter::once(0..0).collect(), ..layout },
         }
     }
 

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_fits_is_one_sequence() {
         let layout = lay_out(CAPACITY, request(7, 3));
-        let expected = Layout { kept: 0..7, order: None, parts: Vec::from([0..3]) };
+        let expected = Layout { kept: 0..7, order: None, parts: std::iter::once(0..3).collect() };
         assert_eq!(layout, expected);
         assert_eq!(CAPACITY.rows_of(&layout, &layout.parts[0]), 12);
     }

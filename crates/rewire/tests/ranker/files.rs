@@ -80,6 +80,9 @@ fn a_small_model_does_not_depend_on_its_files() {
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join("config.json"), value.to_string()).unwrap();
     std::fs::write(dir.join("model.safetensors"), weights(&config(&value))).unwrap();
+    let [mapped, copied] = [Mapping::Large, Mapping::Never]
+        .map(|mapping| Weights::read_mapping(&dir.join("model.safetensors"), mapping).unwrap());
+    assert!(copied.names().eq(mapped.names()) && copied.names().all(|name| copied.get(name) == mapped.get(name)));
     for (model, path) in [(&file, file.clone()), (&dir, dir.join("model.safetensors"))] {
         let ranker = Ranker::load(model, &on_cpu()).unwrap();
         let (before, after) = around(&ranker, &requests(&ranker), || cut(&path));

@@ -63,7 +63,8 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 /// tell, nothing is known.
 fn is_silent(device: &wgpu::Device) -> bool {
     let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-    let usage = wgpu::BufferUsages::COPY_SRC;
+    // A buffer of another use would be written by a copy that waits for the next submission.
+    let usage = wgpu::BufferUsages::MAP_WRITE;
     let buffer =
         device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: true });
     let is_made = buffer.slice(..).get_mapped_range().is_ok();
