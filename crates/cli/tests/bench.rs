@@ -165,11 +165,7 @@ fn work_is_announced_or_refused_before_anything_is_measured() {
     let told = with(&["bench", "addmm", "pointwise", "--rows", "4"]);
     assert!(told.stderr.contains("timing 2 workloads on cpu: "), "{}", told.stderr);
     let missing = folder.0.join("none/page.md").display().to_string();
-    for refused in [
-        with(&["tune", "addmm"]),
-        with(&["profile", "addmm", "--parts"]),
-        with(&["bench", "addmm", "--markdown", &missing]),
-    ] {
+    for refused in [with(&["profile", "addmm", "--parts"]), with(&["bench", "addmm", "--markdown", &missing])] {
         assert_eq!(refused.code, Some(1), "{}", refused.stderr);
         assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     }
