@@ -11,7 +11,7 @@ mod din;
 #[path = "../examples/package.rs"]
 mod package;
 mod rank {
-    include!("../examples/rank.rs");
+    include!("readme/rank.rs");
 
     pub fn run() -> Result<(), Box<dyn std::error::Error>> {
         main()
@@ -61,7 +61,7 @@ fn rank_with_the_package_of_this_folder() {
 fn the_program_of_the_readme_prints_its_scores() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = std::fs::read_to_string(here.join("../../README.md")).unwrap();
-    assert_eq!(of_readme(&readme, "rust"), include_str!("../examples/rank.rs"));
+    assert_eq!(of_readme(&readme, "rust"), include_str!("readme/rank.rs"));
     let demo = here.join("../cli/demo/model");
     let config = std::fs::read_to_string(demo.join("config.json")).unwrap();
     let weights = std::fs::read(demo.join("model.safetensors")).unwrap();

@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(layout.parts, [0..4, 4..8, 8..9]);
         let layout = lay_out(Capacity { candidate_room: 100, ..CAPACITY }, request(20, 9));
         assert_eq!(layout.events(), 0);
-        assert_eq!(layout.parts, [0..9]);
+        assert_eq!((layout.parts.len(), layout.parts[0].clone()), (1, 0..9));
     }
 
     #[test]
@@ -156,6 +156,7 @@ mod tests {
     #[test]
     fn nothing_needs_no_sequence() {
         assert!(lay_out(CAPACITY, request(3, 0)).parts.is_empty());
-        assert_eq!(lay_out(CAPACITY, request(0, 1)).parts, [0..1]);
+        let parts = lay_out(CAPACITY, request(0, 1)).parts;
+        assert_eq!((parts.len(), parts[0].clone()), (1, 0..1));
     }
 }
