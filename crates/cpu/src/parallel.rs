@@ -32,7 +32,9 @@ mod region {
 
 pub use pool::{MAX_THREADS, ThreadPool, ThreadPoolError, ThreadPoolOptions};
 pub use process::Process;
-pub(crate) use region::{Member, with_helpers};
+#[cfg(feature = "kernels")]
+pub(crate) use region::Member;
+pub(crate) use region::with_helpers;
 
 use rewire_graph::Arrange;
 use std::sync::{Mutex, MutexGuard, PoisonError};
