@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// [`Model::load_async`] of a plan that `build` makes while the device opens. Kernels are compiled side by side, on
-    /// [`ModelOptions::threads`].
+    /// [`ModelOptions`].
     ///
     /// # Errors
     /// As [`Model::load_async`], and those of `build`.
