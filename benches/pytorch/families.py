@@ -1,0 +1,295 @@
+"""Times forward passes of four TorchEasyRec families on the CPU, in rewire and in PyTorch, after a comparison of their results.
+
+    python families.py make FOLDER
+    python families.py check FOLDER [--rewire PROGRAM]
+    python families.py time FOLDER --rewire PROGRAM [--threads 2] [--families deepfm,din]
+
+Needs numpy, torch and safetensors. Without pyarrow tables are JSON Lines in place of Parquet.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+MALLOC = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:glibc.malloc.top_pad=268435456"
+if __name__ == "__main__" and os.environ.get("GLIBC_TUNABLES") != MALLOC:
+    # By default glibc returns the memory of results to the system, so that most of PyTorch's time goes to page faults.
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"GLIBC_TUNABLES": MALLOC})
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from models import FAMILIES, IDS, MOST_STEPS, NUMBERS, STEP_IDS, TABLE_ROWS, TASKS, Batch, pipeline
+
+ROWS = 512
+TOLERANCE = 2e-5
+ROUNDS = 3
+WRAPPER = "model."
+COMPILED = {
+    "default": ("default", False),
+    "max-autotune": ("max-autotune-no-cudagraphs", False),
+    "max-autotune, frozen weights": ("max-autotune-no-cudagraphs", True),
+}
+HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
+TABLE = "parquet" if HAS_PARQUET else "jsonl"
+
+
+def draw(seed: int) -> dict[str, np.ndarray]:
+    """A batch: an id a row and feature, and 1 to 50 steps a row."""
+    noise = np.random.default_rng(seed)
+    lengths = noise.integers(1, MOST_STEPS + 1, ROWS)
+    steps = noise.integers(0, TABLE_ROWS, (len(STEP_IDS), ROWS, MOST_STEPS))
+    return {
+        "ids": noise.integers(0, TABLE_ROWS, (len(IDS), ROWS)),
+        "offsets": np.arange(ROWS + 1),
+        "numbers": noise.standard_normal((ROWS, len(NUMBERS)), dtype=np.float32),
+        "steps": np.where(np.arange(MOST_STEPS) < lengths[:, None], steps, 0),
+        "lengths": lengths,
+    }
+
+
+def columns(batch: dict[str, np.ndarray]) -> dict[str, list]:
+    """The columns of a table that the reference reads, by name."""
+    table = {name: batch["ids"][index].tolist() for index, name in enumerate(IDS)}
+    table |= {name: batch["numbers"][:, index].tolist() for index, name in enumerate(NUMBERS)}
+    for index, name in enumerate(STEP_IDS):
+        rows = zip(batch["steps"][index], batch["lengths"])
+        table[f"click__{name}"] = [row[:length].tolist() for row, length in rows]
+    return table | {label: [row % 2 for row in range(ROWS)] for label in TASKS.values()}
+
+
+def write_table(path: Path, table: dict[str, list]) -> None:
+    """Writes `path`, by its ending."""
+    if path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(table), path)
+    else:
+        lines = (json.dumps(dict(zip(table, row))) + "\n" for row in zip(*table.values()))
+        path.write_text("".join(lines))
+
+
+def read_table(path: Path) -> dict[str, list]:
+    """The columns of a file that `write_table` or `rewire predict` wrote."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(path).to_pydict()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def randomized(family: type[nn.Module], seed: int) -> nn.Module:
+    """A module whose activations keep their size from layer to layer."""
+    torch.manual_seed(seed)
+    module = family()
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if "embedding" in name or weight.dim() == 1:
+                weight.normal_(std=0.3 if weight.dim() == 2 else 0.1)
+            else:
+                weight.normal_(std=(2 / weight.shape[1]) ** 0.5)
+    return module
+
+
+def make(folder: Path, families: Iterable[str]) -> None:
+    """Writes pipelines, weights under the reference's names, and the batch as a table and for PyTorch."""
+    for seed, name in enumerate(families):
+        place = folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "pipeline.config").write_text(pipeline(FAMILIES[name]))
+        weights = randomized(FAMILIES[name], seed).state_dict()
+        save_file({WRAPPER + key: value for key, value in weights.items()}, place / "model.safetensors")
+    batch = draw(len(FAMILIES))
+    np.savez(folder / "data.npz", **batch)
+    write_table(folder / f"data.{TABLE}", columns(batch))
+
+
+def load(folder: Path, name: str) -> tuple[nn.Module, Batch]:
+    """The module of a family with its weights, and the batch."""
+    module = FAMILIES[name]()
+    weights = load_file(folder / name / "model.safetensors")
+    module.load_state_dict({key.removeprefix(WRAPPER): value for key, value in weights.items()})
+    with np.load(folder / "data.npz") as arrays:
+        batch = {key: torch.from_numpy(array) for key, array in arrays.items()}
+    return module.eval(), batch
+
+
+def rewire(program: Path, *arguments: str | Path, threads: int | None = None) -> str:
+    """What the program prints. It runs with glibc's default malloc."""
+    environment = {key: value for key, value in os.environ.items() if key != "GLIBC_TUNABLES"}
+    if threads:
+        environment["REWIRE_THREADS"] = str(threads)
+    done = subprocess.run([program, *arguments, "--kernel", "cpu", "--json"], env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout}")
+    return done.stdout
+
+
+def import_model(folder: Path, name: str, program: Path) -> Path:
+    """The model folder of a family, made if it is missing."""
+    place = folder / name
+    model = place / "model"
+    if not model.exists():
+        rewire(program, "import", place / "pipeline.config", "--checkpoint", place / "model.safetensors", "--out", model)
+    return model
+
+
+def largest_error(found: Tensor, expected: Tensor) -> float:
+    """The larger of two relative errors: by the norm, and by the largest value."""
+    difference = found - expected
+    by_norm = difference.norm() / expected.norm()
+    return max(by_norm.item(), (difference.abs().max() / expected.abs().max()).item())
+
+
+def check(folder: Path, families: Iterable[str], program: Path | None) -> bool:
+    """Compares PyTorch's results with `scores` of `rewire predict`, which the program writes where it is given."""
+    passed = True
+    for name in families:
+        scores = folder / name / f"scores.{TABLE}"
+        if program:
+            model = import_model(folder, name, program)
+            rewire(program, "predict", "--model", model, "--data", folder / f"data.{TABLE}", "--out", scores)
+        module, batch = load(folder, name)
+        with torch.inference_mode():
+            expected = module(batch)
+        found = read_table(scores)
+        if found.keys() != expected.keys():
+            sys.exit(f"{scores}: expected the columns {sorted(expected)}, got {sorted(found)}")
+        errors = {
+            column: largest_error(torch.tensor(found[column], dtype=torch.float64), values.double())
+            for column, values in expected.items()
+        }
+        passed &= max(errors.values()) <= TOLERANCE
+        print(json.dumps({"family": name, "largest_error": max(errors.values()), "errors": errors}), flush=True)
+    return passed
+
+
+def two_of_each_core(count: int) -> set[int]:
+    """CPUs of as many different cores."""
+    cores: dict[str, int] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.setdefault(siblings.read_text() if siblings.exists() else str(cpu), cpu)
+    if len(cores) < count:
+        print(f"{count} threads share {len(cores)} cores", file=sys.stderr)
+        return set(sorted(os.sched_getaffinity(0))[:count])
+    return set(list(cores.values())[:count])
+
+
+def pin(cpus: set[int]) -> None:
+    """Pins all threads of this process, and the processes that it starts later."""
+    for task in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(task.name), cpus)
+
+
+def median_ms(run: Callable[[], object], seconds: float) -> float:
+    """The median time of runs that take so many seconds together, 5 at least."""
+    times: list[float] = []
+    run()
+    while sum(times) < seconds or len(times) < 5:
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return 1e3 * statistics.median(times)
+
+
+def compiled(module: nn.Module, batch: Batch, expected: Batch) -> dict[str, Callable[[], object]]:
+    """Runs of the module in each mode of `torch.compile` that works here and gives the same results."""
+    import torch._inductor.config as inductor
+
+    runs: dict[str, Callable[[], object]] = {}
+    for name, (mode, frozen) in COMPILED.items():
+        torch._dynamo.reset()
+        try:
+            with inductor.patch(freezing=frozen):
+                # A copy of the code object's cache would be shared by modes; a new lambda has its own.
+                function = torch.compile(lambda batch: module(batch), mode=mode, dynamic=False)
+                found = function(batch)
+        except Exception as error:
+            print(f"torch.compile, {name}: {type(error).__name__}: {str(error)[:500]}", file=sys.stderr)
+            continue
+        worst = max(largest_error(found[column], values) for column, values in expected.items())
+        if worst <= TOLERANCE:
+            runs[name] = partial(function, batch)
+        else:
+            print(f"torch.compile, {name}: left out, its error is {worst:.1e}", file=sys.stderr)
+    return runs
+
+
+def measure(folder: Path, name: str, program: Path, threads: int, seconds: float) -> dict[str, object]:
+    """Times of a family, measured in turns on the same cores."""
+    every_cpu = os.sched_getaffinity(0)
+    module, batch = load(folder, name)
+    steps = ["--max-len", str(MOST_STEPS), "--len-dist", f"uniform:1:{MOST_STEPS}"]
+    bench = ["bench", import_model(folder, name, program), "--batch", str(ROWS), *steps, "--seconds", str(seconds)]
+    times: dict[str, list[float]] = {}
+    with torch.inference_mode():
+        runs = {"eager": partial(module, batch)} | compiled(module, batch, module(batch))
+        cpus = two_of_each_core(threads)
+        pin(cpus)
+        for _ in range(ROUNDS):
+            for label, run in runs.items():
+                times.setdefault(label, []).append(median_ms(run, seconds))
+            record = json.loads(rewire(program, *bench, threads=threads).splitlines()[0])
+            times.setdefault("rewire", []).append(record["wall_ms"])
+        pin(every_cpu)
+    medians = {label: statistics.median(values) for label, values in times.items()}
+    own = medians.pop("rewire")
+    modes = {label: value for label, value in medians.items() if label != "eager"}
+    best = min(modes, key=modes.__getitem__, default=None)
+    return {
+        "family": name,
+        "rows": ROWS,
+        "threads": threads,
+        "cpus": sorted(cpus),
+        "host": record.get("host"),
+        "torch": torch.__version__,
+        "rewire_ms": own,
+        "eager_ms": medians["eager"],
+        "compile_ms": modes.get(best),
+        "compile_mode": best,
+        "eager_ratio": medians["eager"] / own,
+        "compile_ratio": modes[best] / own if best else None,
+        "rounds_ms": times,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["make", "check", "time"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rewire", type=Path, metavar="PROGRAM")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--families", type=lambda text: text.split(","), default=list(FAMILIES))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if unknown := set(options.families) - FAMILIES.keys():
+        parser.error(f"--families: expected some of {', '.join(FAMILIES)}, got {', '.join(sorted(unknown))}")
+    program = options.rewire and options.rewire.absolute()
+    match options.command:
+        case "make":
+            make(options.folder, options.families)
+        case "check":
+            sys.exit(0 if check(options.folder, options.families, program) else 1)
+        case "time":
+            if not program:
+                parser.error("time needs --rewire")
+            for name in options.families:
+                print(json.dumps(measure(options.folder, name, program, options.threads, options.seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
