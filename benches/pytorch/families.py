@@ -1,10 +1,10 @@
-"""Times forward passes of four TorchEasyRec families on the CPU, in rewire and in PyTorch, after a comparison of their results.
+"""Times forward passes of four TorchEasyRec families on the CPU, in rewire and in PyTorch, once their results agree.
 
     python families.py make FOLDER
     python families.py check FOLDER [--rewire PROGRAM]
     python families.py time FOLDER --rewire PROGRAM [--threads 2] [--families deepfm,din]
 
-Needs numpy, torch and safetensors. Without pyarrow tables are JSON Lines in place of Parquet.
+Needs numpy, torch and safetensors. Where pyarrow is missing, tables are JSON Lines instead of Parquet.
 """
 
 import argparse
@@ -14,8 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -27,19 +26,15 @@ if __name__ == "__main__" and os.environ.get("GLIBC_TUNABLES") != MALLOC:
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
-from models import FAMILIES, IDS, MOST_STEPS, NUMBERS, STEP_IDS, TABLE_ROWS, TASKS, Batch, pipeline
+from models import FAMILIES, IDS, MOST_STEPS, NUMBERS, STEP_IDS, TABLE_ROWS, TASKS, Batch, Family
+from pipelines import pipeline
+from timing import TOLERANCE, compiled, largest_error, median_ms, pin, separate_cores
 
 ROWS = 512
-TOLERANCE = 2e-5
 ROUNDS = 3
 WRAPPER = "model."
-COMPILED = {
-    "default": ("default", False),
-    "max-autotune": ("max-autotune-no-cudagraphs", False),
-    "max-autotune, frozen weights": ("max-autotune-no-cudagraphs", True),
-}
 HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
 TABLE = "parquet" if HAS_PARQUET else "jsonl"
 
@@ -90,7 +85,7 @@ def read_table(path: Path) -> dict[str, list]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def randomized(family: type[nn.Module], seed: int) -> nn.Module:
+def randomized(family: type[Family], seed: int) -> nn.Module:
     """A module whose activations keep their size from layer to layer."""
     torch.manual_seed(seed)
     module = family()
@@ -113,7 +108,8 @@ def make(folder: Path, families: Iterable[str]) -> None:
         save_file({WRAPPER + key: value for key, value in weights.items()}, place / "model.safetensors")
     batch = draw(len(FAMILIES))
     np.savez(folder / "data.npz", **batch)
-    write_table(folder / f"data.{TABLE}", columns(batch))
+    for ending in {"jsonl", TABLE}:
+        write_table(folder / f"data.{ending}", columns(batch))
 
 
 def load(folder: Path, name: str) -> tuple[nn.Module, Batch]:
@@ -131,113 +127,68 @@ def rewire(program: Path, *arguments: str | Path, threads: int | None = None) ->
     environment = {key: value for key, value in os.environ.items() if key != "GLIBC_TUNABLES"}
     if threads:
         environment["REWIRE_THREADS"] = str(threads)
-    done = subprocess.run([program, *arguments, "--kernel", "cpu", "--json"], env=environment, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [program, *arguments, "--kernel", "cpu", "--json"], env=environment, stdout=subprocess.PIPE, text=True
+    )
     if done.returncode:
         sys.exit(f"{program} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout}")
     return done.stdout
 
 
 def import_model(folder: Path, name: str, program: Path) -> Path:
-    """The model folder of a family, made if it is missing."""
+    """The model folder of a family, made of its pipeline."""
     place = folder / name
     model = place / "model"
-    if not model.exists():
-        rewire(program, "import", place / "pipeline.config", "--checkpoint", place / "model.safetensors", "--out", model)
+    rewire(program, "import", place / "pipeline.config", "--checkpoint", place / "model.safetensors", "--out", model)
     return model
 
 
-def largest_error(found: Tensor, expected: Tensor) -> float:
-    """The larger of two relative errors: by the norm, and by the largest value."""
-    difference = found - expected
-    by_norm = difference.norm() / expected.norm()
-    return max(by_norm.item(), (difference.abs().max() / expected.abs().max()).item())
+def compare(folder: Path, name: str, program: Path | None) -> dict[str, float]:
+    """The error of each column of the family's scores, which `rewire predict` writes first if the program is given."""
+    scores = folder / name / f"scores.{TABLE}"
+    if program:
+        model = import_model(folder, name, program)
+        rewire(program, "predict", "--model", model, "--data", folder / f"data.{TABLE}", "--out", scores)
+    module, batch = load(folder, name)
+    with torch.inference_mode():
+        expected = module(batch)
+    found = read_table(scores)
+    if found.keys() != expected.keys():
+        sys.exit(f"{scores}: expected the columns {sorted(expected)}, got {sorted(found)}")
+    return {column: largest_error(torch.tensor(found[column]), values) for column, values in expected.items()}
 
 
 def check(folder: Path, families: Iterable[str], program: Path | None) -> bool:
-    """Compares PyTorch's results with `scores` of `rewire predict`, which the program writes where it is given."""
+    """Prints the errors of all families; true if none is too large."""
     passed = True
     for name in families:
-        scores = folder / name / f"scores.{TABLE}"
-        if program:
-            model = import_model(folder, name, program)
-            rewire(program, "predict", "--model", model, "--data", folder / f"data.{TABLE}", "--out", scores)
-        module, batch = load(folder, name)
-        with torch.inference_mode():
-            expected = module(batch)
-        found = read_table(scores)
-        if found.keys() != expected.keys():
-            sys.exit(f"{scores}: expected the columns {sorted(expected)}, got {sorted(found)}")
-        errors = {
-            column: largest_error(torch.tensor(found[column], dtype=torch.float64), values.double())
-            for column, values in expected.items()
-        }
+        errors = compare(folder, name, program)
         passed &= max(errors.values()) <= TOLERANCE
         print(json.dumps({"family": name, "largest_error": max(errors.values()), "errors": errors}), flush=True)
     return passed
 
 
-def two_of_each_core(count: int) -> set[int]:
-    """CPUs of as many different cores."""
-    cores: dict[str, int] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
-        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.setdefault(siblings.read_text() if siblings.exists() else str(cpu), cpu)
-    if len(cores) < count:
-        print(f"{count} threads share {len(cores)} cores", file=sys.stderr)
-        return set(sorted(os.sched_getaffinity(0))[:count])
-    return set(list(cores.values())[:count])
-
-
-def pin(cpus: set[int]) -> None:
-    """Pins all threads of this process, and the processes that it starts later."""
-    for task in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(task.name), cpus)
-
-
-def median_ms(run: Callable[[], object], seconds: float) -> float:
-    """The median time of runs that take so many seconds together, 5 at least."""
-    times: list[float] = []
-    run()
-    while sum(times) < seconds or len(times) < 5:
-        begun = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begun)
-    return 1e3 * statistics.median(times)
-
-
-def compiled(module: nn.Module, batch: Batch, expected: Batch) -> dict[str, Callable[[], object]]:
-    """Runs of the module in each mode of `torch.compile` that works here and gives the same results."""
-    import torch._inductor.config as inductor
-
-    runs: dict[str, Callable[[], object]] = {}
-    for name, (mode, frozen) in COMPILED.items():
-        torch._dynamo.reset()
-        try:
-            with inductor.patch(freezing=frozen):
-                # A copy of the code object's cache would be shared by modes; a new lambda has its own.
-                function = torch.compile(lambda batch: module(batch), mode=mode, dynamic=False)
-                found = function(batch)
-        except Exception as error:
-            print(f"torch.compile, {name}: {type(error).__name__}: {str(error)[:500]}", file=sys.stderr)
-            continue
-        worst = max(largest_error(found[column], values) for column, values in expected.items())
-        if worst <= TOLERANCE:
-            runs[name] = partial(function, batch)
-        else:
-            print(f"torch.compile, {name}: left out, its error is {worst:.1e}", file=sys.stderr)
-    return runs
-
-
 def measure(folder: Path, name: str, program: Path, threads: int, seconds: float) -> dict[str, object]:
-    """Times of a family, measured in turns on the same cores."""
+    """Times of a family, measured in turns on the same cores, once its results are known to be equal."""
+    error = max(compare(folder, name, program).values())
+    if error > TOLERANCE:
+        sys.exit(f"{name}: PyTorch and rewire differ by {error:.1e}, more than {TOLERANCE}")
     every_cpu = os.sched_getaffinity(0)
     module, batch = load(folder, name)
     steps = ["--max-len", str(MOST_STEPS), "--len-dist", f"uniform:1:{MOST_STEPS}"]
-    bench = ["bench", import_model(folder, name, program), "--batch", str(ROWS), *steps, "--seconds", str(seconds)]
+    bench: list[str | Path] = [
+        "bench",
+        folder / name / "model",
+        "--batch",
+        str(ROWS),
+        *steps,
+        "--seconds",
+        str(seconds),
+    ]
     times: dict[str, list[float]] = {}
     with torch.inference_mode():
         runs = {"eager": partial(module, batch)} | compiled(module, batch, module(batch))
-        cpus = two_of_each_core(threads)
+        cpus = separate_cores(threads)
         pin(cpus)
         for _ in range(ROUNDS):
             for label, run in runs.items():
@@ -248,7 +199,7 @@ def measure(folder: Path, name: str, program: Path, threads: int, seconds: float
     medians = {label: statistics.median(values) for label, values in times.items()}
     own = medians.pop("rewire")
     modes = {label: value for label, value in medians.items() if label != "eager"}
-    best = min(modes, key=modes.__getitem__, default=None)
+    best = min(modes, key=modes.__getitem__, default="")
     return {
         "family": name,
         "rows": ROWS,
@@ -256,10 +207,11 @@ def measure(folder: Path, name: str, program: Path, threads: int, seconds: float
         "cpus": sorted(cpus),
         "host": record.get("host"),
         "torch": torch.__version__,
+        "largest_error": error,
         "rewire_ms": own,
         "eager_ms": medians["eager"],
         "compile_ms": modes.get(best),
-        "compile_mode": best,
+        "compile_mode": best or None,
         "eager_ratio": medians["eager"] / own,
         "compile_ratio": modes[best] / own if best else None,
         "rounds_ms": times,

@@ -1,4 +1,4 @@
-"""The four families as TorchEasyRec builds them: modules under the reference's parameter names, and their configurations."""
+"""The four families as in TorchEasyRec: modules under the reference's parameter names, and what a configuration says of them."""
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ TABLE_ROWS = 10_000
 MOST_STEPS = 50
 TOWER = (512, 256, 128)
 ATTENTION = (256, 64)
+TOWER_UNITS = f"hidden_units: {list(TOWER)}"
 IDS = [f"id_{index:02}" for index in range(20)]
 NUMBERS = [f"number_{index:02}" for index in range(13)]
 # Every step of a history has two ids, from the tables of the first two features.
@@ -109,10 +110,17 @@ def outputs(logits: dict[str, Tensor]) -> Batch:
     }
 
 
-class DeepFm(nn.Module):
+class Family(nn.Module):
+    """A model: its message in `model_config`, and the type and features of its groups."""
+
+    CONFIG: str
+    GROUPS: dict[str, tuple[str, list[str]]]
+
+
+class DeepFm(Family):
     """A sum of wide columns, a factorization machine and a tower."""
 
-    CONFIG = "deepfm { deep { hidden_units: [512, 256, 128] } }"
+    CONFIG = f"deepfm {{ deep {{ {TOWER_UNITS} }} }}"
     GROUPS = {"wide": ("WIDE", IDS), "deep": ("DEEP", IDS)}
 
     def __init__(self) -> None:
@@ -155,13 +163,13 @@ class Task(nn.Module):
         return self.linear(self.tower_mlp(x))
 
 
-class Mmoe(nn.Module):
+class Mmoe(Family):
     """Experts, and a tower for each of two tasks."""
 
     CONFIG = (
-        "mmoe { num_expert: 3 expert_mlp { hidden_units: [512, 256, 128] } "
+        f"mmoe {{ num_expert: 3 expert_mlp {{ {TOWER_UNITS} }} "
         + " ".join(
-            f'task_towers {{ tower_name: "{task}" label_name: "{label}" mlp {{ hidden_units: [512, 256, 128] }} '
+            f'task_towers {{ tower_name: "{task}" label_name: "{label}" mlp {{ {TOWER_UNITS} }} '
             "losses { binary_cross_entropy {} } }"
             for task, label in TASKS.items()
         )
@@ -180,17 +188,17 @@ class Mmoe(nn.Module):
         return outputs({f"_{task}": tower(x) for task, tower, x in zip(TASKS, self._task_tower, rows)})
 
 
-class Dlrm(nn.Module):
+class Dlrm(Family):
     """Inner products of the features' pairs, and a tower."""
 
-    CONFIG = "dlrm { dense_mlp { hidden_units: [512, 256, 16] } final { hidden_units: [512, 256, 128] } }"
+    CONFIG = f"dlrm {{ dense_mlp {{ hidden_units: {[*TOWER[:-1], DIM]} }} final {{ {TOWER_UNITS} }} }}"
     GROUPS = {"dense": ("DEEP", NUMBERS), "sparse": ("DEEP", IDS)}
 
     def __init__(self) -> None:
         super().__init__()
         fields = len(IDS) + 1
         self.embedding_group = Group({"": DIM})
-        self.dense_mlp = Mlp(len(NUMBERS), (512, 256, DIM))
+        self.dense_mlp = Mlp(len(NUMBERS), (*TOWER[:-1], DIM))
         self.final_mlp = Mlp(fields * (fields - 1) // 2 + fields * DIM, TOWER)
         self.output_mlp = nn.Linear(TOWER[-1], 1)
         self.register_buffer("pairs", torch.triu_indices(fields, fields, offset=1), persistent=False)
@@ -218,12 +226,13 @@ class Din(nn.Module):
         return torch.matmul(functional.softmax(scores, dim=-1), steps).squeeze(1)
 
 
-class MultiTowerDin(nn.Module):
+class MultiTowerDin(Family):
     """A tower, and attention over a history."""
 
     CONFIG = (
-        'multi_tower_din { towers { input: "deep" mlp { hidden_units: [512, 256, 128] } } '
-        'din_towers { input: "seq" attn_mlp { hidden_units: [256, 64] } } final { hidden_units: [64] } }'
+        f'multi_tower_din {{ towers {{ input: "deep" mlp {{ {TOWER_UNITS} }} }} '
+        f'din_towers {{ input: "seq" attn_mlp {{ hidden_units: {list(ATTENTION)} }} }} '
+        "final { hidden_units: [64] } }"
     )
     GROUPS = {"deep": ("DEEP", IDS), "seq": ("SEQUENCE", [*STEP_IDS, *(f"click__{name}" for name in STEP_IDS)])}
 
@@ -242,48 +251,4 @@ class MultiTowerDin(nn.Module):
         return outputs({"": self.output_mlp(self.final_mlp(torch.cat([deep, history], dim=1)))})
 
 
-FAMILIES: dict[str, type[nn.Module]] = {"deepfm": DeepFm, "mmoe": Mmoe, "dlrm": Dlrm, "din": MultiTowerDin}
-
-
-def pipeline(family: type[nn.Module]) -> str:
-    """The text of a `pipeline.config`."""
-    used = [name for _, names in family.GROUPS.values() for name in names]
-    features = [
-        f'id_feature {{ feature_name: "{name}" expression: "item:{name}" embedding_dim: {DIM} num_buckets: {TABLE_ROWS} }}'
-        for name in IDS
-    ]
-    features += [f'raw_feature {{ feature_name: "{name}" expression: "item:{name}" }}' for name in NUMBERS if name in used]
-    if "seq" in family.GROUPS:
-        steps = (
-            f'features {{ id_feature {{ feature_name: "{name}" expression: "item:{name}" embedding_dim: {DIM} '
-            f'num_buckets: {TABLE_ROWS} embedding_name: "{name}_emb" }} }}'
-            for name in STEP_IDS
-        )
-        features.append(f'sequence_feature {{ sequence_name: "click" sequence_length: {MOST_STEPS} {" ".join(steps)} }}')
-    groups = (
-        f'feature_groups {{ group_name: "{group}" group_type: {kind} '
-        + " ".join(f'feature_names: "{name}"' for name in names)
-        + " }"
-        for group, (kind, names) in family.GROUPS.items()
-    )
-    losses = [] if family is Mmoe else ["losses { binary_cross_entropy {} }"]
-    lines = [
-        'train_input_path: "data.parquet"',
-        'model_dir: "experiments/model"',
-        "train_config {",
-        "  sparse_optimizer { adagrad_optimizer { lr: 0.01 } constant_learning_rate {} }",
-        "  dense_optimizer { adam_optimizer { lr: 0.001 } constant_learning_rate {} }",
-        "  num_steps: 1",
-        "}",
-        "data_config {",
-        "  batch_size: 512",
-        "  dataset_type: ParquetDataset",
-        "  fg_mode: FG_NONE",
-        *(f'  label_fields: "{label}"' for label in TASKS.values()),
-        "}",
-        *(f"feature_configs {{ {feature} }}" for feature in features),
-        "model_config {",
-        *(f"  {line}" for line in [*groups, family.CONFIG, *losses]),
-        "}",
-    ]
-    return "\n".join(lines) + "\n"
+FAMILIES: dict[str, type[Family]] = {"deepfm": DeepFm, "mmoe": Mmoe, "dlrm": Dlrm, "din": MultiTowerDin}
