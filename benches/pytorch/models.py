@@ -1,4 +1,4 @@
-"""The four families as in TorchEasyRec: modules under the reference's parameter names, and what a configuration says of them."""
+"""The four families as in TorchEasyRec: modules under the reference's parameter names, groups and messages."""
 
 import torch
 from torch import Tensor, nn
