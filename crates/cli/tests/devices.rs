@@ -74,6 +74,13 @@ fn without_a_driver_auto_takes_the_cpu() {
 #[test]
 #[cfg(target_os = "linux")]
 fn without_a_display_nothing_is_said_of_it() {
-    let run = finish(command(&["devices"]).env_remove("XDG_RUNTIME_DIR").env_remove("DISPLAY"));
-    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let mut devices = command(&["devices"]);
+    devices.env_remove("DISPLAY").env_remove("XDG_RUNTIME_DIR");
+    for folder in [None, Some("/nonexistent")] {
+        if let Some(folder) = folder {
+            devices.env("XDG_RUNTIME_DIR", folder);
+        }
+        let run = finish(&mut devices);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{folder:?}");
+    }
 }

@@ -75,6 +75,7 @@ pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> 
         run(&works.0, &results.0);
         run(&works.1, &results.1);
     });
+    // Each work was taken once, and a panic in either thread has been resumed here by `with_helpers`.
     let result = (into_inner(results.0), into_inner(results.1));
     let (Some(a), Some(b)) = result else { unreachable!("the caller has run what no helper has") };
     (a, b)

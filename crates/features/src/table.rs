@@ -45,7 +45,7 @@ struct SequenceMessage {
 
 impl Features {
     /// The features and groups of a configuration: `feature_configs`, `data_config` and `model_config.feature_groups` of an `EasyRecConfig`
-    /// as JSON with the field names of the reference. `wide_dim` is the model's `wide_embedding_dim`; 0 stands for 4.
+    /// as JSON with the field names of the reference. `wide_dim` is the model's `wide_embedding_dim`; 0 means 4.
     ///
     /// # Errors
     /// Every key that is unknown or unsupported, groups of features that are not there, and tables that differ under one name.

@@ -105,7 +105,7 @@ pub enum ThreadPoolError {
 /// Threads that run kernels on the CPU and compile kernels for devices. Clones share them.
 ///
 /// Work runs on the thread of the caller and on helper threads. Helpers start when they are first needed, sleep when there is no work, and
-/// end after the last clone of the pool is dropped. Where the system refuses a thread, the pool goes on with those that it has. A forked
+/// end after the last clone of the pool is dropped. If the system refuses a thread, the pool works with those that it has. A forked
 /// child starts helpers of its own.
 ///
 /// A model runs on the pool of its options, which models may share, else on the pool that is installed on the thread of the caller

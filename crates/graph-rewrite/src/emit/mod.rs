@@ -161,7 +161,7 @@ impl Target {
     }
 
     /// The extent of cooperative matrices and the invocations of a subgroup; `None` where kernels use no such matrices. They need
-    /// halves in shaders, and subgroups with barriers whose size is known.
+    /// `shader-f16`, and subgroups with barriers and one known size.
     ///
     /// ```
     /// use rewire_graph_rewrite::emit::Target;

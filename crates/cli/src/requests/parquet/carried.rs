@@ -28,7 +28,7 @@ impl Leaf {
         Self { position, unsigned, reader: None, levels: Levels::default(), taken: Arc::default() }
     }
 
-    /// Goes on in a row group.
+    /// Continues in a row group.
     pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
         let position = self.position;
         self.reader = Some(guarded(|| {
@@ -83,7 +83,7 @@ impl CarriedCells {
         Self { column, leaf }
     }
 
-    /// Goes on in a row group.
+    /// Continues in a row group.
     pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
         self.leaf.begin(content, group)
     }

@@ -37,7 +37,7 @@ impl Cells {
         Self { leaf, reader: None, levels: Levels::default(), taken: Arc::default(), column }
     }
 
-    /// Goes on in a row group.
+    /// Continues in a row group.
     pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
         let position = self.leaf.position;
         self.reader = Some(guarded(|| {

@@ -56,7 +56,7 @@ fn read(content: impl Read, whole: &mut Vec<u8>) -> Result<()> {
     check(whole.len() as u64)
 }
 
-/// Appends a block of LZ4, which does not say how long its content is: a byte stands for 255 at most, and most for few.
+/// Appends a block of LZ4. The block does not store the length of its content; a byte expands to at most 255.
 fn block(compressed: &[u8], whole: &mut Vec<u8>) -> Result<()> {
     let start = whole.len();
     let most = (compressed.len() as u64).saturating_mul(255).min(LARGEST + 1);

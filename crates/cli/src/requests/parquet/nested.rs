@@ -46,7 +46,7 @@ impl NestedCells {
         }
     }
 
-    /// Goes on in a row group.
+    /// Continues in a row group.
     pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
         self.leaf.begin(content, group)
     }
