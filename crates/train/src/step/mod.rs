@@ -22,6 +22,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Initial {
     /// The parameter of this name.
     Parameter(String),
+    /// The tensor of this name where there is one, else zeros.
+    Kept(String),
     /// This, everywhere.
     Constant(f32),
 }
@@ -76,8 +78,21 @@ impl StepGraph {
             let state = State { shape, initial: Initial::Parameter(parameter.name.clone()) };
             step.states.entry(parameter.name.clone()).or_insert(state);
         }
+        step.states.extend(kept(&objective.graph));
         Ok(step)
     }
+}
+
+/// States that the model itself sets, such as running statistics of norms.
+pub(crate) fn kept(graph: &Graph) -> impl Iterator<Item = (String, State)> {
+    let state = |id| match graph.role(id) {
+        Some(Role::Input(input)) if graph.states().contains(&input.name) && input.ty.dtype == DType::F32 => {
+            let shape = input.ty.shape.iter().map(Dim::as_const).collect::<Option<_>>()?;
+            Some((input.name.clone(), State { shape, initial: Initial::Kept(input.name.clone()) }))
+        }
+        _ => None,
+    };
+    graph.ids().filter_map(state)
 }
 
 /// The state that stands for a parameter.

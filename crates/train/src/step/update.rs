@@ -30,7 +30,9 @@ pub(super) fn step(
     let (dense, sparse): (Vec<_>, Vec<_>) =
         scaled.partition(|(name, _)| gradients.parameters.get(name).is_some_and(Option::is_none));
     update.dense(&vectors, &dense, gate.as_ref())?;
-    update.sparse(&sparse, &gradients, gate.as_ref())?;
+    let of_tables =
+        gate.as_ref().map(|gate| Gate { last: gate.last.clone().filter(|_| !config.fused_tables), ..gate.clone() });
+    update.sparse(&sparse, &gradients, of_tables.as_ref())?;
     update.scaler(gate.as_ref());
     let reported = update.report(reported);
     let Update { scope, mut outputs, states, row_sums, .. } = update;
@@ -51,6 +53,13 @@ struct Update<'a> {
     row_sums: BTreeMap<String, Type>,
 }
 
+/// The optimizer of a kind of parameters, with its rate and what it keeps once for all of them.
+struct Kind {
+    optimizer: Optimizer,
+    rate: Tensor,
+    shared: Vec<Tensor>,
+}
+
 /// A dense parameter as a part of a vector.
 struct Part {
     name: String,
@@ -61,6 +70,7 @@ struct Part {
 }
 
 /// What decides whether the states of a step change.
+#[derive(Clone)]
 struct Gate {
     /// True for the last batch of a step.
     last: Option<Tensor>,
@@ -90,14 +100,21 @@ impl Update<'_> {
     /// of a large one is part of the kernel that computes its gradient.
     fn joined(&mut self, gradients: &mut Gradients) -> BTreeMap<String, Vec<Part>> {
         let mut vectors: BTreeMap<String, Vec<Part>> = BTreeMap::new();
-        let mut length = 0;
+        let kinds = self.config.dense_optimizers();
+        let mut lengths = vec![0; kinds.len()];
         for name in gradients.parameters.iter().filter(|(_, table)| table.is_none()).map(|(name, _)| name) {
             let Some(own) = self.outputs.remove(&gradient(name)) else { continue };
             let extents: Vec<usize> = own.shape().iter().filter_map(Dim::as_const).collect();
             let count: usize = extents.iter().product();
-            let (vector, start) = if count > SMALL { (name.as_str(), 0) } else { (names::SMALL, length) };
-            length += if count > SMALL { 0 } else { count };
-            let parts = vectors.entry(vector.to_owned()).or_default();
+            let optimizer = self.config.dense_optimizer_of(name);
+            let (vector, start) = match (kinds.get(optimizer), lengths.get_mut(optimizer)) {
+                (Some((kind, _)), Some(length)) if count <= SMALL => {
+                    *length += count;
+                    (names::small(kind), *length - count)
+                }
+                _ => (name.clone(), 0),
+            };
+            let parts = vectors.entry(vector).or_default();
             parts.push(Part { name: name.clone(), gradient: own, start, count });
         }
         gradients.parameters.retain(|_, table| table.is_some());
@@ -118,11 +135,13 @@ impl Update<'_> {
     /// What gradients are summed to, by parameter, over the batches of a step so far.
     fn sums(&mut self, gradients: &Gradients) -> Vec<(String, Tensor)> {
         let is_summed = self.config.gradient_accumulation_steps.get() > 1;
+        let is_fused = self.config.fused_tables;
         let mut sums = vec![];
         for (name, table) in &gradients.parameters {
             let Some(own) = self.outputs.get(&gradient(name)).cloned() else { continue };
             let sum = match (is_summed, table) {
                 (false, _) => own,
+                (true, Some(_)) if is_fused => own,
                 (true, None) => {
                     let before = self.state(&names::sum(name), own.shape(), Initial::Constant(0.0));
                     let sum = before + own;
@@ -176,6 +195,13 @@ impl Update<'_> {
         self.state(names::SCALE, loss.shape(), Initial::Constant(initial as f32)).reshape([1])
     }
 
+    /// An optimizer of a kind of parameters, with what it reads in this step.
+    fn kind(&mut self, kind: &str, optimizer: Optimizer, gate: Option<&Gate>) -> Kind {
+        let rate = self.scope.input(&names::rate(kind), DType::F32, [1]);
+        let shared = self.shared(kind, &optimizer, gate);
+        Kind { optimizer, rate, shared }
+    }
+
     /// The values that an optimizer keeps once, advanced by this step.
     fn shared(&mut self, kind: &str, optimizer: &Optimizer, gate: Option<&Gate>) -> Vec<Tensor> {
         let before: Vec<(String, Tensor)> = optimizer
@@ -217,15 +243,21 @@ impl Update<'_> {
         gradients: &[(String, Tensor)],
         gate: Option<&Gate>,
     ) -> Result<(), StepError> {
-        let scheduled = &self.config.dense_optimizer;
-        let optimizer = scheduled.build()?;
-        let rate = self.scope.input(names::DENSE_RATE, DType::F32, [1]);
-        let shared = self.shared("dense", &optimizer, gate);
+        let mut optimizers = vec![];
+        for (index, (kind, scheduled)) in self.config.dense_optimizers().into_iter().enumerate() {
+            let mut parts = vectors.values().filter_map(|parts| parts.first());
+            let is_used = parts.any(|part| self.config.dense_optimizer_of(&part.name) == index);
+            optimizers.push(if is_used { Some(self.kind(&kind, scheduled.build()?, gate)) } else { None });
+        }
         let plain: Vec<Tensor> = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
         let began = self.config.ema.map(|_| self.averages_began(gate));
         let clipped = self.config.grad_clipping.apply(&plain);
         for ((vector, _), gradient) in gradients.iter().zip(&clipped) {
             let parts = vectors.get(vector).map_or(&[][..], Vec::as_slice);
+            let found = parts.first().map(|part| self.config.dense_optimizer_of(&part.name));
+            let Some(Some(Kind { optimizer, rate, shared })) = found.and_then(|index| optimizers.get(index)) else {
+                continue;
+            };
             let own = parts
                 .iter()
                 .map(|part| self.state(&part.name, part.gradient.shape(), Initial::Parameter(part.name.clone())));
@@ -233,13 +265,13 @@ impl Update<'_> {
             let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, vector, gradient.shape()));
             let (moments, before): (Vec<String>, Vec<Tensor>) = kept.unzip();
             let whole = || self.joined_vector(parameters.iter());
-            let Some(direction) = optimizer.direction(&shared, whole, gradient, &before) else { continue };
+            let Some(direction) = optimizer.direction(shared, whole, gradient, &before) else { continue };
             for ((name, before), after) in moments.iter().zip(&before).zip(&direction.moments) {
                 self.scope.set_state(name, &Gate::choose(gate, before, after));
             }
             for (part, parameter) in parts.iter().zip(&parameters) {
                 let step = direction.step.slice(0, part.start, part.count).reshape(parameter.shape());
-                let changed = Gate::choose(gate, parameter, &optimizer.moved(&rate, parameter, &step));
+                let changed = Gate::choose(gate, parameter, &optimizer.moved(rate, parameter, &step));
                 self.scope.set_state(&part.name, &changed);
                 self.average(&part.name, &changed, began.as_ref(), gate);
             }
@@ -266,8 +298,7 @@ impl Update<'_> {
             return Ok(());
         }
         let optimizer = self.config.sparse_optimizer.build()?;
-        let rate = self.scope.input(names::SPARSE_RATE, DType::F32, [1]);
-        let shared = self.shared("sparse", &optimizer, gate);
+        let Kind { optimizer, rate, shared } = self.kind(names::SPARSE, optimizer, gate);
         for (name, gradient) in sums {
             let lookup = gradients.parameters.get(name).copied().flatten().and_then(|at| gradients.lookups.get(at));
             let Some(Lookup { table_rows, .. }) = lookup else { continue };
@@ -317,7 +348,7 @@ impl Update<'_> {
 
 /// Batches whose losses wait on the device.
 pub(crate) fn reported_rows(config: &TrainConfig) -> usize {
-    LATEST.saturating_mul(config.gradient_accumulation_steps.get())
+    LATEST.saturating_mul(config.step_batches())
 }
 
 /// All elements in one axis; `None` where there is no such extent.
