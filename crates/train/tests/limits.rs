@@ -62,6 +62,23 @@ fn gradients_of_zero_stay() {
 }
 
 #[test]
+fn norms_of_other_powers() {
+    let gradients = gradients(1.0);
+    let elements = || gradients.iter().flatten().map(|x| x.abs());
+    let norms = [
+        (1.0, elements().sum()),
+        (3.0, elements().map(|x| x.powi(3)).sum::<f64>().cbrt()),
+        (f64::INFINITY, elements().fold(0.0, f64::max)),
+    ];
+    for (norm_type, norm) in norms {
+        let clipping = GradClipping { clipping_type: ClippingType::Norm, max_gradient: 0.5, norm_type };
+        let factor = (0.5 / (norm + 1e-6)).min(1.0);
+        let expected: Vec<Vec<f64>> = gradients.iter().map(|g| g.iter().map(|x| x * factor).collect()).collect();
+        assert_near(&clipped(clipping, &gradients), &expected);
+    }
+}
+
+#[test]
 fn elements_are_limited_or_nothing_is() {
     let gradients = gradients(1.0);
     let value = GradClipping { clipping_type: ClippingType::Value, max_gradient: 0.5, ..GradClipping::default() };
