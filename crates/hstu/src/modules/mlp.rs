@@ -59,21 +59,30 @@ impl MlpConfig {
 
     /// Rows `[R, Din]` to rows `[R, last of hidden_units]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.forward_blocks(scope, x).pop().unwrap_or_else(|| x.clone())
+    }
+
+    /// The rows `[R, hidden_units[i]]` that each block gives, of which the last are those of [`MlpConfig::forward`].
+    pub fn forward_blocks(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
         self.blocks(scope, x, 0)
     }
 
     /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference places between two transpositions.
     pub fn forward_steps(&self, scope: &Scope, x: &Tensor) -> Tensor {
-        self.blocks(scope, x, usize::from(self.use_bn))
+        self.blocks(scope, x, usize::from(self.use_bn)).pop().unwrap_or_else(|| x.clone())
     }
 
     /// `turns` transpositions precede a norm, and as many follow it.
-    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize) -> Tensor {
-        self.hidden_units.iter().enumerate().fold(x.clone(), |x, (block, &width)| {
-            scope.module(&format!("mlp.{block}"), |scope| {
-                scope.dropout(&self.block(scope, &x, width, turns), self.dropout(block))
-            })
-        })
+    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize) -> Vec<Tensor> {
+        let mut all: Vec<Tensor> = vec![];
+        for (block, &width) in self.hidden_units.iter().enumerate() {
+            let x = all.last().unwrap_or(x);
+            let next = scope.module(&format!("mlp.{block}"), |scope| {
+                scope.dropout(&self.block(scope, x, width, turns), self.dropout(block))
+            });
+            all.push(next);
+        }
+        all
     }
 
     fn dropout(&self, block: usize) -> f32 {
