@@ -30,7 +30,6 @@
 
 mod clip;
 pub mod config;
-pub mod loss;
 mod objective;
 mod optimizer;
 mod random;
@@ -44,6 +43,7 @@ pub use config::{ConfigError, TrainConfig};
 pub use objective::Objective;
 pub use optimizer::{Direction, Moment, Optimizer, Rule, Updated, WeightDecay};
 pub use random::Random;
+pub use rewire_losses as loss;
 pub use rewire_metrics as metrics;
 pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};

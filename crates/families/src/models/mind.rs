@@ -72,10 +72,10 @@ pub(super) fn mind(model: &Model<'_>) -> Result<Predictions, Problems> {
         Similarity::Cosine => unit(&users, SHORTEST),
         Similarity::InnerProduct => users,
     };
-    let items = config.item_tower.forward(model, "item_tower", config.output_dim, config.similarity)?;
+    let items = config.item_tower.forward(&model.of_items(), "item_tower", config.output_dim, config.similarity)?;
     Ok(vec![
         ("user_tower_emb".to_owned(), users),
-        ("item_tower_emb".to_owned(), items),
+        ("item_tower_emb".to_owned(), items.values),
         ("interest_mask".to_owned(), on.cast(DType::I32)),
     ])
 }

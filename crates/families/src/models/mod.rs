@@ -6,8 +6,10 @@ mod mind;
 mod multi_task;
 mod pepnet;
 mod rank;
+mod rocket;
 mod sequences;
 
+use crate::losses::{ExtraLosses, whole};
 use crate::modules::{beside, encode};
 use crate::trace::problem;
 use rewire_features::{Features, Group, Part, Problem, Problems, SequenceSteps, read};
@@ -16,6 +18,8 @@ use rewire_hstu::modules::linear;
 use rewire_hstu::pipeline::prediction;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+pub(crate) use matching::{SHORTEST, Similarity};
 
 /// The module of the tables of most models.
 const EMBEDDINGS: &str = "embedding_group";
@@ -39,6 +43,10 @@ pub(crate) struct Model<'a> {
     pub message: &'a Value,
     /// What names of inputs begin with.
     pub prefix: &'a str,
+    /// The prefix of the names of inputs of items, of match models.
+    pub items: &'a str,
+    /// Takes the losses of modules where they are wanted.
+    pub extra: Option<&'a ExtraLosses>,
 }
 
 /// A DEEP or WIDE group.
@@ -58,7 +66,7 @@ pub(crate) fn predictions(model: &Model<'_>) -> Result<Predictions, Problems> {
         "mask_net" => rank::mask_net(model),
         "wukong" => rank::wukong(model),
         "xdeepfm" => rank::xdeepfm(model),
-        "rocket_launching" => rank::rocket_launching(model),
+        "rocket_launching" => rocket::rocket_launching(model),
         "dcn_v1" => crosses::dcn_v1(model),
         "dcn_v2" => crosses::dcn_v2(model),
         "multi_tower" | "multi_tower_din" => sequences::multi_tower(model),
@@ -95,6 +103,16 @@ impl<'a> Model<'a> {
     /// An error of a key of the model.
     pub fn problem(&self, key: &str, reason: impl Into<String>) -> Problems {
         Problems(vec![Problem::new(format!("{}{key}", self.pointer()), reason)])
+    }
+
+    /// The model whose inputs are those of items.
+    pub fn of_items(&self) -> Self {
+        Self { prefix: self.items, ..*self }
+    }
+
+    /// A list of messages of `model_config`.
+    pub fn list(&self, key: &str) -> Vec<Value> {
+        self.config.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
     }
 
     pub fn num_class(&self) -> usize {
@@ -152,8 +170,15 @@ impl<'a> Model<'a> {
             )]));
         }
         let p = self.scope.weight(&format!("group_variational_dropouts.{name}.feature_p"), [parts.len()]);
+        let probabilities = (-&p).sigmoid();
+        if let (Some(extra), Some(part)) = (self.extra, parts.first()) {
+            let lambda = options.get("regularization_lambda").and_then(Value::as_f64).unwrap_or(0.01);
+            let rows = self.scope.host_size(part.dim(0)).maximum(1).cast(DType::F32);
+            let loss = probabilities.sum(0).reshape(()) * lambda / rows;
+            extra.add(format!("{name}_feature_p_loss"), loss, whole);
+        }
         let stays = match self.scope.mode() {
-            Mode::Eval => (-p).sigmoid().reshape([1, parts.len()]),
+            Mode::Eval => probabilities.reshape([1, parts.len()]),
             Mode::Train => {
                 let batch = parts.first().map(|part| part.dim(0)).unwrap_or_default();
                 let u = uniform(self.scope, [batch, parts.len().into()]);

@@ -1,6 +1,7 @@
 //! Families of pipelines.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod losses;
 mod options;
 mod replay;
 mod table;

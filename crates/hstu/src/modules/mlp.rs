@@ -67,6 +67,11 @@ impl MlpConfig {
 
     /// Rows `[R, Din]` to rows `[R, last of hidden_units]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.forward_blocks(scope, x).pop().unwrap_or_else(|| x.clone())
+    }
+
+    /// The rows `[R, hidden_units[i]]` that each block gives, of which the last are those of [`MlpConfig::forward`].
+    pub fn forward_blocks(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
         self.blocks(scope, x, 0, None)
     }
 
@@ -74,24 +79,29 @@ impl MlpConfig {
     /// pads sequences: `padding` is asked for where statistics of a batch depend on it.
     pub fn forward_steps(&self, scope: &Scope, x: &Tensor, padding: impl FnOnce() -> Option<Padding>) -> Tensor {
         let turns = usize::from(self.use_bn);
+        let last = |x: &Tensor, counts| self.blocks(scope, x, turns, counts).pop().unwrap_or_else(|| x.clone());
         let reads_batch = scope.mode() == Mode::Train && (self.use_bn || self.activation == Activation::Dice);
         let Some(Padding { rows, counts }) = reads_batch.then(padding).flatten() else {
-            return self.blocks(scope, x, turns, None);
+            return last(x, None);
         };
         let all = scope.concat(&[x, &rows], 0);
         let once = scope.scalar(DType::F32, 1.0).broadcast([x.dim(0)]);
         let counts = scope.concat(&[&once, &counts], 0);
         let [whole, kept] = [&all, x].map(|x| Ragged::dense(scope, 1, &scope.host_size(x.dim(0))));
-        self.blocks(scope, &all, turns, Some(&counts)).jagged_head(&whole, &kept)
+        last(&all, Some(&counts)).jagged_head(&whole, &kept)
     }
 
     /// `turns` transpositions precede a norm, and as many follow it. Rows occur `counts` times.
-    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize, counts: Option<&Tensor>) -> Tensor {
-        self.hidden_units.iter().enumerate().fold(x.clone(), |x, (block, &width)| {
-            scope.module(&format!("mlp.{block}"), |scope| {
-                scope.dropout(&self.block(scope, &x, width, (turns, counts)), self.dropout(block))
-            })
-        })
+    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize, counts: Option<&Tensor>) -> Vec<Tensor> {
+        let mut all: Vec<Tensor> = vec![];
+        for (block, &width) in self.hidden_units.iter().enumerate() {
+            let x = all.last().unwrap_or(x);
+            let next = scope.module(&format!("mlp.{block}"), |scope| {
+                scope.dropout(&self.block(scope, x, width, (turns, counts)), self.dropout(block))
+            });
+            all.push(next);
+        }
+        all
     }
 
     fn dropout(&self, block: usize) -> f32 {
