@@ -4,10 +4,12 @@ mod contradictions;
 mod graph;
 mod measure;
 mod model;
+mod watching;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
+pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -195,6 +197,8 @@ pub struct Train {
     /// Steps after which the folder is written, beside the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
+    #[command(flatten)]
+    pub watching: Watching,
 }
 
 #[derive(Debug, clap::Args)]

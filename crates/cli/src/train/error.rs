@@ -26,6 +26,10 @@ pub enum TrainFailed {
     Stream { file: String },
     #[error("{folder} is being written by another training: wait for its end, or train into another folder")]
     Busy { folder: String },
+    #[error("{file} is not a list of evaluations: train into another folder, or remove the file")]
+    Evaluations { file: String, source: serde_json::Error },
+    #[error("--metric {metric} is not a metric of this model: expected one of {known}")]
+    Metric { metric: String, known: String },
     #[error(transparent)]
     Weights(#[from] WeightsError),
     #[error(transparent)]
@@ -37,7 +41,7 @@ pub enum TrainFailed {
 impl TrainFailed {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Stream { .. })
+        matches!(self, Self::Stream { .. } | Self::Metric { .. })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The folder that a training writes: a model, and what it goes on from.
 
+use super::observer::EVALUATIONS;
 use super::{Record, TrainFailed};
 use crate::continued::lock;
 use rewire::train::{Checkpoint, Position, RankTask, Trainer};
@@ -14,7 +15,15 @@ const CHECKPOINT: &str = "checkpoint.safetensors";
 const LOCK: &str = "training.lock";
 
 /// The files that a training writes into its folder.
-pub const FILES: [&str; 4] = [CHECKPOINT, "config.json", "model.safetensors", "ema.safetensors"];
+pub const FILES: [&str; 7] = [
+    CHECKPOINT,
+    "config.json",
+    "model.safetensors",
+    "ema.safetensors",
+    EVALUATIONS,
+    "best/config.json",
+    "best/model.safetensors",
+];
 
 /// The folder.
 pub struct Folder {
@@ -70,6 +79,15 @@ impl Folder {
             Some(averages) => self.write("ema.safetensors", &averages),
             None => Ok(()),
         }
+    }
+
+    /// Writes the model as it is into `best`, a model folder of its own.
+    pub fn save_best(&self, task: &RankTask, trainer: &Trainer) -> Result<(), TrainFailed> {
+        let folder = self.path.join("best");
+        let file = folder.display().to_string();
+        std::fs::create_dir_all(&folder).map_err(|source| TrainFailed::Write { file, source })?;
+        self.write("best/config.json", self.model.as_bytes())?;
+        self.write("best/model.safetensors", &task.weights(trainer)?)
     }
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainFailed> {

@@ -3,8 +3,10 @@
 mod data;
 mod error;
 mod folder;
+mod observer;
 mod record;
 mod report;
+mod tensorboard;
 
 pub use error::TrainFailed;
 pub use folder::FILES;
@@ -19,11 +21,13 @@ use crate::rank::Tally;
 use crate::requests::{Chunk, Reading, Sizes, chunks, open};
 use data::Users;
 use folder::Folder;
+use observer::{Evaluation, Observer, Step};
 use record::Record;
-use report::{Progress, StepLine, Summary, SummaryLine};
+use report::{StepLine, Summary, SummaryLine};
 use rewire::rank::{RankError, RankOptions, Ranker, parse_config, read_config_text, read_weights};
 use rewire::train::{Checkpoint, Event, Position, RankTask, StepReport, TrainConfig, Trainer, fit};
 use rewire::weights::Weights;
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +39,8 @@ struct Inputs {
     /// The text of the model's configuration.
     model: String,
     task: RankTask,
+    /// The metrics of evaluations.
+    metrics: Vec<String>,
     weights: Option<Weights<'static>>,
     /// The text of the training's configuration.
     training: String,
@@ -53,7 +59,8 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         false => None,
     };
     let from = resume(checkpoint, &inputs, options, &mut trainer)?;
-    trainer.report_every(options.save_every);
+    let evaluated = options.watching.eval_every.unwrap_or(options.save_every);
+    trainer.report_every(common_divisor(options.save_every, evaluated));
     let examples = inputs.task.examples(&trainer).map_err(TrainFailed::from)?;
     let count = Arc::new(AtomicU64::new(0));
     let mut users = Users {
@@ -63,8 +70,11 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         shuffle_seed: inputs.config.shuffle_seed,
         count: count.clone(),
     };
+    let steps = inputs.config.steps.map(|steps| steps.get());
+    let observer = Observer::new(&options.watching, &options.out, steps, trainer.steps())?;
+    observer.check_metric(inputs.metrics.iter().map(String::as_str))?;
     let mut watch = Watch {
-        progress: Progress::new(inputs.config.steps.map(|steps| steps.get()), trainer.steps()),
+        observer,
         inputs: &inputs,
         folder,
         record,
@@ -75,18 +85,25 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         output,
     };
     let (begun, before) = (Instant::now(), trainer.steps());
-    let fitted = fit(&mut trainer, &mut users, from, |trainer, event| watch.on(trainer, event))?;
+    let position = match watch.observer.is_over() {
+        true => from,
+        false => fit(&mut trainer, &mut users, from, |trainer, event| watch.on(trainer, event))?.position,
+    };
     let time = begun.elapsed();
-    watch.save(&trainer, fitted.position)?;
+    watch.save(&trainer, position)?;
     let tally =
         evaluate(&inputs, &trainer, options.eval.as_ref().map_or(inputs.files.as_slice(), std::slice::from_ref))?;
-    let Watch { progress, last, output, .. } = watch;
-    drop(progress);
+    if options.eval.is_some() {
+        watch.note(&trainer, &tally)?;
+    }
+    let Watch { observer, last, output, .. } = watch;
+    let best = observer.best();
+    drop(observer);
     let made = trainer.steps() - before;
     // Those of batches that a training which was stopped had read are read again, and passed over.
     let passed = from.batch * inputs.config.batch_size.get() as u64;
     let users = count.load(Ordering::Relaxed).saturating_sub(passed);
-    let summary = Summary::new(trainer.steps(), time, users, &trainer.report(), &tally);
+    let summary = Summary::new(trainer.steps(), time, users, &trainer.report(), &tally, best);
     match common.json {
         true => output.json(&SummaryLine { summary })?,
         false => summary.print(last.filter(|_| made > 0).as_ref(), &options.out.display().to_string(), output)?,
@@ -114,8 +131,10 @@ impl Inputs {
         let file = options.config.as_ref().map_or_else(String::new, |config| config.display().to_string());
         let config = TrainConfig::from_json(&training).map_err(|source| TrainFailed::Config { file, source })?;
         let config = TrainConfig { memory_limit: options.memory_limit.or(config.memory_limit), ..config };
-        let task = RankTask::new(parse_config(&name, &model)?, ranking);
-        Ok(Self { model, task, weights, training, config, files: options.data.clone() })
+        let parsed = parse_config(&name, &model)?;
+        let metrics = parsed.task_names().into_iter().map(metric).collect();
+        let task = RankTask::new(parsed, ranking);
+        Ok(Self { model, task, metrics, weights, training, config, files: options.data.clone() })
     }
 }
 
@@ -151,7 +170,7 @@ fn resume(
 
 /// What goes on beside the steps: lines, files, and what an epoch came to.
 struct Watch<'a> {
-    progress: Progress,
+    observer: Observer,
     inputs: &'a Inputs,
     folder: Folder,
     record: Record,
@@ -171,16 +190,22 @@ impl Watch<'_> {
                     self.output.json(&StepLine::new(&report))?;
                     self.output.flush()?;
                 }
-                self.progress.update(&report);
+                self.observer.step(&step(&report))?;
                 self.position = position;
-                if report.step.is_multiple_of(self.options.save_every.get()) {
+                let is_every = |steps: Option<NonZeroU64>| steps.is_some_and(|s| report.step.is_multiple_of(s.get()));
+                let (saves, evaluates) =
+                    (is_every(Some(self.options.save_every)), is_every(self.options.watching.eval_every));
+                self.last = Some(report);
+                if saves {
                     self.save(trainer, self.position)?;
                 }
-                self.last = Some(report);
+                if evaluates {
+                    self.evaluate(trainer, None)?;
+                }
             }
             Event::Epoch(epoch) => self.end_epoch(trainer, epoch)?,
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(if self.observer.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     fn save(&self, trainer: &Trainer, position: Position) -> Result<(), TrainFailed> {
@@ -193,19 +218,59 @@ impl Watch<'_> {
             return Ok(());
         }
         if let Some(epochs) = self.inputs.config.epochs {
-            self.progress.set_steps(trainer.steps() / epoch * epochs.get());
+            self.observer.set_steps(trainer.steps() / epoch * epochs.get());
         }
         self.save(trainer, self.position)?;
-        let Some(file) = &self.options.eval else { return Ok(()) };
+        self.evaluate(trainer, Some(epoch))
+    }
+
+    /// Evaluates --eval, if it is given and was not evaluated after this step.
+    fn evaluate(&mut self, trainer: &Trainer, epoch: Option<u64>) -> Result<(), CliError> {
+        let Some(file) = self.options.eval.as_ref().filter(|_| !self.observer.is_evaluated(trainer.steps())) else {
+            return Ok(());
+        };
         let tally = evaluate(self.inputs, trainer, std::slice::from_ref(file))?;
         let aucs = tally.aucs().into_iter().map(|(task, auc)| {
             let auc = auc.map_or_else(|| "undefined".to_owned(), |auc| format!("{auc:.4}"));
             format!(", AUC {task} {auc}")
         });
-        self.progress
-            .aside(|| say(format_args!("epoch {epoch}, step {}{}", trainer.steps(), aucs.collect::<String>())));
+        let (epoch, aucs) = (epoch.map(|epoch| format!("epoch {epoch}, ")), aucs.collect::<String>());
+        self.observer.aside(|| say(format_args!("{}step {}{aucs}", epoch.unwrap_or_default(), trainer.steps())));
+        self.note(trainer, &tally)
+    }
+
+    /// Takes note of an evaluation of --eval, and keeps the model if it is the best; nothing if the step was evaluated before.
+    fn note(&mut self, trainer: &Trainer, tally: &Tally) -> Result<(), CliError> {
+        let step = trainer.steps();
+        if step == 0 || self.observer.is_evaluated(step) {
+            return Ok(());
+        }
+        let metrics = tally.aucs().into_iter().map(|(task, auc)| (metric(&task), auc)).collect();
+        if self.observer.evaluated(Evaluation { step, metrics })?.is_best {
+            self.folder.save_best(&self.inputs.task, trainer)?;
+        }
         Ok(())
     }
+}
+
+/// The name of the AUC of a task.
+fn metric(task: &str) -> String {
+    format!("auc_{task}")
+}
+
+fn step(report: &StepReport) -> Step<'_> {
+    let losses = report.outputs.iter().filter_map(|(name, loss)| Some((name.strip_prefix("losses.")?, *loss)));
+    Step {
+        step: report.step,
+        loss: report.loss,
+        losses: losses.collect(),
+        rates: vec![("dense", report.dense_rate), ("sparse", report.sparse_rate)],
+    }
+}
+
+/// The greatest common divisor.
+fn common_divisor(a: NonZeroU64, b: NonZeroU64) -> NonZeroU64 {
+    NonZeroU64::new(a.get() % b).map_or(b, |rest| common_divisor(b, rest))
 }
 
 /// Ranks the users of files with the model as it is.

@@ -1,5 +1,6 @@
 //! What a training tells.
 
+use super::observer::{Best, Step};
 use crate::output::Output;
 use crate::rank::Tally;
 use crate::table::table;
@@ -50,10 +51,13 @@ pub struct Summary {
     pub kernel: String,
     pub adapter: String,
     pub auc: BTreeMap<String, Option<f64>>,
+    /// The model in OUT/best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
 }
 
 impl Summary {
-    pub fn new(steps: u64, time: Duration, users: u64, report: &Report, tally: &Tally) -> Self {
+    pub fn new(steps: u64, time: Duration, users: u64, report: &Report, tally: &Tally, best: Option<Best>) -> Self {
         let ranked = tally.summary(report);
         let seconds = time.as_secs_f64();
         Self {
@@ -63,6 +67,7 @@ impl Summary {
             kernel: ranked.kernel,
             adapter: ranked.adapter,
             auc: ranked.auc.into_iter().collect(),
+            best,
         }
     }
 
@@ -80,7 +85,10 @@ impl Summary {
             vec![format!("AUC {task}"), auc]
         });
         let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).chain(aucs);
-        output.line(table(&["training", ""], rows, &[0]))?;
+        let best = self.best.as_ref().map(|best| {
+            vec![format!("best {}", best.metric), format!("{:.4} after step {}, in {out}/best", best.value, best.step)]
+        });
+        output.line(table(&["training", ""], rows.chain(best), &[0]))?;
         output.line(format_args!("the model is in {out}: rewire rank --model {out}"))
     }
 }
@@ -104,9 +112,10 @@ impl Progress {
         Self(bar)
     }
 
-    pub fn update(&self, report: &StepReport) {
-        self.0.set_position(report.step);
-        self.0.set_message(format!("loss {:.4} rate {:.2e}", report.loss, report.dense_rate));
+    pub fn update(&self, step: &Step) {
+        self.0.set_position(step.step);
+        let rate = step.rates.first().map(|(_, rate)| format!(" rate {rate:.2e}")).unwrap_or_default();
+        self.0.set_message(format!("loss {:.4}{rate}", step.loss));
     }
 
     /// All steps, once they are known.
