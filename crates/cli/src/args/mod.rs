@@ -168,9 +168,23 @@ pub struct Train {
     /// scratch, if left out.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. May be given several times.
+    /// A pipeline of TorchEasyRec, a file that ends in .config: losses, optimizers, schedules, batches and steps are as it says. --model takes one
+    /// that was imported as well.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "config"])]
+    pub pipeline: Option<PathBuf>,
+    /// The checkpoint that the training of --pipeline begins with, as for `import`; random parameters if left out.
+    #[arg(long, value_name = "DIR", requires = "pipeline")]
+    pub checkpoint: Option<PathBuf>,
+    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. For a pipeline a table with its columns, CSV as well. May be
+    /// given several times.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub data: Vec<PathBuf>,
+    /// Negatives of a pipeline with a sampler: row b has those of batch b.
+    #[arg(long, value_name = "FILE")]
+    pub negatives: Option<PathBuf>,
+    /// What random parameters and dropouts of a pipeline are drawn from.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub seed: u64,
     /// How to train, JSON; as the program trains its own model if left out.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -38,7 +38,11 @@ pub(super) fn train_config<'n>(
     let mut config = Map::new();
     config.insert("batch_size".to_owned(), batch_size);
     config.insert("fused_tables".to_owned(), json!(true));
-    let counts = [("num_steps", "steps"), ("num_epochs", "epochs"), ("gradient_accumulation_steps", "gradient_accumulation_steps")];
+    let counts = [
+        ("num_steps", "steps"),
+        ("num_epochs", "epochs"),
+        ("gradient_accumulation_steps", "gradient_accumulation_steps"),
+    ];
     for (theirs, own) in counts {
         config.extend(positive(theirs).map(|value| (own.to_owned(), value)));
     }

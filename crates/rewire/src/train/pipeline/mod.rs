@@ -3,12 +3,12 @@
 mod config;
 mod initial;
 
-use super::{Checkpoint, Objective, Position, RankTrainError, TrainConfig, Trainer};
+use super::{Checkpoint, Objective, Position, RankTrainError, TrainConfig, TrainError, Trainer};
 use crate::predict::{Column, Imported};
-use crate::rank::{RankError, RankOptions};
+use crate::rank::RankOptions;
 use config::{Assignment, train_config};
-use rewire_families::{NegativeRow, TOTAL, TraceError, TracedLosses, trace_losses};
-use rewire_features::{EncodeError, Problem, Problems};
+use rewire_families::{TOTAL, TraceError, TracedLosses, trace_losses};
+use rewire_features::{EncodeError, NegativeRow, Problem, Problems};
 use rewire_graph::op::Input;
 use rewire_graph::{DType, HostTensor, Mode};
 use rewire_hstu::models::{ParameterSpec, parameters};
@@ -46,7 +46,7 @@ impl PipelineTask {
     /// Takes the fields of an `EasyRecConfig` by the names of the reference, and the `plan` of a checkpoint, if there is one.
     ///
     /// # Errors
-    /// [`RankTrainError::Pipeline`] lists what of the model cannot be used, [`RankTrainError::Config`] names what of `train_config` cannot.
+    /// [`RankTrainError::Pipeline`] lists what of the model cannot be used, [`TrainError::Config`] names what of `train_config` cannot.
     pub fn new(pipeline: &Value, plan: Option<&Value>, options: RankOptions) -> Result<Self, RankTrainError> {
         let traced = trace_losses(pipeline, Mode::Train).map_err(|error| match error {
             TraceError::Config(problems) => RankTrainError::Pipeline(problems),
@@ -150,16 +150,20 @@ impl PipelineTask {
         let mut all = before.clone();
         for (name, tensor) in trainer.parameters()? {
             let dtype = self.tensors.get(&name).map_or(DType::F32, |known| known.dtype);
-            all.insert(name, tensor.stored_as(dtype).map_err(RankError::from)?);
+            let stored = tensor.stored_as(dtype).map_err(|actual| TrainError::Parameter {
+                name: name.clone(),
+                expected: dtype.to_string(),
+                actual: actual.to_string(),
+            })?;
+            all.insert(name, stored);
         }
         let [mean, count] = STATISTICS;
-        let batches = trainer.steps().saturating_mul(trainer.batches_of_step());
         let norms: Vec<String> = all.keys().filter_map(|name| Some(name.strip_suffix(mean)?.to_owned())).collect();
         for norm in norms.iter().filter(|norm| self.objective.graph().states().contains(&format!("{norm}{mean}"))) {
             let name = format!("{norm}{count}");
             let seen = before.get(&name).and_then(|seen| seen.to_i64().first().copied()).unwrap_or(0);
-            let seen = seen.saturating_add(i64::try_from(batches).unwrap_or(i64::MAX));
-            all.insert(name, HostTensor::i64([], &[seen]).map_err(RankError::from)?);
+            let seen = seen.saturating_add(i64::try_from(trainer.steps()).unwrap_or(i64::MAX));
+            all.insert(name, HostTensor::i64([], &[seen]).map_err(TrainError::from)?);
         }
         Ok(all)
     }
