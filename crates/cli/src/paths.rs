@@ -85,7 +85,12 @@ impl Files {
                 files.add("--output", Access::Writes, options.output.as_deref());
             }
             // They write standard output, and the cache folder.
-            Command::Devices | Command::Rank(_) | Command::Tune(_) | Command::Graph(_) | Command::Describe(_) => {}
+            Command::Devices
+            | Command::Rank(_)
+            | Command::Eval(_)
+            | Command::Tune(_)
+            | Command::Graph(_)
+            | Command::Describe(_) => {}
         }
         files
     }

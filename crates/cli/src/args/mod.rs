@@ -62,6 +62,8 @@ pub enum Command {
     Predict(Predict),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
+    /// Computes the metrics and losses of a model on a file with labels.
+    Eval(Eval),
     /// Makes a model folder, or a package, of a model of TorchEasyRec.
     Import(Import),
     /// Writes a model as one file that starts at once.
@@ -85,6 +87,30 @@ pub struct Describe {
     /// Model folder, or a package of any model; the model in the program if left out.
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Eval {
+    /// Folder with config.json and model.safetensors, or a package.
+    #[arg(long, value_name = "MODEL")]
+    pub model: PathBuf,
+    /// JSON Lines, CSV (by its ending) or Parquet with features and labels; `-` for JSON Lines from stdin. Ranking models read JSON Lines and
+    /// Parquet, with `labels`.
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    /// Sampled items of match models: row b has the negatives of batch b, a list in each column of the items' features.
+    #[arg(long, value_name = "FILE")]
+    pub negatives: Option<PathBuf>,
+    /// Rows of a batch; the `eval_batch_size` of the configuration, or its `batch_size`, if left out. Losses are means over batches, and
+    /// match models take negatives from the batch.
+    #[arg(long, value_name = "N")]
+    pub batch: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub stored: Stored,
+    #[command(flatten)]
+    pub placement: Placement,
+    #[command(flatten)]
+    pub weights: Weights,
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 use super::labels::LabelKind;
 use crate::models::Model;
 use rewire_features::{Problem, Problems, read};
+use rewire_graph::HostTensor;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,6 +12,8 @@ use serde_json::Value;
 pub struct Task {
     /// The suffix of the names of its predictions, losses and metrics, `_ctr`; empty for the only task of a model.
     pub suffix: String,
+    /// The JSON pointer of its message in the configuration.
+    pub pointer: String,
     /// The column of labels.
     pub label: String,
     /// The label is 1 where one of these bits is set, and 0 elsewhere.
@@ -92,6 +95,18 @@ fn half() -> f64 {
 }
 
 impl Task {
+    /// The labels of its loss, from the inputs of [`TracedLosses::encode`](super::TracedLosses::encode): numbers, classes, or 1 where a bit is
+    /// set.
+    pub fn labels(&self, inputs: &[(String, HostTensor)]) -> Vec<f64> {
+        let find = |name: String| inputs.iter().find(|(known, _)| *known == name).map(|(_, labels)| labels);
+        let integers = find(format!("labels.{}.integer", self.label)).map(HostTensor::to_i64);
+        match (integers, self.bitmask) {
+            (Some(bits), Some(mask)) => bits.iter().map(|bits| f64::from(u8::from(bits & mask != 0))).collect(),
+            (Some(classes), None) => classes.iter().map(|&class| class as f64).collect(),
+            (None, _) => find(format!("labels.{}", self.label)).map(HostTensor::to_f64).unwrap_or_default(),
+        }
+    }
+
     /// The features whose ids are groups of metrics.
     pub fn grouping_keys(&self) -> impl Iterator<Item = String> {
         let values = self.metrics.iter().filter_map(Value::as_object).flat_map(|metric| metric.values());
@@ -253,6 +268,7 @@ fn task(
     Ok(Task {
         losses: terms.iter().map(|loss| format!("{}{suffix}", loss.name())).collect(),
         suffix,
+        pointer: pointer.to_owned(),
         label,
         bitmask: Some(message.task_bitmask).filter(|mask| *mask != 0),
         num_class: message.num_class,
