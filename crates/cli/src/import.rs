@@ -16,7 +16,7 @@ use std::path::Path;
 use thiserror::Error;
 
 /// What every tensor of a checkpoint is named under.
-const WRAPPER: &str = "model.";
+pub const WRAPPER: &str = "model.";
 
 /// The files of a model folder.
 pub const MODEL_FILES: [&str; 2] = ["model.safetensors", "config.json"];

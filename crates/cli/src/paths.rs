@@ -112,6 +112,8 @@ impl Files {
         self.add("--pipeline", Access::Reads, options.pipeline.as_deref());
         options.data.iter().for_each(|data| self.add("--data", Access::Reads, Some(data)));
         self.add("--negatives", Access::Reads, options.negatives.as_deref());
+        self.add("--eval-negatives", Access::Reads, options.eval_negatives.as_deref());
+        self.add("--export-dcp", Access::WritesBelow, options.export_dcp.as_deref());
         self.add("--config", Access::Reads, options.config.as_deref());
         self.add("--eval", Access::Reads, options.eval.as_deref());
         FILES.iter().for_each(|name| self.add("a file of --out", Access::Writes, Some(&options.out.join(name))));

@@ -48,4 +48,6 @@ pub use rewire_metrics as metrics;
 pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};
 pub use step::StepError;
-pub use trainer::{Data, DataError, Event, Fitted, Position, Prepared, Preparer, StepReport, TrainError, Trainer, fit};
+pub use trainer::{
+    Data, DataError, Event, Fitted, ParameterMoment, Position, Prepared, Preparer, StepReport, TrainError, Trainer, fit,
+};

@@ -208,9 +208,15 @@ pub struct Train {
     /// Negatives of a pipeline with a sampler: row b has those of batch b.
     #[arg(long, value_name = "FILE")]
     pub negatives: Option<PathBuf>,
-    /// What random parameters and dropouts of a pipeline are drawn from.
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    pub seed: u64,
+    /// The same for --eval; those of --negatives if left out.
+    #[arg(long, value_name = "FILE", requires = "eval")]
+    pub eval_negatives: Option<PathBuf>,
+    /// Also write a pipeline that was trained as a checkpoint of TorchEasyRec, DIR/model.ckpt-N, with the state of its optimizers.
+    #[arg(long, value_name = "DIR")]
+    pub export_dcp: Option<PathBuf>,
+    /// What random parameters and dropouts of a pipeline are drawn from; 0 if left out.
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
     /// How to train, JSON; as the program trains its own model if left out.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -24,14 +24,8 @@ pub enum TrainFailed {
     Changed { file: String, key: &'static str, was: String, is: String },
     #[error("a pipeline is trained on its own data: give a table with features and labels by --data")]
     NoData,
-    #[error(
-        "the pipeline reads sampled negatives: give a table with {columns} by --negatives, whose row b has those of batch b"
-    )]
-    NoNegatives { columns: String },
-    #[error("the pipeline reads no sampled negatives: leave out --negatives")]
-    NoSampler,
-    #[error("{file} has fewer rows of negatives than the training has batches in an epoch: expected one for each")]
-    FewNegatives { file: String },
+    #[error("{option} is for the training of {kind}: leave it out")]
+    OtherKind { option: &'static str, kind: &'static str },
     #[error("--resume needs --data in files: {file} cannot be read again")]
     Stream { file: String },
     #[error("{folder} is being written by another training: wait for its end, or train into another folder")]
@@ -51,10 +45,7 @@ pub enum TrainFailed {
 impl TrainFailed {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::NoData | Self::NoNegatives { .. } | Self::NoSampler | Self::Stream { .. } | Self::Metric { .. }
-        )
+        matches!(self, Self::NoData | Self::OtherKind { .. } | Self::Stream { .. } | Self::Metric { .. })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod data;
 mod error;
+mod export;
 mod folder;
 mod observer;
 mod pipeline;

@@ -1,15 +1,18 @@
 //! Training of pipelines of TorchEasyRec.
 
+use super::export::export;
 use super::report::{Summary, SummaryLine};
 use super::watch::{Ended, train};
 use super::{Learner, Metrics, Source, TrainFailed, running};
 use crate::args::{Common, Train};
 use crate::error::CliError;
+use crate::eval::{EvalError, Files};
 use crate::import;
 use crate::output::Output;
+use crate::predict::encoded;
 use crate::requests::{InputError, title};
-use crate::tables::{self, Nested, Owned, Table};
-use rewire::predict::{Column, is_imported};
+use crate::tables::{self, Owned, Table};
+use rewire::predict::{Column, Evaluator, is_imported};
 use rewire::rank::{RankError, read_config_text, read_weights};
 use rewire::runtime;
 use rewire::train::{
@@ -28,15 +31,20 @@ pub fn is_asked_for(options: &Train) -> bool {
     options.pipeline.is_some() || options.model.as_deref().is_some_and(is_imported)
 }
 
-/// A pipeline, and the tensors that its training began with.
-struct Learned {
+/// A pipeline, the tensors that its training began with, and what evaluates it.
+struct Learned<'a> {
     task: PipelineTask,
     before: Tensors,
+    evaluator: Option<(Evaluator, Files<'a>)>,
 }
 
 /// Trains a pipeline and writes it as an imported model.
 pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    if options.config.is_some() {
+        return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is no pipeline" }.into());
+    }
     let Begin { pipeline, plan, tensors } = Begin::read(options)?;
+    let seed = options.seed.unwrap_or(0);
     let task = PipelineTask::new(&pipeline, plan.as_ref(), running(common));
     let task = task.map_err(|error| not_trained(options, error))?;
     if options.data.is_empty() {
@@ -44,11 +52,11 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     }
     let config = TrainConfig {
         memory_limit: options.memory_limit.or(task.config().memory_limit),
-        shuffle_seed: Some(options.seed),
+        shuffle_seed: Some(seed),
         ..task.config().clone()
     };
     let task = task.with_config(config);
-    let before = tensors.unwrap_or_else(|| task.initial(options.seed));
+    let before = tensors.unwrap_or_else(|| task.initial(seed));
     let mut trainer = task.trainer(&before).map_err(TrainFailed::from)?;
     let source = Source {
         model: import::config(&pipeline, plan.as_ref()),
@@ -57,8 +65,20 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     };
     let count = Arc::new(AtomicU64::new(0));
     let mut examples = Examples::new(&pipeline, task.clone(), options, count.clone())?;
-    let learned = Learned { task, before };
+    let evaluator = match &options.eval {
+        Some(data) => {
+            let evaluator = Evaluator::new("the pipeline", &source.model, &running(common))?;
+            let negatives = options.eval_negatives.as_deref().or(options.negatives.as_deref());
+            Some((evaluator, Files { data, negatives }))
+        }
+        None => None,
+    };
+    let learned = Learned { task, before, evaluator };
     let ended = train(&learned, &source, (options, common), &mut trainer, &mut examples, output)?;
+    if let Some(dir) = &options.export_dcp {
+        let tensors = learned.task.tensors(&trainer, &learned.before).map_err(TrainFailed::from)?;
+        export(dir, &learned.task, &trainer, &tensors, plan.as_ref())?;
+    }
     let Ended { time, last, best, from, metrics } = ended;
     let passed = from.batch * learned.task.config().batch_size.get() as u64;
     let rows = count.load(Ordering::Relaxed).saturating_sub(passed);
@@ -125,17 +145,20 @@ impl Begin {
     }
 }
 
-impl Learner for Learned {
+impl Learner for Learned<'_> {
     fn loss_prefix(&self) -> &'static str {
         "loss."
     }
 
     fn metrics(&self) -> Vec<String> {
-        vec![]
+        self.evaluator.iter().flat_map(|(evaluator, _)| evaluator.metrics().map(str::to_owned)).collect()
     }
 
-    fn evaluate(&self, _: &Trainer) -> Result<Metrics, CliError> {
-        Ok(vec![])
+    fn evaluate(&self, trainer: &Trainer) -> Result<Metrics, CliError> {
+        let Some((evaluator, files)) = &self.evaluator else { return Ok(vec![]) };
+        let tensors = self.task.tensors(trainer, &self.before).map_err(TrainFailed::from)?;
+        let evaluation = evaluator.begin(|name: &str| tensors.get(name).cloned())?;
+        Ok(files.evaluate(evaluator, evaluation, None)?.metrics)
     }
 
     fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, TrainFailed> {
@@ -169,10 +192,10 @@ struct Examples {
 }
 
 impl Examples {
-    fn new(pipeline: &Value, task: PipelineTask, options: &Train, count: Arc<AtomicU64>) -> Result<Self, TrainFailed> {
+    fn new(pipeline: &Value, task: PipelineTask, options: &Train, count: Arc<AtomicU64>) -> Result<Self, EvalError> {
         match (task.negatives(), &options.negatives) {
-            ([], Some(_)) => return Err(TrainFailed::NoSampler),
-            ([_, ..], None) => return Err(TrainFailed::NoNegatives { columns: task.negatives().join(", ") }),
+            ([], Some(_)) => return Err(EvalError::OtherNegatives),
+            (columns @ [_, ..], None) => return Err(EvalError::NoNegatives { columns: columns.to_vec() }),
             _ => {}
         }
         let drop_remainder = pipeline.pointer("/data_config/drop_remainder").and_then(Value::as_bool) == Some(true);
@@ -239,7 +262,8 @@ impl Batches<'_> {
                 None => None,
                 Some(negatives) => match negatives.read(1)? {
                     row if row.count == 0 => {
-                        return Err(TrainFailed::FewNegatives { file: negatives.name.clone() }.into());
+                        let (file, rows) = (title(Some(&negatives.file)), negatives.row as usize);
+                        return Err(EvalError::FewNegatives { file, rows, batch: size }.into());
                     }
                     row => Some(row),
                 },
@@ -262,7 +286,6 @@ struct Open {
     /// Rows that were read.
     row: u64,
     file: PathBuf,
-    name: String,
 }
 
 /// Rows that were read together.
@@ -280,23 +303,13 @@ impl Read {
 impl Open {
     fn new(file: &Path, names: &[String]) -> Result<Self, InputError> {
         let table = tables::open(file, names)?;
-        Ok(Self { table, names: names.to_vec(), row: 0, file: file.to_owned(), name: title(Some(file)) })
+        Ok(Self { table, names: names.to_vec(), row: 0, file: file.to_owned() })
     }
 
     fn read(&mut self, rows: usize) -> Result<Read, InputError> {
         let read = self.table.read(rows)?;
-        let row = self.row + 1;
+        let columns = encoded(&self.names, read.columns, (self.row, &self.file))?;
         self.row += read.count as u64;
-        let column = |(name, cells): (&String, Vec<Nested>)| {
-            let owned = Owned::of(cells).map_err(|fault| InputError::Column {
-                file: title(Some(&self.file)),
-                row,
-                column: name.clone(),
-                fault,
-            });
-            Ok((name.clone(), owned?))
-        };
-        let columns = self.names.iter().zip(read.columns).map(column).collect::<Result<_, InputError>>()?;
         Ok(Read { count: read.count, columns })
     }
 }

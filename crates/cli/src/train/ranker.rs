@@ -30,6 +30,15 @@ struct Inputs {
 
 /// Trains a model and writes it.
 pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let others = [
+        ("--negatives", options.negatives.is_some()),
+        ("--eval-negatives", options.eval_negatives.is_some()),
+        ("--export-dcp", options.export_dcp.is_some()),
+        ("--seed", options.seed.is_some()),
+    ];
+    if let Some((option, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(TrainFailed::OtherKind { option, kind: "pipelines" }.into());
+    }
     let (inputs, source) = Inputs::new(options, common)?;
     let mut trainer = inputs.task.trainer(&inputs.config, inputs.weights.as_ref()).map_err(TrainFailed::from)?;
     let examples = inputs.task.examples(&trainer).map_err(TrainFailed::from)?;

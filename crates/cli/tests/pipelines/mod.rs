@@ -111,7 +111,8 @@ fn a_gpu_trains_a_pipeline_as_the_reference() {
     }
     // A software adapter takes seconds a step.
     let name = "deepfm_taobao";
-    let (model, out) = (model(name, |config| config["pipeline"]["train_config"]["num_steps"] = json!(2)), Folder::new());
+    let (model, out) =
+        (model(name, |config| config["pipeline"]["train_config"]["num_steps"] = json!(2)), Folder::new());
     let trained = steps(&train(name, &model, &out, &["--kernel", "wgpu"]));
     assert_eq!(trained.len(), 2);
     check_losses(name, &trained);

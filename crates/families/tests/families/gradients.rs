@@ -55,7 +55,8 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
         let held = weights.remove(state).ok_or_else(|| format!("no `{state}`"))?;
         inputs.insert(state.clone(), held);
     }
-    let is_read = |name: &str| traced.graph.ids().filter_map(|id| traced.graph.op::<Input>(id)).any(|op| op.name == name);
+    let is_read =
+        |name: &str| traced.graph.ids().filter_map(|id| traced.graph.op::<Input>(id)).any(|op| op.name == name);
     inputs.retain(|name, _| is_read(name));
     let known = parameters(&traced.graph);
     // A buffer of the reference's module, which does not learn.
@@ -81,7 +82,8 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
         let mut moved = weights.clone();
         for (name, direction) in &directions {
             let before = &weights[*name];
-            let after = before.to_f64().iter().zip(direction).map(|(w, d)| w + sign * CHANGE / slope * d).collect::<Vec<_>>();
+            let after =
+                before.to_f64().iter().zip(direction).map(|(w, d)| w + sign * CHANGE / slope * d).collect::<Vec<_>>();
             moved.insert((*name).to_owned(), HostTensor::from_f64(DType::F32, before.shape().to_vec(), &after)?);
         }
         Ok(interpret(&traced.graph, &inputs, &moved)?[TOTAL].to_f64()[0])

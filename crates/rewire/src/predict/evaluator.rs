@@ -132,6 +132,11 @@ impl Evaluator {
         &self.0.traced.negatives
     }
 
+    /// The names of the metrics.
+    pub fn metrics(&self) -> impl Iterator<Item = &str> {
+        self.0.metrics.iter().map(|metric| metric.name.as_str())
+    }
+
     /// Rows of a batch: the `eval_batch_size` of the configuration, or else its `batch_size`.
     pub fn batch_size(&self) -> usize {
         self.0.batch_size

@@ -42,6 +42,17 @@ impl State {
     }
 }
 
+/// Where a state has what an optimizer keeps of a parameter.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptMoment {
+    pub state: String,
+    pub parameter: String,
+    pub moment: &'static str,
+    /// Elements of the state before it.
+    pub start: usize,
+    pub shape: Vec<usize>,
+}
+
 /// A step of training.
 #[derive(Debug)]
 pub(crate) struct StepGraph {
@@ -50,6 +61,7 @@ pub(crate) struct StepGraph {
     pub indices: Graph,
     pub lookups: Vec<Lookup>,
     pub states: BTreeMap<String, State>,
+    pub moments: Vec<KeptMoment>,
     /// Columns of [`names::REPORTED`]: outputs of one element, the loss and what is reported with it.
     pub reported: Vec<String>,
     /// Tables and the positions of their lookups.

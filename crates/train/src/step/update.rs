@@ -1,5 +1,5 @@
 use super::gradients::{Gradients, gradient};
-use super::{Initial, Lookup, State, StepError, StepGraph, names};
+use super::{Initial, KeptMoment, Lookup, State, StepError, StepGraph, names};
 use crate::{LossScale, Moment, Optimizer, TrainConfig};
 use rewire_graph::{DType, Dim, Scope, Tensor, Type};
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ pub(super) fn step(
 ) -> Result<StepGraph, StepError> {
     let (scope, outputs) = Scope::resume(&gradients.graph);
     let loss = outputs.get(loss).cloned().ok_or(StepError::Nothing)?;
-    let mut update = Update { scope, outputs, loss, config, states: BTreeMap::new(), row_sums: BTreeMap::new() };
+    let mut update =
+        Update { scope, outputs, loss, config, states: BTreeMap::new(), moments: vec![], row_sums: BTreeMap::new() };
     let vectors = update.joined(&mut gradients);
     let sums = update.sums(&gradients);
     let gate = update.gate(&sums);
@@ -35,13 +36,22 @@ pub(super) fn step(
     update.sparse(&sparse, &gradients, of_tables.as_ref())?;
     update.scaler(gate.as_ref());
     let reported = update.report(reported);
-    let Update { scope, mut outputs, states, row_sums, .. } = update;
+    let Update { scope, mut outputs, states, moments, row_sums, .. } = update;
     let own_states = gradients.graph.states();
     outputs.retain(|name, _| own_states.contains(name) || row_sums.keys().any(|table| names::sum(table) == *name));
     let named: Vec<(&str, Tensor)> = outputs.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
     let graph = scope.finish(&named)?;
     let tables = gradients.parameters.into_iter().filter_map(|(name, table)| Some((name, table?))).collect();
-    Ok(StepGraph { graph, indices: gradients.indices, lookups: gradients.lookups, states, reported, tables, row_sums })
+    Ok(StepGraph {
+        graph,
+        indices: gradients.indices,
+        lookups: gradients.lookups,
+        states,
+        moments,
+        reported,
+        tables,
+        row_sums,
+    })
 }
 
 struct Update<'a> {
@@ -50,6 +60,7 @@ struct Update<'a> {
     loss: Tensor,
     config: &'a TrainConfig,
     states: BTreeMap<String, State>,
+    moments: Vec<KeptMoment>,
     row_sums: BTreeMap<String, Type>,
 }
 
@@ -221,6 +232,12 @@ impl Update<'_> {
         after
     }
 
+    /// Notes where the moment of a parameter is: that of a vector of which the parameter is a part from `start` on.
+    fn keep(&mut self, moment: &Moment, (vector, start): (&str, usize), parameter: &str, shape: Vec<usize>) {
+        let (state, parameter, moment) = (names::moment(moment.name, vector), parameter.to_owned(), moment.name);
+        self.moments.push(KeptMoment { state, parameter, moment, start, shape });
+    }
+
     /// The state of a moment.
     fn moment(&mut self, moment: Moment, parameter: &str, shape: &[Dim]) -> (String, Tensor) {
         let name = names::moment(moment.name, parameter);
@@ -262,6 +279,12 @@ impl Update<'_> {
                 .iter()
                 .map(|part| self.state(&part.name, part.gradient.shape(), Initial::Parameter(part.name.clone())));
             let parameters: Vec<Tensor> = own.collect();
+            for (moment, part) in
+                optimizer.moments().iter().flat_map(|moment| parts.iter().map(move |part| (moment, part)))
+            {
+                let shape = part.gradient.shape().iter().filter_map(Dim::as_const).collect();
+                self.keep(moment, (vector, part.start), &part.name, shape);
+            }
             let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, vector, gradient.shape()));
             let (moments, before): (Vec<String>, Vec<Tensor>) = kept.unzip();
             let whole = || self.joined_vector(parameters.iter());
@@ -306,6 +329,11 @@ impl Update<'_> {
                 std::iter::once(Dim::from(*table_rows)).chain(gradient.shape()[1..].to_vec()).collect();
             let Some(rows) = lookup.map(|lookup| lookup.traced_rows(&self.scope, &gradient.dim(0))) else { continue };
             let table = self.state(name, &shape, Initial::Parameter(name.to_owned())).gather(&rows);
+            for moment in optimizer.moments() {
+                let extents: Vec<usize> = shape.iter().filter_map(Dim::as_const).collect();
+                let rows = extents.iter().take(1).copied().collect();
+                self.keep(&moment, (name, 0), name, if moment.rows { rows } else { extents });
+            }
             let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, name, &shape));
             let (moments, states): (Vec<String>, Vec<Tensor>) = kept.unzip();
             let before: Vec<Tensor> = states.iter().map(|state| state.gather(&rows)).collect();

@@ -11,7 +11,7 @@ pub use fit::{Data, Event, Fitted, Position, fit};
 pub use prepare::{Prepared, Preparer};
 pub use report::StepReport;
 
-use crate::step::{Initial, Lookup, State, StepGraph, kept, names};
+use crate::step::{Initial, KeptMoment, Lookup, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
 use memory::Limited;
 use report::{Progress, Submitted};
@@ -66,6 +66,7 @@ pub struct Trainer {
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
     states: BTreeMap<String, State>,
+    moments: Vec<KeptMoment>,
     /// Parameters that learn, in the order in which the model reads them, and states that the model sets.
     parameters: Vec<String>,
     /// Parameters that stay.
@@ -118,6 +119,7 @@ impl Trainer {
             parameters: learned.filter(|name| step.states.contains_key(name)).collect(),
             fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
             states: step.states,
+            moments: step.moments,
             reported: step.reported,
             loss: objective.loss.clone(),
             config: config.clone(),
@@ -225,6 +227,25 @@ impl Trainer {
         Ok(all)
     }
 
+    /// What the optimizers keep of parameters.
+    ///
+    /// # Errors
+    /// As [`Trainer::parameters`].
+    pub fn moments(&self) -> Result<Vec<ParameterMoment>, TrainError> {
+        let mut states: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
+        let mut all = vec![];
+        for KeptMoment { state, parameter, moment, start, shape } in &self.moments {
+            if !states.contains_key(state.as_str()) {
+                states.insert(state, self.session.state(state)?.to_f32());
+            }
+            let count = shape.iter().product::<usize>();
+            let values = states.get(state.as_str()).and_then(|values| values.get(*start..start + count));
+            let tensor = HostTensor::f32(shape.clone(), values.unwrap_or_default())?;
+            all.push(ParameterMoment { parameter: parameter.clone(), moment, tensor });
+        }
+        Ok(all)
+    }
+
     /// All that the next step depends on, the number of steps aside: parameters, what optimizers keep, averages.
     ///
     /// # Errors
@@ -255,6 +276,17 @@ impl Trainer {
         self.submitted.clear();
         Ok(())
     }
+}
+
+/// What an optimizer keeps of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParameterMoment {
+    /// The parameter.
+    pub parameter: String,
+    /// The name of the moment, as torch has it: `exp_avg`, `exp_avg_sq`, `sum`, `momentum_buffer` and the like.
+    pub moment: &'static str,
+    /// Its values: of the parameter's shape, or one a row.
+    pub tensor: HostTensor,
 }
 
 /// Names and types of a graph's parameters, in their order.

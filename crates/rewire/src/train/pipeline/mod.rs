@@ -96,6 +96,11 @@ impl PipelineTask {
         &self.traced.negatives
     }
 
+    /// The tables of the sparse optimizer.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.objective.table_names()
+    }
+
     /// The names of the losses, in the order of their sum.
     pub fn losses(&self) -> &[String] {
         &self.traced.losses
