@@ -115,6 +115,7 @@ impl Inputs {
     fn new(options: &Train, common: &Common) -> Result<Self, CliError> {
         let ranking = RankOptions {
             kernel: common.kernel,
+            kernel_rules: common.kernel_for.clone(),
             adapter: common.adapter.clone(),
             matrices: common.matrices,
             tunings: caches::tunings(),
