@@ -126,6 +126,7 @@ pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Ben
 pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions) -> Result<Bench, CliError> {
     let with = BenchOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         tunings: if tuning.is_none() { caches::tunings() } else { None },

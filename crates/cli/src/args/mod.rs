@@ -15,7 +15,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::rank::Embedded;
-use rewire::{Kernel, MatrixTier};
+use rewire::{Kernel, KernelRule, MatrixTier};
 use rewire_measure::MOST_SECONDS;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -36,6 +36,10 @@ pub struct Common {
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
+    /// What runs the operators or modules that a pattern names, instead of --kernel: `stu*=cpu` for instance. `*` stands for any text;
+    /// of several patterns the last one counts. May be given several times.
+    #[arg(long, global = true, value_name = "PATTERN=KERNEL")]
+    pub kernel_for: Vec<KernelRule>,
     /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,

@@ -70,6 +70,7 @@ trait Learner {
 fn running(common: &Common) -> RankOptions {
     RankOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         tunings: caches::tunings(),
