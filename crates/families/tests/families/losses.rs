@@ -67,6 +67,8 @@ struct Case {
     config: Value,
     data: HashMap<String, table::Owned>,
     weights: Tensors,
+    /// The column `w` of sample weights.
+    samples: Vec<f32>,
 }
 
 impl Case {
@@ -76,11 +78,13 @@ impl Case {
             config: rewire_tzrec::Pipeline::read(&folder.join("pipeline.config")).unwrap().json().clone(),
             data: table::read(&folder.join("data.parquet")).unwrap(),
             weights: tensors(&folder.join("model.safetensors")).unwrap(),
+            samples: (0..64).map(|row| [0.5, 2.0, 0.0, 1.25, 3.0][row % 5]).collect(),
         }
     }
 
     fn column(&self, name: &str) -> Option<Column<'_>> {
-        self.data.get(name).map(table::Owned::column)
+        let own = (name == "w").then(|| Column::new(Data::F32(&self.samples)));
+        own.or_else(|| self.data.get(name).map(table::Owned::column))
     }
 
     /// The outputs of the first rows.
@@ -199,13 +203,13 @@ fn tasks_weigh_rows_by_samples_and_spaces() {
     towers[1]["task_space_indicator_label"] = json!("clk");
     towers[1]["in_task_space_weight"] = json!(3.0);
     towers[1]["out_task_space_weight"] = json!(0.5);
-    towers[1]["sample_weight_name"] = json!("age_level");
+    towers[1]["sample_weight_name"] = json!("w");
     let (traced, outputs) = case.run(Mode::Train, rows, None);
-    assert!(["clk", "buy", "age_level"].iter().all(|name| traced.columns.iter().any(|column| column == name)));
-    let [clicks, buys, ages] = ["clk", "buy", "age_level"].map(|name| case.numbers(name, rows));
+    assert!(["clk", "buy", "w"].iter().all(|name| traced.columns.iter().any(|column| column == name)));
+    let [clicks, buys, samples] = ["clk", "buy", "w"].map(|name| case.numbers(name, rows));
     let [ctr, cvr] = ["logits_ctr", "logits_cvr"].map(|name| outputs[name].to_f64());
     let first = mean(ctr.iter().zip(&clicks).map(|(x, y)| cross_entropy(*x, 0.8 * y + 0.1))) * 0.25;
-    let weight = |row: usize| ages[row] * if clicks[row] > 0.0 { 3.0 } else { 0.5 };
+    let weight = |row: usize| samples[row] * if clicks[row] > 0.0 { 3.0 } else { 0.5 };
     let total: f64 = (0..rows).map(weight).sum();
     let second = (0..rows).map(|row| cross_entropy(cvr[row], buys[row]) * weight(row)).sum::<f64>() / total;
     assert_losses(&outputs, &[("binary_cross_entropy_ctr", first), ("binary_cross_entropy_cvr", second)]);
@@ -246,7 +250,7 @@ fn rows_have_the_tower_of_their_domain() {
 fn sampled_items_are_negatives() {
     let mut case = Case::new("dssm_taobao");
     case.config["model_config"]["dssm"]["in_batch_negative"] = json!(false);
-    case.config["data_config"]["sample_weight_fields"] = json!(["age_level"]);
+    case.config["data_config"]["sample_weight_fields"] = json!(["w"]);
     let traced = trace_losses(&case.config, Mode::Eval).unwrap();
     let count = 5usize;
     let ids: Vec<i64> = vec![1, 2, 0, 1, 2];
@@ -276,7 +280,7 @@ fn sampled_items_are_negatives() {
         let pairs = users[user * width..][..width].iter().zip(&vectors[item * width..][..width]);
         pairs.map(|(a, b)| a * b).sum::<f64>() / temperature
     };
-    let weights = case.numbers("age_level", rows);
+    let weights = case.numbers("w", rows);
     let loss = |row: usize| {
         let others: f64 = (rows..rows + count).map(|item| similarity(row, item).exp()).sum();
         (similarity(row, row).exp() + others).ln() - similarity(row, row)
