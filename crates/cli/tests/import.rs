@@ -272,30 +272,46 @@ fn what_cannot_be_imported_is_one_error() {
     run(&["import", "model.pt2", "--out", "x"]).refused_with(&["expected a TorchEasyRec pipeline configuration"]);
 }
 
+/// The part of a page that follows a heading.
+fn page(file: &str, heading: &str) -> String {
+    let text = std::fs::read_to_string(root().join(file)).unwrap();
+    text.split_once(heading).unwrap().1.to_owned()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn block(section: &str, language: &str) -> String {
+    let (_, from) = section.split_once(&format!("```{language}\n")).unwrap();
+    from.split_once("```").unwrap().0.to_owned()
+}
+
+/// Runs the commands of a block. Paths of the repository are read there; `made` are written into the folder.
+fn run_commands(commands: &str, program: &str, folder: &Folder, made: &[&str]) -> Vec<Run> {
+    let place = |word: &str| match word {
+        word if made.contains(&word) => folder.0.join(word).display().to_string(),
+        word if word.starts_with("tests/") => root().join(word).display().to_string(),
+        word => word.to_owned(),
+    };
+    let command = |command: &str| {
+        let arguments = command.strip_prefix(program).unwrap();
+        let words: Vec<String> = arguments.split(' ').map(place).chain(["--kernel".into(), "cpu".into()]).collect();
+        let run = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(run.code, Some(0), "{command}: {}", run.stderr);
+        run
+    };
+    commands.lines().map(command).collect()
+}
+
 /// The program prints numbers of one processor: others round the last digits of sums differently.
 #[test]
 fn the_readme_shows_how_a_pipeline_is_scored() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let (_, section) = readme.split_once("## From a TorchEasyRec pipeline to scores").unwrap();
-    let block = |language: &str| {
-        let (_, from) = section.split_once(&format!("```{language}\n")).unwrap();
-        from.split_once("```").unwrap().0.to_owned()
-    };
+    let section = page("README.md", "## From a TorchEasyRec pipeline to scores");
     let folder = Folder::new();
-    let made = |word: &str| match word {
-        "dlrm" | "scores.csv" => folder.0.join(word).display().to_string(),
-        word if word.starts_with("tests/") => root.join(word).display().to_string(),
-        word => word.to_owned(),
-    };
-    for command in block("sh").lines() {
-        let arguments = command.strip_prefix("cargo run --release -- ").unwrap();
-        let words: Vec<String> = arguments.split(' ').map(made).chain(["--kernel".into(), "cpu".into()]).collect();
-        let run = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(run.code, Some(0), "{command}: {}", run.stderr);
-    }
+    run_commands(&block(&section, "sh"), "cargo run --release -- ", &folder, &["dlrm", "scores.csv"]);
     let written = std::fs::read_to_string(folder.0.join("scores.csv")).unwrap();
-    let shown = block("csv");
+    let shown = block(&section, "csv");
     assert_eq!(written.lines().next(), shown.lines().next());
     for (written, shown) in written.lines().zip(shown.lines()).skip(1) {
         let numbers = |line: &str| line.split(',').map(|field| field.parse::<f64>().unwrap()).collect::<Vec<_>>();
@@ -303,4 +319,99 @@ fn the_readme_shows_how_a_pipeline_is_scored() {
             assert!((written - shown).abs() < 2e-5 * shown.abs().max(1.0), "{written} is not {shown}");
         }
     }
+}
+
+#[test]
+fn the_book_shows_how_a_pipeline_is_evaluated() {
+    let (section, folder) = (page("docs/tzrec.md", "## Evaluation"), Folder::new());
+    let runs = run_commands(&block(&section, "sh"), "rewire ", &folder, &["din"]);
+    let shown: Value = serde_json::from_str(&block(&section, "json")).unwrap();
+    let printed = runs.last().unwrap().json().remove(0);
+    assert_eq!(printed["rows"], shown["rows"]);
+    for key in ["metrics", "losses"] {
+        let (printed, shown) = (printed[key].as_object().unwrap(), shown[key].as_object().unwrap());
+        assert!(printed.keys().eq(shown.keys()), "{printed:?}");
+        let values = printed.values().zip(shown.values()).map(|(a, b)| (a.as_f64().unwrap(), b.as_f64().unwrap()));
+        values.for_each(|(printed, shown)| assert!((printed - shown).abs() < 1e-5, "{printed} is not {shown}"));
+    }
+}
+
+#[test]
+fn tables_that_cannot_be_evaluated_are_errors() {
+    let folder = Folder::new();
+    let model = |name: &str| {
+        let model = folder.0.join(name);
+        import(name, "model.safetensors", &model);
+        model
+    };
+    let (ranker, matching) = (model("dlrm_criteo"), model("hstu_match_cosine"));
+    let eval = |text: &str, more: &[&str]| {
+        let data = folder.write("table.jsonl", text);
+        evaluation::evaluate(&ranker, Path::new(&data), more)
+    };
+    let row = |label: &str| {
+        let ids = (0..6).map(|n| format!("\"cat_{n}\": [{n}]"));
+        let fields: Vec<String> = (0..5).map(|n| format!("\"int_{n}\": {n}.5")).chain(ids).collect();
+        format!("{{{}, {label}}}\n", fields.join(", "))
+    };
+    eval(&row("\"label\": 2"), &[]).failed_with(&["column `label`, row 0", "from 0 to 1, got 2"]);
+    eval(&row("\"other\": 1"), &[]).failed_with(&["column `label`, row 0", "a missing value"]);
+    eval(&row("\"label\": \"yes\""), &[]).failed_with(&["column `label`, row 0", "`yes`"]);
+    eval("", &[]).failed_with(&["no rows"]);
+    // One label of either kind; text is a number.
+    let one = eval(&(row("\"label\": \"1\"") + &row("\"label\": 1")), &[]);
+    let line = one.json().remove(0);
+    assert_eq!((&line["rows"], &line["metrics"]["auc"]), (&2.into(), &0.0.into()), "{}", one.stderr);
+    let table = run(&[
+        "eval",
+        "--model",
+        &ranker.display().to_string(),
+        "--data",
+        &folder.0.join("table.jsonl").display().to_string(),
+    ]);
+    assert!(table.stdout.contains("metric  auc") && table.stdout.contains("2 rows in"), "{}", table.stdout);
+    let csv = folder.write("table.csv", "int_0,label\n1,1\n");
+    evaluation::evaluate(&ranker, Path::new(&csv), &[]).failed_with(&["table.csv", "int_1"]);
+
+    let [data, negatives] = ["data.parquet", "negatives.parquet"].map(|file| golden("hstu_match_cosine").join(file));
+    let negatives = negatives.display().to_string();
+    evaluation::evaluate(&matching, &data, &[]).refused_with(&["--negatives", "cand_seq__video_id"]);
+    evaluation::evaluate(&matching, &data, &["--negatives", &negatives, "--batch", "8"])
+        .failed_with(&["negatives for 12 batches", "of 8 rows"]);
+    evaluation::evaluate(&ranker, Path::new(&csv), &["--negatives", &negatives])
+        .refused_with(&["leave out --negatives"]);
+}
+
+#[test]
+fn rankers_are_evaluated_by_the_labels_of_their_candidates() {
+    let demo = Path::new(program::DEMO);
+    let (model, data) = (demo.join("model"), demo.join("interactions.jsonl"));
+    let run = evaluation::evaluate(&model, &data, &["--kernel", "cpu"]);
+    let found = run.json().remove(0);
+    let text = [&model, &data].map(|path| path.display().to_string());
+    let ranked = program::run(&["rank", "--model", &text[0], "--data", &text[1], "--kernel", "cpu", "--json"]).json();
+    let summary = &ranked.last().unwrap()["summary"];
+    assert_eq!(found["rows"], summary["users"], "{}", run.stderr);
+    let aucs = summary["auc"].as_object().unwrap();
+    assert!(!aucs.is_empty());
+    for (task, auc) in aucs {
+        assert_eq!(found["metrics"][format!("auc_{task}")], *auc);
+        assert!(found["metrics"][format!("grouped_auc_{task}")].is_number());
+        let loss = found["losses"][format!("binary_cross_entropy_{task}")].as_f64().unwrap();
+        let entropy = found["metrics"][format!("normalized_entropy_{task}")].as_f64().unwrap();
+        // Of a mean label of at least 2 %.
+        assert!(loss > 0.0 && loss / entropy > 0.09 && loss / entropy <= 2f64.ln() + 1e-9, "{task}: {loss} {entropy}");
+    }
+    let with = evaluation::evaluate(&model, &data, &["--batch", "8"]);
+    with.refused_with(&["leave out --batch"]);
+    let unlabelled: String = program::users()
+        .into_iter()
+        .map(|mut user| {
+            user.as_object_mut().unwrap().remove("labels");
+            format!("{user}\n")
+        })
+        .collect();
+    let folder = Folder::new();
+    let data = folder.write("users.jsonl", unlabelled);
+    evaluation::evaluate(&model, Path::new(&data), &[]).failed_with(&["has no `labels`"]);
 }

@@ -291,7 +291,7 @@ impl Evaluation {
         });
         let losses: Vec<(String, f64)> = losses.collect();
         let labels = traced.tasks.iter().map(|task| task.labels(&encoded).len()).find(|count| *count > 0);
-        let weight = labels.unwrap_or(rows) as f64;
+        let weight = labels.unwrap_or_else(|| own_items(traced, &outputs).len()) as f64;
         for (name, loss) in &losses {
             let mean = self.losses.entry(name.clone()).or_default();
             mean.sum += loss * weight;

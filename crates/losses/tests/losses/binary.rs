@@ -1,6 +1,6 @@
 use crate::check::{Check, Inputs, Values, assert_near, random, tensor};
 use rewire_graph::Scope;
-use rewire_train::loss;
+use rewire_losses as loss;
 
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()

@@ -3,4 +3,5 @@
 
 mod binary;
 mod check;
+mod classes;
 mod matching;

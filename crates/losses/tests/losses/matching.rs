@@ -1,6 +1,6 @@
 use crate::check::{Check, Inputs, Values, assert_near, random, tensor};
 use rewire_graph::{HostTensor, Scope, Tensor};
-use rewire_train::loss::{self, HardNegatives, MatchLogits};
+use rewire_losses::{self as loss, HardNegatives, MatchLogits};
 
 const WIDTH: usize = 5;
 
