@@ -1,3 +1,4 @@
+use crate::eval::EvalError;
 use crate::import::ImportError;
 use crate::log::say;
 use crate::paths::PathError;
@@ -36,6 +37,8 @@ pub enum CliError {
     Predict(Box<PredictError>),
     #[error(transparent)]
     Paths(#[from] PathError),
+    #[error(transparent)]
+    Eval(#[from] EvalError),
     #[error(transparent)]
     Import(Box<ImportError>),
     #[error(transparent)]
@@ -131,6 +134,7 @@ impl CliError {
             Self::Predict(error) => error.is_usage(),
             Self::Train(error) => error.is_usage(),
             Self::Import(error) => error.is_usage(),
+            Self::Eval(error) => error.is_usage(),
             Self::Paths(_) | Self::DevicesTwice | Self::NoAdapter | Self::NoCase | Self::Threads(_) => true,
             _ => false,
         }

@@ -9,6 +9,7 @@ mod demo;
 mod describe;
 mod devices;
 mod error;
+mod eval;
 mod graph;
 mod import;
 mod log;
@@ -80,6 +81,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
         Command::Predict(options) => predict::run(options, &args.common, begun, output),
         Command::Train(options) => train::run(options, &args.common, output),
+        Command::Eval(options) => eval::run(options, &args.common, begun, output),
         Command::Import(options) => import::run(options, &args.common, output),
         Command::Package(options) => package::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),

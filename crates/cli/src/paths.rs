@@ -85,7 +85,12 @@ impl Files {
                 files.add("--output", Access::Writes, options.output.as_deref());
             }
             // They write standard output, and the cache folder.
-            Command::Devices | Command::Rank(_) | Command::Tune(_) | Command::Graph(_) | Command::Describe(_) => {}
+            Command::Devices
+            | Command::Rank(_)
+            | Command::Eval(_)
+            | Command::Tune(_)
+            | Command::Graph(_)
+            | Command::Describe(_) => {}
         }
         files
     }
@@ -104,7 +109,11 @@ impl Files {
 
     fn train(&mut self, options: &Train) {
         self.model("--model", options.model.as_deref());
+        self.add("--pipeline", Access::Reads, options.pipeline.as_deref());
         options.data.iter().for_each(|data| self.add("--data", Access::Reads, Some(data)));
+        self.add("--negatives", Access::Reads, options.negatives.as_deref());
+        self.add("--eval-negatives", Access::Reads, options.eval_negatives.as_deref());
+        self.add("--export-dcp", Access::WritesBelow, options.export_dcp.as_deref());
         self.add("--config", Access::Reads, options.config.as_deref());
         self.add("--eval", Access::Reads, options.eval.as_deref());
         FILES.iter().for_each(|name| self.add("a file of --out", Access::Writes, Some(&options.out.join(name))));

@@ -1,7 +1,8 @@
-//! Imported pipelines of TorchEasyRec: the outputs of the reference, whatever else is in a batch and wherever the table is from.
+//! Imported pipelines of TorchEasyRec: the outputs and metrics of the reference, whatever else is in a batch and wherever the table is from.
 #![cfg(feature = "parquet")]
 #![allow(clippy::unwrap_used)]
 
+mod evaluation;
 mod program;
 
 use program::{Folder, Run, run};
@@ -124,6 +125,7 @@ fn pipelines_give_the_outputs_of_the_reference_whatever_is_in_a_batch() {
                     check(name, &text);
                     let few = predicted(&model, name, &out, &["--kernel", "cpu", "--batch", "5"]);
                     assert!(few == text, "{name}: bits depend on the batch");
+                    evaluation::check(name, &model, &["--kernel", "cpu"]);
                 }
             });
         }
@@ -137,6 +139,7 @@ fn a_gpu_gives_the_outputs_of_the_reference() {
         let model = folder.0.join(name);
         import(name, "model.safetensors", &model);
         check(name, &predicted(&model, name, &folder.0.join("out.jsonl"), &["--kernel", "wgpu"]));
+        evaluation::check(name, &model, &["--kernel", "wgpu"]);
     }
 }
 
@@ -194,6 +197,7 @@ fn checkpoints_and_packages_predict_as_folders() {
     let packed = run(&["package", "--model", &latest.display().to_string(), "--out", &packaged, "--json"]);
     assert_eq!((packed.code, &packed.json()[0]["tables"]), (Some(0), &6.into()), "{}", packed.stderr);
     texts.push(predicted(Path::new(&packaged), name, &out, &["--kernel", "cpu", "--resume", "--save-every", "10"]));
+    evaluation::check(name, Path::new(&packaged), &["--kernel", "cpu"]);
     assert!(texts.iter().all(|text| *text == texts[0]));
     let config: Value = serde_json::from_slice(&std::fs::read(latest.join("config.json")).unwrap()).unwrap();
     assert_eq!(config["plan"]["model.embedding_group.emb_impls.__BASE__.ebc"].as_object().unwrap().len(), 6);

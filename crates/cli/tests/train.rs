@@ -1,6 +1,8 @@
 //! Training against runs of the reference, and what must not change what a training comes to.
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "parquet")]
+mod pipelines;
 mod program;
 
 use program::{DEMO, Folder, Run, command, jsonl, lines, run, user, users};

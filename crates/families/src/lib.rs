@@ -18,9 +18,11 @@
 #![forbid(unsafe_code)]
 
 mod hstu;
+mod losses;
 mod models;
 mod modules;
 mod trace;
 
 pub use hstu::{HISTORIES, TracedCached, trace_cached};
+pub use losses::{LOSS, Matching, SIMILARITY, TOTAL, Task, TracedLosses, trace_losses};
 pub use trace::{Output, OutputRows, TraceError, Traced, trace};

@@ -128,7 +128,7 @@ impl<'a> Pipeline<'a> {
     /// The model in a scope; names of inputs begin with `prefix`.
     pub fn model<'m>(&'m self, scope: &'m Scope, prefix: &'m str) -> Model<'m> {
         let Self { config, kind, message, features, .. } = self;
-        Model { scope, features, config, kind, message, prefix }
+        Model { scope, features, config, kind, message, prefix, items: prefix, extra: None }
     }
 
     pub fn finish(self, scope: Scope, predictions: &[(String, Tensor)]) -> Result<Traced, TraceError> {

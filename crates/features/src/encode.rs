@@ -39,9 +39,27 @@ pub enum EncodeError {
         /// Steps of both.
         lengths: (i64, i64),
     },
+    /// The model compares users with sampled items, and there are none.
+    #[error("the model compares users with sampled items: a table of negatives is needed, with a row for each batch")]
+    NoNegatives,
+    /// A feature is no sparse one.
+    #[error("`{feature}` is no feature with ids: name a sparse feature as session or group")]
+    NoIds {
+        /// The feature.
+        feature: String,
+    },
     /// A tensor is too large.
     #[error(transparent)]
     Size(#[from] TensorSizeError),
+}
+
+/// The row of a table of sampled items that belongs to a batch. Each column has a list of items.
+#[derive(Clone, Copy)]
+pub struct NegativeRow<'a, 'c> {
+    /// The columns of the table by name.
+    pub column: &'a dyn Fn(&str) -> Option<Column<'c>>,
+    /// The row.
+    pub row: usize,
 }
 
 /// The inputs of a feature.
@@ -56,16 +74,16 @@ pub(crate) struct Encoded {
 }
 
 /// Why a row cannot be read: what was expected, and what there is.
-type Fault = (String, String);
+pub(crate) type Fault = (String, String);
 
-fn fault(expected: &str, actual: impl ToString) -> Fault {
+pub(crate) fn fault(expected: &str, actual: impl ToString) -> Fault {
     (expected.to_owned(), actual.to_string())
 }
 
 const IDS: &str = "ids: integers from 0, text or lists of them, or a map from ids to weights";
 const FLOATS: &str = "numbers, or text or lists of them";
 
-fn kind(cell: &Cell<'_, '_>) -> String {
+pub(crate) fn kind(cell: &Cell<'_, '_>) -> String {
     match cell {
         Cell::Null => "a missing value".to_owned(),
         Cell::Int(value) => value.to_string(),
@@ -88,7 +106,7 @@ fn number_of(text: &str) -> Result<f32, Fault> {
     text.trim().parse().map_err(|_| fault("a number", format!("`{text}`")))
 }
 
-fn broken() -> Fault {
+pub(crate) fn broken() -> Fault {
     fault("ascending offsets within the column, and text in UTF-8", "others")
 }
 
@@ -126,6 +144,64 @@ impl Encoded {
             })?;
         }
         Ok(encoded)
+    }
+
+    /// The items of a row of negatives: steps of one row for a sequence, a row each for other features.
+    pub fn negatives(feature: &Feature, negatives: NegativeRow<'_, '_>) -> Result<Self, EncodeError> {
+        let missing = || EncodeError::Missing { column: feature.name.clone() };
+        let column = (negatives.column)(&feature.name).ok_or_else(missing)?;
+        let row = negatives.row;
+        if feature.sequence.is_some() {
+            return Self::new(feature, &column, row..row + 1);
+        }
+        match column.cell(row) {
+            Some(Cell::List(items, range)) => Self::new(feature, items, range),
+            other => Err(EncodeError::Cell {
+                column: feature.name.clone(),
+                row,
+                expected: "a list of negative items".to_owned(),
+                actual: other.map_or_else(|| "no row".to_owned(), |cell| kind(&cell)),
+            }),
+        }
+    }
+
+    /// The number of items of [`Encoded::negatives`].
+    pub fn items(&self, feature: &Feature) -> i64 {
+        match (&feature.sequence, &feature.values) {
+            (Some(_), _) => self.lengths.iter().sum(),
+            (None, FeatureValues::Ids { .. }) => self.lengths.len() as i64,
+            (None, FeatureValues::Floats { .. }) => (self.floats.len() / feature.value_dim) as i64,
+        }
+    }
+
+    /// Appends [`Encoded::negatives`]: steps to the last row of a sequence, rows to other features.
+    pub fn append(&mut self, negatives: Self, feature: &Feature) {
+        let Self { ids, floats, weights, lengths, key_lengths } = negatives;
+        match self.lengths.last_mut().filter(|_| feature.sequence.is_some()) {
+            Some(last) => *last += lengths.iter().sum::<i64>(),
+            None => self.lengths.extend(lengths),
+        }
+        self.ids.extend(ids);
+        self.floats.extend(floats);
+        self.weights.extend(weights);
+        self.key_lengths.extend(key_lengths);
+    }
+
+    /// The first id of every row, 0 for a row without ids.
+    pub fn first_ids(&self, feature: &Feature) -> Vec<u32> {
+        let mut start = 0;
+        let mut keys = self.key_lengths.iter();
+        let by_step = feature.sequence.is_some() && feature.value_dim != 1;
+        let first = |&length: &i64| {
+            let count = match by_step {
+                true => keys.by_ref().take(length as usize).sum(),
+                false => length,
+            };
+            let id = if count > 0 { self.ids.get(start).copied() } else { None };
+            start += count as usize;
+            id.unwrap_or(0)
+        };
+        self.lengths.iter().map(first).collect()
     }
 
     fn push(&mut self, feature: &Feature, id: u32, weight: f32) {

@@ -2,7 +2,7 @@
 //!
 //! [`Features::parse`] reads `feature_configs` and `feature_groups`. [`Features::trace`] traces a group: pooled bags of DEEP and
 //! WIDE groups, queries and jagged steps of SEQUENCE groups, jagged steps of JAGGED_SEQUENCE groups. [`Features::encode`] turns
-//! borrowed [`Column`]s into the inputs of the traced graph.
+//! borrowed [`Column`]s into the inputs of the traced graph, [`LabelColumn`] reads labels and weights.
 //!
 //! # Inputs of a graph
 //!
@@ -27,14 +27,16 @@ mod column;
 mod encode;
 mod feature;
 mod group;
+mod label;
 mod message;
 mod problem;
 mod table;
 
 pub use column::{Cell, Column, Data, Offsets, Validity};
-pub use encode::EncodeError;
+pub use encode::{EncodeError, NegativeRow};
 pub use feature::{DenseEmbedding, Feature, FeatureValues, Pooling, SequenceForm};
 pub use group::{Group, Part, SequenceSteps};
+pub use label::{LabelColumn, LabelValues};
 pub use message::{GroupConfig, GroupType, SequenceGroupConfig, read};
 pub use problem::{Problem, Problems};
 pub use table::Features;

@@ -22,6 +22,12 @@ impl Problem {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
 impl Problems {
     /// Adds a problem.
     pub fn push(&mut self, key: impl Into<String>, reason: impl Into<String>) {

@@ -1,7 +1,7 @@
 use crate::encode::Encoded;
 use crate::feature::Context;
 use crate::message::{one_of, read_feature};
-use crate::{Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, Problems, read};
+use crate::{Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, NegativeRow, Problems, read};
 use rewire_graph::HostTensor;
 use serde::Deserialize;
 use serde_json::Value;
@@ -212,13 +212,76 @@ impl Features {
         column: impl Fn(&str) -> Option<Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
+        self.encode_each(names, |feature| encoded(feature, &column, rows.clone()))
+    }
+
+    /// [`Features::encode`] with the items of a row of negatives behind those of the rows: steps that follow the last row of a sequence,
+    /// rows of other features.
+    ///
+    /// # Errors
+    /// As [`Features::encode`], and where two columns of the negatives have different numbers of items.
+    pub fn encode_with_negatives<'c>(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        column: impl Fn(&str) -> Option<Column<'c>>,
+        rows: Range<usize>,
+        negatives: NegativeRow<'_, '_>,
+    ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
+        let mut first: Option<(String, i64)> = None;
+        self.encode_each(names, |feature| {
+            let mut own = encoded(feature, &column, rows.clone())?;
+            let more = Encoded::negatives(feature, negatives)?;
+            let items = more.items(feature);
+            let (other, count) = first.get_or_insert_with(|| (feature.name.clone(), items));
+            if *count != items {
+                let (first, second) = (other.clone(), feature.name.clone());
+                return Err(EncodeError::Lengths { first, second, row: negatives.row, lengths: (*count, items) });
+            }
+            own.append(more, feature);
+            Ok(own)
+        })
+    }
+
+    /// The first id of a sparse feature in every row, 0 for a row without ids.
+    ///
+    /// # Errors
+    /// As [`Features::encode`], and [`EncodeError::NoIds`].
+    pub fn first_ids<'c>(
+        &self,
+        name: &str,
+        column: impl Fn(&str) -> Option<Column<'c>>,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, EncodeError> {
+        let feature = self.features.get(name).filter(|feature| matches!(feature.values, FeatureValues::Ids { .. }));
+        let feature = feature.ok_or_else(|| EncodeError::NoIds { feature: name.to_owned() })?;
+        Ok(encoded(feature, column, rows)?.first_ids(feature))
+    }
+
+    /// The number of steps, or ids, of a feature in every row.
+    ///
+    /// # Errors
+    /// As [`Features::encode`].
+    pub fn steps<'c>(
+        &self,
+        name: &str,
+        column: impl Fn(&str) -> Option<Column<'c>>,
+        rows: Range<usize>,
+    ) -> Result<Vec<i64>, EncodeError> {
+        let feature = self.features.get(name).ok_or_else(|| EncodeError::Missing { column: name.to_owned() })?;
+        Ok(encoded(feature, column, rows)?.lengths)
+    }
+
+    fn encode_each(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        mut encoded: impl FnMut(&Feature) -> Result<Encoded, EncodeError>,
+    ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut inputs = vec![];
         let mut shared: BTreeMap<&str, (&str, Vec<i64>)> = BTreeMap::new();
         for name in names {
             let missing = || EncodeError::Missing { column: name.as_ref().to_owned() };
             let feature = self.features.get(name.as_ref()).ok_or_else(missing)?;
-            let column = column(&feature.name).ok_or_else(missing)?;
-            let encoded = Encoded::new(feature, &column, rows.clone())?;
+            let encoded = encoded(feature)?;
             let lengths = self.lengths_of(feature);
             if self.lengths.contains_key(&feature.name) {
                 let own = (feature.name.as_str(), encoded.lengths.clone());
@@ -242,6 +305,15 @@ impl Features {
         }
         Ok(inputs)
     }
+}
+
+fn encoded<'c>(
+    feature: &Feature,
+    column: impl Fn(&str) -> Option<Column<'c>>,
+    rows: Range<usize>,
+) -> Result<Encoded, EncodeError> {
+    let column = column(&feature.name).ok_or_else(|| EncodeError::Missing { column: feature.name.clone() })?;
+    Encoded::new(feature, &column, rows)
 }
 
 fn groups(config: &Value, problems: &mut Problems) -> Vec<GroupConfig> {

@@ -1,14 +1,24 @@
-//! Figures of how well models rank, gathered example by example.
+//! Metrics of predictions, gathered example by example or, by the messages of a configuration, batch by batch.
 //!
-//! What has equal scores is in any order: every figure is its mean over all of them.
+//! Where scores are equal, [`Auc`], [`GroupedAuc`] and [`TopK`] are means over all orders of them.
 #![forbid(unsafe_code)]
 
+mod accuracy;
 mod auc;
+mod binned_auc;
+mod config;
 mod grouped_auc;
+mod mean_error;
 mod normalized_entropy;
 mod top_k;
+mod xauc;
 
+pub use accuracy::Accuracy;
 pub use auc::Auc;
+pub use binned_auc::{Average, BinnedAuc, MulticlassAuc};
+pub use config::{Batch, Metric, MetricConfig, MetricError, Read};
 pub use grouped_auc::GroupedAuc;
+pub use mean_error::MeanError;
 pub use normalized_entropy::NormalizedEntropy;
 pub use top_k::TopK;
+pub use xauc::{GroupedXauc, xauc};

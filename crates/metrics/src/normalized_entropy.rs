@@ -12,24 +12,41 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormalizedEntropy {
     cross_entropy: f64,
-    positives: u64,
-    examples: u64,
+    positives: f64,
+    examples: f64,
+    eta: Option<f64>,
 }
 
+/// The least logarithm of a probability.
+const LEAST: f64 = -100.0;
+
 impl NormalizedEntropy {
+    /// With a mean label that is at least `eta` and at most `1 - eta`, so that it is defined for labels that are all equal.
+    pub fn with_eta(eta: f64) -> Self {
+        Self { eta: Some(eta), ..Self::default() }
+    }
+
     /// Adds an example by its logit, the logarithm of `p / (1 - p)`.
     pub fn add(&mut self, logit: f64, label: bool) {
         let wrong = if label { -logit } else { logit };
         self.cross_entropy += wrong.max(0.0) + (-wrong.abs()).exp().ln_1p();
-        self.positives += u64::from(label);
-        self.examples += 1;
+        self.positives += f64::from(u8::from(label));
+        self.examples += 1.0;
     }
 
-    /// The mean over the examples so far; `None` without a positive or without a negative.
+    /// Adds an example by its probability; logarithms of probabilities count as at least -100.
+    pub fn add_probability(&mut self, probability: f64, label: f64) {
+        let [right, wrong] = [probability, 1.0 - probability].map(|p| p.ln().max(LEAST));
+        self.cross_entropy -= label * right + (1.0 - label) * wrong;
+        self.positives += label;
+        self.examples += 1.0;
+    }
+
+    /// The mean over the examples so far; `None` without examples, and without a positive or a negative unless there is an `eta`.
     pub fn value(&self) -> Option<f64> {
-        let negatives = self.examples - self.positives;
-        let [positives, negatives, all] = [self.positives, negatives, self.examples].map(|count| count as f64);
-        let entropy = -(positives * (positives / all).ln() + negatives * (negatives / all).ln());
-        (positives > 0.0 && negatives > 0.0).then(|| self.cross_entropy / entropy)
+        let share = self.positives / self.examples;
+        let share = self.eta.map_or(share, |eta| share.clamp(eta, 1.0 - eta));
+        let entropy = -(self.positives * share.ln() + (self.examples - self.positives) * (1.0 - share).ln());
+        (share > 0.0 && share < 1.0).then(|| self.cross_entropy / entropy)
     }
 }

@@ -66,6 +66,8 @@ pub enum Command {
     Predict(Predict),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
+    /// Computes the metrics and losses of a model on a file with labels.
+    Eval(Eval),
     /// Makes a model folder, or a package, of a model of TorchEasyRec.
     Import(Import),
     /// Writes a model as one file that starts at once.
@@ -89,6 +91,30 @@ pub struct Describe {
     /// Model folder, or a package of any model; the model in the program if left out.
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Eval {
+    /// Folder with config.json and model.safetensors, or a package.
+    #[arg(long, value_name = "MODEL")]
+    pub model: PathBuf,
+    /// JSON Lines, CSV (by its ending) or Parquet with features and labels; `-` for JSON Lines from stdin. Ranking models read JSON Lines and
+    /// Parquet, with `labels`.
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    /// Sampled items of match models: row b has the negatives of batch b, a list in each column of the items' features.
+    #[arg(long, value_name = "FILE")]
+    pub negatives: Option<PathBuf>,
+    /// Rows of a batch; the `eval_batch_size` of the configuration, or its `batch_size`, if left out. Losses are means over batches, and
+    /// match models take negatives from the batch.
+    #[arg(long, value_name = "N")]
+    pub batch: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub stored: Stored,
+    #[command(flatten)]
+    pub placement: Placement,
+    #[command(flatten)]
+    pub weights: Weights,
 }
 
 #[derive(Debug, clap::Args)]
@@ -172,9 +198,29 @@ pub struct Train {
     /// scratch, if left out.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. May be given several times.
+    /// A pipeline of TorchEasyRec, a file that ends in .config: losses, optimizers, schedules, batches and steps are as it says. --model takes one
+    /// that was imported as well.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "config"])]
+    pub pipeline: Option<PathBuf>,
+    /// The checkpoint that the training of --pipeline begins with, as for `import`; random parameters if left out.
+    #[arg(long, value_name = "DIR", requires = "pipeline")]
+    pub checkpoint: Option<PathBuf>,
+    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. For a pipeline a table with its columns, CSV as well. May be
+    /// given several times.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub data: Vec<PathBuf>,
+    /// Negatives of a pipeline with a sampler: row b has those of batch b.
+    #[arg(long, value_name = "FILE")]
+    pub negatives: Option<PathBuf>,
+    /// The same for --eval; those of --negatives if left out.
+    #[arg(long, value_name = "FILE", requires = "eval")]
+    pub eval_negatives: Option<PathBuf>,
+    /// Also write a pipeline that was trained as a checkpoint of TorchEasyRec, DIR/model.ckpt-N, with the state of its optimizers.
+    #[arg(long, value_name = "DIR")]
+    pub export_dcp: Option<PathBuf>,
+    /// What random parameters and dropouts of a pipeline are drawn from; 0 if left out.
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
     /// How to train, JSON; as the program trains its own model if left out.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

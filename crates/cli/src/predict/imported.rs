@@ -146,7 +146,7 @@ impl Run<'_> {
     /// The predictions of rows, and how many rows of the output each has.
     fn compute(&self, read: Rows, row: u64, data: &Path) -> Result<(Frame, Vec<usize>), CliError> {
         let first = self.predictors.first();
-        let columns = encoded(first, read.columns, (row, data))?;
+        let columns = encoded(first.columns(), read.columns, (row, data))?;
         let columns: Vec<_> = columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect();
         let predicted = self.predictors.run(|predictor| predictor.predict(read.count, &columns))?;
         let lists = predicted.columns.into_iter().zip(first.outputs());
@@ -159,9 +159,9 @@ impl Run<'_> {
     }
 }
 
-/// The columns of a model from cells of rows after `row` of `data`.
+/// Columns by name from cells of rows after `row` of `data`.
 pub fn encoded(
-    predictor: &Predictor,
+    names: &[String],
     cells: Vec<Vec<Nested>>,
     (row, data): (u64, &Path),
 ) -> Result<Vec<(String, Owned)>, InputError> {
@@ -174,7 +174,7 @@ pub fn encoded(
         });
         Ok((name.clone(), column?))
     };
-    predictor.columns().iter().zip(cells).map(column).collect()
+    names.iter().zip(cells).map(column).collect()
 }
 
 /// The kinds of columns behind that of a user, which there is none of.

@@ -57,7 +57,7 @@ pub fn run(
         }
         let items = read.columns.get(place).into_iter().flatten();
         let items: Vec<Vec<Value>> = items.map(|cell| values_of(cell, delimiter)).collect();
-        let columns = encoded(first, read.columns, (tally.users, data))?;
+        let columns = encoded(first.columns(), read.columns, (tally.users, data))?;
         let columns: Vec<_> = columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect();
         let predicted = predictors.run(|predictor| predictor.predict(read.count, &columns))?;
         let mut start = 0;

@@ -1,14 +1,14 @@
 use super::{Model, Predictions};
+use crate::losses::{first_rows, sum_or_mean};
 use crate::modules::{beside, optional_mlp, unit};
 use rewire_features::Problems;
-use rewire_graph::{Scope, Tensor};
+use rewire_graph::{Mode, Tensor};
 use rewire_hstu::modules::{MlpConfig, linear};
 use serde::Deserialize;
-use serde_json::Value;
 
 /// What embeddings are compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(super) enum Similarity {
+pub(crate) enum Similarity {
     #[serde(rename = "COSINE")]
     Cosine,
     #[serde(rename = "INNER_PRODUCT")]
@@ -16,7 +16,7 @@ pub(super) enum Similarity {
 }
 
 /// Below which an embedding counts as this long.
-pub(super) const SHORTEST: f64 = 1e-12;
+pub(crate) const SHORTEST: f64 = 1e-12;
 
 impl Similarity {
     /// Embeddings as they are compared.
@@ -39,13 +39,17 @@ struct TwoTowers {
     similarity: Similarity,
     #[serde(default, rename = "temperature")]
     _temperature: f64,
-    // Of training.
+    // Of the loss.
     #[serde(default, rename = "in_batch_negative")]
     _in_batch_negative: bool,
-    #[serde(default, rename = "amm_i_weight")]
-    _amm_i_weight: Value,
-    #[serde(default, rename = "amm_u_weight")]
-    _amm_u_weight: Value,
+    #[serde(default = "half")]
+    amm_i_weight: f64,
+    #[serde(default = "half")]
+    amm_u_weight: f64,
+}
+
+fn half() -> f64 {
+    0.5
 }
 
 fn inner_product() -> Similarity {
@@ -62,39 +66,60 @@ pub(super) struct Tower {
     pub mlp: Option<MlpConfig>,
 }
 
+/// What a tower gives.
+pub(super) struct Embedded {
+    /// The embeddings `[B, D]`.
+    pub values: Tensor,
+    /// The augmented vectors `[B, A]` of `dat`.
+    augment: Option<Tensor>,
+}
+
 impl Tower {
-    /// The embeddings of a tower `[B, D]`, in its module.
+    /// The embeddings of a tower, in its module.
     pub fn forward(
         &self,
         model: &Model<'_>,
         module: &str,
         output_dim: usize,
         similarity: Similarity,
-    ) -> Result<Tensor, Problems> {
-        let x = match model.kind {
+    ) -> Result<Embedded, Problems> {
+        let own = match model.kind {
             "dssm_v2" => model.dense(&self.input)?.values,
-            _ => model.scope.module(module, |scope| self.inputs(model, scope))?,
+            _ => model.scope.module(module, |scope| model.dense_in(scope, &self.input))?.values,
         };
-        Ok(model.scope.module(module, |scope| {
-            let hidden = optional_mlp(scope, "mlp", self.mlp.as_ref(), &x);
+        let augment = self.augment_input.as_ref().map(|augment| {
+            let group = model.scope.module(module, |scope| model.dense_in(scope, augment));
+            group.map(|group| group.values)
+        });
+        let augment = augment.transpose()?;
+        let parts: Vec<Tensor> = std::iter::once(own).chain(augment.clone()).collect();
+        let values = model.scope.module(module, |scope| {
+            let hidden = optional_mlp(scope, "mlp", self.mlp.as_ref(), &beside(scope, &parts));
             let out = if output_dim > 0 { linear(scope, "output", &hidden, output_dim) } else { hidden };
             similarity.normalized(&out)
-        }))
-    }
-
-    fn inputs(&self, model: &Model<'_>, scope: &Scope) -> Result<Tensor, Problems> {
-        let mut parts = vec![model.dense_in(scope, &self.input)?.values];
-        if let Some(augment) = &self.augment_input {
-            parts.push(model.dense_in(scope, augment)?.values);
-        }
-        Ok(beside(scope, &parts))
+        });
+        Ok(Embedded { values, augment })
     }
 }
 
 /// `dssm`, `dssm_v2`, whose towers share tables, and `dat`, whose towers have augmented vectors.
 pub(super) fn two_towers(model: &Model<'_>) -> Result<Predictions, Problems> {
     let config: TwoTowers = model.read()?;
-    let embed = |tower: &Tower, module: &str| tower.forward(model, module, config.output_dim, config.similarity);
-    let (users, items) = (embed(&config.user_tower, "user_tower")?, embed(&config.item_tower, "item_tower")?);
-    Ok(vec![("user_tower_emb".to_owned(), users), ("item_tower_emb".to_owned(), items)])
+    let embed = |model: &Model<'_>, tower: &Tower, module: &str| {
+        tower.forward(model, module, config.output_dim, config.similarity)
+    };
+    let users = embed(model, &config.user_tower, "user_tower")?;
+    let items = embed(&model.of_items(), &config.item_tower, "item_tower")?;
+    if let Some(extra) = model.extra.filter(|_| model.scope.mode() == Mode::Train) {
+        let rows = users.values.dim(0);
+        let own = |x: &Tensor| first_rows(model.scope, x, &rows);
+        let mimic = |name: &str, augment: &Option<Tensor>, other: &Tensor, weight: f64| {
+            let Some(augment) = augment else { return };
+            let distance = (unit(&own(augment), SHORTEST) - own(other).detach()).square().sum(1);
+            extra.add(name.to_owned(), distance.reshape([rows.clone()]) * weight, sum_or_mean);
+        };
+        mimic("amm_loss_u", &users.augment, &items.values, config.amm_u_weight);
+        mimic("amm_loss_i", &items.augment, &users.values, config.amm_i_weight);
+    }
+    Ok(vec![("user_tower_emb".to_owned(), users.values), ("item_tower_emb".to_owned(), items.values)])
 }

@@ -1,5 +1,5 @@
 use super::{Model, Predictions};
-use crate::modules::{CinConfig, MaskNetConfig, WukongLayerConfig, beside, fields, mlp, optional_mlp, pairs_of_fields};
+use crate::modules::{CinConfig, MaskNetConfig, WukongLayerConfig, beside, fields, mlp, pairs_of_fields};
 use rewire_features::Problems;
 use rewire_graph::Tensor;
 use rewire_hstu::modules::ranking::factorization_machine;
@@ -155,30 +155,4 @@ pub(super) fn xdeepfm(model: &Model<'_>) -> Result<Predictions, Problems> {
     let cin = scope.module("cin", |scope| config.cin.forward(scope, &fields(scope, &wide)));
     let deep = mlp(scope, "deep", &config.deep, &model.dense("deep")?.values);
     model.output("output_mlp", &mlp(scope, "final", &config.last, &beside(scope, &[cin, deep])))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RocketLaunching {
-    #[serde(default)]
-    share_mlp: Option<MlpConfig>,
-    light_mlp: MlpConfig,
-    // Of training.
-    #[serde(default, rename = "booster_mlp")]
-    _booster_mlp: Value,
-    #[serde(default, rename = "l2_regularization")]
-    _l2_regularization: Value,
-    #[serde(default, rename = "feature_based_distillation")]
-    _feature_based_distillation: Value,
-    #[serde(default, rename = "feature_distillation_function")]
-    _feature_distillation_function: Value,
-}
-
-/// The light branch alone, which is what evaluation computes.
-pub(super) fn rocket_launching(model: &Model<'_>) -> Result<Predictions, Problems> {
-    let config: RocketLaunching = model.read()?;
-    let x = model.dense(model.first_group()?)?.values;
-    let shared = optional_mlp(model.scope, "share_mlp", config.share_mlp.as_ref(), &x);
-    let light = mlp(model.scope, "light_mlp", &config.light_mlp, &shared);
-    model.predict(&linear(model.scope, "light_linear", &light, model.num_class()), "_light")
 }

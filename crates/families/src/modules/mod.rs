@@ -8,7 +8,7 @@ mod tasks;
 mod wukong;
 
 pub(crate) use capsules::{CapsuleConfig, Init};
-pub(crate) use encoders::{MultiWindow, din, encode};
+pub(crate) use encoders::{MultiWindow, din, encode, padding, zeros};
 pub(crate) use interactions::{CinConfig, fields, pairs_of_fields};
 pub(crate) use mask_net::MaskNetConfig;
 pub(crate) use tasks::{TaskConfig, intervene};

@@ -1,7 +1,9 @@
 //! Families of pipelines.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod gradients;
 mod knobs;
+mod losses;
 mod options;
 mod replay;
 mod table;

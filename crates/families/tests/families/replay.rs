@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-type Tensors = HashMap<String, HostTensor>;
+pub type Tensors = HashMap<String, HostTensor>;
 
 /// Most of a difference, relative to the largest value and to the norm.
 const TOLERANCE: f64 = 2e-5;
@@ -18,12 +18,12 @@ const TOLERANCE: f64 = 2e-5;
 /// Rows that are replayed.
 const ROWS: usize = 24;
 
-fn folder(name: &str) -> PathBuf {
+pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec").join(name)
 }
 
 /// The tensors of a file that are not 64-bit counters, without the leading `model.`.
-fn tensors(path: &Path) -> Result<Tensors, Box<dyn Error>> {
+pub fn tensors(path: &Path) -> Result<Tensors, Box<dyn Error>> {
     let bytes = std::fs::read(path)?;
     let file = safetensors::SafeTensors::deserialize(&bytes)?;
     let mut all = HashMap::new();

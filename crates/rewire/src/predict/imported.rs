@@ -50,6 +50,41 @@ struct Config {
     pipeline: Value,
 }
 
+/// Checks that tensors which follow from the configuration are as it says.
+pub(super) fn check_buffers(buffers: &[Buffer], weights: &Weights<'_>) -> Result<(), RankError> {
+    for Buffer { name, value } in buffers {
+        let other = weights.get(name).filter(|stored| stored.to_f64() != value.to_f64());
+        if let Some(stored) = other {
+            let (expected, actual) = (value.to_f64(), stored.to_f64());
+            return Err(RankError::Buffer { name: name.clone(), expected, actual });
+        }
+    }
+    Ok(())
+}
+
+/// The `EasyRecConfig` in the text of a `config.json`; `name` is the file in errors.
+pub(super) fn pipeline_of(name: &str, text: &str) -> Result<Value, RankError> {
+    let unread = |error: serde_json::Error| {
+        let problems = Problems(vec![Problem::new("", error.to_string())]);
+        RankError::Pipeline { name: name.to_owned(), problems }
+    };
+    let config: Config = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(unread)?;
+    Ok(config.pipeline)
+}
+
+/// Why a pipeline could not be traced, by keys of its configuration.
+pub(super) fn problems_of(error: TraceError) -> Problems {
+    match error {
+        TraceError::Config(problems) => problems,
+        other => Problems(vec![Problem::new("/model_config", other.to_string())]),
+    }
+}
+
+/// True for parameters that are embedding tables.
+pub(super) fn is_table(name: &str) -> bool {
+    name.contains(".embedding_bags.") || name.contains(".ec_dict.")
+}
+
 /// True for the text of a `config.json` of an imported model.
 pub fn is_pipeline(text: &str) -> bool {
     #[derive(Deserialize)]
@@ -65,10 +100,7 @@ impl Imported {
     /// # Errors
     /// All options that are not supported, by their JSON pointers.
     pub fn new(pipeline: &Value) -> Result<Self, Problems> {
-        let traced = trace(pipeline).map_err(|error| match error {
-            TraceError::Config(problems) => problems,
-            other => Problems(vec![Problem::new("/model_config", other.to_string())]),
-        })?;
+        let traced = trace(pipeline).map_err(problems_of)?;
         let graph = &traced.graph;
         let input = |id| graph.op::<Input>(id).map(|input| Port::of(&input.name, &input.ty));
         let output = |(name, value): &(String, rewire_graph::Value)| {
@@ -87,9 +119,7 @@ impl Imported {
     /// [`RankError::Pipeline`].
     pub fn parse(name: &str, text: &str) -> Result<Self, RankError> {
         let bad = |problems| RankError::Pipeline { name: name.to_owned(), problems };
-        let unread = |error: serde_json::Error| bad(Problems(vec![Problem::new("", error.to_string())]));
-        let config: Config = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(unread)?;
-        Self::new(&config.pipeline).map_err(bad)
+        Self::new(&pipeline_of(name, text)?).map_err(bad)
     }
 
     /// The graph that predicts.
@@ -137,7 +167,6 @@ impl Imported {
 
     /// The parameters that are embedding tables.
     pub fn tables(&self) -> HashSet<String> {
-        let is_table = |name: &str| name.contains(".embedding_bags.") || name.contains(".ec_dict.");
         self.parameters().into_iter().map(|known| known.name).filter(|name| is_table(name)).collect()
     }
 
@@ -150,14 +179,7 @@ impl Imported {
 
     /// Checks that tensors which follow from the configuration are as it says.
     pub(crate) fn check_weights(&self, weights: &Weights<'_>) -> Result<(), RankError> {
-        for Buffer { name, value } in &self.traced.buffers {
-            let other = weights.get(name).filter(|stored| stored.to_f64() != value.to_f64());
-            if let Some(stored) = other {
-                let (expected, actual) = (value.to_f64(), stored.to_f64());
-                return Err(RankError::Buffer { name: name.clone(), expected, actual });
-            }
-        }
-        Ok(())
+        check_buffers(&self.traced.buffers, weights)
     }
 
     /// The inputs of the graph from the columns of a table.

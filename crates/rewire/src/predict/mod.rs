@@ -4,9 +4,11 @@
 //! `model.safetensors` with the reference's parameter names without the leading `model.`. A [`Predictor`] reads the columns of
 //! a table and gives the columns that the reference writes.
 
+mod evaluator;
 mod imported;
 mod predictor;
 
+pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};
 pub use imported::{Imported, Port, is_pipeline};
 pub use predictor::{Lists, Predicted, PredictedColumn, Predictor};
 pub use rewire_features::{

@@ -66,7 +66,7 @@ pub use ranker::{Ranker, Task};
 pub use request::Request;
 pub use rewire_graph_rewrite::plan::Precision;
 pub use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
-pub use rewire_metrics::Auc;
+pub use rewire_metrics::{Auc, GroupedAuc, NormalizedEntropy};
 pub use schema::{Column, Schema, Table};
 pub use scored::{Candidate, Ranked, RankedColumns};
 pub use spread::Spread;

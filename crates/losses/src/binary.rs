@@ -21,6 +21,12 @@ pub fn binary_focal(logits: &Tensor, labels: &Tensor, gamma: f64, alpha: f64) ->
     weight.detach() * binary_cross_entropy(logits, labels)
 }
 
+/// Labels `y` moved towards one half by the label smoothing `s` from 0 to 1: `(1 - s) y + s / 2`.
+pub fn smooth_labels(labels: &Tensor, smoothing: f64) -> Tensor {
+    labels.require("smooth_labels", "smoothing", (0.0..=1.0).contains(&smoothing), "from 0 to 1", smoothing);
+    if smoothing == 0.0 { labels.clone() } else { labels * (1.0 - smoothing) + smoothing / 2.0 }
+}
+
 /// `(x - y)^2` for predictions `x` and labels `y` of one shape; its mean is the `l2_loss`.
 pub fn squared_error(predictions: &Tensor, labels: &Tensor) -> Tensor {
     predictions.require_shape("squared_error", "predictions", labels.shape());

@@ -1,8 +1,8 @@
-//! Losses as arithmetic on symbolic tensors: one an example, and their [`mean`].
+//! Losses as arithmetic on symbolic tensors: one value an example, and their [`mean`].
 //!
 //! ```
 //! use rewire_graph::{DType, HostTensor, Scope, interpret};
-//! use rewire_train::loss;
+//! use rewire_losses as loss;
 //! use std::collections::HashMap;
 //!
 //! let scope = Scope::new();
@@ -20,10 +20,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod binary;
+mod classes;
 mod matching;
 
-pub use binary::{binary_cross_entropy, binary_focal, squared_error};
+pub use binary::{binary_cross_entropy, binary_focal, smooth_labels, squared_error};
+pub use classes::{joint_ranking_calibration, softmax_cross_entropy};
 pub use matching::{HardNegatives, MatchLogits, split_rows, unit_rows};
 
 use rewire_graph::{DType, Dim, Scope, Tensor};

@@ -1,0 +1,215 @@
+//! Pipelines with their losses.
+//!
+//! # Inputs
+//!
+//! Beside those of [`rewire_features`], for `B` rows and `R` labels (`B`, or the candidates of all rows for HSTU rankers):
+//!
+//! | input | type | contents |
+//! |---|---|---|
+//! | `labels.<column>` | F32 `[R]` | a label that is a probability or a number |
+//! | `labels.<column>.integer` | I64 `[R]` | a label that is a class, a domain, or bits of actions |
+//! | `sample_weights.<column>` | F32 `[R]` | sample weights |
+//! | `sessions.<feature>` | U32 `[R]` | the session of each label, the first id of the feature |
+//! | `items.<feature>.*` | | features of items of two-tower models with sampled negatives: those of the `B` rows, then the negatives |
+//! | `positives.lengths` | integers `[B]`, read on the host | the positive items of each row of `hstu_match`; its candidates have the negatives behind the last row's |
+
+mod extra;
+mod labels;
+mod similarity;
+mod tasks;
+mod tracer;
+
+pub(crate) use extra::{ExtraLosses, mean_of_rows, root_of_sum, sum_or_mean, whole};
+pub(crate) use similarity::first_rows;
+pub use tasks::Task;
+
+use crate::models::{self, Model};
+use crate::trace::{Pipeline, TraceError, Traced, columns};
+use crate::{Output, hstu};
+use labels::{LabelInputs, POSITIVES};
+use rewire_features::{Column, EncodeError, Features, NegativeRow, Problem};
+use rewire_graph::{Graph, HostTensor, Mode, Scope};
+use rewire_hstu::modules::Buffer;
+use serde_json::Value;
+use similarity::MatchMessage;
+use std::ops::Range;
+use tracer::Tracer;
+
+/// The prefix of the inputs of items where a batch has other items than rows.
+const ITEMS: &str = "items.";
+
+/// The prefix of the names of outputs that are losses.
+pub const LOSS: &str = "loss.";
+
+/// The output with the sum of all losses.
+pub const TOTAL: &str = "loss";
+
+/// The output of match models in [`Mode::Eval`] with similarities `[R, N]`.
+pub const SIMILARITY: &str = "similarity";
+
+/// A traced pipeline with its losses.
+#[derive(Debug)]
+pub struct TracedLosses {
+    /// The graph. Its outputs are predictions, `loss.<name>` for each of `losses`, and their sum `loss`, each F32 of one element.
+    pub graph: Graph,
+    /// The features and groups of the pipeline.
+    pub features: Features,
+    /// The columns that a batch must have: features, labels, sample weights, sessions, and in [`Mode::Eval`] grouping keys.
+    pub columns: Vec<String>,
+    /// The columns that the table of negatives must have; empty for models without sampled negatives.
+    pub negatives: Vec<String>,
+    /// The predictions, as in [`Traced`]; in [`Mode::Eval`] also those of each row's domain (`pepnet`) and the similarities of match models.
+    pub outputs: Vec<Output>,
+    /// The reference's names of the losses, in the order of their sum.
+    pub losses: Vec<String>,
+    /// The tasks of a ranking model.
+    pub tasks: Vec<Task>,
+    /// The match model's metrics and the column of the own item in its similarities; `None` for ranking models.
+    pub matching: Option<Matching>,
+    /// State-dict tensors that follow from the configuration and are no parameters of the graph.
+    pub buffers: Vec<Buffer>,
+    /// The features that the graph reads of rows, and of items where these have inputs of their own.
+    rows: Vec<String>,
+    items: Vec<String>,
+    labels: LabelInputs,
+}
+
+/// What is evaluated of a match model.
+#[derive(Clone, Debug)]
+pub struct Matching {
+    /// Metric messages of the configuration.
+    pub metrics: Vec<Value>,
+    /// The own item is in the column of the row's number; otherwise it is in the first one.
+    pub in_batch: bool,
+}
+
+/// Traces the pipeline of an `EasyRecConfig` with its losses, as [`trace`](crate::trace) does without them. [`Mode::Train`] gives the graph of
+/// training, with the losses that it alone has.
+///
+/// ```
+/// use rewire_graph::Mode;
+/// use serde_json::json;
+/// let config = json!({
+///     "data_config": { "label_fields": ["clk"] },
+///     "feature_configs": [{ "id_feature": { "feature_name": "user", "num_buckets": 9, "embedding_dim": 4 } }],
+///     "model_config": {
+///         "feature_groups": [{ "group_name": "deep", "feature_names": ["user"] }],
+///         "multi_tower": { "towers": [{ "input": "deep", "mlp": { "hidden_units": [8] } }] },
+///         "losses": [{ "binary_cross_entropy": {} }]
+///     }
+/// });
+/// let traced = rewire_families::trace_losses(&config, Mode::Train)?;
+/// assert_eq!(traced.columns, ["user", "clk"]);
+/// assert_eq!(traced.losses, ["binary_cross_entropy"]);
+/// # Ok::<(), rewire_families::TraceError>(())
+/// ```
+///
+/// # Errors
+/// As [`trace`](crate::trace), and for losses and tasks that cannot be used.
+pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceError> {
+    let pipeline = Pipeline::parse(config)?;
+    let scope = Scope::new().with_mode(mode);
+    let extra = ExtraLosses::default();
+    let model = Model { extra: Some(&extra), ..pipeline.model(&scope, "") };
+    let message = if model.is_match() { Some(MatchMessage::read(&model)?) } else { None };
+    let is_sampled = message.as_ref().is_some_and(|message| !message.in_batch_negative);
+    let model = Model { items: if is_sampled && pipeline.hstu.is_none() { ITEMS } else { "" }, ..model };
+    let mut outputs = match &pipeline.hstu {
+        Some(hstu) => hstu::predictions(&model, hstu)?,
+        None => models::predictions(&model)?,
+    };
+    let mut tracer = Tracer::new(model, config);
+    let tasks = match &message {
+        Some(message) => tracer.of_match(message, &mut outputs).map(|()| vec![])?,
+        None => tracer.of_tasks(&mut outputs)?,
+    };
+    tracer.of_modules(&extra);
+    let (labels, losses) = tracer.finish();
+    let total = losses.iter().map(|(_, loss)| loss.clone()).reduce(|sum, loss| sum + loss);
+    let total = total.ok_or_else(|| Problem::new("/model_config/losses", "must have at least one loss"))?;
+    let predicted = outputs.len();
+    outputs.extend(losses.iter().map(|(name, loss)| (format!("{LOSS}{name}"), loss.clone())));
+    outputs.push((TOTAL.to_owned(), total));
+    let matching =
+        message.map(|message| Matching { metrics: model.list("metrics"), in_batch: message.in_batch_negative });
+    let candidates = pipeline.hstu.as_ref().map(|hstu| hstu.candidate_groups());
+    let Traced { graph, features, columns: rows, outputs, buffers, .. } = pipeline.finish(scope, &outputs)?;
+    let items = columns(&graph, &features, ITEMS);
+    let groups = candidates.filter(|_| is_sampled).into_iter().flatten().filter_map(|name| features.group(&name));
+    let negatives = groups.flat_map(|group| &group.feature_names).chain(&items).cloned().collect();
+    let mut traced = TracedLosses {
+        columns: vec![],
+        outputs: outputs.into_iter().take(predicted).collect(),
+        losses: losses.into_iter().map(|(name, _)| name).collect(),
+        graph,
+        features,
+        negatives,
+        tasks,
+        matching,
+        buffers,
+        rows,
+        items,
+        labels,
+    };
+    traced.columns = traced.all_columns(mode);
+    Ok(traced)
+}
+
+impl TracedLosses {
+    fn all_columns(&self, mode: Mode) -> Vec<String> {
+        let labels = self.labels.inputs.iter().map(|input| &input.column);
+        let keys: Vec<String> = match mode {
+            Mode::Eval => self.tasks.iter().flat_map(Task::grouping_keys).collect(),
+            Mode::Train => vec![],
+        };
+        let mut all: Vec<String> = vec![];
+        for column in self.rows.iter().chain(&self.items).chain(labels).chain(&keys) {
+            if !all.contains(column) {
+                all.push(column.clone());
+            }
+        }
+        all
+    }
+
+    /// The inputs of the graph, of rows of the columns by name, and a row of the table of negatives for models that have it.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the column and the row.
+    pub fn encode<'c>(
+        &self,
+        column: impl Fn(&str) -> Option<Column<'c>>,
+        rows: Range<usize>,
+        negatives: Option<NegativeRow<'_, '_>>,
+    ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
+        let mut inputs = self.labels.encode(&self.features, &column, rows.clone())?;
+        let own = |name: &&String| self.negatives.contains(name) && !self.items.contains(name);
+        let (listed, others): (Vec<&String>, Vec<&String>) = self.rows.iter().partition(own);
+        inputs.extend(self.features.encode(&others, &column, rows.clone())?);
+        if self.negatives.is_empty() {
+            return Ok(inputs);
+        }
+        let negatives = negatives.ok_or(EncodeError::NoNegatives)?;
+        let with = |names: &[&String]| self.features.encode_with_negatives(names, &column, rows.clone(), negatives);
+        if let Some(feature) = listed.first() {
+            let positives = self.features.steps(feature, &column, rows.clone())?;
+            inputs.push((POSITIVES.to_owned(), HostTensor::lengths(&positives)));
+        }
+        inputs.extend(with(&listed)?);
+        let items = with(&self.items.iter().collect::<Vec<_>>())?;
+        inputs.extend(items.into_iter().map(|(name, tensor)| (format!("{ITEMS}{name}"), tensor)));
+        Ok(inputs)
+    }
+
+    /// The first id of a sparse feature for every label, such as the groups of a metric.
+    ///
+    /// # Errors
+    /// As [`TracedLosses::encode`].
+    pub fn ids<'c>(
+        &self,
+        feature: &str,
+        column: impl Fn(&str) -> Option<Column<'c>>,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, EncodeError> {
+        self.labels.rows.ids(&self.features, feature, &column, rows)
+    }
+}

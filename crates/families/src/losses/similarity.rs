@@ -1,0 +1,101 @@
+//! Similarities of users with items, of which those with their own items shall be the largest.
+
+use super::labels::LabelInputs;
+use crate::models::{Model, Predictions, SHORTEST, Similarity};
+use crate::modules::unit;
+use rewire_features::{Problems, read};
+use rewire_graph::{DType, Dim, Scope, Tensor};
+use rewire_losses::{MatchLogits, split_rows};
+use serde::Deserialize;
+
+/// The keys of a match model that its loss depends on.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct MatchMessage {
+    #[serde(default)]
+    similarity: Option<Similarity>,
+    #[serde(default = "one")]
+    temperature: f64,
+    #[serde(default)]
+    pub in_batch_negative: bool,
+    #[serde(default = "ten")]
+    simi_pow: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn ten() -> f64 {
+    10.0
+}
+
+impl MatchMessage {
+    pub fn read(model: &Model<'_>) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let message = read::<Self>(model.message, &model.pointer(), &mut problems);
+        problems.none_or(())?;
+        let message = message.ok_or_else(Problems::default)?;
+        match message.temperature > 0.0 {
+            true => Ok(message),
+            false => Err(model.problem("/temperature", format!("must be above 0, got {}", message.temperature))),
+        }
+    }
+
+    /// The similarities of a batch with its items.
+    pub fn logits(&self, model: &Model<'_>, predictions: &Predictions) -> Result<MatchLogits, Problems> {
+        let scope = model.scope;
+        let find = |name: &str| {
+            let found = predictions.iter().find(|(known, _)| known == name).map(|(_, x)| x.clone());
+            found.ok_or_else(|| model.problem("", format!("predicts no `{name}`")))
+        };
+        let (users, items) = (find("user_tower_emb")?, find("item_tower_emb")?);
+        if self.in_batch_negative {
+            let users = self.users(model, users, &items, || find("interest_mask"))?;
+            return Ok(MatchLogits::in_batch(&users, &items, self.temperature));
+        }
+        let lists = (model.kind == "hstu_match").then(|| LabelInputs::positives(scope));
+        let count = lists.as_ref().map_or_else(|| users.dim(0), |lists| lists.total.clone());
+        let (positives, negatives) = split(scope, &items, &count);
+        let users = match &lists {
+            Some(lists) => users.jagged_broadcast(lists),
+            None => self.users(model, users, &positives, || find("interest_mask"))?,
+        };
+        Ok(MatchLogits::sampled(&users, &positives, &negatives, None, self.temperature))
+    }
+
+    /// The vectors of users `[B, D]`; of several interests of a user the mean by how well they suit the user's own item `[B, D]`.
+    fn users(
+        &self,
+        model: &Model<'_>,
+        users: Tensor,
+        items: &Tensor,
+        mask: impl Fn() -> Result<Tensor, Problems>,
+    ) -> Result<Tensor, Problems> {
+        if model.kind != "mind" {
+            return Ok(users);
+        }
+        let (batch, interests, width) = (users.dim(0), users.dim(1), users.width());
+        let own = items.reshape([batch.clone(), 1.into(), width.into()]);
+        let scores = (&users * own).sum(2).reshape([batch.clone(), interests.clone()]) * self.simi_pow;
+        let off = model.scope.scalar(DType::F32, f64::NEG_INFINITY);
+        let weights = mask()?.gt(0).select(&scores, &off).softmax(1).reshape([batch.clone(), interests, 1.into()]);
+        let mean = (users * weights).sum(1).reshape([batch, width.into()]);
+        Ok(match self.similarity.unwrap_or(Similarity::Cosine) {
+            Similarity::Cosine => unit(&mean, SHORTEST),
+            Similarity::InnerProduct => mean,
+        })
+    }
+}
+
+/// The first `count` rows, and the others.
+fn split(scope: &Scope, items: &Tensor, count: &Dim) -> (Tensor, Tensor) {
+    let others = (&scope.host_size(items.dim(0)) - &scope.host_size(count)).as_dim();
+    let mut parts = split_rows(scope, items, &[count.clone(), others]).into_iter();
+    let mut next = || parts.next().unwrap_or_else(|| items.clone());
+    (next(), next())
+}
+
+/// The first `count` rows.
+pub(crate) fn first_rows(scope: &Scope, x: &Tensor, count: &Dim) -> Tensor {
+    if x.dim(0) == *count { x.clone() } else { split(scope, x, count).0 }
+}

@@ -1,0 +1,36 @@
+/// The share of examples whose class is predicted.
+///
+/// ```
+/// use rewire_metrics::Accuracy;
+/// let mut accuracy = Accuracy::default();
+/// accuracy.add_binary(0.6, true, 0.5);
+/// accuracy.add_classes(&[0.2, 0.5, 0.3], 2, 1);
+/// assert_eq!(accuracy.value(), Some(0.5));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accuracy {
+    right: u64,
+    examples: u64,
+}
+
+impl Accuracy {
+    /// Adds an example of two classes: `true` is predicted where the probability is above the threshold.
+    pub fn add_binary(&mut self, probability: f32, label: bool, threshold: f32) {
+        self.right += u64::from((probability > threshold) == label);
+        self.examples += 1;
+    }
+
+    /// Adds an example by the probabilities of all classes, the `k` largest of which are predicted; of equal ones the first.
+    pub fn add_classes(&mut self, probabilities: &[f32], class: usize, k: usize) {
+        let own = probabilities.get(class).copied().unwrap_or(f32::NEG_INFINITY);
+        let is_before = |(index, &other): (usize, &f32)| other > own || other == own && index < class;
+        let rank = probabilities.iter().enumerate().filter(|entry| is_before(*entry)).count();
+        self.right += u64::from(class < probabilities.len() && rank < k);
+        self.examples += 1;
+    }
+
+    /// The share; `None` without examples.
+    pub fn value(&self) -> Option<f64> {
+        (self.examples > 0).then(|| self.right as f64 / self.examples as f64)
+    }
+}
