@@ -14,6 +14,7 @@ mod watch;
 
 pub use error::TrainFailed;
 pub use folder::FILES;
+pub use observer::larger_is_better;
 
 use crate::args::{Common, Train};
 use crate::error::CliError;
