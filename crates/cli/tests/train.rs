@@ -4,6 +4,8 @@
 #[cfg(feature = "parquet")]
 mod pipelines;
 mod program;
+#[path = "train/watched.rs"]
+mod watched;
 
 use program::{DEMO, Folder, Run, command, jsonl, lines, run, user, users};
 use rewire::train::Checkpoint;

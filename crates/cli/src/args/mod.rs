@@ -4,11 +4,13 @@ mod contradictions;
 mod graph;
 mod measure;
 mod model;
+mod quality;
 mod watching;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
+pub use quality::Quality;
 pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -30,7 +32,7 @@ pub struct Args {
     pub command: Command,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Common {
     /// What runs the kernels: auto takes a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
