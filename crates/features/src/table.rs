@@ -209,7 +209,7 @@ impl Features {
     pub fn encode<'c>(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut inputs = vec![];
@@ -218,7 +218,7 @@ impl Features {
             let missing = || EncodeError::Missing { column: name.as_ref().to_owned() };
             let feature = self.features.get(name.as_ref()).ok_or_else(missing)?;
             let column = column(&feature.name).ok_or_else(missing)?;
-            let encoded = Encoded::new(feature, &column, rows.clone())?;
+            let encoded = Encoded::new(feature, column, rows.clone())?;
             let lengths = self.lengths_of(feature);
             if self.lengths.contains_key(&feature.name) {
                 let own = (feature.name.as_str(), encoded.lengths.clone());
@@ -229,7 +229,7 @@ impl Features {
                     return Err(EncodeError::Lengths {
                         first: (*first).to_owned(),
                         second: feature.name.clone(),
-                        row,
+                        row: rows.start + row,
                         lengths: (at(known), at(&encoded.lengths)),
                     });
                 }
