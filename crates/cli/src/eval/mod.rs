@@ -11,7 +11,7 @@ use crate::rank::with_common;
 use crate::requests::{InputError, title};
 use crate::table::table;
 use crate::tables::{self, Table};
-use rewire::predict::{Column, Evaluated, Evaluation, Evaluator, Negatives, is_imported};
+use rewire::predict::{Evaluated, Evaluation, Evaluator, Negatives, is_imported};
 use rewire::rank::RankOptions;
 use serde_json::{Map, Value, json};
 use std::num::NonZeroUsize;
