@@ -21,7 +21,8 @@ use data::Users;
 use folder::Folder;
 use record::Record;
 use report::{Progress, StepLine, Summary, SummaryLine};
-use rewire::rank::{RankError, RankOptions, Ranker, parse_config, read_config_text, read_weights};
+use rewire::Mapping;
+use rewire::rank::{RankError, RankOptions, Ranker, parse_config, read_config_text, read_weights_mapping};
 use rewire::train::{Checkpoint, Event, Position, RankTask, StepReport, TrainConfig, Trainer, fit};
 use rewire::weights::Weights;
 use std::ops::ControlFlow;
@@ -106,7 +107,7 @@ impl Inputs {
         };
         let (model, weights) = match &options.model {
             None => (demo::CONFIG.to_owned(), None),
-            Some(model) => (read_config_text(model)?, weights(model, options.fresh)?),
+            Some(model) => (read_config_text(model)?, weights(model, options.fresh, common.mapping)?),
         };
         let name =
             options.model.as_ref().map_or_else(|| "the model in the program".to_owned(), |m| m.display().to_string());
@@ -126,9 +127,9 @@ fn text(path: &Path) -> Result<String, TrainFailed> {
 }
 
 /// What a model begins with: its weights, if it has some and is not to begin anew.
-fn weights(model: &Path, fresh: bool) -> Result<Option<Weights<'static>>, RankError> {
+fn weights(model: &Path, fresh: bool, mapping: Mapping) -> Result<Option<Weights<'static>>, RankError> {
     let has_none = model.is_dir() && !model.join("model.safetensors").exists();
-    if fresh || has_none { Ok(None) } else { read_weights(model).map(Some) }
+    if fresh || has_none { Ok(None) } else { read_weights_mapping(model, mapping).map(Some) }
 }
 
 /// Continues the training of a checkpoint, if there is one, and returns where in the data it was.

@@ -44,6 +44,9 @@ pub enum RankTrainError {
     /// The model and its weights are not good, or it cannot be ranked with.
     #[error(transparent)]
     Rank(Box<RankError>),
+    /// There is no memory for the parameters that the training begins with.
+    #[error("cannot draw the parameters that the training begins with")]
+    Initial(#[from] TensorSizeError),
     /// A step failed.
     #[error(transparent)]
     Train(Box<TrainError>),

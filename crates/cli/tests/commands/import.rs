@@ -1,0 +1,298 @@
+//! Imported pipelines of TorchEasyRec: the outputs of the reference, whatever else is in a batch and wherever the table is from.
+
+use crate::program::{Folder, Run, run};
+use rewire::weights::Weights;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// As outputs and their reference may differ: in norm, and in the largest element.
+const TOLERANCE: f64 = 2e-5;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec").join(name)
+}
+
+fn goldens() -> Vec<String> {
+    let entries = std::fs::read_dir(golden("")).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn import(name: &str, checkpoint: &str, out: &Path) -> Value {
+    let [config, checkpoint] =
+        ["pipeline.config", checkpoint].map(|file| golden(name).join(file).display().to_string());
+    let run = run(&["import", &config, "--checkpoint", &checkpoint, "--out", &out.display().to_string(), "--json"]);
+    assert_eq!(run.code, Some(0), "{name}: {}", run.stderr);
+    run.json().remove(0)
+}
+
+fn predict(model: &Path, data: &Path, out: &Path, more: &[&str]) -> Run {
+    let [model, data, out] = [model, data, out].map(|path| path.display().to_string());
+    run(&[&["predict", "--model", &model, "--data", &data, "--out", &out, "--json"], more].concat())
+}
+
+/// Predicts the table of a golden, as JSON Lines.
+fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String {
+    let run = predict(model, &golden(name).join("data.parquet"), out, more);
+    assert_eq!(run.code, Some(0), "{name}: {}", run.stderr);
+    std::fs::read_to_string(out).unwrap()
+}
+
+/// The columns of JSON Lines, their numbers back to back.
+fn columns(text: &str) -> BTreeMap<String, Vec<f64>> {
+    fn add(value: &Value, all: &mut Vec<f64>) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| add(item, all)),
+            number => all.push(number.as_f64().unwrap()),
+        }
+    }
+    let mut columns: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for line in text.lines() {
+        let row: BTreeMap<String, Value> = serde_json::from_str(line).unwrap();
+        row.into_iter().for_each(|(name, value)| add(&value, columns.entry(name).or_default()));
+    }
+    columns
+}
+
+/// The larger of the relative errors in norm and of the largest element.
+fn error(found: &[f64], expected: &[f64]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0_f64, |most, value| most.max(value.abs()));
+    let differences = || found.iter().zip(expected).map(|(a, b)| a - b);
+    let by_norm = norm(&mut differences()) / norm(&mut expected.iter().copied());
+    by_norm.max(largest(&mut differences()) / largest(&mut expected.iter().copied()))
+}
+
+/// Compares predictions with the outputs of the reference that are columns.
+fn check(name: &str, text: &str) {
+    let found = columns(text);
+    let expected = Weights::read(&golden(name).join("expected.safetensors")).unwrap();
+    let is_column = |output: &&str| !output.starts_with("similarity") && !["interest_mask", REPEATS].contains(output);
+    let names: Vec<&str> = expected.names().filter(is_column).collect();
+    assert_eq!(found.keys().collect::<Vec<_>>(), names, "{name}");
+    for output in names {
+        let mut reference = expected.get(output).unwrap().to_f64();
+        // The negatives of the sampler follow the items of each batch there.
+        if name == "hstu_match_cosine" && output == "item_tower_emb" {
+            reference = without_negatives(&expected, reference);
+        }
+        assert_eq!(found[output].len(), reference.len(), "{name}, {output}");
+        let error = error(&found[output], &reference);
+        assert!(error <= TOLERANCE, "{name}, {output}: {error:e}");
+    }
+}
+
+const REPEATS: &str = "__TARGET_REPEAT_INTERLEAVE_KEY__";
+
+/// The vectors of items that rows have, by the similarities of each batch: a row an item, a column more than there are negatives.
+fn without_negatives(expected: &Weights<'_>, vectors: Vec<f64>) -> Vec<f64> {
+    const WIDTH: usize = 16;
+    let (mut rest, mut own) = (vectors.as_slice(), vec![]);
+    for batch in 0.. {
+        let Some((_, shape)) = expected.describe(&format!("similarity.batch{batch}")) else { break };
+        let (items, after) = rest.split_at(shape[0] * WIDTH);
+        own.extend(items);
+        rest = &after[(shape[1] - 1) * WIDTH..];
+    }
+    assert!(rest.is_empty() && !own.is_empty());
+    own
+}
+
+#[test]
+fn pipelines_give_the_outputs_of_the_reference_whatever_is_in_a_batch() {
+    let names = goldens();
+    assert_eq!(names.len(), 29);
+    std::thread::scope(|scope| {
+        for half in names.chunks(names.len().div_ceil(2)) {
+            scope.spawn(move || {
+                let folder = Folder::new();
+                for name in half {
+                    let model = folder.0.join(name);
+                    let line = import(name, "model.safetensors", &model);
+                    let unmapped = line["unmapped"].as_array().unwrap();
+                    let is_booster = |name: &Value| name.as_str().unwrap().starts_with("booster_");
+                    assert!(unmapped.is_empty() || name == "rocket_launching_criteo", "{name}: {unmapped:?}");
+                    assert!(unmapped.iter().all(is_booster));
+                    let out = folder.0.join("out.jsonl");
+                    let text = predicted(&model, name, &out, &["--kernel", "cpu"]);
+                    check(name, &text);
+                    let few = predicted(&model, name, &out, &["--kernel", "cpu", "--batch", "5"]);
+                    assert!(few == text, "{name}: bits depend on the batch");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_gpu_gives_the_outputs_of_the_reference() {
+    let folder = Folder::new();
+    for name in ["dlrm_criteo", "dssm_taobao", "dlrm_hstu_descending"] {
+        let model = folder.0.join(name);
+        import(name, "model.safetensors", &model);
+        check(name, &predicted(&model, name, &folder.0.join("out.jsonl"), &["--kernel", "wgpu"]));
+    }
+}
+
+#[test]
+fn rankers_of_lists_rank_rows() {
+    let (folder, name) = (Folder::new(), "dlrm_hstu_train");
+    let model = folder.0.join("model");
+    import(name, "model.safetensors", &model);
+    let data = golden(name).join("data.parquet").display().to_string();
+    let model = model.display().to_string();
+    let ranked = run(&["rank", "--model", &model, "--data", &data, "--kernel", "cpu", "--json", "--top", "100"]);
+    assert_eq!(ranked.code, Some(0), "{}", ranked.stderr);
+    let lines = ranked.json();
+    let (summary, users) = lines.split_last().unwrap();
+    assert_eq!((&summary["summary"]["users"], &summary["summary"]["candidates"]), (&192.into(), &475.into()));
+    let expected = Weights::read(&golden(name).join("expected.safetensors")).unwrap();
+    let mut probabilities = expected.get("probs_is_click").unwrap().to_f32();
+    let mut scores = vec![];
+    for user in users {
+        let own: Vec<f64> =
+            user["candidates"].as_array().unwrap().iter().map(|c| c["score"].as_f64().unwrap()).collect();
+        assert!(own.is_sorted_by(|a, b| a >= b));
+        scores.extend(own.into_iter().map(|score| score as f32));
+    }
+    [&mut scores, &mut probabilities].iter_mut().for_each(|all| all.sort_by(f32::total_cmp));
+    assert!(scores.iter().zip(&probabilities).all(|(a, b)| (a - b).abs() < 2e-5));
+    assert!(users[0]["candidates"][0]["item"].is_i64() && users[0]["candidates"][0]["logits"]["is_click"].is_number());
+    let graph = run(&["graph", &model, "--json"]);
+    assert!(graph.code == Some(0) && graph.json()[0]["kernels"].as_u64().unwrap() > 3, "{}", graph.stderr);
+    let bench = ["bench", &model, "--kernel", "cpu", "--batch", "4", "--max-len", "16", "--seconds", "0", "--json"];
+    let bench = run(&bench);
+    assert!(bench.code == Some(0) && bench.json()[0]["wall_ms"].is_number(), "{}{}", bench.stdout, bench.stderr);
+}
+
+#[test]
+fn checkpoints_and_packages_predict_as_folders() {
+    let (folder, name) = (Folder::new(), "dlrm_criteo");
+    let out = folder.0.join("out.jsonl");
+    let mut texts = vec![];
+    for (checkpoint, model) in [
+        ("model.safetensors", "file"),
+        ("checkpoint", "latest"),
+        ("checkpoint/model.ckpt-0", "numbered"),
+        ("checkpoint", "package.rewire"),
+    ] {
+        let model = folder.0.join(model);
+        let line = import(name, checkpoint, &model);
+        assert_eq!((&line["source"], &line["parameters"]), (&"tzrec".into(), &20193.into()));
+        assert_eq!(line["unmapped"], serde_json::json!([]));
+        assert_eq!(line["outputs"][0]["name"], "logits");
+        texts.push(predicted(&model, name, &out, &["--kernel", "cpu"]));
+    }
+    let packaged = folder.0.join("second.rewire").display().to_string();
+    let latest = folder.0.join("latest");
+    let packed = run(&["package", "--model", &latest.display().to_string(), "--out", &packaged, "--json"]);
+    assert_eq!((packed.code, &packed.json()[0]["tables"]), (Some(0), &6.into()), "{}", packed.stderr);
+    texts.push(predicted(Path::new(&packaged), name, &out, &["--kernel", "cpu", "--resume", "--save-every", "10"]));
+    assert!(texts.iter().all(|text| *text == texts[0]));
+    let config: Value = serde_json::from_slice(&std::fs::read(latest.join("config.json")).unwrap()).unwrap();
+    assert_eq!(config["plan"]["model.embedding_group.emb_impls.__BASE__.ebc"].as_object().unwrap().len(), 6);
+    assert!(config["pipeline"]["model_config"]["dlrm"].is_object());
+}
+
+#[test]
+fn text_tables_predict_the_same() {
+    let (folder, name) = (Folder::new(), "dlrm_criteo");
+    let (model, cpu) = (folder.0.join("model"), ["--kernel", "cpu"]);
+    import(name, "model.safetensors", &model);
+    let names: Vec<String> = (0..5).map(|n| format!("int_{n}")).chain((0..6).map(|n| format!("cat_{n}"))).collect();
+    let (mut json, mut csv) = (String::new(), format!("{},note\n", names.join(",")));
+    for row in 0..7 {
+        let numbers = (0..5).map(|n| format!("{}.25", row + n)).collect::<Vec<_>>();
+        // The third has any number of ids.
+        let ids = (0..6).map(|n| if n == 2 { vec![row; row % 3] } else { vec![row + n] }).collect::<Vec<_>>();
+        let values = numbers.iter().cloned().chain(ids.iter().map(|ids| format!("{ids:?}")));
+        let fields: Vec<String> =
+            names.iter().zip(values).map(|(name, value)| format!("\"{name}\": {value}")).collect();
+        json += &format!("{{{}, \"note\": \"n{row}\"}}\n", fields.join(", "));
+        let ids = ids.iter().map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join("\u{3}"));
+        csv += &format!("{},n{row}\n", numbers.iter().cloned().chain(ids).collect::<Vec<_>>().join(","));
+    }
+    let mut texts = vec![];
+    for (table, text) in [("table.jsonl", &json), ("table.csv", &csv)] {
+        let (data, out) = (folder.write(table, text), folder.0.join("out.jsonl"));
+        let run = predict(&model, Path::new(&data), &out, &[&cpu[..], &["--columns", "note"]].concat());
+        assert_eq!(run.code, Some(0), "{table}: {}", run.stderr);
+        texts.push(std::fs::read_to_string(&out).unwrap());
+    }
+    assert_eq!(texts[0], texts[1]);
+    assert!(texts[0].lines().count() == 7 && texts[0].lines().next().unwrap().ends_with(",\"note\":\"n0\"}"));
+    let beyond = folder.write("beyond.jsonl", json.replace("\"cat_0\": [3]", "\"cat_0\": [123456]"));
+    predict(&model, Path::new(&beyond), &folder.0.join("x.jsonl"), &cpu).failed_with(&["cat_0", "123456"]);
+    let table = folder.write("other.jsonl", "{\"int_0\": 1}\n");
+    predict(&model, Path::new(&table), &folder.0.join("x.jsonl"), &cpu).failed_with(&["row 0"]);
+    predict(&model, Path::new(&table), &folder.0.join("x.jsonl"), &["--embeddings", "users"])
+        .refused_with(&["--embeddings is for HSTU model folders"]);
+    let names = folder.names();
+    assert!(!names.iter().any(|name| name.starts_with("x.jsonl")), "{names:?}");
+}
+
+#[test]
+fn what_cannot_be_imported_is_one_error() {
+    let folder = Folder::new();
+    let text = std::fs::read_to_string(golden("dlrm_criteo").join("pipeline.config")).unwrap();
+    let checkpoint = golden("dlrm_criteo").join("model.safetensors").display().to_string();
+    let out = folder.0.join("out");
+    let import = |text: &str, checkpoint: &[&str]| {
+        let config = folder.write("pipeline.config", text);
+        let run = run(&[&["import", &config, "--out", &out.display().to_string()], checkpoint].concat());
+        assert!(!out.exists());
+        run
+    };
+    let with = ["--checkpoint", checkpoint.as_str()];
+    import(&text, &[]).refused_with(&["give its checkpoint by --checkpoint"]);
+    import(&text.replace("dense_mlp", "dense_mpl"), &with).failed_with(&["line ", "field 'dense_mpl' not found"]);
+    let lines = |key: &str| text.lines().position(|line| line.contains(key)).unwrap() + 1;
+    let other = text.replace("fg_mode: FG_NONE", "fg_mode: FG_DAG").replacen(
+        "hidden_units: ",
+        "activation: 'nn.Foo' hidden_units: ",
+        1,
+    );
+    let mode = format!("line {}: /data_config/fg_mode", lines("fg_mode"));
+    import(&other, &with).failed_with(&[&mode, ": /model_config/dlrm/dense_mlp", "nn.Foo"]);
+    let smaller = text.replacen("embedding_dim: 16", "embedding_dim: 8", 1);
+    assert_ne!(import(&smaller, &with).code, Some(0));
+    let other = golden("dssm_taobao").join("model.safetensors").display().to_string();
+    import(&text, &["--checkpoint", &other]).failed_with(&["does not fit the configuration", "there is no `model."]);
+    import(&text, &["--checkpoint", "/nowhere"]).failed_with(&["/nowhere"]);
+    run(&["import", "model.pt2", "--out", "x"]).refused_with(&["expected a TorchEasyRec pipeline configuration"]);
+}
+
+/// The program prints numbers of one processor: others round the last digits of sums differently.
+#[test]
+fn the_readme_shows_how_a_pipeline_is_scored() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, section) = readme.split_once("## From a TorchEasyRec pipeline to scores").unwrap();
+    let block = |language: &str| {
+        let (_, from) = section.split_once(&format!("```{language}\n")).unwrap();
+        from.split_once("```").unwrap().0.to_owned()
+    };
+    let folder = Folder::new();
+    let made = |word: &str| match word {
+        "dlrm" | "scores.csv" => folder.0.join(word).display().to_string(),
+        word if word.starts_with("tests/") => root.join(word).display().to_string(),
+        word => word.to_owned(),
+    };
+    for command in block("sh").lines() {
+        let arguments = command.strip_prefix("cargo run --release -- ").unwrap();
+        let words: Vec<String> = arguments.split(' ').map(made).chain(["--kernel".into(), "cpu".into()]).collect();
+        let run = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(run.code, Some(0), "{command}: {}", run.stderr);
+    }
+    let written = std::fs::read_to_string(folder.0.join("scores.csv")).unwrap();
+    let shown = block("csv");
+    assert_eq!(written.lines().next(), shown.lines().next());
+    for (written, shown) in written.lines().zip(shown.lines()).skip(1) {
+        let numbers = |line: &str| line.split(',').map(|field| field.parse::<f64>().unwrap()).collect::<Vec<_>>();
+        for (written, shown) in numbers(written).into_iter().zip(numbers(shown)) {
+            assert!((written - shown).abs() < 2e-5 * shown.abs().max(1.0), "{written} is not {shown}");
+        }
+    }
+}
