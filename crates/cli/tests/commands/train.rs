@@ -458,8 +458,8 @@ fn a_training_without_memory_is_an_error_and_keeps_the_earlier_checkpoint() {
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
     let [checkpoint, trained] = ["checkpoint", "model"].map(|name| folder.0.join(format!("out/{name}.safetensors")));
     let before = [&checkpoint, &trained].map(|file| std::fs::read(file).unwrap());
-    // The parameters that it begins with, a step, and a checkpoint, which holds the table and two moments.
-    for (megabytes, reason) in [(100, "no memory for the 48000000 bytes"), (400, "no memory for the 145")] {
+    // Moments of the table, and a checkpoint, which holds the table and two moments.
+    for (megabytes, reason) in [(160, "no memory for the 48000000 bytes"), (400, "no memory for the 145")] {
         train_within(megabytes, &folder, &model).failed_with(&[reason]);
         assert!([&checkpoint, &trained].map(|file| std::fs::read(file).unwrap()) == before, "{megabytes} MB");
     }
