@@ -17,7 +17,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::rank::Embedded;
-use rewire::{Kernel, KernelRule, MatrixTier};
+use rewire::{Kernel, KernelRule, Mapping, MatrixTier};
 use rewire_measure::MOST_SECONDS;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -50,6 +50,11 @@ pub struct Common {
     #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
           value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]
     pub matrices: Option<MatrixTier>,
+    /// Which files of a model are mapped into memory: large ones, or never any, which takes memory for all of them and leaves the model
+    /// independent of its files.
+    #[arg(long, global = true, env = "REWIRE_MAPPING", default_value = "large", value_name = "FILES",
+          value_parser = PossibleValuesParser::new(["large", "never"]).try_map(|text| text.parse::<Mapping>()))]
+    pub mapping: Mapping,
     /// Print one JSON object a line.
     #[arg(long, global = true)]
     pub json: bool,

@@ -1,6 +1,6 @@
 //! Pipelines of the reference with their checkpoints: every family gives the reference's predictions.
 //!
-//! The interpreter follows the primitives as they are traced; `crates/cli/tests/import.rs` replays the same folders by the kernels.
+//! The interpreter follows the primitives as they are traced; `crates/cli/tests/commands/import.rs` replays the same folders by the kernels.
 
 use crate::table;
 use rewire_families::{Traced, trace};
