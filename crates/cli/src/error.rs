@@ -4,6 +4,7 @@ use crate::log::say;
 use crate::paths::PathError;
 use crate::predict::PredictError;
 use crate::requests::InputError;
+use crate::retrieve::RetrieveError;
 use crate::train::TrainFailed;
 use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
@@ -35,6 +36,8 @@ pub enum CliError {
     Rank(Box<RankError>),
     #[error(transparent)]
     Predict(Box<PredictError>),
+    #[error(transparent)]
+    Retrieve(#[from] RetrieveError),
     #[error(transparent)]
     Paths(#[from] PathError),
     #[error(transparent)]
