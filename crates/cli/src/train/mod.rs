@@ -33,10 +33,14 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     }
 }
 
-/// What is trained on what: the texts of the configurations of model and training, and the files of the data.
+/// What is trained on what.
 struct Source {
+    /// The model's `config.json`.
+    config: String,
+    /// What a training must have in common with the one that it resumes: the configurations of model and training.
     model: String,
     training: String,
+    /// The files of the data.
     files: Vec<PathBuf>,
 }
 

@@ -20,7 +20,7 @@ use rewire::train::{
 };
 use rewire::weights::serialize;
 use rewire_tzrec::Pipeline;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,8 +58,10 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     let task = task.with_config(config);
     let before = tensors.unwrap_or_else(|| task.initial(seed));
     let mut trainer = task.trainer(&before).map_err(TrainFailed::from)?;
+    let parts = ["data_config", "feature_configs", "model_config"].map(|key| pipeline.get(key));
     let source = Source {
-        model: import::config(&pipeline, plan.as_ref()),
+        config: import::config(&pipeline, plan.as_ref()),
+        model: json!([parts, plan]).to_string(),
         training: pipeline.get("train_config").unwrap_or(&Value::Null).to_string(),
         files: options.data.iter().chain(&options.negatives).cloned().collect(),
     };
@@ -67,7 +69,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     let mut examples = Examples::new(&pipeline, task.clone(), options, count.clone())?;
     let evaluator = match &options.eval {
         Some(data) => {
-            let evaluator = Evaluator::new("the pipeline", &source.model, &running(common))?;
+            let evaluator = Evaluator::new("the pipeline", &source.config, &running(common))?;
             let negatives = options.eval_negatives.as_deref().or(options.negatives.as_deref());
             Some((evaluator, Files { data, negatives }))
         }

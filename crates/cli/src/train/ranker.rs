@@ -84,7 +84,7 @@ impl Inputs {
         let parsed = parse_config(&name, &model)?;
         let metrics = parsed.task_names().into_iter().map(metric).collect();
         let task = RankTask::new(parsed, running(common));
-        let source = Source { model, training, files: options.data.clone() };
+        let source = Source { config: model.clone(), model, training, files: options.data.clone() };
         Ok((Self { task, metrics, weights, config, eval: options.eval.clone() }, source))
     }
 

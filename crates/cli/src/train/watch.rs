@@ -49,7 +49,7 @@ pub fn train(
     data: &mut dyn Data,
     output: &mut Output,
 ) -> Result<Ended, CliError> {
-    let folder = Folder::new(&options.out, &source.model)?;
+    let folder = Folder::new(&options.out, &source.config)?;
     let record = Record::new(source, common.matrices, &trainer.report())?;
     let checkpoint = match options.resume {
         true => folder.checkpoint(&record, options.allow_changes)?,

@@ -163,7 +163,10 @@ fn what_a_pipeline_lacks_is_named() {
     run(&[&args[..], &["--data", &data]].concat()).refused_with(&["--negatives", "cand_seq__video_id"]);
     let negatives = golden(name).join("negatives.parquet").display().to_string();
     let few = ["--data", &data, "--negatives", &negatives];
-    let small = model(name, |config| config["pipeline"]["data_config"]["batch_size"] = json!(8));
+    let small = model(name, |config| {
+        config["pipeline"]["data_config"]["batch_size"] = json!(8);
+        config["pipeline"]["train_config"]["num_steps"] = json!(24);
+    });
     let small = small.0.display().to_string();
     run(&[&["train", "--model", &small, "--out", &out_path], &few[..]].concat()).failed_with(&["negatives"]);
     let unknown = model("deepfm_taobao", |config| {
