@@ -5,12 +5,14 @@ mod graph;
 mod measure;
 mod model;
 mod quality;
+mod retrieve;
 mod watching;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
 pub use quality::Quality;
+pub use retrieve::Retrieve;
 pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -71,6 +73,8 @@ pub enum Command {
     Rank(Rank),
     /// Writes the scores of all candidates of a file as a table.
     Predict(Predict),
+    /// Finds the items whose vectors suit those of users best, and reports recall.
+    Retrieve(Retrieve),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
     /// Computes the metrics and losses of a model on a file with labels.

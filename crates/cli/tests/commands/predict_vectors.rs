@@ -248,3 +248,38 @@ fn vectors_are_lists_in_every_format() {
         .collect();
     assert!(found == expected);
 }
+
+#[test]
+fn items_are_retrieved_by_vectors_of_files() {
+    let folder = Folder::new();
+    let items = [json!({"id": 7, "v": [1.0, 0.0]}), json!({"id": 3, "v": [0.0, 2]}), json!({"id": 5, "v": [0.5, 0.5]})];
+    // The second user has two interests, the third one no right item.
+    let users = [
+        json!({"u": [1.0, 0.1], "right": [5, 7, 9, 3]}),
+        json!({"u": [0.1, 0.0, 0.0, 1.0], "right": 3}),
+        json!({"u": [-1.0, -1.0], "right": null}),
+    ];
+    let [items, users] = [("items.jsonl", &items), ("users.jsonl", &users)]
+        .map(|(name, rows)| folder.write(name, rows.iter().map(|row| format!("{row}\n")).collect::<String>()));
+    let columns = ["--user-vector", "u", "--item-vector", "v", "--item", "id", "--truth", "right", "--top", "2"];
+    let args = [&["retrieve", "--users", &users, "--items", &items, "--kernel", "cpu"][..], &columns].concat();
+    let mut lines = run(&[&args[..], &["--json"]].concat()).json();
+    let summary = lines.pop().unwrap()["summary"].take();
+    assert_eq!((&summary["users"], &summary["items"]), (&3.into(), &3.into()));
+    assert_eq!(summary["metrics"]["recall@2"], (0.5 + 1.0) / 2.0);
+    let found = |line: &Value| {
+        line["items"].as_array().unwrap().iter().map(|found| found["item"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(lines.iter().map(found).collect::<Vec<_>>(), [[7, 5], [3, 5], [5, 7]]);
+    assert_eq!(lines[1]["items"][0]["score"], 2.0);
+    assert!(run(&args).stdout.contains("recall@2  0.7500"));
+    let longer = folder.write("longer.jsonl", "{\"u\": [1, 2, 3], \"right\": 1}\n");
+    run(&[&["retrieve", "--users", &longer, "--items", &items][..], &columns].concat()).failed_with(&[
+        "row 1",
+        "`u` has 3 elements",
+        "a multiple of the 2 of an item",
+    ]);
+    let text = folder.write("text.jsonl", "{\"id\": \"a\", \"v\": [1, 2]}\n");
+    run(&[&["retrieve", "--users", &users, "--items", &text][..], &columns].concat())
+        .failed_with(&["row 1", "`id` is not an integer"]);
+}
