@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::{Computation, Precision};
+use rewire_graph_rewrite::plan::{Computation, Precision, Table};
 use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load_plan, on, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
@@ -155,7 +155,7 @@ fn small_tables_are_looked_up_side_by_side() {
         for options in kernels() {
             let kernel = options.kernel;
             let mut plan = plan(&graph).unwrap();
-            plan.store(Precision { tables: Some(dtype), ..Precision::default() }, |_| true);
+            plan.store(Precision { tables: Some(dtype), ..Precision::default() }, |_| Some(Table::Pooled));
             let found = run(&mut load_plan(plan, &given, options).unwrap(), &inputs).unwrap();
             let found = differences(&found, &expected, Tolerance { relative: 1e-6, floor: 1e-3 });
             assert!(found.is_empty(), "{dtype} on {kernel}: {found:?}");
@@ -274,7 +274,7 @@ fn the_parameters_that_are_wanted_change_their_type() {
     let tables = |dtype| Precision { tables: Some(dtype), ..Precision::default() };
     for (wanted, dtype) in [("table", DType::Rows8), ("table", DType::Rows4), ("weight", DType::F16)] {
         let mut plan = plan(&graph).unwrap();
-        plan.store(tables(dtype), |name| name == wanted);
+        plan.store(tables(dtype), |name| (name == wanted).then_some(Table::Pooled));
         let mut rounded = given.clone();
         for parameter in plan.parameters() {
             assert_eq!(parameter.dtype, if parameter.name == wanted { dtype } else { DType::F32 });
@@ -327,7 +327,7 @@ fn weights_have_a_scale_a_column() {
     let mut inputs: Tensors = [floats("x", &[9, depth]), floats("by_part", &[2, 9, depth])].into();
     inputs.insert("ids".to_owned(), HostTensor::u32(vec![3], &[7, 0, 35]).unwrap());
     let mut plan = plan(&graph).unwrap();
-    plan.store(Precision { weights: Some(DType::Rows8), ..Precision::default() }, |_| false);
+    plan.store(Precision { weights: Some(DType::Rows8), ..Precision::default() }, |_| None);
     assert_eq!(plan.parameters_by_column().collect::<Vec<_>>(), ["flat", "parts"]);
     for options in kernels() {
         let mut session = load_plan(plan.clone(), &given, options).unwrap();
@@ -377,7 +377,7 @@ fn weights_of_8_bits_multiply_halves() {
             for (sums, relative) in [(DType::F32, 1e-3), (DType::F16, 4e-3), (DType::I32, 1.5e-2)] {
                 let mut plan = plan(&graph).unwrap();
                 let precision = Precision { weights: Some(DType::Rows8), sums: Some(sums), ..Precision::default() };
-                plan.store(precision, |_| false);
+                plan.store(precision, |_| None);
                 let in_halves = plan.steps.iter().all(|step| match &step.computation {
                     Computation::Nest(nest) => nest.accumulations.iter().all(|sum| sum.dtype == sums),
                     Computation::Custom(_) => false,

@@ -4,6 +4,8 @@ use crate::demo;
 use crate::error::CliError;
 use crate::log::say;
 use crate::output::Output;
+use crate::quality;
+use crate::sweep;
 use crate::table::table;
 use indicatif::{HumanDuration, ProgressBar};
 use rewire::graph_rewrite::cost::Machine;
@@ -25,6 +27,12 @@ use std::time::Duration;
 const LARGEST: u64 = 1 << 28;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    if options.quality.quality {
+        return quality::run(options, common, output);
+    }
+    if let Some(sweep) = &options.sweep {
+        return sweep::run(sweep, options, common, output);
+    }
     let jobs = jobs(&options.ops, options.suite.as_deref(), &options.sizes)?;
     options.svg.iter().chain(&options.markdown).try_for_each(|path| check_place(path))?;
     let earlier = options.compare.as_deref().map(read).transpose()?;
@@ -126,6 +134,7 @@ pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Ben
 pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions) -> Result<Bench, CliError> {
     let with = BenchOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         tunings: if tuning.is_none() { caches::tunings() } else { None },

@@ -77,6 +77,8 @@ pub enum CliError {
     NoCaches,
     #[error("{failed} of {all} could not be measured")]
     NotMeasured { failed: usize, all: usize },
+    #[error("the training of {op} with seed {seed} failed: {reason}")]
+    Quality { op: String, seed: u64, reason: String },
     #[error("{worse} of {all} are worse than before, in part worse, or could not be compared")]
     Worse { worse: usize, all: usize },
     #[error(transparent)]

@@ -16,7 +16,7 @@ use std::path::Path;
 use thiserror::Error;
 
 /// What every tensor of a checkpoint is named under.
-const WRAPPER: &str = "model.";
+pub const WRAPPER: &str = "model.";
 
 /// The files of a model folder.
 pub const MODEL_FILES: [&str; 2] = ["model.safetensors", "config.json"];
@@ -86,16 +86,13 @@ struct Line<'a> {
 /// Imports a pipeline.
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let file = options.source.display().to_string();
-    if options.source.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("config")) {
-        return Err(ImportError::Source { file }.into());
-    }
-    let checkpoint = options.checkpoint.as_deref().ok_or(ImportError::NoCheckpoint)?;
-    let failed = |source| ImportError::Pipeline { file: file.clone(), source };
-    let pipeline = Pipeline::read(&options.source).map_err(failed)?;
+    let checkpoint = options.checkpoint.as_deref();
+    let pipeline = pipeline(&options.source)?;
+    let checkpoint = checkpoint.ok_or(ImportError::NoCheckpoint)?;
     let imported = Imported::new(pipeline.json()).map_err(|problems| unsupported(&file, &pipeline, &problems.0))?;
     let (tensors, plan) = read(checkpoint)?;
     check(&imported, &tensors, checkpoint)?;
-    let config = config(&pipeline, plan);
+    let config = config(pipeline.json(), plan.as_ref());
     write(&options.out, &config, &tensors)?;
     let line = Line {
         file: options.out.display().to_string(),
@@ -112,7 +109,17 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     Ok(())
 }
 
-fn unsupported(file: &str, pipeline: &Pipeline, problems: &[rewire::predict::Problem]) -> ImportError {
+/// Reads the configuration of a pipeline.
+pub fn pipeline(source: &Path) -> Result<Pipeline, ImportError> {
+    let file = source.display().to_string();
+    if source.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("config")) {
+        return Err(ImportError::Source { file });
+    }
+    Pipeline::read(source).map_err(|source| ImportError::Pipeline { file, source })
+}
+
+/// The error of options that are not supported.
+pub fn unsupported(file: &str, pipeline: &Pipeline, problems: &[rewire::predict::Problem]) -> ImportError {
     let line = |problem: &rewire::predict::Problem| (pipeline.line(&problem.key), problem.to_string());
     let mut problems: Vec<(usize, String)> = problems.iter().map(line).collect();
     problems.sort();
@@ -120,16 +127,16 @@ fn unsupported(file: &str, pipeline: &Pipeline, problems: &[rewire::predict::Pro
 }
 
 /// The configuration of the folder: that of the pipeline, and which tables are trained how.
-fn config(pipeline: &Pipeline, plan: Option<Value>) -> String {
-    let mut config = json!({ "pipeline": pipeline.json() });
+pub fn config(pipeline: &Value, plan: Option<&Value>) -> String {
+    let mut config = json!({ "pipeline": pipeline });
     if let (Some(plan), Some(config)) = (plan, config.as_object_mut()) {
-        config.insert("plan".to_owned(), plan);
+        config.insert("plan".to_owned(), plan.clone());
     }
     format!("{config:#}\n")
 }
 
 /// All tensors of a checkpoint by the names of the model's own parameters, and its plan.
-fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>), CliError> {
+pub fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>), CliError> {
     let failed = |source| ImportError::Checkpoint { file: path.display().to_string(), source };
     let checkpoint = Checkpoint::open(path).map_err(failed)?;
     let mut tensors = BTreeMap::new();

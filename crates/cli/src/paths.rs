@@ -109,7 +109,11 @@ impl Files {
 
     fn train(&mut self, options: &Train) {
         self.model("--model", options.model.as_deref());
+        self.add("--pipeline", Access::Reads, options.pipeline.as_deref());
         options.data.iter().for_each(|data| self.add("--data", Access::Reads, Some(data)));
+        self.add("--negatives", Access::Reads, options.negatives.as_deref());
+        self.add("--eval-negatives", Access::Reads, options.eval_negatives.as_deref());
+        self.add("--export-dcp", Access::WritesBelow, options.export_dcp.as_deref());
         self.add("--config", Access::Reads, options.config.as_deref());
         self.add("--eval", Access::Reads, options.eval.as_deref());
         FILES.iter().for_each(|name| self.add("a file of --out", Access::Writes, Some(&options.out.join(name))));
@@ -151,8 +155,10 @@ impl Files {
     fn bench(&mut self, options: &Bench) {
         options.ops.iter().for_each(|op| self.model("a model", Some(Path::new(op))));
         self.add("--compare", Access::Reads, options.compare.as_deref());
+        self.add("--baseline", Access::Reads, options.quality.baseline.as_deref());
         options.records.iter().for_each(|records| self.add("--records", Access::Reads, Some(records)));
         self.add("--svg", Access::Writes, options.svg.as_deref());
+        self.add("--csv", Access::Writes, options.csv.as_deref());
         self.add("--markdown", Access::Writes, options.markdown.as_deref());
     }
 

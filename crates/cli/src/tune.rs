@@ -11,6 +11,7 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
     let tunings = caches::tunings().ok_or(CliError::NoCaches)?;
     let with = BenchOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         seconds: options.seconds,

@@ -242,3 +242,47 @@ fn files_are_written_whole_or_not_at_all() {
             .failed_with(&["/dev/full: No space left"]);
     }
 }
+
+#[test]
+fn a_sweep_has_a_row_and_a_point_for_every_size_type_and_mode() {
+    let folder = Folder::new();
+    let [csv, svg] = ["sweep.csv", "sweep.svg"].map(|name| folder.0.join(name).display().to_string());
+    let sizes = ["--m", "16", "--n", "8", "--seconds", "0", "--kernels", "cpu", "--json"];
+    let axes = ["--dtypes", "f32,f16", "--modes", "forward,backward", "--csv", &csv, "--svg", &svg];
+    let swept = run(&[&["bench", "addmm", "--sweep", "k=8:32"], &sizes[..], &axes[..]].concat());
+    assert_eq!(swept.code, Some(0), "{}", swept.stderr);
+    let records = swept.json();
+    assert_eq!(records.len(), 12);
+    let text = std::fs::read_to_string(&csv).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0][..6], ["op", "k", "kernel", "adapter", "dtype", "mode"]);
+    assert_eq!(rows.len(), 13);
+    for (row, record) in rows[1..].iter().zip(&records) {
+        assert_eq!((row[1], row[4]), (&*record["shape"]["k"].to_string(), record["dtype"].as_str().unwrap()));
+        assert_eq!(row[6].parse::<f64>().unwrap(), record["wall_ms"].as_f64().unwrap());
+    }
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    assert_eq!((picture.matches("<polyline").count(), picture.matches("<circle").count()), (4, 12));
+    run(&["bench", "addmm", "--sweep", "columns=1:2"]).refused_with(&["columns=1:2", "max-len"]);
+}
+
+#[test]
+#[cfg(feature = "parquet")]
+fn the_quality_of_a_pipeline_is_compared_with_a_baseline() {
+    let folder = Folder::new();
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/tzrec/deepfm_taobao");
+    let [pipeline, data] = ["pipeline.config", "data.parquet"].map(|name| format!("{golden}/{name}"));
+    let spread = |mean: f64| serde_json::json!({"mean": mean, "std": 0.0});
+    let earlier =
+        serde_json::json!({"op": pipeline, "seeds": 3, "metrics": {"auc": spread(0.01), "gone": spread(1.0)}});
+    let baseline = folder.write("baseline.jsonl", earlier.to_string());
+    let args = ["bench", "--quality", &pipeline, "--data", &data, "--eval", &data, "--seeds", "1", "--json"];
+    let run = run(&[&args[..], &["--baseline", &baseline, "--kernel", "cpu"]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let [quality, change] = <[Value; 2]>::try_from(run.json()).unwrap();
+    let auc = quality["metrics"]["auc"]["mean"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&auc) && quality["metrics"]["auc"]["std"] == 0.0 && quality["seeds"] == 1);
+    assert_eq!(change["category"], "better");
+    assert!((change["changes"]["auc"].as_f64().unwrap() - (auc - 0.01) / 0.01).abs() < 1e-9);
+    assert_eq!(change["changes"].as_object().unwrap().len(), 1);
+}

@@ -212,3 +212,23 @@ fn packages_of_traced_models_are_described_drawn_timed_and_packaged() {
         run(&["rank", "--model", model]).failed_with(&["has no configuration"]);
     }
 }
+
+#[test]
+fn steps_are_mapped_to_the_kernels_of_rules_with_what_moves() {
+    let rule = ["graph", "--target", "baseline", "--kernel-for", "stu*=cpu", "--kernel-for", "attention=wgpu"];
+    let steps = run(&[&rule[..], &["--json"]].concat()).json();
+    let is_of_stu = |step: &Value| step["path"].as_str().unwrap().contains("_stu_module");
+    let on_cpu = |step: &Value| step["kernel_for"] == "stu*=cpu";
+    assert!(steps.iter().any(&on_cpu) && steps.iter().any(|step| step["kernel_for"] == "attention=wgpu"));
+    for (before, step) in steps.iter().zip(&steps[1..]) {
+        assert_eq!(on_cpu(step), is_of_stu(step) && step["name"] != "attention", "{step}");
+        // Each side reads at least one result of the other one.
+        assert!(on_cpu(before) == on_cpu(step) || step.get("moved").is_some(), "{step}");
+    }
+    let text = run(&rule).stdout;
+    assert!(text.contains("  to the CPU: %") && text.contains("  to the target: %"), "{text}");
+    assert!(text.contains("on the CPU, by stu*=cpu"), "{text}");
+    run(&["graph", "--target", "baseline", "--kernel-for", "stu_layer.0=cpu"])
+        .failed_with(&["`stu_layer.0`", "`stu_layers.0`"]);
+    run(&["graph", "--kernel-for", "stu*"]).refused_with(&["PATTERN=KERNEL"]);
+}

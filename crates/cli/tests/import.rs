@@ -6,9 +6,10 @@ mod evaluation;
 mod program;
 
 use program::{Folder, Run, run};
+use rewire::graph::DType;
 use rewire::weights::Weights;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// As outputs and their reference may differ: in norm, and in the largest element.
@@ -202,6 +203,26 @@ fn checkpoints_and_packages_predict_as_folders() {
     let config: Value = serde_json::from_slice(&std::fs::read(latest.join("config.json")).unwrap()).unwrap();
     assert_eq!(config["plan"]["model.embedding_group.emb_impls.__BASE__.ebc"].as_object().unwrap().len(), 6);
     assert!(config["pipeline"]["model_config"]["dlrm"].is_object());
+}
+
+#[test]
+fn tables_of_sequences_are_stored_apart_from_pooled_ones() {
+    let (folder, name) = (Folder::new(), "multi_tower_din_taobao");
+    let (model, out) = (folder.0.join("model"), folder.0.join("out.jsonl"));
+    import(name, "model.safetensors", &model);
+    let packaged = folder.0.join("small.rewire");
+    let args = ["package", "--model", model.to_str().unwrap(), "--out", packaged.to_str().unwrap()];
+    let run = run(&[&args[..], &["--tables", "int8", "--sequence-tables", "f16"]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let plan = rewire::package::Package::read(&packaged).unwrap().plan().unwrap();
+    let of = |part: &str| {
+        let tables = plan.parameters().filter(|parameter| parameter.name.contains(part));
+        tables.map(|parameter| parameter.dtype).collect::<HashSet<DType>>()
+    };
+    assert_eq!(of(".embedding_bags."), HashSet::from([DType::Rows8]));
+    assert_eq!(of(".ec_dict."), HashSet::from([DType::F16]));
+    assert_eq!(of("_mlp."), HashSet::from([DType::F32]));
+    predicted(&packaged, name, &out, &["--kernel", "cpu"]);
 }
 
 #[test]

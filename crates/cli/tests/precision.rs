@@ -58,7 +58,7 @@ fn errors_of_tables_weights_and_activations_add_up() {
         for (tables, of_tables) in TABLES {
             for (weights, of_weights) in WEIGHTS {
                 let [tables, weights, activations] = [tables, weights, activations].map(Some);
-                let model = ranker(package, Precision { tables, weights, activations, sums: None });
+                let model = ranker(package, Precision { tables, weights, activations, ..Precision::default() });
                 let mut comparison = Comparison::new(&model, &single).unwrap();
                 // What one part does is measured on more users than what parts do together.
                 let parts = [of_tables, of_weights, of_activations].into_iter().filter(|error| *error > 0.0).count();

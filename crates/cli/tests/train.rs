@@ -1,7 +1,11 @@
 //! Training against runs of the reference, and what must not change what a training comes to.
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "parquet")]
+mod pipelines;
 mod program;
+#[path = "train/watched.rs"]
+mod watched;
 
 use program::{DEMO, Folder, Run, command, jsonl, lines, run, user, users};
 use rewire::train::Checkpoint;

@@ -77,6 +77,12 @@ pub struct Feature {
     pub table: String,
     /// Element type of the table.
     pub dtype: DType,
+    /// False for a table that training leaves as it is.
+    pub trainable: bool,
+    /// The initial values of the table as the reference writes them, such as `nn.init.uniform_,a=-0.01,b=0.01`; empty for its default.
+    pub init_fn: String,
+    /// How the table may be divided among devices; empty if it may be in any way.
+    pub sharding_types: Vec<String>,
     /// How ids are pooled.
     pub pooling: Pooling,
     /// True where every id has a weight.
@@ -167,6 +173,9 @@ impl Feature {
                 TableType::F32 => DType::F32,
                 TableType::F16 => DType::F16,
             },
+            trainable: message.trainable,
+            init_fn: message.init_fn,
+            sharding_types: message.embedding_constraints.sharding_types,
             pooling: message.pooling,
             weighted: message.weighted && !is_sequence,
             sequence: is_sequence.then_some(SequenceForm { delimiter }),

@@ -64,6 +64,32 @@ impl Feature {
     }
 }
 
+impl Features {
+    /// The first feature that reads the table of a parameter, and whether it does as one of a WIDE group; `None` for parameters that are no
+    /// tables.
+    pub fn feature_of_table(&self, parameter: &str) -> Option<(&Feature, bool)> {
+        let (is_unpooled, rest) = match parameter.split_once(".embedding_bags.") {
+            Some((_, rest)) => (false, rest),
+            None => (true, parameter.split_once(".ec_dict.")?.1.split_once(".embeddings.")?.1),
+        };
+        let table = rest.strip_suffix(".weight")?;
+        self.groups.iter().find_map(|group| {
+            let is_wide = group.group_type == GroupType::Wide;
+            let own_unpooled = matches!(group.group_type, GroupType::Sequence | GroupType::JaggedSequence);
+            let suffix = group.embedding_name_suffix.as_deref();
+            let find = |names: &[String], suffix: Option<&str>| {
+                let mut features = names.iter().filter_map(|name| self.features.get(name));
+                features.find(|feature| feature.is_sparse() && feature.table_in(is_wide, suffix) == table)
+            };
+            let nested = group.sequence_groups.iter().filter(|_| is_unpooled);
+            let mut nested = nested
+                .filter_map(|inner| find(&inner.feature_names, inner.embedding_name_suffix.as_deref().or(suffix)));
+            let own = if own_unpooled == is_unpooled { find(&group.feature_names, suffix) } else { None };
+            own.or_else(|| nested.next()).map(|feature| (feature, is_wide))
+        })
+    }
+}
+
 /// Which tables a feature of a group reads.
 struct Tables<'a> {
     features: &'a Features,

@@ -36,16 +36,14 @@ pub fn read<T: DeserializeOwned>(value: &Value, pointer: &str, problems: &mut Pr
 }
 
 /// Keys of features that change neither tables nor values of encoded columns.
-const WITHOUT_EFFECT: [&str; 36] = [
+const WITHOUT_EFFECT: [&str; 33] = [
     "asset_dir",
     "combiner",
     "default_value",
     "document",
-    "embedding_constraints",
     "expression",
     "fg_value_type",
     "fill_missing",
-    "init_fn",
     "is_op_thread_safe",
     "key",
     "kv_delimiter",
@@ -69,7 +67,6 @@ const WITHOUT_EFFECT: [&str; 36] = [
     "skey",
     "stub_type",
     "title",
-    "trainable",
     "use_mask",
     "value_map",
     "value_separator",
@@ -88,6 +85,12 @@ pub(crate) struct FeatureMessage {
     pub pooling: Pooling,
     #[serde(default)]
     pub data_type: TableType,
+    #[serde(default = "yes")]
+    pub trainable: bool,
+    #[serde(default)]
+    pub init_fn: String,
+    #[serde(default)]
+    pub embedding_constraints: Constraints,
     #[serde(default)]
     pub fg_encoded_default_value: String,
     #[serde(default = "semicolon")]
@@ -123,6 +126,13 @@ pub(crate) struct FeatureMessage {
     pub _variables: Vec<String>,
 }
 
+/// How a table may be divided among devices. Keys without a meaning on one device are not read.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Constraints {
+    #[serde(default)]
+    pub sharding_types: Vec<String>,
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) enum TableType {
     #[default]
@@ -150,6 +160,10 @@ pub(crate) struct AutoDis {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoKeys {}
+
+fn yes() -> bool {
+    true
+}
 
 fn semicolon() -> String {
     ";".to_owned()

@@ -25,6 +25,7 @@ mod device;
 mod error;
 mod hash;
 mod kernel;
+mod kernel_rule;
 mod machine;
 mod memory;
 mod model;
@@ -45,10 +46,11 @@ pub use device::{
 pub use error::{GpuError, RunError, RuntimeError};
 pub use hash::hash;
 pub use kernel::{Kernel, ParseKernelError};
+pub use kernel_rule::{KernelRule, ParseKernelRuleError, Transfer};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
-    Backing, GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables,
+    Backing, GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables, transfers,
 };
 #[doc(inline)]
 pub use rewire_cpu as cpu;

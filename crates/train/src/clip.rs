@@ -3,10 +3,22 @@
 use crate::config::{ClippingType, GradClipping};
 use rewire_graph::{Dim, Tensor};
 
-/// The Euclidean norm of all gradients as one vector, `[1]`; `None` of no gradients. They are of constant shapes.
-pub fn global_norm(gradients: &[Tensor]) -> Option<Tensor> {
-    let squares = gradients.iter().map(|gradient| total(&gradient.square()));
-    Some(squares.reduce(|sum, next| sum + next)?.sqrt())
+/// The norm `(sum |g|^p)^(1/p)` of all gradients as one vector, `[1]`, of infinite `p` their largest element; `None` of no gradients.
+/// They are of constant shapes.
+pub fn global_norm(gradients: &[Tensor], p: f64) -> Option<Tensor> {
+    if p == f64::INFINITY {
+        let largest = gradients.iter().map(|gradient| largest(&gradient.abs()));
+        return largest.reduce(|a, b| a.maximum(&b));
+    }
+    let power = |gradient: &Tensor| if p == 2.0 { gradient.square() } else { gradient.abs().pow(p) };
+    let sum = gradients.iter().map(|gradient| total(&power(gradient))).reduce(|sum, next| sum + next)?;
+    Some(if p == 2.0 { sum.sqrt() } else { sum.pow(p.recip()) })
+}
+
+/// The largest element, `[1]`.
+fn largest(x: &Tensor) -> Tensor {
+    let count = x.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent));
+    x.reshape([count.unwrap_or_default()]).max(0)
 }
 
 /// The sum of all elements, `[1]`: of rows first, so that many of them are summed at a time.
@@ -30,7 +42,7 @@ impl GradClipping {
     ///
     /// let scope = Scope::new();
     /// let gradients = ["a", "b"].map(|name| scope.input(name, DType::F32, [2]));
-    /// let clipping = GradClipping { clipping_type: ClippingType::Value, max_gradient: 1.5 };
+    /// let clipping = GradClipping { clipping_type: ClippingType::Value, max_gradient: 1.5, ..GradClipping::default() };
     /// let clipped = clipping.apply(&gradients);
     /// let graph = scope.finish(&[("a'", clipped[0].clone()), ("b'", clipped[1].clone())])?;
     /// let inputs = [("a", [1.0, -2.0]), ("b", [3.0, 0.0])].map(|(name, x)| (name.to_owned(), HostTensor::vector::<f32>(&x)));
@@ -45,7 +57,7 @@ impl GradClipping {
             ClippingType::None => gradients.to_vec(),
             ClippingType::Value => gradients.iter().map(|gradient| gradient.clamp(Some(-most), Some(most))).collect(),
             ClippingType::Norm => {
-                let Some(norm) = global_norm(gradients) else { return vec![] };
+                let Some(norm) = global_norm(gradients, self.norm_type) else { return vec![] };
                 let factor = (most / (norm + 1e-6)).minimum(1.0);
                 gradients.iter().map(|gradient| (gradient * &factor).reshape(gradient.shape())).collect()
             }

@@ -20,7 +20,7 @@
 //! let updated = optimizer.update(&rate, &[], &x, &gradient, &[]);
 //! let graph = scope.finish(&[("x'", updated.parameter)])?;
 //!
-//! let inputs = [("rate", config.dense_optimizer.rate(0)), ("x", 3.0), ("gradient", 2.0 * 3.0)];
+//! let inputs = [("rate", config.dense_optimizer.rate(0, 0)), ("x", 3.0), ("gradient", 2.0 * 3.0)];
 //! let inputs = inputs.map(|(name, value)| (name.to_owned(), HostTensor::vector(&[value as f32])));
 //! let outputs = interpret(&graph, &HashMap::from(inputs), &HashMap::new())?;
 //! assert_eq!(outputs["x'"].to_f64(), [0.0]);
@@ -48,4 +48,6 @@ pub use rewire_metrics as metrics;
 pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};
 pub use step::StepError;
-pub use trainer::{Data, DataError, Event, Fitted, Position, Prepared, Preparer, StepReport, TrainError, Trainer, fit};
+pub use trainer::{
+    Data, DataError, Event, Fitted, ParameterMoment, Position, Prepared, Preparer, StepReport, TrainError, Trainer, fit,
+};

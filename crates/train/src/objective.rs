@@ -43,6 +43,11 @@ impl Objective {
         self
     }
 
+    /// The names of the tables.
+    pub fn table_names(&self) -> impl Iterator<Item = &str> {
+        self.tables.iter().map(String::as_str)
+    }
+
     /// Parameters that stay as they are.
     #[must_use]
     pub fn frozen<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {

@@ -16,6 +16,7 @@ use std::num::NonZeroU64;
 ///     warmup_learning_rate: 0.0,
 ///     warmup_size: 2,
 ///     min_learning_rate: 0.3,
+///     by_epoch: false,
 /// };
 /// let schedule = Schedule::ExponentialDecay(decay);
 /// let rates: Vec<f64> = (0..8).map(|step| schedule.rate(1.0, step)).collect();
@@ -64,6 +65,9 @@ pub struct ExponentialDecay {
     /// The smallest rate after the warm-up.
     #[serde(default)]
     pub min_learning_rate: f64,
+    /// True if epochs are counted in place of steps.
+    #[serde(default)]
+    pub by_epoch: bool,
 }
 
 /// Rate `learning_rates[i - 1]`, where `i` of the `schedule_sizes` are below the step; the base where none is.
@@ -77,6 +81,9 @@ pub struct ManualStep {
     /// True if the rate goes in a line from the base to the first of `learning_rates`.
     #[serde(default)]
     pub warmup: bool,
+    /// True if epochs are counted in place of steps.
+    #[serde(default)]
+    pub by_epoch: bool,
 }
 
 /// After a warm-up as of [`ExponentialDecay`] the rate is `m + (base - m) (1 + cos(pi t / T_max)) / 2`, with `m` the
@@ -96,6 +103,9 @@ pub struct CosineAnnealing {
     /// Steps of the warm-up.
     #[serde(default)]
     pub warmup_size: u64,
+    /// True if epochs are counted in place of steps.
+    #[serde(default)]
+    pub by_epoch: bool,
 }
 
 /// [`CosineAnnealing`] over periods of `T_0`, `T_0 T_mult`, `T_0 T_mult^2` steps and so on, each from the base.
@@ -117,6 +127,9 @@ pub struct CosineAnnealingWarmRestarts {
     /// Steps of the warm-up.
     #[serde(default)]
     pub warmup_size: u64,
+    /// True if epochs are counted in place of steps.
+    #[serde(default)]
+    pub by_epoch: bool,
 }
 
 fn decay_factor() -> f64 {
@@ -146,6 +159,17 @@ impl Schedule {
             Self::ManualStep(schedule) => schedule.rate(base, step),
             Self::CosineAnnealing(schedule) => schedule.rate(base, step),
             Self::CosineAnnealingWarmRestarts(schedule) => schedule.rate(base, step),
+        }
+    }
+
+    /// True where the rate follows epochs in place of steps.
+    pub fn is_by_epoch(&self) -> bool {
+        match self {
+            Self::Constant {} => false,
+            Self::ExponentialDecay(schedule) => schedule.by_epoch,
+            Self::ManualStep(schedule) => schedule.by_epoch,
+            Self::CosineAnnealing(schedule) => schedule.by_epoch,
+            Self::CosineAnnealingWarmRestarts(schedule) => schedule.by_epoch,
         }
     }
 

@@ -45,7 +45,7 @@ fn all_gradients_are_one_vector() {
     for scale in [1e-3, 0.1, 1.0, 300.0] {
         let gradients = gradients(scale);
         let norm = gradients.concat().iter().map(|x| x * x).sum::<f64>().sqrt();
-        let clipping = GradClipping { clipping_type: ClippingType::Norm, max_gradient: 2.0 };
+        let clipping = GradClipping { clipping_type: ClippingType::Norm, max_gradient: 2.0, ..GradClipping::default() };
         let factor = (2.0 / (norm + 1e-6)).min(1.0);
         assert_eq!(factor < 1.0, scale >= 1.0, "norm {norm}");
         let expected: Vec<Vec<f64>> = gradients.iter().map(|g| g.iter().map(|x| x * factor).collect()).collect();
@@ -56,15 +56,32 @@ fn all_gradients_are_one_vector() {
 #[test]
 fn gradients_of_zero_stay() {
     let zeros: Vec<Vec<f64>> = gradients(0.0);
-    let clipping = GradClipping { clipping_type: ClippingType::Norm, max_gradient: 1.0 };
+    let clipping = GradClipping { clipping_type: ClippingType::Norm, max_gradient: 1.0, ..GradClipping::default() };
     assert!(clipped(clipping, &zeros).concat().iter().all(|&x| x == 0.0));
-    assert!(clipping.apply(&[]).is_empty() && global_norm(&[]).is_none());
+    assert!(clipping.apply(&[]).is_empty() && global_norm(&[], 2.0).is_none());
+}
+
+#[test]
+fn norms_of_other_powers() {
+    let gradients = gradients(1.0);
+    let elements = || gradients.iter().flatten().map(|x| x.abs());
+    let norms = [
+        (1.0, elements().sum()),
+        (3.0, elements().map(|x| x.powi(3)).sum::<f64>().cbrt()),
+        (f64::INFINITY, elements().fold(0.0, f64::max)),
+    ];
+    for (norm_type, norm) in norms {
+        let clipping = GradClipping { clipping_type: ClippingType::Norm, max_gradient: 0.5, norm_type };
+        let factor = (0.5 / (norm + 1e-6)).min(1.0);
+        let expected: Vec<Vec<f64>> = gradients.iter().map(|g| g.iter().map(|x| x * factor).collect()).collect();
+        assert_near(&clipped(clipping, &gradients), &expected);
+    }
 }
 
 #[test]
 fn elements_are_limited_or_nothing_is() {
     let gradients = gradients(1.0);
-    let value = GradClipping { clipping_type: ClippingType::Value, max_gradient: 0.5 };
+    let value = GradClipping { clipping_type: ClippingType::Value, max_gradient: 0.5, ..GradClipping::default() };
     let expected: Vec<Vec<f64>> = gradients.iter().map(|g| g.iter().map(|x| x.clamp(-0.5, 0.5)).collect()).collect();
     assert_ne!(gradients, expected);
     assert_eq!(clipped(value, &gradients), expected);

@@ -180,3 +180,113 @@ fn names_that_steps_use_are_refused() {
     assert!(matches!(*error, StepError::Reserved { .. }), "{error}");
     assert!(error.to_string().contains("`train:moment:exp_avg:table` begins with `train:`"), "{error}");
 }
+
+/// `mean over rows of (x . (a + b) + sum of table[id])`, with a running mean of `x` as a state: its gradients follow from the rows alone.
+fn linear() -> Objective {
+    let scope = Scope::new();
+    let rows = scope.size("rows");
+    let [x, table] = [
+        scope.input("x", DType::F32, (&rows, 2)),
+        scope.parameter("table", DType::F32, [3, 2]).gather(&scope.input("id", DType::U32, [&rows])),
+    ];
+    let weights = scope.parameter("a", DType::F32, [2]) + scope.parameter("b", DType::F32, [2]);
+    let loss = ((&x * weights) + table).sum(1).mean(0);
+    let running = scope.state("running", DType::F32, [2]);
+    scope.set_state("running", &(running * 0.5 + x.mean(0).reshape([2]) * 0.5));
+    Objective::new(scope.finish(&[("loss", loss)]).unwrap(), "loss").tables(["table"])
+}
+
+fn linear_trainer(keys: &Value) -> Trainer {
+    let mut config = json!({
+        "batch_size": 2, "steps": 4, "sparse_optimizer": { "sgd_optimizer": { "lr": 1.0 } },
+        "dense_optimizer": { "sgd_optimizer": { "lr": 1.0 } },
+    });
+    for (key, value) in keys.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    let begin = |name: &str| match name {
+        "table" => HostTensor::f32([3, 2], &[0.0; 6]).ok(),
+        "running" => HostTensor::f32([2], &[8.0, 4.0]).ok(),
+        _ => HostTensor::f32([2], &[0.0; 2]).ok(),
+    };
+    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    Trainer::new(&linear(), &TrainConfig::from_json(&config.to_string()).unwrap(), begin, options).unwrap()
+}
+
+/// Two rows whose mean of `x` is `[first, -1]`, and which look up row 0 and another.
+fn linear_batch(first: f32, id: u32) -> Inputs {
+    Inputs::new()
+        .with("x", HostTensor::f32([2, 2], &[first, -1.0, first, -1.0]).unwrap())
+        .with("id", HostTensor::vector(&[0u32, id]))
+}
+
+fn values(trainer: &Trainer, name: &str) -> Vec<f32> {
+    trainer.parameters().unwrap()[name].to_f32()
+}
+
+#[test]
+fn parts_have_optimizers_and_rates_of_their_own() {
+    let parts = json!([
+        { "parameters": ["b"], "sgd_optimizer": { "lr": 0.25 },
+          "manual_step_learning_rate": { "schedule_sizes": [0], "learning_rates": [0.5], "by_epoch": true } },
+        { "parameters": ["a", "b"], "adam_optimizer": { "lr": 0.125, "eps": 0.0 } },
+    ]);
+    let mut trainer = linear_trainer(&json!({ "part_optimizers": parts }));
+    let mut preparer = trainer.preparer();
+    for epoch in 0..2 {
+        let prepared = preparer.prepare(vec![linear_batch(2.0, 1)]).unwrap();
+        trainer.step(prepared.of_epoch(epoch)).unwrap();
+    }
+    // Adam's steps are of the size of the rate; those of gradient descent 0.25 g, and in the second epoch 0.5 g.
+    for (actual, expected) in values(&trainer, "a").iter().zip([-0.25, 0.25]) {
+        assert!((actual - expected).abs() < 1e-5, "{actual} {expected}");
+    }
+    assert_eq!(values(&trainer, "b"), [-1.5, 0.75]);
+}
+
+#[test]
+fn fused_tables_do_not_wait_for_other_batches() {
+    let mut trainer = linear_trainer(&json!({ "gradient_accumulation_steps": 2, "fused_tables": true }));
+    let mut preparer = trainer.preparer();
+    let mut seen = vec![];
+    for (first, id) in [(2.0, 1), (6.0, 2), (10.0, 2)] {
+        let report = trainer.step(preparer.prepare(vec![linear_batch(first, id)]).unwrap()).unwrap();
+        seen.push((report.loss, values(&trainer, "a"), values(&trainer, "table")));
+    }
+    // A batch moves each of the two rows that it looks up by half of a half, and `a` by the mean over two batches after the second one.
+    assert_eq!(seen[0].1, [0.0, 0.0]);
+    assert_eq!(seen[0].2, [-0.25, -0.25, -0.25, -0.25, 0.0, 0.0]);
+    assert_eq!(seen[1].1, [-4.0, 1.0]);
+    assert_eq!(seen[1].2, [-0.5, -0.5, -0.25, -0.25, -0.25, -0.25]);
+    assert_eq!(seen[2].1, [-4.0, 1.0]);
+    // Losses are those of the batches: the second one reads what the first one left of the tables.
+    assert_eq!(seen[1].0, -0.25);
+}
+
+#[test]
+fn states_that_the_model_sets_follow_every_batch_and_are_resumed() {
+    let mut trainer = linear_trainer(&json!({}));
+    let mut preparer = trainer.preparer();
+    trainer.step(preparer.prepare(vec![linear_batch(2.0, 1)]).unwrap()).unwrap();
+    assert_eq!(values(&trainer, "running"), [5.0, 1.5]);
+    let kept = trainer.states().unwrap();
+    let mut other = linear_trainer(&json!({}));
+    other.resume(1, |name| kept.get(name).cloned()).unwrap();
+    for trainer in [&mut trainer, &mut other] {
+        trainer.step(preparer.prepare(vec![linear_batch(1.0, 2)]).unwrap()).unwrap();
+        assert_eq!(values(trainer, "running"), [3.0, 0.25]);
+    }
+    assert_eq!(values(&trainer, "a"), values(&other, "a"));
+}
+
+#[test]
+fn a_rate_of_0_stays() {
+    let decay = json!({ "sgd_optimizer": { "lr": 0.0 },
+        "manual_step_learning_rate": { "schedule_sizes": [0], "learning_rates": [1.0] } });
+    let mut trainer = linear_trainer(&json!({ "dense_optimizer": decay }));
+    let mut preparer = trainer.preparer();
+    for _ in 0..3 {
+        trainer.step(preparer.prepare(vec![linear_batch(2.0, 1)]).unwrap()).unwrap();
+    }
+    assert_eq!(values(&trainer, "a"), [0.0, 0.0]);
+}

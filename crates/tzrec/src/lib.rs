@@ -1,5 +1,5 @@
 //! Reads the files of [TorchEasyRec](https://github.com/alibaba/TorchEasyRec): pipeline configurations in protobuf text
-//! format ([`Pipeline`]) and PyTorch distributed checkpoints ([`Checkpoint`]).
+//! format ([`Pipeline`]) and PyTorch distributed checkpoints ([`Checkpoint`]), which [`write_checkpoint`] writes.
 //!
 //! Nothing in a file is executed, and memory is bounded by the sizes of the files.
 #![forbid(unsafe_code)]
@@ -7,5 +7,5 @@
 mod checkpoint;
 mod pipeline;
 
-pub use checkpoint::{Checkpoint, CheckpointError, ElementType, StoredTensor};
+pub use checkpoint::{Checkpoint, CheckpointError, ElementType, OptimizerState, Saved, StoredTensor, write_checkpoint};
 pub use pipeline::{Pipeline, PipelineError};

@@ -4,7 +4,7 @@
 mod written;
 
 use proptest::prelude::*;
-use rewire_tzrec::{Checkpoint, CheckpointError, ElementType, StoredTensor};
+use rewire_tzrec::{Checkpoint, CheckpointError, ElementType, OptimizerState, Saved, StoredTensor, write_checkpoint};
 use std::path::{Path, PathBuf};
 use written::{Shard, Tensor, metadata, save, write};
 
@@ -255,4 +255,88 @@ proptest! {
         std::fs::write(&path, bytes).unwrap();
         read_all(folder.path());
     }
+}
+
+/// The state of an optimizer by parameter and key, as its names tell with those of the model.
+fn states(model: &Checkpoint, optimizer: &Checkpoint) -> Vec<OptimizerState> {
+    let parameters = model.names();
+    let of = |name: String| {
+        let rest = name.strip_prefix("state.").unwrap();
+        let ending = |parameter: &&String| rest.strip_prefix(parameter.as_str()).and_then(|key| key.strip_prefix('.'));
+        let parameter = parameters.iter().filter(|parameter| ending(parameter).is_some()).max_by_key(|name| name.len());
+        let parameter = parameter.unwrap();
+        let key = ending(&parameter).unwrap().to_owned();
+        OptimizerState { parameter: parameter.clone(), key, tensor: optimizer.read(&name).unwrap() }
+    };
+    optimizer.names().into_iter().map(of).collect()
+}
+
+#[test]
+fn checkpoints_of_the_reference_are_written_as_they_were_read() {
+    for name in ["dlrm_criteo", "hstu_match_cosine"] {
+        let path = golden(name).join("checkpoint");
+        let model = Checkpoint::open(&path).unwrap();
+        let optimizer = Checkpoint::open_optimizer(&path).unwrap().unwrap();
+        let tensors = model.names().into_iter().map(|name| (name.clone(), model.read(&name).unwrap())).collect();
+        let saved = Saved { model: tensors, optimizer: states(&model, &optimizer), plan: model.plan() };
+        let folder = tempfile::tempdir().unwrap();
+        let written = write_checkpoint(folder.path(), 11, &saved).unwrap();
+        assert_eq!(written, folder.path().join("model.ckpt-11"));
+        let again = Checkpoint::open(folder.path()).unwrap();
+        assert_eq!((again.names(), again.plan()), (model.names(), model.plan()));
+        assert!(model.names().iter().all(|name| again.read(name).unwrap() == model.read(name).unwrap()));
+        let state = Checkpoint::open_optimizer(folder.path()).unwrap().unwrap();
+        assert_eq!(state.names(), optimizer.names());
+        assert!(state.names().iter().all(|name| state.read(name).unwrap() == optimizer.read(name).unwrap()));
+        // Nothing but the checkpoint is left, and another one of the step replaces it.
+        let names =
+            || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        assert_eq!(names(), ["model.ckpt-11"]);
+        write_checkpoint(folder.path(), 11, &Saved { plan: None, ..saved.clone() }).unwrap();
+        assert!(names() == ["model.ckpt-11"] && Checkpoint::open(folder.path()).unwrap().plan().is_none());
+    }
+}
+
+/// A tensor of zeros.
+fn zeros(element: ElementType, shape: &[usize]) -> StoredTensor {
+    let count: usize = shape.iter().product();
+    StoredTensor { element, shape: shape.to_vec(), bytes: vec![0; count * element.bytes()] }
+}
+
+#[test]
+fn tensors_of_every_type_and_shape_are_written() {
+    use ElementType::{BF16, F16, F32, F64, I32, I64};
+    let shapes = [vec![], vec![1], vec![0], vec![0, 4], vec![2, 70_000], vec![2, 0, 3], vec![1, 1, 1, 5]];
+    let all = [F32, F16, BF16, F64, I64, I32]
+        .into_iter()
+        .flat_map(|element| shapes.iter().map(move |shape| (element, shape)));
+    let all = all.filter(|(element, shape)| shape.len() != 2 || shape[0] == 0 || *element == F16);
+    let model = all.map(|(element, shape)| (format!("model.{element:?} {shape:?} 字"), zeros(element, shape)));
+    let saved = Saved { model: model.collect(), ..Saved::default() };
+    let folder = tempfile::tempdir().unwrap();
+    write_checkpoint(folder.path(), 0, &saved).unwrap();
+    let read = Checkpoint::open(folder.path()).unwrap();
+    assert_eq!(read.names(), saved.model.keys().cloned().collect::<Vec<_>>());
+    assert!(saved.model.iter().all(|(name, tensor)| read.read(name).unwrap() == *tensor));
+    assert!(Checkpoint::open_optimizer(folder.path()).unwrap().unwrap().names().is_empty());
+}
+
+#[test]
+fn what_is_no_checkpoint_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |saved: &Saved| write_checkpoint(folder.path(), 3, saved).unwrap_err().to_string();
+    let short = StoredTensor { bytes: vec![0; 7], ..zeros(ElementType::F32, &[2]) };
+    let error = write(&Saved { model: [("model.a".to_owned(), short)].into(), ..Saved::default() });
+    assert!(error.contains("`model.a`") && error.contains("7 bytes") && error.contains("F32 [2]"), "{error}");
+    let state = OptimizerState {
+        parameter: "model.a".to_owned(),
+        key: "step".to_owned(),
+        tensor: zeros(ElementType::F32, &[]),
+    };
+    let error = write(&Saved { optimizer: vec![state.clone(), state], ..Saved::default() });
+    assert!(error.contains("`state.model.a.step`") && error.contains("twice"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let error = write_checkpoint(&folder.path().join("file"), 3, &Saved::default()).unwrap_err();
+    assert!(matches!(error, CheckpointError::Write { .. }), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::{Plan, Precision};
+use rewire_graph_rewrite::plan::{Plan, Precision, Table};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Report, Tables};
 use rewire_tests::backend::{Tensors, load_plan, on, options, oracle, plan, run};
 use rewire_tests::compare::Tolerance;
@@ -67,7 +67,9 @@ fn stored(width: usize, dtype: DType) -> Plan {
     let mut plan = plan(&model(width)).unwrap();
     // Rows of 6 are none that few bits have.
     let is_table = |name: &str| name == "item" || name == "genre" && dtype.format().bits >= 8;
-    plan.store(Precision { tables: Some(dtype), ..Precision::default() }, is_table);
+    plan.store(Precision { tables: Some(dtype), ..Precision::default() }, |name| {
+        is_table(name).then_some(Table::Pooled)
+    });
     plan
 }
 

@@ -4,16 +4,20 @@ mod contradictions;
 mod graph;
 mod measure;
 mod model;
+mod quality;
+mod watching;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
+pub use quality::Quality;
+pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::rank::Embedded;
-use rewire::{Kernel, MatrixTier};
+use rewire::{Kernel, KernelRule, MatrixTier};
 use rewire_measure::MOST_SECONDS;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -28,12 +32,16 @@ pub struct Args {
     pub command: Command,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Common {
     /// What runs the kernels: auto takes a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
+    /// What runs the operators or modules that a pattern names, instead of --kernel: `stu*=cpu` for instance. `*` stands for any text;
+    /// of several patterns the last one counts. May be given several times.
+    #[arg(long, global = true, value_name = "PATTERN=KERNEL")]
+    pub kernel_for: Vec<KernelRule>,
     /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
@@ -192,9 +200,29 @@ pub struct Train {
     /// scratch, if left out.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. May be given several times.
+    /// A pipeline of TorchEasyRec, a file that ends in .config: losses, optimizers, schedules, batches and steps are as it says. --model takes one
+    /// that was imported as well.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "config"])]
+    pub pipeline: Option<PathBuf>,
+    /// The checkpoint that the training of --pipeline begins with, as for `import`; random parameters if left out.
+    #[arg(long, value_name = "DIR", requires = "pipeline")]
+    pub checkpoint: Option<PathBuf>,
+    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. For a pipeline a table with its columns, CSV as well. May be
+    /// given several times.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub data: Vec<PathBuf>,
+    /// Negatives of a pipeline with a sampler: row b has those of batch b.
+    #[arg(long, value_name = "FILE")]
+    pub negatives: Option<PathBuf>,
+    /// The same for --eval; those of --negatives if left out.
+    #[arg(long, value_name = "FILE", requires = "eval")]
+    pub eval_negatives: Option<PathBuf>,
+    /// Also write a pipeline that was trained as a checkpoint of TorchEasyRec, DIR/model.ckpt-N, with the state of its optimizers.
+    #[arg(long, value_name = "DIR")]
+    pub export_dcp: Option<PathBuf>,
+    /// What random parameters and dropouts of a pipeline are drawn from; 0 if left out.
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
     /// How to train, JSON; as the program trains its own model if left out.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -221,6 +249,8 @@ pub struct Train {
     /// Steps after which the folder is written, beside the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
+    #[command(flatten)]
+    pub watching: Watching,
 }
 
 #[derive(Debug, clap::Args)]

@@ -66,6 +66,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
 pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
     RankOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         tunings: caches::tunings(),

@@ -22,10 +22,18 @@ pub enum TrainFailed {
          results, or train into another folder"
     )]
     Changed { file: String, key: &'static str, was: String, is: String },
+    #[error("a pipeline is trained on its own data: give a table with features and labels by --data")]
+    NoData,
+    #[error("{option} is for the training of {kind}: leave it out")]
+    OtherKind { option: &'static str, kind: &'static str },
     #[error("--resume needs --data in files: {file} cannot be read again")]
     Stream { file: String },
     #[error("{folder} is being written by another training: wait for its end, or train into another folder")]
     Busy { folder: String },
+    #[error("{file} is not a list of evaluations: train into another folder, or remove the file")]
+    Evaluations { file: String, source: serde_json::Error },
+    #[error("--metric {metric} is not a metric of this model: expected one of {known}")]
+    Metric { metric: String, known: String },
     #[error(transparent)]
     Weights(#[from] WeightsError),
     #[error(transparent)]
@@ -37,7 +45,7 @@ pub enum TrainFailed {
 impl TrainFailed {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Stream { .. })
+        matches!(self, Self::NoData | Self::OtherKind { .. } | Self::Stream { .. } | Self::Metric { .. })
     }
 }
 

@@ -1,8 +1,9 @@
 //! The folder that a training writes: a model, and what it goes on from.
 
-use super::{Record, TrainFailed};
+use super::observer::EVALUATIONS;
+use super::{Learner, Record, TrainFailed};
 use crate::continued::lock;
-use rewire::train::{Checkpoint, Position, RankTask, Trainer};
+use rewire::train::{Checkpoint, Position, Trainer};
 use rewire::weights::Weights;
 use rewire::write_file;
 use std::fs::File;
@@ -14,7 +15,15 @@ const CHECKPOINT: &str = "checkpoint.safetensors";
 const LOCK: &str = "training.lock";
 
 /// The files that a training writes into its folder.
-pub const FILES: [&str; 4] = [CHECKPOINT, "config.json", "model.safetensors", "ema.safetensors"];
+pub const FILES: [&str; 7] = [
+    CHECKPOINT,
+    "config.json",
+    "model.safetensors",
+    "ema.safetensors",
+    EVALUATIONS,
+    "best/config.json",
+    "best/model.safetensors",
+];
 
 /// The folder.
 pub struct Folder {
@@ -57,19 +66,28 @@ impl Folder {
     pub fn save(
         &self,
         record: &Record,
-        task: &RankTask,
+        learner: &dyn Learner,
         trainer: &Trainer,
         position: Position,
     ) -> Result<(), TrainFailed> {
         trainer.check_parameters()?;
-        let checkpoint = Checkpoint { metadata: record.metadata(), ..task.checkpoint(trainer, position)? };
+        let checkpoint = Checkpoint { metadata: record.metadata(), ..learner.checkpoint(trainer, position)? };
         self.write(CHECKPOINT, &checkpoint.to_bytes()?)?;
         self.write("config.json", self.model.as_bytes())?;
-        self.write("model.safetensors", &task.weights(trainer)?)?;
-        match task.averages(trainer)? {
+        self.write("model.safetensors", &learner.weights(trainer)?)?;
+        match learner.averages(trainer)? {
             Some(averages) => self.write("ema.safetensors", &averages),
             None => Ok(()),
         }
+    }
+
+    /// Writes the model as it is into `best`, a model folder of its own.
+    pub fn save_best(&self, learner: &dyn Learner, trainer: &Trainer) -> Result<(), TrainFailed> {
+        let folder = self.path.join("best");
+        let file = folder.display().to_string();
+        std::fs::create_dir_all(&folder).map_err(|source| TrainFailed::Write { file, source })?;
+        self.write("best/config.json", self.model.as_bytes())?;
+        self.write("best/model.safetensors", &learner.weights(trainer)?)
     }
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainFailed> {

@@ -1,6 +1,6 @@
 //! What a checkpoint records of its training, so that only the same one continues it.
 
-use super::{Inputs, TrainFailed};
+use super::{Source, TrainFailed};
 use crate::continued::hash_files;
 use crate::log::say;
 use crate::requests::title;
@@ -23,13 +23,13 @@ pub struct Record {
 
 impl Record {
     /// Reads all of the data.
-    pub fn new(inputs: &Inputs, matrices: Option<MatrixTier>, report: &Report) -> Result<Self, TrainFailed> {
+    pub fn new(source: &Source, matrices: Option<MatrixTier>, report: &Report) -> Result<Self, TrainFailed> {
         Ok(Self {
-            model: lasting(&inputs.model),
-            config: lasting(&inputs.training),
-            data: data(&inputs.files)?,
+            model: lasting(&source.model),
+            config: lasting(&source.training),
+            data: data(&source.files)?,
             kernel: kernel(matrices, report),
-            files: inputs.files.clone(),
+            files: source.files.clone(),
         })
     }
 
@@ -71,11 +71,14 @@ impl Record {
     }
 }
 
-/// A configuration without the keys that may change: how long a training is, and the memory that it takes.
+/// The keys of a configuration that may change: how long a training is, and the memory that it takes.
+const LENGTHS: [&str; 5] = ["steps", "epochs", "num_steps", "num_epochs", "memory_limit"];
+
+/// A configuration without the keys that may change.
 fn lasting(text: &str) -> String {
     let mut value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     if let Some(keys) = value.as_object_mut() {
-        keys.retain(|key, _| !["steps", "epochs", "memory_limit"].contains(&key.as_str()));
+        keys.retain(|key, _| !LENGTHS.contains(&key.as_str()));
         keys.sort_keys();
     }
     value.to_string()

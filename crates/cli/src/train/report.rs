@@ -1,7 +1,7 @@
 //! What a training tells.
 
+use super::observer::{Best, Step};
 use crate::output::Output;
-use crate::rank::Tally;
 use crate::table::table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rewire::runtime::Report;
@@ -27,11 +27,17 @@ struct Rates {
 }
 
 impl<'a> StepLine<'a> {
-    pub fn new(report: &'a StepReport) -> Self {
-        let losses = report.outputs.iter().filter_map(|(name, loss)| Some((name.strip_prefix("losses.")?, *loss)));
+    /// Losses are outputs whose names have the prefix.
+    pub fn new(report: &'a StepReport, prefix: &str) -> Self {
+        let losses = losses(report, prefix).collect();
         let lr = Rates { dense: report.dense_rate, sparse: report.sparse_rate };
-        Self { step: report.step, loss: report.loss, losses: losses.collect(), lr }
+        Self { step: report.step, loss: report.loss, losses, lr }
     }
+}
+
+/// The losses of a step by name: outputs whose names have the prefix.
+pub fn losses<'a>(report: &'a StepReport, prefix: &str) -> impl Iterator<Item = (&'a str, f64)> {
+    report.outputs.iter().filter_map(move |(name, loss)| Some((name.strip_prefix(prefix)?, *loss)))
 }
 
 /// The last line.
@@ -49,39 +55,56 @@ pub struct Summary {
     pub users_per_second: f64,
     pub kernel: String,
     pub adapter: String,
+    /// Of rankers, by task.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub auc: BTreeMap<String, Option<f64>>,
+    /// Of pipelines, on --eval.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, Option<f64>>,
+    /// The model in OUT/best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
 }
 
 impl Summary {
-    pub fn new(steps: u64, time: Duration, users: u64, report: &Report, tally: &Tally) -> Self {
-        let ranked = tally.summary(report);
+    /// Of `steps` in all, the last ones of which took a time for so many users.
+    pub fn new(steps: u64, time: Duration, users: u64, report: &Report, best: Option<Best>) -> Self {
         let seconds = time.as_secs_f64();
         Self {
             steps,
             seconds,
             users_per_second: if seconds > 0.0 { users as f64 / seconds } else { 0.0 },
-            kernel: ranked.kernel,
-            adapter: ranked.adapter,
-            auc: ranked.auc.into_iter().collect(),
+            kernel: report.kernel.to_string(),
+            adapter: report.adapter.clone().unwrap_or_else(|| "cpu".to_owned()),
+            auc: BTreeMap::new(),
+            metrics: BTreeMap::new(),
+            best,
         }
     }
 
-    /// Prints it for people.
-    pub fn print(&self, last: Option<&StepReport>, out: &str, output: &mut Output) -> io::Result<()> {
+    /// Prints it for people, with the command that uses the model.
+    pub fn print(&self, last: Option<f64>, out: &str, command: &str, output: &mut Output) -> io::Result<()> {
         let rows = [
             ("steps", self.steps.to_string()),
-            ("loss of the last", last.map_or("-".to_owned(), |report| format!("{:.4}", report.loss))),
+            ("loss of the last", last.map_or("-".to_owned(), |loss| format!("{loss:.4}"))),
             ("seconds", format!("{:.1}", self.seconds)),
             ("users a second", format!("{:.0}", self.users_per_second)),
             ("on", self.adapter.clone()),
         ];
-        let aucs = self.auc.iter().map(|(task, auc)| {
-            let auc = auc.map_or_else(|| "undefined: all labels are equal".to_owned(), |auc| format!("{auc:.4}"));
-            vec![format!("AUC {task}"), auc]
-        });
+        let named = |name: String, value: &Option<f64>| {
+            vec![
+                name,
+                value.map_or_else(|| "undefined: all labels are equal".to_owned(), |value| format!("{value:.4}")),
+            ]
+        };
+        let aucs = self.auc.iter().map(|(task, auc)| named(format!("AUC {task}"), auc));
+        let aucs = aucs.chain(self.metrics.iter().map(|(name, value)| named(name.clone(), value)));
         let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).chain(aucs);
-        output.line(table(&["training", ""], rows, &[0]))?;
-        output.line(format_args!("the model is in {out}: rewire rank --model {out}"))
+        let best = self.best.as_ref().map(|best| {
+            vec![format!("best {}", best.metric), format!("{:.4} after step {}, in {out}/best", best.value, best.step)]
+        });
+        output.line(table(&["training", ""], rows.chain(best), &[0]))?;
+        output.line(format_args!("the model is in {out}: rewire {command} --model {out}"))
     }
 }
 
@@ -104,9 +127,10 @@ impl Progress {
         Self(bar)
     }
 
-    pub fn update(&self, report: &StepReport) {
-        self.0.set_position(report.step);
-        self.0.set_message(format!("loss {:.4} rate {:.2e}", report.loss, report.dense_rate));
+    pub fn update(&self, step: &Step) {
+        self.0.set_position(step.step);
+        let rate = step.rates.first().map(|(_, rate)| format!(" rate {rate:.2e}")).unwrap_or_default();
+        self.0.set_message(format!("loss {:.4}{rate}", step.loss));
     }
 
     /// All steps, once they are known.

@@ -1,6 +1,6 @@
 use super::matching::{SHORTEST, Similarity, Tower};
 use super::{Model, Predictions};
-use crate::modules::{CapsuleConfig, Init, mlp, unit};
+use crate::modules::{CapsuleConfig, Init, mlp, padding, unit, zeros};
 use rewire_features::Problems;
 use rewire_graph::{DType, Scope, Tensor};
 use rewire_hstu::modules::{MlpConfig, linear, linear_map};
@@ -91,7 +91,9 @@ impl UserTower {
             None => history.steps,
             Some(config) => {
                 let (hidden, last) = split(&MlpConfig { bias: false, ..config.clone() });
-                let x = scope.module("_hist_seq_mlp", |scope| hidden.forward_steps(scope, &history.steps));
+                let (steps, rows) = (&history.steps, &history.rows);
+                let padding = || Some(padding(scope, rows, &[&zeros(scope, rows, steps.width())]));
+                let x = scope.module("_hist_seq_mlp", |scope| hidden.forward_steps(scope, steps, padding));
                 linear_map(scope, "_hist_seq_mlp_out", &x, last.unwrap_or(0))
             }
         };
@@ -102,7 +104,7 @@ impl UserTower {
         let user =
             user.reshape([batch.clone(), 1.into(), user.width().into()]).broadcast([batch, count, user.width().into()]);
         let both = scope.concat(&[&user, &high], 2) * &weight;
-        let out = scope.module("_concat_mlp", |scope| self.concat_mlp.forward_steps(scope, &both));
+        let out = scope.module("_concat_mlp", |scope| self.concat_mlp.forward_steps(scope, &both, || None));
         Ok((out * &weight, on))
     }
 }

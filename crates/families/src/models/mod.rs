@@ -13,7 +13,7 @@ use crate::losses::{ExtraLosses, whole};
 use crate::modules::{beside, encode};
 use crate::trace::problem;
 use rewire_features::{Features, Group, Part, Problem, Problems, SequenceSteps, read};
-use rewire_graph::{DType, Scope, Tensor};
+use rewire_graph::{DType, Dim, HostTensor, Mode, Scope, Tensor, TypeError};
 use rewire_hstu::modules::linear;
 use rewire_hstu::pipeline::prediction;
 use serde::de::DeserializeOwned;
@@ -23,6 +23,9 @@ pub(crate) use matching::{SHORTEST, Similarity};
 
 /// The module of the tables of most models.
 const EMBEDDINGS: &str = "embedding_group";
+
+/// What divides the logits of the random numbers of variational dropout.
+const CONCRETE_TEMPERATURE: f64 = 0.1;
 
 /// Outputs by name.
 pub(crate) type Predictions = Vec<(String, Tensor)>;
@@ -153,7 +156,8 @@ impl<'a> Model<'a> {
         Problems(vec![Problem::new("/model_config/feature_groups", format!("`{name}` must be of type {expected}"))])
     }
 
-    /// Variational dropout of features, in the form used after learning: every feature times the probability that it stays.
+    /// Variational dropout of features: every feature times the probability that it stays, or while learning times a random number, a row,
+    /// that is mostly near 0 or 1 (Maddison et al., The Concrete Distribution, 2017).
     fn dropped(&self, name: &str, parts: Vec<Tensor>) -> Result<Vec<Tensor>, Problems> {
         let Some(options) = self.config.get("variational_dropout").filter(|_| parts.len() > 1) else {
             return Ok(parts);
@@ -166,14 +170,22 @@ impl<'a> Model<'a> {
             )]));
         }
         let p = self.scope.weight(&format!("group_variational_dropouts.{name}.feature_p"), [parts.len()]);
-        let stays = (-p).sigmoid();
+        let probabilities = (-&p).sigmoid();
         if let (Some(extra), Some(part)) = (self.extra, parts.first()) {
             let lambda = options.get("regularization_lambda").and_then(Value::as_f64).unwrap_or(0.01);
             let rows = self.scope.host_size(part.dim(0)).maximum(1).cast(DType::F32);
-            let loss = stays.sum(0).reshape(()) * lambda / rows;
+            let loss = probabilities.sum(0).reshape(()) * lambda / rows;
             extra.add(format!("{name}_feature_p_loss"), loss, whole);
         }
-        Ok(parts.iter().enumerate().map(|(index, part)| part * stays.slice(0, index, 1)).collect())
+        let stays = match self.scope.mode() {
+            Mode::Eval => probabilities.reshape([1, parts.len()]),
+            Mode::Train => {
+                let batch = parts.first().map(|part| part.dim(0)).unwrap_or_default();
+                let u = uniform(self.scope, [batch, parts.len().into()]);
+                ((u.log() - (1.0 - u).log() + p) * -CONCRETE_TEMPERATURE.recip()).sigmoid()
+            }
+        };
+        Ok(parts.iter().enumerate().map(|(index, part)| part * stays.slice(1, index, 1)).collect())
     }
 
     /// A SEQUENCE group with tables in a module's `embedding_group`.
@@ -196,6 +208,23 @@ impl<'a> Model<'a> {
         let losses = self.config.get("losses").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         named(logits, suffix, losses, "/model_config")
     }
+}
+
+/// Binary digits of a number of [`uniform`].
+const DIGITS: usize = 16;
+
+/// Numbers drawn between 0 and 1, both excluded: the digits are what dropout leaves of ones.
+fn uniform(scope: &Scope, shape: [Dim; 2]) -> Tensor {
+    let [rows, columns] = shape;
+    let drawn = scope.scalar(DType::F32, 1.0).broadcast([rows.clone(), columns.clone(), DIGITS.into()]);
+    // What is not dropped is 2.
+    let places: Vec<f32> = (0..DIGITS).map(|digit| 0.25 / (1u32 << digit) as f32).collect();
+    let places = match HostTensor::f32([1, 1, DIGITS], &places) {
+        Ok(places) => scope.constant(places),
+        Err(error) => return scope.fail("uniform", TypeError::new("digits", "fewer", error)),
+    };
+    let half_of_the_last = 0.5f64.powi(DIGITS as i32 + 1);
+    ((scope.dropout(&drawn, 0.5) * places).sum(2) + half_of_the_last).reshape([rows, columns])
 }
 
 /// Predictions from logits, by the losses of what `pointer` says.

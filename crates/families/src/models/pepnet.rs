@@ -4,7 +4,6 @@ use rewire_features::Problems;
 use rewire_graph::{Scope, Tensor};
 use rewire_hstu::modules::{Activation, linear};
 use serde::Deserialize;
-use serde_json::Value;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,9 +22,18 @@ struct Pepnet {
     #[serde(default = "one")]
     task_domain_num: usize,
     task_towers: Vec<TaskConfig>,
-    // Of training.
-    #[serde(default, rename = "ppnet_dropout_ratio")]
-    _ppnet_dropout_ratio: Value,
+    #[serde(default)]
+    ppnet_dropout_ratio: Vec<f32>,
+}
+
+impl Pepnet {
+    /// The dropout of a layer: one entry of the list is that of all.
+    fn dropout(&self, layer: usize) -> f32 {
+        match self.ppnet_dropout_ratio.as_slice() {
+            [all] => *all,
+            ratios => ratios.get(layer).copied().unwrap_or(0.0),
+        }
+    }
 }
 
 fn two() -> f64 {
@@ -80,6 +88,8 @@ fn personalized(scope: &Scope, config: &Pepnet, task: usize, x: &Tensor, z: &Ten
         let mapped = linear(scope, &format!("linears.{index}"), &h, width);
         let weights =
             scope.module(&format!("gate_nus.{index}"), |scope| gate(scope, z, width, width, config.ppnet_gamma));
-        config.ppnet_activation.forward(scope, &mapped) * weights
+        let active =
+            scope.module(&format!("activations.{index}"), |scope| config.ppnet_activation.forward(scope, &mapped));
+        scope.dropout(&(active * weights), config.dropout(layer))
     })
 }

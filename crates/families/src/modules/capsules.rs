@@ -91,10 +91,8 @@ impl CapsuleConfig {
     }
 
     fn squash(&self, capsules: &Tensor) -> Tensor {
-        let square = capsules.square().sum(2);
-        let length = square.sqrt().clamp(Some(SHORTEST), None);
-        let square = length.square();
-        let factor = (&square / (&square + 1.0)).pow(self.squash_pow) / &length;
+        let square = capsules.square().sum(2).maximum(SHORTEST * SHORTEST);
+        let factor = (&square / (&square + 1.0)).pow(self.squash_pow) * square.rsqrt();
         capsules * factor
     }
 }

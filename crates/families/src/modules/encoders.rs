@@ -2,8 +2,8 @@
 
 use super::beside;
 use rewire_features::{Problem, Problems, SequenceSteps, read};
-use rewire_graph::{DType, Ragged, Scope, Tensor};
-use rewire_hstu::modules::{MlpConfig, linear};
+use rewire_graph::{DType, Mode, Ragged, Scope, Tensor};
+use rewire_hstu::modules::{MlpConfig, Padding, linear};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -75,8 +75,8 @@ struct SelfAttention {
     multihead_attn_dim: usize,
     #[serde(default = "heads")]
     num_heads: usize,
-    #[serde(default, rename = "dropout")]
-    _dropout: f64,
+    #[serde(default)]
+    dropout: f64,
 }
 
 #[derive(Deserialize)]
@@ -174,10 +174,21 @@ fn cut(steps: &Tensor, rows: &Ragged, most: i64) -> (Tensor, Ragged) {
     (steps.jagged_head(rows, &kept), kept)
 }
 
+/// Zeros, a row for each of the batch.
+pub(crate) fn zeros(scope: &Scope, rows: &Ragged, width: usize) -> Tensor {
+    scope.scalar(DType::F32, 0.0).broadcast([rows.batch.clone(), width.into()])
+}
+
+/// What the reference pads sequences with to the longest one of the batch: columns of a row for each of the batch.
+pub(crate) fn padding(scope: &Scope, rows: &Ragged, columns: &[&Tensor]) -> Padding {
+    let missing = scope.host_fill(rows.batch.clone(), &rows.max()) - &rows.lengths;
+    Padding { rows: scope.concat(columns, 1), counts: missing.cast(DType::F32) }
+}
+
 /// The query, followed by zeros to the width of the steps.
 fn padded_query(scope: &Scope, sequence: &SequenceSteps) -> Result<Tensor, String> {
     let width = sequence.steps.width();
-    let zeros = |missing: usize| scope.scalar(DType::F32, 0.0).broadcast([sequence.rows.batch.clone(), missing.into()]);
+    let zeros = |missing: usize| zeros(scope, &sequence.rows, missing);
     match sequence.query(scope) {
         None => Ok(zeros(width)),
         Some(query) if query.width() == width => Ok(query),
@@ -193,7 +204,9 @@ fn padded_query(scope: &Scope, sequence: &SequenceSteps) -> Result<Tensor, Strin
 fn attention(scope: &Scope, config: &MlpConfig, query: &Tensor, steps: &Tensor, rows: &Ragged) -> Tensor {
     let q = query.jagged_broadcast(rows);
     let pairs = scope.concat(&[&q, steps, &(&q - steps), &(&q * steps)], 1);
-    let hidden = scope.module("mlp", |scope| config.forward_steps(scope, &pairs));
+    let zeros = zeros(scope, rows, steps.width());
+    let padding = || Some(padding(scope, rows, &[query, &zeros, query, &zeros]));
+    let hidden = scope.module("mlp", |scope| config.forward_steps(scope, &pairs, padding));
     let weights = linear(scope, "linear", &hidden, 1).jagged_softmax(rows);
     (&weights * steps).jagged_sum(rows)
 }
@@ -201,6 +214,9 @@ fn attention(scope: &Scope, config: &MlpConfig, query: &Tensor, steps: &Tensor, 
 impl SelfAttention {
     fn forward(&self, scope: &Scope, steps: &Tensor, rows: &Ragged, uncut: &Ragged) -> Result<Tensor, String> {
         let (width, heads) = (self.multihead_attn_dim, self.num_heads);
+        if self.dropout > 0.0 && scope.mode() == Mode::Train {
+            return Err(format!("learns without `dropout` of attention alone: expected 0, got {}", self.dropout));
+        }
         if heads == 0 || width % heads != 0 {
             return Err(format!("needs `multihead_attn_dim` to be a multiple of `num_heads`, got {width} and {heads}"));
         }
@@ -236,7 +252,9 @@ impl MultiWindow<'_> {
         }
         let q = query.jagged_broadcast(rows);
         let pairs = scope.concat(&[steps, &(&q * steps), &q], 1);
-        let hidden = scope.module("mlp", |scope| self.attn_mlp.forward_steps(scope, &pairs));
+        let zeros = zeros(scope, rows, steps.width());
+        let padding = || Some(padding(scope, rows, &[&zeros, &zeros, query]));
+        let hidden = scope.module("mlp", |scope| self.attn_mlp.forward_steps(scope, &pairs, padding));
         let gate = linear(scope, "linear", &hidden, 1);
         let slope = scope.module("active", |scope| scope.weight("weight", [1]));
         let gate = gate.gt(0.0).select(&gate, &(&gate * &slope));

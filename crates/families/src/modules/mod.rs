@@ -8,7 +8,7 @@ mod tasks;
 mod wukong;
 
 pub(crate) use capsules::{CapsuleConfig, Init};
-pub(crate) use encoders::{MultiWindow, din, encode};
+pub(crate) use encoders::{MultiWindow, din, encode, padding, zeros};
 pub(crate) use interactions::{CinConfig, fields, pairs_of_fields};
 pub(crate) use mask_net::MaskNetConfig;
 pub(crate) use tasks::{TaskConfig, intervene};
@@ -29,7 +29,8 @@ pub(crate) fn optional_mlp(scope: &Scope, name: &str, config: Option<&MlpConfig>
 
 /// Rows of length 1; those shorter than `shortest` count as that long.
 pub(crate) fn unit(x: &Tensor, shortest: f64) -> Tensor {
-    x / x.square().sum(-1).sqrt().clamp(Some(shortest), None)
+    // The root of a length is taken where it has a derivative.
+    x * x.square().sum(-1).maximum(shortest * shortest).rsqrt()
 }
 
 /// Columns side by side.

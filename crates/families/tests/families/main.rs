@@ -1,6 +1,8 @@
 //! Families of pipelines.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod gradients;
+mod knobs;
 mod losses;
 mod options;
 mod replay;

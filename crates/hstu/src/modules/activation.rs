@@ -1,4 +1,4 @@
-use super::{NORM_EPS, layers::normalized};
+use super::{NORM_EPS, layers::statistics};
 use crate::number::{F32, is_f32};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{Scope, Tensor};
@@ -172,6 +172,11 @@ impl<'a> Call<'a> {
 impl Activation {
     /// The function of `x` `[.., D]`, element by element. Its parameters, if it has any, are those of the module of `scope`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.counted(scope, x, None)
+    }
+
+    /// [`Activation::forward`] of rows that count several times in statistics of a batch.
+    pub(super) fn counted(&self, scope: &Scope, x: &Tensor, counts: Option<&Tensor>) -> Tensor {
         let negative = |slope: Tensor| x.gt(0.0).select(x, &slope);
         match *self {
             Self::Identity => x.clone(),
@@ -198,7 +203,8 @@ impl Activation {
                 negative(x * scope.weight("weight", &[columns.into()]))
             }
             Self::Dice => {
-                let p = scope.module("bn", |scope| normalized(scope, x, NORM_EPS)).sigmoid();
+                let [mean, variance] = scope.module("bn", |scope| statistics(scope, x, counts));
+                let p = ((x - mean) * (variance + NORM_EPS).rsqrt()).sigmoid();
                 let alpha = scope.weight("alpha", &[x.width().into()]);
                 (p.after_scalar(BinaryOp::Sub, 1.0) * alpha + &p) * x
             }

@@ -1,4 +1,4 @@
-use rewire_graph::{Scope, Tensor};
+use rewire_graph::{DType, Mode, Scope, Tensor};
 
 /// `x W^T + c` with the parameters `weight` `[out, in]` and `bias` of the module `name`.
 pub fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize) -> Tensor {
@@ -41,11 +41,37 @@ pub(crate) fn normed_swish_mlp(scope: &Scope, x: &Tensor, hidden: usize, out: us
     layer_norm(scope, "3", &h, super::NORM_EPS)
 }
 
-/// Batch norm in the form used after learning, without an affine map: `(x - running_mean) / sqrt(running_var + eps)`.
-pub(super) fn normalized(scope: &Scope, x: &Tensor, eps: f64) -> Tensor {
-    // Statistics are no parameters that gradients move.
-    let [mean, variance] = ["running_mean", "running_var"].map(|name| scope.weight(name, &[x.width().into()]).detach());
-    (x - mean) * (variance + eps).rsqrt()
+/// The share of running statistics that a batch replaces.
+const MOMENTUM: f64 = 0.1;
+
+/// The mean and the biased variance of the columns of `x` `[.., W]` by which a batch norm normalizes: the running ones of a model in
+/// use, those of the batch of one that learns. In a batch row `r` counts `counts[r]` times, `[rows]`, or once.
+///
+/// Learning updates the running statistics, with the unbiased variance, as states of the module.
+pub(super) fn statistics(scope: &Scope, x: &Tensor, counts: Option<&Tensor>) -> [Tensor; 2] {
+    let width = x.width();
+    if scope.mode() == Mode::Eval {
+        // Statistics are no parameters that gradients move.
+        return ["running_mean", "running_var"].map(|name| scope.weight(name, [width]).detach());
+    }
+    let rows = x.flatten_rows();
+    let (counts, total) = match counts {
+        Some(counts) => (Some(counts.reshape([rows.dim(0), 1.into()])), counts.sum(0)),
+        None => (None, scope.host_size(rows.dim(0)).cast(DType::F32).reshape([1])),
+    };
+    let mean = |x: &Tensor| {
+        let sum = counts.as_ref().map_or_else(|| x.sum(0), |counts| (x * counts).sum(0));
+        (sum / &total).reshape([width])
+    };
+    let average = mean(&rows);
+    let variance = mean(&(&rows - &average).square());
+    let unbiased = &variance * (&total / (&total - 1.0).maximum(1.0));
+    for (name, statistic) in [("running_mean", &average), ("running_var", &unbiased)] {
+        let before = scope.state(name, DType::F32, [width]);
+        let after = before * (1.0 - MOMENTUM) + statistic * MOMENTUM;
+        scope.set_state(name, &after.reshape([width]));
+    }
+    [average, variance]
 }
 
 fn affine(scope: &Scope, width: usize) -> [Tensor; 2] {

@@ -67,7 +67,8 @@ impl MatchTower {
         };
         match self.similarity {
             Similarity::InnerProduct => rows,
-            Similarity::Cosine => &rows / rows.square().sum(1).sqrt().clamp(Some(SHORTEST), None),
+            // The root of a length is taken where it has a derivative.
+            Similarity::Cosine => &rows * rows.square().sum(1).maximum(SHORTEST * SHORTEST).rsqrt(),
         }
     }
 }

@@ -1,6 +1,6 @@
-use super::layers::layer_norm;
+use super::layers::{layer_norm, statistics};
 use super::{Activation, ConfigError, NORM_EPS, parts, ratio, width};
-use rewire_graph::{Scope, Tensor};
+use rewire_graph::{DType, Mode, Ragged, Scope, Tensor};
 use serde::Deserialize;
 
 /// An MLP: for every entry of `hidden_units` a linear map, a norm and the activation.
@@ -13,7 +13,7 @@ pub struct MlpConfig {
     /// The function at the end of a block.
     #[serde(default)]
     pub activation: Activation,
-    /// Batch norm, in the form used after learning.
+    /// Batch norm: by running statistics in use, by those of the batch while learning.
     #[serde(default)]
     pub use_bn: bool,
     /// Layer norm.
@@ -29,6 +29,14 @@ pub struct MlpConfig {
 
 fn bias() -> bool {
     true
+}
+
+/// Rows that sequences are padded with, which count in batch norms of a model that learns.
+pub struct Padding {
+    /// The rows `[P, Din]`.
+    pub rows: Tensor,
+    /// How often each of them occurs, F32 `[P]`.
+    pub counts: Tensor,
 }
 
 impl MlpConfig {
@@ -64,21 +72,32 @@ impl MlpConfig {
 
     /// The rows `[R, hidden_units[i]]` that each block gives, of which the last are those of [`MlpConfig::forward`].
     pub fn forward_blocks(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
-        self.blocks(scope, x, 0)
+        self.blocks(scope, x, 0, None)
     }
 
-    /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference places between two transpositions.
-    pub fn forward_steps(&self, scope: &Scope, x: &Tensor) -> Tensor {
-        self.blocks(scope, x, usize::from(self.use_bn)).pop().unwrap_or_else(|| x.clone())
+    /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference places between two transpositions. The reference
+    /// pads sequences: `padding` is asked for where statistics of a batch depend on it.
+    pub fn forward_steps(&self, scope: &Scope, x: &Tensor, padding: impl FnOnce() -> Option<Padding>) -> Tensor {
+        let turns = usize::from(self.use_bn);
+        let last = |x: &Tensor, counts| self.blocks(scope, x, turns, counts).pop().unwrap_or_else(|| x.clone());
+        let reads_batch = scope.mode() == Mode::Train && (self.use_bn || self.activation == Activation::Dice);
+        let Some(Padding { rows, counts }) = reads_batch.then(padding).flatten() else {
+            return last(x, None);
+        };
+        let all = scope.concat(&[x, &rows], 0);
+        let once = scope.scalar(DType::F32, 1.0).broadcast([x.dim(0)]);
+        let counts = scope.concat(&[&once, &counts], 0);
+        let [whole, kept] = [&all, x].map(|x| Ragged::dense(scope, 1, &scope.host_size(x.dim(0))));
+        last(&all, Some(&counts)).jagged_head(&whole, &kept)
     }
 
-    /// `turns` transpositions precede a norm, and as many follow it.
-    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize) -> Vec<Tensor> {
+    /// `turns` transpositions precede a norm, and as many follow it. Rows occur `counts` times.
+    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize, counts: Option<&Tensor>) -> Vec<Tensor> {
         let mut all: Vec<Tensor> = vec![];
         for (block, &width) in self.hidden_units.iter().enumerate() {
             let x = all.last().unwrap_or(x);
             let next = scope.module(&format!("mlp.{block}"), |scope| {
-                scope.dropout(&self.block(scope, x, width, turns), self.dropout(block))
+                scope.dropout(&self.block(scope, x, width, (turns, counts)), self.dropout(block))
             });
             all.push(next);
         }
@@ -93,25 +112,24 @@ impl MlpConfig {
         }
     }
 
-    fn block(&self, scope: &Scope, x: &Tensor, width: usize, turns: usize) -> Tensor {
+    fn block(&self, scope: &Scope, x: &Tensor, width: usize, (turns, counts): (usize, Option<&Tensor>)) -> Tensor {
         let h = scope.module("perceptron.0", |scope| {
             let weight = scope.weight("weight", &[width.into(), x.width().into()]);
             let bias = (self.bias && !self.use_bn).then(|| scope.weight("bias", &[width.into()]));
             x.linear(&weight, bias.as_ref())
         });
         let normed = match (self.use_bn, self.use_ln) {
-            (true, _) => scope.module(&format!("perceptron.{}", 1 + turns), |scope| batch_norm(scope, &h)),
+            (true, _) => scope.module(&format!("perceptron.{}", 1 + turns), |scope| batch_norm(scope, &h, counts)),
             (_, true) => layer_norm(scope, "perceptron.1", &h, NORM_EPS),
             _ => h,
         };
         let place = 1 + usize::from(self.use_bn || self.use_ln) + 2 * turns;
-        scope.module(&format!("perceptron.{place}"), |scope| self.activation.forward(scope, &normed))
+        scope.module(&format!("perceptron.{place}"), |scope| self.activation.counted(scope, &normed, counts))
     }
 }
 
-fn batch_norm(scope: &Scope, x: &Tensor) -> Tensor {
-    let [mean, variance, weight, bias] =
-        ["running_mean", "running_var", "weight", "bias"].map(|name| scope.weight(name, &[x.width().into()]));
-    // Statistics are no parameters that gradients move.
-    x.batch_norm(x.rank().saturating_sub(1), [&mean.detach(), &variance.detach(), &weight, &bias], NORM_EPS)
+fn batch_norm(scope: &Scope, x: &Tensor, counts: Option<&Tensor>) -> Tensor {
+    let [mean, variance] = statistics(scope, x, counts);
+    let [weight, bias] = ["weight", "bias"].map(|name| scope.weight(name, [x.width()]));
+    x.batch_norm(x.rank().saturating_sub(1), [&mean, &variance, &weight, &bias], NORM_EPS)
 }

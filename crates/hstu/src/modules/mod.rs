@@ -4,7 +4,8 @@
 //! Keys of configurations are named as in the reference. Defaults are those of `docs/reference.md`; some differ from the reference's, such as those of
 //! `similarity`, `low_rank`, `input_dropout_ratio`, `recompute_*` and `item_embedding_hidden_dim`. An unknown key is an error.
 //!
-//! In a scope of [`Mode::Train`] dropout acts and interleaved targets have actions.
+//! In a scope of [`Mode::Train`] dropout acts, batch norms normalize by the batch and update their running statistics, and interleaved targets
+//! have actions.
 
 mod action_encoder;
 mod activation;
@@ -32,7 +33,7 @@ pub use contextual_mlp::{ContextualMlp, ContextualMlpConfig, ParameterizedMlpCon
 pub use embedding::{EMBEDDINGS, EmbeddingTable};
 pub use hstu::{Hstu, HstuConfig, HstuOutput, PositionalEncoderConfig};
 pub use match_encoder::{HstuMatchEncoder, MatchTower};
-pub use mlp::MlpConfig;
+pub use mlp::{MlpConfig, Padding};
 pub use multi_task::{FusionMtlTower, FusionMtlTowerConfig, TaskConfig};
 pub use positional_encoder::HstuPositionalEncoder;
 pub use postprocessor::{

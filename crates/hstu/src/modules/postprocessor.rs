@@ -43,6 +43,9 @@ pub struct TimestampLayerNormConfig {
     pub eps: f64,
 }
 
+/// The length below which a row counts as this long.
+const SHORTEST: f64 = 1e-6;
+
 /// What the reference takes for pi.
 const HALF_TURN: f64 = 314.0 / 100.0;
 
@@ -119,8 +122,8 @@ impl OutputPostprocessor {
     pub fn forward(&self, scope: &Scope, x: &Tensor, timestamps: &Tensor) -> Tensor {
         match &self.config {
             OutputPostprocessorConfig::L2normPostprocessor(_) => {
-                let length = x.square().sum(x.rank().saturating_sub(1)).sqrt();
-                x / length.clamp(Some(1e-6), None)
+                // The root of a length is taken where it has a derivative.
+                x * x.square().sum(x.rank().saturating_sub(1)).maximum(SHORTEST * SHORTEST).rsqrt()
             }
             OutputPostprocessorConfig::LayernormPostprocessor(config) => {
                 layer_norm(scope, "_layer_norm", x, config.eps)

@@ -4,9 +4,9 @@
 mod fixture;
 
 use fixture::*;
-use rewire_graph::{DType, HostTensor, Scope, interpret};
+use rewire_graph::{DType, HostTensor, Mode, Scope, Seed, differentiate, interpret};
 use rewire_hstu::models::parameters;
-use rewire_hstu::modules::Activation;
+use rewire_hstu::modules::{Activation, MlpConfig, Padding};
 use rewire_hstu::ops::{Positions, TimeBucketFn, TimeBuckets, add_timestamp_positional_embeddings};
 use rewire_hstu::pipeline::HstuModel;
 use serde_json::{Value, json};
@@ -171,6 +171,65 @@ fn activations_have_the_values_of_torch() {
     }
     for wrong in ["nn.ReLU(", "nn.ELU(alpha=x)", "nn.SiLU(beta=2)", "relu"] {
         assert!(serde_json::from_value::<Activation>(json!(wrong)).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn batch_norms_learn_from_steps_and_their_padding_as_those_of_torch() {
+    // Two rows of 1 and 3 steps: torch sees the first one's padding twice.
+    let config = json!({ "hidden_units": [2], "use_bn": true, "activation": "Dice" });
+    let config: MlpConfig = serde_json::from_value(config).unwrap();
+    let scope = Scope::new().with_mode(Mode::Train);
+    let x = scope.input("x", DType::F32, (scope.size("steps"), 3));
+    let rows = scope.input("rows", DType::F32, (2, 3));
+    let counts = scope.input("counts", DType::F32, [2]);
+    let y = config.forward_steps(&scope, &x, || Some(Padding { rows, counts }));
+    let loss = (&y * scope.input("c", DType::F32, y.shape())).sum(1).sum(0);
+    let graph = scope.finish(&[("y", y), ("loss", loss)]).unwrap();
+    let place = |name: &str| format!("mlp.0.perceptron.{name}");
+    let [weight, scale, alpha] = ["0.weight", "2.weight", "4.alpha"].map(place);
+    let graph = differentiate(&graph, &[("loss", Seed::One)], &[&weight, &scale, &alpha, "x"]).unwrap();
+    let tensor = |shape: &[usize], values: &[f32]| HostTensor::f32(shape.to_vec(), values).unwrap();
+    let inputs = [
+        ("x".to_owned(), tensor(&[4, 3], &[0.5, -1.0, 2.0, 1.5, 0.25, -0.75, -2.0, 1.0, 0.5, 0.0, 3.0, -1.0])),
+        ("rows".to_owned(), tensor(&[2, 3], &[0.25, -0.5, 1.0, 1.0, 2.0, -3.0])),
+        ("counts".to_owned(), tensor(&[2], &[2.0, 0.0])),
+        ("c".to_owned(), tensor(&[4, 2], &[1.0, -2.0, 0.5, 1.0, 3.0, 0.25, -1.0, 2.0])),
+        (place("2.running_mean"), tensor(&[2], &[1.0, -1.0])),
+        (place("2.running_var"), tensor(&[2], &[2.0, 0.5])),
+        (place("4.bn.running_mean"), tensor(&[2], &[0.0, 0.0])),
+        (place("4.bn.running_var"), tensor(&[2], &[1.0, 1.0])),
+    ];
+    let weights = [
+        (weight.clone(), tensor(&[2, 3], &[0.5, -0.25, 1.0, -1.0, 0.75, 0.125])),
+        (scale.clone(), tensor(&[2], &[1.5, 0.5])),
+        (place("2.bias"), tensor(&[2], &[0.25, -0.5])),
+        (alpha.clone(), tensor(&[2], &[0.25, -0.5])),
+    ];
+    let outputs = interpret(&graph, &inputs.into(), &weights.into()).unwrap();
+    let dx = [
+        -0.093_497, 0.130_842, 0.527_799, 0.206_102, -0.161_431, -0.084_028, 0.650_935, -0.371_26, 0.912_633,
+        -0.413_245, 0.260_272, -0.370_475,
+    ];
+    for (name, expected) in [
+        (
+            "y".to_owned(),
+            &[2.125_959, 0.025_571, -0.139_116, 0.108_095, -0.468_116, 0.220_232, -0.782_079, 0.052_34][..],
+        ),
+        (place("2.running_mean"), &[0.940_625, -0.874_479]),
+        (place("2.running_var"), &[2.040_273, 0.760_251]),
+        (place("4.bn.running_mean"), &[0.025, -0.05]),
+        (place("4.bn.running_var"), &[1.169_999, 0.93]),
+        (format!("grad.{weight}"), &[-1.952_726, -0.271_258, 0.908_553, 0.150_677, 0.133_002, 0.407_428]),
+        (format!("grad.{scale}"), &[0.589_792, 1.856_539]),
+        (format!("grad.{alpha}"), &[0.027_446, 0.522_642]),
+        ("grad.x".to_owned(), &dx),
+    ] {
+        let values = outputs[&name].to_f64();
+        assert_eq!(values.len(), expected.len(), "{name}");
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < 5e-6, "{name}: {values:?}");
+        }
     }
 }
 

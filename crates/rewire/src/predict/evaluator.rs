@@ -3,12 +3,12 @@
 use super::imported::{check_buffers, is_table, pipeline_of, problems_of};
 use super::{Column, Problems};
 use crate::package::Package;
-use crate::rank::{RankError, RankOptions, compiled};
+use crate::rank::{RankError, RankOptions, compiled, kind_of};
 use crate::weights::Weights;
 use rewire_families::{LOSS, SIMILARITY, Task, TracedLosses, trace_losses};
 use rewire_features::NegativeRow;
 use rewire_graph::{HostTensor, Mode};
-use rewire_graph_rewrite::plan::{Named, Plan, Precision};
+use rewire_graph_rewrite::plan::{Named, Plan, Precision, Table};
 use rewire_hstu::models::parameters;
 use rewire_metrics::{Batch, Metric, MetricConfig, Read};
 use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Parameters, Report, Session, block_on};
@@ -132,6 +132,11 @@ impl Evaluator {
         &self.0.traced.negatives
     }
 
+    /// The names of the metrics.
+    pub fn metrics(&self) -> impl Iterator<Item = &str> {
+        self.0.metrics.iter().map(|metric| metric.name.as_str())
+    }
+
     /// Rows of a batch: the `eval_batch_size` of the configuration, or else its `batch_size`.
     pub fn batch_size(&self) -> usize {
         self.0.batch_size
@@ -163,13 +168,18 @@ impl Evaluator {
 #[cfg(feature = "files")]
 fn stored(package: &Package, given: Precision) -> Result<Precision, RankError> {
     let plan = package.plan()?;
-    let of = |of_tables: bool| {
-        let own = |parameter: &Named<'_>| {
-            is_table(parameter.name) == of_tables && parameter.dtype.is_float() && parameter.shape.len() > 1
-        };
+    let of = |kind: Option<Table>| {
+        let is_own = |name: &str| is_table(name).then(|| kind_of(name)) == kind;
+        let own =
+            |parameter: &Named<'_>| is_own(parameter.name) && parameter.dtype.is_float() && parameter.shape.len() > 1;
         plan.parameters().find(own).map(|parameter| parameter.dtype)
     };
-    Ok(Precision { tables: given.tables.or(of(true)), weights: given.weights.or(of(false)), ..given })
+    Ok(Precision {
+        tables: given.tables.or_else(|| of(Some(Table::Pooled))),
+        sequence_tables: given.sequence_tables.or_else(|| of(Some(Table::Sequence))),
+        weights: given.weights.or_else(|| of(None)),
+        ..given
+    })
 }
 
 /// The metrics of all tasks.

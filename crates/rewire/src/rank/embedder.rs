@@ -270,10 +270,5 @@ fn stored(plan: &Plan, tables: &HashSet<String>, weights: &Weights<'_>, asked: P
         let mut types = types.filter_map(|parameter| weights.describe(parameter.name).map(|(dtype, _)| dtype));
         types.find(|dtype| *dtype != DType::F32)
     };
-    Precision {
-        tables: asked.tables.or_else(|| found(true)),
-        weights: asked.weights.or_else(|| found(false)),
-        activations: asked.activations,
-        sums: asked.sums,
-    }
+    Precision { tables: asked.tables.or_else(|| found(true)), weights: asked.weights.or_else(|| found(false)), ..asked }
 }

@@ -1,7 +1,8 @@
 use crate::rank::RankError;
+use rewire_features::{EncodeError, Problems};
 use rewire_graph::{Coded, TensorSizeError};
 use rewire_hstu::models::ModelError;
-use rewire_train::TrainError;
+use rewire_train::{ConfigError, TrainError};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
@@ -44,6 +45,12 @@ pub enum RankTrainError {
     /// The model and its weights are not good, or it cannot be ranked with.
     #[error(transparent)]
     Rank(Box<RankError>),
+    /// The pipeline has options that are not supported.
+    #[error("the pipeline has values that cannot be used:\n{0}")]
+    Pipeline(Problems),
+    /// The rows of a table are not what the pipeline reads.
+    #[error(transparent)]
+    Columns(#[from] EncodeError),
     /// A step failed.
     #[error(transparent)]
     Train(Box<TrainError>),
@@ -66,6 +73,12 @@ impl From<ModelError> for RankTrainError {
 impl From<RankError> for RankTrainError {
     fn from(error: RankError) -> Self {
         Self::Rank(Box::new(error))
+    }
+}
+
+impl From<ConfigError> for RankTrainError {
+    fn from(error: ConfigError) -> Self {
+        TrainError::from(error).into()
     }
 }
 

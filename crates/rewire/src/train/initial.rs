@@ -2,17 +2,21 @@ use super::Random;
 use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
 
-/// The module of layers that begin with Xavier's bounds.
-const TRANSDUCER: &str = "_hstu_transducer.";
+/// The modules of layers that begin with Xavier's bounds.
+const TRANSDUCERS: [&str; 2] = ["_hstu_transducer.", "_hstu_encoder."];
 
 /// Where values of a parameter are drawn from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Draw {
+pub(super) enum Draw {
     Constant(f64),
     /// From `-bound` to `bound`.
     Uniform(f64),
     /// Around 0.
     Normal(f64),
+    /// Uniform between two bounds.
+    Between(f64, f64),
+    /// Normal, of a mean and a deviation.
+    Around(f64, f64),
 }
 
 /// The values that a ranking model's parameters begin with, by name, of their shapes: tables normal with deviation 0.1; linear
@@ -34,7 +38,7 @@ pub fn initial(shapes: &BTreeMap<String, Vec<usize>>, seed: u64) -> BTreeMap<Str
     values.collect()
 }
 
-fn draw(name: &str, shape: &[usize], shapes: &BTreeMap<String, Vec<usize>>) -> Draw {
+pub(super) fn draw(name: &str, shape: &[usize], shapes: &BTreeMap<String, Vec<usize>>) -> Draw {
     let last = name.rsplit('.').next().unwrap_or(name);
     let rows = shape.first().copied().unwrap_or(1).max(1) as f64;
     let sibling = format!("{}weight", name.strip_suffix("bias").unwrap_or(name.strip_suffix("weight").unwrap_or(name)));
@@ -46,7 +50,7 @@ fn draw(name: &str, shape: &[usize], shapes: &BTreeMap<String, Vec<usize>>) -> D
         "_batched_contextual_linear_weights" => Draw::Normal((2.0 / fans(shape)).sqrt()),
         "weight" | "bias" => match linear {
             None => Draw::Constant(if last == "weight" { 1.0 } else { 0.0 }),
-            Some(weight) if !name.starts_with(TRANSDUCER) => {
+            Some(weight) if !TRANSDUCERS.iter().any(|module| name.contains(module)) => {
                 Draw::Uniform((weight.last().copied().unwrap_or(1).max(1) as f64).sqrt().recip())
             }
             Some(_) if last == "bias" => Draw::Constant(0.0),
@@ -58,20 +62,23 @@ fn draw(name: &str, shape: &[usize], shapes: &BTreeMap<String, Vec<usize>>) -> D
 }
 
 /// The sum of the last two extents, at least 1.
-fn fans(shape: &[usize]) -> f64 {
+pub(super) fn fans(shape: &[usize]) -> f64 {
     shape.iter().rev().take(2).sum::<usize>().max(1) as f64
 }
 
-fn values(draw: Draw, name: &str, count: usize, seed: u64) -> Vec<f32> {
+pub(super) fn values(draw: Draw, name: &str, count: usize, seed: u64) -> Vec<f32> {
     let mut random = Random::of_name(seed, name);
+    let normal = |random: &mut Random| {
+        // Box and Muller, 1958. The logarithm is of a number above 0.
+        let (radius, angle) = ((-2.0 * (1.0 - random.unit()).ln()).sqrt(), std::f64::consts::TAU * random.unit());
+        radius * angle.cos()
+    };
     let value = |_| match draw {
         Draw::Constant(value) => value as f32,
         Draw::Uniform(bound) => ((2.0 * random.unit() - 1.0) * bound) as f32,
-        Draw::Normal(deviation) => {
-            // Box and Muller, 1958. The logarithm is of a number above 0.
-            let (radius, angle) = ((-2.0 * (1.0 - random.unit()).ln()).sqrt(), std::f64::consts::TAU * random.unit());
-            (radius * angle.cos() * deviation) as f32
-        }
+        Draw::Normal(deviation) => (normal(&mut random) * deviation) as f32,
+        Draw::Between(low, high) => (low + (high - low) * random.unit()) as f32,
+        Draw::Around(mean, deviation) => (mean + normal(&mut random) * deviation) as f32,
     };
     (0..count).map(value).collect()
 }

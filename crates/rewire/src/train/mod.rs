@@ -7,6 +7,7 @@ mod error;
 mod examples;
 mod initial;
 mod objective;
+mod pipeline;
 mod task;
 
 pub use checkpoint::Checkpoint;
@@ -14,5 +15,7 @@ pub use error::{ExampleError, RankTrainError};
 pub use examples::Examples;
 pub use initial::initial;
 pub use objective::objective;
+pub use pipeline::{PipelineTask, Tensors};
+pub use rewire_features::NegativeRow;
 pub use rewire_train::*;
 pub use task::RankTask;

@@ -9,13 +9,15 @@ pub struct GradClipping {
     pub clipping_type: ClippingType,
     /// The limit, above 0.
     pub max_gradient: f64,
+    /// The `p` of the norm `(sum |g|^p)^(1/p)`, above 0; infinity is the largest element.
+    pub norm_type: f64,
 }
 
 /// What [`GradClipping`] limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClippingType {
-    /// The Euclidean norm of all gradients as one vector.
+    /// The norm of all gradients as one vector.
     Norm,
     /// The size of every element.
     Value,
@@ -26,12 +28,16 @@ pub enum ClippingType {
 
 impl Default for GradClipping {
     fn default() -> Self {
-        Self { clipping_type: ClippingType::None, max_gradient: 1.0 }
+        Self { clipping_type: ClippingType::None, max_gradient: 1.0, norm_type: 2.0 }
     }
 }
 
 impl GradClipping {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        number("max_gradient", self.max_gradient, f64::from(f32::MIN_POSITIVE)..)
+        number("max_gradient", self.max_gradient, f64::from(f32::MIN_POSITIVE)..)?;
+        match self.norm_type == f64::INFINITY {
+            true => Ok(()),
+            false => number("norm_type", self.norm_type, f64::from(f32::MIN_POSITIVE)..),
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod clipping;
 mod dense;
 mod error;
+mod part;
 mod scheduled;
 mod sparse;
 
@@ -10,8 +11,9 @@ pub use clipping::{ClippingType, GradClipping};
 pub use dense::{Adadelta, Adagrad, Adam, AdamW, DenseOptimizer, RmsProp, Sgd};
 pub use error::ConfigError;
 pub(crate) use error::number;
+pub use part::PartOptimizer;
 pub use scheduled::{Configured, Scheduled};
-pub use sparse::{SparseOptimizer, TableAdagrad, TableAdam, TableSgd};
+pub use sparse::{SparseOptimizer, TableAdagrad, TableAdam, TableSgd, WeightDecayMode};
 
 use rewire_graph::{DType, keys_to};
 use serde::Deserialize;
@@ -47,11 +49,18 @@ pub struct TrainConfig {
     /// Batches whose gradients a step sums, each loss divided by their number.
     #[serde(default = "one")]
     pub gradient_accumulation_steps: NonZeroUsize,
+    /// True where every batch is a step of its own for tables and learning rates, and only dense optimizers wait for
+    /// `gradient_accumulation_steps` batches, as with optimizers that are fused into the backward pass.
+    #[serde(default)]
+    pub fused_tables: bool,
     /// How gradients of dense parameters are limited.
     #[serde(default)]
     pub grad_clipping: GradClipping,
     /// Of all parameters but tables.
     pub dense_optimizer: Scheduled<DenseOptimizer>,
+    /// Of some dense parameters; the first one that names a parameter takes it.
+    #[serde(default)]
+    pub part_optimizers: Vec<PartOptimizer>,
     /// Of tables.
     pub sparse_optimizer: Scheduled<SparseOptimizer>,
     /// The type that activations are stored in; without, `F32`.
@@ -132,10 +141,39 @@ impl TrainConfig {
         self.grad_clipping.check().map_err(|error| error.within("grad_clipping"))?;
         self.dense_optimizer.check().map_err(|error| error.within("dense_optimizer"))?;
         self.sparse_optimizer.check().map_err(|error| error.within("sparse_optimizer"))?;
+        for (index, part) in self.part_optimizers.iter().enumerate() {
+            part.scheduled.check().map_err(|error| error.within(&format!("part_optimizers[{index}]")))?;
+        }
         if let Some(scaler) = &self.grad_scaler {
             scaler.check().map_err(|error| error.within("grad_scaler"))?;
         }
         self.ema.map_or(Ok(()), |ema| number("ema.decay", ema.decay, 0.0..=1.0))
+    }
+}
+
+impl TrainConfig {
+    /// Batches of a step.
+    pub(crate) fn step_batches(&self) -> usize {
+        if self.fused_tables { 1 } else { self.gradient_accumulation_steps.get() }
+    }
+
+    /// True where the dense optimizers make a step at the batch, counted from 0, of a step that is counted from 0.
+    pub(crate) fn is_last(&self, step: u64, batch: usize) -> bool {
+        let batches = self.gradient_accumulation_steps.get() as u64;
+        let done = step.wrapping_mul(self.step_batches() as u64).wrapping_add(batch as u64);
+        done % batches == batches - 1
+    }
+
+    /// The dense optimizers with their kinds, which are parts of names of states: the one of parameters that no other takes comes first.
+    pub(crate) fn dense_optimizers(&self) -> Vec<(String, &Scheduled<DenseOptimizer>)> {
+        let parts = self.part_optimizers.iter().enumerate();
+        let parts = parts.map(|(index, part)| (format!("part{index}"), &part.scheduled));
+        std::iter::once(("dense".to_owned(), &self.dense_optimizer)).chain(parts).collect()
+    }
+
+    /// The position of a parameter's optimizer among [`TrainConfig::dense_optimizers`].
+    pub(crate) fn dense_optimizer_of(&self, parameter: &str) -> usize {
+        self.part_optimizers.iter().position(|part| part.parameters.contains(parameter)).map_or(0, |index| index + 1)
     }
 }
 

@@ -29,9 +29,13 @@ pub struct Scheduled<C> {
 }
 
 impl<C: Configured> Scheduled<C> {
-    /// The learning rate of a step, counted from 0.
-    pub fn rate(&self, step: u64) -> f64 {
-        self.schedule.rate(self.optimizer.lr(), step)
+    /// The learning rate of a step of an epoch, both counted from 0. A rate of 0 stays 0 whatever the schedule.
+    pub fn rate(&self, step: u64, epoch: u64) -> f64 {
+        let base = self.optimizer.lr();
+        match base == 0.0 {
+            true => base,
+            false => self.schedule.rate(base, if self.schedule.is_by_epoch() { epoch } else { step }),
+        }
     }
 
     /// The optimizer.

@@ -63,12 +63,33 @@ pub struct TableAdagrad {
     /// Added to the root.
     #[serde(default = "eps::<8>")]
     pub eps: f64,
+    /// Share of a row that `weight_decay_mode` takes.
+    #[serde(default)]
+    pub weight_decay: f64,
+    /// How rows shrink.
+    #[serde(default)]
+    pub weight_decay_mode: WeightDecayMode,
     /// True if elements of gradients are limited to `max_gradient`.
     #[serde(default)]
     pub gradient_clipping: bool,
     /// The largest size of an element.
     #[serde(default = "unit")]
     pub max_gradient: f64,
+}
+
+/// How rows that a step looks up shrink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum WeightDecayMode {
+    /// They do not.
+    #[default]
+    #[serde(rename = "NONE")]
+    None,
+    /// The gradient is `g + weight_decay w`.
+    #[serde(rename = "L2")]
+    L2,
+    /// `w -= lr weight_decay w` as well.
+    #[serde(rename = "DECOUPLE")]
+    Decouple,
 }
 
 /// Adam of rows.
@@ -149,8 +170,14 @@ impl TableSgd {
 
 impl TableAdagrad {
     fn build(self, by_row: bool) -> Result<Optimizer, ConfigError> {
+        number("weight_decay", self.weight_decay, 0.0..)?;
         let rule = AdagradRule::new(self.initial_accumulator_value, self.eps, by_row)?;
-        clipped(Optimizer::new(rule), self.gradient_clipping, self.max_gradient)
+        let decay = match self.weight_decay_mode {
+            WeightDecayMode::None => WeightDecay::None,
+            WeightDecayMode::L2 => WeightDecay::Coupled(self.weight_decay),
+            WeightDecayMode::Decouple => WeightDecay::Decoupled(self.weight_decay),
+        };
+        clipped(Optimizer::new(rule).with_weight_decay(decay), self.gradient_clipping, self.max_gradient)
     }
 }
 

@@ -22,6 +22,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Initial {
     /// The parameter of this name.
     Parameter(String),
+    /// The tensor of this name where there is one, else zeros.
+    Kept(String),
     /// This, everywhere.
     Constant(f32),
 }
@@ -40,6 +42,17 @@ impl State {
     }
 }
 
+/// Where a state has what an optimizer keeps of a parameter.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptMoment {
+    pub state: String,
+    pub parameter: String,
+    pub moment: &'static str,
+    /// Elements of the state before it.
+    pub start: usize,
+    pub shape: Vec<usize>,
+}
+
 /// A step of training.
 #[derive(Debug)]
 pub(crate) struct StepGraph {
@@ -48,6 +61,7 @@ pub(crate) struct StepGraph {
     pub indices: Graph,
     pub lookups: Vec<Lookup>,
     pub states: BTreeMap<String, State>,
+    pub moments: Vec<KeptMoment>,
     /// Columns of [`names::REPORTED`]: outputs of one element, the loss and what is reported with it.
     pub reported: Vec<String>,
     /// Tables and the positions of their lookups.
@@ -76,8 +90,21 @@ impl StepGraph {
             let state = State { shape, initial: Initial::Parameter(parameter.name.clone()) };
             step.states.entry(parameter.name.clone()).or_insert(state);
         }
+        step.states.extend(kept(&objective.graph));
         Ok(step)
     }
+}
+
+/// States that the model itself sets, such as running statistics of norms.
+pub(crate) fn kept(graph: &Graph) -> impl Iterator<Item = (String, State)> {
+    let state = |id| match graph.role(id) {
+        Some(Role::Input(input)) if graph.states().contains(&input.name) && input.ty.dtype == DType::F32 => {
+            let shape = input.ty.shape.iter().map(Dim::as_const).collect::<Option<_>>()?;
+            Some((input.name.clone(), State { shape, initial: Initial::Kept(input.name.clone()) }))
+        }
+        _ => None,
+    };
+    graph.ids().filter_map(state)
 }
 
 /// The state that stands for a parameter.

@@ -6,10 +6,8 @@
 /// The beginning that models may not use.
 pub const PREFIX: &str = "train:";
 
-/// The input with the learning rate of dense parameters.
-pub const DENSE_RATE: &str = "train:rate:dense";
-/// The input with the learning rate of tables.
-pub const SPARSE_RATE: &str = "train:rate:sparse";
+/// The kind of the optimizer of tables.
+pub const SPARSE: &str = "sparse";
 /// The input that is 1 in the last batch of a step, 0 in others.
 pub const LAST: &str = "train:last";
 /// The input with the row of [`REPORTED`] that a batch writes.
@@ -27,8 +25,15 @@ pub const REPORTED: &str = "train:reported";
 /// The output that is 1 where all gradients of a step are finite, 0 where not.
 pub const FINITE: &str = "train:finite";
 
-/// The small dense parameters, which are updated as one vector: the name of this vector in place of a parameter's.
-pub const SMALL: &str = "train:small";
+/// The input with the learning rate of a kind of parameters.
+pub fn rate(kind: &str) -> String {
+    format!("{PREFIX}rate:{kind}")
+}
+
+/// The small parameters of a kind, which are updated as one vector: the name of this vector in place of a parameter's.
+pub fn small(kind: &str) -> String {
+    format!("{PREFIX}small:{kind}")
+}
 
 /// The sum of a parameter's gradients over the batches of a step.
 pub fn sum(parameter: &str) -> String {
@@ -41,7 +46,7 @@ pub fn moment(moment: &str, parameter: &str) -> String {
     format!("{PREFIX}moment:{moment}:{parameter}")
 }
 
-/// A value that the optimizer of a kind of parameters, dense or sparse, keeps once for all of them.
+/// A value that the optimizer of a kind of parameters keeps once for all of them.
 pub fn shared(moment: &str, kind: &str) -> String {
     format!("{PREFIX}shared:{kind}:{moment}")
 }

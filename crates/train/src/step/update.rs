@@ -1,5 +1,5 @@
 use super::gradients::{Gradients, gradient};
-use super::{Initial, Lookup, State, StepError, StepGraph, names};
+use super::{Initial, KeptMoment, Lookup, State, StepError, StepGraph, names};
 use crate::{LossScale, Moment, Optimizer, TrainConfig};
 use rewire_graph::{DType, Dim, Scope, Tensor, Type};
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ pub(super) fn step(
 ) -> Result<StepGraph, StepError> {
     let (scope, outputs) = Scope::resume(&gradients.graph);
     let loss = outputs.get(loss).cloned().ok_or(StepError::Nothing)?;
-    let mut update = Update { scope, outputs, loss, config, states: BTreeMap::new(), row_sums: BTreeMap::new() };
+    let mut update =
+        Update { scope, outputs, loss, config, states: BTreeMap::new(), moments: vec![], row_sums: BTreeMap::new() };
     let vectors = update.joined(&mut gradients);
     let sums = update.sums(&gradients);
     let gate = update.gate(&sums);
@@ -30,16 +31,27 @@ pub(super) fn step(
     let (dense, sparse): (Vec<_>, Vec<_>) =
         scaled.partition(|(name, _)| gradients.parameters.get(name).is_some_and(Option::is_none));
     update.dense(&vectors, &dense, gate.as_ref())?;
-    update.sparse(&sparse, &gradients, gate.as_ref())?;
+    let of_tables =
+        gate.as_ref().map(|gate| Gate { last: gate.last.clone().filter(|_| !config.fused_tables), ..gate.clone() });
+    update.sparse(&sparse, &gradients, of_tables.as_ref())?;
     update.scaler(gate.as_ref());
     let reported = update.report(reported);
-    let Update { scope, mut outputs, states, row_sums, .. } = update;
+    let Update { scope, mut outputs, states, moments, row_sums, .. } = update;
     let own_states = gradients.graph.states();
     outputs.retain(|name, _| own_states.contains(name) || row_sums.keys().any(|table| names::sum(table) == *name));
     let named: Vec<(&str, Tensor)> = outputs.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
     let graph = scope.finish(&named)?;
     let tables = gradients.parameters.into_iter().filter_map(|(name, table)| Some((name, table?))).collect();
-    Ok(StepGraph { graph, indices: gradients.indices, lookups: gradients.lookups, states, reported, tables, row_sums })
+    Ok(StepGraph {
+        graph,
+        indices: gradients.indices,
+        lookups: gradients.lookups,
+        states,
+        moments,
+        reported,
+        tables,
+        row_sums,
+    })
 }
 
 struct Update<'a> {
@@ -48,7 +60,15 @@ struct Update<'a> {
     loss: Tensor,
     config: &'a TrainConfig,
     states: BTreeMap<String, State>,
+    moments: Vec<KeptMoment>,
     row_sums: BTreeMap<String, Type>,
+}
+
+/// The optimizer of a kind of parameters, with its rate and what it keeps once for all of them.
+struct Kind {
+    optimizer: Optimizer,
+    rate: Tensor,
+    shared: Vec<Tensor>,
 }
 
 /// A dense parameter as a part of a vector.
@@ -61,6 +81,7 @@ struct Part {
 }
 
 /// What decides whether the states of a step change.
+#[derive(Clone)]
 struct Gate {
     /// True for the last batch of a step.
     last: Option<Tensor>,
@@ -90,14 +111,21 @@ impl Update<'_> {
     /// of a large one is part of the kernel that computes its gradient.
     fn joined(&mut self, gradients: &mut Gradients) -> BTreeMap<String, Vec<Part>> {
         let mut vectors: BTreeMap<String, Vec<Part>> = BTreeMap::new();
-        let mut length = 0;
+        let kinds = self.config.dense_optimizers();
+        let mut lengths = vec![0; kinds.len()];
         for name in gradients.parameters.iter().filter(|(_, table)| table.is_none()).map(|(name, _)| name) {
             let Some(own) = self.outputs.remove(&gradient(name)) else { continue };
             let extents: Vec<usize> = own.shape().iter().filter_map(Dim::as_const).collect();
             let count: usize = extents.iter().product();
-            let (vector, start) = if count > SMALL { (name.as_str(), 0) } else { (names::SMALL, length) };
-            length += if count > SMALL { 0 } else { count };
-            let parts = vectors.entry(vector.to_owned()).or_default();
+            let optimizer = self.config.dense_optimizer_of(name);
+            let (vector, start) = match (kinds.get(optimizer), lengths.get_mut(optimizer)) {
+                (Some((kind, _)), Some(length)) if count <= SMALL => {
+                    *length += count;
+                    (names::small(kind), *length - count)
+                }
+                _ => (name.clone(), 0),
+            };
+            let parts = vectors.entry(vector).or_default();
             parts.push(Part { name: name.clone(), gradient: own, start, count });
         }
         gradients.parameters.retain(|_, table| table.is_some());
@@ -118,11 +146,13 @@ impl Update<'_> {
     /// What gradients are summed to, by parameter, over the batches of a step so far.
     fn sums(&mut self, gradients: &Gradients) -> Vec<(String, Tensor)> {
         let is_summed = self.config.gradient_accumulation_steps.get() > 1;
+        let is_fused = self.config.fused_tables;
         let mut sums = vec![];
         for (name, table) in &gradients.parameters {
             let Some(own) = self.outputs.get(&gradient(name)).cloned() else { continue };
             let sum = match (is_summed, table) {
                 (false, _) => own,
+                (true, Some(_)) if is_fused => own,
                 (true, None) => {
                     let before = self.state(&names::sum(name), own.shape(), Initial::Constant(0.0));
                     let sum = before + own;
@@ -176,6 +206,13 @@ impl Update<'_> {
         self.state(names::SCALE, loss.shape(), Initial::Constant(initial as f32)).reshape([1])
     }
 
+    /// An optimizer of a kind of parameters, with what it reads in this step.
+    fn kind(&mut self, kind: &str, optimizer: Optimizer, gate: Option<&Gate>) -> Kind {
+        let rate = self.scope.input(&names::rate(kind), DType::F32, [1]);
+        let shared = self.shared(kind, &optimizer, gate);
+        Kind { optimizer, rate, shared }
+    }
+
     /// The values that an optimizer keeps once, advanced by this step.
     fn shared(&mut self, kind: &str, optimizer: &Optimizer, gate: Option<&Gate>) -> Vec<Tensor> {
         let before: Vec<(String, Tensor)> = optimizer
@@ -193,6 +230,12 @@ impl Update<'_> {
             self.scope.set_state(name, &Gate::choose(gate, before, after));
         }
         after
+    }
+
+    /// Notes where the moment of a parameter is: that of a vector of which the parameter is a part from `start` on.
+    fn keep(&mut self, moment: &Moment, (vector, start): (&str, usize), parameter: &str, shape: Vec<usize>) {
+        let (state, parameter, moment) = (names::moment(moment.name, vector), parameter.to_owned(), moment.name);
+        self.moments.push(KeptMoment { state, parameter, moment, start, shape });
     }
 
     /// The state of a moment.
@@ -217,29 +260,41 @@ impl Update<'_> {
         gradients: &[(String, Tensor)],
         gate: Option<&Gate>,
     ) -> Result<(), StepError> {
-        let scheduled = &self.config.dense_optimizer;
-        let optimizer = scheduled.build()?;
-        let rate = self.scope.input(names::DENSE_RATE, DType::F32, [1]);
-        let shared = self.shared("dense", &optimizer, gate);
+        let mut optimizers = vec![];
+        for (index, (kind, scheduled)) in self.config.dense_optimizers().into_iter().enumerate() {
+            let mut parts = vectors.values().filter_map(|parts| parts.first());
+            let is_used = parts.any(|part| self.config.dense_optimizer_of(&part.name) == index);
+            optimizers.push(if is_used { Some(self.kind(&kind, scheduled.build()?, gate)) } else { None });
+        }
         let plain: Vec<Tensor> = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
         let began = self.config.ema.map(|_| self.averages_began(gate));
         let clipped = self.config.grad_clipping.apply(&plain);
         for ((vector, _), gradient) in gradients.iter().zip(&clipped) {
             let parts = vectors.get(vector).map_or(&[][..], Vec::as_slice);
+            let found = parts.first().map(|part| self.config.dense_optimizer_of(&part.name));
+            let Some(Some(Kind { optimizer, rate, shared })) = found.and_then(|index| optimizers.get(index)) else {
+                continue;
+            };
             let own = parts
                 .iter()
                 .map(|part| self.state(&part.name, part.gradient.shape(), Initial::Parameter(part.name.clone())));
             let parameters: Vec<Tensor> = own.collect();
+            for (moment, part) in
+                optimizer.moments().iter().flat_map(|moment| parts.iter().map(move |part| (moment, part)))
+            {
+                let shape = part.gradient.shape().iter().filter_map(Dim::as_const).collect();
+                self.keep(moment, (vector, part.start), &part.name, shape);
+            }
             let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, vector, gradient.shape()));
             let (moments, before): (Vec<String>, Vec<Tensor>) = kept.unzip();
             let whole = || self.joined_vector(parameters.iter());
-            let Some(direction) = optimizer.direction(&shared, whole, gradient, &before) else { continue };
+            let Some(direction) = optimizer.direction(shared, whole, gradient, &before) else { continue };
             for ((name, before), after) in moments.iter().zip(&before).zip(&direction.moments) {
                 self.scope.set_state(name, &Gate::choose(gate, before, after));
             }
             for (part, parameter) in parts.iter().zip(&parameters) {
                 let step = direction.step.slice(0, part.start, part.count).reshape(parameter.shape());
-                let changed = Gate::choose(gate, parameter, &optimizer.moved(&rate, parameter, &step));
+                let changed = Gate::choose(gate, parameter, &optimizer.moved(rate, parameter, &step));
                 self.scope.set_state(&part.name, &changed);
                 self.average(&part.name, &changed, began.as_ref(), gate);
             }
@@ -266,8 +321,7 @@ impl Update<'_> {
             return Ok(());
         }
         let optimizer = self.config.sparse_optimizer.build()?;
-        let rate = self.scope.input(names::SPARSE_RATE, DType::F32, [1]);
-        let shared = self.shared("sparse", &optimizer, gate);
+        let Kind { optimizer, rate, shared } = self.kind(names::SPARSE, optimizer, gate);
         for (name, gradient) in sums {
             let lookup = gradients.parameters.get(name).copied().flatten().and_then(|at| gradients.lookups.get(at));
             let Some(Lookup { table_rows, .. }) = lookup else { continue };
@@ -275,6 +329,11 @@ impl Update<'_> {
                 std::iter::once(Dim::from(*table_rows)).chain(gradient.shape()[1..].to_vec()).collect();
             let Some(rows) = lookup.map(|lookup| lookup.traced_rows(&self.scope, &gradient.dim(0))) else { continue };
             let table = self.state(name, &shape, Initial::Parameter(name.to_owned())).gather(&rows);
+            for moment in optimizer.moments() {
+                let extents: Vec<usize> = shape.iter().filter_map(Dim::as_const).collect();
+                let rows = extents.iter().take(1).copied().collect();
+                self.keep(&moment, (name, 0), name, if moment.rows { rows } else { extents });
+            }
             let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, name, &shape));
             let (moments, states): (Vec<String>, Vec<Tensor>) = kept.unzip();
             let before: Vec<Tensor> = states.iter().map(|state| state.gather(&rows)).collect();
@@ -317,7 +376,7 @@ impl Update<'_> {
 
 /// Batches whose losses wait on the device.
 pub(crate) fn reported_rows(config: &TrainConfig) -> usize {
-    LATEST.saturating_mul(config.gradient_accumulation_steps.get())
+    LATEST.saturating_mul(config.step_batches())
 }
 
 /// All elements in one axis; `None` where there is no such extent.

@@ -67,7 +67,7 @@ pub fn fit<E: From<TrainError>>(
 ) -> Result<Fitted, E> {
     let reader = Reader {
         preparer: trainer.preparer(),
-        accumulated: trainer.config().gradient_accumulation_steps.get(),
+        accumulated: trainer.config().step_batches(),
         steps: trainer.config().steps.map(|steps| steps.get().saturating_sub(trainer.steps())),
         epochs: trainer.config().epochs.map(|epochs| epochs.get()),
         is_begun: trainer.steps() > 0,
@@ -175,7 +175,7 @@ impl Reader {
                     continue;
                 }
                 let message = match self.preparer.prepare(std::mem::take(&mut group)) {
-                    Ok(step) => Message::Step(step, position),
+                    Ok(step) => Message::Step(step.of_epoch(position.epoch), position),
                     Err(error) => Message::Failed(error),
                 };
                 let is_failed = matches!(message, Message::Failed(_));

@@ -11,7 +11,7 @@ pub use fit::{Data, Event, Fitted, Position, fit};
 pub use prepare::{Prepared, Preparer};
 pub use report::StepReport;
 
-use crate::step::{Initial, Lookup, State, StepGraph, names};
+use crate::step::{Initial, KeptMoment, Lookup, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
 use memory::Limited;
 use report::{Progress, Submitted};
@@ -66,7 +66,8 @@ pub struct Trainer {
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
     states: BTreeMap<String, State>,
-    /// Parameters that learn, in the order in which the model reads them.
+    moments: Vec<KeptMoment>,
+    /// Parameters that learn, in the order in which the model reads them, and states that the model sets.
     parameters: Vec<String>,
     /// Parameters that stay.
     fixed: BTreeMap<String, HostTensor>,
@@ -81,7 +82,7 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Begins with the parameters that `initial` has by name. `options` say what runs the steps.
+    /// Begins with the parameters that `initial` has by name, and with the states that the model sets, or zeros for them. `options` say what runs the steps.
     ///
     /// # Errors
     /// [`TrainError`] names the key, parameter, table or operator that is not good, or what is missing for a device.
@@ -104,6 +105,7 @@ impl Trainer {
         let indices = lower(&optimize(step.indices)?.0)?;
         let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
         let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
+        let learned = learned.chain(kept(&objective.graph).map(|(name, _)| name));
         let of_table = |(table, ty): (String, Type)| {
             let lookup = step.tables.get(&table).copied().unwrap_or(usize::MAX);
             (table, (lookup, ty))
@@ -117,6 +119,7 @@ impl Trainer {
             parameters: learned.filter(|name| step.states.contains_key(name)).collect(),
             fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
             states: step.states,
+            moments: step.moments,
             reported: step.reported,
             loss: objective.loss.clone(),
             config: config.clone(),
@@ -197,7 +200,7 @@ impl Trainer {
         }
     }
 
-    /// All parameters, those that do not learn included.
+    /// All parameters, those that do not learn included, and states that the model sets, such as running statistics.
     ///
     /// # Errors
     /// [`TrainError::Run`] where they cannot be read.
@@ -220,6 +223,25 @@ impl Trainer {
             if self.states.contains_key(&average) {
                 all.insert(name.clone(), self.session.state(&average)?);
             }
+        }
+        Ok(all)
+    }
+
+    /// What the optimizers keep of parameters.
+    ///
+    /// # Errors
+    /// As [`Trainer::parameters`].
+    pub fn moments(&self) -> Result<Vec<ParameterMoment>, TrainError> {
+        let mut states: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
+        let mut all = vec![];
+        for KeptMoment { state, parameter, moment, start, shape } in &self.moments {
+            if !states.contains_key(state.as_str()) {
+                states.insert(state, self.session.state(state)?.to_f32());
+            }
+            let count = shape.iter().product::<usize>();
+            let values = states.get(state.as_str()).and_then(|values| values.get(*start..start + count));
+            let tensor = HostTensor::f32(shape.clone(), values.unwrap_or_default())?;
+            all.push(ParameterMoment { parameter: parameter.clone(), moment, tensor });
         }
         Ok(all)
     }
@@ -256,6 +278,17 @@ impl Trainer {
     }
 }
 
+/// What an optimizer keeps of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParameterMoment {
+    /// The parameter.
+    pub parameter: String,
+    /// The name of the moment, as torch has it: `exp_avg`, `exp_avg_sq`, `sum`, `momentum_buffer` and the like.
+    pub moment: &'static str,
+    /// Its values: of the parameter's shape, or one a row.
+    pub tensor: HostTensor,
+}
+
 /// Names and types of a graph's parameters, in their order.
 fn parameters(graph: &Graph) -> Vec<(String, Type)> {
     let parameter = |id| match graph.role(id) {
@@ -268,11 +301,14 @@ fn parameters(graph: &Graph) -> Vec<(String, Type)> {
 impl State {
     /// What it holds before the first step.
     fn begin(&self, initial: impl Fn(&str) -> Option<HostTensor> + Sync) -> Result<HostTensor, TrainError> {
-        let name = match &self.initial {
+        let (name, tensor) = match &self.initial {
             Initial::Constant(value) => return Ok(self.filled(*value)?),
-            Initial::Parameter(name) => name,
+            Initial::Parameter(name) => (name, initial(name)),
+            Initial::Kept(name) => match initial(name) {
+                Some(tensor) => (name, Some(tensor)),
+                None => return Ok(self.filled(0.0)?),
+            },
         };
-        let tensor = initial(name);
         let expected = format!("{:?}", self.shape);
         let actual = tensor.as_ref().map_or_else(|| "missing".to_owned(), |tensor| format!("{:?}", tensor.shape()));
         let floats =

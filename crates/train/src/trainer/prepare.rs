@@ -9,6 +9,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) batches: Vec<Inputs>,
+    pub(super) epoch: u64,
+}
+
+impl Prepared {
+    /// The same batches as those of an epoch, counted from 0, which learning rates may follow.
+    #[must_use]
+    pub fn of_epoch(self, epoch: u64) -> Self {
+        Self { epoch, ..self }
+    }
 }
 
 /// Sorts indices of batches, while a step before is run for instance.
@@ -64,7 +73,7 @@ impl Preparer {
                 batches.iter_mut().take(1).for_each(|first| first.insert(names::sum(table), zeros.clone()));
             }
         }
-        Ok(Prepared { batches })
+        Ok(Prepared { batches, epoch: 0 })
     }
 
     fn sort(&mut self, batch: &Inputs) -> Result<Vec<Sorted>, TrainError> {

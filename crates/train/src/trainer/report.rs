@@ -84,13 +84,17 @@ impl Trainer {
         if let Some(error) = self.progress.failed.take() {
             return Err(error);
         }
-        let rates = [self.config.dense_optimizer.rate(self.steps), self.config.sparse_optimizer.rate(self.steps)];
+        let dense = self.config.dense_optimizers();
+        let dense = dense.into_iter().map(|(kind, scheduled)| (kind, scheduled.rate(self.steps, step.epoch)));
+        let sparse = self.config.sparse_optimizer.rate(self.steps, step.epoch);
+        let rates: Vec<(String, f64)> = dense.chain([(names::SPARSE.to_owned(), sparse)]).collect();
         let mut sums = BTreeMap::new();
         for (batch, mut inputs) in step.batches.into_iter().enumerate() {
-            for (name, rate) in [names::DENSE_RATE, names::SPARSE_RATE].into_iter().zip(rates) {
-                inputs.insert(name, HostTensor::vector(&[rate as f32]));
+            for (kind, rate) in &rates {
+                inputs.insert(names::rate(kind), HostTensor::vector(&[*rate as f32]));
             }
-            inputs.insert(names::LAST, HostTensor::vector(&[if batch + 1 == count { 1.0f32 } else { 0.0 }]));
+            let is_last = self.config.is_last(self.steps, batch);
+            inputs.insert(names::LAST, HostTensor::vector(&[if is_last { 1.0f32 } else { 0.0 }]));
             inputs.insert(names::ROW, HostTensor::vector(&[((row + batch) % rows) as u32]));
             inputs.insert("seed", HostTensor::i64([], &[self.seed(batch, count)])?);
             self.carry(&mut inputs, std::mem::take(&mut sums));
@@ -99,6 +103,8 @@ impl Trainer {
             sums = self.sums(&results);
         }
         self.steps += 1;
+        let rate = |rate: Option<&(String, f64)>| rate.map_or(0.0, |(_, rate)| *rate);
+        let rates = [rate(rates.first()), rate(rates.last())];
         self.submitted.push(Submitted { step: self.steps, batches: count.min(rows), rates });
         let is_asked = self.progress.every.is_some_and(|every| self.steps.is_multiple_of(every.get()));
         if self.submitted.len() == LATEST || is_asked {

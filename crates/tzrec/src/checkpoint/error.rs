@@ -1,13 +1,21 @@
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why a checkpoint could not be read.
+/// Why a checkpoint could not be read or written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// A file or folder cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file or folder cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
         /// The file or folder.
         path: PathBuf,
         /// What the system said.
@@ -55,7 +63,7 @@ pub enum CheckpointError {
         /// The path.
         path: String,
     },
-    /// A tensor cannot be read from its shards.
+    /// A tensor cannot be read from its shards, or is not one that can be written.
     #[error("tensor `{name}`: {reason}")]
     Tensor {
         /// The name of the tensor.
@@ -83,6 +91,11 @@ impl CheckpointError {
     pub(super) fn read(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         |source| Self::Read { path, source }
+    }
+
+    pub(super) fn write(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        |source| Self::Write { path, source }
     }
 
     pub(super) fn file(path: &Path) -> impl FnOnce(Self) -> Self {

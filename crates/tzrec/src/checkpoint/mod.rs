@@ -1,12 +1,15 @@
 //! Checkpoints: folders of distributed checkpoints, and safetensors files.
 
 mod dcp;
+mod encode;
 mod error;
 mod pickle;
 mod tensor;
+mod write;
 
 pub use error::CheckpointError;
 pub use tensor::{ElementType, StoredTensor};
+pub use write::{OptimizerState, Saved, write_checkpoint};
 
 use dcp::Dcp;
 use safetensors::{Dtype, SafeTensors};

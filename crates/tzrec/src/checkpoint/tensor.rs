@@ -19,17 +19,9 @@ pub enum ElementType {
     I32,
 }
 
-/// Element types by the names of their `torch.dtype` and of their storage.
-const NAMES: [(ElementType, &str, &str); 6] = [
-    (ElementType::F32, "torch.float32", "torch.FloatStorage"),
-    (ElementType::F16, "torch.float16", "torch.HalfStorage"),
-    (ElementType::BF16, "torch.bfloat16", "torch.BFloat16Storage"),
-    (ElementType::F64, "torch.float64", "torch.DoubleStorage"),
-    (ElementType::I64, "torch.int64", "torch.LongStorage"),
-    (ElementType::I32, "torch.int32", "torch.IntStorage"),
-];
-
 impl ElementType {
+    const ALL: [Self; 6] = [Self::F32, Self::F16, Self::BF16, Self::F64, Self::I64, Self::I32];
+
     /// Bytes of an element.
     pub fn bytes(self) -> usize {
         match self {
@@ -39,12 +31,36 @@ impl ElementType {
         }
     }
 
+    /// The name of its `torch.dtype`.
+    pub(super) fn dtype(self) -> &'static str {
+        match self {
+            Self::F32 => "torch.float32",
+            Self::F16 => "torch.float16",
+            Self::BF16 => "torch.bfloat16",
+            Self::F64 => "torch.float64",
+            Self::I64 => "torch.int64",
+            Self::I32 => "torch.int32",
+        }
+    }
+
+    /// The name of the class of its storage.
+    pub(super) fn storage(self) -> &'static str {
+        match self {
+            Self::F32 => "torch.FloatStorage",
+            Self::F16 => "torch.HalfStorage",
+            Self::BF16 => "torch.BFloat16Storage",
+            Self::F64 => "torch.DoubleStorage",
+            Self::I64 => "torch.LongStorage",
+            Self::I32 => "torch.IntStorage",
+        }
+    }
+
     pub(super) fn of_dtype(name: &str) -> Option<Self> {
-        NAMES.into_iter().find(|(_, dtype, _)| *dtype == name).map(|(element, ..)| element)
+        Self::ALL.into_iter().find(|element| element.dtype() == name)
     }
 
     fn of_storage(name: &str) -> Option<Self> {
-        NAMES.into_iter().find(|(.., storage)| *storage == name).map(|(element, ..)| element)
+        Self::ALL.into_iter().find(|element| element.storage() == name)
     }
 }
 

@@ -1,0 +1,251 @@
+//! Follows a training of either kind: progress, event files, and which evaluation was the best.
+
+use super::TrainFailed;
+use super::report::Progress;
+use super::tensorboard::EventFile;
+use crate::args::Watching;
+use rewire::write_file;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The file of --out with a line for each evaluation, which --resume reads.
+pub const EVALUATIONS: &str = "evaluations.jsonl";
+
+/// Metrics that are better where they are smaller, by the beginnings of their names.
+const SMALLER_IS_BETTER: [&str; 4] = ["loss", "normalized_entropy", "mean_absolute_error", "mean_squared_error"];
+
+/// True for a metric that is better where it is larger.
+pub fn larger_is_better(metric: &str) -> bool {
+    !SMALLER_IS_BETTER.iter().any(|beginning| metric.starts_with(beginning))
+}
+
+/// A step of a training.
+pub struct Step<'a> {
+    /// The number of the step, from 1.
+    pub step: u64,
+    /// The sum of all losses.
+    pub loss: f64,
+    /// All losses by name.
+    pub losses: Vec<(&'a str, f64)>,
+    /// Learning rates by the name of their group.
+    pub rates: Vec<(&'a str, f64)>,
+}
+
+/// The metrics of an evaluation; `None` where a metric is undefined, such as the AUC of labels that are all equal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    pub step: u64,
+    pub metrics: BTreeMap<String, Option<f64>>,
+}
+
+/// The best evaluation so far.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Best {
+    pub metric: String,
+    pub value: f64,
+    pub step: u64,
+}
+
+/// What follows from an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The model is better than all before: it is to be written to `OUT/best`.
+    pub is_best: bool,
+    /// There was no improvement for as many evaluations as --stop-after has.
+    pub stops: bool,
+}
+
+/// Follows a training.
+pub struct Observer {
+    progress: Progress,
+    events: Option<(PathBuf, EventFile)>,
+    evaluations: PathBuf,
+    metric: Option<Metric>,
+    stop_after: Option<u64>,
+    history: Vec<Evaluation>,
+}
+
+struct Metric {
+    name: String,
+    larger_is_better: bool,
+}
+
+impl Observer {
+    /// Follows a training that writes the folder `out` and has made `done` steps of `steps`. Evaluations that the folder has of
+    /// later steps are forgotten: they are repeated.
+    pub fn new(options: &Watching, out: &Path, steps: Option<u64>, done: u64) -> Result<Self, TrainFailed> {
+        let create = |folder: &PathBuf| match EventFile::create(folder, done + 1) {
+            Ok(file) => Ok((folder.clone(), file)),
+            Err(error) => Err(written(folder)(error)),
+        };
+        let evaluations = out.join(EVALUATIONS);
+        let metric =
+            options.metric.as_ref().map(|name| Metric { name: name.clone(), larger_is_better: larger_is_better(name) });
+        Ok(Self {
+            progress: Progress::new(steps, done),
+            events: options.tensorboard.as_ref().map(create).transpose()?,
+            history: earlier(&evaluations, done)?,
+            evaluations,
+            metric,
+            stop_after: options.stop_after.map(|count| count.get()),
+        })
+    }
+
+    /// Checks --metric before the first step against the metrics that evaluations will have.
+    pub fn check_metric<'a>(&self, known: impl Iterator<Item = &'a str>) -> Result<(), TrainFailed> {
+        let Some(metric) = &self.metric else { return Ok(()) };
+        let known: Vec<&str> = known.collect();
+        match known.contains(&metric.name.as_str()) {
+            true => Ok(()),
+            false => Err(TrainFailed::Metric { metric: metric.name.clone(), known: known.join(", ") }),
+        }
+    }
+
+    /// Takes note of a step.
+    pub fn step(&mut self, step: &Step) -> Result<(), TrainFailed> {
+        self.progress.update(step);
+        let Some((folder, events)) = &mut self.events else { return Ok(()) };
+        let losses = step.losses.iter().map(|(name, loss)| (format!("loss/{name}"), *loss));
+        let total = [("loss/total".to_owned(), step.loss)];
+        let rates = step.rates.iter().map(|(group, rate)| (format!("lr/{group}"), *rate));
+        events.add(step.step, losses.chain(total).chain(rates)).map_err(written(folder))
+    }
+
+    /// True if there was an evaluation after this step.
+    pub fn is_evaluated(&self, step: u64) -> bool {
+        self.history.iter().any(|evaluation| evaluation.step == step)
+    }
+
+    /// Takes note of an evaluation after the latest step.
+    pub fn evaluated(&mut self, evaluation: Evaluation) -> Result<Verdict, TrainFailed> {
+        self.check_metric(evaluation.metrics.keys().map(String::as_str))?;
+        if let Some((folder, events)) = &mut self.events {
+            let defined =
+                evaluation.metrics.iter().filter_map(|(name, value)| Some((format!("metric/{name}"), (*value)?)));
+            let added = events.add(evaluation.step, defined).and_then(|()| events.flush());
+            added.map_err(written(folder))?;
+        }
+        let step = evaluation.step;
+        self.history.push(evaluation);
+        let lines = self.history.iter().map(|evaluation| serde_json::json!(evaluation).to_string() + "\n");
+        let text: String = lines.collect();
+        write_file(&self.evaluations, text.as_bytes()).map_err(written(&self.evaluations))?;
+        let best = self.best();
+        Ok(Verdict { is_best: best.as_ref().is_some_and(|best| best.step == step), stops: self.is_over() })
+    }
+
+    /// The best evaluation by --metric; the earlier one of equals.
+    pub fn best(&self) -> Option<Best> {
+        let metric = self.metric.as_ref()?;
+        let values = self.history.iter().filter_map(|evaluation| {
+            let value = evaluation.metrics.get(&metric.name).copied().flatten().filter(|value| !value.is_nan())?;
+            Some(Best { metric: metric.name.clone(), value, step: evaluation.step })
+        });
+        values.reduce(|best, other| {
+            let is_better = if metric.larger_is_better { other.value > best.value } else { other.value < best.value };
+            if is_better { other } else { best }
+        })
+    }
+
+    /// True if the training stops early, or did before it was resumed: as many evaluations as --stop-after has followed the best.
+    pub fn is_over(&self) -> bool {
+        let best = self.best().map(|best| best.step);
+        let since = self.history.iter().rev().take_while(|evaluation| Some(evaluation.step) != best).count() as u64;
+        self.stop_after.is_some_and(|most| since >= most)
+    }
+
+    /// All steps, once they are known.
+    pub fn set_steps(&self, steps: u64) {
+        self.progress.set_steps(steps);
+    }
+
+    /// Prints with the progress out of the way.
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.progress.aside(print)
+    }
+}
+
+/// The evaluations of a training up to a step.
+fn earlier(path: &Path, done: u64) -> Result<Vec<Evaluation>, TrainFailed> {
+    let file = path.display().to_string();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) if done > 0 => text,
+        Err(source) if done > 0 && source.kind() != std::io::ErrorKind::NotFound => {
+            return Err(TrainFailed::Read { file, source });
+        }
+        _ => return Ok(vec![]),
+    };
+    let parsed = text.lines().map(serde_json::from_str::<Evaluation>).collect::<Result<Vec<_>, _>>();
+    let history = parsed.map_err(|source| TrainFailed::Evaluations { file, source })?;
+    Ok(history.into_iter().filter(|evaluation| evaluation.step <= done).collect())
+}
+
+fn written(path: &Path) -> impl FnOnce(std::io::Error) -> TrainFailed {
+    let file = path.display().to_string();
+    |source| TrainFailed::Write { file, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU64;
+
+    /// Follows a training that has made `done` steps and evaluates a metric to `values`, from the next step on.
+    fn verdicts(out: &Path, name: &str, done: u64, values: &[Option<f64>]) -> (Vec<Verdict>, Observer) {
+        let metric = Some(name.to_owned());
+        let options = Watching { metric, stop_after: NonZeroU64::new(2), ..Watching::default() };
+        let mut observer = Observer::new(&options, out, None, done).unwrap();
+        let evaluations = values.iter().zip(done + 1..).map(|(value, step)| {
+            let metrics = [(name.to_owned(), *value), ("other".to_owned(), Some(0.5))].into();
+            observer.evaluated(Evaluation { step, metrics }).unwrap()
+        });
+        (evaluations.collect(), observer)
+    }
+
+    fn verdict(is_best: bool, stops: bool) -> Verdict {
+        Verdict { is_best, stops }
+    }
+
+    #[test]
+    fn evaluations_without_improvement_stop_a_training() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path();
+        let (best, no, stop) = (verdict(true, false), verdict(false, false), verdict(false, true));
+        let rising = [Some(0.5), Some(0.7), Some(0.7), Some(0.8), Some(f64::NAN), None];
+        assert_eq!(verdicts(out, "auc_is_click", 0, &rising).0, [best, best, no, best, no, stop]);
+        assert_eq!(verdicts(out, "loss", 0, &[Some(0.5), Some(0.4), Some(0.6)]).0, [best, best, no]);
+        assert_eq!(
+            verdicts(out, "mean_squared_error_watch", 0, &[Some(1.0), Some(2.0), Some(3.0)]).0,
+            [best, no, stop]
+        );
+        assert_eq!(verdicts(out, "auc", 0, &[None, None]).0, [no, stop]);
+    }
+
+    #[test]
+    fn a_resumed_training_stops_where_one_that_was_not_killed_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path();
+        verdicts(out, "auc", 0, &[Some(0.5), Some(0.7), Some(0.6), Some(0.9)]);
+        // The checkpoint is of step 3: the evaluation of step 4 is repeated.
+        let (resumed, observer) = verdicts(out, "auc", 3, &[Some(0.6)]);
+        assert_eq!(resumed, [verdict(false, true)]);
+        assert_eq!(observer.best(), Some(Best { metric: "auc".to_owned(), value: 0.7, step: 2 }));
+        assert!(observer.is_evaluated(3) && !observer.is_evaluated(5) && observer.is_over());
+        assert!(verdicts(out, "auc", 4, &[]).1.is_over());
+        // A training from the first step on has none of it.
+        assert_eq!(verdicts(out, "auc", 0, &[]).1.best(), None);
+        std::fs::write(out.join(EVALUATIONS), "{").unwrap();
+        let failed = Observer::new(&Watching::default(), out, None, 1).map(drop).unwrap_err();
+        assert!(failed.to_string().contains("evaluations.jsonl"), "{failed}");
+    }
+
+    #[test]
+    fn an_unknown_metric_is_an_error_with_those_that_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, observer) = verdicts(folder.path(), "auc_x", 0, &[]);
+        let failed = observer.check_metric(["auc_a", "auc_b"].into_iter()).unwrap_err();
+        assert!(failed.to_string().contains("expected one of auc_a, auc_b") && failed.is_usage(), "{failed}");
+        observer.check_metric(["auc_x"].into_iter()).unwrap();
+    }
+}

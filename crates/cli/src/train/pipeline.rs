@@ -1,0 +1,317 @@
+//! Training of pipelines of TorchEasyRec.
+
+use super::export::export;
+use super::report::{Summary, SummaryLine};
+use super::watch::{Ended, train};
+use super::{Learner, Metrics, Source, TrainFailed, running};
+use crate::args::{Common, Train};
+use crate::error::CliError;
+use crate::eval::{EvalError, Files};
+use crate::import;
+use crate::output::Output;
+use crate::predict::encoded;
+use crate::requests::{InputError, title};
+use crate::tables::{self, Owned, Table};
+use rewire::predict::{Column, Evaluator, is_imported};
+use rewire::rank::{RankError, read_config_text, read_weights};
+use rewire::runtime;
+use rewire::train::{
+    Checkpoint, Data, DataError, NegativeRow, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
+};
+use rewire::weights::serialize;
+use rewire_tzrec::Pipeline;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// True where a pipeline is trained: one that is given, or that a model was imported from.
+pub fn is_asked_for(options: &Train) -> bool {
+    options.pipeline.is_some() || options.model.as_deref().is_some_and(is_imported)
+}
+
+/// A pipeline, the tensors that its training began with, and what evaluates it.
+struct Learned<'a> {
+    task: PipelineTask,
+    before: Tensors,
+    evaluator: Option<(Evaluator, Files<'a>)>,
+}
+
+/// Trains a pipeline and writes it as an imported model.
+pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    if options.config.is_some() {
+        return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is no pipeline" }.into());
+    }
+    let Begin { pipeline, plan, tensors } = Begin::read(options)?;
+    let seed = options.seed.unwrap_or(0);
+    let task = PipelineTask::new(&pipeline, plan.as_ref(), running(common));
+    let task = task.map_err(|error| not_trained(options, error))?;
+    if options.data.is_empty() {
+        return Err(TrainFailed::NoData.into());
+    }
+    let config = TrainConfig {
+        memory_limit: options.memory_limit.or(task.config().memory_limit),
+        shuffle_seed: Some(seed),
+        ..task.config().clone()
+    };
+    let task = task.with_config(config);
+    let before = tensors.unwrap_or_else(|| task.initial(seed));
+    let mut trainer = task.trainer(&before).map_err(TrainFailed::from)?;
+    let parts = ["data_config", "feature_configs", "model_config"].map(|key| pipeline.get(key));
+    let source = Source {
+        config: import::config(&pipeline, plan.as_ref()),
+        model: json!([parts, plan]).to_string(),
+        training: pipeline.get("train_config").unwrap_or(&Value::Null).to_string(),
+        files: options.data.iter().chain(&options.negatives).cloned().collect(),
+    };
+    let count = Arc::new(AtomicU64::new(0));
+    let mut examples = Examples::new(&pipeline, task.clone(), options, count.clone())?;
+    let evaluator = match &options.eval {
+        Some(data) => {
+            let evaluator = Evaluator::new("the pipeline", &source.config, &running(common))?;
+            let negatives = options.eval_negatives.as_deref().or(options.negatives.as_deref());
+            Some((evaluator, Files { data, negatives }))
+        }
+        None => None,
+    };
+    let learned = Learned { task, before, evaluator };
+    let ended = train(&learned, &source, (options, common), &mut trainer, &mut examples, output)?;
+    if let Some(dir) = &options.export_dcp {
+        let tensors = learned.task.tensors(&trainer, &learned.before).map_err(TrainFailed::from)?;
+        export(dir, &learned.task, &trainer, &tensors, plan.as_ref())?;
+    }
+    let Ended { time, last, best, from, metrics } = ended;
+    let passed = from.batch * learned.task.config().batch_size.get() as u64;
+    let rows = count.load(Ordering::Relaxed).saturating_sub(passed);
+    let mut summary = Summary::new(trainer.steps(), time, rows, &trainer.report(), best);
+    summary.metrics = metrics.into_iter().collect();
+    match common.json {
+        true => output.json(&SummaryLine { summary })?,
+        false => summary.print(last, &options.out.display().to_string(), "predict", output)?,
+    }
+    Ok(())
+}
+
+/// Options of a pipeline that are not supported, with their lines where it is a file.
+fn not_trained(options: &Train, error: RankTrainError) -> CliError {
+    match (error, &options.pipeline) {
+        (RankTrainError::Pipeline(problems), Some(file)) => match Pipeline::read(file) {
+            Ok(pipeline) => import::unsupported(&file.display().to_string(), &pipeline, &problems.0).into(),
+            Err(_) => TrainFailed::from(RankTrainError::Pipeline(problems)).into(),
+        },
+        (error, _) => TrainFailed::from(error).into(),
+    }
+}
+
+/// What a training begins with.
+struct Begin {
+    pipeline: Value,
+    plan: Option<Value>,
+    /// `None` where they are drawn.
+    tensors: Option<Tensors>,
+}
+
+impl Begin {
+    fn read(options: &Train) -> Result<Self, CliError> {
+        match (&options.pipeline, &options.model) {
+            (Some(file), _) => Self::of_file(file, options.checkpoint.as_deref()),
+            (None, Some(model)) => Self::of_model(model, options.fresh),
+            (None, None) => Err(TrainFailed::NoData.into()),
+        }
+    }
+
+    fn of_file(file: &Path, checkpoint: Option<&Path>) -> Result<Self, CliError> {
+        let pipeline = import::pipeline(file)?;
+        let (tensors, plan) = match checkpoint {
+            Some(checkpoint) => {
+                let (tensors, plan) = import::read(checkpoint)?;
+                (Some(tensors), plan)
+            }
+            None => (None, None),
+        };
+        Ok(Self { pipeline: pipeline.json().clone(), plan, tensors })
+    }
+
+    /// From a folder or package that `import`, or another training, wrote.
+    fn of_model(model: &Path, is_fresh: bool) -> Result<Self, CliError> {
+        let text = read_config_text(model)?;
+        let mut config: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).unwrap_or_default();
+        let weights = if is_fresh { None } else { Some(read_weights(model)?) };
+        let tensors = weights.map(|weights| {
+            let names: Vec<String> = weights.names().map(str::to_owned).collect();
+            names.into_iter().filter_map(|name| weights.get(&name).map(|tensor| (name, tensor))).collect()
+        });
+        let mut take = |key: &str| config.get_mut(key).map(Value::take);
+        Ok(Self { pipeline: take("pipeline").unwrap_or_default(), plan: take("plan"), tensors })
+    }
+}
+
+impl Learner for Learned<'_> {
+    fn loss_prefix(&self) -> &'static str {
+        "loss."
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        self.evaluator.iter().flat_map(|(evaluator, _)| evaluator.metrics().map(str::to_owned)).collect()
+    }
+
+    fn evaluate(&self, trainer: &Trainer) -> Result<Metrics, CliError> {
+        let Some((evaluator, files)) = &self.evaluator else { return Ok(vec![]) };
+        let tensors = self.task.tensors(trainer, &self.before).map_err(TrainFailed::from)?;
+        let evaluation = evaluator.begin(|name: &str| tensors.get(name).cloned())?;
+        Ok(files.evaluate(evaluator, evaluation, None)?.metrics)
+    }
+
+    fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, TrainFailed> {
+        let tensors = self.task.tensors(trainer, &self.before)?;
+        Ok(serialize(&tensors, &BTreeMap::new()).map_err(|error| RankTrainError::from(RankError::from(error)))?)
+    }
+
+    fn averages(&self, _: &Trainer) -> Result<Option<Vec<u8>>, TrainFailed> {
+        Ok(None)
+    }
+
+    fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, TrainFailed> {
+        Ok(self.task.checkpoint(trainer, position)?)
+    }
+
+    fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), TrainFailed> {
+        Ok(self.task.resume(trainer, checkpoint)?)
+    }
+}
+
+/// Batches of rows of files in their order.
+struct Examples {
+    task: PipelineTask,
+    files: Vec<PathBuf>,
+    /// The table with a row of negatives for every batch of an epoch.
+    negatives: Option<PathBuf>,
+    /// True if an epoch ends before rows that do not make up a batch.
+    drop_remainder: bool,
+    /// Rows that batches were made of.
+    count: Arc<AtomicU64>,
+}
+
+impl Examples {
+    fn new(pipeline: &Value, task: PipelineTask, options: &Train, count: Arc<AtomicU64>) -> Result<Self, EvalError> {
+        match (task.negatives(), &options.negatives) {
+            ([], Some(_)) => return Err(EvalError::OtherNegatives),
+            (columns @ [_, ..], None) => return Err(EvalError::NoNegatives { columns: columns.to_vec() }),
+            _ => {}
+        }
+        let drop_remainder = pipeline.pointer("/data_config/drop_remainder").and_then(Value::as_bool) == Some(true);
+        let (files, negatives) = (options.data.clone(), options.negatives.clone());
+        Ok(Self { task, files, negatives, drop_remainder, count })
+    }
+}
+
+impl Data for Examples {
+    fn epoch(&mut self, _: u64) -> Box<dyn Iterator<Item = Result<runtime::Inputs, DataError>> + '_> {
+        let negatives = self.negatives.as_deref();
+        let open = |file| Open::new(file, self.task.negatives());
+        match negatives.map(open).transpose() {
+            Ok(negatives) => {
+                Box::new(Batches { examples: self, files: self.files.iter(), open: None, negatives, is_failed: false })
+            }
+            Err(error) => Box::new(std::iter::once(Err(error.into()))),
+        }
+    }
+}
+
+/// The batches of an epoch.
+struct Batches<'a> {
+    examples: &'a Examples,
+    files: std::slice::Iter<'a, PathBuf>,
+    open: Option<Open>,
+    negatives: Option<Open>,
+    is_failed: bool,
+}
+
+impl Iterator for Batches<'_> {
+    type Item = Result<runtime::Inputs, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_failed {
+            return None;
+        }
+        let read = self.read();
+        self.is_failed = read.is_err();
+        read.transpose()
+    }
+}
+
+impl Batches<'_> {
+    /// The next batch; none at the end of the last file.
+    fn read(&mut self) -> Result<Option<runtime::Inputs>, DataError> {
+        let Examples { task, drop_remainder, count, .. } = self.examples;
+        let size = task.config().batch_size.get();
+        loop {
+            let open = match &mut self.open {
+                Some(open) => open,
+                None => match self.files.next() {
+                    Some(file) => self.open.insert(Open::new(file, task.columns())?),
+                    None => return Ok(None),
+                },
+            };
+            let read = open.read(size)?;
+            if read.count == 0 || read.count < size && *drop_remainder {
+                self.open = None;
+                continue;
+            }
+            count.fetch_add(read.count as u64, Ordering::Relaxed);
+            let negatives = match &mut self.negatives {
+                None => None,
+                Some(negatives) => match negatives.read(1)? {
+                    row if row.count == 0 => {
+                        let (file, rows) = (title(Some(&negatives.file)), negatives.row as usize);
+                        return Err(EvalError::FewNegatives { file, rows, batch: size }.into());
+                    }
+                    row => Some(row),
+                },
+            };
+            let sampled = negatives.as_ref().map(Read::borrowed);
+            let find = |name: &str| {
+                let mut columns = sampled.iter().flatten();
+                columns.find(|(known, _)| *known == name).map(|(_, column)| column.clone())
+            };
+            let row = sampled.is_some().then_some(NegativeRow { column: &find, row: 0 });
+            return Ok(Some(task.inputs(read.count, &read.borrowed(), row)?));
+        }
+    }
+}
+
+/// A table that is being read.
+struct Open {
+    table: Box<dyn Table>,
+    names: Vec<String>,
+    /// Rows that were read.
+    row: u64,
+    file: PathBuf,
+}
+
+/// Rows that were read together.
+struct Read {
+    count: usize,
+    columns: Vec<(String, Owned)>,
+}
+
+impl Read {
+    fn borrowed(&self) -> Vec<(&str, Column<'_>)> {
+        self.columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect()
+    }
+}
+
+impl Open {
+    fn new(file: &Path, names: &[String]) -> Result<Self, InputError> {
+        let table = tables::open(file, names)?;
+        Ok(Self { table, names: names.to_vec(), row: 0, file: file.to_owned() })
+    }
+
+    fn read(&mut self, rows: usize) -> Result<Read, InputError> {
+        let read = self.table.read(rows)?;
+        let columns = encoded(&self.names, read.columns, (self.row, &self.file))?;
+        self.row += read.count as u64;
+        Ok(Read { count: read.count, columns })
+    }
+}

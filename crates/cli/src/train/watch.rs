@@ -1,0 +1,180 @@
+//! What goes on beside the steps of a training of any kind: lines, files, evaluations.
+
+use super::folder::Folder;
+use super::observer::{Best, Evaluation, Observer, Step};
+use super::report::{StepLine, losses};
+use super::{Learner, Metrics, Record, Source, TrainFailed};
+use crate::args::{Common, Train};
+use crate::error::CliError;
+use crate::log::say;
+use crate::output::Output;
+use rewire::train::{Data, Event, Position, StepReport, Trainer, fit};
+use std::num::NonZeroU64;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// A training.
+pub struct Watch<'a> {
+    learner: &'a dyn Learner,
+    observer: Observer,
+    folder: Folder,
+    record: Record,
+    options: &'a Train,
+    json: bool,
+    /// Where in the data the next step begins.
+    position: Position,
+    last: Option<StepReport>,
+    output: &'a mut Output,
+}
+
+/// How a training ended.
+pub struct Ended {
+    /// Of the steps of this run.
+    pub time: Duration,
+    /// The loss of the last step of this run.
+    pub last: Option<f64>,
+    pub best: Option<Best>,
+    /// Where in the data this run began.
+    pub from: Position,
+    /// Of --eval after the last step.
+    pub metrics: Metrics,
+}
+
+/// Trains with all of the data that the configuration asks for, and writes the folder.
+pub fn train(
+    learner: &dyn Learner,
+    source: &Source,
+    (options, common): (&Train, &Common),
+    trainer: &mut Trainer,
+    data: &mut dyn Data,
+    output: &mut Output,
+) -> Result<Ended, CliError> {
+    let folder = Folder::new(&options.out, &source.config)?;
+    let record = Record::new(source, common.matrices, &trainer.report())?;
+    let checkpoint = match options.resume {
+        true => folder.checkpoint(&record, options.allow_changes)?,
+        false => None,
+    };
+    let from = match checkpoint {
+        Some(checkpoint) => {
+            learner.resume(trainer, &checkpoint)?;
+            say(format_args!("resuming after step {}", checkpoint.steps));
+            checkpoint.position
+        }
+        None => {
+            if options.resume {
+                say("there is no checkpoint yet: beginning with the first step");
+            }
+            Position::default()
+        }
+    };
+    let evaluated = options.watching.eval_every.unwrap_or(options.save_every);
+    trainer.report_every(common_divisor(options.save_every, evaluated));
+    let steps = trainer.config().steps.map(|steps| steps.get());
+    let observer = Observer::new(&options.watching, &options.out, steps, trainer.steps())?;
+    observer.check_metric(learner.metrics().iter().map(String::as_str))?;
+    let json = common.json;
+    let mut watch = Watch { learner, observer, folder, record, options, json, position: from, last: None, output };
+    let begun = Instant::now();
+    let position = match watch.observer.is_over() {
+        true => from,
+        false => fit(trainer, data, from, |trainer, event| watch.on(trainer, event))?.position,
+    };
+    let time = begun.elapsed();
+    watch.save(trainer, position)?;
+    let metrics = match options.eval.is_some() {
+        true => learner.evaluate(trainer)?,
+        false => vec![],
+    };
+    if options.eval.is_some() {
+        watch.note(trainer, &metrics)?;
+    }
+    let last = watch.last.as_ref().map(|report| report.loss);
+    Ok(Ended { time, last, best: watch.observer.best(), from, metrics })
+}
+
+impl Watch<'_> {
+    fn on(&mut self, trainer: &Trainer, event: Event) -> Result<ControlFlow<()>, CliError> {
+        match event {
+            Event::Step(report, position) => {
+                let prefix = self.learner.loss_prefix();
+                if self.json {
+                    self.output.json(&StepLine::new(&report, prefix))?;
+                    self.output.flush()?;
+                }
+                self.observer.step(&step(&report, prefix))?;
+                self.position = position;
+                let is_every = |steps: Option<NonZeroU64>| steps.is_some_and(|s| report.step.is_multiple_of(s.get()));
+                let (saves, evaluates) =
+                    (is_every(Some(self.options.save_every)), is_every(self.options.watching.eval_every));
+                self.last = Some(report);
+                if saves {
+                    self.save(trainer, self.position)?;
+                }
+                if evaluates {
+                    self.evaluate(trainer, None)?;
+                }
+            }
+            Event::Epoch(epoch) => self.end_epoch(trainer, epoch)?,
+        }
+        Ok(if self.observer.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    fn save(&self, trainer: &Trainer, position: Position) -> Result<(), TrainFailed> {
+        self.folder.save(&self.record, self.learner, trainer, position)
+    }
+
+    /// Writes and evaluates what was learned; nothing before the first step.
+    fn end_epoch(&mut self, trainer: &Trainer, epoch: u64) -> Result<(), CliError> {
+        if trainer.steps() == 0 {
+            return Ok(());
+        }
+        if let Some(epochs) = trainer.config().epochs {
+            self.observer.set_steps(trainer.steps() / epoch * epochs.get());
+        }
+        self.save(trainer, self.position)?;
+        self.evaluate(trainer, Some(epoch))
+    }
+
+    /// Evaluates --eval, if it is given and was not evaluated after this step.
+    fn evaluate(&mut self, trainer: &Trainer, epoch: Option<u64>) -> Result<(), CliError> {
+        if self.options.eval.is_none() || self.observer.is_evaluated(trainer.steps()) {
+            return Ok(());
+        }
+        let metrics = self.learner.evaluate(trainer)?;
+        let texts = metrics.iter().map(|(name, value)| {
+            let value = value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+            format!(", {name} {value}")
+        });
+        let (epoch, texts) = (epoch.map(|epoch| format!("epoch {epoch}, ")), texts.collect::<String>());
+        self.observer.aside(|| say(format_args!("{}step {}{texts}", epoch.unwrap_or_default(), trainer.steps())));
+        self.note(trainer, &metrics)
+    }
+
+    /// Takes note of an evaluation of --eval, and keeps the model if it is the best; nothing if the step was evaluated before.
+    fn note(&mut self, trainer: &Trainer, metrics: &Metrics) -> Result<(), CliError> {
+        let step = trainer.steps();
+        if step == 0 || self.observer.is_evaluated(step) {
+            return Ok(());
+        }
+        let metrics = metrics.iter().cloned().collect();
+        if self.observer.evaluated(Evaluation { step, metrics })?.is_best {
+            self.folder.save_best(self.learner, trainer)?;
+        }
+        Ok(())
+    }
+}
+
+fn step<'a>(report: &'a StepReport, prefix: &str) -> Step<'a> {
+    Step {
+        step: report.step,
+        loss: report.loss,
+        losses: losses(report, prefix).collect(),
+        rates: vec![("dense", report.dense_rate), ("sparse", report.sparse_rate)],
+    }
+}
+
+/// The greatest common divisor.
+fn common_divisor(a: NonZeroU64, b: NonZeroU64) -> NonZeroU64 {
+    NonZeroU64::new(a.get() % b).map_or(b, |rest| common_divisor(b, rest))
+}

@@ -1,0 +1,169 @@
+//! The configuration of a training from a pipeline of TorchEasyRec.
+
+use crate::train::{ConfigError, TrainConfig};
+use rewire_families::TracedLosses;
+use serde_json::{Map, Value, json};
+
+/// The reference's names have this in front, which regular expressions of `part_optimizers` match as well.
+const WRAPPER: &str = "model.";
+
+/// Rows of a batch where `batch_size` does not say.
+const BATCH_SIZE: u64 = 1024;
+
+/// Values that the reference has where an optimizer's message does not say, and [`TrainConfig`] has others or none.
+const DEFAULTS: [(&str, &str, f64); 10] = [
+    ("sgd_optimizer", "lr", 0.002),
+    ("adagrad_optimizer", "lr", 0.002),
+    ("adam_optimizer", "lr", 0.002),
+    ("adamw_optimizer", "lr", 0.002),
+    ("rowwise_adagrad_optimizer", "lr", 0.002),
+    ("partial_rowwise_adam_optimizer", "lr", 0.002),
+    ("lars_sgd_optimizer", "lr", 0.002),
+    ("lamb_optimizer", "lr", 0.002),
+    ("partial_rowwise_lamb_optimizer", "lr", 0.002),
+    ("adamw_optimizer", "weight_decay", 0.0),
+];
+
+/// The momentum of `sgd_optimizer` of dense parameters; that of tables has none.
+const MOMENTUM: f64 = 0.9;
+
+/// The configuration of a training, from the fields of an `EasyRecConfig`. `parameters` are those that `part_optimizers` may name.
+pub(super) fn train_config<'n>(
+    pipeline: &Value,
+    parameters: impl Iterator<Item = &'n str> + Clone,
+) -> Result<TrainConfig, ConfigError> {
+    let given = pipeline.get("train_config").and_then(Value::as_object).cloned().unwrap_or_default();
+    let positive = |key: &str| given.get(key).filter(|value| value.as_u64() != Some(0)).cloned();
+    let batch_size = pipeline.pointer("/data_config/batch_size").cloned().unwrap_or_else(|| json!(BATCH_SIZE));
+    let mut config = Map::new();
+    config.insert("batch_size".to_owned(), batch_size);
+    config.insert("fused_tables".to_owned(), json!(true));
+    let counts = [
+        ("num_steps", "steps"),
+        ("num_epochs", "epochs"),
+        ("gradient_accumulation_steps", "gradient_accumulation_steps"),
+    ];
+    for (theirs, own) in counts {
+        config.extend(positive(theirs).map(|value| (own.to_owned(), value)));
+    }
+    for key in ["grad_scaler", "mixed_precision"] {
+        let value = given.get(key).filter(|value| value.as_str() != Some(""));
+        config.extend(value.map(|value| (key.to_owned(), value.clone())));
+    }
+    config.extend(given.get("grad_clipping").map(|value| ("grad_clipping".to_owned(), clipping(value))));
+    let mut dense = optimizer(given.get("dense_optimizer"), true);
+    let parts = dense.remove("part_optimizers");
+    let parts = parts_of(parts.as_ref(), &dense, parameters)?;
+    config.insert("part_optimizers".to_owned(), parts.into());
+    config.insert("dense_optimizer".to_owned(), dense.into());
+    config.insert("sparse_optimizer".to_owned(), optimizer(given.get("sparse_optimizer"), false).into());
+    TrainConfig::from_json(&Value::from(config).to_string())
+}
+
+/// An optimizer with the reference's defaults.
+fn optimizer(given: Option<&Value>, is_dense: bool) -> Map<String, Value> {
+    let mut given = given.and_then(Value::as_object).cloned().unwrap_or_default();
+    let momentum = is_dense.then_some(("sgd_optimizer", "momentum", MOMENTUM));
+    for (kind, key, value) in DEFAULTS.into_iter().chain(momentum) {
+        if let Some(message) = given.get_mut(kind).and_then(Value::as_object_mut) {
+            message.entry(key).or_insert(json!(value));
+        }
+    }
+    given
+}
+
+fn clipping(given: &Value) -> Value {
+    let mut given = given.clone();
+    if let Some(message) = given.as_object_mut() {
+        // Norms over the ranks of a training are those of the only one.
+        message.remove("enable_global_grad_clip");
+        let kind = message.get("clipping_type").and_then(Value::as_str).map(str::to_lowercase);
+        message.extend(kind.map(|kind| ("clipping_type".to_owned(), kind.into())));
+    }
+    given
+}
+
+/// Every part optimizer with its parameters: those whose whole name the expression matches, and no earlier one. Their learning rate follows
+/// the schedule of all dense parameters where they have none of their own.
+fn parts_of<'n>(
+    parts: Option<&Value>,
+    dense: &Map<String, Value>,
+    parameters: impl Iterator<Item = &'n str> + Clone,
+) -> Result<Vec<Value>, ConfigError> {
+    let schedule = dense.iter().find(|(key, _)| is_schedule(key));
+    let part = |(index, part): (usize, &Value)| {
+        let mut part = optimizer(Some(part), true);
+        let pattern = part.remove("regex_pattern");
+        let pattern = pattern.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let whole = regex::Regex::new(&format!("^(?:{pattern})$")).map_err(|error| ConfigError::Value {
+            key: format!("dense_optimizer.part_optimizers[{index}].regex_pattern"),
+            expected: "a regular expression".to_owned(),
+            actual: error.to_string(),
+        })?;
+        let names = parameters.clone().filter(|name| whole.is_match(&format!("{WRAPPER}{name}")));
+        part.insert("parameters".to_owned(), names.collect());
+        if !part.keys().any(|key| is_schedule(key)) {
+            part.extend(schedule.map(|(key, value)| (key.clone(), value.clone())));
+        }
+        Ok(part.into())
+    };
+    parts.and_then(Value::as_array).into_iter().flatten().enumerate().map(part).collect()
+}
+
+fn is_schedule(key: &str) -> bool {
+    key.ends_with("_learning_rate")
+}
+
+/// What trains the parameters of a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Assignment {
+    /// Tables of the sparse optimizer.
+    pub tables: Vec<String>,
+    /// Parameters that stay as they are.
+    pub frozen: Vec<String>,
+}
+
+impl Assignment {
+    /// By the sharding plan of a checkpoint: the sparse optimizer trains tables, except those that the plan has as `data_parallel`. Without
+    /// a plan these are the tables that the configuration allows nothing else for.
+    pub fn new<'n>(
+        pipeline: &Value,
+        plan: Option<&Value>,
+        traced: &TracedLosses,
+        parameters: impl Iterator<Item = &'n str>,
+    ) -> Self {
+        let constraints = pipeline.pointer("/train_config/global_embedding_constraints/sharding_types");
+        let constraints = constraints.and_then(Value::as_array).into_iter().flatten();
+        let global: Vec<String> = constraints.filter_map(|kind| Some(kind.as_str()?.to_owned())).collect();
+        let mut all = Self::default();
+        for name in parameters {
+            match traced.features.feature_of_table(name) {
+                Some((feature, _)) if !feature.trainable => all.frozen.push(name.to_owned()),
+                Some((feature, _)) => {
+                    let own = if feature.sharding_types.is_empty() { &global } else { &feature.sharding_types };
+                    let is_dense = match plan {
+                        Some(plan) => sharding(plan, name).is_some_and(|kind| kind == DATA_PARALLEL),
+                        None => !own.is_empty() && own.iter().all(|kind| kind == DATA_PARALLEL),
+                    };
+                    all.tables.extend((!is_dense).then(|| name.to_owned()));
+                }
+                None if BUFFERS.iter().any(|end| name.ends_with(end)) => all.frozen.push(name.to_owned()),
+                None => {}
+            }
+        }
+        all
+    }
+}
+
+/// A table that every device has, which the dense optimizer trains.
+const DATA_PARALLEL: &str = "data_parallel";
+
+/// Parameters of the graph that are buffers of the reference's modules, by the ends of their names.
+const BUFFERS: [&str; 1] = [".parametrizations.weight.0.base"];
+
+/// How a plan divides the table of a parameter.
+fn sharding<'p>(plan: &'p Value, parameter: &str) -> Option<&'p str> {
+    let (module, rest) = parameter.split_once(".embedding_bags.").or_else(|| parameter.split_once(".embeddings."))?;
+    let table = rest.strip_suffix(".weight")?;
+    plan.get(format!("{WRAPPER}{module}"))?.get(table)?.get("sharding_type")?.as_str()
+}

@@ -1,0 +1,191 @@
+//! Training of pipelines of TorchEasyRec.
+
+mod config;
+mod initial;
+
+use super::{Checkpoint, Objective, Position, RankTrainError, TrainConfig, TrainError, Trainer};
+use crate::predict::{Column, Imported};
+use crate::rank::RankOptions;
+use config::{Assignment, train_config};
+use rewire_families::{TOTAL, TraceError, TracedLosses, trace_losses};
+use rewire_features::{EncodeError, NegativeRow, Problem, Problems};
+use rewire_graph::op::Input;
+use rewire_graph::{DType, HostTensor, Mode};
+use rewire_hstu::models::{ParameterSpec, parameters};
+use rewire_runtime::Inputs;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The end of the names of running statistics, and of the number of batches that they saw.
+const STATISTICS: [&str; 2] = ["running_mean", "num_batches_tracked"];
+
+/// A pipeline that is to be trained as the reference trains it: losses, optimizers, schedules and the number of steps are those of its
+/// configuration.
+///
+/// The sharding plan of a checkpoint says which tables the sparse optimizer trains: all but those that are `data_parallel` there, which
+/// the dense optimizer trains with everything else. Without a plan the sparse optimizer trains all tables, except those whose
+/// `sharding_types` are `data_parallel` alone. The reference's planner decides by sizes and devices instead.
+#[derive(Clone, Debug)]
+pub struct PipelineTask {
+    traced: Arc<TracedLosses>,
+    objective: Objective,
+    config: TrainConfig,
+    /// Names, types and shapes of what a model in use and one that learns read.
+    tensors: BTreeMap<String, ParameterSpec>,
+    wide_init_fn: Option<String>,
+    /// Inputs of the graph.
+    inputs: BTreeSet<String>,
+    options: RankOptions,
+}
+
+/// The tensors of a model by the reference's names, without the leading `model.`.
+pub type Tensors = BTreeMap<String, HostTensor>;
+
+impl PipelineTask {
+    /// Takes the fields of an `EasyRecConfig` by the names of the reference, and the `plan` of a checkpoint, if there is one.
+    ///
+    /// # Errors
+    /// [`RankTrainError::Pipeline`] lists what of the model cannot be used, [`TrainError::Config`] names what of `train_config` cannot.
+    pub fn new(pipeline: &Value, plan: Option<&Value>, options: RankOptions) -> Result<Self, RankTrainError> {
+        let traced = trace_losses(pipeline, Mode::Train).map_err(|error| match error {
+            TraceError::Config(problems) => RankTrainError::Pipeline(problems),
+            other => RankTrainError::Pipeline(Problems(vec![Problem::new("/model_config", other.to_string())])),
+        })?;
+        let in_use = Imported::new(pipeline).map_err(RankTrainError::Pipeline)?;
+        let learned = parameters(&traced.graph);
+        let names = || learned.iter().map(|known| known.name.as_str());
+        let assignment = Assignment::new(pipeline, plan, &traced, names());
+        let dense = || names().filter(|name| !assignment.tables.iter().any(|table| table == name));
+        let config = train_config(pipeline, dense().collect::<Vec<_>>().into_iter())?;
+        let input = |id| traced.graph.op::<Input>(id).map(|input| input.name.clone());
+        let inputs = traced.graph.ids().filter_map(input).collect();
+        let objective = Objective::new(traced.graph.clone(), TOTAL).tables(assignment.tables).frozen(assignment.frozen);
+        let model = pipeline.get("model_config").and_then(Value::as_object).into_iter().flatten();
+        let wide = model.filter_map(|(_, message)| message.get("wide_init_fn")?.as_str()).next();
+        let tensors = learned.into_iter().chain(in_use.parameters()).map(|known| (known.name.clone(), known)).collect();
+        Ok(Self {
+            objective,
+            config,
+            tensors,
+            wide_init_fn: wide.map(str::to_owned),
+            inputs,
+            traced: Arc::new(traced),
+            options,
+        })
+    }
+
+    /// How it is trained.
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// The same with other steps, memory or the like.
+    #[must_use]
+    pub fn with_config(self, config: TrainConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    /// The columns that a table of examples must have.
+    pub fn columns(&self) -> &[String] {
+        &self.traced.columns
+    }
+
+    /// The columns that the table of negatives must have, whose row `b` has those of batch `b`; empty for models without one.
+    pub fn negatives(&self) -> &[String] {
+        &self.traced.negatives
+    }
+
+    /// The tables of the sparse optimizer.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.objective.table_names()
+    }
+
+    /// The names of the losses, in the order of their sum.
+    pub fn losses(&self) -> &[String] {
+        &self.traced.losses
+    }
+
+    /// The tensors that a training begins with where there is no checkpoint, drawn from a seed. Tables have the values of their `init_fn`
+    /// or are uniform in +-1/sqrt(rows), other parameters begin as those of torch's modules.
+    pub fn initial(&self, seed: u64) -> Tensors {
+        let shapes = self.tensors.values().map(|known| (known.name.clone(), known.shape.clone())).collect();
+        let mut all = initial::initial(&self.traced.features, self.wide_init_fn.as_deref(), &shapes, seed);
+        let [mean, count] = STATISTICS;
+        let norms = shapes.keys().filter_map(|name| name.strip_suffix(mean));
+        all.extend(norms.filter_map(|norm| Some((format!("{norm}{count}"), HostTensor::i64([], &[0]).ok()?))));
+        all.extend(self.traced.buffers.iter().map(|buffer| (buffer.name.clone(), buffer.value.clone())));
+        all
+    }
+
+    /// A training that begins with `tensors`, and fresh optimizers.
+    ///
+    /// # Errors
+    /// [`RankTrainError`] names the key or tensor that is not good, or what is missing for a device.
+    pub fn trainer(&self, tensors: &Tensors) -> Result<Trainer, RankTrainError> {
+        Ok(Trainer::new(&self.objective, &self.config, |name| tensors.get(name).cloned(), self.options.of_model())?)
+    }
+
+    /// The inputs of a step from all rows of a batch, by columns with their names, and for models with negatives from a row of theirs.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the column and the row that is not good.
+    pub fn inputs(
+        &self,
+        rows: usize,
+        columns: &[(&str, Column<'_>)],
+        negatives: Option<NegativeRow<'_, '_>>,
+    ) -> Result<Inputs, EncodeError> {
+        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column.clone());
+        let mut inputs = Inputs::new();
+        for (name, tensor) in self.traced.encode(column, 0..rows, negatives)? {
+            if self.inputs.contains(&name) {
+                inputs.insert(name, tensor);
+            }
+        }
+        Ok(inputs)
+    }
+
+    /// All tensors of the model as it is: those of `before`, which the training began with, with what was learned in place of theirs, in
+    /// their types.
+    ///
+    /// # Errors
+    /// [`RankTrainError`] where parameters cannot be read.
+    pub fn tensors(&self, trainer: &Trainer, before: &Tensors) -> Result<Tensors, RankTrainError> {
+        let mut all = before.clone();
+        for (name, tensor) in trainer.parameters()? {
+            let dtype = self.tensors.get(&name).map_or(DType::F32, |known| known.dtype);
+            let stored = tensor.stored_as(dtype).map_err(|actual| TrainError::Parameter {
+                name: name.clone(),
+                expected: dtype.to_string(),
+                actual: actual.to_string(),
+            })?;
+            all.insert(name, stored);
+        }
+        let [mean, count] = STATISTICS;
+        let norms: Vec<String> = all.keys().filter_map(|name| Some(name.strip_suffix(mean)?.to_owned())).collect();
+        for norm in norms.iter().filter(|norm| self.objective.graph().states().contains(&format!("{norm}{mean}"))) {
+            let name = format!("{norm}{count}");
+            let seen = before.get(&name).and_then(|seen| seen.to_i64().first().copied()).unwrap_or(0);
+            let seen = seen.saturating_add(i64::try_from(trainer.steps()).unwrap_or(i64::MAX));
+            all.insert(name, HostTensor::i64([], &[seen]).map_err(TrainError::from)?);
+        }
+        Ok(all)
+    }
+
+    /// All that a training goes on from, which is there in the data.
+    ///
+    /// # Errors
+    /// As [`PipelineTask::tensors`].
+    pub fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, RankTrainError> {
+        Ok(Checkpoint { steps: trainer.steps(), position, states: trainer.states()?, metadata: BTreeMap::new() })
+    }
+
+    /// Lets a training of the same pipeline go on from a checkpoint.
+    ///
+    /// # Errors
+    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a tensor that is not there.
+    pub fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), RankTrainError> {
+        Ok(trainer.resume(checkpoint.steps, |name| checkpoint.states.get(name).cloned())?)
+    }
+}
