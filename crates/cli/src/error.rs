@@ -3,6 +3,7 @@ use crate::import::ImportError;
 use crate::log::say;
 use crate::paths::PathError;
 use crate::predict::PredictError;
+use crate::rank::RankUsage;
 use crate::requests::InputError;
 use crate::train::TrainFailed;
 use rewire::graph::DifferentiateError;
@@ -33,6 +34,8 @@ pub enum CliError {
     Input(Box<InputError>),
     #[error(transparent)]
     Rank(Box<RankError>),
+    #[error(transparent)]
+    RankUsage(#[from] RankUsage),
     #[error(transparent)]
     Predict(Box<PredictError>),
     #[error(transparent)]
@@ -133,6 +136,7 @@ impl CliError {
                 matches!(error, UnknownOp { .. } | UnknownShape { .. } | UnknownSuite { .. } | Size { .. } | Seconds(_))
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
+            Self::RankUsage(_) => true,
             Self::Predict(error) => error.is_usage(),
             Self::Train(error) => error.is_usage(),
             Self::Import(error) => error.is_usage(),

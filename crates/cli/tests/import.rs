@@ -134,14 +134,166 @@ fn pipelines_give_the_outputs_of_the_reference_whatever_is_in_a_batch() {
 }
 
 #[test]
-fn a_gpu_gives_the_outputs_of_the_reference() {
+fn a_gpu_gives_the_outputs_of_the_reference_whatever_is_in_a_batch() {
     let folder = Folder::new();
     for name in ["dlrm_criteo", "dssm_taobao", "dlrm_hstu_descending"] {
-        let model = folder.0.join(name);
+        let (model, out) = (folder.0.join(name), folder.0.join("out.jsonl"));
         import(name, "model.safetensors", &model);
-        check(name, &predicted(&model, name, &folder.0.join("out.jsonl"), &["--kernel", "wgpu"]));
+        let text = predicted(&model, name, &out, &["--kernel", "wgpu"]);
+        check(name, &text);
+        let few = predicted(&model, name, &out, &["--kernel", "wgpu", "--batch", "7"]);
+        assert!(few == text, "{name}: bits depend on the batch");
         evaluation::check(name, &model, &["--kernel", "wgpu"]);
     }
+}
+
+/// The rows of a golden as JSON Lines with columns that are carried along.
+fn rows(model: &Path, name: &str, out: &Path, columns: &str) -> Vec<Value> {
+    let text = predicted(model, name, out, &["--kernel", "cpu", "--columns", columns]);
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn rows_of_candidates_are_ranked_by_user() {
+    let (folder, name) = (Folder::new(), "mmoe_taobao");
+    let (model, out) = (folder.0.join("model"), folder.0.join("out.jsonl"));
+    import(name, "model.safetensors", &model);
+    let data = golden(name).join("data.parquet").display().to_string();
+    let place = model.display().to_string();
+    let rank = |more: &[&str]| {
+        run(&[&["rank", "--model", &place, "--data", &data, "--kernel", "cpu", "--json"], more].concat())
+    };
+    rank(&[]).refused_with(&["--user-column and --item-column"]);
+    let ranked = rank(&["--user-column", "age_level", "--item-column", "adgroup_id", "--top", "1000"]);
+    assert_eq!(ranked.code, Some(0), "{}", ranked.stderr);
+    let mut lines = ranked.json();
+    let summary = lines.pop().unwrap()["summary"].clone();
+    let mut expected: BTreeMap<String, Vec<(f64, Option<i64>)>> = BTreeMap::new();
+    for row in rows(&model, name, &out, "age_level,adgroup_id") {
+        let scored = (row["probs_ctr"].as_f64().unwrap(), row["adgroup_id"].as_i64());
+        expected.entry(row["age_level"].to_string()).or_default().push(scored);
+    }
+    assert_eq!((lines.len(), summary["users"].as_u64()), (expected.len(), Some(expected.len() as u64)));
+    for line in lines {
+        let mut scored = expected.remove(&line["user"].to_string()).unwrap();
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let found = line["candidates"].as_array().unwrap().iter();
+        let found = found.map(|one| (one["score"].as_f64().unwrap(), one["item"].as_i64()));
+        assert_eq!(found.collect::<Vec<_>>(), scored);
+    }
+    let auc = &summary["auc"];
+    assert!(auc["ctr"].as_f64().is_some() && auc["cvr"].as_f64().is_some(), "{summary}");
+    run(&["rank", "--user-column", "x", "--kernel", "cpu"]).refused_with(&["are for imported models"]);
+}
+
+#[test]
+fn towers_give_vectors_and_the_best_items() {
+    const ITEMS: usize = 20;
+    let folder = Folder::new();
+    for name in ["dssm_taobao", "mind_taobao", "hstu_match_cosine"] {
+        let (model, out) = (folder.0.join(format!("{name}.rewire")), folder.0.join("out.jsonl"));
+        import(name, "model.safetensors", &model);
+        let text = predicted(&model, name, &out, &["--kernel", "cpu"]);
+        let whole = columns(&text);
+        for (of, output) in [("users", "user_tower_emb"), ("items", "item_tower_emb")] {
+            let vectors = columns(&predicted(&model, name, &out, &["--kernel", "cpu", "--embeddings", of]));
+            assert_eq!(vectors.keys().collect::<Vec<_>>(), [output]);
+            assert_eq!(vectors[output], whole[output], "{name}, {of}");
+        }
+        let described = run(&["describe", &model.display().to_string(), "--json"]).json().remove(0);
+        let mut row = described["example_row"].clone();
+        let (column, several) = match name {
+            "hstu_match_cosine" => ("cand_seq__video_id", true),
+            _ => ("adgroup_id", false),
+        };
+        let items = (0..ITEMS).map(|item| {
+            row[column] = if several { serde_json::json!([item]) } else { item.into() };
+            row.to_string()
+        });
+        let catalogue = folder.write("catalogue.jsonl", items.collect::<Vec<_>>().join("\n"));
+        predict(&model, Path::new(&catalogue), &out, &["--kernel", "cpu", "--embeddings", "items"]);
+        let items = columns(&std::fs::read_to_string(&out).unwrap()).remove("item_tower_emb").unwrap();
+        let width = items.len() / ITEMS;
+        let of_items: &[&str] = if several { &[] } else { &["--item-column", column] };
+        let best = [&["--kernel", "cpu", "--items", &catalogue, "--top", "3"], of_items].concat();
+        let found = columns(&predicted(&model, name, &out, &best));
+        let (users, count) = (&whole["user_tower_emb"], text.lines().count());
+        assert_eq!((found["item"].len(), found["score"].len()), (3 * count, 3 * count), "{name}");
+        for (user, vectors) in users.chunks(users.len() / count).enumerate() {
+            // Interests that are off are zeros.
+            let on = vectors.chunks(width).filter(|vector| vector.iter().any(|&element| element != 0.0));
+            let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let score = |item: &[f64]| on.clone().map(|vector| product(vector, item)).fold(f64::MIN, f64::max);
+            let scores: Vec<f64> = items.chunks(width).map(score).collect();
+            let mut sorted = scores.clone();
+            sorted.sort_by(|a, b| b.total_cmp(a));
+            for (place, best) in sorted.into_iter().take(3).enumerate() {
+                let (item, found) = (found["item"][3 * user + place] as usize, found["score"][3 * user + place]);
+                assert!((found - best).abs() < 1e-5 && (scores[item] - best).abs() < 1e-5, "{name}, user {user}");
+            }
+        }
+    }
+    let (model, items) = (folder.0.join("dssm_taobao.rewire"), golden("dssm_taobao").join("data.parquet"));
+    let more = ["--kernel", "cpu", "--items", &items.display().to_string()];
+    predict(&model, &items, &folder.0.join("x.jsonl"), &more).refused_with(&["--item-column"]);
+}
+
+#[test]
+fn rows_that_a_model_does_not_take_are_set_aside() {
+    let (folder, name) = (Folder::new(), "mmoe_taobao");
+    let (model, out) = (folder.0.join("model"), folder.0.join("out.jsonl"));
+    import(name, "model.safetensors", &model);
+    let described = run(&["describe", &model.display().to_string(), "--json"]).json().remove(0);
+    let good = described["example_row"].clone();
+    let bad = |value: i64| {
+        let mut row = good.clone();
+        row["user_id"] = serde_json::json!([value]);
+        row.to_string()
+    };
+    let lines = [good.to_string(), bad(400), good.to_string(), bad(-1)];
+    let data = folder.write("data.jsonl", lines.join("\n"));
+    let rejects = folder.0.join("rejects.jsonl").display().to_string();
+    let run =
+        predict(&model, Path::new(&data), &out, &["--kernel", "cpu", "--rejects", &rejects, "--columns", "user_id"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let summary = run.json().remove(0);
+    assert_eq!((&summary["rows"], &summary["users"], &summary["rejected"]), (&2.into(), &2.into(), &2.into()));
+    let rejected: Vec<Value> =
+        std::fs::read_to_string(&rejects).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rejected.iter().map(|line| line["row"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 4]);
+    assert!(rejected[0]["reason"].as_str().unwrap().contains("`user_id`, row 2: expected an id from 0 to below 400"));
+    // A column of the model is carried along as well.
+    assert!(std::fs::read_to_string(&out).unwrap().lines().all(|line| line.ends_with("\"user_id\":0}")));
+    let data = folder.write("bad.jsonl", bad(-1));
+    predict(&model, Path::new(&data), &out, &["--kernel", "cpu", "--rejects", &rejects])
+        .failed_with(&["all 1 rows were rejected"]);
+}
+
+#[test]
+fn averages_take_the_places_of_parameters() {
+    let (folder, name) = (Folder::new(), "dlrm_criteo");
+    let weights = Weights::read(&golden(name).join("model.safetensors")).unwrap();
+    let parameter = "model.output_mlp.bias";
+    let average = rewire::HostTensor::f32(weights.describe(parameter).unwrap().1, &[7.5]).unwrap();
+    let write = |parameter: &str| {
+        let averages = BTreeMap::from([
+            (parameter.to_owned(), average.clone()),
+            ("__n_averaged__".to_owned(), rewire::HostTensor::i64(vec![], &[12]).unwrap()),
+        ]);
+        let path = folder.0.join("ema.safetensors");
+        std::fs::write(&path, rewire::weights::serialize(&averages, &BTreeMap::new()).unwrap()).unwrap();
+        path.display().to_string()
+    };
+    let out = folder.0.join("out").display().to_string();
+    let [config, checkpoint] =
+        ["pipeline.config", "checkpoint"].map(|file| golden(name).join(file).display().to_string());
+    let import = |ema: &str| run(&["import", &config, "--checkpoint", &checkpoint, "--ema", ema, "--out", &out]);
+    import(&write("model.none")).failed_with(&["ema.safetensors", "`none` is no parameter of the checkpoint"]);
+    let run = import(&write(parameter));
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let imported = Weights::read(&Path::new(&out).join("model.safetensors")).unwrap();
+    assert_eq!(imported.get("output_mlp.bias").unwrap().to_f32(), [7.5]);
+    assert_eq!(imported.names().count(), weights.names().count());
 }
 
 #[test]
@@ -255,9 +407,9 @@ fn text_tables_predict_the_same() {
     let beyond = folder.write("beyond.jsonl", json.replace("\"cat_0\": [3]", "\"cat_0\": [123456]"));
     predict(&model, Path::new(&beyond), &folder.0.join("x.jsonl"), &cpu).failed_with(&["cat_0", "123456"]);
     let table = folder.write("other.jsonl", "{\"int_0\": 1}\n");
-    predict(&model, Path::new(&table), &folder.0.join("x.jsonl"), &cpu).failed_with(&["row 0"]);
+    predict(&model, Path::new(&table), &folder.0.join("x.jsonl"), &cpu).failed_with(&["row 1"]);
     predict(&model, Path::new(&table), &folder.0.join("x.jsonl"), &["--embeddings", "users"])
-        .refused_with(&["--embeddings is for HSTU model folders"]);
+        .failed_with(&["has no vectors of users and items"]);
     let names = folder.names();
     assert!(!names.iter().any(|name| name.starts_with("x.jsonl")), "{names:?}");
 }

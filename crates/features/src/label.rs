@@ -97,7 +97,7 @@ impl LabelColumn<'_> {
         Ok(all)
     }
 
-    fn push(&self, cell: Cell<'_, '_>, push: &mut dyn FnMut(Number) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn push(&self, cell: Cell<'_>, push: &mut dyn FnMut(Number) -> Result<(), Fault>) -> Result<(), Fault> {
         match (cell, self.delimiter) {
             (Cell::Int(value), _) => push(Number::Int(value)),
             (Cell::Float(value), _) => push(Number::Float(value)),

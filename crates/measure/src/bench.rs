@@ -6,7 +6,7 @@ use rewire_graph_rewrite::cost::{Count, Machine};
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
-use rewire_graph_rewrite::plan::{Binding, Plan};
+use rewire_graph_rewrite::plan::{Binding, Plan, Table};
 use rewire_runtime::{
     Detail, Gpu, Inputs, Kernel, KernelRule, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, Profile,
     RunError, RunValue, Session, Tables, TuningStore, wgpu,
@@ -248,7 +248,7 @@ impl LoadedWorkload {
             Program::Graph(graph) => lower(&Pipeline::default().for_storage(workload.dtype).run(graph.clone())?.0)?,
             Program::Package(package) => package.plan()?,
         };
-        plan.store(workload.precision, |name| workload.tables.contains(name));
+        plan.store(workload.precision, |name| workload.tables.contains(name).then_some(Table::Pooled));
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
         let model = match &workload.program {

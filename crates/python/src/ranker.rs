@@ -12,6 +12,12 @@ pub fn kernel_of(name: &str) -> PyResult<Kernel> {
     name.parse().map_err(|error| PyValueError::new_err(format!("kernel: {error}")))
 }
 
+/// How a model is loaded.
+pub fn options_of(kernel: &str, adapter: Option<String>, pipelines: Option<PathBuf>) -> PyResult<RankOptions> {
+    let (kernel, pipelines) = (kernel_of(kernel)?, pipelines.map(PipelineStore::at));
+    Ok(RankOptions { kernel, adapter, pipelines, ..RankOptions::default() })
+}
+
 /// Lists and numbers in place of those of numpy, pandas, polars and pyarrow, which `json` does not know.
 #[pyfunction]
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -32,16 +38,14 @@ pub struct Ranker(rank::Ranker);
 impl Ranker {
     #[new]
     #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None))]
-    fn new(
+    pub fn new(
         py: Python<'_>,
         path: PathBuf,
         kernel: &str,
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let kernel = kernel_of(kernel)?;
-        let pipelines = pipelines.map(PipelineStore::at);
-        let options = RankOptions { kernel, adapter, pipelines, ..RankOptions::default() };
+        let options = options_of(kernel, adapter, pipelines)?;
         py.detach(|| rank::Ranker::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))
     }
 
@@ -110,7 +114,7 @@ impl Ranker {
             all.extend(self.ranked(py, &batch)?);
             Ok(())
         })?;
-        Ok(Predictions::new(self.tasks(), all, index))
+        Ok(Predictions::of_ranked(&self.tasks(), all, index))
     }
 
     fn __repr__(&self) -> String {

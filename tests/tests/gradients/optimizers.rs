@@ -112,7 +112,7 @@ fn hold(name: &str, (graph, states): &(Graph, Vec<State>), on: &[Kernel]) {
 fn steps_are_those_of_the_interpreter() {
     for (number, (name, optimizer)) in optimizers().into_iter().enumerate() {
         for (more, clipping_type, max_gradient) in [(0, ClippingType::None, 1.0), (3, ClippingType::Norm, 2.0)] {
-            let clipping = GradClipping { clipping_type, max_gradient };
+            let clipping = GradClipping { clipping_type, max_gradient, ..GradClipping::default() };
             hold(&name, &step(&optimizer, clipping), on_kernels(number + more));
         }
     }

@@ -130,6 +130,12 @@ pub struct Rank {
     /// Candidates to print for a user.
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub top: usize,
+    /// The column of users of an imported model's table. Where a row is one candidate, its rows are put together by user.
+    #[arg(long, value_name = "NAME")]
+    pub user_column: Option<String>,
+    /// The column of items of an imported model's table; the candidates' first feature where a row has several.
+    #[arg(long, value_name = "NAME")]
+    pub item_column: Option<String>,
     /// Choices for all kernels: a list such as split_sums=true.
     #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
@@ -164,16 +170,20 @@ pub struct Predict {
     /// Write vectors in place of scores: of users, or of candidates.
     #[arg(long, value_name = "OF", value_parser = PossibleValuesParser::new(["users", "items"]).map(|text| embedded(&text)))]
     pub embeddings: Option<Embedded>,
-    /// Write the items of a catalogue that suit users best, by a matching model: the candidates of a file of requests.
+    /// Write the items of a catalogue that suit users best, by a matching model: the candidates of a file of requests, or the rows of a
+    /// table for an imported model.
     #[arg(long, value_name = "FILE", conflicts_with = "embeddings")]
     pub items: Option<PathBuf>,
     /// Items of the catalogue for a user.
     #[arg(long, value_name = "K", default_value = "10", requires = "items")]
     pub top: NonZeroUsize,
+    /// The column of items of an imported model's catalogue, integers; the candidates' first feature where a row has several.
+    #[arg(long, value_name = "NAME", requires = "items")]
+    pub item_column: Option<String>,
     /// Go on where a run was that was killed, with the same model, data and options; begin, if there was none.
     #[arg(long)]
     pub resume: bool,
-    /// Write rows that are not valid requests there, as JSON Lines with the reason, and go on; without it the first one ends the run. A run
+    /// Write rows that the model does not take there, as JSON Lines with the reason, and go on; without it the first one ends the run. A run
     /// of which all rows are rejected fails and leaves the output as it was.
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
@@ -261,6 +271,10 @@ pub struct Import {
     /// Its checkpoint: a folder model.ckpt-N, a folder of such, whose latest is taken, or a .safetensors file with the same names.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
+    /// Exponential moving averages of parameters, a distributed checkpoint or a .safetensors file of their own, which take the places of the
+    /// parameters with their names.
+    #[arg(long, value_name = "DIR")]
+    pub ema: Option<PathBuf>,
     /// The model folder to write, or a package where the name ends in .rewire.
     #[arg(long, value_name = "MODEL")]
     pub out: PathBuf,

@@ -11,7 +11,7 @@ use crate::import;
 use crate::output::Output;
 use crate::predict::encoded;
 use crate::requests::{InputError, title};
-use crate::tables::{self, Owned, Table};
+use crate::tables::{self, Table};
 use rewire::predict::{Column, Evaluator, is_imported};
 use rewire::rank::{RankError, read_config_text, read_weights};
 use rewire::runtime;
@@ -223,8 +223,8 @@ impl Data for Examples {
 struct Batches<'a> {
     examples: &'a Examples,
     files: std::slice::Iter<'a, PathBuf>,
-    open: Option<Open>,
-    negatives: Option<Open>,
+    open: Option<Open<'a>>,
+    negatives: Option<Open<'a>>,
     is_failed: bool,
 }
 
@@ -270,47 +270,40 @@ impl Batches<'_> {
                     row => Some(row),
                 },
             };
-            let sampled = negatives.as_ref().map(Read::borrowed);
             let find = |name: &str| {
-                let mut columns = sampled.iter().flatten();
-                columns.find(|(known, _)| *known == name).map(|(_, column)| column.clone())
+                let mut columns = negatives.iter().flat_map(|read| &read.columns);
+                columns.find(|(known, _)| *known == name).map(|(_, column)| column)
             };
-            let row = sampled.is_some().then_some(NegativeRow { column: &find, row: 0 });
-            return Ok(Some(task.inputs(read.count, &read.borrowed(), row)?));
+            let row = negatives.is_some().then_some(NegativeRow { column: &find, row: 0 });
+            return Ok(Some(task.inputs(read.count, &read.columns, row)?));
         }
     }
 }
 
 /// A table that is being read.
-struct Open {
+struct Open<'a> {
     table: Box<dyn Table>,
-    names: Vec<String>,
+    names: &'a [String],
     /// Rows that were read.
     row: u64,
     file: PathBuf,
 }
 
 /// Rows that were read together.
-struct Read {
+struct Read<'a> {
     count: usize,
-    columns: Vec<(String, Owned)>,
+    columns: Vec<(&'a str, Column<'static>)>,
 }
 
-impl Read {
-    fn borrowed(&self) -> Vec<(&str, Column<'_>)> {
-        self.columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect()
-    }
-}
-
-impl Open {
-    fn new(file: &Path, names: &[String]) -> Result<Self, InputError> {
+impl<'a> Open<'a> {
+    fn new(file: &Path, names: &'a [String]) -> Result<Self, InputError> {
         let table = tables::open(file, names)?;
-        Ok(Self { table, names: names.to_vec(), row: 0, file: file.to_owned() })
+        Ok(Self { table, names, row: 0, file: file.to_owned() })
     }
 
-    fn read(&mut self, rows: usize) -> Result<Read, InputError> {
+    fn read(&mut self, rows: usize) -> Result<Read<'a>, InputError> {
         let read = self.table.read(rows)?;
-        let columns = encoded(&self.names, read.columns, (self.row, &self.file))?;
+        let columns = encoded(self.names, read.columns, (self.row, &self.file))?;
         self.row += read.count as u64;
         Ok(Read { count: read.count, columns })
     }

@@ -24,7 +24,7 @@ pub(crate) use similarity::first_rows;
 pub use tasks::Task;
 
 use crate::models::{self, Model};
-use crate::trace::{Pipeline, TraceError, Traced, columns};
+use crate::trace::{Pipeline, TraceError, Traced, inputs};
 use crate::{Output, hstu};
 use labels::{LabelInputs, POSITIVES};
 use rewire_features::{Column, EncodeError, Features, NegativeRow, Problem, Problems};
@@ -134,8 +134,9 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     let matching =
         message.map(|message| Matching { metrics: model.list("metrics"), in_batch: message.in_batch_negative });
     let candidates = pipeline.hstu.as_ref().map(|hstu| hstu.candidate_groups());
-    let Traced { graph, features, columns: rows, outputs, buffers, .. } = pipeline.finish(scope, &outputs)?;
-    let items = columns(&graph, &features, ITEMS);
+    let Traced { graph, interface, columns: rows, outputs, buffers, .. } = pipeline.finish(scope, &outputs)?;
+    let items = interface.columns(inputs(&graph, ITEMS));
+    let features = interface.features;
     let groups = candidates.filter(|_| is_sampled).into_iter().flatten().filter_map(|name| features.group(&name));
     let negatives = groups.flat_map(|group| &group.feature_names).chain(&items).cloned().collect();
     let mut traced = TracedLosses {
@@ -195,7 +196,7 @@ impl TracedLosses {
     /// [`EncodeError`] names the column and the row.
     pub fn encode<'c>(
         &self,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
         negatives: Option<NegativeRow<'_, '_>>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
@@ -225,7 +226,7 @@ impl TracedLosses {
     pub fn ids<'c>(
         &self,
         feature: &str,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<u32>, EncodeError> {
         self.labels.rows.ids(&self.features, feature, &column, rows)

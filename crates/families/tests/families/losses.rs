@@ -26,8 +26,8 @@ fn replay(name: &str) -> Result<(), Box<dyn Error>> {
     let text = std::fs::read_to_string(folder.join("expected_eval.json"))?.replace("NaN", "null");
     let expected: Value = serde_json::from_str(&text)?;
     let size = pipeline.json().pointer("/data_config/batch_size").and_then(Value::as_u64).unwrap_or(1024) as usize;
-    let column = |name: &str| data.get(name).map(table::Owned::column);
-    let negative = |name: &str| negatives.as_ref()?.get(name).map(table::Owned::column);
+    let column = |name: &str| data.get(name);
+    let negative = |name: &str| negatives.as_ref()?.get(name);
     for (batch, expected) in expected["batch_losses"].as_array().into_iter().flatten().enumerate().take(BATCHES) {
         let row = negatives.is_some().then_some(NegativeRow { column: &negative, row: batch });
         let inputs = traced.encode(column, batch * size..(batch + 1) * size, row)?;
@@ -65,10 +65,10 @@ fn batches_have_the_losses_of_the_reference() {
 /// A pipeline with its table and weights, of which a test changes the configuration.
 struct Case {
     config: Value,
-    data: HashMap<String, table::Owned>,
+    data: HashMap<String, Column<'static>>,
     weights: Tensors,
     /// The column `w` of sample weights.
-    samples: Vec<f32>,
+    samples: Column<'static>,
 }
 
 impl Case {
@@ -78,13 +78,12 @@ impl Case {
             config: rewire_tzrec::Pipeline::read(&folder.join("pipeline.config")).unwrap().json().clone(),
             data: table::read(&folder.join("data.parquet")).unwrap(),
             weights: tensors(&folder.join("model.safetensors")).unwrap(),
-            samples: (0..64).map(|row| [0.5, 2.0, 0.0, 1.25, 3.0][row % 5]).collect(),
+            samples: Column::new(Data::F32((0..64).map(|row| [0.5, 2.0, 0.0, 1.25, 3.0][row % 5]).collect())),
         }
     }
 
-    fn column(&self, name: &str) -> Option<Column<'_>> {
-        let own = (name == "w").then(|| Column::new(Data::F32(&self.samples)));
-        own.or_else(|| self.data.get(name).map(table::Owned::column))
+    fn column(&self, name: &str) -> Option<&Column<'static>> {
+        if name == "w" { Some(&self.samples) } else { self.data.get(name) }
     }
 
     /// The outputs of the first rows.
@@ -97,7 +96,7 @@ impl Case {
 
     fn numbers(&self, column: &str, rows: usize) -> Vec<f64> {
         let label = rewire_features::LabelColumn { name: column, delimiter: None };
-        let read = label.floats(&self.column(column).unwrap(), 0..rows, "a number", |_| true).unwrap();
+        let read = label.floats(self.column(column).unwrap(), 0..rows, "a number", |_| true).unwrap();
         read.values.into_iter().map(f64::from).collect()
     }
 }

@@ -36,7 +36,7 @@ mod user;
 
 #[cfg(feature = "files")]
 pub(crate) use files::package as read_package;
-pub(crate) use package::{check_plan, compiled, kind_of, store, text_of};
+pub(crate) use package::{compiled, kind_of, store, text_of};
 pub(crate) use sessions::Sessions;
 #[cfg(feature = "train")]
 pub(crate) use {

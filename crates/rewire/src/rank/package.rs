@@ -56,7 +56,7 @@ pub(crate) fn text_of(package: &Package) -> Result<&str, PackageError> {
 
 /// Checks that a plan is of the configuration's model: it reads no other inputs, and its tables have the sizes by which the ids of requests
 /// are checked.
-pub(crate) fn check_plan(
+pub(super) fn check_plan(
     known: &[(String, Option<DType>)],
     tables: impl IntoIterator<Item = (String, [usize; 2])>,
     plan: &Plan,

@@ -288,8 +288,8 @@ impl Evaluation {
     }
 }
 
-fn find<'c>(columns: &[(&str, Column<'c>)], name: &str) -> Option<Column<'c>> {
-    columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column.clone())
+fn find<'c>(columns: &'c [(&str, Column<'c>)], name: &str) -> Option<&'c Column<'c>> {
+    columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column)
 }
 
 /// The column of each row's own item among its similarities.

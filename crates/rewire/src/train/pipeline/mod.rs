@@ -136,7 +136,7 @@ impl PipelineTask {
         columns: &[(&str, Column<'_>)],
         negatives: Option<NegativeRow<'_, '_>>,
     ) -> Result<Inputs, EncodeError> {
-        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column.clone());
+        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
         let mut inputs = Inputs::new();
         for (name, tensor) in self.traced.encode(column, 0..rows, negatives)? {
             if self.inputs.contains(&name) {
