@@ -27,7 +27,7 @@ use crate::models::{self, Model};
 use crate::trace::{Pipeline, TraceError, Traced, inputs};
 use crate::{Output, hstu};
 use labels::{LabelInputs, POSITIVES};
-use rewire_features::{Column, EncodeError, Features, NegativeRow, Problem};
+use rewire_features::{Column, EncodeError, Features, NegativeRow, Problem, Problems};
 use rewire_graph::{Graph, HostTensor, Mode, Scope};
 use rewire_hstu::modules::Buffer;
 use serde_json::Value;
@@ -107,6 +107,7 @@ pub struct Matching {
 /// # Errors
 /// As [`trace`](crate::trace), and for losses and tasks that cannot be used.
 pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceError> {
+    check(config, mode)?;
     let pipeline = Pipeline::parse(config)?;
     let scope = Scope::new().with_mode(mode);
     let extra = ExtraLosses::default();
@@ -154,6 +155,23 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     };
     traced.columns = traced.all_columns(mode);
     Ok(traced)
+}
+
+/// Refuses options that change losses and have no effect here.
+fn check(config: &Value, mode: Mode) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    for sampler in ["hard_negative_sampler", "hard_negative_sampler_v2"] {
+        let key = format!("/data_config/{sampler}");
+        if config.pointer(&key).is_some() {
+            problems
+                .push(key, "hard negatives are not supported, expected `negative_sampler` or `negative_sampler_v2`");
+        }
+    }
+    let key = "/model_config/use_pareto_loss_weight";
+    if mode == Mode::Train && config.pointer(key).and_then(Value::as_bool) == Some(true) {
+        problems.push(key, "weights of losses by their gradients are not supported, expected false");
+    }
+    problems.none_or(())
 }
 
 impl TracedLosses {

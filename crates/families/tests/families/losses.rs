@@ -314,6 +314,10 @@ fn what_is_no_loss_is_an_error() {
         "losses/0/jrc_loss: needs `num_class: 2`",
     );
     wrong("dssm_taobao", &|config| config["model_config"]["dssm"]["temperature"] = json!(0.0), "/temperature");
+    let sampler = json!({ "num_hard_sample": 4 });
+    wrong("dssm_taobao", &|config| config["data_config"]["hard_negative_sampler"] = sampler.clone(), "hard_negative");
+    let key = "use_pareto_loss_weight";
+    wrong("mmoe_taobao", &|config| config["model_config"][key] = json!(true), "/model_config/use_pareto_loss_weight");
     wrong(
         "dssm_taobao",
         &|config| config["model_config"]["losses"] = json!([{ "l2_loss": {} }]),

@@ -28,6 +28,17 @@ fn binary(scope: &Scope) -> Objective {
     Objective { loss, wanted: &["logits"] }
 }
 
+fn classes(scope: &Scope) -> Objective {
+    let candidates = scope.size("candidates");
+    let logits = scope.input("logits", F32, (&candidates, 3));
+    let [classes, clicks] = ["classes", "clicks"].map(|name| scope.input(name, DType::I64, [&candidates]));
+    let sessions = scope.input("sessions", DType::U32, [&candidates]);
+    let softmax = loss::softmax_cross_entropy(scope, &logits, &classes, 0.1);
+    let ranking = loss::joint_ranking_calibration(scope, &logits.slice(1, 1, 2), &clicks, &sessions, 0.25);
+    let loss = loss::mean(scope, &softmax, None) + loss::mean(scope, &ranking, None) * 2.0;
+    Objective { loss, wanted: &["logits"] }
+}
+
 fn in_batch(scope: &Scope) -> Objective {
     let users = scope.size("candidates");
     let [users, items] = ["users", "items"].map(|name| loss::unit_rows(&scope.input(name, F32, (&users, WIDTH))));
@@ -62,7 +73,13 @@ fn inputs(rows: usize) -> Tensors {
     let places: Vec<usize> = (0..hard).map(|at| (at * 2) % (3 * rows)).collect();
     let of =
         |value: fn(usize) -> usize| HostTensor::vector(&places.iter().map(|&x| value(x) as i32).collect::<Vec<_>>());
+    let classes: Vec<i64> = (0..rows as i64).map(|row| row * 7 % 3).collect();
+    let clicks: Vec<i64> = (0..rows as i64).map(|row| i64::from(row * 5 % 7 > 3)).collect();
+    let sessions: Vec<u32> = (0..rows as u32).map(|row| row * row % 5).collect();
     [
+        ("classes", HostTensor::vector(&classes)),
+        ("clicks", HostTensor::vector(&clicks)),
+        ("sessions", HostTensor::vector(&sessions)),
         ("logits", floats("logits", &[rows, 3])),
         ("labels", shares("labels", &[rows, 3])),
         ("weights", shares("weights", &[rows])),
@@ -97,6 +114,11 @@ fn hold(trace: fn(&Scope) -> Objective, items: impl Fn(usize) -> usize, rows: &[
 #[test]
 fn of_candidates() {
     hold(binary, |rows| rows, &[0, 1, 37, 300]);
+}
+
+#[test]
+fn of_classes_and_sessions() {
+    hold(classes, |rows| rows, &[0, 1, 37, 300]);
 }
 
 #[test]

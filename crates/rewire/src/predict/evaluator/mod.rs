@@ -1,14 +1,15 @@
 //! Losses and metrics of imported models, by their configurations.
 
-use super::imported::{check_buffers, is_table, pipeline_of, problems_of};
+#[cfg(feature = "files")]
+mod files;
+
+use super::imported::{is_table, pipeline_of, problems_of};
 use super::{Column, Problems};
-use crate::package::Package;
-use crate::rank::{RankError, RankOptions, compiled, kind_of};
-use crate::weights::Weights;
+use crate::rank::{RankError, RankOptions, compiled};
 use rewire_families::{LOSS, SIMILARITY, Task, TracedLosses, trace_losses};
 use rewire_features::NegativeRow;
 use rewire_graph::{HostTensor, Mode};
-use rewire_graph_rewrite::plan::{Named, Plan, Precision, Table};
+use rewire_graph_rewrite::plan::Plan;
 use rewire_hstu::models::parameters;
 use rewire_metrics::{Batch, Metric, MetricConfig, Read};
 use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Parameters, Report, Session, block_on};
@@ -101,27 +102,6 @@ impl Evaluator {
         Ok(Self(Arc::new(Compiled { traced, plan, options, metrics, batch_size: batch_size.unwrap_or(BATCH) })))
     }
 
-    /// Loads a package, or a folder with `config.json` and `model.safetensors`, and returns its weights as well. Floats are stored as the
-    /// package has them, unless the options say otherwise.
-    ///
-    /// # Errors
-    /// As [`Evaluator::new`], and for files that cannot be read and weights that do not fit the configuration.
-    #[cfg(feature = "files")]
-    pub fn load(model: &std::path::Path, options: &RankOptions) -> Result<(Self, Weights<'static>), RankError> {
-        let name = model.display().to_string();
-        let (config, weights, precision) = match model.is_dir() {
-            true => (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?, options.precision),
-            false => {
-                let package = crate::rank::read_package(model, options.mapping)?;
-                let config = crate::rank::text_of(&package)?.to_owned();
-                (config, package.weights().clone(), stored(&package, options.precision)?)
-            }
-        };
-        let evaluator = Self::new(&name, &config, &RankOptions { precision, ..options.clone() })?;
-        check_buffers(&evaluator.0.traced.buffers, &weights)?;
-        Ok((evaluator, weights))
-    }
-
     /// The columns that a table must have.
     pub fn columns(&self) -> &[String] {
         &self.0.traced.columns
@@ -162,24 +142,6 @@ impl Evaluator {
         let losses = traced.losses.iter().map(|name| (name.clone(), Mean::default())).collect();
         Ok(Evaluation { evaluator: self.clone(), model, session, metrics, losses, rows: 0 })
     }
-}
-
-/// How a package stores floats, unless it is said.
-#[cfg(feature = "files")]
-fn stored(package: &Package, given: Precision) -> Result<Precision, RankError> {
-    let plan = package.plan()?;
-    let of = |kind: Option<Table>| {
-        let is_own = |name: &str| is_table(name).then(|| kind_of(name)) == kind;
-        let own =
-            |parameter: &Named<'_>| is_own(parameter.name) && parameter.dtype.is_float() && parameter.shape.len() > 1;
-        plan.parameters().find(own).map(|parameter| parameter.dtype)
-    };
-    Ok(Precision {
-        tables: given.tables.or_else(|| of(Some(Table::Pooled))),
-        sequence_tables: given.sequence_tables.or_else(|| of(Some(Table::Sequence))),
-        weights: given.weights.or_else(|| of(None)),
-        ..given
-    })
 }
 
 /// The metrics of all tasks.
@@ -313,9 +275,8 @@ impl Evaluation {
     /// Losses and metrics of all batches.
     pub fn finish(self) -> Evaluated {
         let Compiled { traced, metrics, .. } = &*self.evaluator.0;
-        let value = |(of, metric): (&MetricOf, &Box<dyn Metric>)| {
-            (of.name.clone(), metric.value().filter(|value| value.is_finite()))
-        };
+        let metrics = metrics.iter().zip(&self.metrics);
+        let metrics = metrics.map(|(of, metric)| (of.name.clone(), metric.value().filter(|value| value.is_finite())));
         let mut losses: Vec<(String, Option<f64>)> = vec![];
         let of_tasks = traced.tasks.iter().flat_map(|task| &task.losses);
         for name in of_tasks.chain(&traced.losses) {
@@ -323,7 +284,7 @@ impl Evaluation {
                 losses.push((name.clone(), self.losses.get(name).and_then(Mean::value)));
             }
         }
-        Evaluated { metrics: metrics.iter().zip(&self.metrics).map(value).collect(), losses, rows: self.rows }
+        Evaluated { metrics: metrics.collect(), losses, rows: self.rows }
     }
 }
 
