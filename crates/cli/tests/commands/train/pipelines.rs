@@ -102,6 +102,35 @@ fn matching_with_sampled_negatives_goes_the_way_of_the_reference() {
 }
 
 #[test]
+fn a_trained_pipeline_is_evaluated_and_goes_back_as_a_checkpoint() {
+    let name = "deepfm_small_tables";
+    let (model, out) = (model(name, |_| ()), Folder::new());
+    let data = golden(name).join("data.parquet").display().to_string();
+    let dcp = out.0.join("dcp").display().to_string();
+    let trained = train(name, &model, &out, &["--kernel", "cpu", "--eval", &data, "--export-dcp", &dcp]);
+    assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+    let summary = trained.json().pop().unwrap();
+    let again = run(&["eval", "--model", &out.0.display().to_string(), "--data", &data, "--kernel", "cpu", "--json"]);
+    assert_eq!(summary["summary"]["metrics"], again.json()[0]["metrics"], "{}", again.stderr);
+    assert!(number(&summary["summary"]["metrics"]["auc"]) > 0.5, "{summary}");
+
+    let source = golden(name).join("pipeline.config").display().to_string();
+    let back = Folder::new();
+    let imported = run(&["import", &source, "--checkpoint", &dcp, "--out", &back.0.display().to_string()]);
+    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+    let [a, b] = [&out, &back].map(|folder| tensors(&folder.0.join("model.safetensors")));
+    assert_eq!(a, b);
+    assert!(back.0.join("config.json").exists() && out.0.join("dcp/model.ckpt-11/plan").exists());
+    // The dense optimizer has the small tables, the sparse one the others.
+    let metadata = std::fs::read(out.0.join("dcp/model.ckpt-11/optimizer/.metadata")).unwrap();
+    let metadata = String::from_utf8_lossy(&metadata);
+    for state in ["pid_emb.weight.exp_avg_sq", "cate_emb.weight.cate_emb.momentum1", "output_mlp.bias.step"] {
+        assert!(metadata.contains(state), "{state}");
+    }
+    assert!(!metadata.contains("pid_emb.weight.pid_emb.momentum1"));
+}
+
+#[test]
 fn a_gpu_trains_a_pipeline_as_the_reference() {
     if std::env::var_os("REWIRE_TEST_ALL").is_some() {
         for name in ["deepfm_taobao", "deepfm_small_tables", "mmoe_taobao", "dlrm_hstu_train", "hstu_match_cosine"] {
