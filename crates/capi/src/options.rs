@@ -22,6 +22,15 @@ pub struct Options {
     pub(crate) options: RankOptions,
 }
 
+/// Those that were given, or those there are without any.
+///
+/// # Safety
+/// `options` are null, or a handle that nobody changes or frees meanwhile.
+pub(crate) unsafe fn given(options: *const Options) -> RankOptions {
+    // SAFETY: the caller's promise.
+    unsafe { options.as_ref() }.map(|options| options.options.clone()).unwrap_or_default()
+}
+
 /// Options as they are without any: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
 ///
 /// # Safety
