@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-MALLOC = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:glibc.malloc.top_pad=268435456"
-if __name__ == "__main__" and os.environ.get("GLIBC_TUNABLES") != MALLOC:
-    # By default glibc returns the memory of results to the system, so that most of PyTorch's time goes to page faults.
-    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"GLIBC_TUNABLES": MALLOC})
+import malloc
+
+if __name__ == "__main__":
+    malloc.keep_memory()
 
 import numpy as np
 import torch

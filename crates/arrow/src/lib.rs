@@ -1,12 +1,14 @@
-//! Requests and rankings as tables, by [Arrow's C data interface](https://arrow.apache.org/docs/format/CDataInterface.html): no copy of
+//! Requests, rankings and predictions as tables, by [Arrow's C data interface](https://arrow.apache.org/docs/format/CDataInterface.html): no copy of
 //! lists either way, and no library of Arrow's.
 
 pub mod foreign;
+mod owned;
 mod read;
 mod stream;
 mod write;
 
-pub use read::{TableError, extend};
+pub use owned::{OwnedTable, OwnedValues, rows_of};
+pub use read::{Table, TableError, column, extend, table};
 pub use stream::ArrowArrayStream;
 pub use write::{Column, Value, export};
 

@@ -47,6 +47,12 @@ struct ArrowArray {
 // The CPU.
 #define REWIRE_KERNEL_CPU 2
 
+// Files of 4 MiB and more are mapped into memory. Replace them by renaming others over them.
+#define REWIRE_MAPPING_LARGE 0
+
+// No file is mapped: a model takes the memory of all its files and does not depend on them.
+#define REWIRE_MAPPING_NEVER 1
+
 // A feature of users, a value a request.
 #define REWIRE_CONTEXTUAL 0
 
@@ -167,7 +173,7 @@ const char *rewire_message(void);
 // The version of the library.
 const char *rewire_version(void);
 
-// Options as they are without any: `REWIRE_KERNEL_AUTO`, no folder of compiled kernels.
+// Options as they are without any: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
 //
 // # Safety
 // `out` is null or a place for the handle.
@@ -184,6 +190,12 @@ enum rewire_status rewire_options_kernel(struct rewire_options *options, uint32_
 // # Safety
 // `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or text that ends with a zero.
 enum rewire_status rewire_options_adapter(struct rewire_options *options, const char *adapter);
+
+// Which files of the model are mapped into memory: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
+//
+// # Safety
+// `options` are null or a handle that nobody else uses meanwhile.
+enum rewire_status rewire_options_mapping(struct rewire_options *options, uint32_t mapping);
 
 // A folder in which compiled kernels are kept for later starts. The driver trusts what it reads there: it should be writable for the user
 // alone.

@@ -3,7 +3,9 @@ use crate::import::ImportError;
 use crate::log::say;
 use crate::paths::PathError;
 use crate::predict::PredictError;
+use crate::rank::RankUsage;
 use crate::requests::InputError;
+use crate::retrieve::RetrieveError;
 use crate::train::TrainFailed;
 use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
@@ -34,7 +36,11 @@ pub enum CliError {
     #[error(transparent)]
     Rank(Box<RankError>),
     #[error(transparent)]
+    RankUsage(#[from] RankUsage),
+    #[error(transparent)]
     Predict(Box<PredictError>),
+    #[error(transparent)]
+    Retrieve(#[from] RetrieveError),
     #[error(transparent)]
     Paths(#[from] PathError),
     #[error(transparent)]
@@ -77,6 +83,8 @@ pub enum CliError {
     NoCaches,
     #[error("{failed} of {all} could not be measured")]
     NotMeasured { failed: usize, all: usize },
+    #[error("the training of {op} with seed {seed} failed: {reason}")]
+    Quality { op: String, seed: u64, reason: String },
     #[error("{worse} of {all} are worse than before, in part worse, or could not be compared")]
     Worse { worse: usize, all: usize },
     #[error(transparent)]
@@ -131,6 +139,7 @@ impl CliError {
                 matches!(error, UnknownOp { .. } | UnknownShape { .. } | UnknownSuite { .. } | Size { .. } | Seconds(_))
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
+            Self::RankUsage(_) => true,
             Self::Predict(error) => error.is_usage(),
             Self::Train(error) => error.is_usage(),
             Self::Import(error) => error.is_usage(),

@@ -10,12 +10,13 @@ use rewire::graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
 use rewire::graph_rewrite::lower::{kernel, lower};
 use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
-use rewire::graph_rewrite::plan::Plan;
+use rewire::graph_rewrite::plan::{Binding, Plan};
 use rewire::graph_rewrite::recompute::{Timeline, recompute};
 use rewire::hstu::models::parameters;
 use rewire::package::Package;
 use rewire::rank::{self, RankError};
-use rewire::{Gpu, Kernel};
+use rewire::runtime::transfers;
+use rewire::{Gpu, Kernel, KernelRule, Mapping};
 use rewire_measure::Machines;
 use rewire_verify::GoldenCase;
 use serde::Serialize;
@@ -54,7 +55,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
-        Some(path) if rank::is_model(path) => match config_of(path)? {
+        Some(path) if rank::is_model(path) => match config_of(path, common.mapping)? {
             Ok(config) => {
                 let file = if path.is_dir() { path.join("config.json") } else { path.clone() };
                 rank::trace_text(&file.display().to_string(), &config)?
@@ -116,11 +117,11 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
 }
 
 /// The text of the configuration of a model folder or package, or a package without one.
-fn config_of(model: &Path) -> Result<Result<String, Box<Package>>, RankError> {
+fn config_of(model: &Path, mapping: Mapping) -> Result<Result<String, Box<Package>>, RankError> {
     if model.is_dir() {
         return rank::read_config_text(model).map(Ok);
     }
-    let package = Package::read(model)?;
+    let package = Package::read_mapping(model, mapping)?;
     Ok(package.config().map(str::to_owned).ok_or_else(|| Box::new(package)))
 }
 
@@ -166,6 +167,12 @@ struct Mapped {
     bindings: Option<usize>,
     /// Why the target cannot, so that the CPU runs the step.
     refused: Option<String>,
+    /// The option --kernel-for that the step follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_for: Option<String>,
+    /// Results of earlier steps that move between the target and the host before the step.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moved: Vec<String>,
 }
 
 pub fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
@@ -182,20 +189,34 @@ pub fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
 
 /// Prints where each step runs.
 pub fn mapped(plan: &Plan, target: &Target, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let rules = KernelRule::of_steps(&common.kernel_for, &plan.steps).map_err(RankError::from)?;
     let kernels = map(plan, target, &Tuning::default());
-    for (number, (step, kernel)) in plan.steps.iter().zip(kernels).enumerate() {
+    let is_mapped = |(kernel, rule): (&Result<EmittedKernel, _>, &Option<&KernelRule>)| {
+        kernel.is_ok() && rule.is_none_or(|rule| rule.kernel != Kernel::Cpu)
+    };
+    let on_device: Vec<bool> = kernels.iter().zip(&rules).map(is_mapped).collect();
+    let mut transfers = transfers(plan, &on_device).into_iter().peekable();
+    for (number, ((step, kernel), rule)) in plan.steps.iter().zip(kernels).zip(rules).enumerate() {
+        let transfer = transfers.next_if(|transfer| transfer.step == number);
+        let moved = transfer.iter().flat_map(|transfer| &transfer.tensors);
+        let moved: Vec<String> = moved.map(|id| plan::name(plan, &Binding::Buffer(*id))).collect();
         let (bindings, refused) = match kernel {
             Ok(kernel) => (Some(kernel.slots.len()), None),
             Err(refusal) => (None, Some(refusal.reason.to_string())),
         };
         if common.json {
-            let (name, path) = (step.name.clone(), step.path.clone());
-            output.json(&Mapped { step: number, name, path, bindings, refused })?;
+            let (name, path, kernel_for) = (step.name.clone(), step.path.clone(), rule.map(KernelRule::to_string));
+            output.json(&Mapped { step: number, name, path, bindings, refused, kernel_for, moved })?;
             continue;
         }
-        let place = match (bindings, refused) {
-            (Some(count), _) => format!("{count} of {} bindings", target.storage_buffers),
-            (None, reason) => format!("on the CPU, {}", reason.unwrap_or_default()),
+        if let Some(transfer) = transfer {
+            let place = if transfer.to_device { "target" } else { "CPU" };
+            output.line(format_args!("  to the {place}: {}", moved.join(", ")))?;
+        }
+        let place = match (bindings, refused, rule) {
+            (_, _, Some(rule)) if rule.kernel == Kernel::Cpu => format!("on the CPU, by {rule}"),
+            (Some(count), ..) => format!("{count} of {} bindings", target.storage_buffers),
+            (None, reason, _) => format!("on the CPU, {}", reason.unwrap_or_default()),
         };
         output.line(format_args!("{number} {} `{}`: {place}", step.name, step.path))?;
     }

@@ -90,7 +90,10 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let pipeline = pipeline(&options.source)?;
     let checkpoint = checkpoint.ok_or(ImportError::NoCheckpoint)?;
     let imported = Imported::new(pipeline.json()).map_err(|problems| unsupported(&file, &pipeline, &problems.0))?;
-    let (tensors, plan) = read(checkpoint)?;
+    let (mut tensors, plan) = read(checkpoint)?;
+    if let Some(averages) = &options.ema {
+        average(&mut tensors, averages)?;
+    }
     check(&imported, &tensors, checkpoint)?;
     let config = config(pipeline.json(), plan.as_ref());
     write(&options.out, &config, &tensors)?;
@@ -145,6 +148,25 @@ pub fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>)
         tensors.insert(name.strip_prefix(WRAPPER).unwrap_or(&name).to_owned(), tensor);
     }
     Ok((tensors, checkpoint.plan().cloned()))
+}
+
+/// How many updates an average is of.
+const UPDATES: &str = "__n_averaged__";
+
+/// Puts averages of parameters, a checkpoint of their own, in the places of the parameters.
+fn average(tensors: &mut BTreeMap<String, HostTensor>, averages: &Path) -> Result<(), CliError> {
+    let mut wrong = vec![];
+    for (name, average) in read(averages)?.0.into_iter().filter(|(name, _)| name != UPDATES) {
+        match tensors.get_mut(&name) {
+            Some(tensor) if tensor.shape() == average.shape() => *tensor = average,
+            Some(tensor) => wrong.push(format!("`{name}` is {:?}: expected {:?}", average.shape(), tensor.shape())),
+            None => wrong.push(format!("`{name}` is no parameter of the checkpoint")),
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(ImportError::Tensors { file: averages.display().to_string(), tensors: wrong }.into()),
+    }
 }
 
 /// A tensor of a checkpoint; doubles become floats.

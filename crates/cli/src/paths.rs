@@ -87,6 +87,7 @@ impl Files {
             // They write standard output, and the cache folder.
             Command::Devices
             | Command::Rank(_)
+            | Command::Retrieve(_)
             | Command::Eval(_)
             | Command::Tune(_)
             | Command::Graph(_)
@@ -155,8 +156,10 @@ impl Files {
     fn bench(&mut self, options: &Bench) {
         options.ops.iter().for_each(|op| self.model("a model", Some(Path::new(op))));
         self.add("--compare", Access::Reads, options.compare.as_deref());
+        self.add("--baseline", Access::Reads, options.quality.baseline.as_deref());
         options.records.iter().for_each(|records| self.add("--records", Access::Reads, Some(records)));
         self.add("--svg", Access::Writes, options.svg.as_deref());
+        self.add("--csv", Access::Writes, options.csv.as_deref());
         self.add("--markdown", Access::Writes, options.markdown.as_deref());
     }
 

@@ -81,7 +81,7 @@ fn line(plan: &Plan, at: usize, step: &Step) -> String {
 }
 
 /// The name of a tensor, or its number.
-fn name(plan: &Plan, binding: &Binding) -> String {
+pub fn name(plan: &Plan, binding: &Binding) -> String {
     match binding {
         Binding::Host(slot) => format!("host {}", slot.0),
         Binding::Buffer(id) => match plan.buffer(*id) {

@@ -11,6 +11,7 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
     let tunings = caches::tunings().ok_or(CliError::NoCaches)?;
     let with = BenchOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         seconds: options.seconds,
@@ -22,7 +23,7 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
     tuner.check_tunes()?;
     bench::announce("tuning", jobs.len(), options.seconds, &tuner);
     for (name, shape) in &jobs {
-        let tuned = tuner.tune(&bench::workload(name, shape, &options.weights)?)?;
+        let tuned = tuner.tune(&bench::workload(name, shape, &options.weights, common.mapping)?)?;
         match common.json {
             true => tuned.iter().try_for_each(|kernel| output.json(kernel))?,
             false => print(&tuned, name, output)?,

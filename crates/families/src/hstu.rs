@@ -1,7 +1,7 @@
 //! The HSTU family over the features of a pipeline.
 
 use crate::models::{Model, Predictions};
-use crate::trace::{Pipeline, TraceError, Traced, columns, of_model};
+use crate::trace::{Pipeline, TraceError, Traced, inputs, of_model};
 use rewire_features::{Group, GroupConfig, GroupType, Problem, SequenceSteps};
 use rewire_graph::{DType, Scope, Tensor};
 use rewire_hstu::pipeline::{self, Groups, HstuModel};
@@ -40,7 +40,7 @@ pub fn trace_cached(config: &Value, dtype: DType) -> Result<TracedCached, TraceE
     let outputs = hstu.forward_cached(&scope, &histories, &requested, dtype);
     let outputs = outputs.map_err(|error| of_model(error, &requests.pointer()))?;
     let traced = pipeline.finish(scope, &outputs.values)?;
-    let histories = columns(&traced.graph, &traced.features, HISTORIES);
+    let histories = traced.interface.columns(inputs(&traced.graph, HISTORIES));
     Ok(TracedCached { traced, histories })
 }
 

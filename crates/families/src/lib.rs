@@ -14,6 +14,8 @@
 //! - `aggregation_dim` of mask blocks counts only where `reduction_ratio` is 0, as that is 1 by default.
 //! - The logits of wide columns are added to every class.
 //! - `mind` has `log2` of the number of steps as capsules, unless `const_caps_num` is set, and carries on routing logits after their softmax.
+//!   Where `routing_init_method` is `normal`, the default, the reference draws routing logits at random in every batch, in evaluation too;
+//!   here they are drawn once by the place of a step in its history, so that predictions can be repeated and do not depend on a batch.
 //! - `rocket_launching` predicts by its light branch alone.
 #![forbid(unsafe_code)]
 
@@ -25,4 +27,4 @@ mod trace;
 
 pub use hstu::{HISTORIES, TracedCached, trace_cached};
 pub use losses::{LOSS, Matching, SIMILARITY, TOTAL, Task, TracedLosses, trace_losses};
-pub use trace::{Output, OutputRows, TraceError, Traced, trace};
+pub use trace::{Interface, Output, OutputRows, TraceError, Traced, trace};

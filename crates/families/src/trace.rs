@@ -29,13 +29,48 @@ impl From<Problem> for TraceError {
     }
 }
 
+/// What a pipeline reads and gives, without its graph.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// The features and groups of the pipeline.
+    pub features: Features,
+    /// The input that has the number of items of every row, where outputs are of items.
+    lengths: Option<String>,
+}
+
+impl Interface {
+    /// Reads the configuration of [`trace`] without tracing it.
+    ///
+    /// # Errors
+    /// [`TraceError::Config`] lists the keys that cannot be read, by their JSON pointers.
+    pub fn new(config: &Value) -> Result<Self, TraceError> {
+        Ok(Pipeline::parse(config)?.interface())
+    }
+
+    /// The features whose columns the graph's inputs of these names are made of.
+    pub fn columns<'i>(&self, inputs: impl IntoIterator<Item = &'i str>) -> Vec<String> {
+        let inputs: BTreeSet<&str> = inputs.into_iter().collect();
+        let read = self.features.features.values().filter(|feature| inputs.contains(feature.input("values").as_str()));
+        read.map(|feature| feature.name.clone()).collect()
+    }
+
+    /// What an output has a row for. Items of matching have rows of their own, users have those of the batch.
+    pub fn rows_of(&self, output: &str) -> OutputRows {
+        let lengths = self.lengths.as_ref().filter(|_| output != USERS);
+        lengths.map_or(OutputRows::Batch, |lengths| OutputRows::Steps { lengths: lengths.clone() })
+    }
+}
+
+/// The output with the vectors of users.
+const USERS: &str = "user_tower_emb";
+
 /// A traced pipeline.
 #[derive(Debug)]
 pub struct Traced {
     /// The graph.
     pub graph: Graph,
-    /// The features and groups of the pipeline.
-    pub features: Features,
+    /// The features and groups of the pipeline, and the rows of its outputs.
+    pub interface: Interface,
     /// The features that the graph reads, whose columns [`Features::encode`] needs.
     pub columns: Vec<String>,
     /// The outputs, in the order of the reference's predictions.
@@ -131,25 +166,25 @@ impl<'a> Pipeline<'a> {
         Model { scope, features, config, kind, message, prefix, items: prefix, extra: None }
     }
 
+    fn interface(&self) -> Interface {
+        let items = self.hstu.as_ref().and_then(|hstu| hstu.candidate_groups().into_iter().next());
+        let lengths = items.and_then(|group| self.features.lengths_input(&group));
+        Interface { features: self.features.clone(), lengths }
+    }
+
     pub fn finish(self, scope: Scope, predictions: &[(String, Tensor)]) -> Result<Traced, TraceError> {
         let model = self.model(&scope, "");
         let (pointer, is_match) = (model.pointer(), model.is_match());
         let temperature = is_match.then(|| self.message.get("temperature").and_then(Value::as_f64).unwrap_or(1.0));
-        let (lengths, buffers) = match &self.hstu {
-            Some(hstu) => {
-                let items = hstu.candidate_groups().first().and_then(|name| self.features.lengths_input(name));
-                (items, hstu.buffers().map_err(|error| of_model(error, &pointer))?)
-            }
-            None => (None, vec![]),
-        };
-        let rows = lengths.map_or(OutputRows::Batch, |lengths| OutputRows::Steps { lengths });
-        // Items of matching have rows of their own, users have those of the batch.
-        let rows_of = |name: &str| if name == "user_tower_emb" { OutputRows::Batch } else { rows.clone() };
-        let outputs = predictions.iter().map(|(name, _)| Output { name: name.clone(), rows: rows_of(name) }).collect();
+        let buffers = self.hstu.as_ref().map(HstuModel::buffers).transpose();
+        let buffers = buffers.map_err(|error| of_model(error, &pointer))?.unwrap_or_default();
+        let interface = self.interface();
+        let output = |(name, _): &(String, Tensor)| Output { name: name.clone(), rows: interface.rows_of(name) };
+        let outputs = predictions.iter().map(output).collect();
         let named: Vec<(&str, Tensor)> = predictions.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
         let graph = scope.finish(&named)?;
-        let columns = columns(&graph, &self.features, "");
-        Ok(Traced { graph, features: self.features, columns, outputs, buffers, temperature })
+        let columns = interface.columns(inputs(&graph, ""));
+        Ok(Traced { graph, interface, columns, outputs, buffers, temperature })
     }
 }
 
@@ -250,13 +285,8 @@ pub(crate) fn of_model(error: ModelError, pointer: &str) -> TraceError {
     }
 }
 
-/// The features of which a graph has inputs behind `prefix`.
-pub(crate) fn columns(graph: &Graph, features: &Features, prefix: &str) -> Vec<String> {
-    let inputs: BTreeSet<&str> = graph
-        .ids()
-        .filter_map(|id| graph.op::<Input>(id))
-        .filter_map(|input| input.name.strip_prefix(prefix))
-        .collect();
-    let read = features.features.values().filter(|feature| inputs.contains(feature.input("values").as_str()));
-    read.map(|feature| feature.name.clone()).collect()
+/// The inputs of a graph behind `prefix`.
+pub(crate) fn inputs<'g>(graph: &'g Graph, prefix: &'g str) -> impl Iterator<Item = &'g str> {
+    let names = graph.ids().filter_map(|id| graph.op::<Input>(id));
+    names.filter_map(move |input| input.name.strip_prefix(prefix))
 }

@@ -1,7 +1,7 @@
 //! Rankers of the HSTU family in two parts give what they give as a whole.
 
 use rewire_families::{HISTORIES, trace, trace_cached};
-use rewire_features::{Column, Data, Feature, Features, Offsets};
+use rewire_features::{Column, Feature, Features, OwnedCell};
 use rewire_graph::op::Input;
 use rewire_graph::{DType, HostTensor, interpret};
 use std::collections::HashMap;
@@ -63,19 +63,11 @@ fn cell(feature: &Feature, row: usize) -> String {
 /// The inputs of features, behind a prefix.
 fn encoded(features: &Features, names: &[String], prefix: &str, rows: Range<usize>) -> Result<Tensors, Box<dyn Error>> {
     let texts = |name: &String| {
-        let cells: Vec<String> = (0..ROWS).map(|row| cell(&features.features[name], row)).collect();
-        let ends = cells.iter().scan(0, |end, cell| {
-            *end += cell.len() as i64;
-            Some(*end)
-        });
-        (name.clone(), (std::iter::once(0).chain(ends).collect::<Vec<i64>>(), cells.concat()))
+        let cells = (0..ROWS).map(|row| OwnedCell::Text(cell(&features.features[name], row)));
+        (name.clone(), Column::of_cells(cells.collect()).expect("texts"))
     };
-    let columns: HashMap<String, (Vec<i64>, String)> = names.iter().map(texts).collect();
-    let column = |name: &str| {
-        let (offsets, text) = columns.get(name)?;
-        Some(Column::new(Data::Text { offsets: Offsets::I64(offsets), bytes: text.as_bytes() }))
-    };
-    let inputs = features.encode(names, column, rows)?;
+    let columns: HashMap<String, Column<'static>> = names.iter().map(texts).collect();
+    let inputs = features.encode(names, |name| columns.get(name), rows)?;
     Ok(inputs.into_iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor)).collect())
 }
 
@@ -103,11 +95,11 @@ fn check(case: &Case) -> Result<(), Box<dyn Error>> {
     let pipeline = rewire_tzrec::Pipeline::read(&file(case, "pipeline.config"))?;
     let weights = weights(case)?;
     let whole = trace(pipeline.json())?;
-    let inputs = encoded(&whole.features, &whole.columns, "", 0..ROWS)?;
+    let inputs = encoded(&whole.interface.features, &whole.columns, "", 0..ROWS)?;
     let expected = interpret(&whole.graph, &inputs, &weights)?;
 
     let parts = trace_cached(pipeline.json(), DType::F32)?;
-    let (graph, features) = (&parts.traced.graph, &parts.traced.features);
+    let (graph, features) = (&parts.traced.graph, &parts.traced.interface.features);
     let run = |histories: Range<usize>, requests: Range<usize>, states: &Tensors| {
         let mut inputs = places(case, histories.clone(), requests.clone());
         inputs.extend(encoded(features, &parts.histories, HISTORIES, histories)?);

@@ -1,6 +1,8 @@
+use std::borrow::Cow;
 use std::ops::Range;
 
-/// A column of a table, borrowed from the memory that has it: Arrow, Parquet, CSV, JSON or an app's own.
+/// A column of a table. Its buffers are borrowed from the memory that has them (Arrow, numpy, an app's own), or owned where values were
+/// converted ([`Column::of_cells`]).
 #[derive(Clone, Debug)]
 pub struct Column<'a> {
     /// The values.
@@ -13,19 +15,19 @@ pub struct Column<'a> {
 #[derive(Clone, Debug)]
 pub enum Data<'a> {
     /// Integers.
-    I32(&'a [i32]),
+    I32(Cow<'a, [i32]>),
     /// Integers.
-    I64(&'a [i64]),
+    I64(Cow<'a, [i64]>),
     /// Numbers.
-    F32(&'a [f32]),
+    F32(Cow<'a, [f32]>),
     /// Numbers.
-    F64(&'a [f64]),
+    F64(Cow<'a, [f64]>),
     /// UTF-8 text.
     Text {
         /// Where the text of each row begins in `bytes`, and where the last one ends.
         offsets: Offsets<'a>,
         /// The text of all rows.
-        bytes: &'a [u8],
+        bytes: Cow<'a, [u8]>,
     },
     /// Lists.
     List {
@@ -46,33 +48,33 @@ pub enum Data<'a> {
 }
 
 /// Offsets of either width.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Offsets<'a> {
     /// Of 32 bits.
-    I32(&'a [i32]),
+    I32(Cow<'a, [i32]>),
     /// Of 64 bits.
-    I64(&'a [i64]),
+    I64(Cow<'a, [i64]>),
 }
 
 /// Which rows have a value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Validity<'a> {
     /// All of them.
     All,
     /// Those whose bit is set, least significant bit first.
     Bits {
         /// The bits.
-        bits: &'a [u8],
+        bits: Cow<'a, [u8]>,
         /// The bit of the first row.
         start: usize,
     },
     /// Those that are true.
-    Bools(&'a [bool]),
+    Bools(Cow<'a, [bool]>),
 }
 
 /// The value of a row.
 #[derive(Clone, Debug)]
-pub enum Cell<'c, 'a> {
+pub enum Cell<'c> {
     /// None.
     Null,
     /// An integer.
@@ -80,11 +82,11 @@ pub enum Cell<'c, 'a> {
     /// A number.
     Float(f64),
     /// Text.
-    Text(&'a str),
+    Text(&'c str),
     /// The rows of a column.
-    List(&'c Column<'a>, Range<usize>),
+    List(&'c Column<'c>, Range<usize>),
     /// The rows of a column of ids and of one of weights.
-    Map(&'c Column<'a>, &'c Column<'a>, Range<usize>),
+    Map(&'c Column<'c>, &'c Column<'c>, Range<usize>),
 }
 
 impl Offsets<'_> {
@@ -138,7 +140,7 @@ impl<'a> Column<'a> {
     }
 
     /// The value of a row; `None` where offsets descend or pass the end, or text is not UTF-8.
-    pub fn cell(&self, row: usize) -> Option<Cell<'_, 'a>> {
+    pub fn cell(&self, row: usize) -> Option<Cell<'_>> {
         if !self.validity.holds(row) {
             return Some(Cell::Null);
         }

@@ -48,6 +48,16 @@ pub enum EncodeError {
         /// The feature.
         feature: String,
     },
+    /// Two columns of a table have different numbers of rows.
+    #[error("columns `{first}` and `{second}`: expected equal numbers of rows, got {rows:?}")]
+    Rows {
+        /// A column.
+        first: String,
+        /// Another one.
+        second: String,
+        /// Rows of both.
+        rows: (usize, usize),
+    },
     /// A tensor is too large.
     #[error(transparent)]
     Size(#[from] TensorSizeError),
@@ -57,9 +67,37 @@ pub enum EncodeError {
 #[derive(Clone, Copy)]
 pub struct NegativeRow<'a, 'c> {
     /// The columns of the table by name.
-    pub column: &'a dyn Fn(&str) -> Option<Column<'c>>,
+    pub column: &'a dyn Fn(&str) -> Option<&'c Column<'c>>,
     /// The row.
     pub row: usize,
+}
+
+impl EncodeError {
+    /// The same fault in a table in which so many rows come before.
+    #[must_use]
+    pub fn after(mut self, rows: usize) -> Self {
+        if let Self::Cell { row, .. } | Self::Lengths { row, .. } = &mut self {
+            *row += rows;
+        }
+        self
+    }
+}
+
+/// The number of rows of a table, of which all columns have as many; 0 without columns.
+///
+/// # Errors
+/// [`EncodeError::Rows`].
+pub fn rows_of(columns: &[(&str, Column<'_>)]) -> Result<usize, EncodeError> {
+    let Some((first, column)) = columns.first() else { return Ok(0) };
+    let rows = column.rows();
+    match columns.iter().find(|(_, other)| other.rows() != rows) {
+        None => Ok(rows),
+        Some((second, other)) => Err(EncodeError::Rows {
+            first: (*first).to_owned(),
+            second: (*second).to_owned(),
+            rows: (rows, other.rows()),
+        }),
+    }
 }
 
 /// The inputs of a feature.
@@ -83,7 +121,7 @@ pub(crate) fn fault(expected: &str, actual: impl ToString) -> Fault {
 const IDS: &str = "ids: integers from 0, text or lists of them, or a map from ids to weights";
 const FLOATS: &str = "numbers, or text or lists of them";
 
-pub(crate) fn kind(cell: &Cell<'_, '_>) -> String {
+pub(crate) fn kind(cell: &Cell<'_>) -> String {
     match cell {
         Cell::Null => "a missing value".to_owned(),
         Cell::Int(value) => value.to_string(),
@@ -94,12 +132,16 @@ pub(crate) fn kind(cell: &Cell<'_, '_>) -> String {
     }
 }
 
-fn id(value: i64) -> Result<u32, Fault> {
-    u32::try_from(value).map_err(|_| fault("an id from 0 to below 2^32", value))
+/// A row of the feature's table.
+fn id(feature: &Feature, value: i64) -> Result<u32, Fault> {
+    let rows = if let FeatureValues::Ids { rows, .. } = feature.values { rows } else { 0 };
+    let id = u32::try_from(value).ok().filter(|&id| (id as usize) < rows);
+    id.ok_or_else(|| fault(&format!("an id from 0 to below {rows}, the rows of its table"), value))
 }
 
-fn id_of(text: &str) -> Result<u32, Fault> {
-    text.trim().parse().map_err(|_| fault("an id from 0 to below 2^32", format!("`{text}`")))
+fn id_of(feature: &Feature, text: &str) -> Result<u32, Fault> {
+    let value = text.trim().parse().map_err(|_| fault("an id, an integer from 0", format!("`{text}`")))?;
+    id(feature, value)
 }
 
 fn number_of(text: &str) -> Result<f32, Fault> {
@@ -111,10 +153,10 @@ pub(crate) fn broken() -> Fault {
 }
 
 /// Calls `each` with the cells of a list.
-fn cells<'a>(
-    items: &Column<'a>,
+fn cells(
+    items: &Column<'_>,
     range: Range<usize>,
-    mut each: impl FnMut(Cell<'_, 'a>) -> Result<(), Fault>,
+    mut each: impl FnMut(Cell<'_>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     range.into_iter().try_for_each(|row| each(items.cell(row).ok_or_else(broken)?))
 }
@@ -123,7 +165,6 @@ impl Encoded {
     /// The rows of a column.
     pub fn new(feature: &Feature, column: &Column<'_>, rows: Range<usize>) -> Result<Self, EncodeError> {
         let mut encoded = Self::default();
-        let first = rows.start;
         for row in rows {
             let cell = column.cell(row).ok_or_else(broken);
             let added = cell.and_then(|cell| match (&feature.values, &feature.sequence) {
@@ -138,7 +179,7 @@ impl Encoded {
             });
             added.map_err(|(expected, actual)| EncodeError::Cell {
                 column: feature.name.clone(),
-                row: row - first,
+                row,
                 expected,
                 actual,
             })?;
@@ -152,7 +193,7 @@ impl Encoded {
         let column = (negatives.column)(&feature.name).ok_or_else(missing)?;
         let row = negatives.row;
         if feature.sequence.is_some() {
-            return Self::new(feature, &column, row..row + 1);
+            return Self::new(feature, column, row..row + 1);
         }
         match column.cell(row) {
             Some(Cell::List(items, range)) => Self::new(feature, items, range),
@@ -216,7 +257,7 @@ impl Encoded {
             Some((id, weight)) => (id, number_of(weight)?),
             None => (text, 1.0),
         };
-        self.push(feature, id_of(id)?, weight);
+        self.push(feature, id_of(feature, id)?, weight);
         Ok(())
     }
 
@@ -224,7 +265,7 @@ impl Encoded {
         &mut self,
         feature: &Feature,
         column: &Column<'_>,
-        cell: Cell<'_, '_>,
+        cell: Cell<'_>,
         default: &[u32],
     ) -> Result<(), Fault> {
         let before = self.ids.len();
@@ -234,13 +275,13 @@ impl Encoded {
             Cell::Null if matches!(column.data, Data::I32(_) | Data::I64(_)) => missing(1),
             Cell::Null | Cell::Text("") => missing(usize::MAX),
             Cell::List(_, range) if range.is_empty() => missing(usize::MAX),
-            Cell::Int(value) => self.push(feature, id(value)?, 1.0),
+            Cell::Int(value) => self.push(feature, id(feature, value)?, 1.0),
             Cell::Text(text) => {
                 text.split(&feature.separator).try_for_each(|text| self.push_text(feature, text))?;
             }
             Cell::List(items, range) => cells(items, range, |cell| match cell {
                 Cell::Int(value) => {
-                    self.push(feature, id(value)?, 1.0);
+                    self.push(feature, id(feature, value)?, 1.0);
                     Ok(())
                 }
                 Cell::Text(text) => self.push_text(feature, text),
@@ -262,8 +303,8 @@ impl Encoded {
     ) -> Result<(), Fault> {
         for row in range {
             let key = match keys.cell(row).ok_or_else(broken)? {
-                Cell::Int(value) => id(value)?,
-                Cell::Text(text) => id_of(text)?,
+                Cell::Int(value) => id(feature, value)?,
+                Cell::Text(text) => id_of(feature, text)?,
                 other => return Err(fault(IDS, kind(&other))),
             };
             let weight = match values.cell(row).ok_or_else(broken)? {
@@ -281,7 +322,7 @@ impl Encoded {
         Ok(())
     }
 
-    fn add_floats(&mut self, feature: &Feature, cell: Cell<'_, '_>, default: &[f32]) -> Result<(), Fault> {
+    fn add_floats(&mut self, feature: &Feature, cell: Cell<'_>, default: &[f32]) -> Result<(), Fault> {
         let before = self.floats.len();
         match cell {
             Cell::Null | Cell::Text("") => self.floats.extend(default),
@@ -299,7 +340,7 @@ impl Encoded {
         }
     }
 
-    fn push_floats(&mut self, feature: &Feature, cell: Cell<'_, '_>) -> Result<(), Fault> {
+    fn push_floats(&mut self, feature: &Feature, cell: Cell<'_>) -> Result<(), Fault> {
         match cell {
             Cell::Int(value) => self.floats.push(value as f32),
             Cell::Float(value) => self.floats.push(value as f32),
@@ -322,7 +363,7 @@ impl Encoded {
     fn add_id_steps(
         &mut self,
         feature: &Feature,
-        cell: Cell<'_, '_>,
+        cell: Cell<'_>,
         default: &[u32],
         delimiter: &str,
     ) -> Result<(), Fault> {
@@ -361,21 +402,21 @@ impl Encoded {
     fn add_step_of_text(&mut self, feature: &Feature, text: &str) -> Result<(), Fault> {
         let before = self.ids.len();
         for text in text.split(&feature.separator).filter(|text| !text.is_empty()) {
-            self.ids.push(id_of(text)?);
+            self.ids.push(id_of(feature, text)?);
         }
         self.end_step(before);
         Ok(())
     }
 
-    fn add_id_step(&mut self, feature: &Feature, cell: Cell<'_, '_>) -> Result<(), Fault> {
+    fn add_id_step(&mut self, feature: &Feature, cell: Cell<'_>) -> Result<(), Fault> {
         let before = self.ids.len();
         match cell {
-            Cell::Int(value) => self.ids.push(id(value)?),
+            Cell::Int(value) => self.ids.push(id(feature, value)?),
             Cell::Text(text) => return self.add_step_of_text(feature, text),
             Cell::Null => {}
             Cell::List(items, range) => cells(items, range, |cell| match cell {
                 Cell::Int(value) => {
-                    self.ids.push(id(value)?);
+                    self.ids.push(id(feature, value)?);
                     Ok(())
                 }
                 other => Err(fault(IDS, kind(&other))),
@@ -389,7 +430,7 @@ impl Encoded {
     fn add_float_steps(
         &mut self,
         feature: &Feature,
-        cell: Cell<'_, '_>,
+        cell: Cell<'_>,
         default: &[f32],
         delimiter: &str,
     ) -> Result<(), Fault> {

@@ -129,7 +129,14 @@ impl Feature {
         let rows = table_rows(plain, &message, pointer, problems);
         let default = message.fg_encoded_default_value.split(context.separator).filter(|text| !text.is_empty());
         let values = match rows {
-            Some(rows) => FeatureValues::Ids { rows, default: parsed(default, pointer, problems) },
+            Some(rows) => {
+                let default: Vec<u32> = parsed(default, pointer, problems);
+                if let Some(id) = default.iter().find(|&&id| id as usize >= rows) {
+                    let reason = format!("must be ids below {rows}, the rows of the table, got {id}");
+                    problems.push(format!("{pointer}/fg_encoded_default_value"), reason);
+                }
+                FeatureValues::Ids { rows, default }
+            }
             None => FeatureValues::Floats {
                 default: parsed(default, pointer, problems),
                 embedding: dense_embedding(&message),

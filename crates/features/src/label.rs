@@ -81,21 +81,23 @@ impl LabelColumn<'_> {
         let first = rows.start;
         for row in rows {
             let before = all.values.len();
-            let cell = column.cell(row).ok_or_else(broken);
-            cell.and_then(|cell| self.push(cell, &mut |number| Ok(all.values.push(convert(number)?)))).map_err(
-                |(expected, actual)| EncodeError::Cell {
-                    column: self.name.to_owned(),
-                    row: row - first,
-                    expected,
-                    actual,
-                },
-            )?;
+            let mut push = |number| {
+                all.values.push(convert(number)?);
+                Ok(())
+            };
+            let read = column.cell(row).ok_or_else(broken).and_then(|cell| self.push(cell, &mut push));
+            read.map_err(|(expected, actual)| EncodeError::Cell {
+                column: self.name.to_owned(),
+                row: row - first,
+                expected,
+                actual,
+            })?;
             all.lengths.push((all.values.len() - before) as i64);
         }
         Ok(all)
     }
 
-    fn push(&self, cell: Cell<'_, '_>, push: &mut dyn FnMut(Number) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn push(&self, cell: Cell<'_>, push: &mut dyn FnMut(Number) -> Result<(), Fault>) -> Result<(), Fault> {
         match (cell, self.delimiter) {
             (Cell::Int(value), _) => push(Number::Int(value)),
             (Cell::Float(value), _) => push(Number::Float(value)),

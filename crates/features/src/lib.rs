@@ -2,7 +2,7 @@
 //!
 //! [`Features::parse`] reads `feature_configs` and `feature_groups`. [`Features::trace`] traces a group: pooled bags of DEEP and
 //! WIDE groups, queries and jagged steps of SEQUENCE groups, jagged steps of JAGGED_SEQUENCE groups. [`Features::encode`] turns
-//! borrowed [`Column`]s into the inputs of the traced graph, [`LabelColumn`] reads labels and weights.
+//! [`Column`]s into the inputs of the traced graph, [`LabelColumn`] reads labels and weights.
 //!
 //! # Inputs of a graph
 //!
@@ -23,6 +23,7 @@
 //! The features of a JAGGED_SEQUENCE group have equal lengths: their `lengths` is one input, named after the first of them in order of names.
 #![forbid(unsafe_code)]
 
+mod cells;
 mod column;
 mod encode;
 mod feature;
@@ -32,8 +33,9 @@ mod message;
 mod problem;
 mod table;
 
+pub use cells::{MixedCells, OwnedCell};
 pub use column::{Cell, Column, Data, Offsets, Validity};
-pub use encode::{EncodeError, NegativeRow};
+pub use encode::{EncodeError, NegativeRow, rows_of};
 pub use feature::{DenseEmbedding, Feature, FeatureValues, Pooling, SequenceForm};
 pub use group::{Group, Part, SequenceSteps};
 pub use label::{LabelColumn, LabelValues};

@@ -209,10 +209,10 @@ impl Features {
     pub fn encode<'c>(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
-        self.encode_each(names, |feature| encoded(feature, &column, rows.clone()))
+        self.encode_each(names, rows.start, |feature| encoded(feature, &column, rows.clone()))
     }
 
     /// [`Features::encode`] with the items of a row of negatives behind those of the rows: steps that follow the last row of a sequence,
@@ -223,12 +223,12 @@ impl Features {
     pub fn encode_with_negatives<'c>(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
         negatives: NegativeRow<'_, '_>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut first: Option<(String, i64)> = None;
-        self.encode_each(names, |feature| {
+        self.encode_each(names, rows.start, |feature| {
             let mut own = encoded(feature, &column, rows.clone())?;
             let more = Encoded::negatives(feature, negatives)?;
             let items = more.items(feature);
@@ -249,7 +249,7 @@ impl Features {
     pub fn first_ids<'c>(
         &self,
         name: &str,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<u32>, EncodeError> {
         let feature = self.features.get(name).filter(|feature| matches!(feature.values, FeatureValues::Ids { .. }));
@@ -264,7 +264,7 @@ impl Features {
     pub fn steps<'c>(
         &self,
         name: &str,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<i64>, EncodeError> {
         let feature = self.features.get(name).ok_or_else(|| EncodeError::Missing { column: name.to_owned() })?;
@@ -274,6 +274,7 @@ impl Features {
     fn encode_each(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
+        start: usize,
         mut encoded: impl FnMut(&Feature) -> Result<Encoded, EncodeError>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut inputs = vec![];
@@ -292,7 +293,7 @@ impl Features {
                     return Err(EncodeError::Lengths {
                         first: (*first).to_owned(),
                         second: feature.name.clone(),
-                        row,
+                        row: start + row,
                         lengths: (at(known), at(&encoded.lengths)),
                     });
                 }
@@ -309,11 +310,11 @@ impl Features {
 
 fn encoded<'c>(
     feature: &Feature,
-    column: impl Fn(&str) -> Option<Column<'c>>,
+    column: impl Fn(&str) -> Option<&'c Column<'c>>,
     rows: Range<usize>,
 ) -> Result<Encoded, EncodeError> {
     let column = column(&feature.name).ok_or_else(|| EncodeError::Missing { column: feature.name.clone() })?;
-    Encoded::new(feature, &column, rows)
+    Encoded::new(feature, column, rows)
 }
 
 fn groups(config: &Value, problems: &mut Problems) -> Vec<GroupConfig> {

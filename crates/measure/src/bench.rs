@@ -6,10 +6,10 @@ use rewire_graph_rewrite::cost::{Count, Machine};
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
-use rewire_graph_rewrite::plan::{Binding, Plan};
+use rewire_graph_rewrite::plan::{Binding, Plan, Table};
 use rewire_runtime::{
-    Detail, Gpu, Inputs, Kernel, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, RunValue,
-    Session, Tables, TuningStore, wgpu,
+    Detail, Gpu, Inputs, Kernel, KernelRule, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, Profile,
+    RunError, RunValue, Session, Tables, TuningStore, wgpu,
 };
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub struct BenchOptions {
     /// What runs the kernels.
     pub kernel: Kernel,
+    /// What runs the kernels of some operators or modules instead.
+    pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
     /// How its kernels multiply halves; as fast as it can if `None`.
@@ -40,6 +42,7 @@ impl Default for BenchOptions {
     fn default() -> Self {
         Self {
             kernel: Kernel::Auto,
+            kernel_rules: vec![],
             adapter: None,
             matrices: None,
             seconds: 1.0,
@@ -88,10 +91,12 @@ impl Bench {
         if !(0.0..=MOST_SECONDS).contains(&options.seconds) {
             return Err(BenchError::Seconds(options.seconds));
         }
-        let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
+        let wanted = KernelRule::device(options.kernel, &options.kernel_rules);
+        let gpu = Gpu::for_kernel(wanted, options.adapter.as_deref())?;
         let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
         let session = ModelOptions {
-            kernel: if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu },
+            kernel: if gpu.is_some() && options.kernel != Kernel::Cpu { Kernel::Wgpu } else { Kernel::Cpu },
+            kernel_rules: options.kernel_rules.clone(),
             gpu: gpu.clone(),
             tuning: options.tuning,
             tunings: options.tunings.clone(),
@@ -243,7 +248,7 @@ impl LoadedWorkload {
             Program::Graph(graph) => lower(&Pipeline::default().for_storage(workload.dtype).run(graph.clone())?.0)?,
             Program::Package(package) => package.plan()?,
         };
-        plan.store(workload.precision, |name| workload.tables.contains(name));
+        plan.store(workload.precision, |name| workload.tables.contains(name).then_some(Table::Pooled));
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
         let model = match &workload.program {

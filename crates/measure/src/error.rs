@@ -46,6 +46,16 @@ pub enum BenchError {
         /// The names that there are.
         known: String,
     },
+    /// A sweep is not described as one.
+    #[error(
+        "`{text}` is no sweep: expected AXIS=LO:HI with numbers from 1, such as max-len=128:4096, and an axis of {known}"
+    )]
+    Sweep {
+        /// What was given.
+        text: String,
+        /// The axes that there are.
+        known: String,
+    },
     /// There is no suite of a name.
     #[error("there is no suite `{name}`: expected {known}")]
     UnknownSuite {

@@ -262,7 +262,12 @@ fn inputs_of(
 /// How the floats of a shape's workload are stored.
 fn precision(shape: &Shape) -> Precision {
     let narrow = (shape.dtype != DType::F32).then_some(shape.dtype);
-    Precision { tables: shape.tables.or(narrow), weights: shape.weights.or(narrow), activations: narrow, sums: None }
+    Precision {
+        tables: shape.tables.or(narrow),
+        weights: shape.weights.or(narrow),
+        activations: narrow,
+        ..Precision::default()
+    }
 }
 
 fn find(name: &str) -> Result<&'static Op, BenchError> {

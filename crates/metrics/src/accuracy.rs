@@ -20,12 +20,13 @@ impl Accuracy {
         self.examples += 1;
     }
 
-    /// Adds an example by the probabilities of all classes, the `k` largest of which are predicted; of equal ones the first.
-    pub fn add_classes(&mut self, probabilities: &[f32], class: usize, k: usize) {
-        let own = probabilities.get(class).copied().unwrap_or(f32::NEG_INFINITY);
-        let is_before = |(index, &other): (usize, &f32)| other > own || other == own && index < class;
-        let rank = probabilities.iter().enumerate().filter(|entry| is_before(*entry)).count();
-        self.right += u64::from(class < probabilities.len() && rank < k);
+    /// Adds an example by the scores of all classes, the `k` largest of which are predicted; of equal ones the first. NaN is never right.
+    pub fn add_classes(&mut self, scores: &[f32], class: usize, k: usize) {
+        let is_right = scores.get(class).filter(|own| !own.is_nan()).is_some_and(|own| {
+            let is_before = |(index, other): (usize, &f32)| other > own || other == own && index < class;
+            scores.iter().enumerate().filter(|entry| is_before(*entry)).count() < k
+        });
+        self.right += u64::from(is_right);
         self.examples += 1;
     }
 

@@ -1,8 +1,6 @@
 //! Metrics by the messages of TorchEasyRec configurations.
 
-use crate::{
-    Accuracy, Average, BinnedAuc, GroupedAuc, GroupedXauc, MeanError, MulticlassAuc, NormalizedEntropy, TopK, xauc,
-};
+use crate::{Accuracy, Average, BinnedAuc, GroupedAuc, GroupedXauc, MeanError, MulticlassAuc, NormalizedEntropy, xauc};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Debug;
@@ -269,7 +267,7 @@ impl MetricConfig {
         match self.0.clone() {
             Message::Auc(Thresholds { thresholds }) => Box::new(BinnedAuc::new(thresholds)),
             Message::MulticlassAuc(of) => Box::new(MulticlassAuc::new(num_class, of.thresholds, of.average)),
-            Message::RecallAtK(AtK { top_k }) => Box::new(TopK::new(top_k)),
+            Message::RecallAtK(AtK { top_k }) => Box::new(RecallMetric { accuracy: Accuracy::default(), top_k }),
             Message::MeanAbsoluteError(_) => Box::new(MeanError::absolute()),
             Message::MeanSquaredError(_) => Box::new(MeanError::squared()),
             Message::Accuracy(AccuracyOf { threshold, top_k }) => {
@@ -317,15 +315,20 @@ impl Metric for MulticlassAuc {
     }
 }
 
-impl Metric for TopK {
+/// Rows with one right item each.
+#[derive(Debug)]
+struct RecallMetric {
+    accuracy: Accuracy,
+    top_k: usize,
+}
+
+impl Metric for RecallMetric {
     fn add(&mut self, batch: &Batch<'_>) {
-        for (row, label) in batch.rows() {
-            self.add(row.iter().enumerate().map(|(column, &score)| (score, column == class(label))));
-        }
+        batch.rows().for_each(|(row, label)| self.accuracy.add_classes(row, class(label), self.top_k));
     }
 
     fn value(&self) -> Option<f64> {
-        self.recall()
+        self.accuracy.value()
     }
 }
 

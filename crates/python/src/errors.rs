@@ -2,6 +2,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use rewire::describe;
 use rewire::graph::Coded;
+use rewire::rank::RankError;
 use std::error::Error;
 
 pyo3::create_exception!(rewire, RewireError, PyException, "What went wrong; `code` names the kind of error.");
@@ -36,4 +37,14 @@ pub fn of_run(error: &(impl Error + Coded)) -> PyErr {
 /// Requests that do not fit.
 pub fn of_request(error: &dyn Error) -> PyErr {
     with_code(RequestError::new_err(describe(error)), "rank.request")
+}
+
+/// A prediction that failed: by the columns of the table, or as it ran.
+pub fn of_prediction(error: &RankError) -> PyErr {
+    if let RankError::Columns(error) = error { of_request(error) } else { of_run(error) }
+}
+
+/// Columns that are no table.
+pub fn request(message: &str) -> PyErr {
+    with_code(RequestError::new_err(message.to_owned()), "rank.request")
 }

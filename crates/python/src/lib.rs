@@ -1,10 +1,12 @@
-//! Ranking, and models of one's own, from Python: the native part of the package `rewire`, whose stubs and documentation are in
+//! Ranking, imported models, and models of one's own, from Python: the native part of the package `rewire`, whose stubs and documentation are in
 //! `python/rewire`.
 
 mod arrays;
+mod columns;
 mod errors;
 mod model;
 mod predictions;
+mod predictor;
 mod ranker;
 mod table;
 mod trace;
@@ -18,6 +20,8 @@ mod _rewire {
     use crate::model::{Model, Session};
     #[pymodule_export]
     use crate::predictions::Predictions;
+    #[pymodule_export]
+    use crate::predictor::{Predictor, load};
     #[pymodule_export]
     use crate::ranker::Ranker;
     #[pymodule_export]

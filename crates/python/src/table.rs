@@ -4,6 +4,7 @@ use crate::errors;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use rewire::predict::Column;
 use rewire::rank::Batch;
 use rewire_arrow::{ArrowArray, ArrowArrayStream, ArrowSchema, TableError, extend};
 use std::ffi::CStr;
@@ -20,30 +21,80 @@ impl From<TableError> for Ended {
     }
 }
 
+/// True for a table by Arrow's interface.
+pub fn is_arrow(table: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(table.hasattr("__arrow_c_stream__")? || table.hasattr("__arrow_c_array__")?)
+}
+
+/// A capsule of an array with its schema.
+pub struct Exported<'py> {
+    schema: Bound<'py, PyAny>,
+    array: Bound<'py, PyAny>,
+}
+
+impl<'py> Exported<'py> {
+    /// What an object of Arrow's C data interface hands out.
+    pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let (schema, array) = object.call_method0("__arrow_c_array__")?.extract()?;
+        Ok(Self { schema, array })
+    }
+
+    /// The structures, which live as long as this does.
+    fn structures(&self) -> PyResult<(&ArrowSchema, &ArrowArray)> {
+        let schema = pointer::<ArrowSchema>(&self.schema, c"arrow_schema")?;
+        let array = pointer::<ArrowArray>(&self.array, c"arrow_array")?;
+        // SAFETY: capsules of these names are of a schema and an array, which they release when they go.
+        Ok(unsafe { (&*schema, &*array) })
+    }
+
+    /// The column that it is, which errors call `name`.
+    pub fn column<'a>(&'a self, name: &'a str) -> PyResult<Column<'a>> {
+        let (schema, array) = self.structures()?;
+        // SAFETY: both come from a producer of Arrow's interface, and live as long as `self`.
+        unsafe { rewire_arrow::column(name, schema, array) }.map_err(|error| errors::of_request(&error))
+    }
+}
+
 /// Hands each part of a table over as requests; `empty` has none.
 pub fn each_batch(
     table: &Bound<'_, PyAny>,
     empty: &Batch,
     mut take: impl FnMut(Batch) -> PyResult<()>,
 ) -> PyResult<()> {
-    let mut part = |schema: &ArrowSchema, array: &ArrowArray| {
+    each_part(table, |schema, array| {
         let mut batch = empty.clone();
         // SAFETY: both come from a producer of Arrow's interface, and live until this returns.
         unsafe { extend(&mut batch, schema, array) }?;
         take(batch).map_err(Ended::Taken)
-    };
+    })
+}
+
+/// Hands the columns of these names of each part of a table over, with their number of rows.
+pub fn each_table(
+    table: &Bound<'_, PyAny>,
+    names: &[String],
+    mut take: impl FnMut(usize, &[(&str, Column<'_>)]) -> PyResult<()>,
+) -> PyResult<()> {
+    each_part(table, |schema, array| {
+        // SAFETY: both come from a producer of Arrow's interface, and live until this returns.
+        let part = unsafe { rewire_arrow::table(schema, array, names) }?;
+        take(part.rows, &part.columns).map_err(Ended::Taken)
+    })
+}
+
+fn each_part(
+    table: &Bound<'_, PyAny>,
+    mut part: impl FnMut(&ArrowSchema, &ArrowArray) -> Result<(), Ended>,
+) -> PyResult<()> {
     let ended = if table.hasattr("__arrow_c_stream__")? {
         let capsule = table.call_method0("__arrow_c_stream__")?;
         let stream = pointer::<ArrowArrayStream>(&capsule, c"arrow_array_stream")?;
         // SAFETY: a capsule of this name is of a stream, which it releases when it goes.
         unsafe { ArrowArrayStream::read(stream, part) }
     } else if table.hasattr("__arrow_c_array__")? {
-        let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-            table.call_method0("__arrow_c_array__")?.extract()?;
-        let schema = pointer::<ArrowSchema>(&schema, c"arrow_schema")?;
-        let array = pointer::<ArrowArray>(&array, c"arrow_array")?;
-        // SAFETY: capsules of these names are of a schema and an array, which they release when they go.
-        part(unsafe { &*schema }, unsafe { &*array })
+        let exported = Exported::of(table)?;
+        let (schema, array) = exported.structures()?;
+        part(schema, array)
     } else {
         let message =
             "expected a table with `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow, polars, pandas from 2.2 on";

@@ -80,10 +80,12 @@ pub use rewire_runtime as runtime;
 pub use rewire_graph::{GraphError, HostTensor};
 pub use rewire_graph_rewrite::{RewriteError, lower, optimize};
 pub use rewire_runtime::{
-    DeviceInfo, DeviceKind, DeviceTunings, Gpu, GpuError, Kernel, Matrices, MatrixReason, MatrixTier, Model,
-    PipelineStore, Session, Tables, ThreadPool, ThreadPoolError, ThreadPoolOptions, TuningStore, Workers, block_on,
-    devices,
+    DeviceInfo, DeviceKind, DeviceTunings, Gpu, GpuError, Kernel, KernelRule, Matrices, MatrixReason, MatrixTier,
+    Model, PipelineStore, Session, Tables, ThreadPool, ThreadPoolError, ThreadPoolOptions, TuningStore, Workers,
+    block_on, devices,
 };
+#[cfg(feature = "files")]
+pub use rewire_runtime::{MAPPED_BYTES, Mapping};
 
 /// What most programs need.
 pub mod prelude {

@@ -143,6 +143,14 @@ pub enum RuntimeError {
         /// Why.
         reason: String,
     },
+    /// A kernel was asked for by a pattern that matches no step.
+    #[error("no operator and no module is like `{pattern}`: expected the name of one, such as `{}`", near.join("`, `"))]
+    KernelRule {
+        /// The pattern.
+        pattern: String,
+        /// Names that are like it.
+        near: Vec<String>,
+    },
     /// A step that is computed from parameters failed.
     #[error("step {step} ({name}, `{path}`), computed from parameters, failed: {reason}")]
     Load {

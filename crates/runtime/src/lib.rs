@@ -25,6 +25,7 @@ mod device;
 mod error;
 mod hash;
 mod kernel;
+mod kernel_rule;
 mod machine;
 mod memory;
 mod model;
@@ -37,7 +38,7 @@ mod tuning;
 use rewire_cpu::parallel;
 
 #[cfg(feature = "files")]
-pub use content::{FileContent, MAPPED_BYTES, Mapping, read_file};
+pub use content::{FileContent, MAPPED_BYTES, Mapping, ParseMappingError, read_file};
 pub use device::{
     DeviceInfo, DeviceKind, DeviceLimits, Gpu, Matrices, MatrixReason, MatrixTier, ParseMatrixTierError, Work,
     WorkDropped, Workers, block_on, devices, devices_async,
@@ -45,10 +46,11 @@ pub use device::{
 pub use error::{GpuError, RunError, RuntimeError};
 pub use hash::hash;
 pub use kernel::{Kernel, ParseKernelError};
+pub use kernel_rule::{KernelRule, ParseKernelRuleError, Transfer};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
-    Backing, GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables,
+    Backing, GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables, transfers,
 };
 #[doc(inline)]
 pub use rewire_cpu as cpu;

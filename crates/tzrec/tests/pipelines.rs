@@ -1,6 +1,8 @@
 //! Pipeline configurations: what is accepted, what comes out, what errors say.
 #![allow(clippy::unwrap_used)]
 
+mod knobs;
+
 use rewire_tzrec::{Pipeline, PipelineError};
 use serde_json::json;
 use std::path::{Path, PathBuf};

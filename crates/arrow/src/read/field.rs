@@ -48,7 +48,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    fn unlike(&self, expected: &str) -> TableError {
+    pub fn unlike(&self, expected: &str) -> TableError {
         TableError::new(&self.title(), format!("{expected}, not the Arrow format `{}`", self.format))
     }
 
@@ -101,8 +101,18 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A child, which errors name as the column itself.
+    pub fn inner(&self, at: usize) -> Result<Self, TableError> {
+        Ok(self.child(self.group, at)?.renamed(self.name))
+    }
+
+    /// The same column by another name.
+    pub fn renamed(self, name: &'a str) -> Self {
+        Self { name, ..self }
+    }
+
     /// The fields of a struct, for its entries alone.
-    fn fields(&self, group: &'a str) -> Result<Vec<Self>, TableError> {
+    pub fn fields(&self, group: &'a str) -> Result<Vec<Self>, TableError> {
         let part = |at| self.child(group, at)?.part(self.first, self.length);
         (0..count(self.schema.n_children)?).map(part).collect()
     }
@@ -154,22 +164,27 @@ impl<'a> Field<'a> {
         self.first..self.first + self.length
     }
 
+    /// A bit an entry of the buffers, which is 0 for null; `None` where nothing is null.
+    pub fn null_bits(&self) -> Result<Option<&'a [u8]>, TableError> {
+        if self.array.null_count == 0 || self.buffer(0)?.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the buffer holds a bit an entry.
+        unsafe { self.values::<u8>(0, 0..self.entries().end.div_ceil(8)) }.map(Some)
+    }
+
+    pub fn has_dictionary(&self) -> bool {
+        !self.schema.dictionary.is_null()
+    }
+
     pub fn check_nulls(&self) -> Result<(), TableError> {
-        let (bits, entries) = (self.buffer(0)?, self.entries());
-        let has_nulls = match self.array.null_count {
-            0 => false,
-            _ if bits.is_null() => false,
-            _ => {
-                // SAFETY: the buffer holds a bit an entry.
-                let bits = unsafe { self.values::<u8>(0, 0..entries.end.div_ceil(8)) }?;
-                entries.into_iter().any(|at| bits.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 0))
-            }
-        };
+        let is_null = |bits: &[u8], at: usize| bits.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 0);
+        let has_nulls = self.null_bits()?.is_some_and(|bits| self.entries().any(|at| is_null(bits, at)));
         if has_nulls { Err(self.wrong("no nulls")) } else { Ok(()) }
     }
 
     pub fn integers(&self) -> Result<Integers<'a>, TableError> {
-        if !self.schema.dictionary.is_null() {
+        if self.has_dictionary() {
             return Err(self.unlike("no dictionary"));
         }
         self.check_nulls()?;
@@ -208,7 +223,7 @@ impl<'a> Field<'a> {
             Offsets::Short(offsets) => Integers::from(offsets),
             Offsets::Long(offsets) => offsets.into(),
         };
-        let values = Self { name: self.name, ..self.child(self.group, 0)? }.integers()?;
+        let values = self.inner(0)?.integers()?;
         Ok(match self.group {
             "history" => columns.history(self.name, offsets, values),
             _ => columns.candidates(self.name, offsets, values),

@@ -1,8 +1,10 @@
+mod column;
 mod field;
 mod text;
 
 use crate::{ArrowArray, ArrowSchema};
 use field::Field;
+use rewire::predict;
 use rewire::rank::{Batch, Columns, ColumnsError, User};
 use thiserror::Error;
 
@@ -53,4 +55,52 @@ pub unsafe fn extend(
     let read: Vec<&Field> = fields.iter().filter(|field| field.is_read(batch.schema())).collect();
     let columns = read.into_iter().try_fold(Columns::new(users), |all, field| field.add_to(all))?;
     Ok(batch.extend(&columns)?)
+}
+
+/// A table of columns of any type, borrowed where it can be.
+#[derive(Clone, Debug)]
+pub struct Table<'a> {
+    /// Number of rows.
+    pub rows: usize,
+    /// Columns by name.
+    pub columns: Vec<(&'a str, predict::Column<'a>)>,
+}
+
+/// The columns of these names of a table, a struct array: integers, floats, text, lists, lists of lists and maps. Others are not looked at.
+///
+/// # Errors
+/// [`TableError`] names the column that is not good.
+///
+/// # Safety
+/// `schema` and `array` are null or as Arrow's C data interface has them; nobody changes or frees them for `'a`.
+pub unsafe fn table<'a>(
+    schema: *const ArrowSchema,
+    array: *const ArrowArray,
+    names: &[String],
+) -> Result<Table<'a>, TableError> {
+    // SAFETY: the caller's promise.
+    let table = unsafe { Field::new("", schema, array)? };
+    if table.format() != "+s" {
+        return Err(table.unlike("a struct array"));
+    }
+    let read = table.fields("")?.into_iter().filter(|field| names.iter().any(|name| name == field.name));
+    let columns = read.map(|field| Ok((field.name, field.column()?))).collect::<Result<_, TableError>>()?;
+    Ok(Table { rows: table.length, columns })
+}
+
+/// A column by itself.
+///
+/// # Errors
+/// As [`table`]; `name` is how errors name it.
+///
+/// # Safety
+/// As of [`table`].
+pub unsafe fn column<'a>(
+    name: &'a str,
+    schema: *const ArrowSchema,
+    array: *const ArrowArray,
+) -> Result<predict::Column<'a>, TableError> {
+    // SAFETY: the caller's promise.
+    let field = unsafe { Field::new("", schema, array)? };
+    field.renamed(name).column()
 }

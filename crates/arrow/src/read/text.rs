@@ -19,7 +19,10 @@ impl<'a> Field<'a> {
                 Integers::U32(numbers) => numbers.iter().map(|&number| user(number.into())).collect(),
                 Integers::I64(numbers) => numbers.iter().map(|&number| user(number)).collect(),
             }),
-            "vu" => self.views(),
+            "vu" => {
+                self.check_nulls()?;
+                Ok(self.texts_of_views()?.into_iter().map(User::from).collect())
+            }
             _ => self.texts(),
         }
     }
@@ -30,14 +33,13 @@ impl<'a> Field<'a> {
         let end = offsets.last().copied().map_or(Ok(0), count)?;
         // SAFETY: the buffer of a text holds what its offsets tell.
         let bytes = unsafe { self.values::<u8>(2, 0..end)? };
-        let name = |ends: &[i64]| named(bytes, count(ends[0]).ok()?, count(ends[1]).ok()?);
+        let name = |ends: &[i64]| text(bytes, count(ends[0]).ok()?, count(ends[1]).ok()?).map(User::from);
         let names = offsets.windows(2).map(name);
         names.collect::<Option<_>>().ok_or_else(|| self.wrong("UTF-8 between ascending offsets"))
     }
 
     /// Text as `polars` has it. The last buffer has the sizes of those in which long texts lie.
-    fn views(&self) -> Result<Vec<User>, TableError> {
-        self.check_nulls()?;
+    pub fn texts_of_views(&self) -> Result<Vec<&'a str>, TableError> {
         let buffers = self.buffers()?;
         let blocks = buffers.checked_sub(3).ok_or_else(|| self.wrong("views with their buffers"))?;
         // SAFETY: the buffers of views are the bits of nulls, the views, blocks of bytes, and the size of each of these.
@@ -48,22 +50,22 @@ impl<'a> Field<'a> {
             unsafe { self.values::<u8>(2 + at, 0..count(size)?) }
         });
         let blocks: Vec<&[u8]> = blocks.collect::<Result<_, _>>()?;
-        let names = views.iter().map(|view| in_view(view, &blocks));
-        names.collect::<Option<_>>().ok_or_else(|| self.wrong("UTF-8 within the bytes of views"))
+        let texts = views.iter().map(|view| in_view(view, &blocks));
+        texts.collect::<Option<_>>().ok_or_else(|| self.wrong("UTF-8 within the bytes of views"))
     }
 }
 
-fn in_view(view: &View, blocks: &[&[u8]]) -> Option<User> {
+fn in_view<'a>(view: &'a View, blocks: &[&'a [u8]]) -> Option<&'a str> {
     let number = |at: usize| usize::try_from(i32::from_le_bytes(*view.get(at..)?.first_chunk()?)).ok();
     let length = number(0)?;
     match length <= INLINE {
-        true => named(view, 4, 4 + length),
-        false => named(blocks.get(number(8)?)?, number(12)?, number(12)?.checked_add(length)?),
+        true => text(view, 4, 4 + length),
+        false => text(blocks.get(number(8)?)?, number(12)?, number(12)?.checked_add(length)?),
     }
 }
 
-fn named(bytes: &[u8], begin: usize, end: usize) -> Option<User> {
-    std::str::from_utf8(bytes.get(begin..end)?).ok().map(User::from)
+fn text(bytes: &[u8], begin: usize, end: usize) -> Option<&str> {
+    std::str::from_utf8(bytes.get(begin..end)?).ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use rewire::graph_rewrite::emit::Tuning;
-use rewire::{Kernel, MatrixTier};
+use rewire::{Kernel, KernelRule, MatrixTier};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -43,7 +43,8 @@ impl Args {
 
     fn contradiction(&self) -> Option<&'static str> {
         let Self { common, command } = self;
-        let on_cpu = (common.kernel == Kernel::Cpu).then(|| of_adapters(common, command)).flatten();
+        let is_cpu = KernelRule::device(common.kernel, &common.kernel_for) == Kernel::Cpu;
+        let on_cpu = is_cpu.then(|| of_adapters(common, command)).flatten();
         on_cpu.or_else(|| match command {
             Command::Predict(predict) if predict.resume && predict.data.as_deref() == Some(Path::new("-")) => {
                 Some("--resume needs --data in a file: stdin cannot be read again")

@@ -1,11 +1,13 @@
 //! Commands that measure.
 
 use super::model::{Placement, TABLES, WEIGHTS, Weights, dtype, dtypes, storage};
+use super::quality::Quality;
 use super::seconds;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rewire::Kernel;
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
-use rewire_measure::{BenchError, Lengths, Metric, SUITES, Shape};
+use rewire_measure::{BenchError, Lengths, Metric, SUITES, Shape, Sweep};
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -36,9 +38,29 @@ pub struct Bench {
     /// Write a roofline picture.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Measure at every value of a size, from LO on and doubled up to HI, such as max-len=128:4096; --svg draws times by the size.
+    #[arg(long, value_name = "AXIS=LO:HI", requires = "ops",
+          conflicts_with_all = ["suite", "compare", "records", "markdown"])]
+    pub sweep: Option<Sweep>,
+    /// Write a row for every measurement of a sweep.
+    #[arg(long, value_name = "FILE", requires = "sweep")]
+    pub csv: Option<PathBuf>,
+    /// Kernels of a sweep: auto, wgpu and cpu; that of --kernel if left out.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "sweep")]
+    pub kernels: Vec<Kernel>,
+    /// Types of a sweep; that of --dtype if left out.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "sweep",
+          value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
+    pub dtypes: Vec<DType>,
+    /// Modes of a sweep: forward and backward; that of --backward if left out.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "sweep",
+          value_parser = PossibleValuesParser::new(["forward", "backward"]).map(|text| text == "backward"))]
+    pub modes: Vec<bool>,
     /// Write a page with floors, shares of the ceilings, and figures of other libraries.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pub quality: Quality,
     #[command(flatten)]
     pub sizes: Sizes,
     #[command(flatten)]
@@ -205,6 +227,11 @@ impl Sizes {
 
 fn percent(text: &str) -> Option<f64> {
     text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent >= 0.0)
+}
+
+/// A share that is given in percent.
+pub(super) fn percentage(text: &str) -> Result<f64, String> {
+    percent(text).map(|percent| percent / 100.0).ok_or_else(|| "expected a number from 0".to_owned())
 }
 
 fn threshold(text: &str) -> Result<(Metric, f64), String> {

@@ -4,18 +4,22 @@ mod contradictions;
 mod graph;
 mod measure;
 mod model;
+mod quality;
+mod retrieve;
 mod watching;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
+pub use quality::Quality;
+pub use retrieve::Retrieve;
 pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::rank::Embedded;
-use rewire::{Kernel, MatrixTier};
+use rewire::{Kernel, KernelRule, Mapping, MatrixTier};
 use rewire_measure::MOST_SECONDS;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -30,12 +34,16 @@ pub struct Args {
     pub command: Command,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Common {
     /// What runs the kernels: auto takes a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
+    /// What runs the operators or modules that a pattern names, instead of --kernel: `stu*=cpu` for instance. `*` stands for any text;
+    /// of several patterns the last one counts. May be given several times.
+    #[arg(long, global = true, value_name = "PATTERN=KERNEL")]
+    pub kernel_for: Vec<KernelRule>,
     /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
@@ -44,6 +52,11 @@ pub struct Common {
     #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
           value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]
     pub matrices: Option<MatrixTier>,
+    /// Which files of a model are mapped into memory: large ones, or never any, which takes memory for all of them and leaves the model
+    /// independent of its files.
+    #[arg(long, global = true, env = "REWIRE_MAPPING", default_value = "large", value_name = "FILES",
+          value_parser = PossibleValuesParser::new(["large", "never"]).try_map(|text| text.parse::<Mapping>()))]
+    pub mapping: Mapping,
     /// Print one JSON object a line.
     #[arg(long, global = true)]
     pub json: bool,
@@ -60,6 +73,8 @@ pub enum Command {
     Rank(Rank),
     /// Writes the scores of all candidates of a file as a table.
     Predict(Predict),
+    /// Finds the items whose vectors suit those of users best, and reports recall.
+    Retrieve(Retrieve),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
     /// Computes the metrics and losses of a model on a file with labels.
@@ -124,6 +139,12 @@ pub struct Rank {
     /// Candidates to print for a user.
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub top: usize,
+    /// The column of users of an imported model's table. Where a row is one candidate, its rows are put together by user.
+    #[arg(long, value_name = "NAME")]
+    pub user_column: Option<String>,
+    /// The column of items of an imported model's table; the candidates' first feature where a row has several.
+    #[arg(long, value_name = "NAME")]
+    pub item_column: Option<String>,
     /// Choices for all kernels: a list such as split_sums=true.
     #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
@@ -158,16 +179,20 @@ pub struct Predict {
     /// Write vectors in place of scores: of users, or of candidates.
     #[arg(long, value_name = "OF", value_parser = PossibleValuesParser::new(["users", "items"]).map(|text| embedded(&text)))]
     pub embeddings: Option<Embedded>,
-    /// Write the items of a catalogue that suit users best, by a matching model: the candidates of a file of requests.
+    /// Write the items of a catalogue that suit users best, by a matching model: the candidates of a file of requests, or the rows of a
+    /// table for an imported model.
     #[arg(long, value_name = "FILE", conflicts_with = "embeddings")]
     pub items: Option<PathBuf>,
     /// Items of the catalogue for a user.
     #[arg(long, value_name = "K", default_value = "10", requires = "items")]
     pub top: NonZeroUsize,
+    /// The column of items of an imported model's catalogue, integers; the candidates' first feature where a row has several.
+    #[arg(long, value_name = "NAME", requires = "items")]
+    pub item_column: Option<String>,
     /// Go on where a run was that was killed, with the same model, data and options; begin, if there was none.
     #[arg(long)]
     pub resume: bool,
-    /// Write rows that are not valid requests there, as JSON Lines with the reason, and go on; without it the first one ends the run. A run
+    /// Write rows that the model does not take there, as JSON Lines with the reason, and go on; without it the first one ends the run. A run
     /// of which all rows are rejected fails and leaves the output as it was.
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
@@ -255,6 +280,10 @@ pub struct Import {
     /// Its checkpoint: a folder model.ckpt-N, a folder of such, whose latest is taken, or a .safetensors file with the same names.
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
+    /// Exponential moving averages of parameters, a distributed checkpoint or a .safetensors file of their own, which take the places of the
+    /// parameters with their names.
+    #[arg(long, value_name = "DIR")]
+    pub ema: Option<PathBuf>,
     /// The model folder to write, or a package where the name ends in .rewire.
     #[arg(long, value_name = "MODEL")]
     pub out: PathBuf,

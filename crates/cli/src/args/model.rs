@@ -70,6 +70,10 @@ pub struct Stored {
     #[arg(long, env = "REWIRE_TABLES", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     pub tables: Option<DType>,
+    /// Storage of the embedding tables of sequences in imported models, whose rows are not pooled; that of --tables if left out.
+    #[arg(long, env = "REWIRE_SEQUENCE_TABLES", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
+    pub sequence_tables: Option<DType>,
     /// Storage of values between kernels: f32, f16 or bf16; f32 if left out, or as the package has them.
     #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
@@ -93,8 +97,8 @@ pub(super) const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int
 
 impl Stored {
     pub fn precision(&self) -> Precision {
-        let (tables, sums) = (self.tables.or(self.dtype), self.sums);
-        Precision { tables, weights: self.dtype, activations: self.activations, sums }
+        let (tables, sequence_tables) = (self.tables.or(self.dtype), self.sequence_tables);
+        Precision { tables, sequence_tables, weights: self.dtype, activations: self.activations, sums: self.sums }
     }
 
     pub fn cache(&self) -> CacheOptions {

@@ -10,8 +10,8 @@ use crate::progress::Progress;
 use crate::rank::with_common;
 use crate::requests::{InputError, title};
 use crate::table::table;
-use crate::tables::{self, Owned, Table};
-use rewire::predict::{Column, Evaluated, Evaluation, Evaluator, Negatives, is_imported};
+use crate::tables::{self, Table};
+use rewire::predict::{Evaluated, Evaluation, Evaluator, Negatives, is_imported};
 use rewire::rank::RankOptions;
 use serde_json::{Map, Value, json};
 use std::num::NonZeroUsize;
@@ -103,9 +103,8 @@ impl Files<'_> {
                 Ok(encoded(evaluator.negatives(), read.columns, (number as u64, file))?)
             });
             let sampled = sampled.transpose()?;
-            let sampled = sampled.as_deref().map(borrowed);
             let row = sampled.as_deref().map(|columns| Negatives { columns, row: 0 });
-            evaluation.add(read.count, &borrowed(&columns), row)?;
+            evaluation.add(read.count, &columns, row)?;
             if let Some(read) = table.progress() {
                 progress.update(read, format_args!("{} batches", number + 1));
             }
@@ -125,10 +124,6 @@ impl Files<'_> {
             (Some(file), columns) => Ok(Some((tables::open(file, columns)?, file))),
         }
     }
-}
-
-fn borrowed(columns: &[(String, Owned)]) -> Vec<(&str, Column<'_>)> {
-    columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect()
 }
 
 fn print(evaluated: &Evaluated, begun: Instant, json: bool, output: &mut Output) -> Result<(), CliError> {

@@ -36,10 +36,10 @@ pub enum PredictError {
     NoUsers,
     #[error("an imported model has no data in the program: give a table by --data")]
     NoData,
-    #[error(
-        "{option} is for HSTU model folders: an imported model reads a table and writes the columns of its outputs"
-    )]
-    Imported { option: &'static str },
+    #[error("--items: a row of the catalogue is an item: name the column of items by --item-column")]
+    NoItemColumn,
+    #[error("--item-column is for imported models: candidates of requests have their items in their first feature")]
+    ItemColumn,
     #[error("--items: {file} holds no candidates")]
     NoItems { file: String },
     #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
@@ -51,7 +51,7 @@ pub enum PredictError {
 impl PredictError {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Format { .. } | Self::Column { .. } | Self::NoData | Self::Imported { .. })
+        matches!(self, Self::Format { .. } | Self::Column { .. } | Self::NoData | Self::NoItemColumn | Self::ItemColumn)
     }
 }
 

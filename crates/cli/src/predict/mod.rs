@@ -11,11 +11,12 @@ mod partial;
 mod report;
 mod scores;
 mod task;
+mod towers;
 mod vectors;
 
 pub use destination::Places;
 pub use error::PredictError;
-pub use imported::encoded;
+pub use imported::{encoded, in_file};
 
 use crate::args::{Common, Predict};
 use crate::continued::hash_files;
@@ -40,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::thread::Builder;
 use std::time::Instant;
 use task::{Rows, Task, by_row};
+use towers::Towers;
 use vectors::{Catalogue, Retrieval};
 
 /// Writes the scores of all candidates of the input. The program began at `begun`.
@@ -56,9 +58,10 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
     let devices = Devices::new(&options.devices, with_common(common, with))?;
     let origin = Origin { options, places, format };
     if let Some(model) = options.model.as_deref().filter(|model| is_imported(model)) {
-        check_imported(options)?;
-        let predictors = devices.load(|with| Predictor::load(model, with))?;
-        return tell(&imported::Run { origin, predictors }.all(begun)?, options, common, output);
+        return tell(&of_imported(model, origin, &devices, begun)?, options, common, output);
+    }
+    if options.item_column.is_some() {
+        return Err(PredictError::ItemColumn.into());
     }
     let task = task(options, &devices)?;
     let workers = WORKERS * devices.count();
@@ -88,16 +91,23 @@ fn tell(summary: &Summary, options: &Predict, common: &Common, output: &mut Outp
     Ok(())
 }
 
-/// Refuses what models with tables as input do not have.
-fn check_imported(options: &Predict) -> Result<(), PredictError> {
-    let given = [
-        ("--items", options.items.is_some()),
-        ("--embeddings", options.embeddings.is_some()),
-        ("--rejects", options.rejects.is_some()),
-    ];
-    match given.into_iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => Err(PredictError::Imported { option }),
-        None => Ok(()),
+/// Writes what an imported model gives for the rows of a table.
+fn of_imported(model: &Path, origin: Origin<'_>, devices: &Devices, begun: Instant) -> Result<Summary, CliError> {
+    let options = origin.options;
+    let tower = |embedded| move |with: &RankOptions| Predictor::load_tower(model, embedded, with);
+    match (&options.items, options.embeddings) {
+        (Some(file), _) => {
+            let items = tower(Embedded::Items)(devices.first())?;
+            let catalogue = Catalogue::of_table(&items, file, options.item_column.as_deref())?;
+            let users = tower(Embedded::Users);
+            let towers = |with: &RankOptions| Towers::new(users(with)?, &catalogue, options.top.get(), with);
+            imported::Run { models: devices.load(towers)?, origin }.all(begun)
+        }
+        (None, Some(embedded)) => imported::Run { models: devices.load(tower(embedded))?, origin }.all(begun),
+        (None, None) => {
+            let load = |with: &RankOptions| Predictor::load(model, with);
+            imported::Run { models: devices.load(load)?, origin }.all(begun)
+        }
     }
 }
 
@@ -251,12 +261,13 @@ impl Origin<'_> {
         let adapter = adapter.to_owned();
         let Self { options, format, .. } = self;
         let text = format!(
-            "{format:?} columns {:?} list separator {} rejects {} embeddings {:?} top {} {:?} {:?}",
+            "{format:?} columns {:?} list separator {} rejects {} embeddings {:?} top {} item column {:?} {:?} {:?}",
             options.columns,
             options.list_separator,
             options.rejects.is_some(),
             options.embeddings,
             options.top,
+            options.item_column,
             options.stored.precision(),
             options.stored.cache()
         );

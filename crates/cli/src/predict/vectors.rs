@@ -78,6 +78,22 @@ impl Catalogue {
             false => Ok(Self { ids, values, width }),
         }
     }
+
+    /// Items with their vectors back to back; `None` without items.
+    pub fn new(ids: Vec<i64>, values: Vec<f32>) -> Option<Self> {
+        let width = values.len().checked_div(ids.len())?;
+        Some(Self { ids, values, width })
+    }
+
+    /// Elements of a vector.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The items on a device, to be compared with users.
+    pub fn index(&self, options: &RankOptions) -> Result<Index, RankError> {
+        Index::new(&self.ids, &self.values, self.width, options)
+    }
 }
 
 /// The items of a catalogue that suit users best.
@@ -92,8 +108,7 @@ impl Retrieval {
         if users.is_by_candidate() {
             return Err(PredictError::NoUsers.into());
         }
-        let index = Index::new(&items.ids, &items.values, items.width, options)?;
-        Ok(Self { users, index, top })
+        Ok(Self { users, index: items.index(options)?, top })
     }
 }
 

@@ -1,18 +1,20 @@
-//! Ranking by imported models: every row of a table is a user with candidates.
+//! Ranking by imported models: a row of a table is a user with candidates, or one candidate of a user.
 
-use super::Tally;
-use super::count;
+use super::report::Tally;
+use super::table::{count, print_summary};
+use super::{RankUsage, SummaryLine};
 use crate::args::Rank;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::predict::encoded;
-use crate::requests::{InputError, title};
+use crate::predict::{encoded, in_file};
+use crate::requests::{InputError, Value, title};
 use crate::spread::{self, Devices};
-use crate::tables::{self, Nested};
-use rewire::predict::{Predicted, PredictedColumn, Predictor};
-use rewire::rank::RankError;
+use crate::tables::{self, Items, Nested, Table, integer};
+use rewire::predict::{LabelledTask, Lists, Predicted, PredictedColumn, Predictor};
+use rewire::rank::{Spread, Task};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value as Json, json};
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -21,19 +23,72 @@ const ROWS: usize = 256;
 
 #[derive(Serialize)]
 struct Line {
-    /// The row, from 1.
-    user: u64,
+    /// The value of the column of users, or the row, from 1.
+    user: Json,
     candidates: Vec<Candidate>,
 }
 
 #[derive(Serialize)]
 struct Candidate {
-    item: Value,
+    item: Json,
     score: f32,
-    logits: Map<String, Value>,
+    logits: Map<String, Json>,
 }
 
-/// Ranks the candidates of every row.
+/// What ranking reads of a table.
+struct Columns {
+    /// The columns of the model, then the others.
+    names: Vec<String>,
+    items: Items,
+    /// The place of items, of users, and of the labels of the tasks.
+    item: usize,
+    user: Option<usize>,
+    labels: Vec<(LabelledTask, usize)>,
+}
+
+impl Columns {
+    fn of(predictor: &Predictor, options: &Rank) -> Result<Self, RankUsage> {
+        let (user, item) = (options.user_column.as_deref(), options.item_column.as_deref());
+        let items = Items::of(predictor, item);
+        let items = items.filter(|items| user.is_some() || !items.are_rows()).ok_or(RankUsage::Columns)?;
+        if predictor.outputs().iter().any(|output| output.name.ends_with("_tower_emb")) {
+            return Err(RankUsage::Matching);
+        }
+        let mut names = predictor.columns().to_vec();
+        let mut place = |name: &str| {
+            names.push(name.to_owned());
+            names.len() - 1
+        };
+        let (item, user) = (place(&items.column), user.map(&mut place));
+        Ok(Self { names, items, item, user, labels: vec![] })
+    }
+
+    /// Opens the table, with labels if it has them.
+    fn open(&mut self, data: &Path, tasks: &[LabelledTask]) -> Result<Box<dyn Table>, InputError> {
+        let labels = tasks.iter().map(|task| task.label.clone());
+        let with_labels: Vec<String> = self.names.iter().cloned().chain(labels).collect();
+        if let Ok(table) = tables::open(data, &with_labels) {
+            self.labels = tasks.iter().cloned().zip(self.names.len()..).collect();
+            return Ok(table);
+        }
+        tables::open(data, &self.names)
+    }
+}
+
+/// A run over a table.
+struct Run<'a> {
+    columns: Columns,
+    predictors: Spread<Predictor>,
+    data: &'a Path,
+    top: usize,
+    json: bool,
+    tally: Tally,
+    /// Users whose candidates are rows, in the order of their first rows.
+    users: Vec<Line>,
+    known: HashMap<String, usize>,
+}
+
+/// Ranks the candidates of every user.
 pub fn run(
     model: &Path,
     options: &Rank,
@@ -42,87 +97,143 @@ pub fn run(
     begun: Instant,
     output: &mut Output,
 ) -> Result<(), CliError> {
+    let data = options.data.as_deref().ok_or(RankUsage::NoData)?;
     let predictors = devices.load(|with| Predictor::load(model, with))?;
-    let first = predictors.first();
-    let item = first.item().ok_or_else(|| RankError::Imported { name: model.display().to_string() })?;
-    let place = first.columns().iter().position(|column| *column == item.name).unwrap_or(0);
-    let delimiter = item.sequence.as_ref().map_or(";", |form| form.delimiter.as_str());
-    let data = options.data.as_deref().unwrap_or(Path::new("-"));
-    let mut table = tables::open(data, first.columns())?;
-    let mut tally = Tally::new(&[], begun);
+    let mut columns = Columns::of(predictors.first(), options)?;
+    let mut table = columns.open(data, predictors.first().tasks())?;
+    let tasks = columns.labels.iter().map(|(task, _)| Task { name: name_of(task), bitmask: 1 });
+    let tally = Tally::new(&tasks.collect::<Vec<_>>(), begun);
+    let mut run =
+        Run { columns, predictors, data, top: options.top, json, tally, users: vec![], known: HashMap::new() };
+    let mut rows = 0;
     loop {
         let read = table.read(ROWS)?;
         if read.count == 0 {
             break;
         }
-        let items = read.columns.get(place).into_iter().flatten();
-        let items: Vec<Vec<Value>> = items.map(|cell| values_of(cell, delimiter)).collect();
-        let columns = encoded(first.columns(), read.columns, (tally.users, data))?;
-        let columns: Vec<_> = columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect();
-        let predicted = predictors.run(|predictor| predictor.predict(read.count, &columns))?;
-        let mut start = 0;
-        for (count, items) in predicted.counts.iter().zip(items) {
-            let rows = start..start + count;
-            start += count;
-            let scored = rows.zip(items).map(|(row, item)| candidate(first.outputs(), &predicted, row, item));
-            let mut candidates: Vec<Candidate> = scored.collect();
-            candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.item.as_i64().cmp(&b.item.as_i64())));
-            tally.count(candidates.len() as u64);
-            candidates.truncate(options.top);
-            print(&Line { user: tally.users, candidates }, json, output)?;
-        }
-        output.flush()?;
+        run.add(read.columns, read.count, rows, output)?;
+        rows += read.count as u64;
     }
-    if tally.users == 0 {
+    if rows == 0 {
         return Err(InputError::Table { file: title(Some(data)), reason: "it holds no rows".to_owned() }.into());
     }
-    let summary = tally.summary(&spread::report(&predictors, Predictor::report));
+    for line in std::mem::take(&mut run.users) {
+        run.print(line, output)?;
+    }
+    output.flush()?;
+    let summary = run.tally.summary(&spread::report(&run.predictors, Predictor::report));
     match json {
-        true => output.json(&super::SummaryLine { summary: &summary })?,
-        false => super::table::print_summary(&summary, output)?,
+        true => output.json(&SummaryLine { summary: &summary })?,
+        false => print_summary(&summary, output)?,
     }
     Ok(())
 }
 
-/// The items of a row; a cell of text has a delimiter between them.
-fn values_of(cell: &Nested, delimiter: &str) -> Vec<Value> {
-    match cell {
-        Nested::One(value) => {
-            let text = value.to_string();
-            let items = text.split(delimiter).filter(|item| !item.is_empty());
-            items.map(|item| item.parse::<i64>().map_or(json!(item), Value::from)).collect()
+/// The task's name, or that of its label.
+fn name_of(task: &LabelledTask) -> String {
+    if task.name.is_empty() { task.label.clone() } else { task.name.clone() }
+}
+
+impl Run<'_> {
+    /// Scores rows after `before` others.
+    fn add(
+        &mut self,
+        mut cells: Vec<Vec<Nested>>,
+        count: usize,
+        before: u64,
+        output: &mut Output,
+    ) -> Result<(), CliError> {
+        let first = self.predictors.first();
+        let others = cells.split_off(first.columns().len());
+        let columns = encoded(first.columns(), cells, (before, self.data))?;
+        let predicted = self.predictors.run(|predictor| predictor.predict(count, &columns));
+        let predicted = predicted.map_err(|error| in_file(error, before))?;
+        let outputs = first.outputs().to_vec();
+        let cell = |place: usize, row: usize| others.get(place - columns.len()).and_then(|cells| cells.get(row));
+        let values = |place: usize, row: usize| cell(place, row).map_or(vec![], |cell| self.columns.items.values(cell));
+        let scores: Vec<Option<&Lists>> =
+            self.columns.labels.iter().map(|(task, _)| column_of(&outputs, &predicted, &task.output)).collect();
+        let (mut start, mut lines) = (0, vec![]);
+        for (row, &candidates) in predicted.counts.iter().enumerate() {
+            let entries = start..start + candidates;
+            start = entries.end;
+            for (at, ((task, place), scores)) in self.columns.labels.iter().zip(&scores).enumerate() {
+                let scores = entries.clone().filter_map(|entry| scores.as_ref()?.values.get(entry));
+                for (label, &score) in values(*place, row).iter().filter_map(integer).zip(scores) {
+                    self.tally.label(at, score, task.is_positive(label));
+                }
+            }
+            let items = values(self.columns.item, row).into_iter().map(|item| json_of(&item));
+            let scored = entries.zip(items).map(|(entry, item)| candidate(&outputs, &predicted, entry, item));
+            let user = match self.columns.user.and_then(|place| cell(place, row)) {
+                Some(Nested::One(value)) => json_of(value),
+                Some(_) | None => json!(before + row as u64 + 1),
+            };
+            lines.push(Line { user, candidates: scored.collect() });
         }
-        Nested::List(cells) => {
-            cells.iter().map(|cell| values_of(cell, delimiter).into_iter().next().unwrap_or_default()).collect()
+        for line in lines {
+            match self.columns.items.are_rows() {
+                true => self.join(line),
+                false => self.print(line, output)?,
+            }
         }
-        Nested::Map(_) => vec![],
+        Ok(())
     }
+
+    /// Adds the candidates of a row to those of its user.
+    fn join(&mut self, line: Line) {
+        let place = *self.known.entry(line.user.to_string()).or_insert(self.users.len());
+        match self.users.get_mut(place) {
+            Some(user) => user.candidates.extend(line.candidates),
+            None => self.users.push(line),
+        }
+    }
+
+    /// Prints a user's candidates, the best first.
+    fn print(&mut self, mut line: Line, output: &mut Output) -> Result<(), CliError> {
+        let order = |item: &Json| (item.as_i64(), item.as_str().map(str::to_owned));
+        let candidates = &mut line.candidates;
+        candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| order(&a.item).cmp(&order(&b.item))));
+        self.tally.count(candidates.len() as u64);
+        let all = count(candidates.len() as u64, "candidate");
+        candidates.truncate(self.top);
+        if self.json {
+            return Ok(output.json(&line)?);
+        }
+        let user = line.user.as_str().map_or_else(|| line.user.to_string(), str::to_owned);
+        let kind = if self.columns.user.is_some() { "" } else { "row " };
+        output.line(format_args!("{kind}{user}  {all}"))?;
+        for Candidate { item, score, .. } in &line.candidates {
+            output.line(format_args!("  {item}  {score:.4}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn json_of(value: &Value) -> Json {
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => json!(value),
+        Value::Integer(value) => json!(value),
+        Value::Float(value) => json!(value),
+        Value::Text(text) => json!(text),
+    }
+}
+
+fn column_of<'p>(outputs: &[PredictedColumn], predicted: &'p Predicted, name: &str) -> Option<&'p Lists> {
+    let place = outputs.iter().position(|output| output.name == name)?;
+    predicted.columns.get(place)
 }
 
 /// A candidate with the prediction of its row: the score is the first probability of one class, or the first output.
-fn candidate(outputs: &[PredictedColumn], predicted: &Predicted, row: usize, item: Value) -> Candidate {
-    let values = |column: usize| {
-        let lists = &predicted.columns[column];
-        let start = row.checked_sub(1).and_then(|before| lists.ends.get(before)).copied().unwrap_or(0);
-        lists.ends.get(row).and_then(|end| lists.values.get(start..*end)).unwrap_or_default()
-    };
+fn candidate(outputs: &[PredictedColumn], predicted: &Predicted, row: usize, item: Json) -> Candidate {
+    let values = |column: usize| predicted.columns.get(column).map_or(&[][..], |lists| lists.row(row));
     let is_score = |output: &PredictedColumn| !output.is_list && output.name.starts_with("probs");
     let score = outputs.iter().position(is_score).unwrap_or(0);
     let logits = outputs.iter().enumerate().filter_map(|(column, output)| {
-        let task = output.name.strip_prefix("logits_")?;
+        let task = output.name.strip_prefix("logits")?;
         let value = if output.is_list { json!(values(column)) } else { json!(values(column).first()) };
-        Some((task.to_owned(), value))
+        Some((task.trim_start_matches('_').to_owned(), value))
     });
     Candidate { item, score: values(score).first().copied().unwrap_or_default(), logits: logits.collect() }
-}
-
-fn print(line: &Line, json: bool, output: &mut Output) -> Result<(), CliError> {
-    if json {
-        return Ok(output.json(line)?);
-    }
-    output.line(format_args!("row {}  {}", line.user, count(line.candidates.len() as u64, "candidate")))?;
-    for Candidate { item, score, .. } in &line.candidates {
-        output.line(format_args!("  {item}  {score:.4}"))?;
-    }
-    Ok(())
 }

@@ -24,6 +24,23 @@ use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Spread};
 use rewire::weights::Weights;
 use std::path::Path;
 use std::time::Instant;
+use thiserror::Error;
+
+/// Arguments that do not suit an imported model.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RankUsage {
+    #[error("an imported model ranks the candidates of a table: name it by --data")]
+    NoData,
+    #[error(
+        "a row is one candidate for this model: name the columns of users and of items by --user-column and --item-column"
+    )]
+    Columns,
+    #[error("a matching model has vectors and no scores: `predict --items CATALOGUE` writes the best items of users")]
+    Matching,
+    #[error("--user-column and --item-column are for imported models: requests name their users and items")]
+    Requests,
+}
 
 /// Ranks the users of the input. The program began at `begun`.
 pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
@@ -33,6 +50,9 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     let devices = Devices::new(&options.devices, with_common(common, with))?;
     if let Some(model) = options.model.as_deref().filter(|model| is_imported(model)) {
         return imported::run(model, options, &devices, common.json, begun, output);
+    }
+    if options.user_column.is_some() || options.item_column.is_some() {
+        return Err(RankUsage::Requests.into());
     }
     let rankers = devices.load(|with| load(options.model.as_deref(), with))?;
     let ranker = rankers.first();
@@ -66,10 +86,12 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
 pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
     RankOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
+        mapping: common.mapping,
         ..with
     }
 }

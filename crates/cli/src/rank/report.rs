@@ -114,6 +114,12 @@ impl Tally {
         }
     }
 
+    /// Counts the label of a candidate for a task.
+    pub fn label(&mut self, task: usize, score: f32, is_positive: bool) {
+        self.labelled = true;
+        self.auc.get_mut(task).into_iter().for_each(|auc| auc.add(score, is_positive));
+    }
+
     /// Counts a user with so many candidates.
     pub fn count(&mut self, candidates: u64) {
         self.first.get_or_insert_with(|| self.begun.elapsed());

@@ -44,11 +44,12 @@ impl<R: BufRead> Lines<R> {
             source: Box::new(JsonError::Text { reason, column }),
         };
         let parsed = serde_json::from_slice(&self.buffer);
-        let Json::Object(mut object) = parsed.map_err(|error| wrong(error.to_string(), error.column()))? else {
+        let Json::Object(object) = parsed.map_err(|error| wrong(error.to_string(), error.column()))? else {
             return Err(wrong("expected an object with the columns of a row".to_owned(), 1));
         };
         let cell = |name: &String| {
-            let value = object.remove(name).unwrap_or(Json::Null);
+            // A column may be asked for twice.
+            let value = object.get(name).cloned().unwrap_or(Json::Null);
             nested(value).ok_or_else(|| wrong(format!("`{name}` holds an object within a list or an object"), 1))
         };
         self.names.iter().map(cell).collect()

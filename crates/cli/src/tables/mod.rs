@@ -1,14 +1,15 @@
 //! Columns of any types by name, from files of tables.
 
 mod csv;
+mod items;
 mod jsonl;
-mod owned;
 #[cfg(feature = "parquet")]
 mod parquet;
 
-pub use owned::Owned;
+pub use items::{Items, integer};
 
 use crate::requests::{InputError, Progress, Value, title};
+use rewire::predict::OwnedCell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -19,6 +20,30 @@ pub enum Nested {
     One(Value),
     List(Vec<Nested>),
     Map(Vec<(Value, Value)>),
+}
+
+impl From<Nested> for OwnedCell {
+    fn from(cell: Nested) -> Self {
+        match cell {
+            Nested::One(value) => value.into(),
+            Nested::List(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            Nested::Map(entries) => {
+                Self::Map(entries.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+            }
+        }
+    }
+}
+
+impl From<Value> for OwnedCell {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(value) => Self::Int(i64::from(value)),
+            Value::Integer(value) => Self::Int(value),
+            Value::Float(value) => Self::Float(value),
+            Value::Text(text) => Self::Text(text),
+        }
+    }
 }
 
 /// Rows that were read together.

@@ -46,11 +46,11 @@ pub fn export(
     Ok(())
 }
 
-/// The key of what a fused optimizer keeps of a table: `<table>.momentum1` and, for Adam, `<table>.momentum2`.
+/// The key of the state of a fused optimizer for a table: torchrec calls the first one `<table>.momentum1`, whatever it is, and a second one
+/// by its own name.
 fn of_table(parameter: &str, moment: &str) -> String {
     let table = parameter.strip_suffix(".weight").and_then(|path| path.rsplit('.').next()).unwrap_or(parameter);
-    let number = if moment == "exp_avg_sq" { 2 } else { 1 };
-    format!("{table}.momentum{number}")
+    format!("{table}.{}", if moment == "exp_avg_sq" { moment } else { "momentum1" })
 }
 
 fn stored(name: &str, tensor: &HostTensor) -> Result<StoredTensor, TrainError> {

@@ -14,11 +14,12 @@ mod watch;
 
 pub use error::TrainFailed;
 pub use folder::FILES;
+pub use observer::larger_is_better;
 
 use crate::args::{Common, Train};
-use crate::caches;
 use crate::error::CliError;
 use crate::output::Output;
+use crate::rank::with_common;
 use record::Record;
 use rewire::rank::RankOptions;
 use rewire::train::{Checkpoint, Position, Trainer};
@@ -72,12 +73,5 @@ trait Learner {
 
 /// What runs the steps.
 fn running(common: &Common) -> RankOptions {
-    RankOptions {
-        kernel: common.kernel,
-        adapter: common.adapter.clone(),
-        matrices: common.matrices,
-        tunings: caches::tunings(),
-        pipelines: caches::pipelines(),
-        ..RankOptions::default()
-    }
+    with_common(common, RankOptions::default())
 }

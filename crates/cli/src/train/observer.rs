@@ -15,6 +15,11 @@ pub const EVALUATIONS: &str = "evaluations.jsonl";
 /// Metrics that are better where they are smaller, by the beginnings of their names.
 const SMALLER_IS_BETTER: [&str; 4] = ["loss", "normalized_entropy", "mean_absolute_error", "mean_squared_error"];
 
+/// True for a metric that is better where it is larger.
+pub fn larger_is_better(metric: &str) -> bool {
+    !SMALLER_IS_BETTER.iter().any(|beginning| metric.starts_with(beginning))
+}
+
 /// A step of a training.
 pub struct Step<'a> {
     /// The number of the step, from 1.
@@ -75,10 +80,8 @@ impl Observer {
             Err(error) => Err(written(folder)(error)),
         };
         let evaluations = out.join(EVALUATIONS);
-        let metric = options.metric.as_ref().map(|name| Metric {
-            name: name.clone(),
-            larger_is_better: !SMALLER_IS_BETTER.iter().any(|beginning| name.starts_with(beginning)),
-        });
+        let metric =
+            options.metric.as_ref().map(|name| Metric { name: name.clone(), larger_is_better: larger_is_better(name) });
         Ok(Self {
             progress: Progress::new(steps, done),
             events: options.tensorboard.as_ref().map(create).transpose()?,

@@ -11,9 +11,10 @@ use crate::import;
 use crate::output::Output;
 use crate::predict::encoded;
 use crate::requests::{InputError, title};
-use crate::tables::{self, Owned, Table};
+use crate::tables::{self, Table};
+use rewire::Mapping;
 use rewire::predict::{Column, Evaluator, is_imported};
-use rewire::rank::{RankError, read_config_text, read_weights};
+use rewire::rank::{RankError, read_config_text, read_weights_mapping};
 use rewire::runtime;
 use rewire::train::{
     Checkpoint, Data, DataError, NegativeRow, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
@@ -43,7 +44,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     if options.config.is_some() {
         return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is no pipeline" }.into());
     }
-    let Begin { pipeline, plan, tensors } = Begin::read(options)?;
+    let Begin { pipeline, plan, tensors } = Begin::read(options, common.mapping)?;
     let seed = options.seed.unwrap_or(0);
     let task = PipelineTask::new(&pipeline, plan.as_ref(), running(common));
     let task = task.map_err(|error| not_trained(options, error))?;
@@ -56,7 +57,10 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         ..task.config().clone()
     };
     let task = task.with_config(config);
-    let before = tensors.unwrap_or_else(|| task.initial(seed));
+    let before = match tensors {
+        Some(tensors) => tensors,
+        None => task.initial(seed).map_err(|error| TrainFailed::from(RankTrainError::from(error)))?,
+    };
     let mut trainer = task.trainer(&before).map_err(TrainFailed::from)?;
     let parts = ["data_config", "feature_configs", "model_config"].map(|key| pipeline.get(key));
     let source = Source {
@@ -113,10 +117,10 @@ struct Begin {
 }
 
 impl Begin {
-    fn read(options: &Train) -> Result<Self, CliError> {
+    fn read(options: &Train, mapping: Mapping) -> Result<Self, CliError> {
         match (&options.pipeline, &options.model) {
             (Some(file), _) => Self::of_file(file, options.checkpoint.as_deref()),
-            (None, Some(model)) => Self::of_model(model, options.fresh),
+            (None, Some(model)) => Self::of_model(model, options.fresh, mapping),
             (None, None) => Err(TrainFailed::NoData.into()),
         }
     }
@@ -134,10 +138,10 @@ impl Begin {
     }
 
     /// From a folder or package that `import`, or another training, wrote.
-    fn of_model(model: &Path, is_fresh: bool) -> Result<Self, CliError> {
+    fn of_model(model: &Path, is_fresh: bool, mapping: Mapping) -> Result<Self, CliError> {
         let text = read_config_text(model)?;
         let mut config: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).unwrap_or_default();
-        let weights = if is_fresh { None } else { Some(read_weights(model)?) };
+        let weights = if is_fresh { None } else { Some(read_weights_mapping(model, mapping)?) };
         let tensors = weights.map(|weights| {
             let names: Vec<String> = weights.names().map(str::to_owned).collect();
             names.into_iter().filter_map(|name| weights.get(&name).map(|tensor| (name, tensor))).collect()
@@ -223,8 +227,8 @@ impl Data for Examples {
 struct Batches<'a> {
     examples: &'a Examples,
     files: std::slice::Iter<'a, PathBuf>,
-    open: Option<Open>,
-    negatives: Option<Open>,
+    open: Option<Open<'a>>,
+    negatives: Option<Open<'a>>,
     is_failed: bool,
 }
 
@@ -270,47 +274,40 @@ impl Batches<'_> {
                     row => Some(row),
                 },
             };
-            let sampled = negatives.as_ref().map(Read::borrowed);
             let find = |name: &str| {
-                let mut columns = sampled.iter().flatten();
-                columns.find(|(known, _)| *known == name).map(|(_, column)| column.clone())
+                let mut columns = negatives.iter().flat_map(|read| &read.columns);
+                columns.find(|(known, _)| *known == name).map(|(_, column)| column)
             };
-            let row = sampled.is_some().then_some(NegativeRow { column: &find, row: 0 });
-            return Ok(Some(task.inputs(read.count, &read.borrowed(), row)?));
+            let row = negatives.is_some().then_some(NegativeRow { column: &find, row: 0 });
+            return Ok(Some(task.inputs(read.count, &read.columns, row)?));
         }
     }
 }
 
 /// A table that is being read.
-struct Open {
+struct Open<'a> {
     table: Box<dyn Table>,
-    names: Vec<String>,
+    names: &'a [String],
     /// Rows that were read.
     row: u64,
     file: PathBuf,
 }
 
 /// Rows that were read together.
-struct Read {
+struct Read<'a> {
     count: usize,
-    columns: Vec<(String, Owned)>,
+    columns: Vec<(&'a str, Column<'static>)>,
 }
 
-impl Read {
-    fn borrowed(&self) -> Vec<(&str, Column<'_>)> {
-        self.columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect()
-    }
-}
-
-impl Open {
-    fn new(file: &Path, names: &[String]) -> Result<Self, InputError> {
+impl<'a> Open<'a> {
+    fn new(file: &Path, names: &'a [String]) -> Result<Self, InputError> {
         let table = tables::open(file, names)?;
-        Ok(Self { table, names: names.to_vec(), row: 0, file: file.to_owned() })
+        Ok(Self { table, names, row: 0, file: file.to_owned() })
     }
 
-    fn read(&mut self, rows: usize) -> Result<Read, InputError> {
+    fn read(&mut self, rows: usize) -> Result<Read<'a>, InputError> {
         let read = self.table.read(rows)?;
-        let columns = encoded(&self.names, read.columns, (self.row, &self.file))?;
+        let columns = encoded(self.names, read.columns, (self.row, &self.file))?;
         self.row += read.count as u64;
         Ok(Read { count: read.count, columns })
     }

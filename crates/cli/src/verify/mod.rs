@@ -22,6 +22,7 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
     }
     let with = VerifyOptions {
         kernel: common.kernel,
+        kernel_rules: common.kernel_for.clone(),
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         save: options.save.clone(),

@@ -110,20 +110,28 @@ fn values(map: &Nest) -> Vec<ExprId> {
 /// Neighbouring points from which on a row is worth its overhead.
 const LONG: usize = 16;
 /// Columns from which on those that are computed alike are worth a loop of their own.
-const WIDE: usize = 32;
+const WIDE: usize = 8;
 
-/// A loop for every part of the columns that is computed otherwise, as the parts of a concatenation are.
+/// The parts of the columns that are computed differently, as those of a concatenation are; none where they are not worth
+/// loops of their own.
+fn parts(map: &Nest) -> Vec<Range<usize>> {
+    let Some((last, outer)) = map.axes.split_last() else { return vec![] };
+    let columns = last.extent.dense().and_then(Dim::as_const);
+    let parts = segments(&map.body.dag, &values(map), outer.len() as u8, columns);
+    let is_plain = outer.is_empty() || map.outputs.iter().any(|output| output.columns.is_some());
+    match is_plain || parts.iter().any(|part| part.len() < WIDE) {
+        true => vec![],
+        false => parts,
+    }
+}
+
+/// A loop for each of the [`parts`].
 fn divided(map: &Nest) -> Vec<Nest> {
     let all = || vec![map.clone()];
-    let Some((last, outer)) = map.axes.split_last() else { return all() };
-    let columns = last.extent.dense().and_then(Dim::as_const);
-    let roots = values(map);
-    let axis = outer.len() as u8;
-    let parts = segments(&map.body.dag, &roots, axis, columns);
-    let is_plain = outer.is_empty() || map.outputs.iter().any(|output| output.columns.is_some());
-    if is_plain || parts.len() < 2 || parts.iter().any(|part| part.len() < WIDE) {
+    let (roots, parts) = (values(map), parts(map));
+    let Some(axis) = map.axes.len().checked_sub(1).filter(|_| parts.len() > 1).map(|axis| axis as u8) else {
         return all();
-    }
+    };
     let part = |columns: &Range<usize>| {
         let (dag, copies) = within(&map.body.dag, &roots, axis, columns);
         let mut copies = copies.into_iter();
@@ -147,7 +155,7 @@ fn joined(map: &Nest) -> Option<Nest> {
     let (before, rest) = outer.split_last()?;
     let width = last.as_const().filter(|&width| width > 0 && (width < LONG || width % 4 == 0 && width <= 128))?;
     let extent = before.product(last)?;
-    if map.outputs.iter().any(|output| output.columns.is_some()) {
+    if map.outputs.iter().any(|output| output.columns.is_some()) || parts(map).len() > 1 {
         return None;
     }
     let axis = rest.len() as u8;

@@ -102,7 +102,7 @@ impl LabelInputs {
     pub fn encode<'c>(
         &self,
         features: &Features,
-        column: &impl Fn(&str) -> Option<Column<'c>>,
+        column: &impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let steps = self.rows.steps(features, column, rows.clone())?;
@@ -113,22 +113,22 @@ impl LabelInputs {
             let tensor = match source {
                 Source::Label(LabelKind::Probability) => {
                     let is_one = |value: f32| (0.0..=1.0).contains(&value);
-                    floats(&read.floats(&data()?, rows.clone(), "a label from 0 to 1", is_one)?, own, &steps)?
+                    floats(&read.floats(data()?, rows.clone(), "a label from 0 to 1", is_one)?, own, &steps)?
                 }
                 Source::Label(LabelKind::Number) => {
-                    floats(&read.floats(&data()?, rows.clone(), "a number", f32::is_finite)?, own, &steps)?
+                    floats(&read.floats(data()?, rows.clone(), "a number", f32::is_finite)?, own, &steps)?
                 }
                 Source::SampleWeight => {
                     let is_weight = |value: f32| value.is_finite() && value >= 0.0;
-                    floats(&read.floats(&data()?, rows.clone(), "a weight of at least 0", is_weight)?, own, &steps)?
+                    floats(&read.floats(data()?, rows.clone(), "a weight of at least 0", is_weight)?, own, &steps)?
                 }
                 Source::Label(LabelKind::Class(count)) => {
                     let expected = format!("a class, an integer from 0 to {}", count.saturating_sub(1));
                     let is_class = |value: i64| usize::try_from(value).is_ok_and(|class| class < *count);
-                    integers(&read.integers(&data()?, rows.clone(), &expected, is_class)?, own, &steps)?
+                    integers(&read.integers(data()?, rows.clone(), &expected, is_class)?, own, &steps)?
                 }
                 Source::Label(LabelKind::Bits) => integers(
-                    &read.integers(&data()?, rows.clone(), "bits of actions, an integer", |_| true)?,
+                    &read.integers(data()?, rows.clone(), "bits of actions, an integer", |_| true)?,
                     own,
                     &steps,
                 )?,
@@ -153,7 +153,7 @@ impl LabelRows {
     pub fn steps<'a, 'c>(
         &'a self,
         features: &'a Features,
-        column: &impl Fn(&str) -> Option<Column<'c>>,
+        column: &impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Option<Steps<'a>>, EncodeError> {
         let Self::Steps { feature } = self else { return Ok(None) };
@@ -167,7 +167,7 @@ impl LabelRows {
         &self,
         features: &Features,
         feature: &str,
-        column: &impl Fn(&str) -> Option<Column<'c>>,
+        column: &impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<u32>, EncodeError> {
         let ids = features.first_ids(feature, column, rows.clone())?;

@@ -24,10 +24,10 @@ pub(crate) use similarity::first_rows;
 pub use tasks::Task;
 
 use crate::models::{self, Model};
-use crate::trace::{Pipeline, TraceError, Traced, columns};
+use crate::trace::{Pipeline, TraceError, Traced, inputs};
 use crate::{Output, hstu};
 use labels::{LabelInputs, POSITIVES};
-use rewire_features::{Column, EncodeError, Features, NegativeRow, Problem};
+use rewire_features::{Column, EncodeError, Features, NegativeRow, Problem, Problems};
 use rewire_graph::{Graph, HostTensor, Mode, Scope};
 use rewire_hstu::modules::Buffer;
 use serde_json::Value;
@@ -107,6 +107,7 @@ pub struct Matching {
 /// # Errors
 /// As [`trace`](crate::trace), and for losses and tasks that cannot be used.
 pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceError> {
+    check(config, mode)?;
     let pipeline = Pipeline::parse(config)?;
     let scope = Scope::new().with_mode(mode);
     let extra = ExtraLosses::default();
@@ -133,8 +134,9 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     let matching =
         message.map(|message| Matching { metrics: model.list("metrics"), in_batch: message.in_batch_negative });
     let candidates = pipeline.hstu.as_ref().map(|hstu| hstu.candidate_groups());
-    let Traced { graph, features, columns: rows, outputs, buffers, .. } = pipeline.finish(scope, &outputs)?;
-    let items = columns(&graph, &features, ITEMS);
+    let Traced { graph, interface, columns: rows, outputs, buffers, .. } = pipeline.finish(scope, &outputs)?;
+    let items = interface.columns(inputs(&graph, ITEMS));
+    let features = interface.features;
     let groups = candidates.filter(|_| is_sampled).into_iter().flatten().filter_map(|name| features.group(&name));
     let negatives = groups.flat_map(|group| &group.feature_names).chain(&items).cloned().collect();
     let mut traced = TracedLosses {
@@ -153,6 +155,23 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     };
     traced.columns = traced.all_columns(mode);
     Ok(traced)
+}
+
+/// Refuses options that change losses and have no effect here.
+fn check(config: &Value, mode: Mode) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    for sampler in ["hard_negative_sampler", "hard_negative_sampler_v2"] {
+        let key = format!("/data_config/{sampler}");
+        if config.pointer(&key).is_some() {
+            problems
+                .push(key, "hard negatives are not supported, expected `negative_sampler` or `negative_sampler_v2`");
+        }
+    }
+    let key = "/model_config/use_pareto_loss_weight";
+    if mode == Mode::Train && config.pointer(key).and_then(Value::as_bool) == Some(true) {
+        problems.push(key, "weights of losses by their gradients are not supported, expected false");
+    }
+    problems.none_or(())
 }
 
 impl TracedLosses {
@@ -177,7 +196,7 @@ impl TracedLosses {
     /// [`EncodeError`] names the column and the row.
     pub fn encode<'c>(
         &self,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
         negatives: Option<NegativeRow<'_, '_>>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
@@ -207,7 +226,7 @@ impl TracedLosses {
     pub fn ids<'c>(
         &self,
         feature: &str,
-        column: impl Fn(&str) -> Option<Column<'c>>,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
         rows: Range<usize>,
     ) -> Result<Vec<u32>, EncodeError> {
         self.labels.rows.ids(&self.features, feature, &column, rows)

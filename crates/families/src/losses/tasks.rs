@@ -53,9 +53,12 @@ pub(super) struct Indicator {
 pub(super) enum Loss {
     BinaryCrossEntropy(Smoothing),
     SoftmaxCrossEntropy(Smoothing),
-    BinaryFocalLoss(Focal),
-    JrcLoss(Jrc),
-    L2Loss(Empty),
+    #[serde(rename = "binary_focal_loss")]
+    BinaryFocal(Focal),
+    #[serde(rename = "jrc_loss")]
+    Jrc(Jrc),
+    #[serde(rename = "l2_loss")]
+    L2(Empty),
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -120,18 +123,18 @@ impl Loss {
         match self {
             Self::BinaryCrossEntropy(_) => "binary_cross_entropy",
             Self::SoftmaxCrossEntropy(_) => "softmax_cross_entropy",
-            Self::BinaryFocalLoss(_) => "binary_focal_loss",
-            Self::JrcLoss(_) => "jrc_loss",
-            Self::L2Loss(_) => "l2_loss",
+            Self::BinaryFocal(_) => "binary_focal_loss",
+            Self::Jrc(_) => "jrc_loss",
+            Self::L2(_) => "l2_loss",
         }
     }
 
     /// The labels that the loss is defined for.
     pub fn labels(&self, num_class: usize) -> LabelKind {
         match self {
-            Self::BinaryCrossEntropy(_) | Self::BinaryFocalLoss(_) => LabelKind::Probability,
-            Self::SoftmaxCrossEntropy(_) | Self::JrcLoss(_) => LabelKind::Class(num_class),
-            Self::L2Loss(_) => LabelKind::Number,
+            Self::BinaryCrossEntropy(_) | Self::BinaryFocal(_) => LabelKind::Probability,
+            Self::SoftmaxCrossEntropy(_) | Self::Jrc(_) => LabelKind::Class(num_class),
+            Self::L2(_) => LabelKind::Number,
         }
     }
 
@@ -143,12 +146,12 @@ impl Loss {
             | Self::SoftmaxCrossEntropy(Smoothing { label_smoothing }) => {
                 (!unit(*label_smoothing)).then_some(("label_smoothing", "must be from 0 to 1"))
             }
-            Self::BinaryFocalLoss(Focal { gamma, .. }) if *gamma < 0.0 => Some(("gamma", "must be at least 0")),
-            Self::BinaryFocalLoss(Focal { alpha, .. }) if *alpha <= 0.0 || *alpha >= 1.0 => {
+            Self::BinaryFocal(Focal { gamma, .. }) if *gamma < 0.0 => Some(("gamma", "must be at least 0")),
+            Self::BinaryFocal(Focal { alpha, .. }) if *alpha <= 0.0 || *alpha >= 1.0 => {
                 Some(("alpha", "must be above 0 and below 1"))
             }
-            Self::JrcLoss(Jrc { alpha, .. }) if !unit(*alpha) => Some(("alpha", "must be from 0 to 1")),
-            Self::JrcLoss(_) if num_class != 2 => Some(("", "needs `num_class: 2`")),
+            Self::Jrc(Jrc { alpha, .. }) if !unit(*alpha) => Some(("alpha", "must be from 0 to 1")),
+            Self::Jrc(_) if num_class != 2 => Some(("", "needs `num_class: 2`")),
             _ => None,
         }
     }

@@ -106,7 +106,7 @@ impl<'a> Tracer<'a> {
     fn of_task(&mut self, task: &Task, predictions: &Predictions) -> Result<(), Problems> {
         let scope = self.model.scope;
         for (term, name) in task.terms.iter().zip(&task.losses) {
-            let kind = if matches!(term, Loss::L2Loss(_)) { "y" } else { "logits" };
+            let kind = if matches!(term, Loss::L2(_)) { "y" } else { "logits" };
             let key = format!("{kind}{}", task.suffix);
             let found = predictions.iter().find(|(known, _)| *known == key);
             let (_, x) = found.ok_or_else(|| self.model.problem("", format!("predicts no `{key}`")))?;
@@ -116,10 +116,10 @@ impl<'a> Tracer<'a> {
                 Loss::BinaryCrossEntropy(of) => {
                     loss::binary_cross_entropy(x, &loss::smooth_labels(&label, of.label_smoothing))
                 }
-                Loss::BinaryFocalLoss(of) => loss::binary_focal(x, &label, of.gamma, of.alpha),
-                Loss::L2Loss(_) => loss::squared_error(x, &label),
+                Loss::BinaryFocal(of) => loss::binary_focal(x, &label, of.gamma, of.alpha),
+                Loss::L2(_) => loss::squared_error(x, &label),
                 Loss::SoftmaxCrossEntropy(of) => loss::softmax_cross_entropy(scope, x, &label, of.label_smoothing),
-                Loss::JrcLoss(of) => {
+                Loss::Jrc(of) => {
                     let sessions = self.labels.session(scope, &of.session_name, &rows);
                     loss::joint_ranking_calibration(scope, x, &label, &sessions, of.alpha)
                 }

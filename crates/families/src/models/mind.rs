@@ -50,15 +50,22 @@ fn split(config: &MlpConfig) -> (MlpConfig, Option<usize>) {
     (config, last)
 }
 
+/// Steps of a history for which logits are drawn, at most.
+const MOST_DRAWN: i64 = 1 << 16;
+
 pub(super) fn mind(model: &Model<'_>) -> Result<Predictions, Problems> {
     let config: Mind = model.read()?;
     let tower = &config.user_tower;
     if tower.user_seq_combine.as_deref().is_some_and(|combine| combine != "CONCAT") {
         return Err(model.problem("/user_tower/user_seq_combine", "must be CONCAT, sums are not supported"));
     }
-    if tower.capsule_config.routing_init_method != Init::Zeros {
-        let reason = "must be `zeros`: `normal` draws at random in every evaluation, so that scores cannot be repeated";
-        return Err(model.problem("/user_tower/capsule_config/routing_init_method", reason));
+    let capsules = &tower.capsule_config;
+    if capsules.routing_init_method == Init::Normal && !(1..=MOST_DRAWN).contains(&capsules.max_seq_len) {
+        let reason = format!(
+            "must be in 1..={MOST_DRAWN} where `routing_init_method` is `normal`, got {}",
+            capsules.max_seq_len
+        );
+        return Err(model.problem("/user_tower/capsule_config/max_seq_len", reason));
     }
     if tower.user_mlp.hidden_units.len() < 2 {
         return Err(model.problem("/user_tower/user_mlp/hidden_units", "must have at least two entries"));

@@ -13,8 +13,8 @@ pub(crate) struct CapsuleConfig {
     pub num_iters: usize,
     #[serde(default = "scale")]
     routing_logits_scale: f64,
-    #[serde(default, rename = "routing_logits_stddev")]
-    _routing_logits_stddev: Option<f64>,
+    #[serde(default = "one")]
+    routing_logits_stddev: f64,
     #[serde(default = "one")]
     squash_pow: f64,
     #[serde(default)]
@@ -51,6 +51,14 @@ fn one() -> f64 {
 /// Below which a vector counts as this long.
 const SHORTEST: f64 = 1e-7;
 
+/// Bits of a number that look drawn at random: the output of the generator SplitMix64.
+fn mixed(index: u64) -> u64 {
+    let state = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
 impl CapsuleConfig {
     /// Steps `[steps, C]` to capsules `[B, K, high_dim]` and which of them are on, `[B, K]`: those with `2^k < n` of a history of `n`
     /// steps, and the first one.
@@ -64,7 +72,10 @@ impl CapsuleConfig {
         let on = self.on(scope, &counts);
         let on_steps = self.on(scope, &counts.jagged_broadcast(&kept));
         let off = scope.scalar(DType::F32, f64::NEG_INFINITY);
-        let mut routing = scope.scalar(DType::F32, 0.0).broadcast([kept.total.clone(), self.max_k.into()]);
+        let mut routing = match self.routing_init_method {
+            Init::Zeros => scope.scalar(DType::F32, 0.0).broadcast([kept.total.clone(), self.max_k.into()]),
+            Init::Normal => self.draw(scope).gather(&kept.position()),
+        };
         let mut capsules = None;
         for iteration in 0..self.num_iters {
             routing = (on_steps.select(&routing, &off) * self.routing_logits_scale).softmax(1);
@@ -77,6 +88,23 @@ impl CapsuleConfig {
         match capsules {
             Some(capsules) => (self.squash(&capsules), on),
             None => (scope.fail("capsules", TypeError::new("num_iters", "at least 1", 0)), on),
+        }
+    }
+
+    /// Normal numbers by the place of a step in its history, `[max_seq_len, max_k]`, the same in every trace. The reference draws others
+    /// in every batch.
+    fn draw(&self, scope: &Scope) -> Tensor {
+        let steps = usize::try_from(self.max_seq_len).unwrap_or(0).max(1);
+        let uniform = |index: u64| (mixed(index) >> 11) as f64 / (1_u64 << 53) as f64;
+        let normal = |index: u64| {
+            // Box and Muller's transform of two uniform numbers, the first above 0.
+            let (radius, angle) = (1.0 - uniform(2 * index), uniform(2 * index + 1));
+            (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos() * self.routing_logits_stddev
+        };
+        let count = (steps * self.max_k) as u64;
+        match HostTensor::f32([steps, self.max_k], &(0..count).map(|index| normal(index) as f32).collect::<Vec<_>>()) {
+            Ok(drawn) => scope.constant(drawn),
+            Err(error) => scope.fail("capsules", TypeError::new("max_seq_len", "a shorter history", error)),
         }
     }
 

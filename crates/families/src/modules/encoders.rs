@@ -5,9 +5,26 @@ use rewire_features::{Problem, Problems, SequenceSteps, read};
 use rewire_graph::{DType, Mode, Ragged, Scope, Tensor};
 use rewire_hstu::modules::{MlpConfig, Padding, linear};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// An encoder of a DEEP group.
+/// An encoder of a DEEP group: what all have, and the keys of its kind.
+struct SequenceEncoder {
+    input: String,
+    max_seq_length: i64,
+    module: SequenceModule,
+}
+
+/// The keys that all encoders have.
+#[derive(Deserialize)]
+struct CommonKeys {
+    #[serde(default, rename = "name")]
+    _name: String,
+    #[serde(default)]
+    input: String,
+    #[serde(default)]
+    max_seq_length: i64,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SequenceModule {
@@ -21,35 +38,16 @@ enum SequenceModule {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Attention {
-    #[serde(default, rename = "name")]
-    _name: String,
-    #[serde(default)]
-    input: String,
-    #[serde(default)]
-    max_seq_length: i64,
     attn_mlp: MlpConfig,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Plain {
-    #[serde(default, rename = "name")]
-    _name: String,
-    #[serde(default)]
-    input: String,
-    #[serde(default)]
-    max_seq_length: i64,
-}
+struct Plain {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Pooled {
-    #[serde(default, rename = "name")]
-    _name: String,
-    #[serde(default)]
-    input: String,
-    #[serde(default)]
-    max_seq_length: i64,
     #[serde(default)]
     pooling_type: Pooling,
 }
@@ -65,12 +63,6 @@ enum Pooling {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SelfAttention {
-    #[serde(default, rename = "name")]
-    _name: String,
-    #[serde(default)]
-    input: String,
-    #[serde(default)]
-    max_seq_length: i64,
     #[serde(default = "attn_dim")]
     multihead_attn_dim: usize,
     #[serde(default = "heads")]
@@ -82,12 +74,6 @@ struct SelfAttention {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MultiWindowEncoder {
-    #[serde(default, rename = "name")]
-    _name: String,
-    #[serde(default)]
-    input: String,
-    #[serde(default)]
-    max_seq_length: i64,
     attn_mlp: MlpConfig,
     windows_len: Vec<usize>,
 }
@@ -107,57 +93,56 @@ pub(crate) fn encode(
     encoder: &Value,
     sequences: &[(String, SequenceSteps)],
 ) -> Result<Tensor, Problems> {
-    let mut problems = Problems::default();
-    let Some(encoder) = read::<SequenceModule>(encoder, pointer, &mut problems) else { return Err(problems) };
-    problems.none_or(())?;
+    let encoder = SequenceEncoder::read(encoder, pointer)?;
     let found = match sequences {
-        [(_, only)] if encoder.input().is_empty() => Some(only),
-        _ => sequences.iter().find(|(name, _)| name == encoder.input()).map(|(_, steps)| steps),
+        [(_, only)] if encoder.input.is_empty() => Some(only),
+        _ => sequences.iter().find(|(name, _)| *name == encoder.input).map(|(_, steps)| steps),
     };
-    let missing = || Problem::new(pointer, format!("there is no sequence group `{}` in the group", encoder.input()));
+    let missing = || Problem::new(pointer, format!("there is no sequence group `{}` in the group", encoder.input));
     let sequence = found.ok_or_else(|| Problems(vec![missing()]))?;
     encoder.forward(scope, sequence).map_err(|reason| Problems(vec![Problem::new(pointer, reason)]))
 }
 
-impl SequenceModule {
-    fn input(&self) -> &str {
-        match self {
-            Self::DinEncoder(encoder) => &encoder.input,
-            Self::SimpleAttention(encoder) => &encoder.input,
-            Self::PoolingEncoder(encoder) => &encoder.input,
-            Self::SelfAttentionEncoder(encoder) => &encoder.input,
-            Self::MultiWindowDinEncoder(encoder) => &encoder.input,
+impl SequenceEncoder {
+    fn read(encoder: &Value, pointer: &str) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let (mut own, mut common) = (encoder.clone(), Map::new());
+        let kinds = own.as_object_mut().into_iter().flatten();
+        let kind = kinds.map(|(kind, keys)| (kind.clone(), keys)).next();
+        let pointer_of_keys = kind.as_ref().map_or(pointer.to_owned(), |(kind, _)| format!("{pointer}/{kind}"));
+        if let Some((_, Value::Object(keys))) = kind {
+            for key in ["name", "input", "max_seq_length"] {
+                common.extend(keys.remove_entry(key));
+            }
         }
-    }
-
-    fn most(&self) -> i64 {
-        match self {
-            Self::DinEncoder(encoder) => encoder.max_seq_length,
-            Self::SimpleAttention(encoder) => encoder.max_seq_length,
-            Self::PoolingEncoder(encoder) => encoder.max_seq_length,
-            Self::SelfAttentionEncoder(encoder) => encoder.max_seq_length,
-            Self::MultiWindowDinEncoder(encoder) => encoder.max_seq_length,
+        let common = read::<CommonKeys>(&Value::Object(common), &pointer_of_keys, &mut problems);
+        let module = read::<SequenceModule>(&own, pointer, &mut problems);
+        match (common, module) {
+            (Some(CommonKeys { input, max_seq_length, .. }), Some(module)) => {
+                problems.none_or(Self { input, max_seq_length, module })
+            }
+            _ => Err(problems),
         }
     }
 
     fn forward(&self, scope: &Scope, sequence: &SequenceSteps) -> Result<Tensor, String> {
-        let (steps, rows) = cut(&sequence.steps, &sequence.rows, self.most());
-        match self {
-            Self::DinEncoder(encoder) => {
+        let (steps, rows) = cut(&sequence.steps, &sequence.rows, self.max_seq_length);
+        match &self.module {
+            SequenceModule::DinEncoder(encoder) => {
                 Ok(attention(scope, &encoder.attn_mlp, &padded_query(scope, sequence)?, &steps, &rows))
             }
-            Self::SimpleAttention(_) => {
+            SequenceModule::SimpleAttention(_) => {
                 let query = sequence.query(scope).filter(|query| query.width() == steps.width());
                 let expected = || format!("needs a query of the width of its sequence, {}", steps.width());
                 let scores = (&query.ok_or_else(expected)?.jagged_broadcast(&rows) * &steps).sum(1);
                 Ok((scores.jagged_softmax(&rows) * &steps).jagged_sum(&rows))
             }
-            Self::PoolingEncoder(encoder) => Ok(match encoder.pooling_type {
+            SequenceModule::PoolingEncoder(encoder) => Ok(match encoder.pooling_type {
                 Pooling::Mean => steps.jagged_mean(&rows),
                 Pooling::Sum => steps.jagged_sum(&rows),
             }),
-            Self::SelfAttentionEncoder(encoder) => encoder.forward(scope, &steps, &rows, &sequence.rows),
-            Self::MultiWindowDinEncoder(encoder) => {
+            SequenceModule::SelfAttentionEncoder(encoder) => encoder.forward(scope, &steps, &rows, &sequence.rows),
+            SequenceModule::MultiWindowDinEncoder(encoder) => {
                 let window = MultiWindow { windows_len: &encoder.windows_len, attn_mlp: &encoder.attn_mlp };
                 window.forward(scope, &padded_query(scope, sequence)?, &steps, &rows)
             }

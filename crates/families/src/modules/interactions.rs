@@ -4,7 +4,10 @@ use serde::Deserialize;
 
 /// Vectors `[B, D]` of equal width as fields `[B, N, D]`.
 pub(crate) fn fields(scope: &Scope, parts: &[Tensor]) -> Tensor {
-    scope.stack(&parts.iter().collect::<Vec<_>>(), 1)
+    // As columns, which other parts of a model read as well.
+    let columns = super::beside(scope, parts);
+    let width = parts.first().map_or(0, Tensor::width);
+    columns.reshape([columns.dim(0), parts.len().into(), width.into()])
 }
 
 /// The dot products of all pairs of fields.

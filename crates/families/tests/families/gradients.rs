@@ -48,8 +48,8 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
         true => None,
         false => Some(table::read(&folder.join("negatives.parquet"))?),
     };
-    let column = |name: &str| data.get(name).map(table::Owned::column);
-    let negative = |name: &str| negatives.as_ref()?.get(name).map(table::Owned::column);
+    let column = |name: &str| data.get(name);
+    let negative = |name: &str| negatives.as_ref()?.get(name);
     let row = negatives.is_some().then_some(NegativeRow { column: &negative, row: 0 });
     let mut inputs: Tensors = traced.encode(column, 0..ROWS, row)?.into_iter().collect();
     // The same random numbers in every run.

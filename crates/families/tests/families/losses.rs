@@ -1,14 +1,15 @@
-//! Losses of the reference's pipelines, batch by batch in evaluation mode, by the interpreter.
+//! Losses of the reference's pipelines, batch by batch in evaluation mode, by the interpreter; and those that no golden has, against loops.
 
-use crate::replay::{folder, tensors};
+use crate::replay::{Tensors, folder, tensors};
 use crate::table;
-use rewire_families::{LOSS, TOTAL, trace_losses};
-use rewire_features::NegativeRow;
-use rewire_graph::{Mode, interpret};
-use serde_json::Value;
+use rewire_families::{LOSS, TOTAL, TracedLosses, trace_losses};
+use rewire_features::{Column, Data, NegativeRow, Offsets};
+use rewire_graph::{HostTensor, Mode, interpret};
+use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::error::Error;
 
-/// Batches of each pipeline that are replayed; `crates/cli/tests/eval.rs` replays all of them by kernels.
+/// Batches of each pipeline that are replayed; `crates/cli/tests/import.rs` evaluates all of them by kernels.
 const BATCHES: usize = 1;
 
 fn replay(name: &str) -> Result<(), Box<dyn Error>> {
@@ -25,8 +26,8 @@ fn replay(name: &str) -> Result<(), Box<dyn Error>> {
     let text = std::fs::read_to_string(folder.join("expected_eval.json"))?.replace("NaN", "null");
     let expected: Value = serde_json::from_str(&text)?;
     let size = pipeline.json().pointer("/data_config/batch_size").and_then(Value::as_u64).unwrap_or(1024) as usize;
-    let column = |name: &str| data.get(name).map(table::Owned::column);
-    let negative = |name: &str| negatives.as_ref()?.get(name).map(table::Owned::column);
+    let column = |name: &str| data.get(name);
+    let negative = |name: &str| negatives.as_ref()?.get(name);
     for (batch, expected) in expected["batch_losses"].as_array().into_iter().flatten().enumerate().take(BATCHES) {
         let row = negatives.is_some().then_some(NegativeRow { column: &negative, row: batch });
         let inputs = traced.encode(column, batch * size..(batch + 1) * size, row)?;
@@ -59,4 +60,266 @@ fn batches_have_the_losses_of_the_reference() {
     let failed = |name: &String| replay(name).err().map(|error| format!("{name}: {error}"));
     let wrong: Vec<String> = folders.iter().filter_map(failed).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A pipeline with its table and weights, of which a test changes the configuration.
+struct Case {
+    config: Value,
+    data: HashMap<String, Column<'static>>,
+    weights: Tensors,
+    /// The column `w` of sample weights.
+    samples: Column<'static>,
+}
+
+impl Case {
+    fn new(name: &str) -> Self {
+        let folder = folder(name);
+        Self {
+            config: rewire_tzrec::Pipeline::read(&folder.join("pipeline.config")).unwrap().json().clone(),
+            data: table::read(&folder.join("data.parquet")).unwrap(),
+            weights: tensors(&folder.join("model.safetensors")).unwrap(),
+            samples: Column::new(Data::F32((0..64).map(|row| [0.5, 2.0, 0.0, 1.25, 3.0][row % 5]).collect())),
+        }
+    }
+
+    fn column(&self, name: &str) -> Option<&Column<'static>> {
+        if name == "w" { Some(&self.samples) } else { self.data.get(name) }
+    }
+
+    /// The outputs of the first rows.
+    fn run(&self, mode: Mode, rows: usize, negatives: Option<NegativeRow<'_, '_>>) -> (TracedLosses, Tensors) {
+        let traced = trace_losses(&self.config, mode).unwrap();
+        let inputs = traced.encode(|name| self.column(name), 0..rows, negatives).unwrap();
+        let outputs = interpret(&traced.graph, &inputs.into_iter().collect(), &self.weights).unwrap();
+        (traced, outputs.into_iter().collect())
+    }
+
+    fn numbers(&self, column: &str, rows: usize) -> Vec<f64> {
+        let label = rewire_features::LabelColumn { name: column, delimiter: None };
+        let read = label.floats(self.column(column).unwrap(), 0..rows, "a number", |_| true).unwrap();
+        read.values.into_iter().map(f64::from).collect()
+    }
+}
+
+fn assert_losses(outputs: &Tensors, expected: &[(&str, f64)]) {
+    let mut total = 0.0;
+    for (name, expected) in expected {
+        let actual = outputs[&format!("{LOSS}{name}")].to_f64()[0];
+        assert!(
+            (actual - expected).abs() <= 2e-5 * expected.abs().max(1.0),
+            "{name}: expected {expected}, got {actual}"
+        );
+        total += expected;
+    }
+    let names: Vec<&String> = outputs.keys().filter(|name| name.starts_with(LOSS)).collect();
+    assert_eq!(names.len(), expected.len(), "{names:?}");
+    assert!((outputs[TOTAL].to_f64()[0] - total).abs() <= 2e-5 * total.abs().max(1.0));
+}
+
+fn cross_entropy(x: f64, y: f64) -> f64 {
+    x.max(0.0) - x * y + (-x.abs()).exp().ln_1p()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / count
+}
+
+/// Values of a numpy program, whose other losses are those of the golden.
+#[test]
+fn the_light_branch_imitates_the_booster() {
+    let mut case = Case::new("rocket_launching_criteo");
+    let (traced, outputs) = case.run(Mode::Train, 32, None);
+    let names = ["binary_cross_entropy_booster", "binary_cross_entropy_light", "similarity_0", "similarity_1"];
+    assert!(traced.losses.iter().take(4).eq(&names) && traced.losses.last().unwrap() == "hint_l2_loss");
+    let both = [0.972_560_539, 2.673_756_119];
+    let hint = 11.629_433_36;
+    let of = |similarities: [f64; 2], hint| {
+        let values = both.into_iter().chain(similarities);
+        names.into_iter().zip(values).chain([("hint_l2_loss", hint)]).collect::<Vec<_>>()
+    };
+    assert_losses(&outputs, &of([-0.021_217_425_6, -0.039_479_802_2], hint));
+    case.config["model_config"]["rocket_launching"]["feature_distillation_function"] = json!("EUCLID");
+    assert_losses(&case.run(Mode::Train, 32, None).1, &of([26.777_017_66, 34.185_555_6], hint));
+    // Weighted by the label, the losses of the positives count alone.
+    case.config["data_config"]["sample_weight_fields"] = json!(["label"]);
+    let (_, outputs) = case.run(Mode::Train, 32, None);
+    let similarities = [0, 1].map(|n| outputs[&format!("{LOSS}similarity_{n}")].to_f64()[0]);
+    assert!((similarities[0] - 25.515_709_38).abs() < 1e-3 && (similarities[1] - 32.011_381_93).abs() < 1e-3);
+    let labels = case.numbers("label", 32);
+    let logits = outputs["logits_light"].to_f64();
+    let own = logits.iter().zip(&labels).filter(|(_, y)| **y > 0.0).map(|(x, y)| cross_entropy(*x, *y));
+    let light = outputs["loss.binary_cross_entropy_light"].to_f64()[0];
+    assert!((light - mean(own)).abs() < 1e-5);
+}
+
+/// Values of a numpy program, whose other loss is that of the golden.
+#[test]
+fn augmented_vectors_imitate_the_other_tower() {
+    let mut case = Case::new("dat_taobao");
+    let losses = [("softmax_cross_entropy", 3.043_126_69), ("amm_loss_u", 15.959_121_6), ("amm_loss_i", 16.953_972_3)];
+    let (traced, outputs) = case.run(Mode::Train, 16, None);
+    assert!(traced.losses.iter().eq(&losses.map(|(name, _)| name)));
+    assert_losses(&outputs, &losses);
+    case.config["model_config"]["dat"]["amm_u_weight"] = json!(0.25);
+    assert_losses(&case.run(Mode::Train, 16, None).1, &[losses[0], ("amm_loss_u", 15.959_121_6 / 2.0), losses[2]]);
+}
+
+#[test]
+fn variational_dropout_is_regularised() {
+    for mode in [Mode::Eval, Mode::Train] {
+        let mut case = Case::new("wide_and_deep_taobao");
+        case.config["model_config"]["variational_dropout"] = json!({ "regularization_lambda": 0.5 });
+        let traced = trace_losses(&case.config, mode).unwrap();
+        let parameters = rewire_hstu::models::parameters(&traced.graph);
+        let mut expected = vec![];
+        for parameter in parameters.iter().filter(|known| known.name.ends_with("feature_p")) {
+            let p: Vec<f32> = (0..parameter.shape[0]).map(|at| at as f32 * 0.7 - 1.5).collect();
+            case.weights.insert(parameter.name.clone(), HostTensor::vector(&p));
+            let group = parameter.name.split('.').nth(1).unwrap();
+            let stays: f64 = p.iter().map(|p| 1.0 / (1.0 + f64::from(*p).exp())).sum();
+            expected.push((format!("{group}_feature_p_loss"), 0.5 / 24.0 * stays));
+        }
+        assert_eq!(expected.len(), 2);
+        let inputs = traced.encode(|name| case.column(name), 0..24, None).unwrap();
+        let mut inputs: HashMap<String, HostTensor> = inputs.into_iter().collect();
+        inputs.insert("seed".to_owned(), HostTensor::i64([], &[7]).unwrap());
+        let outputs = interpret(&traced.graph, &inputs, &case.weights).unwrap();
+        for (name, expected) in expected {
+            let actual = outputs[&format!("{LOSS}{name}")].to_f64()[0];
+            assert!((actual - expected).abs() < 1e-6, "{name}: {actual} {expected}");
+        }
+    }
+}
+
+#[test]
+fn tasks_weigh_rows_by_samples_and_spaces() {
+    let mut case = Case::new("mmoe_taobao");
+    let rows = 40;
+    let towers = case.config["model_config"]["mmoe"]["task_towers"].as_array_mut().unwrap();
+    towers[0]["weight"] = json!(0.25);
+    towers[0]["losses"] = json!([{ "binary_cross_entropy": { "label_smoothing": 0.2 } }]);
+    towers[1]["task_space_indicator_label"] = json!("clk");
+    towers[1]["in_task_space_weight"] = json!(3.0);
+    towers[1]["out_task_space_weight"] = json!(0.5);
+    towers[1]["sample_weight_name"] = json!("w");
+    let (traced, outputs) = case.run(Mode::Train, rows, None);
+    assert!(["clk", "buy", "w"].iter().all(|name| traced.columns.iter().any(|column| column == name)));
+    let [clicks, buys, samples] = ["clk", "buy", "w"].map(|name| case.numbers(name, rows));
+    let [ctr, cvr] = ["logits_ctr", "logits_cvr"].map(|name| outputs[name].to_f64());
+    let first = mean(ctr.iter().zip(&clicks).map(|(x, y)| cross_entropy(*x, 0.8 * y + 0.1))) * 0.25;
+    let weight = |row: usize| samples[row] * if clicks[row] > 0.0 { 3.0 } else { 0.5 };
+    let total: f64 = (0..rows).map(weight).sum();
+    let second = (0..rows).map(|row| cross_entropy(cvr[row], buys[row]) * weight(row)).sum::<f64>() / total;
+    assert_losses(&outputs, &[("binary_cross_entropy_ctr", first), ("binary_cross_entropy_cvr", second)]);
+}
+
+#[test]
+fn rows_have_the_tower_of_their_domain() {
+    let mut case = Case::new("pepnet_taobao");
+    let model = &mut case.config["model_config"]["pepnet"];
+    model["domain_input_name"] = json!("clk");
+    model["task_domain_num"] = json!(2);
+    // The towers of the second domain have weights of their own, twice the others.
+    let towers: Vec<(String, HostTensor)> = case.weights.clone().into_iter().collect();
+    for (name, tensor) in towers.iter().filter(|(name, _)| name.starts_with("_task_tower.")) {
+        let (task, rest) = name["_task_tower.".len()..].split_once('.').unwrap();
+        let task: usize = task.parse().unwrap();
+        let doubled: Vec<f64> = tensor.to_f64().iter().map(|x| 2.0 * x).collect();
+        let doubled = HostTensor::from_f64(tensor.dtype(), tensor.shape().to_vec(), &doubled).unwrap();
+        case.weights.insert(format!("_task_tower.{}.{rest}", 2 * task + 1), doubled);
+        case.weights.insert(format!("_task_tower.{}.{rest}", 2 * task), tensor.clone());
+    }
+    let (_, outputs) = case.run(Mode::Eval, 24, None);
+    let (domains, buys) = (case.numbers("clk", 24), case.numbers("buy", 24));
+    let chosen = |row: usize| outputs[&format!("logits_cvr_{}", domains[row])].to_f64()[row];
+    let selected = outputs["logits_cvr"].to_f64();
+    assert!(domains.contains(&1.0) && (0..24).all(|row| selected[row] == chosen(row)));
+    let expected = mean((0..24).map(|row| cross_entropy(chosen(row), buys[row])));
+    let actual = outputs["loss.binary_cross_entropy_cvr"].to_f64()[0];
+    assert!((actual - expected).abs() < 1e-5, "{actual} {expected}");
+    case.config["model_config"]["pepnet"]["task_domain_num"] = json!(1);
+    let error = trace_losses(&case.config, Mode::Eval).unwrap();
+    let error = error.encode(|name| case.column(name), 0..24, None).unwrap_err().to_string();
+    assert!(error.contains("`clk`") && error.contains("from 0 to 0"), "{error}");
+}
+
+/// The items of a batch, then sampled ones: all users are compared with their own item and all sampled ones.
+#[test]
+fn sampled_items_are_negatives() {
+    let mut case = Case::new("dssm_taobao");
+    case.config["model_config"]["dssm"]["in_batch_negative"] = json!(false);
+    case.config["data_config"]["sample_weight_fields"] = json!(["w"]);
+    let traced = trace_losses(&case.config, Mode::Eval).unwrap();
+    let count = 5usize;
+    let ids: Vec<i64> = vec![1, 2, 0, 1, 2];
+    let list =
+        |ends: Vec<i32>, items| Column::new(Data::List { offsets: Offsets::I32(ends.into()), items: Box::new(items) });
+    // Items of the column of lists have lists.
+    let items = |name: &str| match name {
+        "brand" => list((0..=count as i32).collect(), Column::new(Data::I64(ids.clone().into()))),
+        _ => Column::new(Data::I64(ids.clone().into())),
+    };
+    let names = traced.negatives.iter();
+    let sampled: HashMap<&str, Column<'static>> =
+        names.map(|name| (name.as_str(), list(vec![0, count as i32], items(name)))).collect();
+    let negative = |name: &str| sampled.get(name);
+    let error = traced.encode(|name| case.column(name), 0..16, None).unwrap_err().to_string();
+    assert!(error.contains("a table of negatives is needed"), "{error}");
+    let rows = 16;
+    let (traced, outputs) = case.run(Mode::Eval, rows, Some(NegativeRow { column: &negative, row: 0 }));
+    assert!(traced.negatives.contains(&"brand".to_owned()) && !traced.negatives.contains(&"user_id".to_owned()));
+    let (users, vectors) = (&outputs["user_tower_emb"], &outputs["item_tower_emb"]);
+    assert_eq!((users.shape()[0], vectors.shape()[0]), (rows, rows + count));
+    let (width, users, vectors) = (users.shape()[1], users.to_f64(), vectors.to_f64());
+    let temperature = case.config["model_config"]["dssm"]["temperature"].as_f64().unwrap_or(1.0);
+    let similarity = |user: usize, item: usize| {
+        let pairs = users[user * width..][..width].iter().zip(&vectors[item * width..][..width]);
+        pairs.map(|(a, b)| a * b).sum::<f64>() / temperature
+    };
+    let weights = case.numbers("w", rows);
+    let loss = |row: usize| {
+        let others: f64 = (rows..rows + count).map(|item| similarity(row, item).exp()).sum();
+        (similarity(row, row).exp() + others).ln() - similarity(row, row)
+    };
+    let total: f64 = (0..rows).map(|row| loss(row) * weights[row]).sum();
+    assert_losses(&outputs, &[("softmax_cross_entropy", total / weights.iter().sum::<f64>())]);
+    let columns = outputs["similarity"].to_f64();
+    assert!((columns[count + 1 + 3] - similarity(1, rows + 2)).abs() < 1e-5);
+}
+
+#[test]
+fn what_is_no_loss_is_an_error() {
+    let wrong = |name: &str, change: &dyn Fn(&mut Value), part: &str| {
+        let mut case = Case::new(name);
+        change(&mut case.config);
+        let error = trace_losses(&case.config, Mode::Train).unwrap_err().to_string();
+        assert!(error.contains(part), "expected `{part}` in: {error}");
+    };
+    wrong(
+        "mmoe_taobao",
+        &|config| {
+            let tower = &mut config["model_config"]["mmoe"]["task_towers"][1];
+            tower["losses"] = json!([{ "binary_focal_loss": { "alpha": 1.0 } }]);
+        },
+        "/model_config/mmoe/task_towers/1/losses/0/binary_focal_loss/alpha: must be above 0 and below 1",
+    );
+    wrong(
+        "dbmtl_seq_jrc",
+        &|config| {
+            config["model_config"]["dbmtl"]["task_towers"][0]["num_class"] = json!(3);
+        },
+        "losses/0/jrc_loss: needs `num_class: 2`",
+    );
+    wrong("dssm_taobao", &|config| config["model_config"]["dssm"]["temperature"] = json!(0.0), "/temperature");
+    let sampler = json!({ "num_hard_sample": 4 });
+    wrong("dssm_taobao", &|config| config["data_config"]["hard_negative_sampler"] = sampler.clone(), "hard_negative");
+    let key = "use_pareto_loss_weight";
+    wrong("mmoe_taobao", &|config| config["model_config"][key] = json!(true), "/model_config/use_pareto_loss_weight");
+    wrong(
+        "dssm_taobao",
+        &|config| config["model_config"]["losses"] = json!([{ "l2_loss": {} }]),
+        "softmax_cross_entropy",
+    );
+    wrong("dlrm_criteo", &|config| config["data_config"]["label_fields"] = json!([]), "/data_config/label_fields");
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod gradients;
+mod knobs;
 mod losses;
 mod options;
 mod replay;

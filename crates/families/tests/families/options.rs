@@ -1,6 +1,7 @@
 //! Options that no pipeline of `tests/tzrec` has: their parameters by name, their values, and all that is wrong at once.
 
 use rewire_families::{TraceError, Traced, trace};
+use rewire_features::{Column, OwnedCell};
 use rewire_graph::{HostTensor, interpret};
 use rewire_hstu::models::parameters;
 use serde_json::{Value, json};
@@ -35,18 +36,14 @@ fn names(traced: &Traced) -> Vec<String> {
 
 /// Logits where every parameter has a value that follows from its place.
 fn logits(traced: &Traced, rows: usize) -> Vec<f32> {
-    let (a, x) = ((0..rows as i64).map(|row| row % 4).collect::<Vec<_>>(), vec![0.5f32; rows]);
-    let offsets: Vec<i32> = (0..=rows as i32).map(|row| 2 * row).collect();
-    let items: Vec<i64> = (0..2 * rows as i64).map(|step| step % 4).collect();
-    let column = |name: &str| {
-        use rewire_features::{Column, Data, Offsets};
-        Some(Column::new(match name {
-            "x" => Data::F32(&x),
-            "s" => Data::List { offsets: Offsets::I32(&offsets), items: Box::new(Column::new(Data::I64(&items))) },
-            _ => Data::I64(&a),
-        }))
+    let cell = |name: &str, row: usize| match name {
+        "x" => OwnedCell::Float(0.5),
+        "s" => OwnedCell::List([2 * row, 2 * row + 1].map(|step| OwnedCell::Int(step as i64 % 4)).into()),
+        _ => OwnedCell::Int(row as i64 % 4),
     };
-    let inputs = traced.features.encode(&traced.columns, column, 0..rows).unwrap();
+    let column = |name: &str| Column::of_cells((0..rows).map(|row| cell(name, row)).collect()).unwrap();
+    let columns: HashMap<String, Column<'_>> = traced.columns.iter().map(|name| (name.clone(), column(name))).collect();
+    let inputs = traced.interface.features.encode(&traced.columns, |name| columns.get(name), 0..rows).unwrap();
     let weights = parameters(&traced.graph).into_iter().map(|parameter| {
         let count: usize = parameter.shape.iter().product();
         let values: Vec<f32> = (0..count).map(|n| ((n * 7 + 3) % 11) as f32 * 0.05 + 0.1).collect();

@@ -1,6 +1,6 @@
 //! Pipelines of the reference with their checkpoints: every family gives the reference's predictions.
 //!
-//! The interpreter follows the primitives as they are traced; `crates/cli/tests/import.rs` replays the same folders by the kernels.
+//! The interpreter follows the primitives as they are traced; `crates/cli/tests/commands/import.rs` replays the same folders by the kernels.
 
 use crate::table;
 use rewire_families::{Traced, trace};
@@ -90,8 +90,8 @@ fn replay(folder: &Path) -> Result<(), Box<dyn Error>> {
     let weights = tensors(&folder.join("model.safetensors"))?;
     check_names(&traced, &weights)?;
     let columns = table::read(&folder.join("data.parquet"))?;
-    let column = |name: &str| columns.get(name).map(table::Owned::column);
-    let inputs = traced.features.encode(&traced.columns, column, 0..ROWS)?.into_iter().collect();
+    let inputs =
+        traced.interface.features.encode(&traced.columns, |name| columns.get(name), 0..ROWS)?.into_iter().collect();
     let outputs = interpret(&traced.graph, &inputs, &weights)?;
     compare(&outputs.into_iter().collect(), &tensors(&folder.join("expected.safetensors"))?)
 }

@@ -1,6 +1,6 @@
 //! Encoded columns become inputs as the format says, for every type of column.
 
-use rewire_features::{Column, Data, EncodeError, Features, Offsets, Validity};
+use rewire_features::{Column, Data, EncodeError, Features, MixedCells, Offsets, OwnedCell, Validity};
 use rewire_graph::HostTensor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ fn encode(kind: &str, keys: Value, column: &Column<'_>) -> Result<Inputs, Encode
     let mut message = json!({"feature_name": "f", "embedding_dim": 4});
     message.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
     let features = features(json!([{ kind: message }]), json!([]));
-    Ok(features.encode(["f"], |_| Some(column.clone()), 0..column.rows())?.into_iter().collect())
+    Ok(features.encode(["f"], |_| Some(column), 0..column.rows())?.into_iter().collect())
 }
 
 fn ints(inputs: &Inputs, name: &str) -> Vec<i64> {
@@ -33,18 +33,21 @@ fn floats(inputs: &Inputs, name: &str) -> Vec<f32> {
 }
 
 fn text<'a>(offsets: &'a [i32], bytes: &'a str) -> Column<'a> {
-    Column::new(Data::Text { offsets: Offsets::I32(offsets), bytes: bytes.as_bytes() })
+    Column::new(Data::Text { offsets: Offsets::I32(offsets.into()), bytes: bytes.as_bytes().into() })
 }
 
 fn list<'a>(offsets: &'a [i64], items: Column<'a>) -> Column<'a> {
-    Column::new(Data::List { offsets: Offsets::I64(offsets), items: Box::new(items) })
+    Column::new(Data::List { offsets: Offsets::I64(offsets.into()), items: Box::new(items) })
 }
 
 #[test]
 fn ids() {
     let buckets = json!({"num_buckets": 10});
     let default = json!({"num_buckets": 10, "fg_encoded_default_value": "1|2"});
-    let some = Column { data: Data::I64(&[3, 0, 5]), validity: Validity::Bits { bits: &[0b1010], start: 1 } };
+    let some = Column {
+        data: Data::I64((&[3, 0, 5]).into()),
+        validity: Validity::Bits { bits: (&[0b1010]).into(), start: 1 },
+    };
     let inputs = encode("id_feature", buckets.clone(), &some).unwrap();
     assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![3, 5], vec![1, 0, 1]));
     // A column of one integer a row takes the first default alone.
@@ -53,7 +56,7 @@ fn ids() {
     let texts = text(&[0, 3, 3, 4], "7|89");
     let inputs = encode("id_feature", default.clone(), &texts).unwrap();
     assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![7, 8, 1, 2, 9], vec![2, 2, 1]));
-    let lists = list(&[0, 0, 2], Column::new(Data::I32(&[4, 5])));
+    let lists = list(&[0, 0, 2], Column::new(Data::I32((&[4, 5]).into())));
     let inputs = encode("id_feature", buckets, &lists).unwrap();
     assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![4, 5], vec![0, 2]));
     let inputs = encode("id_feature", default, &lists).unwrap();
@@ -65,11 +68,11 @@ fn weighted_ids() {
     let keys = json!({"num_buckets": 10, "weighted": true, "fg_encoded_default_value": "1|2"});
     let map = Column {
         data: Data::Map {
-            offsets: Offsets::I32(&[0, 2, 2, 2]),
-            keys: Box::new(Column::new(Data::I64(&[4, 5]))),
-            values: Box::new(Column::new(Data::F32(&[0.5, 2.0]))),
+            offsets: Offsets::I32((&[0, 2, 2, 2]).into()),
+            keys: Box::new(Column::new(Data::I64((&[4, 5]).into()))),
+            values: Box::new(Column::new(Data::F32((&[0.5, 2.0]).into()))),
         },
-        validity: Validity::Bools(&[true, true, false]),
+        validity: Validity::Bools((&[true, true, false]).into()),
     };
     let inputs = encode("id_feature", keys.clone(), &map).unwrap();
     // An empty map stays empty.
@@ -84,12 +87,12 @@ fn weighted_ids() {
 #[test]
 fn numbers() {
     let one = json!({"fg_encoded_default_value": "0.5"});
-    let column = Column { data: Data::I64(&[7, 0]), validity: Validity::Bools(&[true, false]) };
+    let column = Column { data: Data::I64((&[7, 0]).into()), validity: Validity::Bools((&[true, false]).into()) };
     assert_eq!(floats(&encode("raw_feature", one, &column).unwrap(), "values"), [7.0, 0.5]);
     let two = json!({"value_dim": 2, "fg_encoded_default_value": "1|2"});
     let inputs = encode("raw_feature", two, &text(&[0, 7, 7], "0.5|1.5")).unwrap();
     assert_eq!((floats(&inputs, "values"), inputs["f.values"].shape()), (vec![0.5, 1.5, 1.0, 2.0], &[2, 2][..]));
-    let ragged = list(&[0, 1, 3], Column::new(Data::F32(&[1.0, 2.0, 3.0])));
+    let ragged = list(&[0, 1, 3], Column::new(Data::F32((&[1.0, 2.0, 3.0]).into())));
     let error = encode("raw_feature", json!({"value_dim": 2}), &ragged).unwrap_err();
     let cell = EncodeError::Cell { column: "f".into(), row: 0, expected: "2 numbers".into(), actual: "1".into() };
     assert_eq!(error, cell);
@@ -106,13 +109,14 @@ fn sequences_of_ids() {
     let inputs = encode("sequence_id_feature", several.clone(), &text(&[0, 5, 5], "1|2;3")).unwrap();
     assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![1, 2, 3, 8, 9], vec![2, 1]));
     assert_eq!(ints(&inputs, "key_lengths"), [2, 1, 2]);
-    let steps = list(&[0, 3, 3], list(&[0, 2, 2, 3], Column::new(Data::I64(&[1, 2, 3]))));
+    let steps = list(&[0, 3, 3], list(&[0, 2, 2, 3], Column::new(Data::I64((&[1, 2, 3]).into()))));
     let inputs = encode("sequence_id_feature", several.clone(), &steps).unwrap();
     assert_eq!((ints(&inputs, "lengths"), ints(&inputs, "key_lengths")), (vec![3, 1], vec![2, 0, 1, 2]));
     // Of a flat list every default is a step of its own.
-    let inputs = encode("sequence_id_feature", several, &list(&[0, 1, 1], Column::new(Data::I64(&[1])))).unwrap();
+    let inputs =
+        encode("sequence_id_feature", several, &list(&[0, 1, 1], Column::new(Data::I64((&[1]).into())))).unwrap();
     assert_eq!((ints(&inputs, "lengths"), ints(&inputs, "key_lengths")), (vec![1, 2], vec![1, 1, 1]));
-    let negative = list(&[0, 1], Column::new(Data::I64(&[-1])));
+    let negative = list(&[0, 1], Column::new(Data::I64((&[-1]).into())));
     assert!(encode("sequence_id_feature", plain, &negative).is_err());
 }
 
@@ -132,10 +136,10 @@ fn ragged_groups_share_lengths() {
     let groups = json!([{"group_name": "g", "group_type": "JAGGED_SEQUENCE", "feature_names": ["s__a", "s__b"]}]);
     let features = features(configs, groups);
     let (long, short) = (text(&[0, 3], "1;2"), text(&[0, 1], "1"));
-    let inputs = features.encode(["s__a", "s__b"], |_| Some(long.clone()), 0..1).unwrap();
+    let inputs = features.encode(["s__a", "s__b"], |_| Some(&long), 0..1).unwrap();
     let names: Vec<&str> = inputs.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["s__a.lengths", "s__a.values", "s__b.values"]);
-    let column = |name: &str| Some(if name == "s__a" { long.clone() } else { short.clone() });
+    let column = |name: &str| Some(if name == "s__a" { &long } else { &short });
     let error = features.encode(["s__a", "s__b"], column, 0..1).unwrap_err();
     assert!(matches!(error, EncodeError::Lengths { row: 0, lengths: (2, 1), .. }), "{error}");
 }
@@ -179,5 +183,26 @@ fn rows_of_tables() {
         let features = features(json!([{ kind: message }]), json!([]));
         let rewire_features::FeatureValues::Ids { rows, .. } = features.features["f"].values else { panic!("{kind}") };
         assert_eq!(rows, expected, "{kind} {keys}");
+    }
+}
+
+#[test]
+fn cells_of_rows_become_columns() {
+    use OwnedCell::{Float, Int, List, Map, Null, Text};
+    let several = json!({"num_buckets": 10, "weighted": true});
+    let map = Map(vec![(Text("4".into()), Float(0.5)), (Text("5".into()), Int(2))]);
+    let maps = Column::of_cells(vec![map.clone(), Null, Map(vec![])]).unwrap();
+    let inputs = encode("id_feature", several.clone(), &maps).unwrap();
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![4, 5], vec![2, 0, 0]));
+    assert_eq!(floats(&inputs, "weights"), [0.5, 2.0]);
+    let texts = Column::of_cells(vec![Text("1:0.5|2".into()), Int(3)]).unwrap();
+    assert_eq!(ints(&encode("id_feature", several, &texts).unwrap(), "values"), [1, 2, 3]);
+    let steps = Column::of_cells(vec![List(vec![List(vec![Int(1), Int(2)]), List(vec![])]), Null]).unwrap();
+    let inputs = encode("sequence_id_feature", json!({"num_buckets": 10, "value_dim": 0}), &steps).unwrap();
+    assert_eq!((ints(&inputs, "lengths"), ints(&inputs, "key_lengths")), (vec![2, 0], vec![2, 0]));
+    let numbers = Column::of_cells(vec![Int(1), Float(0.5)]).unwrap();
+    assert_eq!(floats(&encode("raw_feature", json!({}), &numbers).unwrap(), "values"), [1.0, 0.5]);
+    for mixed in [vec![Int(1), List(vec![])], vec![map.clone(), Int(1)], vec![map, List(vec![])]] {
+        assert_eq!(Column::of_cells(mixed).unwrap_err(), MixedCells);
     }
 }

@@ -21,7 +21,7 @@ impl Texts {
     }
 
     fn column(&self) -> Column<'_> {
-        Column::new(Data::Text { offsets: Offsets::I32(&self.0), bytes: self.1.as_bytes() })
+        Column::new(Data::Text { offsets: Offsets::I32((&self.0).into()), bytes: self.1.as_bytes().into() })
     }
 }
 
@@ -60,7 +60,8 @@ fn run(configs: Value, group: Value, parameters: &[(&str, HostTensor)], columns:
     let graph = scope.finish(&named).unwrap();
     let texts: HashMap<&str, Texts> = columns.iter().map(|(name, rows)| (*name, Texts::new(rows))).collect();
     let rows = columns[0].1.len();
-    let inputs = features.encode(columns.iter().map(|(name, _)| name), |name| Some(texts[name].column()), 0..rows);
+    let encoded: HashMap<&str, Column<'_>> = texts.iter().map(|(name, texts)| (*name, texts.column())).collect();
+    let inputs = features.encode(columns.iter().map(|(name, _)| name), |name| encoded.get(name), 0..rows);
     let parameters = parameters.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect();
     let results = interpret(&graph, &inputs.unwrap().into_iter().collect(), &parameters).unwrap();
     let values = |name: &String| -> Vec<f32> { results[name].to_f32() };

@@ -14,7 +14,7 @@ pub use custom::Custom;
 pub use limits::PlanError;
 pub use lookups::Lookup;
 pub use slots::{Lifetime, SlotPlan};
-pub use storage::Precision;
+pub use storage::{Precision, Table};
 
 pub use rewire_graph::Ids;
 pub use rewire_graph::nest::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand, Output};

@@ -8,6 +8,8 @@ use rewire_graph::{DType, Dim};
 pub struct Precision {
     /// Embedding tables.
     pub tables: Option<DType>,
+    /// Embedding tables whose rows are not pooled, of models that have such; as all tables if `None`.
+    pub sequence_tables: Option<DType>,
     /// All other parameters, and what is computed of parameters where a plan is loaded. A type that kernels do not write, such as
     /// `Rows8`, holds the parameters of two dimensions and more, with a row a column of the product where they are factors of one.
     pub weights: Option<DType>,
@@ -20,16 +22,28 @@ pub struct Precision {
     pub sums: Option<DType>,
 }
 
+/// The kind of an embedding table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// Rows are summed or averaged where they are looked up.
+    Pooled,
+    /// Rows are the steps of sequences.
+    Sequence,
+}
+
 impl Precision {
     /// One type for all floats.
     pub fn all(dtype: DType) -> Self {
-        Self { tables: Some(dtype), weights: Some(dtype), activations: Some(dtype), sums: None }
+        Self { tables: Some(dtype), weights: Some(dtype), activations: Some(dtype), ..Self::default() }
     }
 
-    fn of(&self, buffer: &Buffer, is_table: impl Fn(&str) -> bool) -> Option<DType> {
+    fn of(&self, buffer: &Buffer, table: impl Fn(&str) -> Option<Table>) -> Option<DType> {
         let dtype = match &buffer.source {
-            Source::Parameter(name) if is_table(name) => return self.tables,
-            Source::Parameter(_) => return self.weights.filter(|dtype| is_written(*dtype) || buffer.shape.len() > 1),
+            Source::Parameter(name) => match table(name) {
+                Some(Table::Sequence) => return self.sequence_tables.or(self.tables),
+                Some(Table::Pooled) => return self.tables,
+                None => return self.weights.filter(|dtype| is_written(*dtype) || buffer.shape.len() > 1),
+            },
             Source::Load => self.weights,
             Source::Step => self.activations,
             _ => None,
@@ -46,20 +60,20 @@ impl Plan {
     /// Stores floats of parameters and of values between steps as `dtype`, `F16` or `BF16` to halve their memory: [`Plan::store`]
     /// with one type.
     pub fn store_floats_as(&mut self, dtype: DType) {
-        self.store(Precision::all(dtype), |_| false);
+        self.store(Precision::all(dtype), |_| None);
     }
 
     /// Stores floats of parameters, some of which are tables, and of values between steps as a precision has them.
     ///
     /// Inputs and outputs keep their types, and so do parameters that are rows with a scale. Whether a type has rows of the widths
     /// that there are, [`Plan::check_limits`] tells.
-    pub fn store(&mut self, precision: Precision, is_table: impl Fn(&str) -> bool) {
+    pub fn store(&mut self, precision: Precision, table: impl Fn(&str) -> Option<Table>) {
         let outputs: Vec<Binding> = self.outputs.iter().map(|output| output.value).collect();
         let mut changed = vec![None; self.buffers.len()];
         for (number, buffer) in self.buffers.iter_mut().enumerate() {
             let is_float = buffer.dtype.is_float() && is_written(buffer.dtype);
             let bound = Binding::Buffer(BufferId(number as u32));
-            if let Some(dtype) = precision.of(buffer, &is_table).filter(|_| is_float && !outputs.contains(&bound)) {
+            if let Some(dtype) = precision.of(buffer, &table).filter(|_| is_float && !outputs.contains(&bound)) {
                 buffer.dtype = dtype;
                 changed[number] = Some(dtype);
             }

@@ -5,6 +5,11 @@
 >>> ranker.rank({"user": "u1", "history": {...}, "candidates": {...}})  # doctest: +SKIP
 >>> pyarrow.table(ranker.predict(pyarrow.parquet.read_table("users.parquet")))  # doctest: +SKIP
 
+`Predictor` runs models that were imported from TorchEasyRec on tables, arrays of numpy and lists:
+
+>>> predictor = rewire.Predictor("model.rewire")                 # doctest: +SKIP
+>>> predictor.predict(pyarrow.parquet.read_table("data.parquet"))["probs"]  # doctest: +SKIP
+
 `Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
 
 `rewire.tables` carries columns along, `rewire.spark` and `rewire.ray` score tables of any size.
@@ -16,6 +21,7 @@ from ._rewire import (
     Model,
     ModelError,
     Predictions,
+    Predictor,
     Ragged,
     Ranker,
     RequestError,
@@ -25,6 +31,7 @@ from ._rewire import (
     Session,
     Size,
     Tensor,
+    load,
 )
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Predictions",
+    "Predictor",
     "Ragged",
     "Ranker",
     "RequestError",
@@ -42,4 +50,5 @@ __all__ = [
     "Session",
     "Size",
     "Tensor",
+    "load",
 ]

@@ -42,9 +42,10 @@ class Ranker:
 
     `path` is a package, or a folder with `config.json` and `model.safetensors`. `kernel` says what it runs on: `auto` takes a hardware GPU
     where there is one, `wgpu` any, `cpu` none. `adapter` is a part of a GPU's name, driver or backend, or `#` and its number. `pipelines` is a folder
-    that keeps compiled kernels for later starts.
+    that keeps compiled kernels for later starts. `mapping` says which files are mapped into memory: `large` those of 4 MiB and more, which must be
+    replaced by renaming others over them, `never` none, so that the model does not depend on its files.
 
-    Raises `ModelError` where the model cannot be read or there is no device as asked, `ValueError` for another kernel.
+    Raises `ModelError` where the model cannot be read or there is no device as asked, `ValueError` for another kernel or mapping.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Ranker:
         kernel: Literal["auto", "wgpu", "cpu"] = "auto",
         adapter: str | None = None,
         pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
     ) -> None: ...
     @property
     def tasks(self) -> list[str]:
@@ -88,13 +90,73 @@ class Ranker:
         request. Raises `RequestError` or `RunError`.
         """
 
-class Predictions:
-    """Scores of candidates, a row each, in the order of the requests: `user`, `item`, `score` and `logit_TASK`.
+class Predictor:
+    """A model that was imported from TorchEasyRec, ready to run. Any number of threads predict with it at the same time; other threads go on meanwhile.
 
-    `pyarrow.table(predictions)` and `polars.DataFrame(predictions)` take it without a copy.
+    Arguments and errors are those of `Ranker`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        kernel: Literal["auto", "wgpu", "cpu"] = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+    ) -> None: ...
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that it reads: features by their full names."""
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the columns that it gives, as TorchEasyRec names them."""
+
+    @property
+    def list_outputs(self) -> list[str]:
+        """Names of those among them that hold a list a row: several classes, or vectors."""
+
+    @property
+    def item(self) -> str | None:
+        """The column with the items of each row where every item has a prediction (`dlrm_hstu`, `ultra_hstu`)."""
+
+    @property
+    def device(self) -> str:
+        """Name of the GPU that it runs on, or `cpu`."""
+
+    def describe(self) -> str:
+        """What the model reads and gives, for people: columns with their ranges, columns of predictions, tensors, and an example row as JSON."""
+
+    def predict(self, table: ArrowTable | ArrowBatch | Mapping[str, Any], *, index: str | None = None) -> Predictions:
+        """The predictions of the rows of a table, a row each, or a row a candidate.
+
+        A table comes by Arrow's interface, or is a mapping with a column a feature: arrays of numpy (with two axes a list a row), arrays of pyarrow,
+        series, or lists of numbers, strings that are split as the configuration says, None, lists, lists of lists, and dicts from ids to weights. Other
+        columns are left alone. `index` names a column of the result with the row of the table that each prediction is of. Raises `RequestError` or
+        `RunError`.
+        """
+
+def load(
+    path: str | PathLike[str],
+    *,
+    kernel: Literal["auto", "wgpu", "cpu"] = "auto",
+    adapter: str | None = None,
+    pipelines: str | PathLike[str] | None = None,
+) -> Ranker | Predictor:
+    """The model of a folder or package, whichever kind it is."""
+
+class Predictions:
+    """A table: scores of candidates, in the order of the requests (`user`, `item`, `score` and `logit_TASK`), or the columns of an imported model.
+
+    `pyarrow.table(predictions)` and `polars.DataFrame(predictions)` take it without a copy. `predictions[name]` is an array of numpy: with two axes
+    where rows hold lists of one length, and a list of arrays where they do not.
     """
 
     def __len__(self) -> int: ...
+    def keys(self) -> list[str]:
+        """Names of the columns."""
+
+    def __getitem__(self, name: str) -> NDArray[Any] | list[NDArray[Any]]: ...
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from ray.data import Dataset
 
-from ._rewire import Ranker
+from ._rewire import load
 from .tables import predict as predict_table
 
 
@@ -19,11 +19,11 @@ class Scorer:
     """A worker with the model."""
 
     def __init__(self, model: str, columns: Sequence[str], kernel: str) -> None:
-        self.ranker = Ranker(model, kernel=kernel)
+        self.model = load(model, kernel=kernel)
         self.columns = columns
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        return predict_table(self.ranker, table, self.columns)
+        return predict_table(self.model, table, self.columns)
 
 
 def predict(
@@ -36,7 +36,7 @@ def predict(
     gpus: float = 0,
     batch_size: int = 256,
 ) -> Dataset:
-    """The scores of all candidates of `dataset`, a row each, as `rewire predict` writes them.
+    """The scores of all candidates of `dataset`, a row each, or the predictions of an imported model, as `rewire predict` writes them.
 
     `model` is a package or a folder that every worker reads, once. Each of `workers` has `gpus` GPUs of the cluster, or cores alone, and takes
     `batch_size` requests at a time; what one leaves that fails, others do, with the same result.

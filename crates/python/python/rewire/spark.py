@@ -12,26 +12,26 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from .tables import fields, predict as predict_table, ranker_of
+from .tables import fields, predict as predict_table, model_of
 
 
 def predict(frame: DataFrame, model: str, *, columns: Sequence[str] = (), kernel: str = "auto") -> DataFrame:
-    """The scores of all candidates of `frame`, a row each, as `rewire predict` writes them.
+    """The scores of all candidates of `frame`, a row each, or the predictions of an imported model, as `rewire predict` writes them.
 
     `model` is a package or a folder that every worker reads, once a worker. `columns` are carried along. A task that fails is run again elsewhere by
     Spark, with the same result.
     """
-    ranker = ranker_of(model, "cpu")
-    schema = fields(ranker, to_arrow_schema(frame.schema), columns)
-    # Spark knows texts with offsets of 32 bits alone.
-    schema = pa.schema([field.with_type(pa.string()) if field.type == pa.large_string() else field for field in schema])
+    schema = fields(model_of(model, "cpu"), to_arrow_schema(frame.schema), columns)
+    # Spark knows texts and lists with offsets of 32 bits alone.
+    short = {pa.large_string(): pa.string(), pa.large_list(pa.float32()): pa.list_(pa.float32())}
+    schema = pa.schema([field.with_type(short.get(field.type, field.type)) for field in schema])
     columns, names = list(columns), frame.columns
 
     def score(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ranker = ranker_of(model, kernel)
+        loaded = model_of(model, kernel)
         for batch in batches:
             table = pa.Table.from_batches([batch]).rename_columns(names)
-            yield from predict_table(ranker, table, columns).cast(schema).to_batches()
+            yield from predict_table(loaded, table, columns).cast(schema).to_batches()
 
     # Spark takes names with a point for those of fields in a struct.
     numbered = frame.toDF(*(f"column{at}" for at in range(len(names))))

@@ -1,10 +1,10 @@
-use super::{Column, PredictedColumn, Problem, Problems};
+use super::{Problem, Problems};
 use crate::rank::RankError;
 use crate::weights::Weights;
-use rewire_families::{OutputRows, TraceError, Traced, trace};
+use rewire_families::{TraceError, Traced, trace};
 use rewire_features::Features;
 use rewire_graph::op::Input;
-use rewire_graph::{Arrange, DType, Graph, HostTensor, Type};
+use rewire_graph::{Arrange, DType, Graph, Type};
 use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_hstu::modules::Buffer;
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,7 @@ impl Imported {
 
     /// The features and groups of the pipeline.
     pub fn features(&self) -> &Features {
-        &self.traced.features
+        &self.traced.interface.features
     }
 
     /// The inputs of the graph.
@@ -170,54 +170,8 @@ impl Imported {
         self.parameters().into_iter().map(|known| known.name).filter(|name| is_table(name)).collect()
     }
 
-    /// The embedding tables with their rows and widths.
-    pub(super) fn table_sizes(&self) -> impl Iterator<Item = (String, [usize; 2])> {
-        let tables = self.tables();
-        let size = |known: ParameterSpec| Some((known.name, known.shape.try_into().ok()?));
-        self.parameters().into_iter().filter(move |known| tables.contains(&known.name)).filter_map(size)
-    }
-
     /// Checks that tensors which follow from the configuration are as it says.
     pub(crate) fn check_weights(&self, weights: &Weights<'_>) -> Result<(), RankError> {
         check_buffers(&self.traced.buffers, weights)
-    }
-
-    /// The inputs of the graph from the columns of a table.
-    pub(super) fn encode<'c>(
-        &self,
-        column: impl Fn(&str) -> Option<Column<'c>>,
-        rows: usize,
-    ) -> Result<Vec<(String, HostTensor)>, RankError> {
-        Ok(self.traced.features.encode(&self.traced.columns, column, 0..rows)?)
-    }
-
-    /// The items of each row by the inputs, where outputs are of items.
-    pub(super) fn counts(&self, inputs: &[(String, HostTensor)]) -> Option<Vec<usize>> {
-        let lengths = self.traced.outputs.iter().find_map(|output| match &output.rows {
-            OutputRows::Steps { lengths } => Some(lengths),
-            OutputRows::Batch => None,
-        })?;
-        let (_, lengths) = inputs.iter().find(|(name, _)| name == lengths)?;
-        Some(lengths.to_i64().into_iter().map(|length| usize::try_from(length).unwrap_or(0)).collect())
-    }
-
-    /// True for rankers of lists: all outputs have a row an item.
-    pub fn is_by_candidate(&self) -> bool {
-        self.traced.outputs.iter().all(|output| output.rows != OutputRows::Batch)
-    }
-
-    /// True for an output with a row an item.
-    pub(super) fn is_of_items(&self, output: &str) -> bool {
-        self.traced.outputs.iter().any(|known| known.name == output && known.rows != OutputRows::Batch)
-    }
-
-    /// What predictions give: no masks, and no matrices of a batch.
-    pub(super) fn predicted(&self) -> Vec<PredictedColumn> {
-        let floats = self.outputs.iter().filter(|port| port.dtype.is_float());
-        let column = |port: &Port| PredictedColumn {
-            name: port.name.clone(),
-            is_list: port.shape.len() > 1 || !self.is_by_candidate() && self.is_of_items(&port.name),
-        };
-        floats.map(column).collect()
     }
 }

@@ -7,13 +7,17 @@
 mod evaluator;
 mod imported;
 mod predictor;
+mod signature;
 
 pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};
 pub use imported::{Imported, Port, is_pipeline};
-pub use predictor::{Lists, Predicted, PredictedColumn, Predictor};
+pub use predictor::{Lists, Predicted, Predictor};
 pub use rewire_features::{
-    Column, Data, EncodeError, Feature, FeatureValues, Features, Offsets, Problem, Problems, Validity,
+    Column, Data, EncodeError, Feature, FeatureValues, Features, MixedCells, Offsets, OwnedCell, Problem, Problems,
+    Validity, rows_of,
 };
+pub(crate) use signature::Signature;
+pub use signature::{LabelledTask, PredictedColumn, ReadColumn};
 
 #[cfg(feature = "files")]
 pub use predictor::{is_imported, read};

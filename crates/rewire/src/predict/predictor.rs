@@ -1,11 +1,21 @@
-use super::{Column, Feature, Imported, is_pipeline};
+use super::imported::is_table;
+use super::signature::Signature;
+use super::{Column, EncodeError, Feature, Imported, LabelledTask, PredictedColumn, is_pipeline};
 use crate::package::Package;
-use crate::rank::{RankError, RankOptions, Sessions, check_plan, compiled, store, text_of};
+use crate::rank::{Description, Embedded, RankError, RankOptions, Sessions, compiled, store, text_of};
 use crate::weights::Weights;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::Plan;
 use rewire_runtime::{Inputs, Model, ModelOptions, Report, block_on};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+
+/// Rows of a table that are computed together.
+const ROWS: usize = 512;
+
+/// What errors call the configuration of a package.
+const PACKAGE: &str = "the configuration of the package";
 
 /// An imported model, ready to run. Clones share it, and any number of threads predict with it at the same time.
 #[derive(Clone, Debug)]
@@ -15,17 +25,7 @@ pub struct Predictor(Arc<Loaded>);
 struct Loaded {
     model: Model,
     sessions: Sessions,
-    imported: Imported,
-    outputs: Vec<PredictedColumn>,
-}
-
-/// A column that a model gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PredictedColumn {
-    /// The reference's name, such as `probs_ctr`.
-    pub name: String,
-    /// A row is a list of classes or of the elements of vectors, rather than one number.
-    pub is_list: bool,
+    signature: Signature,
 }
 
 /// The rows of a column back to back.
@@ -57,11 +57,26 @@ impl Predictor {
         weights: &Weights<'_>,
         options: &RankOptions,
     ) -> Result<Self, RankError> {
+        Self::with_outputs(name, config, weights, options, |_| true).await
+    }
+
+    /// [`Predictor::new_async`] with some of the outputs: inputs that only others need are not read.
+    async fn with_outputs(
+        name: &str,
+        config: &str,
+        weights: &Weights<'_>,
+        options: &RankOptions,
+        keep: impl FnMut(&str) -> bool,
+    ) -> Result<Self, RankError> {
         let imported = Imported::parse(name, config)?;
         imported.check_weights(weights)?;
-        let (graph, tables) = (imported.graph().clone(), imported.tables());
-        let build = || compiled(&tables, graph, options.precision);
-        Self::build(imported.clone(), build, weights, options.of_model()).await
+        let (mut graph, tables) = (imported.graph().clone(), imported.tables());
+        graph.retain_outputs(keep);
+        if graph.outputs().is_empty() {
+            return Err(RankError::NoTowers { name: name.to_owned() });
+        }
+        let plan = || compiled(&tables, graph, options.precision);
+        Self::build(name, config, plan, weights, options.of_model()).await
     }
 
     /// [`Predictor::new_async`], blocking.
@@ -72,34 +87,50 @@ impl Predictor {
         block_on(Self::new_async(name, config, weights, options))
     }
 
-    /// Takes a package; nothing is rewritten or lowered.
+    /// Takes a package; nothing is traced, rewritten or lowered.
     ///
     /// # Errors
     /// As [`Predictor::new_async`], and [`RankError::Package`].
     pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
-        let imported = Imported::parse("the configuration of the package", text_of(package)?)?;
-        let known: Vec<_> = imported.inputs().iter().map(|port| (port.name.clone(), Some(port.dtype))).collect();
-        let tables = imported.tables();
-        let build = || {
+        let plan = || {
             let mut plan = package.plan()?;
-            check_plan(&known, imported.table_sizes(), &plan)?;
+            let names = plan.parameters().map(|parameter| parameter.name.to_owned());
+            let tables = names.filter(|name| is_table(name)).collect();
             store(&tables, &mut plan, options.precision)?;
             Ok(plan)
         };
-        Self::build(imported.clone(), build, package.weights(), package.of_model(options)?).await
+        Self::build(PACKAGE, text_of(package)?, plan, package.weights(), package.of_model(options)?).await
+    }
+
+    /// [`Predictor::from_package_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Predictor::from_package_async`].
+    pub fn from_package(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        block_on(Self::from_package_async(package, options))
     }
 
     async fn build(
-        imported: Imported,
+        name: &str,
+        config: &str,
         plan: impl FnOnce() -> Result<Plan, RankError> + Send,
         weights: &Weights<'_>,
         options: ModelOptions,
     ) -> Result<Self, RankError> {
         // Columns are not checked against the rows of tables before a run.
         let options = ModelOptions { clamp_ids: false, ..options };
-        let model = Model::build_async(plan, weights, options).await?;
-        let outputs = imported.predicted();
-        Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), imported, outputs })))
+        let mut signature = None;
+        let build = || {
+            let plan = plan()?;
+            signature = Some(Signature::new(name, config, &plan)?);
+            Ok::<_, RankError>(plan)
+        };
+        let model = Model::build_async(build, weights, options).await?;
+        let signature = match signature {
+            Some(signature) => signature,
+            None => Signature::new(name, config, model.plan())?,
+        };
+        Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), signature })))
     }
 
     /// Loads a package, or a folder with `config.json` and `model.safetensors`.
@@ -109,27 +140,65 @@ impl Predictor {
     #[cfg(feature = "files")]
     pub fn load(model: &std::path::Path, options: &RankOptions) -> Result<Self, RankError> {
         if !model.is_dir() {
-            return block_on(Self::from_package_async(&crate::rank::read_package(model, options.mapping)?, options));
+            return Self::load_package(model, options);
         }
-        let (config, weights) = (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?);
+        let weights = crate::rank::read_weights_mapping(model, options.mapping)?;
+        let config = crate::rank::read_config_text(model)?;
         Self::new(&model.join("config.json").display().to_string(), &config, &weights, options)
+    }
+
+    /// Loads a tower of a matching model, a folder or a package, which is traced again: it reads the columns of users or of items alone.
+    ///
+    /// # Errors
+    /// As [`Predictor::load`], and [`RankError::NoTowers`] for a model of another kind.
+    #[cfg(feature = "files")]
+    pub fn load_tower(model: &std::path::Path, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
+        let (config, weights) = (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?);
+        let output = match embedded {
+            Embedded::Users => "user_tower_emb",
+            Embedded::Items => "item_tower_emb",
+        };
+        let name = model.display().to_string();
+        block_on(Self::with_outputs(&name, &config, &weights, options, |name| name == output))
+    }
+
+    /// Loads a package; a folder is an error. A program that loads no folders carries nothing that traces.
+    ///
+    /// # Errors
+    /// As [`Predictor::from_package_async`], and what cannot be read.
+    #[cfg(feature = "files")]
+    pub fn load_package(path: &std::path::Path, options: &RankOptions) -> Result<Self, RankError> {
+        Self::from_package(&crate::rank::read_package(path, options.mapping)?, options)
     }
 
     /// The columns of a table that the model reads.
     pub fn columns(&self) -> &[String] {
-        self.0.imported.columns()
+        self.0.signature.columns()
     }
 
     /// What it gives, in the order of the model's tasks.
     pub fn outputs(&self) -> &[PredictedColumn] {
-        &self.0.outputs
+        self.0.signature.outputs()
     }
 
     /// The feature with the items of each row, where every item has a prediction.
     pub fn item(&self) -> Option<&Feature> {
-        let features = self.0.imported.features();
-        let candidates = features.group("candidate").filter(|_| self.0.imported.is_by_candidate())?;
-        features.features.get(candidates.feature_names.first()?)
+        self.0.signature.item()
+    }
+
+    /// What the model reads and gives, with an example of a row.
+    pub fn describe(&self) -> Description {
+        Description::of_signature(&self.0.signature, self.0.model.plan())
+    }
+
+    /// The model itself: its inputs, parameters and kernels.
+    pub fn model(&self) -> &Model {
+        &self.0.model
+    }
+
+    /// Its tasks, as the configuration names their labels.
+    pub fn tasks(&self) -> &[LabelledTask] {
+        self.0.signature.tasks()
     }
 
     /// What it runs on.
@@ -139,10 +208,30 @@ impl Predictor {
 
     /// The predictions of the rows of a table, by its columns with their names. They do not depend on what else is computed with them.
     ///
+    /// ```no_run
+    /// use rewire::predict::{Column, Data, OwnedCell, Predictor};
+    /// use rewire::rank::RankOptions;
+    /// let predictor = Predictor::load("model.rewire".as_ref(), &RankOptions::default())?;
+    /// let prices = Column::new(Data::F32((&[0.5, 1.25]).into()));
+    /// let clicks = Column::of_cells(vec![OwnedCell::Text("41;7".into()), OwnedCell::Null])?;
+    /// let predicted = predictor.predict(2, &[("price", prices), ("click_seq__item", clicks)])?;
+    /// for (output, column) in predictor.outputs().iter().zip(&predicted.columns) {
+    ///     println!("{}: {:?}", output.name, column.values);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`RankError::Columns`] names the column and the row that is not good; otherwise what failed while it ran.
     pub fn predict(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> Result<Predicted, RankError> {
         block_on(self.predict_async(rows, columns))
+    }
+
+    /// The rows of a table that the model does not take, with the reasons.
+    pub fn faults(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> BTreeMap<usize, EncodeError> {
+        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
+        let fault = |row| Some((row, self.0.signature.encode(column, row..row + 1).err()?));
+        (0..rows).filter_map(fault).collect()
     }
 
     /// [`Predictor::predict`] for callers that do not block.
@@ -150,10 +239,18 @@ impl Predictor {
     /// # Errors
     /// As [`Predictor::predict`].
     pub async fn predict_async(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> Result<Predicted, RankError> {
-        let Loaded { model, sessions, imported, outputs } = &*self.0;
-        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column.clone());
-        let encoded = imported.encode(column, rows)?;
-        let candidates = imported.counts(&encoded);
+        let mut predicted = self.predict_rows(0..rows.min(ROWS), columns).await?;
+        for start in (ROWS..rows).step_by(ROWS) {
+            predicted.append(self.predict_rows(start..rows.min(start + ROWS), columns).await?);
+        }
+        Ok(predicted)
+    }
+
+    async fn predict_rows(&self, rows: Range<usize>, columns: &[(&str, Column<'_>)]) -> Result<Predicted, RankError> {
+        let Loaded { model, sessions, signature } = &*self.0;
+        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
+        let encoded = signature.encode(column, rows.clone())?;
+        let candidates = signature.counts(&encoded);
         let is_read = |name: &str| model.plan().inputs().any(|input| input.name == name);
         let mut inputs = Inputs::new();
         encoded.into_iter().filter(|(name, _)| is_read(name)).for_each(|(name, tensor)| inputs.insert(name, tensor));
@@ -161,24 +258,40 @@ impl Predictor {
         let run = session.run_async(&inputs).await;
         sessions.give(session);
         let run = run?;
-        let by_row = vec![1; rows];
-        let counts = match (&candidates, imported.is_by_candidate()) {
-            (Some(candidates), true) => candidates,
-            _ => &by_row,
+        let counts = match &candidates {
+            Some(candidates) if signature.is_by_candidate() => candidates.clone(),
+            _ => vec![1; rows.len()],
         };
-        let mut predicted = Predicted { counts: counts.clone(), columns: vec![] };
-        for output in outputs {
+        let column = |output: &PredictedColumn| {
             let tensor = run.get(&output.name).ok_or_else(|| missing(&output.name))?;
-            let items =
-                candidates.as_ref().filter(|_| !imported.is_by_candidate() && imported.is_of_items(&output.name));
-            let lists = Lists::of(tensor, counts.iter().sum(), items.map(Vec::as_slice));
-            predicted.columns.push(lists.ok_or_else(|| missing(&output.name))?);
+            let is_of_items = !signature.is_by_candidate() && signature.is_of_items(&output.name);
+            let items = candidates.as_deref().filter(|_| is_of_items);
+            Lists::of(tensor, counts.iter().sum(), items).ok_or_else(|| missing(&output.name))
+        };
+        let columns = signature.outputs().iter().map(column).collect::<Result<_, _>>()?;
+        Ok(Predicted { counts, columns })
+    }
+}
+
+impl Predicted {
+    /// Adds the predictions of further rows by the same model.
+    pub fn append(&mut self, other: Self) {
+        self.counts.extend(other.counts);
+        for (own, other) in self.columns.iter_mut().zip(other.columns) {
+            let before = own.values.len();
+            own.ends.extend(other.ends.into_iter().map(|end| before + end));
+            own.values.extend(other.values);
         }
-        Ok(predicted)
     }
 }
 
 impl Lists {
+    /// The values of a row; none where there is no such row.
+    pub fn row(&self, row: usize) -> &[f32] {
+        let start = row.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.ends.get(row).and_then(|end| self.values.get(start..*end)).unwrap_or_default()
+    }
+
     /// The rows of a tensor; of a tensor with a row an item the items of each row together.
     fn of(tensor: &HostTensor, rows: usize, items: Option<&[usize]>) -> Option<Self> {
         let values = tensor.to_f32();

@@ -5,8 +5,10 @@ use super::package::{compiled, text_of};
 use super::scorer::schema;
 use super::{CacheOptions, Column, Precision, RankError, Request, Schema, Task};
 use crate::package::{Package, Vocabulary, vocabulary};
+use crate::predict::{PredictedColumn, ReadColumn, Signature};
 use rewire_graph_rewrite::plan::Plan;
 use serde::Serialize;
+use serde_json::Value;
 use std::fmt;
 
 /// The `model` of the configuration of a ranking model.
@@ -35,7 +37,9 @@ pub struct Description {
     /// Features of requests, with the sizes of their tables; empty for a model without a configuration.
     pub features: Schema,
     /// Columns of tables that an imported model reads.
-    pub columns: Vec<String>,
+    pub columns: Vec<ReadColumn>,
+    /// Columns that an imported model gives.
+    pub predictions: Vec<PredictedColumn>,
     /// Tasks, in the order of logits.
     pub tasks: Vec<Task>,
     /// Tensors that a run takes.
@@ -44,6 +48,8 @@ pub struct Description {
     pub outputs: Vec<Vocabulary>,
     /// A request that the model accepts; its text is a line of JSON Lines.
     pub example: Option<Request>,
+    /// A row of a table that an imported model accepts.
+    pub example_row: Option<Value>,
 }
 
 impl Description {
@@ -60,22 +66,40 @@ impl Description {
 
     fn of_plan(plan: &Plan) -> Self {
         let (inputs, outputs) = vocabulary(plan);
-        let (features, columns, tasks) = (Schema::default(), vec![], vec![]);
-        Self { model: None, max_seq_len: None, features, columns, tasks, inputs, outputs, example: None }
+        Self {
+            model: None,
+            max_seq_len: None,
+            features: Schema::default(),
+            columns: vec![],
+            predictions: vec![],
+            tasks: vec![],
+            inputs,
+            outputs,
+            example: None,
+            example_row: None,
+        }
     }
 
-    fn of_config(config: &ModelConfig, plan: &Plan) -> Self {
-        match config {
+    pub(crate) fn of_signature(signature: &Signature, plan: &Plan) -> Self {
+        Self {
+            model: Some(IMPORTED.to_owned()),
+            columns: signature.read(),
+            predictions: signature.outputs().to_vec(),
+            example_row: Some(signature.example()),
+            ..Self::of_plan(plan)
+        }
+    }
+
+    fn of_text(name: &str, text: &str, plan: &Plan) -> Result<Self, RankError> {
+        Ok(match ModelConfig::parse(name, text)? {
             ModelConfig::Ranking(config) => {
-                Self::of(RANKING, plan, &schema(&config.inputs(), plan), &Task::all_of(config), config.max_seq_len)
+                Self::of(RANKING, plan, &schema(&config.inputs(), plan), &Task::all_of(&config), config.max_seq_len)
             }
             ModelConfig::Matching(config) => {
                 Self::of(MATCHING, plan, &schema(&config.inputs(), plan), &[], config.max_seq_len)
             }
-            ModelConfig::Imported(imported) => {
-                Self { model: Some(IMPORTED.to_owned()), columns: imported.columns().to_vec(), ..Self::of_plan(plan) }
-            }
-        }
+            ModelConfig::Imported(_) => Self::of_signature(&Signature::new(name, text, plan)?, plan),
+        })
     }
 
     /// Describes a package, without loading it on a device.
@@ -87,7 +111,7 @@ impl Description {
         if package.config().is_none() {
             return Ok(Self::of_plan(&plan));
         }
-        Ok(Self::of_config(&ModelConfig::parse("the configuration of the package", text_of(package)?)?, &plan))
+        Self::of_text("the configuration of the package", text_of(package)?, &plan)
     }
 
     /// Describes the model of a `config.json`, which `name` stands for in errors.
@@ -95,9 +119,9 @@ impl Description {
     /// # Errors
     /// [`RankError`] names the key that is not valid.
     pub fn parse(name: &str, config: &str) -> Result<Self, RankError> {
-        let config = ModelConfig::parse(name, config)?;
-        let plan = compiled(&config.tables(), config.graph(&CacheOptions::default())?, Precision::default())?;
-        Ok(Self::of_config(&config, &plan))
+        let parsed = ModelConfig::parse(name, config)?;
+        let plan = compiled(&parsed.tables(), parsed.graph(&CacheOptions::default())?, Precision::default())?;
+        Self::of_text(name, config, &plan)
     }
 
     /// Describes a model folder or a package of any model, without loading it on a device.
@@ -117,9 +141,7 @@ impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.model.as_deref(), self.max_seq_len) {
             (Some(model), Some(rows)) => writeln!(f, "model {model}, sequences of at most {rows} rows")?,
-            (Some(model), None) => {
-                writeln!(f, "model {model}: it reads tables with the columns {}", self.columns.join(", "))?
-            }
+            (Some(model), None) => writeln!(f, "model {model}: it reads tables")?,
             (None, _) => writeln!(f, "a traced model: it reads tensors, not requests")?,
         }
         let groups = [
@@ -130,14 +152,23 @@ impl fmt::Display for Description {
         for (title, columns) in groups {
             section(f, title, columns.iter().map(|column| (column.name.as_str(), values(column))))?;
         }
+        section(
+            f,
+            "columns of the table",
+            self.columns.iter().map(|column| (column.name.as_str(), column.to_string())),
+        )?;
+        let predictions = self.predictions.iter();
+        let kind = |column: &PredictedColumn| if column.is_list { "lists of numbers" } else { "numbers" }.to_owned();
+        section(f, "columns of predictions", predictions.map(|column| (column.name.as_str(), kind(column))))?;
         let tasks = self.tasks.iter().map(|task| (task.name.as_str(), format!("action bits {}", task.bitmask)));
         section(f, "tasks", tasks)?;
         for (title, tensors) in [("input tensors", &self.inputs), ("output tensors", &self.outputs)] {
             section(f, title, tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty())))?;
         }
-        match &self.example {
-            Some(example) => write!(f, "\nexample request\n{example}"),
-            None => Ok(()),
+        match (&self.example, &self.example_row) {
+            (Some(example), _) => write!(f, "\nexample request\n{example}"),
+            (None, Some(row)) => write!(f, "\nexample row\n{row}"),
+            (None, None) => Ok(()),
         }
     }
 }

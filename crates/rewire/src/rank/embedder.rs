@@ -140,7 +140,7 @@ impl Embedder {
         if !model.is_dir() {
             return Self::from_package(&super::files::package(model, options.mapping)?, embedded, options);
         }
-        let (config, weights) = (super::read_config_text(model)?, super::files::weights(model, options.mapping)?);
+        let (config, weights) = (super::read_config_text(model)?, super::read_weights_mapping(model, options.mapping)?);
         Self::new(&model.display().to_string(), &config, &weights, embedded, options)
     }
 
@@ -270,10 +270,5 @@ fn stored(plan: &Plan, tables: &HashSet<String>, weights: &Weights<'_>, asked: P
         let mut types = types.filter_map(|parameter| weights.describe(parameter.name).map(|(dtype, _)| dtype));
         types.find(|dtype| *dtype != DType::F32)
     };
-    Precision {
-        tables: asked.tables.or_else(|| found(true)),
-        weights: asked.weights.or_else(|| found(false)),
-        activations: asked.activations,
-        sums: asked.sums,
-    }
+    Precision { tables: asked.tables.or_else(|| found(true)), weights: asked.weights.or_else(|| found(false)), ..asked }
 }

@@ -41,8 +41,18 @@ pub enum RankError {
         problems: Problems,
     },
     /// The configuration is of an imported model, where one that reads requests is meant.
-    #[error("{name} is of an imported model, which reads tables and not requests: `predict` and `package` take it")]
+    #[error(
+        "{name} is of an imported model, which reads tables and not requests: `predict`, `package` and `Predictor` take it"
+    )]
     Imported {
+        /// The file.
+        name: String,
+    },
+    /// The imported model has no towers, where vectors of users or items are meant.
+    #[error(
+        "{name} has no vectors of users and items: expected a matching model (dssm, dssm_v2, dat, mind, hstu_match)"
+    )]
+    NoTowers {
         /// The file.
         name: String,
     },

@@ -4,7 +4,7 @@ use super::sessions::Sessions;
 use super::{RankError, RankOptions};
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_runtime::{Inputs, Model, RuntimeError};
+use rewire_runtime::{Inputs, Model, ModelOptions, RuntimeError};
 
 /// Items that are compared with users at a time.
 const BLOCK: usize = 1 << 13;
@@ -46,7 +46,9 @@ impl Index {
         let graph = graph.map_err(|error| RankError::Trace(Box::new(error.into())))?;
         let plan = lower(&optimize(graph)?.0)?;
         let none: [(&str, HostTensor); 0] = [];
-        let model = Model::build(|| Ok::<_, RuntimeError>(plan), none, options.of_model())?;
+        // Rules are for the modules of the model.
+        let of_model = ModelOptions { kernel_rules: vec![], ..options.of_model() };
+        let model = Model::build(|| Ok::<_, RuntimeError>(plan), none, of_model)?;
         Ok(Self { model, sessions: Sessions::default(), blocks, width })
     }
 

@@ -4,13 +4,17 @@ use crate::predict::is_pipeline;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
-use rewire_runtime::{Gpu, Kernel, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers};
+use rewire_runtime::{
+    Gpu, Kernel, KernelRule, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers,
+};
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug)]
 pub struct RankOptions {
     /// What runs it.
     pub kernel: Kernel,
+    /// What runs some of its operators or modules instead.
+    pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number.
     pub adapter: Option<String>,
     /// How its kernels multiply halves; as fast as it can if `None`.
@@ -53,6 +57,7 @@ impl Default for RankOptions {
     fn default() -> Self {
         Self {
             kernel: Kernel::Auto,
+            kernel_rules: vec![],
             adapter: None,
             matrices: None,
             gpu: None,
@@ -79,6 +84,7 @@ impl RankOptions {
     pub(crate) fn of_model(&self) -> ModelOptions {
         ModelOptions {
             kernel: self.kernel,
+            kernel_rules: self.kernel_rules.clone(),
             adapter: self.adapter.clone(),
             matrices: self.matrices,
             gpu: self.gpu.clone(),

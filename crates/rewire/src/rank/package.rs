@@ -6,9 +6,17 @@ use crate::package::{Package, PackageError};
 use rewire_graph::{DType, Dim, Graph};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
-use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision};
+use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision, Table};
 use rewire_runtime::RuntimeError;
 use std::collections::{HashMap, HashSet};
+
+/// The module of tables whose rows are not pooled in models that were imported.
+const UNPOOLED: &str = ".ec_dict.";
+
+/// The kind of a table.
+pub(crate) fn kind_of(table: &str) -> Table {
+    if table.contains(UNPOOLED) { Table::Sequence } else { Table::Pooled }
+}
 
 /// The names of the embedding tables of a model, by the text of its `config.json`, which `name` stands for in errors.
 ///
@@ -28,7 +36,7 @@ pub(crate) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precis
 
 /// Stores the floats of a plan with a precision.
 pub(crate) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
-    plan.store(precision, |name| tables.contains(name));
+    plan.store(precision, |name| tables.contains(name).then(|| kind_of(name)));
     let wrong = |error: PlanError| RuntimeError::Plan { reason: error.to_string() };
     Ok(plan.check_limits().map_err(wrong)?)
 }
@@ -48,7 +56,7 @@ pub(crate) fn text_of(package: &Package) -> Result<&str, PackageError> {
 
 /// Checks that a plan is of the configuration's model: it reads no other inputs, and its tables have the sizes by which the ids of requests
 /// are checked.
-pub(crate) fn check_plan(
+pub(super) fn check_plan(
     known: &[(String, Option<DType>)],
     tables: impl IntoIterator<Item = (String, [usize; 2])>,
     plan: &Plan,

@@ -178,6 +178,37 @@ fn an_adapter_gives_the_same_scores() {
     }
 }
 
+/// The scores of a model whose kernels are chosen by rules, and the steps that ran on a device and on the CPU.
+fn ruled(gpu: &Gpu, kernel: Kernel, rules: &[&str]) -> (Vec<Ranked>, usize, usize) {
+    let kernel_rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let options = RankOptions { kernel, kernel_rules, gpu: Some(gpu.clone()), ..RankOptions::default() };
+    let ranker = load(&config(&plain()), &options);
+    let ranked = ranker.rank(&requests(&ranker)).unwrap();
+    (ranked, ranker.report().gpu_steps, ranker.report().cpu_steps)
+}
+
+#[test]
+fn modules_and_operators_run_where_rules_say() {
+    let Ok(gpu) = Gpu::open(None) else { return eprintln!("skipped: there is no adapter") };
+    let (expected, all, none) = ruled(&gpu, Kernel::Wgpu, &[]);
+    let layers = ruled(&gpu, Kernel::Wgpu, &["stu*=cpu"]);
+    let others = ruled(&gpu, Kernel::Cpu, &["attention=wgpu"]);
+    let linear = ruled(&gpu, Kernel::Wgpu, &["stu_layers.*=cpu", "attention=wgpu"]);
+    assert!(none == 0 && 0 < others.1 && others.1 < layers.2 && layers.2 < all);
+    assert_eq!((layers.1, others.2, linear.2), (all - layers.2, all - others.1, layers.2 - others.1));
+    for (own, expected) in [layers, others, linear].iter().flat_map(|(ranked, ..)| ranked.iter().zip(&expected)) {
+        for a in &own.candidates {
+            let b = expected.candidates.iter().find(|b| b.position == a.position).unwrap();
+            assert!(a.logits.iter().zip(&b.logits).all(|(a, b)| (a - b).abs() < 1e-3), "{a:?} {b:?}");
+        }
+    }
+    let options = RankOptions { kernel_rules: vec!["stu_layer.0=cpu".parse().unwrap()], ..on_cpu() };
+    let config = config(&plain());
+    let weights = Weights::parse(weights(&config)).unwrap();
+    let error = rewire::describe(&Ranker::new(&config, &weights, &options).unwrap_err());
+    assert!(error.contains("`stu_layer.0`") && error.contains("`stu_layers.0`"), "{error}");
+}
+
 #[test]
 fn a_device_that_is_lost_hands_its_requests_to_another() {
     let (Ok(first), Ok(second)) = (Gpu::open(None), Gpu::open(None)) else {

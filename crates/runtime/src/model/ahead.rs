@@ -24,7 +24,7 @@ pub(super) struct EmittedAhead(Mutex<Vec<Emitted>>);
 impl EmittedAhead {
     /// Emits the kernels for [`ModelOptions::targets`], or for the latest device of [`ModelOptions::pipelines`], side by side.
     pub fn of(plan: &Plan, options: &ModelOptions) -> Self {
-        if options.kernel == Kernel::Cpu {
+        if options.device_kernel() == Kernel::Cpu {
             return Self::default();
         }
         let latest = options.pipelines.as_ref().filter(|_| options.targets.is_empty()).and_then(PipelineStore::target);

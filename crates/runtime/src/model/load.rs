@@ -9,8 +9,8 @@ use crate::boxed::BoxedFuture;
 use crate::session::Declared;
 use crate::timing::timed;
 use crate::{
-    DeviceTunings, Gpu, GpuError, Kernel, MatrixTier, PipelineStore, RuntimeError, ThreadPool, TuningStore, Workers,
-    block_on,
+    DeviceTunings, Gpu, GpuError, Kernel, KernelRule, MatrixTier, PipelineStore, RuntimeError, ThreadPool, TuningStore,
+    Workers, block_on,
 };
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning};
@@ -23,6 +23,8 @@ use std::sync::{Arc, Once, RwLock};
 pub struct ModelOptions {
     /// What runs the steps.
     pub kernel: Kernel,
+    /// What runs the steps of some operators or modules instead. Tensors move between the device and the host where it changes.
+    pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number in the list of
     /// [`crate::devices`]; any if `None`.
     pub adapter: Option<String>,
@@ -64,6 +66,11 @@ pub struct ModelOptions {
 }
 
 impl ModelOptions {
+    /// What a device is opened for.
+    pub(crate) fn device_kernel(&self) -> Kernel {
+        KernelRule::device(self.kernel, &self.kernel_rules)
+    }
+
     /// The threads that the model runs on.
     pub(crate) fn threads(&self) -> ThreadPool {
         self.threads.clone().unwrap_or_else(ThreadPool::current)
@@ -251,7 +258,7 @@ async fn open_beside<M: Send>(
 ) -> (M, Result<Option<Gpu>, RuntimeError>) {
     // Where there is nothing to wait for, no thread has to start.
     #[cfg(not(target_arch = "wasm32"))]
-    if options.kernel != Kernel::Cpu && options.gpu.is_none() {
+    if options.device_kernel() != Kernel::Cpu && options.gpu.is_none() {
         return crate::parallel::join(build, || block_on(open(options)));
     }
     (build(), open(options).await)
@@ -259,12 +266,13 @@ async fn open_beside<M: Send>(
 
 /// The device that the options ask for; `None` for the CPU alone.
 pub(crate) async fn open(options: &ModelOptions) -> Result<Option<Gpu>, RuntimeError> {
-    let gpu = match (&options.gpu, options.kernel) {
+    let kernel = options.device_kernel();
+    let gpu = match (&options.gpu, kernel) {
         (Some(gpu), Kernel::Auto | Kernel::Wgpu) => {
             gpu.check_process()?;
             Some(gpu.clone())
         }
-        _ => Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?,
+        _ => Gpu::for_kernel_async(kernel, options.adapter.as_deref()).await?,
     };
     let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
     Ok(match &options.workers {

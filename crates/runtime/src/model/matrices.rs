@@ -138,7 +138,7 @@ fn plan(sums: DType, [rows, depth, columns]: [usize; 3]) -> Option<Plan> {
     let w = scope.input("w", DType::F16, &[depth.into(), columns.into()]);
     let graph = scope.finish(&[("y", x.matmul(&w))]).ok()?;
     let mut plan = lower(&optimize(graph).ok()?.0).ok()?;
-    plan.store(Precision { sums: Some(sums), ..Precision::default() }, |_| false);
+    plan.store(Precision { sums: Some(sums), ..Precision::default() }, |_| None);
     Some(plan)
 }
 

@@ -24,6 +24,7 @@ mod waves;
 pub use load::{GivenKernels, ModelOptions};
 pub use named::{Backing, Parameters};
 pub use pipelines::PipelineStore;
+pub use placement::transfers;
 pub use tables::{ParseTablesError, Tables};
 
 pub(crate) use cpu::{CpuSite, CpuStep, CpuWeights};

@@ -1,4 +1,5 @@
 use super::waves::waves;
+use crate::Transfer;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Lifetime, Plan, SlotPlan};
 use std::ops::Range;
 
@@ -105,6 +106,21 @@ impl Placement {
         }
         Self { gpu: homes(plan, &uses.gpu), cpu: homes(plan, &uses.cpu), segments }
     }
+}
+
+/// What moves between the device and the host where the steps of a plan run on both; `on_device` has an entry a step.
+///
+/// # Panics
+/// With fewer entries than steps.
+pub fn transfers(plan: &Plan, on_device: &[bool]) -> Vec<Transfer> {
+    let sites: Vec<Site> = on_device.iter().map(|is| if *is { Site::Gpu } else { Site::Cpu }).collect();
+    let segments = Placement::new(plan, &sites).segments.into_iter();
+    let moved = segments.map(|Segment { site, steps, fetches, .. }| {
+        let is_result = |id: &BufferId| plan.steps[..steps.start].iter().any(|step| step.writes.contains(id));
+        let tensors = fetches.into_iter().filter(is_result).collect();
+        Transfer { step: steps.start, to_device: site == Site::Gpu, tensors }
+    });
+    moved.filter(|transfer| !transfer.tensors.is_empty()).collect()
 }
 
 fn segments(plan: &Plan, sites: &[Site]) -> Vec<Segment> {

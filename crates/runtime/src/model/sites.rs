@@ -9,7 +9,7 @@ use super::parameters::Resident;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use crate::timing::timed_async;
-use crate::{Gpu, GpuError, Kernel, RuntimeError};
+use crate::{Gpu, GpuError, Kernel, KernelRule, RuntimeError};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::{Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
@@ -39,15 +39,16 @@ impl Sites {
         options: &ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
-        let kernel = options.kernel;
         if gpu.is_none() {
-            refuse_tuning(kernel, &options.tuning)?;
+            refuse_tuning(options.device_kernel(), &options.tuning)?;
         }
+        let kernels = kernels(plan, gpu.as_ref(), options)?;
         let mut gpu = match gpu {
             Some(gpu) => Some(GpuKernels::new(usable(gpu, plan, options).await, &plan.steps, options)),
             None => None,
         };
         let on_device = |position: usize, step: &Step, target: &Target, tuning: &Tuning| match resident.lookup(step) {
+            None if kernels[position] == Kernel::Cpu => Err("the CPU runs it".to_owned()),
             None => emitter(position, step, target, tuning),
             Some(_) => Err("its table stays on the host".to_owned()),
         };
@@ -68,10 +69,10 @@ impl Sites {
                 sites.push(Site::Cpu);
                 continue;
             }
-            sites.push(place(position, step, kernel, made, &mut cpu)?);
+            sites.push(place(position, step, kernels[position], made, &mut cpu)?);
         }
         let placement = Placement::new(plan, &sites);
-        if !sites.contains(&Site::Gpu) && kernel == Kernel::Auto {
+        if !sites.contains(&Site::Gpu) && options.device_kernel() == Kernel::Auto {
             gpu = None;
         }
         let gpu = match gpu {
@@ -142,6 +143,18 @@ fn can_move(options: &ModelOptions) -> bool {
     options.gpu.is_none() || options.kernel == Kernel::Auto
 }
 
+/// What runs each step: [`Kernel::Cpu`] where that is asked for, and where `auto` does not take the device.
+fn kernels(plan: &Plan, gpu: Option<&Gpu>, options: &ModelOptions) -> Result<Vec<Kernel>, RuntimeError> {
+    // A software adapter that is open for the steps of a rule is none that `auto` takes.
+    let is_chosen = options.adapter.is_some() || options.gpu.is_some() || options.device_kernel() == Kernel::Auto;
+    let takes_device = gpu.is_some_and(|gpu| is_chosen || !gpu.target().software);
+    let kernel = |rule: Option<&KernelRule>| match rule.map_or(options.kernel, |rule| rule.kernel) {
+        Kernel::Auto if !takes_device => Kernel::Cpu,
+        kernel => kernel,
+    };
+    Ok(KernelRule::of_steps(&options.kernel_rules, &plan.steps)?.into_iter().map(kernel).collect())
+}
+
 /// Prepares a step where it runs: on the device if there is a kernel.
 fn place(
     position: usize,
@@ -158,6 +171,10 @@ fn place(
         reason,
     };
     let mut refused = String::new();
+    if kernel == Kernel::Cpu {
+        cpu.add(position, step).map_err(|reason| error(reason.to_string()))?;
+        return Ok(Site::Cpu);
+    }
     if let Some((kernels, made)) = gpu {
         match made {
             Ok((kernel, pipeline)) => {
@@ -172,6 +189,8 @@ fn place(
             return Err(error(refused));
         }
         tracing::warn!("step {position} ({}, `{}`) runs on the CPU: {refused}", step.name, step.path);
+    } else if kernel == Kernel::Wgpu {
+        return Err(error("no device is open".to_owned()));
     }
     let joined = |reason: String| if refused.is_empty() { reason } else { format!("{refused}; {reason}") };
     cpu.add(position, step).map_err(|reason| error(joined(reason.to_string())))?;

@@ -30,8 +30,8 @@ pub struct Saved<'a> {
 pub struct OptimizerState {
     /// The full name of the parameter, as in the model.
     pub parameter: String,
-    /// The key of the state: `step`, `exp_avg` and `exp_avg_sq` (Adam), `sum` (Adagrad), or `<table>.momentum1` for tables that are
-    /// updated in the backward pass.
+    /// The key of the state: `step`, `exp_avg` and `exp_avg_sq` (Adam), `sum` (Adagrad), or for tables that are updated in the backward
+    /// pass `<table>.momentum1`, and `<table>.exp_avg_sq` with Adam.
     pub key: String,
     /// The state. `step` is a f32 scalar.
     pub tensor: StoredTensor,

@@ -9,8 +9,8 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Named, Plan};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{
-    Gpu, GpuError, Inputs, Kernel, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, RunError, RuntimeError,
-    Session,
+    Gpu, GpuError, Inputs, Kernel, KernelRule, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, RunError,
+    RuntimeError, Session,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ const TOLERANCE_HALF: f64 = 5e-3;
 pub struct VerifyOptions {
     /// What runs the cases.
     pub kernel: Kernel,
+    /// What runs some of their operators or modules instead.
+    pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
     /// How its kernels multiply halves; as fast as it can if `None`.
@@ -170,11 +172,13 @@ impl Verifier {
     /// # Errors
     /// [`GpuError`] where the kernel is `wgpu` and there is no adapter as asked.
     pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
-        let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
+        let kernel_rules = options.kernel_rules.clone();
+        let gpu = Gpu::for_kernel(KernelRule::device(options.kernel, &kernel_rules), options.adapter.as_deref())?;
         let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
         let kernel = if gpu.is_some() { options.kernel } else { Kernel::Cpu };
         let pipelines = options.pipelines.clone();
-        let session = ModelOptions { kernel, gpu, tuning: options.tuning, pipelines, ..ModelOptions::default() };
+        let tuning = options.tuning;
+        let session = ModelOptions { kernel, kernel_rules, gpu, tuning, pipelines, ..ModelOptions::default() };
         Ok(Self { options, session })
     }
 
@@ -230,7 +234,7 @@ impl Verifier {
     fn compare(&self, loaded: &mut Loaded, report: &mut CaseReport) -> Result<Outputs, Failure> {
         let outputs = loaded.session.run(&loaded.inputs)?;
         self.judge(loaded, &outputs, report);
-        if self.options.kernel == Kernel::Wgpu && report.cpu_steps > 0 {
+        if self.options.kernel == Kernel::Wgpu && self.options.kernel_rules.is_empty() && report.cpu_steps > 0 {
             report.status = Status::Fail;
             report.message = Some(format!("{} steps ran on the CPU", report.cpu_steps));
         }

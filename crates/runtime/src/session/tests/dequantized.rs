@@ -19,7 +19,7 @@ fn plan() -> Plan {
     let y = x.matmul(&weight);
     let graph = scope.finish(&[("y", y.clone()), ("z", y.matmul(&weight))]).unwrap();
     let mut plan = lower(&optimize(graph).unwrap().0).unwrap();
-    plan.store(Precision { weights: Some(DType::Rows8), ..Precision::default() }, |_| false);
+    plan.store(Precision { weights: Some(DType::Rows8), ..Precision::default() }, |_| None);
     plan
 }
 

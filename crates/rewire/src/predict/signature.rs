@@ -1,0 +1,243 @@
+use super::imported::{pipeline_of, problems_of};
+use super::{Column, EncodeError, Feature, FeatureValues};
+use crate::package::PackageError;
+use crate::rank::RankError;
+use rewire_families::{Interface, OutputRows, TraceError};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::Plan;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+
+/// A column that a model gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PredictedColumn {
+    /// The reference's name, such as `probs_ctr`.
+    pub name: String,
+    /// A row is a list of classes or of the elements of vectors, rather than one number.
+    pub is_list: bool,
+}
+
+/// A column of a table that a model reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReadColumn {
+    /// The full name of its feature.
+    pub name: String,
+    /// Rows of the table where values are ids from 0; `None` for numbers.
+    pub rows: Option<usize>,
+    /// Values a row, or a step of a sequence; 0 for any number.
+    pub value_dim: usize,
+    /// Every id has a weight.
+    pub weighted: bool,
+    /// A row is a sequence.
+    pub sequence: bool,
+    /// The feature groups that read it.
+    pub groups: Vec<String>,
+}
+
+/// A task whose label a table may have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LabelledTask {
+    /// The name; empty where a model has one task.
+    pub name: String,
+    /// The column of labels.
+    pub label: String,
+    /// The bits of a label that make it positive; any value above 0 does where it is `None`.
+    pub bitmask: Option<i64>,
+    /// The output that orders items by it.
+    pub output: String,
+}
+
+impl LabelledTask {
+    /// True for a positive label.
+    pub fn is_positive(&self, label: i64) -> bool {
+        self.bitmask.map_or(label > 0, |bits| label & bits != 0)
+    }
+
+    /// The tasks of a configuration that have an output of probabilities.
+    fn all_of(pipeline: &Value, outputs: &[PredictedColumn]) -> Vec<Self> {
+        let model = pipeline.get("model_config").and_then(Value::as_object).into_iter().flatten();
+        let towers = model.filter_map(|(_, message)| {
+            let towers = message.get("task_towers").or_else(|| message.pointer("/fusion_mtl_tower/task_configs"));
+            towers?.as_array()
+        });
+        let text = |task: &Value, key: &str| task.get(key).and_then(Value::as_str).map(str::to_owned);
+        let mut named: Vec<(String, String, Option<i64>)> = towers
+            .flatten()
+            .filter_map(|task| {
+                let name = text(task, "tower_name").or_else(|| text(task, "task_name"))?;
+                let bits = task.get("task_bitmask").and_then(Value::as_i64).filter(|&bits| bits != 0);
+                Some((name, text(task, "label_name")?, bits))
+            })
+            .collect();
+        if named.is_empty() {
+            let first = pipeline.pointer("/data_config/label_fields/0").and_then(Value::as_str);
+            named.extend(first.map(|label| (String::new(), label.to_owned(), None)));
+        }
+        let with_output = |(name, label, bitmask): (String, String, Option<i64>)| {
+            let suffix = if name.is_empty() { String::new() } else { format!("_{name}") };
+            let is_of_task = |output: &&PredictedColumn| {
+                let rest = output.name.strip_prefix("probs1").or_else(|| output.name.strip_prefix("probs"));
+                !output.is_list && rest.is_some_and(|rest| rest == suffix || name.is_empty())
+            };
+            let output = outputs.iter().find(is_of_task)?.name.clone();
+            Some(Self { name, label, bitmask, output })
+        };
+        named.into_iter().filter_map(with_output).collect()
+    }
+}
+
+/// How tables relate to the inputs and outputs of a plan. It is made without tracing.
+#[derive(Clone, Debug)]
+pub(crate) struct Signature {
+    interface: Interface,
+    columns: Vec<String>,
+    outputs: Vec<PredictedColumn>,
+    tasks: Vec<LabelledTask>,
+    is_by_candidate: bool,
+}
+
+impl Signature {
+    /// Takes the text of a `config.json`, which `name` stands for in errors, and a plan of its model.
+    ///
+    /// # Errors
+    /// [`RankError::Pipeline`], and [`RankError::Package`] for a plan that is not of the configuration.
+    pub fn new(name: &str, config: &str, plan: &Plan) -> Result<Self, RankError> {
+        let bad = |error: TraceError| RankError::Pipeline { name: name.to_owned(), problems: problems_of(error) };
+        let pipeline = pipeline_of(name, config)?;
+        let interface = Interface::new(&pipeline).map_err(bad)?;
+        let columns = interface.columns(plan.inputs().map(|input| input.name));
+        let read: HashSet<&str> = columns.iter().map(String::as_str).collect();
+        let is_input = |input: &str| input.rsplit_once('.').is_some_and(|(feature, _)| read.contains(feature));
+        if let Some(other) = plan.inputs().find(|input| !is_input(input.name)) {
+            let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
+            return Err(PackageError::part("plan", reason).into());
+        }
+        // Masks are no columns.
+        let floats = || plan.outputs.iter().filter(|output| output.dtype.is_float());
+        let is_of_items = |output: &str| interface.rows_of(output) != OutputRows::Batch;
+        let is_by_candidate = floats().all(|output| is_of_items(&output.name));
+        let outputs = floats().map(|output| PredictedColumn {
+            is_list: output.shape.len() > 1 || !is_by_candidate && is_of_items(&output.name),
+            name: output.name.clone(),
+        });
+        let outputs: Vec<PredictedColumn> = outputs.collect();
+        let tasks = LabelledTask::all_of(&pipeline, &outputs);
+        Ok(Self { interface, columns, outputs, tasks, is_by_candidate })
+    }
+
+    /// The columns of a table that the model reads.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// What predictions give.
+    pub fn outputs(&self) -> &[PredictedColumn] {
+        &self.outputs
+    }
+
+    /// The tasks.
+    pub fn tasks(&self) -> &[LabelledTask] {
+        &self.tasks
+    }
+
+    /// True for rankers of lists: all outputs have a row an item.
+    pub fn is_by_candidate(&self) -> bool {
+        self.is_by_candidate
+    }
+
+    /// True for an output with a row an item.
+    pub fn is_of_items(&self, output: &str) -> bool {
+        self.interface.rows_of(output) != OutputRows::Batch
+    }
+
+    /// The feature with the items of each row, where every item has a prediction.
+    pub fn item(&self) -> Option<&Feature> {
+        let features = &self.interface.features;
+        let candidates = features.group("candidate").filter(|_| self.is_by_candidate)?;
+        features.features.get(candidates.feature_names.first()?)
+    }
+
+    /// The inputs of the plan from the columns of a table.
+    pub fn encode<'c>(
+        &self,
+        column: impl Fn(&str) -> Option<&'c Column<'c>>,
+        rows: Range<usize>,
+    ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
+        self.interface.features.encode(&self.columns, column, rows)
+    }
+
+    /// The items of each row by the inputs, where outputs are of items.
+    pub fn counts(&self, inputs: &[(String, HostTensor)]) -> Option<Vec<usize>> {
+        let lengths = self.outputs.iter().find_map(|output| match self.interface.rows_of(&output.name) {
+            OutputRows::Steps { lengths } => Some(lengths),
+            OutputRows::Batch => None,
+        })?;
+        let (_, lengths) = inputs.iter().find(|(name, _)| *name == lengths)?;
+        Some(lengths.to_i64().into_iter().map(|length| usize::try_from(length).unwrap_or(0)).collect())
+    }
+
+    /// The columns that the model reads, with the values that they take.
+    pub fn read(&self) -> Vec<ReadColumn> {
+        self.features().map(|feature| self.column_of(feature)).collect()
+    }
+
+    fn features(&self) -> impl Iterator<Item = &Feature> {
+        self.columns.iter().filter_map(|name| self.interface.features.features.get(name))
+    }
+
+    fn column_of(&self, feature: &Feature) -> ReadColumn {
+        let groups = self.interface.features.groups.iter().filter(|group| {
+            let nested = group.sequence_groups.iter().flat_map(|inner| &inner.feature_names);
+            group.feature_names.iter().chain(nested).any(|name| *name == feature.name)
+        });
+        ReadColumn {
+            name: feature.name.clone(),
+            rows: match feature.values {
+                FeatureValues::Ids { rows, .. } => Some(rows),
+                FeatureValues::Floats { .. } => None,
+            },
+            value_dim: feature.value_dim,
+            weighted: feature.weighted,
+            sequence: feature.sequence.is_some(),
+            groups: groups.map(|group| group.group_name.clone()).collect(),
+        }
+    }
+
+    /// A row that the model accepts.
+    pub fn example(&self) -> Value {
+        Value::Object(self.read().into_iter().map(|column| (column.name.clone(), column.example())).collect())
+    }
+}
+
+impl fmt::Display for ReadColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.rows {
+            Some(rows) => format!("ids 0 to {}", rows.saturating_sub(1)),
+            None => "numbers".to_owned(),
+        };
+        let values = match (self.value_dim, self.weighted) {
+            (_, true) => format!("any number of {kind} with weights"),
+            (0, _) => format!("any number of {kind}"),
+            (1, _) => kind,
+            (width, _) => format!("{width} {kind}"),
+        };
+        let steps = if self.sequence { "a sequence of " } else { "" };
+        write!(f, "{steps}{values}; {}", self.groups.join(", "))
+    }
+}
+
+impl ReadColumn {
+    fn example(&self) -> Value {
+        let value = if self.rows.is_some() { json!(0) } else { json!(0.5) };
+        let step = match (self.value_dim, self.weighted) {
+            (_, true) => Value::Object(Map::from_iter([("0".to_owned(), json!(1.0))])),
+            (0, _) => json!([value]),
+            (1, _) => value,
+            (width, _) => Value::Array(vec![value; width]),
+        };
+        if self.sequence { json!([step]) } else { step }
+    }
+}
