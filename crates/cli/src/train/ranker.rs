@@ -119,7 +119,7 @@ impl Learner for Inputs {
     }
 
     fn evaluate(&self, trainer: &Trainer) -> Result<Metrics, CliError> {
-        Ok(metrics_of(&self.tally(trainer, self.eval.as_ref().map_or(&[], std::slice::from_ref))?))
+        Ok(metrics_of(&self.tally(trainer, self.eval.as_slice())?))
     }
 
     fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, TrainFailed> {
