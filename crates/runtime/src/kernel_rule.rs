@@ -122,8 +122,8 @@ pub struct Transfer {
 mod tests {
     use super::*;
     use rewire_graph::{DType, Scope, Tensor};
-    use rewire_graph_rewrite::{lower, optimize};
     use rewire_graph_rewrite::plan::Plan;
+    use rewire_graph_rewrite::{lower, optimize};
 
     fn plan() -> Plan {
         let scope = Scope::new();
