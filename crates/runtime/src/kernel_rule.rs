@@ -122,8 +122,8 @@ pub struct Transfer {
 mod tests {
     use super::*;
     use rewire_graph::{DType, Scope, Tensor};
-    use rewire_graph_rewrite::lower;
     use rewire_graph_rewrite::plan::Plan;
+    use rewire_graph_rewrite::{lower, optimize};
 
     fn plan() -> Plan {
         let scope = Scope::new();
@@ -133,7 +133,7 @@ mod tests {
             scope.module("_stu_layers", |scope| scope.module(name, product))
         };
         let y = layer("1", &layer("0", &x));
-        lower(&scope.finish(&[("y", y.silu())]).unwrap()).unwrap()
+        lower(&optimize(scope.finish(&[("y", y.silu())]).unwrap()).unwrap().0).unwrap()
     }
 
     #[test]
