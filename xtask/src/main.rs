@@ -28,7 +28,7 @@ Usage: cargo xtask COMMAND
   setup   installs what the tests need and is missing: rustfmt, clippy, the Vulkan loader and the software
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
   lint [all]
-          setup, then lints and documentation; `all` adds sets of features that an app may take
+          setup, then lints, documentation and the library for browsers; `all` adds sets of features that an app may take
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead; where `drivers` has fetched the newest
           lavapipe, the kernels of cooperative matrices run on it as well

@@ -386,8 +386,8 @@ async function withoutWebGpuThePageTakesTheCpu() {
   const plain = await Chromium.open(process.argv[2], { webgpu: false });
   try {
     const shown = await plain.call(async () => {
-      for (let turn = 0; !document.body.dataset.shown; turn++) {
-        if (turn > 1200) throw new Error(`the page shows nothing: ${document.getElementById("error").textContent}`);
+      for (let turn = 0; !document.body?.dataset.shown; turn++) {
+        if (turn > 1200) throw new Error(`the page shows nothing: ${document.getElementById("error")?.textContent}`);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
       const adapter = await navigator.gpu?.requestAdapter();
