@@ -61,6 +61,9 @@ pub fn is_pipeline(text: &str) -> bool {
 
 /// The pipeline of the text of a `config.json`; `name` stands for it in errors.
 pub(super) fn read_pipeline(name: &str, text: &str) -> Result<Value, RankError> {
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && !is_pipeline(text) {
+        return Err(RankError::NotImported { name: name.to_owned() });
+    }
     let unread = |error: serde_json::Error| RankError::Pipeline {
         name: name.to_owned(),
         problems: Problems(vec![Problem::new("", error.to_string())]),
