@@ -3,15 +3,16 @@
 let model;
 
 const methods = {
-  async open({ source, kernel, failures }, progress) {
+  async open({ kind, source, kernel, failures }, progress) {
     const begun = performance.now();
-    const [bytes, { Model }] = await Promise.all([typeof source === "string" ? fetched(source, progress) : source, library(kernel, failures)]);
+    const [bytes, { [kind]: Model }] = await Promise.all([typeof source === "string" ? fetched(source, progress) : source, library(kernel, failures)]);
     const arrived = performance.now();
     model = await Model.open(new Uint8Array(bytes), kernel);
     return { ...report(), milliseconds: { arrived: arrived - begun, opened: performance.now() - arrived } };
   },
   rank: ({ lines }) => model.rank(lines),
   rankColumns: ({ columns }) => model.rankColumns(columns),
+  predict: ({ columns }) => model.predict(columns),
   describe: () => model.describe(),
   report,
 };

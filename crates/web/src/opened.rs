@@ -2,6 +2,7 @@ use crate::{Failure, Requests};
 use rewire::Kernel;
 use rewire::package::Package;
 use rewire::rank::{Batch, Column, RankOptions, RankedColumns, Ranker};
+use rewire::runtime::Report;
 use serde_json::{Value, json};
 
 /// A package, ready to rank.
@@ -14,8 +15,7 @@ impl Opened {
     /// # Errors
     /// [`Failure`] of a package that is not good, or of a device that is not there or refuses.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
-        let kernel: Kernel = kernel.parse().map_err(Failure::of_option)?;
-        let options = RankOptions { kernel, ..RankOptions::default() };
+        let options = with_kernel(kernel)?;
         Ok(Self(Ranker::from_package_async(&Package::parse(package)?, &options).await?))
     }
 
@@ -56,28 +56,39 @@ impl Opened {
 
     /// What it is, for JavaScript: tasks, what requests hold, and what runs it now.
     pub fn report(&self) -> Value {
-        let report = self.0.report();
+        let mut report = report_of(&self.0.report());
         let columns = |columns: &[Column]| -> Vec<Value> {
             let rows = |column: &Column| column.table.as_ref().map(|table| table.rows);
             let column = |own: &Column| json!({ "name": own.name, "rows": rows(own), "required": own.required });
             columns.iter().map(column).collect()
         };
         let schema = self.0.schema();
-        json!({
-            "tasks": self.tasks().collect::<Vec<_>>(),
-            "maxSeqLen": self.0.max_seq_len(),
-            "contextual": columns(&schema.contextual),
-            "history": columns(&schema.history),
-            "candidates": columns(&schema.candidates),
-            "kernel": report.kernel,
-            "adapter": report.adapter,
-            "gpuSteps": report.gpu_steps,
-            "cpuSteps": report.cpu_steps,
-            "threads": rewire::runtime::cpu::parallel::threads(),
-            "deviceBytes": report.device_bytes,
-            "hostBytes": report.host_bytes,
-        })
+        report["tasks"] = json!(self.tasks().collect::<Vec<_>>());
+        report["maxSeqLen"] = json!(self.0.max_seq_len());
+        report["contextual"] = json!(columns(&schema.contextual));
+        report["history"] = json!(columns(&schema.history));
+        report["candidates"] = json!(columns(&schema.candidates));
+        report
     }
+}
+
+/// Options for `auto`, `wgpu` or `cpu`.
+pub(crate) fn with_kernel(kernel: &str) -> Result<RankOptions, Failure> {
+    let kernel: Kernel = kernel.parse().map_err(Failure::of_option)?;
+    Ok(RankOptions { kernel, ..RankOptions::default() })
+}
+
+/// What runs a model, for JavaScript.
+pub(crate) fn report_of(report: &Report) -> Value {
+    json!({
+        "kernel": report.kernel,
+        "adapter": report.adapter,
+        "gpuSteps": report.gpu_steps,
+        "cpuSteps": report.cpu_steps,
+        "threads": rewire::runtime::cpu::parallel::threads(),
+        "deviceBytes": report.device_bytes,
+        "hostBytes": report.host_bytes,
+    })
 }
 
 #[cfg(test)]

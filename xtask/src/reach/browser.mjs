@@ -169,6 +169,47 @@ async function mistakesAreErrorsWithCodes(page) {
   });
 }
 
+async function tablesArePredicted(page) {
+  const outcome = await page.call(async () => {
+    const { predictor, counts, columns } = await import("./predict.js");
+    const table = {
+      user: BigInt64Array.of(1n, 2n, 3n),
+      price: [0.5, 1.5, 2.5],
+      tags: [[1], Int32Array.of(2, 3), []],
+      clicks: { offsets: Uint32Array.of(0, 2, 2, 3), keys: Int32Array.of(1, 2, 3), values: Float32Array.of(0.5, 2, 1) },
+    };
+    const { columns: typed } = await predictor.predict(table);
+    const codes = {
+      missing: await codeOf(predictor.predict({ ...table, user: undefined })),
+      rows: await codeOf(predictor.predict({ ...table, user: [1] })),
+      beyond: await codeOf(predictor.predict({ ...table, user: [1, 2, 4] })),
+      kind: await codeOf(predictor.predict({ ...table, user: [[1], 2, 3] })),
+      offsets: await codeOf(predictor.predict({ ...table, tags: 7 })),
+      other: await codeOf(rewire.Predictor.open("demo.rewire", { kernel: "cpu" })),
+    };
+    const example = JSON.parse((await predictor.describe()).split("\n").pop());
+    const row = Object.fromEntries(Object.entries(example).map(([name, value]) => [name, [value]]));
+    const described = await predictor.predict(row);
+    const { about } = predictor;
+    predictor.close();
+    const after = await codeOf(predictor.predict(table));
+    return { counts: [...counts], logits: [...columns.logits], typed: [...typed.logits], codes, described: [...described.counts], reads: about.columns, after };
+  });
+  // Every parameter is 1, and a table has four columns.
+  assert.deepEqual(outcome.counts, [1, 1, 1]);
+  assert.deepEqual(outcome.logits, [4 * 4.5 + 0.5, 4 * 3 + 1.5, 4 * 1 + 2.5]);
+  assert.deepEqual(outcome.typed, [4 * 4.5 + 0.5, 4 * 3 + 1.5, 4 * 2 + 2.5]);
+  assert.deepEqual(outcome.codes, {
+    missing: "rank.columns",
+    rows: "request.columns",
+    beyond: "rank.columns",
+    kind: "request.columns",
+    offsets: "request.columns",
+    other: "rank.not_imported",
+  });
+  assert.deepEqual([outcome.described, outcome.reads, outcome.after], [[1], ["clicks", "price", "tags", "user"], "closed"]);
+}
+
 async function aRejectedKernelIsAnError(page) {
   const outcome = await page.call(async () => {
     const broken = () => {
@@ -406,6 +447,7 @@ const TESTS = [
   scoresAreTheReferences,
   threadsOfTheCpuRankAsOneDoes,
   mistakesAreErrorsWithCodes,
+  tablesArePredicted,
   aRejectedKernelIsAnError,
   kernelsAreMadeBesideOtherWork,
   aLostDeviceRecovers,

@@ -1,8 +1,9 @@
 //! The page in headless Chromium, on WebGPU by SwiftShader and on the CPU.
 
 use super::readme;
-use crate::shell::{root, run, succeeds};
+use crate::shell::{cargo, root, run, succeeds};
 use crate::web::{self, Server};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -17,12 +18,32 @@ pub(super) fn missing() -> Option<String> {
 pub(super) fn test() -> Result<(), String> {
     let folder = web::build()?;
     readme::write_program("js", &folder.join("readme.js"))?;
+    write_example(&folder.join("predict.js"))?;
     std::fs::copy(folder.join("demo.rewire"), folder.join("model.rewire"))
         .map_err(|error| format!("the package: {error}"))?;
+    import(&folder.join("imported.rewire"))?;
     let server = Server::open(folder, 0)?;
     let address = format!("http://localhost:{}/", server.port());
     thread::spawn(move || server.run());
     let mut command = Command::new("node");
     command.args(["--no-warnings", "xtask/src/reach/browser.mjs", &address]).current_dir(root());
     run(command)
+}
+
+/// A package of an imported pipeline with columns of several kinds.
+fn import(package: &Path) -> Result<(), String> {
+    let folder = root().join("tests/columns");
+    let mut command = cargo(&["run", "--quiet", "--release", "--package", "rewire-cli", "--", "import"]);
+    command.arg(folder.join("pipeline.config")).arg("--checkpoint").arg(folder.join("model.safetensors"));
+    command.arg("--out").arg(package);
+    run(command)
+}
+
+/// Writes the example of the page that predicts, as a module that exports what it prints.
+fn write_example(file: &Path) -> Result<(), String> {
+    let page = std::fs::read_to_string(root().join("docs/browser.md")).map_err(|error| format!("the page: {error}"))?;
+    let example = page.split_once("## Predict").and_then(|(_, page)| page.split_once("```js\n"));
+    let example = example.and_then(|(_, page)| page.split_once("```")).ok_or("docs/browser.md has no example")?.0;
+    let module = example.replace("console.log(counts, columns.probs)", "export { predictor, counts, columns }");
+    std::fs::write(file, module).map_err(|error| format!("{}: {error}", file.display()))
 }

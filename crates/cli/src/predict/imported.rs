@@ -231,7 +231,7 @@ pub fn encoded<'p>(
             file: title(Some(data)),
             row: row + 1,
             column: name.clone(),
-            fault: ColumnFault::Unreadable { reason: mixed.to_string().into() },
+            fault: ColumnFault::Unreadable { reason: mixed.to_string() },
         });
         Ok((name.as_str(), column?))
     };

@@ -64,6 +64,9 @@ pub(super) fn check_buffers(buffers: &[Buffer], weights: &Weights<'_>) -> Result
 
 /// The `EasyRecConfig` in the text of a `config.json`; `name` is the file in errors.
 pub(super) fn pipeline_of(name: &str, text: &str) -> Result<Value, RankError> {
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && !is_pipeline(text) {
+        return Err(RankError::NotImported { name: name.to_owned() });
+    }
     let unread = |error: serde_json::Error| {
         let problems = Problems(vec![Problem::new("", error.to_string())]);
         RankError::Pipeline { name: name.to_owned(), problems }

@@ -48,6 +48,12 @@ pub enum RankError {
         /// The file.
         name: String,
     },
+    /// The configuration is of a model that reads requests, where an imported one is meant.
+    #[error("{name} is of a model that reads requests and not tables: `Ranker` takes it")]
+    NotImported {
+        /// The file.
+        name: String,
+    },
     /// The imported model has no towers, where vectors of users or items are meant.
     #[error(
         "{name} has no vectors of users and items: expected a matching model (dssm, dssm_v2, dat, mind, hstu_match)"

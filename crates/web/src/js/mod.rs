@@ -2,8 +2,9 @@
 
 mod console;
 mod objects;
+mod table;
 
-use crate::{Failure, Opened};
+use crate::{Failure, Opened, OpenedPredictor};
 use js_sys::{Error, Object, Reflect};
 use wasm_bindgen::prelude::*;
 
@@ -41,6 +42,35 @@ impl Model {
     pub async fn rank_columns(&self, columns: Object) -> Result<Object, JsValue> {
         let requests = objects::requests(&columns)?;
         Ok(objects::scores(&self.0.rank_columns(&requests).await?))
+    }
+
+    /// What the model reads and gives, for people.
+    pub fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    /// What it is and what runs it, as JSON.
+    pub fn report(&self) -> String {
+        self.0.report().to_string()
+    }
+}
+
+/// An imported model, ready to predict.
+#[wasm_bindgen]
+#[derive(Clone, Debug)]
+pub struct Predictor(OpenedPredictor);
+
+#[wasm_bindgen]
+impl Predictor {
+    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    pub async fn open(package: Vec<u8>, kernel: String) -> Result<Predictor, JsValue> {
+        Ok(Self(OpenedPredictor::open(package, &kernel).await?))
+    }
+
+    /// The predictions of the rows of an object of columns; an object of typed arrays.
+    pub async fn predict(&self, columns: Object) -> Result<Object, JsValue> {
+        let columns = table::columns(&columns, self.0.columns())?;
+        Ok(table::predictions(self.0.outputs(), &self.0.predict(&columns).await?))
     }
 
     /// What the model reads and gives, for people.

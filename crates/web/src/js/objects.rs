@@ -26,7 +26,7 @@ pub fn scores(scores: &RankedColumns) -> Object {
 }
 
 /// Counts, of which a browser's memory has none that needs more bits.
-fn words(counts: &[i64]) -> Uint32Array {
+pub fn words(counts: &[i64]) -> Uint32Array {
     let words: Vec<u32> = counts.iter().map(|&count| u32::try_from(count).unwrap_or(u32::MAX)).collect();
     Uint32Array::from(words.as_slice())
 }
@@ -88,6 +88,6 @@ fn values(title: &str, value: &JsValue) -> Result<Values, Failure> {
 }
 
 /// A property; undefined where there is none.
-fn field(object: &JsValue, name: &str) -> JsValue {
+pub fn field(object: &JsValue, name: &str) -> JsValue {
     Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }

@@ -1,6 +1,7 @@
 //! What sessions keep from run to run, and parameters that change.
 
 mod cached;
+mod channels;
 mod rows;
 mod sessions;
 mod updates;
