@@ -14,7 +14,18 @@ use std::path::Path;
 const UNLISTED: [&str; 7] = ["Fused", "Activation", "MatchTower", "layer_norm", "linear", "linear_map", "prediction"];
 
 /// Pages all of whose figures are those of `docs/measurements.json`.
-const MEASURED: [&str; 5] = ["../README.md", "browser.md", "mobile.md", "prediction.md", "sessions.md"];
+const MEASURED: [&str; 10] = [
+    "../README.md",
+    "browser.md",
+    "deploying.md",
+    "matrices.md",
+    "measuring.md",
+    "mobile.md",
+    "prediction.md",
+    "reliability.md",
+    "sessions.md",
+    "training.md",
+];
 
 fn functions() -> Vec<Function> {
     [primitives(), composites(), ops(), ranking_functions()].concat()

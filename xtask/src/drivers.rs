@@ -7,10 +7,6 @@ use std::process::Command;
 /// What naga 30 writes for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
 
-/// Tests that compile many shaders: `cargo xtask test` runs some of their cases, or all on one driver.
-const LONGER: [&str; 9] =
-    ["equivalence", "floats", "gradients", "growth", "models", "reductions", "rewriting", "states", "varied"];
-
 /// Tests on a newer driver, on SwiftShader, and under the validation layer of Vulkan, and a whole training.
 pub(crate) fn run() -> Result<(), String> {
     if !cfg!(target_os = "linux") {
@@ -68,8 +64,7 @@ fn on_newer_lavapipe() -> Result<(), String> {
         return Err(format!("{} is not there: remove {} and try again", validator.display(), tree.display()));
     }
     let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
-    let mut command =
-        cargo(&tests(&[&["emission", "golden", "storage", "portability", "limits", "headless"], &LONGER[..]].concat()));
+    let mut command = cargo(&tests(&["emission", "golden", "devices", "engine", "growth"]));
     command.args(["--", "--include-ignored"]).env(&name, &runner).env("REWIRE_TEST_ALL", "1");
     command.env("REWIRE_TEST_SPIRV_VAL", format!("{runner} {}", validator.display()));
     run_command(with_driver(command, Some(&driver)))?;
@@ -82,7 +77,7 @@ fn on_newer_lavapipe() -> Result<(), String> {
 /// A whole training. It runs in a program that the tests start, which finds drivers of the system alone.
 fn trains_on_lavapipe() -> Result<(), String> {
     let driver = SoftwareDriver::Lavapipe.manifest().ok_or("lavapipe is not installed")?;
-    let mut command = cargo(&tests(&["train"]));
+    let mut command = cargo(&tests(&["commands"]));
     command.args(["--", "a_gpu_trains"]).env("REWIRE_TEST_ALL", "1").env("GALLIVM_PERF", "nopt");
     run_command(with_driver(command, Some(&driver)))
 }
@@ -90,7 +85,9 @@ fn trains_on_lavapipe() -> Result<(), String> {
 fn on_swiftshader() -> Result<(), String> {
     let driver =
         SoftwareDriver::SwiftShader.manifest().ok_or("Chromium's package with SwiftShader is not installed")?;
-    run_command(with_driver(cargo(&tests(&["equivalence", "floats"])), Some(&driver)))
+    let mut command = cargo(&tests(&["engine"]));
+    command.args(["--", "equivalence::", "floats::"]);
+    run_command(with_driver(command, Some(&driver)))
 }
 
 /// Where Debian unstable is, once it was fetched.
@@ -126,7 +123,7 @@ fn under_validation() -> Result<(), String> {
         r#""name": "{name}", "type": "GLOBAL", "implementation_version": "1", "description": "Khronos validation", "#
     );
     let layer = manifest("validation_layer.json", "layer", &layer, &more)?;
-    let mut command = cargo(&tests(&["golden", "headless"]));
+    let mut command = cargo(&tests(&["golden", "devices"]));
     command
         .env("REWIRE_TEST_ALL", "1")
         .env("VK_LAYER_PATH", layer.parent().unwrap_or(Path::new("/")))

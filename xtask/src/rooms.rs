@@ -4,17 +4,21 @@ use crate::shell::{cargo, run as run_command};
 use std::path::Path;
 use std::process::Command;
 
-/// Sets of features that an app may take: each feature is in one of them and not in the other.
-const FEATURES: [&str; 2] = ["cpu,parallel", "emit,files,gpu"];
+/// The features of the library for browsers, which is linted for their target where the toolchain has it.
+const FEATURES_OF_WEB: &str = "cpu,gpu";
+
+/// The features that the library for browsers does not have.
+const OTHER_FEATURES: &str = "emit,files,parallel";
 
 /// More sets, which take as long again.
-const MORE_FEATURES: [&str; 2] = ["", "cpu,gpu,parallel"];
+const MORE_FEATURES: [&str; 3] = ["", "cpu,parallel", "cpu,gpu,parallel"];
 
 pub(crate) const WEB: &str = "wasm32-unknown-unknown";
 
-/// Lints of the libraries with some of their features.
+/// Lints of the library for browsers, and of the libraries with the features that it does not have.
 pub(crate) fn lint() -> Result<(), String> {
-    FEATURES.into_iter().try_for_each(lint_with)
+    web()?;
+    lint_with(OTHER_FEATURES)
 }
 
 /// Lints of the libraries with more sets of features, of those for apps with packages alone, and of the program without its own.
@@ -30,13 +34,13 @@ fn lint_with(features: &str) -> Result<(), String> {
     run_command(cargo(&[&["clippy"], &packages[..], &["--", "-D", "warnings"]].concat()))
 }
 
-/// Checks the library for browsers, where there is a standard library for them.
-pub(crate) fn web() -> Result<(), String> {
+/// Lints of the library for browsers; for this machine where the toolchain has no standard library for them.
+fn web() -> Result<(), String> {
     if !has_web() {
         eprintln!("\nxtask: the library is not checked for the web: `rustup target add {WEB}` installs what does it");
-        return Ok(());
+        return lint_with(FEATURES_OF_WEB);
     }
-    run_command(cargo(&["check", "-p", "rewire-web", "--target", WEB]))
+    run_command(cargo(&["clippy", "-p", "rewire-web", "--target", WEB, "--", "-D", "warnings"]))
 }
 
 /// True if the toolchain has the standard library of the web.

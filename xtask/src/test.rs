@@ -6,15 +6,14 @@ use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Tests of kernels on a device, for drivers after the first.
-const DEVICE_TESTS: [&str; 3] = ["attention", "headless", "limits"];
+/// The test program that runs on every driver; the others run on the first one.
+const DEVICE_TESTS: &str = "devices";
 
 /// Tests of what runs on cooperative matrices, which the newest lavapipe has: a program, and the names of its tests.
 const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]);
 
 /// Test programs that take longest, which begin first.
-const LONG_TESTS: [&str; 9] =
-    ["emission", "train", "reductions", "rewriting", "ranker", "golden", "models", "gradients", "storage"];
+const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "training", "devices"];
 
 /// Lints and documentation, which build all libraries once more, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
@@ -46,7 +45,6 @@ fn supply_chain() -> Result<(), String> {
 /// Formatting and all tests.
 pub(crate) fn run() -> Result<(), String> {
     run_command(cargo(&["fmt", "--all", "--check"]))?;
-    rooms::web()?;
     let [first, rest @ ..] = &environments()[..] else { return Ok(()) };
     let mut programs = programs::build()?;
     programs
@@ -54,7 +52,7 @@ pub(crate) fn run() -> Result<(), String> {
     let documentation = first.apply(cargo(&["test", "--workspace", "--doc"]));
     let mut jobs = vec![Job { title: "examples in the documentation".to_owned(), command: documentation }];
     for environment in [first].into_iter().chain(rest) {
-        let is_wanted = |name: &str| environment.name == first.name || DEVICE_TESTS.contains(&name);
+        let is_wanted = |name: &str| environment.name == first.name || name == DEVICE_TESTS;
         jobs.extend(programs.iter().filter(|program| is_wanted(&program.name)).map(|program| Job {
             title: format!("{} on {}", program.title(), environment.name),
             command: environment.apply(program.command()),

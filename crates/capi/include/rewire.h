@@ -47,6 +47,12 @@ struct ArrowArray {
 // The CPU.
 #define REWIRE_KERNEL_CPU 2
 
+// Files of 4 MiB and more are mapped into memory. Replace them by renaming others over them.
+#define REWIRE_MAPPING_LARGE 0
+
+// No file is mapped: a model takes the memory of all its files and does not depend on them.
+#define REWIRE_MAPPING_NEVER 1
+
 // A feature of users, a value a request.
 #define REWIRE_CONTEXTUAL 0
 
@@ -91,6 +97,9 @@ typedef struct rewire_cancellation_token rewire_cancellation_token;
 
 // What a model runs on, and how it is loaded.
 typedef struct rewire_options rewire_options;
+
+// An imported model that is ready to predict, for any number of threads.
+typedef struct rewire_predictor rewire_predictor;
 
 // A model that is ready to rank, for any number of threads.
 typedef struct rewire_ranker rewire_ranker;
@@ -167,7 +176,7 @@ const char *rewire_message(void);
 // The version of the library.
 const char *rewire_version(void);
 
-// Options as they are without any: `REWIRE_KERNEL_AUTO`, no folder of compiled kernels.
+// Options as they are without any: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
 //
 // # Safety
 // `out` is null or a place for the handle.
@@ -184,6 +193,12 @@ enum rewire_status rewire_options_kernel(struct rewire_options *options, uint32_
 // # Safety
 // `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or text that ends with a zero.
 enum rewire_status rewire_options_adapter(struct rewire_options *options, const char *adapter);
+
+// Which files of the model are mapped into memory: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
+//
+// # Safety
+// `options` are null or a handle that nobody else uses meanwhile.
+enum rewire_status rewire_options_mapping(struct rewire_options *options, uint32_t mapping);
 
 // A folder in which compiled kernels are kept for later starts. The driver trusts what it reads there: it should be writable for the user
 // alone.
@@ -342,6 +357,57 @@ enum rewire_status rewire_batch_extend_arrow(struct rewire_batch *batch,
 enum rewire_status rewire_ranking_export(const struct rewire_ranking *ranking,
                                          struct ArrowSchema *schema,
                                          struct ArrowArray *array);
+
+// Loads an imported model: a package, or, where the library was not built for packages alone, a folder with `config.json` and
+// `model.safetensors`. `options` may be null.
+//
+// # Safety
+// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+enum rewire_status rewire_predictor_load(const char *path,
+                                         const struct rewire_options *options,
+                                         struct rewire_predictor **out);
+
+// Loads a package of an imported model from memory. Its bytes are copied. `options` may be null.
+//
+// # Safety
+// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+enum rewire_status rewire_predictor_from_bytes(const uint8_t *bytes,
+                                               uintptr_t count,
+                                               const struct rewire_options *options,
+                                               struct rewire_predictor **out);
+
+// What the model reads and gives, for people: columns with their ranges, columns of predictions, tensors, and an example row as a line
+// of JSON. UTF-8, as long as the predictor is there; null for null.
+//
+// # Safety
+// `predictor` is null or a handle.
+const char *rewire_predictor_describe(const struct rewire_predictor *predictor);
+
+// Predicts the rows of a table. Predictions do not depend on what else is predicted with them.
+//
+// The table is a struct array with a column a feature, by its full name: integers or floats of any width, text that is split as the
+// configuration says, lists, lists of lists, or maps from ids to weights. Other columns are not read. Columns are read where they are; the
+// table stays the caller's.
+//
+// The predictions are a struct array with the columns that the reference writes: floats of 32 bits, or large lists of them where there are several
+// classes or a vector. They have a row a row of the table, or a row a candidate. The column `index`, if it is not null, has the row of the table that
+// each is of, as integers of 64 bits. Who takes them calls `release` of both structures; they outlive the predictor.
+//
+// # Safety
+// `predictor` is null or a handle; `schema` and `array` are null or as Arrow's C data interface has them, not released; `index` is null or text that
+// ends with a zero; `out_schema` and `out_array` are places for structures, which are overwritten.
+enum rewire_status rewire_predict_arrow(const struct rewire_predictor *predictor,
+                                        const struct ArrowSchema *schema,
+                                        const struct ArrowArray *array,
+                                        const char *index,
+                                        struct ArrowSchema *out_schema,
+                                        struct ArrowArray *out_array);
+
+// Frees a predictor. Predictions of it stay.
+//
+// # Safety
+// `predictor` is null, or a handle that is not used any more.
+void rewire_predictor_free(struct rewire_predictor *predictor);
 
 // Looks at a physical device of an instance of the app's. On Windows, Linux, Android and FreeBSD.
 //

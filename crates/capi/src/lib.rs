@@ -15,6 +15,7 @@ mod device;
 #[cfg(all(feature = "gpu", target_vendor = "apple"))]
 mod metal;
 mod options;
+mod predictor;
 mod ranker;
 mod ranking;
 #[cfg(all(feature = "gpu", any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
@@ -34,6 +35,10 @@ pub use metal::rewire_options_metal_device;
 pub use options::{
     Options, REWIRE_KERNEL_AUTO, REWIRE_KERNEL_CPU, REWIRE_KERNEL_WGPU, rewire_options_adapter, rewire_options_free,
     rewire_options_kernel, rewire_options_new, rewire_options_pipelines,
+};
+pub use predictor::{
+    Predictor, rewire_predict_arrow, rewire_predictor_describe, rewire_predictor_free, rewire_predictor_from_bytes,
+    rewire_predictor_load,
 };
 pub use ranker::{
     Ranker, rewire_ranker_free, rewire_ranker_from_bytes, rewire_ranker_load, rewire_ranker_task, rewire_ranker_tasks,

@@ -1,4 +1,5 @@
 use crate::border::{Failure, Status, call, change, free, give, text};
+use rewire::Mapping;
 use rewire::rank::RankOptions;
 use rewire::runtime::{Kernel, PipelineStore};
 use std::ffi::c_char;
@@ -10,13 +11,27 @@ pub const REWIRE_KERNEL_WGPU: u32 = 1;
 /// The CPU.
 pub const REWIRE_KERNEL_CPU: u32 = 2;
 
+/// Files of 4 MiB and more are mapped into memory. Replace them by renaming others over them.
+pub const REWIRE_MAPPING_LARGE: u32 = 0;
+/// No file is mapped: a model takes the memory of all its files and does not depend on them.
+pub const REWIRE_MAPPING_NEVER: u32 = 1;
+
 /// What a model runs on, and how it is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub(crate) options: RankOptions,
 }
 
-/// Options as they are without any: `REWIRE_KERNEL_AUTO`, no folder of compiled kernels.
+/// Those that were given, or those there are without any.
+///
+/// # Safety
+/// `options` are null, or a handle that nobody changes or frees meanwhile.
+pub(crate) unsafe fn given(options: *const Options) -> RankOptions {
+    // SAFETY: the caller's promise.
+    unsafe { options.as_ref() }.map(|options| options.options.clone()).unwrap_or_default()
+}
+
+/// Options as they are without any: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
 ///
 /// # Safety
 /// `out` is null or a place for the handle.
@@ -57,6 +72,24 @@ pub unsafe extern "C" fn rewire_options_adapter(options: *mut Options, adapter: 
         // SAFETY: the caller's promise.
         let (options, adapter) = unsafe { (change(options, "options")?, text(adapter, "adapter")?) };
         options.options.adapter = Some(adapter.to_owned());
+        Ok(())
+    })
+}
+
+/// Which files of the model are mapped into memory: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
+///
+/// # Safety
+/// `options` are null or a handle that nobody else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_options_mapping(options: *mut Options, mapping: u32) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let options = unsafe { change(options, "options") }?;
+        options.options.mapping = match mapping {
+            REWIRE_MAPPING_LARGE => Mapping::Large,
+            REWIRE_MAPPING_NEVER => Mapping::Never,
+            _ => return Err(Failure::argument("mapping", "REWIRE_MAPPING_LARGE or REWIRE_MAPPING_NEVER")),
+        };
         Ok(())
     })
 }

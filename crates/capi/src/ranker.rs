@@ -1,7 +1,7 @@
 use crate::border::{Failure, Status, call, free, give, read, slice, text};
-use crate::options::Options;
+use crate::options::{Options, given};
 use rewire::package::Package;
-use rewire::rank::{self, RankOptions};
+use rewire::rank;
 use std::ffi::{CString, c_char};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -19,15 +19,6 @@ impl Ranker {
         let name = |task: &rank::Task| CString::new(task.name.as_str()).unwrap_or_default();
         Self { tasks: ranker.tasks().iter().map(name).collect(), description: OnceLock::new(), ranker }
     }
-}
-
-/// Those that were given, or those there are without any.
-///
-/// # Safety
-/// `options` are null, or a handle that nobody changes or frees meanwhile.
-unsafe fn given(options: *const Options) -> RankOptions {
-    // SAFETY: the caller's promise.
-    unsafe { options.as_ref() }.map(|options| options.options.clone()).unwrap_or_default()
 }
 
 /// Loads a model: a package, or, where the library was not built for packages alone, a folder with `config.json` and `model.safetensors`.

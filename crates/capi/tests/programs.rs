@@ -11,7 +11,9 @@ fn here(path: &str) -> PathBuf {
 #[test]
 fn the_header_is_that_of_the_source() {
     let mut builder = cbindgen::Builder::new().with_config(cbindgen::Config::from_file(here("cbindgen.toml")).unwrap());
-    for name in ["border", "options", "ranker", "batch", "ranking", "cancellation", "arrow", "vulkan", "metal"] {
+    for name in
+        ["border", "options", "ranker", "batch", "ranking", "cancellation", "arrow", "predictor", "vulkan", "metal"]
+    {
         builder = builder.with_src(here("src").join(name).with_extension("rs"));
     }
     let mut text = vec![];
@@ -43,11 +45,22 @@ fn build(compiler: &str, flags: &[&str], source: &Path, library: &[&str], progra
 
 /// Builds a program and runs it with a package that is kept, in an environment.
 fn run_in(environment: &[(&str, &str)], compiler: &str, flags: &[&str], source: &str, library: &[&str]) -> String {
+    run_with(&here("../cli/tests/packages/format-1.rewire"), environment, compiler, flags, source, library)
+}
+
+fn run_with(
+    package: &Path,
+    environment: &[(&str, &str)],
+    compiler: &str,
+    flags: &[&str],
+    source: &str,
+    library: &[&str],
+) -> String {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("rank");
     build(compiler, flags, &here(source), library, &program);
     let mut command = Command::new(&program);
-    command.arg(here("../cli/tests/packages/format-1.rewire")).env("LD_LIBRARY_PATH", libraries());
+    command.arg(package).env("LD_LIBRARY_PATH", libraries());
     let output = command.envs(environment.iter().copied()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{source}: {}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -78,6 +91,31 @@ fn a_program_in_cpp_ranks_with_the_static_library() {
 fn a_program_in_c_hands_tables_over() {
     let text = run("cc", &["-std=c11"], "tests/c/arrow.c", &["-lrewire_c"]);
     assert_eq!(text, "2 rows\n");
+}
+
+/// A package of a pipeline with columns of several kinds.
+#[cfg(target_os = "linux")]
+fn write_imported(path: &Path) {
+    let pipeline = rewire_tzrec::Pipeline::read(&here("../../tests/columns/pipeline.config")).unwrap();
+    let stored = rewire::weights::Weights::read(&here("../../tests/columns/model.safetensors")).unwrap();
+    let own = |name: &str| (name.strip_prefix("model.").unwrap_or(name).to_owned(), stored.get(name).unwrap());
+    let tensors = stored.names().map(own).collect();
+    let weights = rewire::weights::serialize(&tensors, &Default::default()).unwrap();
+    let weights = rewire::weights::Weights::parse(weights).unwrap();
+    let config = serde_json::json!({ "pipeline": pipeline.json() }).to_string();
+    let package = rewire::rank::pack("the pipeline", &config, &weights, &rewire::rank::PackOptions::default()).unwrap();
+    std::fs::write(path, package.bytes()).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_in_c_predicts_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = folder.path().join("imported.rewire");
+    write_imported(&package);
+    let without_gpus = [("VK_DRIVER_FILES", "/nowhere")];
+    let text = run_with(&package, &without_gpus, "cc", &["-std=c11"], "tests/c/predict.c", &["-lrewire_c"]);
+    assert_eq!(text, "3 rows\n");
 }
 
 #[cfg(target_os = "linux")]

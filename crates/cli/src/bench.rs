@@ -13,7 +13,7 @@ use rewire::graph_rewrite::emit::Tuning;
 use rewire::package::Package;
 use rewire::rank::RankError;
 use rewire::weights::Weights;
-use rewire::{predict, rank, write_file};
+use rewire::{Mapping, predict, rank, write_file};
 use rewire_measure::{
     Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
     compare, in_words, page, roofline, rounded, suite,
@@ -64,7 +64,7 @@ fn measure(
 ) -> Result<Vec<Record>, CliError> {
     let bench = open(common, options.seconds, options.tuning)?;
     announce("timing", jobs.len(), bench.seconds_each(), &bench);
-    let workloads = jobs.iter().map(|(name, shape)| workload(name, shape, &options.weights));
+    let workloads = jobs.iter().map(|(name, shape)| workload(name, shape, &options.weights, common.mapping));
     time(&bench, workloads, common, output)
 }
 
@@ -161,7 +161,7 @@ pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(Str
 }
 
 /// What a name stands for: the model in the program, a model folder, a package, or an operator.
-pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<Workload, CliError> {
+pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Mapping) -> Result<Workload, CliError> {
     if name == "demo" {
         return Ok(Workload::model(name, &demo::config()?, Some(&Weights::parse(demo::WEIGHTS)?), shape)?);
     }
@@ -170,15 +170,16 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<W
         return Ok(Workload::operator(name, shape)?);
     }
     if predict::is_imported(model) {
-        let (imported, weights) = (predict::read(model)?, rank::read_weights(model)?);
+        let (imported, weights) = (predict::read(model)?, rank::read_weights_mapping(model, mapping)?);
         return Ok(Workload::imported(name, &imported, &weights, shape)?);
     }
-    if let Some(package) = Package::is_at(model).then(|| Package::read(model)).transpose().map_err(RankError::from)?
+    if let Some(package) =
+        Package::is_at(model).then(|| Package::read_mapping(model, mapping)).transpose().map_err(RankError::from)?
         && !is_ranking(&package)
     {
         return Ok(Workload::package(name, &package, shape)?);
     }
-    let (config, weights) = (rank::read_config(model)?, rank::read_weights(model)?);
+    let (config, weights) = (rank::read_config(model)?, rank::read_weights_mapping(model, mapping)?);
     if !options.allow_unread {
         rank::check_unread(&config, &weights)?;
     }

@@ -5,6 +5,7 @@ use crate::paths::PathError;
 use crate::predict::PredictError;
 use crate::rank::RankUsage;
 use crate::requests::InputError;
+use crate::retrieve::RetrieveError;
 use crate::train::TrainFailed;
 use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
@@ -38,6 +39,8 @@ pub enum CliError {
     RankUsage(#[from] RankUsage),
     #[error(transparent)]
     Predict(Box<PredictError>),
+    #[error(transparent)]
+    Retrieve(#[from] RetrieveError),
     #[error(transparent)]
     Paths(#[from] PathError),
     #[error(transparent)]

@@ -16,7 +16,7 @@ use rewire::hstu::models::parameters;
 use rewire::package::Package;
 use rewire::rank::{self, RankError};
 use rewire::runtime::transfers;
-use rewire::{Gpu, Kernel, KernelRule};
+use rewire::{Gpu, Kernel, KernelRule, Mapping};
 use rewire_measure::Machines;
 use rewire_verify::GoldenCase;
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
-        Some(path) if rank::is_model(path) => match config_of(path)? {
+        Some(path) if rank::is_model(path) => match config_of(path, common.mapping)? {
             Ok(config) => {
                 let file = if path.is_dir() { path.join("config.json") } else { path.clone() };
                 rank::trace_text(&file.display().to_string(), &config)?
@@ -117,11 +117,11 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
 }
 
 /// The text of the configuration of a model folder or package, or a package without one.
-fn config_of(model: &Path) -> Result<Result<String, Box<Package>>, RankError> {
+fn config_of(model: &Path, mapping: Mapping) -> Result<Result<String, Box<Package>>, RankError> {
     if model.is_dir() {
         return rank::read_config_text(model).map(Ok);
     }
-    let package = Package::read(model)?;
+    let package = Package::read_mapping(model, mapping)?;
     Ok(package.config().map(str::to_owned).ok_or_else(|| Box::new(package)))
 }
 

@@ -23,6 +23,7 @@ mod progress;
 mod quality;
 mod rank;
 mod requests;
+mod retrieve;
 mod spread;
 mod stages;
 mod sweep;
@@ -82,6 +83,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Devices => devices::run(&args.common, output),
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
         Command::Predict(options) => predict::run(options, &args.common, begun, output),
+        Command::Retrieve(options) => retrieve::run(options, &args.common, begun, output),
         Command::Train(options) => train::run(options, &args.common, output),
         Command::Eval(options) => eval::run(options, &args.common, begun, output),
         Command::Import(options) => import::run(options, &args.common, output),

@@ -8,7 +8,7 @@ use rewire::graph_rewrite::emit::Target;
 use rewire::package::Package;
 use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, repack, tables_of};
 use rewire::weights::Weights;
-use rewire::{DeviceTunings, Gpu, Kernel, write_file};
+use rewire::{DeviceTunings, Gpu, Kernel, Mapping, write_file};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ struct Checked {
 /// Reads all of a package and of its tables.
 fn check(model: &Path, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let begun = Instant::now();
-    let package = Package::read(model).map_err(rank::RankError::from)?;
+    let package = Package::read_mapping(model, common.mapping).map_err(rank::RankError::from)?;
     package.check_tables().map_err(rank::RankError::from)?;
     let checked = Checked {
         file: model.display().to_string(),
@@ -71,7 +71,7 @@ fn check(model: &Path, common: &Common, output: &mut Output) -> Result<(), CliEr
 
 fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let begun = Instant::now();
-    let source = Source::read(options.model.as_deref())?;
+    let source = Source::read(options.model.as_deref(), common.mapping)?;
     let (mut devices, mut gpus) = (vec![], vec![]);
     for device in &options.devices {
         match describe(device)? {
@@ -125,17 +125,17 @@ enum Source {
 
 impl Source {
     /// Reads a model folder or a package; the model in the program if `None`.
-    fn read(model: Option<&Path>) -> Result<Self, CliError> {
+    fn read(model: Option<&Path>, mapping: Mapping) -> Result<Self, CliError> {
         Ok(match model {
             None => {
                 let name = "the model in the program".to_owned();
                 Self::Model { name, config: demo::CONFIG.to_owned(), weights: Weights::parse(demo::WEIGHTS)? }
             }
             Some(path) if path.is_dir() => {
-                let (config, weights) = (rank::read_config_text(path)?, rank::read_weights(path)?);
+                let (config, weights) = (rank::read_config_text(path)?, rank::read_weights_mapping(path, mapping)?);
                 Self::Model { name: path.display().to_string(), config, weights }
             }
-            Some(path) => Self::Package(Box::new(Package::read(path).map_err(rank::RankError::from)?)),
+            Some(path) => Self::Package(Box::new(Package::read_mapping(path, mapping).map_err(rank::RankError::from)?)),
         })
     }
 

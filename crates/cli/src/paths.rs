@@ -87,6 +87,7 @@ impl Files {
             // They write standard output, and the cache folder.
             Command::Devices
             | Command::Rank(_)
+            | Command::Retrieve(_)
             | Command::Eval(_)
             | Command::Tune(_)
             | Command::Graph(_)

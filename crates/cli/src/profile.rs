@@ -6,7 +6,7 @@ use rewire_measure::{BenchOptions, chrome_trace};
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     options.output.iter().try_for_each(|path| bench::check_place(path))?;
-    let workload = bench::workload(&options.op, &options.sizes.shape()?, &options.weights)?;
+    let workload = bench::workload(&options.op, &options.sizes.shape()?, &options.weights, common.mapping)?;
     let parts = if options.parts { Some(workload.parts()?) } else { None };
     let Placement { tables_on: tables, parameter_bytes } = options.placement;
     let seconds = if options.parts { options.seconds } else { 0.0 };

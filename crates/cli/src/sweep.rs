@@ -29,7 +29,7 @@ pub fn run(sweep: &Sweep, options: &Options, common: &Common, output: &mut Outpu
         let common = Common { kernel, ..common.clone() };
         let bench = open(&common, options.seconds, options.tuning)?;
         announce("sweeping", work.len(), bench.seconds_each(), &bench);
-        let workloads = work.iter().map(|(op, _, shape)| workload(op, shape, &options.weights));
+        let workloads = work.iter().map(|(op, _, shape)| workload(op, shape, &options.weights, common.mapping));
         let records = time(&bench, workloads, &common, output)?;
         let points = work.iter().zip(records);
         swept.extend(points.map(|((_, value, shape), record)| Swept {

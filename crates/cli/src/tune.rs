@@ -23,7 +23,7 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
     tuner.check_tunes()?;
     bench::announce("tuning", jobs.len(), options.seconds, &tuner);
     for (name, shape) in &jobs {
-        let tuned = tuner.tune(&bench::workload(name, shape, &options.weights)?)?;
+        let tuned = tuner.tune(&bench::workload(name, shape, &options.weights, common.mapping)?)?;
         match common.json {
             true => tuned.iter().try_for_each(|kernel| output.json(kernel))?,
             false => print(&tuned, name, output)?,

@@ -195,6 +195,22 @@ impl Features {
         self.groups.iter().find(|group| group.group_name == name)
     }
 
+    /// True for a table of so many rows that a group reads.
+    pub fn has_table(&self, table: &str, rows: usize) -> bool {
+        self.groups.iter().any(|group| {
+            let suffix = group.embedding_name_suffix.as_deref();
+            let nested = group.sequence_groups.iter();
+            let nested = nested.map(|inner| (&inner.feature_names, inner.embedding_name_suffix.as_deref().or(suffix)));
+            let is_wide = group.group_type == GroupType::Wide;
+            [(&group.feature_names, suffix)].into_iter().chain(nested).any(|(names, suffix)| {
+                names.iter().filter_map(|name| self.features.get(name)).any(|feature| {
+                    let is_of = matches!(feature.values, FeatureValues::Ids { rows: own, .. } if own == rows);
+                    is_of && feature.table_in(is_wide, suffix) == table
+                })
+            })
+        })
+    }
+
     /// The input that has the number of steps of every row of a sequence group.
     pub fn lengths_input(&self, group: &str) -> Option<String> {
         let names = self.group(group)?.feature_names.iter();

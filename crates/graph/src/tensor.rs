@@ -16,18 +16,31 @@ pub struct HostTensor {
 /// Memory that tensors share.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A host tensor whose data does not fit its shape.
+/// Why a host tensor cannot have its shape.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("a {dtype} tensor of shape {shape:?} takes {}, got {actual}", taken(*dtype, shape, *expected))]
-pub struct TensorSizeError {
-    /// Element type.
-    pub dtype: DType,
-    /// Shape.
-    pub shape: Vec<usize>,
-    /// Bytes the shape takes; `usize::MAX` if that overflows, or the type has no such rows.
-    pub expected: usize,
-    /// Bytes given.
-    pub actual: usize,
+pub enum TensorSizeError {
+    /// The data has another size.
+    #[error("a {dtype} tensor of shape {shape:?} takes {}, got {actual}", taken(*dtype, shape, *expected))]
+    Data {
+        /// Element type.
+        dtype: DType,
+        /// Shape.
+        shape: Vec<usize>,
+        /// Bytes the shape takes; `usize::MAX` if that overflows, or the type has no such rows.
+        expected: usize,
+        /// Bytes given.
+        actual: usize,
+    },
+    /// The host has no memory for the data.
+    #[error("no memory for the {bytes} bytes of a {dtype} tensor of shape {shape:?}")]
+    Memory {
+        /// Element type.
+        dtype: DType,
+        /// Shape.
+        shape: Vec<usize>,
+        /// Bytes of the data.
+        bytes: usize,
+    },
 }
 
 fn taken(dtype: DType, shape: &[usize], expected: usize) -> String {
@@ -65,20 +78,62 @@ impl HostTensor {
         if expected == actual {
             Ok(Self { dtype, shape, data })
         } else {
-            Err(TensorSizeError { dtype, shape, expected, actual })
+            Err(TensorSizeError::Data { dtype, shape, expected, actual })
+        }
+    }
+
+    /// Bytes that a tensor takes, if there can be so many.
+    fn size(dtype: DType, shape: &[usize]) -> Result<usize, TensorSizeError> {
+        let bytes = dtype.format().host_bytes(shape).filter(|&bytes| bytes <= isize::MAX as usize);
+        bytes.ok_or_else(|| TensorSizeError::Data { dtype, shape: shape.to_vec(), expected: usize::MAX, actual: 0 })
+    }
+
+    /// Memory for the data of a tensor.
+    fn reserve(dtype: DType, shape: &[usize], bytes: usize) -> Result<Vec<u8>, TensorSizeError> {
+        let mut data = vec![];
+        match data.try_reserve_exact(bytes) {
+            Ok(()) => Ok(data),
+            Err(_) => Err(TensorSizeError::Memory { dtype, shape: shape.to_vec(), bytes }),
         }
     }
 
     /// A tensor of zeros.
     ///
     /// # Errors
-    /// [`TensorSizeError`] if `shape` has more elements than there can be.
+    /// [`TensorSizeError`] if `shape` has more elements than there can be, or than there is memory for.
     pub fn zeros(dtype: DType, shape: Vec<usize>) -> Result<Self, TensorSizeError> {
-        let expected = dtype.format().host_bytes(&shape).filter(|&bytes| bytes <= isize::MAX as usize);
-        match expected {
-            Some(bytes) => Self::from_bytes(dtype, shape, vec![0; bytes]),
-            None => Err(TensorSizeError { dtype, shape, expected: usize::MAX, actual: 0 }),
+        let bytes = Self::size(dtype, &shape)?;
+        let mut data = Self::reserve(dtype, &shape, bytes)?;
+        data.resize(bytes, 0);
+        Self::from_bytes(dtype, shape, data)
+    }
+
+    /// A tensor of elements that are made in their order.
+    ///
+    /// ```
+    /// use rewire_graph::HostTensor;
+    /// let mut last = 0u32;
+    /// let t = HostTensor::generate([2, 2], || {
+    ///     last += 1;
+    ///     last
+    /// })?;
+    /// assert_eq!(t.values::<u32>(), Some(vec![1, 2, 3, 4]));
+    /// # Ok::<(), rewire_graph::TensorSizeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`HostTensor::zeros`].
+    pub fn generate<T: Element>(
+        shape: impl Into<Vec<usize>>,
+        mut next: impl FnMut() -> T,
+    ) -> Result<Self, TensorSizeError> {
+        let shape = shape.into();
+        let bytes = Self::size(T::DTYPE, &shape)?;
+        let mut data = Self::reserve(T::DTYPE, &shape, bytes)?;
+        while data.len() < bytes {
+            next().append(&mut data);
         }
+        Self::from_bytes(T::DTYPE, shape, data)
     }
 
     /// A tensor of these elements.
@@ -92,9 +147,12 @@ impl HostTensor {
     /// ```
     ///
     /// # Errors
-    /// [`TensorSizeError`] if `shape` has another number of elements.
+    /// [`TensorSizeError`] if `shape` has another number of elements, or there is no memory for them.
     pub fn new<T: Element>(shape: impl Into<Vec<usize>>, values: &[T]) -> Result<Self, TensorSizeError> {
-        Self::from_bytes(T::DTYPE, shape.into(), bytes_of(values))
+        let shape = shape.into();
+        let mut data = Self::reserve(T::DTYPE, &shape, size_of_elements::<T>(values.len()))?;
+        values.iter().for_each(|value| value.append(&mut data));
+        Self::from_bytes(T::DTYPE, shape, data)
     }
 
     /// An `F32` tensor, [`HostTensor::new`] where literals have no type.
@@ -316,8 +374,12 @@ impl Element for bool {
     }
 }
 
+fn size_of_elements<T: Element>(count: usize) -> usize {
+    count * (T::DTYPE.format().bits / 8)
+}
+
 fn bytes_of<T: Element>(values: &[T]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(values.len() * (T::DTYPE.format().bits / 8));
+    let mut bytes = Vec::with_capacity(size_of_elements::<T>(values.len()));
     values.iter().for_each(|value| value.append(&mut bytes));
     bytes
 }

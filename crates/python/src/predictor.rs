@@ -14,15 +14,16 @@ pub struct Predictor(predict::Predictor);
 #[pymethods]
 impl Predictor {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None))]
+    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large"))]
     pub fn new(
         py: Python<'_>,
         path: PathBuf,
         kernel: &str,
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
+        mapping: &str,
     ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines)?;
+        let options = options_of(kernel, adapter, pipelines, mapping)?;
         py.detach(|| predict::Predictor::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))
     }
 
@@ -93,16 +94,17 @@ impl Predictor {
 
 /// The model of a folder or package, whichever kind it is.
 #[pyfunction]
-#[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None))]
+#[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large"))]
 pub fn load<'py>(
     py: Python<'py>,
     path: PathBuf,
     kernel: &str,
     adapter: Option<String>,
     pipelines: Option<PathBuf>,
+    mapping: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match predict::is_imported(&path) {
-        true => Bound::new(py, Predictor::new(py, path, kernel, adapter, pipelines)?)?.into_any(),
-        false => Bound::new(py, Ranker::new(py, path, kernel, adapter, pipelines)?)?.into_any(),
+        true => Bound::new(py, Predictor::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
+        false => Bound::new(py, Ranker::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
     })
 }

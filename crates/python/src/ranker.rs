@@ -3,6 +3,7 @@ use crate::{errors, table};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyMapping, PyString};
+use rewire::Mapping;
 use rewire::rank::{self, Batch, RankOptions, Ranked};
 use rewire::runtime::{Kernel, PipelineStore};
 use std::path::PathBuf;
@@ -12,10 +13,20 @@ pub fn kernel_of(name: &str) -> PyResult<Kernel> {
     name.parse().map_err(|error| PyValueError::new_err(format!("kernel: {error}")))
 }
 
+/// Which files are mapped, by its name.
+fn mapping_of(name: &str) -> PyResult<Mapping> {
+    name.parse().map_err(|error: rewire::runtime::ParseMappingError| PyValueError::new_err(error.to_string()))
+}
+
 /// How a model is loaded.
-pub fn options_of(kernel: &str, adapter: Option<String>, pipelines: Option<PathBuf>) -> PyResult<RankOptions> {
-    let (kernel, pipelines) = (kernel_of(kernel)?, pipelines.map(PipelineStore::at));
-    Ok(RankOptions { kernel, adapter, pipelines, ..RankOptions::default() })
+pub fn options_of(
+    kernel: &str,
+    adapter: Option<String>,
+    pipelines: Option<PathBuf>,
+    mapping: &str,
+) -> PyResult<RankOptions> {
+    let (kernel, mapping, pipelines) = (kernel_of(kernel)?, mapping_of(mapping)?, pipelines.map(PipelineStore::at));
+    Ok(RankOptions { kernel, adapter, pipelines, mapping, ..RankOptions::default() })
 }
 
 /// Lists and numbers in place of those of numpy, pandas, polars and pyarrow, which `json` does not know.
@@ -37,15 +48,16 @@ pub struct Ranker(rank::Ranker);
 #[pymethods]
 impl Ranker {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None))]
+    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large"))]
     pub fn new(
         py: Python<'_>,
         path: PathBuf,
         kernel: &str,
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
+        mapping: &str,
     ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines)?;
+        let options = options_of(kernel, adapter, pipelines, mapping)?;
         py.detach(|| rank::Ranker::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))
     }
 

@@ -127,6 +127,9 @@ def test_faults_are_errors_with_codes(ranker, tmp_path):
     assert caught.value.code.startswith("rank.") and "none" in str(caught.value)
     with pytest.raises(ValueError, match="kernel"):
         rewire.Ranker(MODEL, kernel="cuda")
+    with pytest.raises(ValueError, match="mapping: expected large or never, got `always`"):
+        rewire.Ranker(MODEL, kernel="cpu", mapping="always")
+    assert rewire.Ranker(MODEL, kernel="cpu", mapping="never").device == "cpu"
     with pytest.raises(rewire.ModelError, match="no such adapter"):
         rewire.Ranker(MODEL, kernel="wgpu", adapter="no such adapter")
     with pytest.raises(rewire.RequestError, match="column"):

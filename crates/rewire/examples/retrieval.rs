@@ -136,7 +136,7 @@ fn options() -> ModelOptions {
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = objective()?;
     let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
-    let begin = initial(&shapes, 1);
+    let begin = initial(&shapes, 1)?;
     let before = hit_rate(&begin)?;
 
     let objective = Objective::new(graph, "loss").tables(["embedding.item.weight"]);

@@ -104,7 +104,7 @@ fn options() -> ModelOptions {
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = trace("loss")?;
     let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
-    let begin = initial(&shapes, 1);
+    let begin = initial(&shapes, 1)?;
     let before = hit_rate(&begin)?;
 
     let objective = Objective::new(graph, "loss").tables(["embedding.user.weight", "embedding.item.weight"]);

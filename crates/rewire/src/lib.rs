@@ -84,6 +84,8 @@ pub use rewire_runtime::{
     Model, PipelineStore, Session, Tables, ThreadPool, ThreadPoolError, ThreadPoolOptions, TuningStore, Workers,
     block_on, devices,
 };
+#[cfg(feature = "files")]
+pub use rewire_runtime::{MAPPED_BYTES, Mapping};
 
 /// What most programs need.
 pub mod prelude {

@@ -17,13 +17,23 @@ use std::time::SystemTime;
 /// one over it, as [`replace_file`](crate::replace_file) does, which leaves the old content to those who have it. A model looks before each
 /// run whether its mapped files were changed in place, which is an error. A file that is cut while a run reads it ends the process all the
 /// same, as the system has nothing to read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = ParseMappingError, parse_err_fn = unknown)]
 pub enum Mapping {
     /// Files of [`MAPPED_BYTES`] and more.
     #[default]
     Large,
     /// None: a model takes the memory of all its files, and depends on none of them.
     Never,
+}
+
+/// A text that names no [`Mapping`].
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("mapping: expected large or never, got `{0}`")]
+pub struct ParseMappingError(String);
+
+fn unknown(text: &str) -> ParseMappingError {
+    ParseMappingError(text.to_owned())
 }
 
 /// Bytes from which on [`Mapping::Large`] maps a file: copying one of so many takes a few milliseconds.

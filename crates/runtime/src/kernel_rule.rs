@@ -133,7 +133,7 @@ mod tests {
             scope.module("_stu_layers", |scope| scope.module(name, product))
         };
         let y = layer("1", &layer("0", &x));
-        lower(&scope.finish(&[("y", &y.silu())]).unwrap()).unwrap()
+        lower(&scope.finish(&[("y", y.silu())]).unwrap()).unwrap()
     }
 
     #[test]

@@ -38,7 +38,7 @@ mod tuning;
 use rewire_cpu::parallel;
 
 #[cfg(feature = "files")]
-pub use content::{FileContent, MAPPED_BYTES, Mapping, read_file};
+pub use content::{FileContent, MAPPED_BYTES, Mapping, ParseMappingError, read_file};
 pub use device::{
     DeviceInfo, DeviceKind, DeviceLimits, Gpu, Matrices, MatrixReason, MatrixTier, ParseMatrixTierError, Work,
     WorkDropped, Workers, block_on, devices, devices_async,

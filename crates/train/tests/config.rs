@@ -34,7 +34,7 @@ fn what_is_left_out_has_the_defaults_of_the_reference() {
     assert_eq!((config.shuffle_seed, config.mixed_precision, config.grad_scaler, config.ema), (None, None, None, None));
     assert_eq!(config.sparse_optimizer.schedule, Schedule::Constant {});
     assert!(matches!(config.dense_optimizer.optimizer, DenseOptimizer::Adam(adam) if adam.lr == 0.002));
-    assert_eq!((config.dense_optimizer.rate(9), config.sparse_optimizer.rate(9)), (0.002, 0.02));
+    assert_eq!((config.dense_optimizer.rate(9, 0), config.sparse_optimizer.rate(9, 0)), (0.002, 0.02));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn all_keys() {
     assert_eq!(config.grad_scaler, Some(GradScaler { init_scale: 1024.0, ..GradScaler::default() }));
     assert_eq!(GradScaler::default().growth_interval.get(), 2000);
     assert_eq!(config.ema.unwrap().decay, 0.999);
-    assert!((config.dense_optimizer.rate(250) - 0.002 * 0.36).abs() < 1e-15);
+    assert!((config.dense_optimizer.rate(250, 0) - 0.002 * 0.36).abs() < 1e-15);
 }
 
 #[test]

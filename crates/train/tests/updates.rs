@@ -290,3 +290,22 @@ fn a_rate_of_0_stays() {
     }
     assert_eq!(values(&trainer, "a"), [0.0, 0.0]);
 }
+
+#[test]
+fn memory_does_not_grow_with_steps() {
+    let config = json!({
+        "batch_size": 4, "steps": 60, "dense_optimizer": { "adam_optimizer": { "lr": 0.01 } },
+        "sparse_optimizer": { "adam_optimizer": { "lr": 0.01 } },
+    });
+    let mut trainer = trainer(&objective("weight"), &config).unwrap();
+    let mut preparer = trainer.preparer();
+    let mut bytes = vec![];
+    for step in 0..50usize {
+        let rows = 4 + step % 5;
+        trainer.step(preparer.prepare(vec![batch(step..step + rows)]).unwrap()).unwrap();
+        let report = trainer.report();
+        bytes.push((report.host_bytes, report.device_bytes, report.scratch_bytes));
+    }
+    // All sizes of batches were there in the first ten steps.
+    assert!(bytes[10..].iter().all(|all| *all == bytes[10]), "{bytes:?}");
+}

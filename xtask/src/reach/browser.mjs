@@ -381,6 +381,26 @@ async function withoutAnAdapterThePageTakesTheCpu(page) {
   assert.equal(shown.error, "");
 }
 
+/** The page and its library in a browser without WebGPU. */
+async function withoutWebGpuThePageTakesTheCpu() {
+  const plain = await Chromium.open(process.argv[2], { webgpu: false });
+  try {
+    const shown = await plain.call(async () => {
+      for (let turn = 0; !document.body.dataset.shown; turn++) {
+        if (turn > 1200) throw new Error(`the page shows nothing: ${document.getElementById("error").textContent}`);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      const adapter = await navigator.gpu?.requestAdapter();
+      const text = (id) => document.getElementById(id).textContent;
+      return { hasAdapter: !!adapter, status: text("status"), error: text("error") };
+    });
+    assert.match(shown.status, /candidates in [\d.]+ ms on the CPU/);
+    assert.deepEqual([shown.hasAdapter, shown.error, plain.uncaught], [false, "", []]);
+  } finally {
+    await plain.close();
+  }
+}
+
 const TESTS = [
   thePageShowsAUser,
   scoresAreTheReferences,
@@ -391,6 +411,7 @@ const TESTS = [
   aLostDeviceRecovers,
   theProgramOfTheReadmePrintsItsScores,
   withoutAnAdapterThePageTakesTheCpu,
+  withoutWebGpuThePageTakesTheCpu,
 ];
 
 const page = await Chromium.open(process.argv[2]);

@@ -11,10 +11,11 @@ const FLAGS = [
   "--no-first-run",
   "--disable-extensions",
   "--disable-background-networking",
-  "--enable-unsafe-webgpu",
-  "--use-webgpu-adapter=swiftshader",
   "--remote-debugging-pipe",
 ];
+
+/** What gives it an adapter; without it there is none. */
+const SWIFTSHADER = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
 
 /** A browser with one page. */
 export class Chromium {
@@ -22,10 +23,10 @@ export class Chromium {
   #asked = new Map();
   #heard = [];
 
-  constructor() {
+  constructor(flags) {
     this.folder = mkdtempSync(join(tmpdir(), "rewire-chromium-"));
     const stdio = ["ignore", "ignore", "ignore", "pipe", "pipe"];
-    this.process = spawn("chromium", [...FLAGS, `--user-data-dir=${this.folder}`], { stdio });
+    this.process = spawn("chromium", [...FLAGS, ...flags, `--user-data-dir=${this.folder}`], { stdio });
     this.ended = new Promise((resolve) => this.process.once("exit", resolve));
     let rest = "";
     this.process.stdio[4].setEncoding("utf8").on("data", (text) => {
@@ -35,8 +36,8 @@ export class Chromium {
     });
   }
 
-  static async open(address) {
-    const browser = new Chromium();
+  static async open(address, { webgpu = true } = {}) {
+    const browser = new Chromium(webgpu ? SWIFTSHADER : ["--disable-gpu"]);
     const { targetId } = await browser.#ask("Target.createTarget", { url: "about:blank" });
     ({ sessionId: browser.session } = await browser.#ask("Target.attachToTarget", { targetId, flatten: true }));
     await Promise.all(["Runtime.enable", "Page.enable"].map((method) => browser.#ask(method)));

@@ -87,6 +87,7 @@ static rewire_options *on_the_cpu(void) {
     rewire_options *options = NULL;
     CHECK(rewire_options_new(&options) == REWIRE_STATUS_OK);
     CHECK(rewire_options_kernel(options, REWIRE_KERNEL_CPU) == REWIRE_STATUS_OK);
+    CHECK(rewire_options_mapping(options, REWIRE_MAPPING_NEVER) == REWIRE_STATUS_OK);
     return options;
 }
 
@@ -98,6 +99,8 @@ static void check_faults(const rewire_ranker *ranker, rewire_options *options, r
     CHECK(strstr(rewire_message(), "/nowhere"));
     CHECK(rewire_options_kernel(options, 7) == REWIRE_STATUS_ARGUMENT && strstr(rewire_message(), "`kernel`"));
     CHECK(rewire_options_kernel(NULL, REWIRE_KERNEL_CPU) == REWIRE_STATUS_ARGUMENT);
+    CHECK(rewire_options_mapping(options, 7) == REWIRE_STATUS_ARGUMENT && strstr(rewire_message(), "`mapping`"));
+    CHECK(rewire_options_mapping(NULL, REWIRE_MAPPING_NEVER) == REWIRE_STATUS_ARGUMENT);
     CHECK(rewire_options_adapter(options, NULL) == REWIRE_STATUS_ARGUMENT);
     CHECK(rewire_options_pipelines(options, "\xff") == REWIRE_STATUS_ARGUMENT);
     CHECK(rewire_options_new(NULL) == REWIRE_STATUS_ARGUMENT);

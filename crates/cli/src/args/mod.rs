@@ -5,19 +5,21 @@ mod graph;
 mod measure;
 mod model;
 mod quality;
+mod retrieve;
 mod watching;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
 pub use quality::Quality;
+pub use retrieve::Retrieve;
 pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::rank::Embedded;
-use rewire::{Kernel, KernelRule, MatrixTier};
+use rewire::{Kernel, KernelRule, Mapping, MatrixTier};
 use rewire_measure::MOST_SECONDS;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -50,6 +52,11 @@ pub struct Common {
     #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
           value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]
     pub matrices: Option<MatrixTier>,
+    /// Which files of a model are mapped into memory: large ones, or never any, which takes memory for all of them and leaves the model
+    /// independent of its files.
+    #[arg(long, global = true, env = "REWIRE_MAPPING", default_value = "large", value_name = "FILES",
+          value_parser = PossibleValuesParser::new(["large", "never"]).try_map(|text| text.parse::<Mapping>()))]
+    pub mapping: Mapping,
     /// Print one JSON object a line.
     #[arg(long, global = true)]
     pub json: bool,
@@ -66,6 +73,8 @@ pub enum Command {
     Rank(Rank),
     /// Writes the scores of all candidates of a file as a table.
     Predict(Predict),
+    /// Finds the items whose vectors suit those of users best, and reports recall.
+    Retrieve(Retrieve),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
     /// Computes the metrics and losses of a model on a file with labels.

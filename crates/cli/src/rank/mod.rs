@@ -91,6 +91,7 @@ pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
         matrices: common.matrices,
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
+        mapping: common.mapping,
         ..with
     }
 }

@@ -12,8 +12,9 @@ use crate::output::Output;
 use crate::predict::encoded;
 use crate::requests::{InputError, title};
 use crate::tables::{self, Table};
+use rewire::Mapping;
 use rewire::predict::{Column, Evaluator, is_imported};
-use rewire::rank::{RankError, read_config_text, read_weights};
+use rewire::rank::{RankError, read_config_text, read_weights_mapping};
 use rewire::runtime;
 use rewire::train::{
     Checkpoint, Data, DataError, NegativeRow, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
@@ -43,7 +44,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     if options.config.is_some() {
         return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is no pipeline" }.into());
     }
-    let Begin { pipeline, plan, tensors } = Begin::read(options)?;
+    let Begin { pipeline, plan, tensors } = Begin::read(options, common.mapping)?;
     let seed = options.seed.unwrap_or(0);
     let task = PipelineTask::new(&pipeline, plan.as_ref(), running(common));
     let task = task.map_err(|error| not_trained(options, error))?;
@@ -56,7 +57,10 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         ..task.config().clone()
     };
     let task = task.with_config(config);
-    let before = tensors.unwrap_or_else(|| task.initial(seed));
+    let before = match tensors {
+        Some(tensors) => tensors,
+        None => task.initial(seed).map_err(|error| TrainFailed::from(RankTrainError::from(error)))?,
+    };
     let mut trainer = task.trainer(&before).map_err(TrainFailed::from)?;
     let parts = ["data_config", "feature_configs", "model_config"].map(|key| pipeline.get(key));
     let source = Source {
@@ -113,10 +117,10 @@ struct Begin {
 }
 
 impl Begin {
-    fn read(options: &Train) -> Result<Self, CliError> {
+    fn read(options: &Train, mapping: Mapping) -> Result<Self, CliError> {
         match (&options.pipeline, &options.model) {
             (Some(file), _) => Self::of_file(file, options.checkpoint.as_deref()),
-            (None, Some(model)) => Self::of_model(model, options.fresh),
+            (None, Some(model)) => Self::of_model(model, options.fresh, mapping),
             (None, None) => Err(TrainFailed::NoData.into()),
         }
     }
@@ -134,10 +138,10 @@ impl Begin {
     }
 
     /// From a folder or package that `import`, or another training, wrote.
-    fn of_model(model: &Path, is_fresh: bool) -> Result<Self, CliError> {
+    fn of_model(model: &Path, is_fresh: bool, mapping: Mapping) -> Result<Self, CliError> {
         let text = read_config_text(model)?;
         let mut config: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).unwrap_or_default();
-        let weights = if is_fresh { None } else { Some(read_weights(model)?) };
+        let weights = if is_fresh { None } else { Some(read_weights_mapping(model, mapping)?) };
         let tensors = weights.map(|weights| {
             let names: Vec<String> = weights.names().map(str::to_owned).collect();
             names.into_iter().filter_map(|name| weights.get(&name).map(|tensor| (name, tensor))).collect()

@@ -10,7 +10,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::rank::Tally;
 use crate::requests::{Chunk, Reading, Sizes, chunks, open};
-use rewire::rank::{RankError, Ranker, parse_config, read_config_text, read_weights};
+use rewire::Mapping;
+use rewire::rank::{RankError, Ranker, parse_config, read_config_text, read_weights_mapping};
 use rewire::train::{Checkpoint, Position, RankTask, TrainConfig, Trainer};
 use rewire::weights::Weights;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,7 @@ impl Inputs {
     fn new(options: &Train, common: &Common) -> Result<(Self, Source), CliError> {
         let (model, weights) = match &options.model {
             None => (demo::CONFIG.to_owned(), None),
-            Some(model) => (read_config_text(model)?, weights(model, options.fresh)?),
+            Some(model) => (read_config_text(model)?, weights(model, options.fresh, common.mapping)?),
         };
         let name =
             options.model.as_ref().map_or_else(|| "the model in the program".to_owned(), |m| m.display().to_string());
@@ -145,9 +146,9 @@ fn text(path: &Path) -> Result<String, TrainFailed> {
 }
 
 /// What a model begins with: its weights, if it has some and is not to begin anew.
-fn weights(model: &Path, fresh: bool) -> Result<Option<Weights<'static>>, RankError> {
+fn weights(model: &Path, fresh: bool, mapping: Mapping) -> Result<Option<Weights<'static>>, RankError> {
     let has_none = model.is_dir() && !model.join("model.safetensors").exists();
-    if fresh || has_none { Ok(None) } else { read_weights(model).map(Some) }
+    if fresh || has_none { Ok(None) } else { read_weights_mapping(model, mapping).map(Some) }
 }
 
 /// The prefix of the name of an AUC.

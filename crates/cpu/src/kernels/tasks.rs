@@ -1,5 +1,6 @@
 use super::error::CpuError;
 use super::memory::Memory;
+use super::scratch::headroom;
 use super::store::{Blocks, Store, Target, deal};
 use crate::parallel::{Member, threads, with_helpers};
 use std::sync::{Mutex, OnceLock};
@@ -20,7 +21,8 @@ pub fn for_each<T: Send, S>(
             let task =
                 if failure.get().is_none() { queue.lock().ok().and_then(|mut queue| queue.next()) } else { None };
             let Some(task) = task else { break };
-            if let Err(error) = run(own.get_or_insert_with(&state), task) {
+            let room = if own.is_none() { headroom() } else { Ok(()) };
+            if let Err(error) = room.and_then(|()| run(own.get_or_insert_with(&state), task)) {
                 // One of several errors is enough.
                 drop(failure.set(error));
             }

@@ -32,7 +32,10 @@ fn direction(name: &str, gradient: &HostTensor) -> Vec<f64> {
     let values = gradient.to_f64();
     let size = (values.iter().map(|g| g * g).sum::<f64>() / values.len().max(1) as f64).sqrt();
     let aside = if size == 0.0 { 1e-3 } else { size };
-    values.iter().enumerate().map(|(at, g)| g + aside * noise(name, at)).collect()
+    // The diagonal of an orthogonal parametrization is rounded to signs, which any change would flip.
+    let is_rounded = |g: f64| g == 0.0 && name.ends_with(".parametrizations.weight.original");
+    let element = |(at, &g): (usize, &f64)| if is_rounded(g) { 0.0 } else { g + aside * noise(name, at) };
+    values.iter().enumerate().map(element).collect()
 }
 
 fn check(name: &str) -> Result<(), Box<dyn Error>> {

@@ -253,19 +253,17 @@ fn sampled_items_are_negatives() {
     let traced = trace_losses(&case.config, Mode::Eval).unwrap();
     let count = 5usize;
     let ids: Vec<i64> = vec![1, 2, 0, 1, 2];
-    let ends = [0i32, count as i32];
-    let inner: Vec<i32> = (0..=count as i32).collect();
+    let list =
+        |ends: Vec<i32>, items| Column::new(Data::List { offsets: Offsets::I32(ends.into()), items: Box::new(items) });
     // Items of the column of lists have lists.
     let items = |name: &str| match name {
-        "brand" => {
-            Column::new(Data::List { offsets: Offsets::I32(&inner), items: Box::new(Column::new(Data::I64(&ids))) })
-        }
-        _ => Column::new(Data::I64(&ids)),
+        "brand" => list((0..=count as i32).collect(), Column::new(Data::I64(ids.clone().into()))),
+        _ => Column::new(Data::I64(ids.clone().into())),
     };
-    let negative = |name: &str| {
-        let column = Column::new(Data::List { offsets: Offsets::I32(&ends), items: Box::new(items(name)) });
-        traced.negatives.iter().any(|known| known == name).then_some(column)
-    };
+    let names = traced.negatives.iter();
+    let sampled: HashMap<&str, Column<'static>> =
+        names.map(|name| (name.as_str(), list(vec![0, count as i32], items(name)))).collect();
+    let negative = |name: &str| sampled.get(name);
     let error = traced.encode(|name| case.column(name), 0..16, None).unwrap_err().to_string();
     assert!(error.contains("a table of negatives is needed"), "{error}");
     let rows = 16;

@@ -1,6 +1,6 @@
 //! Pipelines of the reference with their checkpoints: every family gives the reference's predictions.
 //!
-//! The interpreter follows the primitives as they are traced; `crates/cli/tests/import.rs` replays the same folders by the kernels.
+//! The interpreter follows the primitives as they are traced; `crates/cli/tests/commands/import.rs` replays the same folders by the kernels.
 
 use crate::table;
 use rewire_families::{Traced, trace};
@@ -132,4 +132,26 @@ fn multi_task_models() {
 #[test]
 fn matching_models() {
     all(&["dssm_taobao", "dssm_v2_taobao", "dat_taobao", "mind_taobao"]);
+}
+
+/// Drawn routing logits follow from the place of a step in its history.
+#[test]
+fn drawn_logits_do_not_depend_on_the_batch() -> Result<(), Box<dyn Error>> {
+    let folder = folder("mind_taobao");
+    let mut config = rewire_tzrec::Pipeline::read(&folder.join("pipeline.config"))?.json().clone();
+    let weights = tensors(&folder.join("model.safetensors"))?;
+    let columns = table::read(&folder.join("data.parquet"))?;
+    let users = |config: &serde_json::Value, rows| {
+        let traced = trace(config)?;
+        let inputs = traced.interface.features.encode(&traced.columns, |name| columns.get(name), rows)?;
+        let outputs = interpret(&traced.graph, &inputs.into_iter().collect(), &weights)?;
+        Ok::<_, Box<dyn Error>>(outputs["user_tower_emb"].to_f32())
+    };
+    let zeros = users(&config, 0..ROWS)?;
+    config["model_config"]["mind"]["user_tower"]["capsule_config"]["routing_init_method"] = "normal".into();
+    let drawn = users(&config, 0..ROWS)?;
+    let width = drawn.len() / ROWS;
+    assert_ne!(drawn, zeros);
+    assert_eq!(users(&config, 6..12)?, drawn[6 * width..12 * width]);
+    Ok(())
 }

@@ -15,7 +15,7 @@ pub fn read(path: &Path) -> Result<HashMap<String, Column<'static>>, Box<dyn std
             columns.entry(name.clone()).or_default().push(cell(field));
         }
     }
-    Ok(columns.into_iter().map(|(name, cells)| Ok((name, Column::of_cells(cells)?))).collect::<Result<_, _>>()?)
+    columns.into_iter().map(|(name, cells)| Ok((name, Column::of_cells(cells)?))).collect()
 }
 
 fn cell(field: &Field) -> OwnedCell {

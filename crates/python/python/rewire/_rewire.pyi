@@ -42,9 +42,10 @@ class Ranker:
 
     `path` is a package, or a folder with `config.json` and `model.safetensors`. `kernel` says what it runs on: `auto` takes a hardware GPU
     where there is one, `wgpu` any, `cpu` none. `adapter` is a part of a GPU's name, driver or backend, or `#` and its number. `pipelines` is a folder
-    that keeps compiled kernels for later starts.
+    that keeps compiled kernels for later starts. `mapping` says which files are mapped into memory: `large` those of 4 MiB and more, which must be
+    replaced by renaming others over them, `never` none, so that the model does not depend on its files.
 
-    Raises `ModelError` where the model cannot be read or there is no device as asked, `ValueError` for another kernel.
+    Raises `ModelError` where the model cannot be read or there is no device as asked, `ValueError` for another kernel or mapping.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Ranker:
         kernel: Literal["auto", "wgpu", "cpu"] = "auto",
         adapter: str | None = None,
         pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
     ) -> None: ...
     @property
     def tasks(self) -> list[str]:

@@ -142,7 +142,8 @@ impl Predictor {
         if !model.is_dir() {
             return Self::load_package(model, options);
         }
-        let (config, weights) = (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?);
+        let weights = crate::rank::read_weights_mapping(model, options.mapping)?;
+        let config = crate::rank::read_config_text(model)?;
         Self::new(&model.join("config.json").display().to_string(), &config, &weights, options)
     }
 

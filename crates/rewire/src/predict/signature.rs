@@ -1,10 +1,10 @@
-use super::imported::{pipeline_of, problems_of};
+use super::imported::{is_table, pipeline_of, problems_of};
 use super::{Column, EncodeError, Feature, FeatureValues};
 use crate::package::PackageError;
 use crate::rank::RankError;
 use rewire_families::{Interface, OutputRows, TraceError};
-use rewire_graph::HostTensor;
-use rewire_graph_rewrite::plan::Plan;
+use rewire_graph::{Dim, HostTensor};
+use rewire_graph_rewrite::plan::{Named, Plan};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -99,6 +99,20 @@ pub(crate) struct Signature {
     is_by_candidate: bool,
 }
 
+/// Checks that tables have the rows by which ids of columns are checked.
+fn check_tables(interface: &Interface, plan: &Plan) -> Result<(), PackageError> {
+    for Named { name, shape, .. } in plan.parameters().filter(|parameter| is_table(parameter.name)) {
+        let table = name.rsplit_once(".embedding_bags.").or_else(|| name.rsplit_once(".embeddings."));
+        let table = table.and_then(|(_, table)| table.strip_suffix(".weight"));
+        let rows = shape.first().and_then(Dim::as_const).unwrap_or_default();
+        if !table.is_some_and(|table| interface.features.has_table(table, rows)) {
+            let reason = format!("has a table `{name}` of {rows} rows, which the configuration has not");
+            return Err(PackageError::part("plan", reason));
+        }
+    }
+    Ok(())
+}
+
 impl Signature {
     /// Takes the text of a `config.json`, which `name` stands for in errors, and a plan of its model.
     ///
@@ -115,6 +129,7 @@ impl Signature {
             let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
             return Err(PackageError::part("plan", reason).into());
         }
+        check_tables(&interface, plan)?;
         // Masks are no columns.
         let floats = || plan.outputs.iter().filter(|output| output.dtype.is_float());
         let is_of_items = |output: &str| interface.rows_of(output) != OutputRows::Batch;
@@ -239,5 +254,30 @@ impl ReadColumn {
             (width, _) => Value::Array(vec![value; width]),
         };
         if self.sequence { json!([step]) } else { step }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::Imported;
+    use crate::rank::compiled;
+
+    fn config(rows: usize, name: &str) -> String {
+        let feature = json!({ "id_feature": { "feature_name": name, "embedding_dim": 2, "num_buckets": rows } });
+        let group = json!({ "group_name": "all", "feature_names": [name] });
+        let tower = json!({ "input": "all", "mlp": { "hidden_units": [2] } });
+        let model = json!({ "feature_groups": [group], "multi_tower": { "towers": [tower] }, "losses": [{ "binary_cross_entropy": {} }] });
+        json!({ "pipeline": { "feature_configs": [feature], "model_config": model } }).to_string()
+    }
+
+    #[test]
+    fn a_plan_is_of_its_configuration() {
+        let imported = Imported::parse("", &config(4, "a")).unwrap();
+        let plan = compiled(&imported.tables(), imported.graph().clone(), Default::default()).unwrap();
+        let signature = |rows, name| Signature::new("", &config(rows, name), &plan).map(|own| own.columns);
+        assert_eq!(signature(4, "a").unwrap(), ["a"]);
+        assert!(signature(5, "a").unwrap_err().to_string().contains("of 4 rows, which the configuration has not"));
+        assert!(signature(4, "b").unwrap_err().to_string().contains("which is no input of the configuration's model"));
     }
 }

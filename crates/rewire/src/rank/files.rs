@@ -57,10 +57,14 @@ pub fn read_config(model: &Path) -> Result<Config, RankError> {
 /// # Errors
 /// [`RankError::Weights`] and [`RankError::Package`].
 pub fn read_weights(model: &Path) -> Result<Weights<'static>, RankError> {
-    weights(model, Mapping::Large)
+    read_weights_mapping(model, Mapping::Large)
 }
 
-pub(super) fn weights(model: &Path, mapping: Mapping) -> Result<Weights<'static>, RankError> {
+/// [`read_weights`], with a choice of what is mapped.
+///
+/// # Errors
+/// As [`read_weights`].
+pub fn read_weights_mapping(model: &Path, mapping: Mapping) -> Result<Weights<'static>, RankError> {
     match model.is_dir() {
         true => Ok(Weights::read_mapping(&model.join("model.safetensors"), mapping)?),
         false => Ok(package(model, mapping)?.weights().clone()),
@@ -77,7 +81,7 @@ impl Ranker {
         if !model.is_dir() {
             return Self::from_package_async(&package(model, options.mapping)?, options).await;
         }
-        Self::new_async(&read_config(model)?, &weights(model, options.mapping)?, options).await
+        Self::new_async(&read_config(model)?, &read_weights_mapping(model, options.mapping)?, options).await
     }
 
     /// Loads a package, blocking; a folder is an error. As [`Ranker::from_package`] it traces nothing, and a program that loads no folders carries nothing that does.

@@ -51,6 +51,9 @@ pub enum RankTrainError {
     /// The rows of a table are not what the pipeline reads.
     #[error(transparent)]
     Columns(#[from] EncodeError),
+    /// There is no memory for the parameters that the training begins with.
+    #[error("cannot draw the parameters that the training begins with")]
+    Initial(#[from] TensorSizeError),
     /// A step failed.
     #[error(transparent)]
     Train(Box<TrainError>),

@@ -1,5 +1,5 @@
 use super::Random;
-use rewire_graph::HostTensor;
+use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
 /// The modules of layers that begin with Xavier's bounds.
@@ -26,14 +26,20 @@ pub(super) enum Draw {
 /// ```
 /// use std::collections::BTreeMap;
 /// let shapes = BTreeMap::from([("embedding.item.weight".to_owned(), vec![100, 8])]);
-/// let values = rewire::train::initial(&shapes, 1);
+/// let values = rewire::train::initial(&shapes, 1)?;
 /// assert_eq!(values["embedding.item.weight"].shape(), [100, 8]);
-/// assert_eq!(values, rewire::train::initial(&shapes, 1));
+/// assert_eq!(values, rewire::train::initial(&shapes, 1)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn initial(shapes: &BTreeMap<String, Vec<usize>>, seed: u64) -> BTreeMap<String, HostTensor> {
-    let values = shapes.iter().filter_map(|(name, shape)| {
-        let values = values(draw(name, shape, shapes), name, shape.iter().product(), seed);
-        Some((name.clone(), HostTensor::f32(shape.clone(), &values).ok()?))
+///
+/// # Errors
+/// [`TensorSizeError`] where there is no memory for the values.
+pub fn initial(
+    shapes: &BTreeMap<String, Vec<usize>>,
+    seed: u64,
+) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
+    let values = shapes.iter().map(|(name, shape)| {
+        Ok((name.clone(), HostTensor::generate(shape.clone(), values(draw(name, shape, shapes), name, seed))?))
     });
     values.collect()
 }
@@ -66,19 +72,19 @@ pub(super) fn fans(shape: &[usize]) -> f64 {
     shape.iter().rev().take(2).sum::<usize>().max(1) as f64
 }
 
-pub(super) fn values(draw: Draw, name: &str, count: usize, seed: u64) -> Vec<f32> {
+/// The elements of a parameter, in their order.
+pub(super) fn values(draw: Draw, name: &str, seed: u64) -> impl FnMut() -> f32 {
     let mut random = Random::of_name(seed, name);
     let normal = |random: &mut Random| {
         // Box and Muller, 1958. The logarithm is of a number above 0.
         let (radius, angle) = ((-2.0 * (1.0 - random.unit()).ln()).sqrt(), std::f64::consts::TAU * random.unit());
         radius * angle.cos()
     };
-    let value = |_| match draw {
+    move || match draw {
         Draw::Constant(value) => value as f32,
         Draw::Uniform(bound) => ((2.0 * random.unit() - 1.0) * bound) as f32,
         Draw::Normal(deviation) => (normal(&mut random) * deviation) as f32,
         Draw::Between(low, high) => (low + (high - low) * random.unit()) as f32,
         Draw::Around(mean, deviation) => (mean + normal(&mut random) * deviation) as f32,
-    };
-    (0..count).map(value).collect()
+    }
 }

@@ -54,7 +54,7 @@ impl RankTask {
         let shapes = shapes.into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
         let fresh = match weights {
             Some(_) => BTreeMap::new(),
-            None => super::initial(&shapes, train.shuffle_seed.unwrap_or(0)),
+            None => super::initial(&shapes, train.shuffle_seed.unwrap_or(0))?,
         };
         let begin = |name: &str| match weights {
             Some(weights) => weights.get(name),

@@ -38,7 +38,7 @@ pub(crate) struct State {
 impl State {
     /// A constant tensor.
     pub fn filled(&self, value: f32) -> Result<HostTensor, TensorSizeError> {
-        HostTensor::f32(self.shape.clone(), &vec![value; self.shape.iter().product()])
+        HostTensor::generate(self.shape.clone(), || value)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::train::initial::{Draw, draw, fans, values};
 use rewire_features::Features;
-use rewire_graph::HostTensor;
+use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
 /// Modules whose values are drawn as those of [`crate::train::initial`].
@@ -16,16 +16,19 @@ pub(super) fn initial(
     wide_init_fn: Option<&str>,
     shapes: &BTreeMap<String, Vec<usize>>,
     seed: u64,
-) -> BTreeMap<String, HostTensor> {
+) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
     let tensor = |(name, shape): (&String, &Vec<usize>)| {
-        let values = match name.rsplit_once(".parametrizations.weight.") {
-            Some((_, "original")) => identity(shape),
-            Some((_, "0.base")) => orthonormal(shape, name, seed),
-            _ => values(of_parameter(features, wide_init_fn, name, shape, shapes), name, shape.iter().product(), seed),
+        let tensor = match name.rsplit_once(".parametrizations.weight.") {
+            Some((_, "original")) => HostTensor::f32(shape.clone(), &identity(shape))?,
+            Some((_, "0.base")) => HostTensor::f32(shape.clone(), &orthonormal(shape, name, seed))?,
+            _ => {
+                let draw = of_parameter(features, wide_init_fn, name, shape, shapes);
+                HostTensor::generate(shape.clone(), values(draw, name, seed))?
+            }
         };
-        Some((name.clone(), HostTensor::f32(shape.clone(), &values).ok()?))
+        Ok((name.clone(), tensor))
     };
-    shapes.iter().filter_map(tensor).collect()
+    shapes.iter().map(tensor).collect()
 }
 
 fn of_parameter(
@@ -103,7 +106,8 @@ fn identity(shape: &[usize]) -> Vec<f32> {
 /// A square matrix of orthonormal rows, by Gram and Schmidt of random ones.
 fn orthonormal(shape: &[usize], name: &str, seed: u64) -> Vec<f32> {
     let width = shape.last().copied().unwrap_or(1).max(1);
-    let drawn = values(Draw::Normal(1.0), name, shape.iter().product(), seed);
+    let mut next = values(Draw::Normal(1.0), name, seed);
+    let drawn: Vec<f32> = (0..shape.iter().product()).map(|_| next()).collect();
     let mut rows: Vec<Vec<f64>> = vec![];
     for row in drawn.chunks(width) {
         let mut row: Vec<f64> = row.iter().map(|&value| value.into()).collect();

@@ -10,7 +10,7 @@ use config::{Assignment, train_config};
 use rewire_families::{TOTAL, TraceError, TracedLosses, trace_losses};
 use rewire_features::{EncodeError, NegativeRow, Problem, Problems};
 use rewire_graph::op::Input;
-use rewire_graph::{DType, HostTensor, Mode};
+use rewire_graph::{DType, HostTensor, Mode, TensorSizeError};
 use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_runtime::Inputs;
 use serde_json::Value;
@@ -108,14 +108,19 @@ impl PipelineTask {
 
     /// The tensors that a training begins with where there is no checkpoint, drawn from a seed. Tables have the values of their `init_fn`
     /// or are uniform in +-1/sqrt(rows), other parameters begin as those of torch's modules.
-    pub fn initial(&self, seed: u64) -> Tensors {
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] where there is no memory for them.
+    pub fn initial(&self, seed: u64) -> Result<Tensors, TensorSizeError> {
         let shapes = self.tensors.values().map(|known| (known.name.clone(), known.shape.clone())).collect();
-        let mut all = initial::initial(&self.traced.features, self.wide_init_fn.as_deref(), &shapes, seed);
+        let mut all = initial::initial(&self.traced.features, self.wide_init_fn.as_deref(), &shapes, seed)?;
         let [mean, count] = STATISTICS;
         let norms = shapes.keys().filter_map(|name| name.strip_suffix(mean));
-        all.extend(norms.filter_map(|norm| Some((format!("{norm}{count}"), HostTensor::i64([], &[0]).ok()?))));
+        for norm in norms {
+            all.insert(format!("{norm}{count}"), HostTensor::i64([], &[0])?);
+        }
         all.extend(self.traced.buffers.iter().map(|buffer| (buffer.name.clone(), buffer.value.clone())));
-        all
+        Ok(all)
     }
 
     /// A training that begins with `tensors`, and fresh optimizers.

@@ -1,0 +1,35 @@
+//! The commands of the program, run as their users run them.
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+mod bench;
+#[cfg(target_os = "linux")]
+mod caches;
+mod devices;
+#[cfg(feature = "parquet")]
+mod evaluation;
+#[cfg(target_os = "linux")]
+mod files;
+mod graph;
+mod hostile;
+#[cfg(feature = "parquet")]
+mod import;
+mod package;
+mod paths;
+mod precision;
+#[cfg(feature = "parquet")]
+mod predict;
+#[cfg(all(feature = "parquet", target_os = "linux"))]
+mod predict_resume;
+#[cfg(feature = "parquet")]
+mod predict_vectors;
+mod program;
+mod rank;
+mod spread;
+#[cfg(target_os = "linux")]
+mod streams;
+#[cfg(feature = "parquet")]
+mod tables;
+mod train;
+mod tune;
+mod unseen;
+mod verify;

@@ -1,0 +1,22 @@
+//! Every operator and every path to a result against the interpreter, the reference and each other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod custom;
+mod equivalence;
+mod floats;
+mod fusion;
+mod gradients;
+mod hostile;
+mod inputs;
+mod models;
+mod pipelines;
+mod pointwise;
+mod portability;
+mod proofs;
+mod reductions;
+mod retrieval;
+mod rewriting;
+mod states;
+mod storage;
+mod variants;
+mod varied;
