@@ -1,7 +1,8 @@
 //! Model families of TorchEasyRec pipelines, traced from their configurations.
 //!
 //! [`trace`] makes a graph of a whole `EasyRecConfig`. Its inputs are those of [`rewire_features`], its parameters have the names of the
-//! reference's state dict without the leading `model.`, its outputs those of the reference's predictions.
+//! reference's state dict without the leading `model.`, its outputs those of the reference's predictions. [`trace_losses`] adds the
+//! losses of the configuration and inputs for labels.
 //!
 //! # Where the reference surprises
 //!
