@@ -315,10 +315,7 @@ impl Metric for MulticlassAuc {
     }
 }
 
-/// How far similarities differ by rounding alone, as a share of the largest of a row: sums of equal products in another order.
-const ROUNDING: f32 = 4.0 * f32::EPSILON;
-
-/// Rows with one right item each. An item that was sampled as a negative as well is as similar as itself.
+/// Rows with one right item each.
 #[derive(Debug)]
 struct RecallMetric {
     accuracy: Accuracy,
@@ -327,13 +324,7 @@ struct RecallMetric {
 
 impl Metric for RecallMetric {
     fn add(&mut self, batch: &Batch<'_>) {
-        for (row, label) in batch.rows() {
-            let own = row.get(class(label)).copied().unwrap_or(f32::NAN);
-            let largest = row.iter().fold(0.0_f32, |largest, score| largest.max(score.abs()));
-            let is_equal = |score: f32| (score - own).abs() <= ROUNDING * largest;
-            let row: Vec<f32> = row.iter().map(|&score| if is_equal(score) { own } else { score }).collect();
-            self.accuracy.add_classes(&row, class(label), self.top_k);
-        }
+        batch.rows().for_each(|(row, label)| self.accuracy.add_classes(row, class(label), self.top_k));
     }
 
     fn value(&self) -> Option<f64> {
