@@ -171,7 +171,7 @@ impl Encoded {
                 (FeatureValues::Ids { default, .. }, None) => encoded.add_ids(feature, column, cell, default),
                 (FeatureValues::Floats { default, .. }, None) => encoded.add_floats(feature, cell, default),
                 (FeatureValues::Ids { default, .. }, Some(form)) => {
-                    encoded.add_id_steps(feature, cell, default, &form.delimiter)
+                    encoded.add_id_steps(feature, (column, cell), default, &form.delimiter)
                 }
                 (FeatureValues::Floats { default, .. }, Some(form)) => {
                     encoded.add_float_steps(feature, cell, default, &form.delimiter)
@@ -363,18 +363,18 @@ impl Encoded {
     fn add_id_steps(
         &mut self,
         feature: &Feature,
-        cell: Cell<'_>,
+        (column, cell): (&Column<'_>, Cell<'_>),
         default: &[u32],
         delimiter: &str,
     ) -> Result<(), Fault> {
         let (ids, steps) = (self.ids.len(), self.key_lengths.len());
         match cell {
-            Cell::Null | Cell::Text("") => self.add_default_step(default),
-            Cell::List(items, range) if range.is_empty() && !nested(items) => {
-                default.iter().for_each(|&id| self.ids.push(id));
+            // In a column of lists of ids every id is a step, those of the default value as well.
+            _ if is_empty(&cell) && is_of_ids(column) => {
+                self.ids.extend(default);
                 self.key_lengths.extend(default.iter().map(|_| 1));
             }
-            Cell::List(_, range) if range.is_empty() => self.add_default_step(default),
+            _ if is_empty(&cell) => self.add_default_step(default),
             Cell::Text(text) => {
                 for step in text.split(delimiter) {
                     self.add_step_of_text(feature, step)?;
@@ -480,7 +480,17 @@ impl Encoded {
     }
 }
 
-/// True where items are lists themselves.
-fn nested(items: &Column<'_>) -> bool {
-    matches!(items.data, Data::List { .. } | Data::Text { .. })
+/// True for a cell that the default value stands for.
+fn is_empty(cell: &Cell<'_>) -> bool {
+    match cell {
+        Cell::Null => true,
+        Cell::Text(text) => text.is_empty(),
+        Cell::List(_, range) => range.is_empty(),
+        _ => false,
+    }
+}
+
+/// True for a column of lists of ids; items of other columns are lists or text themselves.
+fn is_of_ids(column: &Column<'_>) -> bool {
+    matches!(&column.data, Data::List { items, .. } if !matches!(items.data, Data::List { .. } | Data::Text { .. }))
 }

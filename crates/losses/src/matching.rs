@@ -9,8 +9,7 @@ const SHORTEST: f64 = 1e-6;
 /// Rows `[N, E]` over their Euclidean norms, which count as `1e-6` where they are shorter. Dot products of such rows are cosine
 /// similarities.
 pub fn unit_rows(x: &Tensor) -> Tensor {
-    // The root of a length is taken where it has a derivative.
-    x * x.square().sum(-1).maximum(SHORTEST * SHORTEST).rsqrt()
+    x.unit_rows(SHORTEST)
 }
 
 /// Rows `[N, ..]` cut into parts of `counts` rows, one after the other: items that went through a tower together, as positives,

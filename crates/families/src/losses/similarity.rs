@@ -2,7 +2,6 @@
 
 use super::labels::LabelInputs;
 use crate::models::{Model, Predictions, SHORTEST, Similarity};
-use crate::modules::unit;
 use rewire_features::{Problems, read};
 use rewire_graph::{DType, Dim, Scope, Tensor};
 use rewire_losses::{MatchLogits, split_rows};
@@ -81,7 +80,7 @@ impl MatchMessage {
         let weights = mask()?.gt(0).select(&scores, &off).softmax(1).reshape([batch.clone(), interests, 1.into()]);
         let mean = (users * weights).sum(1).reshape([batch, width.into()]);
         Ok(match self.similarity.unwrap_or(Similarity::Cosine) {
-            Similarity::Cosine => unit(&mean, SHORTEST),
+            Similarity::Cosine => mean.unit_rows(SHORTEST),
             Similarity::InnerProduct => mean,
         })
     }

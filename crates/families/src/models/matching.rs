@@ -1,6 +1,6 @@
 use super::{Model, Predictions};
 use crate::losses::{first_rows, sum_or_mean};
-use crate::modules::{beside, optional_mlp, unit};
+use crate::modules::{beside, optional_mlp};
 use rewire_features::Problems;
 use rewire_graph::{Mode, Tensor};
 use rewire_hstu::modules::{MlpConfig, linear};
@@ -22,7 +22,7 @@ impl Similarity {
     /// Embeddings as they are compared.
     pub fn normalized(self, x: &Tensor) -> Tensor {
         match self {
-            Self::Cosine => unit(x, SHORTEST),
+            Self::Cosine => x.unit_rows(SHORTEST),
             Self::InnerProduct => x.clone(),
         }
     }
@@ -115,7 +115,7 @@ pub(super) fn two_towers(model: &Model<'_>) -> Result<Predictions, Problems> {
         let own = |x: &Tensor| first_rows(model.scope, x, &rows);
         let mimic = |name: &str, augment: &Option<Tensor>, other: &Tensor, weight: f64| {
             let Some(augment) = augment else { return };
-            let distance = (unit(&own(augment), SHORTEST) - own(other).detach()).square().sum(1);
+            let distance = (own(augment).unit_rows(SHORTEST) - own(other).detach()).square().sum(1);
             extra.add(name.to_owned(), distance.reshape([rows.clone()]) * weight, sum_or_mean);
         };
         mimic("amm_loss_u", &users.augment, &items.values, config.amm_u_weight);

@@ -1,6 +1,6 @@
 use super::matching::{SHORTEST, Similarity, Tower};
 use super::{Model, Predictions};
-use crate::modules::{CapsuleConfig, Init, mlp, padding, unit, zeros};
+use crate::modules::{CapsuleConfig, Init, mlp, padding, zeros};
 use rewire_features::Problems;
 use rewire_graph::{DType, Scope, Tensor};
 use rewire_hstu::modules::{MlpConfig, linear, linear_map};
@@ -76,7 +76,7 @@ pub(super) fn mind(model: &Model<'_>) -> Result<Predictions, Problems> {
         width => linear_map(scope, "output", &interests, width),
     });
     let users = match config.similarity {
-        Similarity::Cosine => unit(&users, SHORTEST),
+        Similarity::Cosine => users.unit_rows(SHORTEST),
         Similarity::InnerProduct => users,
     };
     let items = config.item_tower.forward(&model.of_items(), "item_tower", config.output_dim, config.similarity)?;

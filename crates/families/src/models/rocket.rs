@@ -1,6 +1,6 @@
 use super::{Model, Predictions};
 use crate::losses::{ExtraLosses, mean_of_rows, root_of_sum};
-use crate::modules::{optional_mlp, unit};
+use crate::modules::optional_mlp;
 use rewire_features::Problems;
 use rewire_graph::{Mode, Tensor};
 use rewire_hstu::modules::{MlpConfig, linear};
@@ -76,7 +76,7 @@ fn imitate_hidden(light: &[Tensor], booster: &[Tensor], distance: Distance, extr
         let rows = |x: Tensor| x.sum(1).reshape([light.dim(0)]);
         match distance {
             Distance::Cosine => {
-                let cosine = rows(unit(light, super::SHORTEST) * unit(&booster, super::SHORTEST));
+                let cosine = rows(light.unit_rows(super::SHORTEST) * booster.unit_rows(super::SHORTEST));
                 extra.add(name, cosine * SIMILARITY, mean_of_rows);
             }
             Distance::Euclid => extra.add(name, rows((light - booster).square()), root_of_sum),

@@ -67,7 +67,7 @@ impl CapsuleConfig {
         let steps = steps.jagged_head(rows, &kept);
         let matrix = scope.weight("bilinear_matrix", [steps.width(), self.high_dim]);
         let low = steps.matmul(&matrix);
-        let directions = super::unit(&low, f64::MIN_POSITIVE.max(1e-12));
+        let directions = low.unit_rows(1e-12);
         let counts = kept.lengths.cast(DType::F32).reshape([kept.batch.clone(), 1.into()]);
         let on = self.on(scope, &counts);
         let on_steps = self.on(scope, &counts.jagged_broadcast(&kept));

@@ -27,12 +27,6 @@ pub(crate) fn optional_mlp(scope: &Scope, name: &str, config: Option<&MlpConfig>
     config.map_or_else(|| x.clone(), |config| mlp(scope, name, config, x))
 }
 
-/// Rows of length 1; those shorter than `shortest` count as that long.
-pub(crate) fn unit(x: &Tensor, shortest: f64) -> Tensor {
-    // The root of a length is taken where it has a derivative.
-    x * x.square().sum(-1).maximum(shortest * shortest).rsqrt()
-}
-
 /// Columns side by side.
 pub(crate) fn beside(scope: &Scope, parts: &[Tensor]) -> Tensor {
     scope.concat(&parts.iter().collect::<Vec<_>>(), 1)

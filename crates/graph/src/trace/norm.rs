@@ -1,6 +1,14 @@
 use super::{Axis, Tensor, poisoned};
 
 impl Tensor {
+    /// Rows over their Euclidean norms, `x / max(|x|, shortest)` along the last axis, in the shape of `x`.
+    ///
+    /// No gradient passes through the norm of a row that is not longer than `shortest`, a row of zeros among them.
+    pub fn unit_rows(&self, shortest: f64) -> Tensor {
+        // The root has no derivative at 0, so that the sum is bounded before it.
+        self / self.square().sum(-1).maximum(shortest * shortest).sqrt()
+    }
+
     /// `e^(x - max x) / sum e^(x - max x)` along an axis.
     pub fn softmax(&self, axis: impl Axis) -> Tensor {
         let exp = (self - self.max(axis)).exp();

@@ -67,8 +67,7 @@ impl MatchTower {
         };
         match self.similarity {
             Similarity::InnerProduct => rows,
-            // The root of a length is taken where it has a derivative.
-            Similarity::Cosine => &rows * rows.square().sum(1).maximum(SHORTEST * SHORTEST).rsqrt(),
+            Similarity::Cosine => rows.unit_rows(SHORTEST),
         }
     }
 }

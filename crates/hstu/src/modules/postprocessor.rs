@@ -121,10 +121,7 @@ impl OutputPostprocessor {
     /// Rows `x` `[.., D]` with their `timestamps` `[..]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor, timestamps: &Tensor) -> Tensor {
         match &self.config {
-            OutputPostprocessorConfig::L2normPostprocessor(_) => {
-                // The root of a length is taken where it has a derivative.
-                x * x.square().sum(x.rank().saturating_sub(1)).maximum(SHORTEST * SHORTEST).rsqrt()
-            }
+            OutputPostprocessorConfig::L2normPostprocessor(_) => x.unit_rows(SHORTEST),
             OutputPostprocessorConfig::LayernormPostprocessor(config) => {
                 layer_norm(scope, "_layer_norm", x, config.eps)
             }
@@ -148,7 +145,9 @@ impl TimestampLayerNormConfig {
         let periods = self.time_duration_period_units.iter().zip(&self.time_duration_units_per_period);
         periods
             .flat_map(|(&unit, &per_period)| {
-                let units = (&seconds / unit as f64).binary_scalar(BinaryOp::Mod, per_period as f64);
+                // The reference counts units in F32, which is exact below 2^24.
+                let count = (&seconds / unit as f64).cast(DType::F32).cast(DType::I64);
+                let units = count.binary_scalar(BinaryOp::Mod, per_period as f64);
                 let angle = ((&units.cast(DType::F32) / per_period as f64) * 2.0) * HALF_TURN;
                 [angle.cos(), angle.sin()]
             })

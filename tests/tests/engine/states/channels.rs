@@ -1,6 +1,6 @@
 //! A ranker of several channels on every kernel, whole and in two parts.
 
-#[path = "../../../crates/hstu/tests/pipeline/fixture.rs"]
+#[path = "../../../../crates/hstu/tests/pipeline/fixture.rs"]
 mod fixture;
 
 use fixture::{Tensors, cached, of_parts, of_users, stale, ultra, weights, whole};
