@@ -145,9 +145,7 @@ impl TimestampLayerNormConfig {
         let periods = self.time_duration_period_units.iter().zip(&self.time_duration_units_per_period);
         periods
             .flat_map(|(&unit, &per_period)| {
-                // The reference counts units in F32, which is exact below 2^24.
-                let count = (&seconds / unit as f64).cast(DType::F32).cast(DType::I64);
-                let units = count.binary_scalar(BinaryOp::Mod, per_period as f64);
+                let units = (&seconds / unit as f64).binary_scalar(BinaryOp::Mod, per_period as f64);
                 let angle = ((&units.cast(DType::F32) / per_period as f64) * 2.0) * HALF_TURN;
                 [angle.cos(), angle.sin()]
             })
