@@ -28,8 +28,8 @@ const BATCH: usize = 1024;
 ///
 /// let (evaluator, weights) = Evaluator::load("model".as_ref(), &RankOptions::default())?;
 /// let mut evaluation = evaluator.begin(&weights)?;
-/// let (users, clicks) = ([7, 9], [1, 0]);
-/// let columns = [("user_id", Column::new(Data::I64(&users))), ("clk", Column::new(Data::I64(&clicks)))];
+/// let integers = |values: &'static [i64]| Column::new(Data::I64(values.into()));
+/// let columns = [("user_id", integers(&[7, 9])), ("clk", integers(&[1, 0]))];
 /// evaluation.add(2, &columns, None)?;
 /// for (name, value) in evaluation.finish().metrics {
 ///     println!("{name}: {value:?}");
