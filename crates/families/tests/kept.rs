@@ -1,4 +1,5 @@
 //! Rankers of the HSTU family in two parts give what they give as a whole.
+#![allow(clippy::unwrap_used)]
 
 use rewire_families::{HISTORIES, trace, trace_cached};
 use rewire_features::{Column, Feature, Features, OwnedCell};
@@ -64,7 +65,7 @@ fn cell(feature: &Feature, row: usize) -> String {
 fn encoded(features: &Features, names: &[String], prefix: &str, rows: Range<usize>) -> Result<Tensors, Box<dyn Error>> {
     let texts = |name: &String| {
         let cells = (0..ROWS).map(|row| OwnedCell::Text(cell(&features.features[name], row)));
-        (name.clone(), Column::of_cells(cells.collect()).expect("texts"))
+        (name.clone(), Column::of_cells(cells.collect()).unwrap())
     };
     let columns: HashMap<String, Column<'static>> = names.iter().map(texts).collect();
     let inputs = features.encode(names, |name| columns.get(name), rows)?;

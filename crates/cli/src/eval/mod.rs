@@ -116,7 +116,7 @@ impl Files<'_> {
         }
     }
 
-    fn open_negatives(&self, evaluator: &Evaluator) -> Result<Option<(Box<dyn Table>, &Path)>, CliError> {
+    fn open_negatives(&self, evaluator: &Evaluator) -> Result<Option<Named<'_>>, CliError> {
         match (self.negatives, evaluator.negatives()) {
             (None, []) => Ok(None),
             (Some(_), []) => Err(EvalError::OtherNegatives.into()),
@@ -125,6 +125,9 @@ impl Files<'_> {
         }
     }
 }
+
+/// A table and its file.
+type Named<'a> = (Box<dyn Table>, &'a Path);
 
 fn print(evaluated: &Evaluated, begun: Instant, json: bool, output: &mut Output) -> Result<(), CliError> {
     let seconds = begun.elapsed().as_secs_f64();
