@@ -480,7 +480,7 @@ impl Encoded {
     }
 }
 
-/// True for a cell that the default value stands for.
+/// True for a cell that the default value replaces.
 fn is_empty(cell: &Cell<'_>) -> bool {
     match cell {
         Cell::Null => true,

@@ -13,7 +13,7 @@ const LISTED: usize = 6;
 /// What runs the steps of some operators or modules, in place of the kernel of the model.
 ///
 /// The pattern is compared with the name of a step's operator, such as `attention`, and with the names of the modules that it is
-/// part of, such as `_stu_layers.0` of `_hstu_transducer._stu_module._stu_layers.0`. `*` stands for any text, and
+/// part of, such as `_stu_layers.0` of `_hstu_transducer._stu_module._stu_layers.0`. `*` matches any text, and
 /// underscores that begin a name may be left out.
 ///
 /// ```
@@ -100,7 +100,7 @@ fn plain(path: &str) -> String {
     path.split('.').map(|name| name.trim_start_matches('_')).collect::<Vec<_>>().join(".")
 }
 
-/// True if a text is as a pattern says, in which `*` stands for any text.
+/// True if a text is as a pattern says, in which `*` matches any text.
 fn is_like(pattern: &str, text: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(begin) else { return false };

@@ -40,7 +40,7 @@ pub struct Common {
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
-    /// What runs the operators or modules that a pattern names, instead of --kernel: `stu*=cpu` for instance. `*` stands for any text;
+    /// What runs the operators or modules that a pattern names, instead of --kernel: `stu*=cpu` for instance. `*` matches any text;
     /// of several patterns the last one counts. May be given several times.
     #[arg(long, global = true, value_name = "PATTERN=KERNEL")]
     pub kernel_for: Vec<KernelRule>,

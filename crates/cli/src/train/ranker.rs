@@ -145,7 +145,7 @@ fn text(path: &Path) -> Result<String, TrainFailed> {
     read.map_err(|source| TrainFailed::Read { file: path.display().to_string(), source })
 }
 
-/// What a model begins with: its weights, if it has some and is not to begin anew.
+/// The weights that a training starts from: those of the model; none with `--fresh`, or where it has no file of weights.
 fn weights(model: &Path, fresh: bool, mapping: Mapping) -> Result<Option<Weights<'static>>, RankError> {
     let has_none = model.is_dir() && !model.join("model.safetensors").exists();
     if fresh || has_none { Ok(None) } else { read_weights_mapping(model, mapping).map(Some) }

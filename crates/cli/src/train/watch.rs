@@ -1,4 +1,4 @@
-//! What goes on beside the steps of a training of any kind: lines, files, evaluations.
+//! The loop of a training of any kind: its lines, files and evaluations.
 
 use super::folder::Folder;
 use super::observer::{Best, Evaluation, Observer, Step};

@@ -163,12 +163,12 @@ fn train_norms(out: &Folder, num_steps: usize, more: &[&str]) -> Vec<Value> {
 
 #[test]
 fn a_pipeline_that_was_stopped_goes_on_with_the_same_bits() {
-    let [whole, halves] = [Folder::new(), Folder::new()];
+    let [whole, parted] = [Folder::new(), Folder::new()];
     let all = train_norms(&whole, 6, &[]);
-    let mut parts = train_norms(&halves, 3, &[]);
-    parts.extend(train_norms(&halves, 6, &["--resume"]));
+    let mut parts = train_norms(&parted, 3, &[]);
+    parts.extend(train_norms(&parted, 6, &["--resume"]));
     assert_eq!(parts, all);
-    let [a, b] = [&whole, &halves].map(|out| std::fs::read(out.0.join("model.safetensors")).unwrap());
+    let [a, b] = [&whole, &parted].map(|out| std::fs::read(out.0.join("model.safetensors")).unwrap());
     assert_eq!(a, b);
     let learned = Weights::parse(a).unwrap();
     // An epoch of 192 rows has 5 batches.

@@ -178,7 +178,7 @@ impl PipelineTask {
         Ok(all)
     }
 
-    /// All that a training goes on from, which is there in the data.
+    /// What a training needs to resume.
     ///
     /// # Errors
     /// As [`PipelineTask::tensors`].
