@@ -29,4 +29,4 @@ mod trace;
 
 pub use hstu::{HISTORIES, TracedCached, trace_cached};
 pub use losses::{LOSS, Matching, SIMILARITY, TOTAL, Task, TracedLosses, trace_losses};
-pub use trace::{Interface, Output, OutputRows, TraceError, Traced, trace};
+pub use trace::{Channel, Histories, Interface, Output, OutputRows, TraceError, Traced, trace};

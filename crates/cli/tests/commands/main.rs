@@ -13,6 +13,8 @@ mod graph;
 mod hostile;
 #[cfg(feature = "parquet")]
 mod import;
+#[cfg(feature = "parquet")]
+mod kept;
 mod package;
 mod paths;
 mod precision;

@@ -4,11 +4,14 @@
 //! `model.safetensors` with the reference's parameter names without the leading `model.`. A [`Predictor`] reads the columns of
 //! a table and gives the columns that the reference writes.
 
+mod apart;
+mod caches;
 mod evaluator;
 mod imported;
 mod predictor;
 mod signature;
 
+pub use caches::Caches;
 pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};
 pub use imported::{Imported, Port, is_pipeline};
 pub use predictor::{Lists, Predicted, Predictor};
