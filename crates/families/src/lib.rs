@@ -13,7 +13,7 @@
 //! - Encoded columns are taken as they are: `sequence_length`, `boundaries` and vocabularies size tables and truncate or map nothing.
 //! - Numbers are `F32`, times since the epoch among them, which then have steps of 128 seconds.
 //! - `aggregation_dim` of mask blocks counts only where `reduction_ratio` is 0, as that is 1 by default.
-//! - Units of `time_duration_period_units` are counted exactly; the reference's F32 miscounts those shorter than 128 seconds.
+//! - Units of `time_duration_period_units` are counted in F32, which miscounts those shorter than 128 seconds.
 //! - The logits of wide columns are added to every class.
 //! - `mind` has `log2` of the number of steps as capsules, unless `const_caps_num` is set, and carries on routing logits after their softmax.
 //!   Where `routing_init_method` is `normal`, the default, the reference draws routing logits at random in every batch, in evaluation too;

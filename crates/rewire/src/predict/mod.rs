@@ -17,7 +17,7 @@ pub use imported::{Imported, Port, is_pipeline};
 pub use predictor::{Lists, Predicted, Predictor};
 pub use rewire_features::{
     Column, Data, EncodeError, Feature, FeatureValues, Features, MixedCells, Offsets, OwnedCell, Problem, Problems,
-    Validity, rows_of,
+    Validity, rows_of, size_vocabularies, vocabulary_files,
 };
 pub(crate) use signature::Signature;
 pub use signature::{LabelledTask, PredictedColumn, ReadColumn};
