@@ -183,7 +183,7 @@ mod tests {
     fn rowwise_adagrad_has_no_weight_decay() -> Result<(), ConfigError> {
         let config = |sparse: Value| {
             let pipeline = json!({ "train_config": { "sparse_optimizer": sparse, "num_steps": 1 } });
-            Ok(train_config(&pipeline, std::iter::empty())?.sparse_optimizer)
+            Ok::<_, ConfigError>(train_config(&pipeline, std::iter::empty())?.sparse_optimizer)
         };
         let plain = json!({ "rowwise_adagrad_optimizer": { "lr": 0.5 } });
         let decayed =
