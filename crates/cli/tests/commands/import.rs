@@ -36,7 +36,7 @@ fn predict(model: &Path, data: &Path, out: &Path, more: &[&str]) -> Run {
 }
 
 /// Predicts the table of a golden, as JSON Lines.
-fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String {
+pub fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String {
     let run = predict(model, &golden(name).join("data.parquet"), out, more);
     assert_eq!(run.code, Some(0), "{name}: {}", run.stderr);
     std::fs::read_to_string(out).unwrap()
@@ -68,7 +68,7 @@ fn error(found: &[f64], expected: &[f64]) -> f64 {
 }
 
 /// Compares predictions with the outputs of the reference that are columns.
-fn check(name: &str, text: &str) {
+pub fn check(name: &str, text: &str) {
     let found = columns(text);
     let expected = Weights::read(&golden(name).join("expected.safetensors")).unwrap();
     let is_column = |output: &&str| !output.starts_with("similarity") && !["interest_mask", REPEATS].contains(output);
@@ -408,27 +408,6 @@ fn text_tables_predict_the_same() {
         .failed_with(&["has no vectors of users and items"]);
     let names = folder.names();
     assert!(!names.iter().any(|name| name.starts_with("x.jsonl")), "{names:?}");
-}
-
-#[test]
-fn tables_of_vocabularies_in_files_have_the_rows_of_the_checkpoint() {
-    let (folder, name) = (Folder::new(), "dlrm_criteo");
-    let text = std::fs::read_to_string(golden(name).join("pipeline.config")).unwrap();
-    let mut count = 0;
-    let lines = text.lines().map(|line| match line.trim_start().starts_with("hash_bucket_size:") {
-        true => {
-            count += 1;
-            format!("vocab_file: 'words_{count}.txt'")
-        }
-        false => line.to_owned(),
-    });
-    let config = folder.write("pipeline.config", lines.collect::<Vec<_>>().join("\n"));
-    assert!(count > 2);
-    let checkpoint = golden(name).join("model.safetensors").display().to_string();
-    let model = folder.0.join("model");
-    let run = run(&["import", &config, "--checkpoint", &checkpoint, "--out", model.to_str().unwrap()]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    check(name, &predicted(&model, name, &folder.0.join("out.jsonl"), &["--kernel", "cpu"]));
 }
 
 #[test]

@@ -33,5 +33,8 @@ mod streams;
 mod tables;
 mod train;
 mod tune;
+mod units;
 mod unseen;
 mod verify;
+#[cfg(feature = "parquet")]
+mod vocabulary;

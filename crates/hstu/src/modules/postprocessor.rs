@@ -1,5 +1,6 @@
 use super::layers::{layer_norm, linear};
 use super::{Buffer, ConfigError, NORM_EPS, eps, parts, scalar, width};
+use crate::ops::rounded_units;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
@@ -145,64 +146,12 @@ impl TimestampLayerNormConfig {
         let periods = self.time_duration_period_units.iter().zip(&self.time_duration_units_per_period);
         periods
             .flat_map(|(&unit, &per_period)| {
-                let all = if timestamps.dtype().is_float() { rounded(&seconds, unit) } else { &seconds / unit as f64 };
+                let all =
+                    if timestamps.dtype().is_float() { rounded_units(&seconds, unit) } else { &seconds / unit as f64 };
                 let units = all.binary_scalar(BinaryOp::Mod, per_period as f64);
                 let angle = ((&units.cast(DType::F32) / per_period as f64) * 2.0) * HALF_TURN;
                 [angle.cos(), angle.sin()]
             })
             .collect()
-    }
-}
-
-/// The whole units in `seconds`, I64 from 0, as the reference counts those of F32 timestamps: `(seconds - seconds mod unit) / unit`, the difference
-/// and the quotient rounded to F32, then down, or up where the fraction is above one half.
-///
-/// Division is not correctly rounded on every device, and conversion of integers is. An integer with eight times the quotient, whose
-/// last bit is set for any remainder, is rounded as the quotient itself.
-fn rounded(seconds: &Tensor, unit: i64) -> Tensor {
-    let multiple = (seconds - seconds.binary_scalar(BinaryOp::Mod, unit as f64)).cast(DType::F32);
-    let fourfold = (multiple * 4.0).cast(DType::I64);
-    let (down, up) = (&fourfold / unit as f64, (&fourfold + (unit - 1) as f64) / unit as f64);
-    let quotient = (down + up).cast(DType::F32) * 0.125;
-    let whole = quotient.trunc();
-    let rest = &quotient - &whole;
-    whole.cast(DType::I64) + rest.gt(0.5).cast(DType::I64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rewire_graph::{Dim, interpret};
-    use std::collections::HashMap;
-
-    /// torch.div with `rounding_mode="floor"`.
-    fn reference(seconds: f32, unit: f32) -> f32 {
-        let quotient = (seconds - seconds % unit) / unit;
-        let whole = quotient.floor();
-        if quotient - whole > 0.5 { whole + 1.0 } else { whole }
-    }
-
-    #[test]
-    fn units_are_counted_in_single_precision() -> Result<(), Box<dyn std::error::Error>> {
-        let mut state = 1u64;
-        let mut seconds: Vec<f32> = vec![0.0, 1.0, 59.5, 3599.0, 3600.0, 16_777_216.0, 1_652_283_904.0];
-        for _ in 0..20_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            seconds.push((state >> 33) as f32 / (1 << (state & 7)) as f32);
-        }
-        let mut inexact = 0;
-        for unit in [1, 2, 5, 7, 60, 97, 128, 300, 600, 3600, 86_400, 604_800] {
-            let scope = Scope::new();
-            let times = scope.input("times", DType::F32, &[Dim::from(seconds.len())]);
-            let graph = scope.finish(&[("units", rounded(&times.cast(DType::I64), unit))])?;
-            let inputs = HashMap::from([("times".to_owned(), HostTensor::vector(&seconds))]);
-            let found = interpret(&graph, &inputs, &HashMap::new())?.remove("units").ok_or("no units")?;
-            for (&seconds, found) in seconds.iter().zip(found.to_i64()) {
-                assert_eq!(found as f32, reference(seconds, unit as f32), "{seconds} in {unit}");
-                inexact += usize::from(found != seconds as i64 / unit);
-            }
-        }
-        assert!(inexact > 1000);
-        Ok(())
     }
 }
