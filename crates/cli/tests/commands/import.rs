@@ -191,8 +191,10 @@ fn towers_give_vectors_and_the_best_items() {
         import(name, "model.safetensors", &model);
         let text = predicted(&model, name, &out, &["--kernel", "cpu"]);
         let whole = columns(&text);
+        let package = rewire::package::Package::read(&model).unwrap();
         for (of, output) in [("users", "user_tower_emb"), ("items", "item_tower_emb")] {
             let vectors = columns(&predicted(&model, name, &out, &["--kernel", "cpu", "--embeddings", of]));
+            assert!(package.tower(output).unwrap().is_some());
             assert_eq!(vectors.keys().collect::<Vec<_>>(), [output]);
             assert_eq!(vectors[output], whole[output], "{name}, {of}");
         }

@@ -24,6 +24,9 @@ pub struct Imported {
 /// Buffers of the reference's modules that predictions do not read.
 const BUFFERS: [&str; 4] = ["num_batches_tracked", "windows_len", "cumsum_windows_len", "feature_dim_repeat"];
 
+/// The outputs of matching models: vectors of users, and of items.
+pub(super) const TOWERS: [&str; 2] = ["user_tower_emb", "item_tower_emb"];
+
 /// An input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Port {
@@ -139,6 +142,18 @@ impl Imported {
         }
         let bad = |error| RankError::Pipeline { name: "the configuration".to_owned(), problems: problems_of(error) };
         Ok(trace_cached(&self.pipeline, cache.dtype).map_err(bad)?.traced.graph)
+    }
+
+    /// The graphs of single towers of a matching model, by output.
+    pub(crate) fn towers(&self) -> Vec<(String, Graph)> {
+        let outputs = self.graph().outputs().iter().map(|(name, _)| name);
+        let outputs = outputs.filter(|name| TOWERS.contains(&name.as_str()));
+        let tower = |output: &String| {
+            let mut graph = self.graph().clone();
+            graph.retain_outputs(|name| name == output);
+            (output.clone(), graph)
+        };
+        outputs.map(tower).collect()
     }
 
     /// The columns of a table that it reads.

@@ -1,8 +1,8 @@
 use super::apart::{Apart, Placed};
-use super::imported::is_table;
+use super::imported::{TOWERS, is_table};
 use super::signature::Signature;
 use super::{Column, EncodeError, Feature, Imported, LabelledTask, PredictedColumn, is_pipeline};
-use crate::package::Package;
+use crate::package::{Package, PackageError};
 use crate::rank::{Description, Embedded, Kept, RankError, RankOptions, Sessions, compiled, store, text_of};
 use crate::weights::Weights;
 use rewire_graph::HostTensor;
@@ -98,8 +98,17 @@ impl Predictor {
     /// # Errors
     /// As [`Predictor::new_async`], and [`RankError::Package`].
     pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        Self::of_plan_async(package, || package.plan(), options).await
+    }
+
+    /// Takes a plan of a package.
+    async fn of_plan_async(
+        package: &Package,
+        plan: impl FnOnce() -> Result<Plan, PackageError> + Send,
+        options: &RankOptions,
+    ) -> Result<Self, RankError> {
         let plan = || {
-            let mut plan = package.plan()?;
+            let mut plan = plan()?;
             let names = plan.parameters().map(|parameter| parameter.name.to_owned());
             let tables = names.filter(|name| is_table(name)).collect();
             store(&tables, &mut plan, options.precision)?;
@@ -154,17 +163,22 @@ impl Predictor {
         Self::new(&model.join("config.json").display().to_string(), &config, &weights, options)
     }
 
-    /// Loads a tower of a matching model, a folder or a package, which is traced again: it reads the columns of users or of items alone.
+    /// Loads a tower of a matching model, a folder or a package: it reads the columns of users or of items alone. A package without plans of
+    /// towers is traced.
     ///
     /// # Errors
     /// As [`Predictor::load`], and [`RankError::NoTowers`] for a model of another kind.
     #[cfg(feature = "files")]
     pub fn load_tower(model: &std::path::Path, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
+        let [users, items] = TOWERS;
+        let output = if embedded == Embedded::Users { users } else { items };
+        if !model.is_dir() {
+            let package = crate::rank::read_package(model, options.mapping)?;
+            if let Some(plan) = package.tower(output)? {
+                return block_on(Self::of_plan_async(&package, || Ok(plan), options));
+            }
+        }
         let (config, weights) = (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?);
-        let output = match embedded {
-            Embedded::Users => "user_tower_emb",
-            Embedded::Items => "item_tower_emb",
-        };
         let name = model.display().to_string();
         block_on(Self::with_outputs(&name, &config, &weights, options, |name| name == output))
     }

@@ -77,6 +77,14 @@ impl ModelConfig {
         }
     }
 
+    /// The graphs of vectors of users and items alone, by output, where a package has them beside that of both.
+    pub fn towers(&self) -> Vec<(String, Graph)> {
+        match self {
+            Self::Imported(config) => config.towers(),
+            Self::Ranking(_) | Self::Matching(_) => vec![],
+        }
+    }
+
     /// [`ModelConfig::graph`], checked against weights.
     pub fn trace(&self, weights: &Weights<'_>, cache: &CacheOptions, allow_unread: bool) -> Result<Graph, RankError> {
         match self {
