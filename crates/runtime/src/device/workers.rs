@@ -1,9 +1,11 @@
+use rewire_cpu::parallel::Process;
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::mpsc::{self, SendError};
+use std::sync::mpsc::{self, SendError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
+use std::thread::{Builder, JoinHandle, current};
 use thiserror::Error;
 
 /// Work that blocks the thread that it runs on.
@@ -51,20 +53,54 @@ impl Workers {
 
     /// One thread that does work in the order that it comes in, for as long as there may be some.
     pub(super) fn one_thread() -> Self {
-        let (sender, works) = mpsc::channel::<Work>();
-        let thread = std::thread::Builder::new().name("rewire waits".to_owned());
-        if let Err(error) = thread.spawn(move || works.into_iter().for_each(|work| work())) {
-            tracing::warn!("no thread waits for the device, the ones that poll do: {error}");
-        }
-        Self::new(move |work| {
-            if let Err(SendError(work)) = sender.send(work) {
-                work();
-            }
-        })
+        let thread = OwnThread::start();
+        Self::new(move |work| thread.work(work))
     }
 
     pub(super) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
         (self.0)(Box::new(work));
+    }
+}
+
+/// A thread, which has ended when this is dropped: a driver may crash where threads that used it end while the process exits.
+struct OwnThread {
+    /// `None` where the system refused it.
+    thread: Option<(Sender<Work>, JoinHandle<()>)>,
+    process: Process,
+}
+
+impl OwnThread {
+    fn start() -> Self {
+        let (sender, works) = mpsc::channel::<Work>();
+        let thread = Builder::new().name("rewire waits".to_owned());
+        let thread = thread.spawn(move || works.into_iter().for_each(|work| work()));
+        if let Err(error) = &thread {
+            tracing::warn!("no thread waits for the device, the ones that poll do: {error}");
+        }
+        Self { thread: thread.ok().map(|thread| (sender, thread)), process: Process::current() }
+    }
+
+    /// Does work on the thread, or on the caller where there is none.
+    fn work(&self, work: Work) {
+        let unsent = match &self.thread {
+            Some((works, _)) => works.send(work).err(),
+            None => Some(SendError(work)),
+        };
+        if let Some(SendError(work)) = unsent {
+            work();
+        }
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        let Some((works, thread)) = self.thread.take() else { return };
+        drop(works);
+        // The thread itself may do this, and a forked child has the handle without the thread.
+        let is_other = thread.thread().id() != current().id() && self.process == Process::current();
+        if is_other && thread.join().is_err() {
+            tracing::warn!("the thread that waits for the device panicked");
+        }
     }
 }
 
