@@ -207,3 +207,45 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn blocks() -> bool {
     BLOCKS.get()
 }
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    #[test]
+    fn the_thread_that_waits_has_ended_when_its_owner_is_dropped() {
+        /// What a thread frees when it ends, as drivers do.
+        struct Kept;
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                std::thread::sleep(Duration::from_millis(20));
+                FREED.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        static FREED: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static KEPT: Kept = const { Kept });
+
+        let workers = Workers::one_thread();
+        workers.spawn(|| KEPT.with(|_| ()));
+        drop(workers);
+        assert_eq!(FREED.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_thread_that_drops_its_owner_ends() {
+        let workers = Workers::one_thread();
+        let (last, (drops, dropped), (ends, ended)) = (workers.clone(), mpsc::channel::<()>(), mpsc::channel());
+        workers.spawn(move || {
+            let _ = dropped.recv();
+            drop(last);
+            ends.send(()).unwrap();
+        });
+        drop(workers);
+        drop(drops);
+        assert!(ended.recv_timeout(Duration::from_secs(20)).is_ok());
+    }
+}
