@@ -142,8 +142,8 @@ impl Predictor {
         if !model.is_dir() {
             return Self::load_package(model, options);
         }
-        let weights = crate::rank::read_weights_mapping(model, options.mapping)?;
-        let config = crate::rank::read_config_text(model)?;
+        let weights = crate::rank::read_weights(model, options.mapping)?;
+        let config = crate::rank::read_config_text(model, options.mapping)?;
         Self::new(&model.join("config.json").display().to_string(), &config, &weights, options)
     }
 
@@ -153,7 +153,8 @@ impl Predictor {
     /// As [`Predictor::load`], and [`RankError::NoTowers`] for a model of another kind.
     #[cfg(feature = "files")]
     pub fn load_tower(model: &std::path::Path, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
-        let (config, weights) = (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?);
+        let config = crate::rank::read_config_text(model, options.mapping)?;
+        let weights = crate::rank::read_weights(model, options.mapping)?;
         let output = match embedded {
             Embedded::Users => "user_tower_emb",
             Embedded::Items => "item_tower_emb",
@@ -312,8 +313,8 @@ fn missing(output: &str) -> RankError {
 
 /// True for a folder or package of an imported model. What cannot be read is none.
 #[cfg(feature = "files")]
-pub fn is_imported(model: &std::path::Path) -> bool {
-    crate::rank::read_config_text(model).is_ok_and(|text| is_pipeline(&text))
+pub fn is_imported(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> bool {
+    crate::rank::read_config_text(model, mapping).is_ok_and(|text| is_pipeline(&text))
 }
 
 /// Reads the configuration of a folder or package of an imported model.
@@ -321,6 +322,6 @@ pub fn is_imported(model: &std::path::Path) -> bool {
 /// # Errors
 /// What cannot be read, and [`RankError::Pipeline`].
 #[cfg(feature = "files")]
-pub fn read(model: &std::path::Path) -> Result<Imported, RankError> {
-    Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model)?)
+pub fn read(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> Result<Imported, RankError> {
+    Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model, mapping)?)
 }
