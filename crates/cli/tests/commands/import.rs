@@ -36,7 +36,7 @@ fn predict(model: &Path, data: &Path, out: &Path, more: &[&str]) -> Run {
 }
 
 /// Predicts the table of a golden, as JSON Lines.
-fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String {
+pub fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String {
     let run = predict(model, &golden(name).join("data.parquet"), out, more);
     assert_eq!(run.code, Some(0), "{name}: {}", run.stderr);
     std::fs::read_to_string(out).unwrap()
@@ -68,7 +68,7 @@ fn error(found: &[f64], expected: &[f64]) -> f64 {
 }
 
 /// Compares predictions with the outputs of the reference that are columns.
-fn check(name: &str, text: &str) {
+pub fn check(name: &str, text: &str) {
     let found = columns(text);
     let expected = Weights::read(&golden(name).join("expected.safetensors")).unwrap();
     let is_column = |output: &&str| !output.starts_with("similarity") && !["interest_mask", REPEATS].contains(output);

@@ -1,7 +1,7 @@
 use super::{Problem, Problems};
-use crate::rank::RankError;
+use crate::rank::{CacheOptions, RankError};
 use crate::weights::Weights;
-use rewire_families::{TraceError, Traced, trace};
+use rewire_families::{TraceError, Traced, trace, trace_cached};
 use rewire_features::Features;
 use rewire_graph::op::Input;
 use rewire_graph::{Arrange, DType, Graph, Type};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 /// A model of a pipeline: its features, and the graph that predicts.
 #[derive(Clone, Debug)]
 pub struct Imported {
+    pipeline: Arc<Value>,
     traced: Arc<Traced>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
@@ -113,7 +114,7 @@ impl Imported {
         let mut inputs: Vec<Port> = graph.ids().filter_map(input).collect();
         inputs.arrange_by(|a, b| a.name.cmp(&b.name));
         let outputs = graph.outputs().iter().filter_map(output).collect();
-        Ok(Self { inputs, outputs, traced: Arc::new(traced) })
+        Ok(Self { inputs, outputs, traced: Arc::new(traced), pipeline: Arc::new(pipeline.clone()) })
     }
 
     /// Takes the text of a `config.json`; `name` stands for it in errors.
@@ -128,6 +129,16 @@ impl Imported {
     /// The graph that predicts.
     pub fn graph(&self) -> &Graph {
         &self.traced.graph
+    }
+
+    /// The graph that a [`Predictor`](super::Predictor) runs: of a ranker with histories the one that keeps them apart from candidates, if the
+    /// model allows it, and otherwise [`Imported::graph`].
+    pub(crate) fn served(&self, cache: &CacheOptions) -> Result<Graph, RankError> {
+        if self.traced.interface.histories.is_none() {
+            return Ok(self.graph().clone());
+        }
+        let bad = |error| RankError::Pipeline { name: "the configuration".to_owned(), problems: problems_of(error) };
+        Ok(trace_cached(&self.pipeline, cache.dtype).map_err(bad)?.traced.graph)
     }
 
     /// The columns of a table that it reads.

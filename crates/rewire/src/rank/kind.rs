@@ -73,7 +73,7 @@ impl ModelConfig {
         match self {
             Self::Ranking(config) => trace_ranking(config, cache),
             Self::Matching(config) => config.trace().map_err(untraced),
-            Self::Imported(config) => Ok(config.graph().clone()),
+            Self::Imported(config) => config.served(cache),
         }
     }
 

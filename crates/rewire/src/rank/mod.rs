@@ -34,9 +34,11 @@ mod testing;
 mod unread;
 mod user;
 
+pub(crate) use caches::{Chain, HistoryRows, Pages, Requests};
 #[cfg(feature = "files")]
 pub(crate) use files::package as read_package;
 pub(crate) use package::{compiled, kind_of, store, text_of};
+pub(crate) use runs::Kept;
 pub(crate) use sessions::Sessions;
 #[cfg(feature = "train")]
 pub(crate) use {
