@@ -56,7 +56,9 @@ impl JoinedMachine<'_> {
     pub(super) fn fill(&mut self, inputs: RowInputs<'_>, points: Range<usize>, lines: &mut [f32], pitch: usize) {
         for (segment, machine) in &mut self.0 {
             let (start, end) = (segment.start.max(points.start), segment.end.min(points.end));
-            if let (Some(lines), true) = (lines.get_mut(start - points.start.min(start)..), start < end) {
+            if start < end
+                && let Some(lines) = lines.get_mut(start - points.start..)
+            {
                 fill(machine, inputs, (start - segment.start, end - start), (&mut [lines], pitch));
             }
         }
