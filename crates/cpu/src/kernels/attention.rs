@@ -16,7 +16,7 @@ use super::visible::{Block, KEYS, RowsAndKeys};
 use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph_rewrite::schedule::Attention;
+use rewire_graph_rewrite::schedule::{Attention, Bound};
 
 /// Jagged attention.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Softmax {
 }
 
 impl CompiledAttention {
-    pub(super) fn new(kernel: &Attention<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Attention>) -> Result<Self, CpuError> {
         let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
         let dag = &body.dag;
         let value = |sum: u8| {

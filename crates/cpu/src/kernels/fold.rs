@@ -17,7 +17,7 @@ use super::{Scheduled, tasks};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Extent, ReduceOp};
-use rewire_graph_rewrite::schedule::Fold;
+use rewire_graph_rewrite::schedule::{Bound, Fold};
 use std::ops::Range;
 
 /// Points of a task.
@@ -91,7 +91,7 @@ struct Worker<'a> {
 }
 
 impl CompiledFold {
-    pub(super) fn new(kernel: &Fold<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Fold>) -> Result<Self, CpuError> {
         let unsupported =
             |reason: &str| CpuError::Unsupported { kernel: "fold", reason: format!("it has {reason} dimensions") };
         let (body, dag) = (&kernel.nest.body, &kernel.nest.body.dag);

@@ -11,7 +11,7 @@ use super::{Scheduled, tasks};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::plan::{Body, Extent, Nest, Output};
-use rewire_graph_rewrite::schedule::Map;
+use rewire_graph_rewrite::schedule::{Bound, Map};
 use std::ops::Range;
 
 /// Points of a task.
@@ -34,7 +34,7 @@ struct Loop {
 }
 
 impl CompiledMap {
-    pub(super) fn new(kernel: &Map<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Map>) -> Result<Self, CpuError> {
         let mut nests = vec![kernel.nest.clone()];
         while let Some(joined) = nests.last().and_then(joined) {
             nests.push(joined);

@@ -15,7 +15,7 @@ use crate::parallel::threads;
 use rewire_graph::pointwise::{Dag, Expr};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::Extent;
-use rewire_graph_rewrite::schedule::Product;
+use rewire_graph_rewrite::schedule::{Bound, Product};
 use std::sync::Arc;
 
 /// Rows whose sums are in memory at once.
@@ -112,7 +112,7 @@ struct Worker<'a> {
 }
 
 impl CompiledMatmul {
-    pub(super) fn new(kernel: &Product<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Product>) -> Result<Self, CpuError> {
         if kernel.batch.len() > 16 {
             return Err(CpuError::Unsupported { kernel: "matmul", reason: "it has too many dimensions".to_owned() });
         }

@@ -1,5 +1,5 @@
 use super::map::dense;
-use super::{Scheduled, depends};
+use super::{Analysis, Bound, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Extent, Nest, Output, ReduceOp};
@@ -7,16 +7,14 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// A loop over points, at each of which rows are combined one after the other: sums by sample and by index.
-#[derive(Clone, Debug)]
-pub struct Fold<'n> {
-    /// The nest.
-    pub nest: &'n Nest,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fold {
     /// The loop over results; at least one dimension. Coordinate `n` is dimension `n`.
     pub extents: Vec<Dim>,
     /// The coordinate of the rows.
     pub row: u8,
     /// How many rows there are: of the sample that coordinate 0 counts, or all.
-    pub rows: &'n Extent,
+    pub rows: Extent,
     /// What is combined, `Value(n)` of outputs.
     pub sums: Vec<Folded>,
     /// Where rows are summed by an index: coordinate 0 of the result that a row counts for, an expression of the row alone.
@@ -32,12 +30,12 @@ pub struct Folded {
     pub value: ExprId,
 }
 
-impl<'n> Fold<'n> {
+impl Fold {
     /// Takes nests of dense results whose sums run over one axis, which no result has, and have one factor each.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let extents = dense(nest, nest.rank())?;
         let row = nest.accumulations.first().ok_or("it combines nothing")?.axis;
         let axis =
@@ -60,11 +58,11 @@ impl<'n> Fold<'n> {
         if let Some(found) = same {
             sums.iter_mut().zip(found).for_each(|(sum, (_, value))| sum.value = value);
         }
-        Ok(Self { nest, extents, row, rows: &axis.extent, sums, index })
+        Ok(Self { extents, row, rows: axis.extent.clone(), sums, index })
     }
 }
 
-impl Fold<'_> {
+impl Bound<'_, Fold> {
     /// True if what is combined lies in rows that are as wide as the result: sums over the rows of a matrix, or of matrices whose
     /// rows lie one after the other.
     pub(crate) fn goes_down_columns(&self) -> bool {
@@ -85,17 +83,13 @@ impl Fold<'_> {
     }
 }
 
-impl Scheduled for Fold<'_> {
-    fn name(&self) -> &'static str {
-        "fold"
-    }
-
+impl Analysis for Bound<'_, Fold> {
     /// Every row is read once, whichever results it counts for.
     fn count(&self, sizes: &Sizes) -> Count {
         let results = Domain::of(self.nest, sizes, self.nest.rank());
         let samples = results.extents.first().copied().unwrap_or(1);
         let ragged = matches!(self.rows, Extent::Ragged { .. });
-        let total: u64 = sizes.rows(self.rows, if ragged { samples } else { 1 }).iter().sum();
+        let total: u64 = sizes.rows(&self.rows, if ragged { samples } else { 1 }).iter().sum();
         let mut extents = results.extents.clone();
         extents.resize(self.nest.axes.len(), 1);
         extents[usize::from(self.row)] = total;

@@ -37,7 +37,7 @@ fn bags(width: usize) -> Computation {
     let mut axes = Axis::points([symbol(0), width.into()]);
     axes.push(Axis::sum(Extent::Ragged { offsets: 0 }));
     let accumulations = [ReduceOp::Sum, ReduceOp::Max].map(|op| summed(op, 2, vec![value])).to_vec();
-    Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: outputs.to_vec() })
+    Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: outputs.to_vec() }).unwrap()
 }
 
 #[test]
@@ -118,7 +118,8 @@ fn fields_in_parts_are_combined_as_one_line() {
     let mut axes = Axis::points([symbol(0), WIDTH.into()]);
     axes.push(Axis::sum(Extent::Dense(FIELDS.into())));
     let accumulations = [value, square].map(|value| summed(ReduceOp::Sum, 2, vec![value])).to_vec();
-    let kernel = Computation::Nest(Nest { body: body(dag, parts()), axes, accumulations, outputs: outputs.to_vec() });
+    let kernel =
+        Computation::of(Nest { body: body(dag, parts()), axes, accumulations, outputs: outputs.to_vec() }).unwrap();
     for samples in [1, 7, 500] {
         let (data, all) = fields(samples);
         let out = run_on_any_threads(&kernel, &data, &vec![samples as i64]);
@@ -155,7 +156,8 @@ fn products_of_fields_in_parts_meet_plain_loops() {
     let mut axes = Axis::points([symbol(0), FIELDS.into(), FIELDS.into()]);
     axes.push(Axis::sum(Extent::Dense(WIDTH.into())));
     let accumulations = vec![summed(ReduceOp::Sum, 3, vec![a, b])];
-    let kernel = Computation::Nest(Nest { body: body(dag, parts()), axes, accumulations, outputs: vec![output] });
+    let kernel =
+        Computation::of(Nest { body: body(dag, parts()), axes, accumulations, outputs: vec![output] }).unwrap();
     let whole = {
         let samples = 100;
         let (data, all) = fields(samples);
