@@ -90,9 +90,9 @@ impl CompiledAttention {
         }
         let axes = PairAxes { count: kernel.nest.axes.len(), head: kernel.head, row: row.into(), key: key.into() };
         Ok(Self {
-            q: Panel::new(body, kernel.q, (row, depth), Some(kernel.qk_width))?,
-            k: Panel::new(body, kernel.k, (key, depth), Some(kernel.qk_width))?,
-            v: Panel::new(body, kernel.v, (key, column), Some(kernel.v_width))?,
+            q: Panel::new(body, kernel.q, (row, depth), (None, Some(kernel.qk_width)))?,
+            k: Panel::new(body, kernel.k, (key, depth), (None, Some(kernel.qk_width)))?,
+            v: Panel::new(body, kernel.v, (key, column), (None, Some(kernel.v_width)))?,
             score: Program::compile(dag, &body.operands, &[kernel.score], key, &value(0))?,
             mask: PairMask::new(body, kernel.mask, axes)?,
             stores: Stores::compile(body, outputs, column, None, &value(kernel.sum()))?,

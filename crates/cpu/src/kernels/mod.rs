@@ -16,6 +16,7 @@ mod fold;
 mod fusion;
 mod halves;
 mod interval;
+mod joined;
 mod kept;
 mod lanes;
 mod lines;

@@ -124,7 +124,7 @@ impl CompiledPairs {
     pub(super) fn new(kernel: &Bound<'_, Pairs>) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
         let dots = kernel.dots.iter().map(|dot| {
-            let panel = |row, id| Panel::new(body, id, (row, dot.depth), Some(dot.width));
+            let panel = |row, id| Panel::new(body, id, (row, dot.depth), (None, Some(dot.width)));
             Ok(CompiledDot {
                 owner: panel(kernel.owner, dot.owner)?,
                 other: panel(kernel.other, dot.other)?,
@@ -352,7 +352,7 @@ impl CompiledSum {
     fn new(kernel: &Bound<'_, Pairs>, sum: &PairSum) -> Result<Self, CpuError> {
         let element = sum.element.map(|element| {
             let rows = (kernel.other, element.column);
-            let panel = Panel::new(&kernel.nest.body, element.value, rows, Some(element.width))?;
+            let panel = Panel::new(&kernel.nest.body, element.value, rows, (None, Some(element.width)))?;
             Ok(Elements { panel, column: element.column, width: element.width })
         });
         Ok(Self { value: sum.value.into(), op: sum.op, element: element.transpose()? })
