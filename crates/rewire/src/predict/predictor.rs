@@ -158,8 +158,8 @@ impl Predictor {
         if !model.is_dir() {
             return Self::load_package(model, options);
         }
-        let weights = crate::rank::read_weights_mapping(model, options.mapping)?;
-        let config = crate::rank::read_config_text(model)?;
+        let weights = crate::rank::read_weights(model, options.mapping)?;
+        let config = crate::rank::read_config_text(model, options.mapping)?;
         Self::new(&model.join("config.json").display().to_string(), &config, &weights, options)
     }
 
@@ -178,7 +178,8 @@ impl Predictor {
                 return block_on(Self::of_plan_async(&package, || Ok(plan), options));
             }
         }
-        let (config, weights) = (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?);
+        let config = crate::rank::read_config_text(model, options.mapping)?;
+        let weights = crate::rank::read_weights(model, options.mapping)?;
         let name = model.display().to_string();
         block_on(Self::with_outputs(&name, &config, &weights, options, |name| name == output))
     }
@@ -424,8 +425,8 @@ fn missing(output: &str) -> RankError {
 
 /// True for a folder or package of an imported model. What cannot be read is none.
 #[cfg(feature = "files")]
-pub fn is_imported(model: &std::path::Path) -> bool {
-    crate::rank::read_config_text(model).is_ok_and(|text| is_pipeline(&text))
+pub fn is_imported(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> bool {
+    crate::rank::read_config_text(model, mapping).is_ok_and(|text| is_pipeline(&text))
 }
 
 /// Reads the configuration of a folder or package of an imported model.
@@ -433,6 +434,6 @@ pub fn is_imported(model: &std::path::Path) -> bool {
 /// # Errors
 /// What cannot be read, and [`RankError::Pipeline`].
 #[cfg(feature = "files")]
-pub fn read(model: &std::path::Path) -> Result<Imported, RankError> {
-    Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model)?)
+pub fn read(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> Result<Imported, RankError> {
+    Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model, mapping)?)
 }

@@ -56,7 +56,7 @@ pub use description::Description;
 pub use embedder::{Embedded, Embedder, Vectors};
 pub use error::{MissingColumn, RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]
-pub use files::{is_model, read_config, read_config_text, read_weights, read_weights_mapping};
+pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use index::Index;
 pub use json::{JsonError, whole};
 pub use kind::trace_text;

@@ -37,9 +37,11 @@ pub struct PackOptions {
 /// Packages a model: the text of its `config.json`, which `name` stands for in errors, and its weights.
 ///
 /// ```no_run
+/// use rewire::Mapping;
 /// use rewire::rank::{PackOptions, RankOptions, Ranker, pack, read_config_text, read_weights};
 /// let folder = "model".as_ref();
-/// let package = pack("model", &read_config_text(folder)?, &read_weights(folder)?, &PackOptions::default())?;
+/// let (config, weights) = (read_config_text(folder, Mapping::Large)?, read_weights(folder, Mapping::Large)?);
+/// let package = pack("model", &config, &weights, &PackOptions::default())?;
 /// rewire::write_file("model.rewire".as_ref(), package.bytes())?;
 /// let ranker = Ranker::load("model.rewire".as_ref(), &RankOptions::default())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -151,7 +153,7 @@ fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, Host
         None => Ok((name, tensor)),
         Some(&expected) => match tensor.stored_as(expected) {
             Ok(tensor) => Ok((name, tensor)),
-            Err(actual) => Err(RuntimeError::ParameterType { name, expected, actual }.into()),
+            Err(error) => Err(RuntimeError::of_stored(&name, error).into()),
         },
     };
     weights.names().filter_map(tensor).map(convert).collect()
