@@ -2,6 +2,7 @@
 
 use crate::import::import;
 use crate::program::{Folder, run};
+use rewire::graph_rewrite::passes::SelectRows;
 use rewire::predict::{Caches, Column, OwnedCell, Predicted, Predictor};
 use rewire::rank::{CacheLimits, CacheOptions, CacheReport, RankOptions, User};
 use rewire::{Gpu, Kernel};
@@ -137,6 +138,19 @@ fn packages_keep_histories_and_tables_in_few_bits() {
         let (found, expected) = (values(&found), values(&expected));
         let change = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(change <= most && (change > 0.0 || tables == "f32"), "{tables}: {change}");
+    }
+}
+
+#[test]
+fn rows_that_nobody_reads_are_not_computed() {
+    let folder = Folder::new();
+    // Of a user the last token is read; of a ranker that is evaluated or trained, the candidates.
+    for name in ["hstu_match_cosine", "dlrm_hstu_train", "ultra_hstu_channels"] {
+        let model = folder.0.join(name);
+        import(name, "model.safetensors", &model);
+        let graph = rewire::predict::read(&model, rewire::Mapping::default()).unwrap().graph().clone();
+        let selected = SelectRows.select(&graph).unwrap();
+        assert_ne!(selected.text(), graph.text(), "{name}");
     }
 }
 
