@@ -311,8 +311,8 @@ impl State {
         };
         let expected = format!("{:?}", self.shape);
         let actual = tensor.as_ref().map_or_else(|| "missing".to_owned(), |tensor| format!("{:?}", tensor.shape()));
-        let rounded = |tensor: HostTensor| tensor.stored_as(self.dtype)?.stored_as(DType::F32);
-        let floats = tensor.filter(|tensor| tensor.shape() == self.shape).and_then(|tensor| rounded(tensor).ok());
+        let floats =
+            tensor.filter(|tensor| tensor.shape() == self.shape).and_then(|tensor| tensor.stored_as(DType::F32).ok());
         floats.ok_or_else(|| TrainError::Parameter { name: name.clone(), expected, actual })
     }
 }
