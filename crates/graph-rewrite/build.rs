@@ -16,7 +16,7 @@ const SOURCES: [&str; 15] = [
     "../graph/src/dim.rs",
     "../graph/src/dtype.rs",
     "../graph/src/limits.rs",
-    "../graph/src/nest.rs",
+    "../graph/src/nest",
     "../graph/src/number.rs",
     "../graph/src/op/reduce.rs",
     "../graph/src/pointwise",

@@ -3,8 +3,7 @@
 
 use rewire_graph::{DType, Graph, Scope};
 use rewire_graph_rewrite::cost::{Count, Sizes};
-use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Plan};
-use rewire_graph_rewrite::schedule::Schedule;
+use rewire_graph_rewrite::plan::{Computation, Plan};
 use rewire_graph_rewrite::{lower, optimize};
 
 fn plan(graph: Graph) -> Plan {
@@ -49,22 +48,6 @@ fn a_lookup_reads_the_rows_it_finds_and_no_more_than_the_table() {
     let read = |rows| Count::of(only(&plan), &run(&plan, &[], rows)).read;
     assert_eq!(read(50), 50 * 4 + 50 * 16 * 4);
     assert_eq!(read(2_000_000), 2_000_000 * 4 + 1_000_000 * 16 * 4);
-}
-
-#[test]
-fn a_nest_without_a_schedule_costs_what_its_loops_do() {
-    let scope = Scope::new();
-    let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
-    let weight = scope.parameter("weight", DType::F32, &[8.into(), 16.into()]);
-    let plan = plan(scope.finish(&[("y", x.matmul(&weight))]).unwrap());
-    let Computation::Nest(mut nest) = only(&plan).clone() else { panic!("a nest") };
-    nest.axes.push(Axis::sum(Extent::Dense(7.into())));
-    nest.accumulations.push(Accumulation { axis: 3, ..nest.accumulations[0].clone() });
-    assert!(Schedule::of(&nest).is_err());
-    let count = Count::of(&Computation::Nest(nest), &Sizes::uniform(100, 0));
-    assert_eq!(count.products, 2 * 100 * 16 * (8 + 7));
-    assert_eq!((count.read, count.written), (4 * (100 * 8 + 8 * 16), 4 * 100 * 16));
-    assert!(count.scalar > 0);
 }
 
 #[test]

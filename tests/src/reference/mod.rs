@@ -171,10 +171,7 @@ pub fn backends(graph: &Graph) -> Result<String, String> {
 }
 
 fn schedule(kernel: &plan::Computation) -> &'static str {
-    match kernel.nest().map(Schedule::of) {
-        Some(Ok(schedule)) => schedule.name(),
-        Some(Err(_)) | None => "custom",
-    }
+    kernel.schedule().map_or("custom", Schedule::name)
 }
 
 fn loads(plan: Plan, graph: &Graph) -> Result<(), String> {

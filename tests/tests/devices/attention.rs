@@ -33,8 +33,8 @@ fn softmax(x: &Tensor) -> Tensor {
 fn one_kernel(case: &GraphCase) {
     let plan = plan(&case.graph).unwrap();
     assert_eq!(plan.steps.len(), 1, "{:?}\n{}", case.steps(), case.graph.text());
-    match plan.steps[0].computation.nest().map(Schedule::of) {
-        Some(Ok(Schedule::Attention(schedule))) => assert!(schedule.softmax),
+    match plan.steps[0].computation.schedule() {
+        Some(Schedule::Attention(schedule)) => assert!(schedule.softmax),
         other => panic!("{other:?}"),
     }
     assert_eq!(case.steps(), ["softmax_attention"]);

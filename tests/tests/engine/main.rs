@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod custom;
+mod emitted;
 mod equivalence;
 mod floats;
 mod fusion;

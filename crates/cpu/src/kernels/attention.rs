@@ -16,7 +16,7 @@ use super::visible::{Block, KEYS, RowsAndKeys};
 use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph_rewrite::schedule::Attention;
+use rewire_graph_rewrite::schedule::{Attention, Bound};
 
 /// Jagged attention.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Softmax {
 }
 
 impl CompiledAttention {
-    pub(super) fn new(kernel: &Attention<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Attention>) -> Result<Self, CpuError> {
         let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
         let dag = &body.dag;
         let value = |sum: u8| {
@@ -90,9 +90,9 @@ impl CompiledAttention {
         }
         let axes = PairAxes { count: kernel.nest.axes.len(), head: kernel.head, row: row.into(), key: key.into() };
         Ok(Self {
-            q: Panel::new(body, kernel.q, (row, depth), Some(kernel.qk_width))?,
-            k: Panel::new(body, kernel.k, (key, depth), Some(kernel.qk_width))?,
-            v: Panel::new(body, kernel.v, (key, column), Some(kernel.v_width))?,
+            q: Panel::new(body, kernel.q, (row, depth), (None, Some(kernel.qk_width)))?,
+            k: Panel::new(body, kernel.k, (key, depth), (None, Some(kernel.qk_width)))?,
+            v: Panel::new(body, kernel.v, (key, column), (None, Some(kernel.v_width)))?,
             score: Program::compile(dag, &body.operands, &[kernel.score], key, &value(0))?,
             mask: PairMask::new(body, kernel.mask, axes)?,
             stores: Stores::compile(body, outputs, column, None, &value(kernel.sum()))?,

@@ -5,7 +5,7 @@ use super::machine::Register;
 use super::passes::Rows;
 use super::step::{ChainStep, Pass};
 use super::stream::{Stream, prefetch};
-use super::totals::{Totals, sums};
+use super::totals::{Owners, Totals, sums};
 use pulp::{Simd, WithSimd};
 use rewire_graph::pointwise::BinaryOp;
 
@@ -35,6 +35,12 @@ impl Block {
         lanes.part(self.row + n, self.width, (self.start, self.points))
     }
 
+    /// The first point.
+    #[inline(always)]
+    pub(super) fn start(self) -> usize {
+        self.start
+    }
+
     /// True if the tile's rows begin with it.
     #[inline(always)]
     pub(super) fn begins(self) -> bool {
@@ -54,7 +60,7 @@ impl Block {
     }
 
     /// All of a tile.
-    fn whole(rows: usize, points: usize) -> Self {
+    pub(super) fn whole(rows: usize, points: usize) -> Self {
         Self { row: 0, rows, start: 0, points, width: points }
     }
 }
@@ -66,6 +72,8 @@ pub(super) enum Destination<'s> {
     Rows { out: &'s mut [f32], stride: usize, stream: Option<&'s Stream<'s>> },
     /// Combined by row; the squares as well, if there are totals of them.
     Totals(Totals<'s>, Option<Totals<'s>>),
+    /// Row by row combined into other rows.
+    Owners(Owners<'s>),
 }
 
 /// A chain bound to a tile.
@@ -144,6 +152,7 @@ impl Chain<'_, '_> {
                     squares.add(simd, Lanes::Each(&*spare), whole, block);
                 }
             }
+            Destination::Owners(owners) => owners.add(simd, value, from, block),
             // Rows that are only copied may come from anywhere, and stores past the caches would wait for each.
             Destination::Rows { out, stride, .. } if count == 0 => {
                 Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();

@@ -36,28 +36,26 @@ impl Coords {
         }
     }
 
-    /// Sets the first coordinates of some rows to those of row `row` of a loop with these leading extents.
-    pub(super) fn repeat(&mut self, rows: Range<usize>, row: usize, extents: &[usize]) {
-        let mut rest = row;
-        for (axis, &extent) in extents.iter().enumerate().rev() {
-            self.put(axis as u8, rows.clone(), std::iter::repeat((rest % extent.max(1)) as i32));
-            rest /= extent.max(1);
-        }
-    }
-
     /// Sets the first coordinates to those of `rows` rows, from `first` on, of a loop with these leading extents.
     pub(super) fn unravel(&mut self, first: usize, rows: usize, extents: &[usize]) {
+        self.unravel_each(rows, extents, |row| first + row);
+    }
+
+    /// Sets the first coordinates of `rows` rows to those of row `number(n)` of a loop with these leading extents.
+    pub(super) fn unravel_each(&mut self, rows: usize, extents: &[usize], number: impl Fn(usize) -> usize) {
         let mut step = 1;
-        for (list, &extent) in self.0.iter_mut().zip(extents).rev() {
+        for (axis, (list, &extent)) in self.0.iter_mut().zip(extents).enumerate().rev() {
+            let extent = extent.max(1);
             for (row, coord) in list.iter_mut().take(rows).enumerate() {
-                *coord = ((first + row) / step % extent.max(1)) as i32;
+                let rest = if step == 1 { number(row) } else { number(row) / step };
+                *coord = (if axis == 0 { rest } else { rest % extent }) as i32;
             }
-            step *= extent.max(1);
+            step *= extent;
         }
     }
 
     /// Sets the first coordinates to those of row `row` of a loop with these leading extents, for all rows.
     pub(super) fn set_row(&mut self, row: usize, extents: &[usize]) {
-        self.repeat(0..ROWS, row, extents);
+        self.unravel_each(ROWS, extents, |_| row);
     }
 }

@@ -1,21 +1,23 @@
 //! Rows combined one after the other: sums by sample and by index.
 
+use super::arch::Arch;
+use super::chain::Destination;
 use super::coords::Coords;
 use super::error::CpuError;
-use super::lanes::{LANES, ROWS, Row};
+use super::joined::{JoinedMachine, JoinedMatrix};
+use super::lanes::{LANES, ROWS, Row, tile_rows};
 use super::machine::{AnchorLanes, Machine, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
-use super::panel::fill;
 use super::program::{AnchorValue, Program};
 use super::scratch::{room, zeros};
 use super::store::{Blocks, Stores, Target, Writer};
-use super::totals::{combine_each, neutral};
+use super::totals::{CombineRows, Owners, neutral};
 use super::{Scheduled, tasks};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Extent, ReduceOp};
-use rewire_graph_rewrite::schedule::Fold;
+use rewire_graph_rewrite::schedule::{Bound, Fold};
 use std::ops::Range;
 
 /// Points of a task.
@@ -36,9 +38,23 @@ pub(super) struct CompiledFold {
     axes: usize,
     /// True for results without columns, which are computed one by one.
     is_single: bool,
-    sums: Vec<(ReduceOp, Program)>,
+    sums: Vec<(ReduceOp, Terms)>,
     index: Option<Program>,
     stores: Stores,
+}
+
+/// What a sum combines.
+#[derive(Clone, Debug)]
+enum Terms {
+    /// Rows of a program, in tiles that rows of several results share.
+    Rows(Program),
+    /// All rows of a result as one line, so many.
+    Joined(JoinedMatrix, usize),
+}
+
+enum TermMachine<'a> {
+    Rows(Machine<'a>),
+    Joined(JoinedMachine<'a>, usize),
 }
 
 /// The rows that are combined, those of the first result first.
@@ -65,16 +81,17 @@ struct Results {
 }
 
 struct Worker<'a> {
-    sums: Vec<(ReduceOp, Machine<'a>)>,
+    sums: Vec<(ReduceOp, TermMachine<'a>)>,
     writer: Writer<'a>,
     coords: Coords,
+    /// Results in one tile.
     lines: Vec<f32>,
     /// By sum, of the results of a block.
     totals: Vec<Vec<f32>>,
 }
 
 impl CompiledFold {
-    pub(super) fn new(kernel: &Fold<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Fold>) -> Result<Self, CpuError> {
         let unsupported =
             |reason: &str| CpuError::Unsupported { kernel: "fold", reason: format!("it has {reason} dimensions") };
         let (body, dag) = (&kernel.nest.body, &kernel.nest.body.dag);
@@ -93,13 +110,28 @@ impl CompiledFold {
         // are one result with columns.
         let is_single = outer.is_empty() && (kernel.index.is_some() || kernel.rows.dense().is_none());
         let along = if is_single { u8::MAX } else { column };
+        let constant = |dim: Option<&Dim>| dim.and_then(Dim::as_const);
+        let matrix = match (constant(kernel.rows.dense()), constant(kernel.extents.last())) {
+            (Some(rows), Some(columns)) if !outer.is_empty() && kernel.index.is_none() => Some((rows, columns)),
+            _ => None,
+        };
+        let terms = |id| {
+            let joined = match matrix {
+                Some(matrix) => JoinedMatrix::new(body, id, (kernel.row, column), matrix)?.zip(Some(matrix.0)),
+                None => None,
+            };
+            Ok(match joined {
+                Some((matrix, rows)) => Terms::Joined(matrix, rows),
+                None => Terms::Rows(program(id, along)?),
+            })
+        };
         let mut sums = vec![];
         for sum in &kernel.sums {
             if dag.scalar(sum.value) != Scalar::F32 {
                 let reason = "what it combines is no float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "fold", reason });
             }
-            sums.push((sum.op, program(sum.value, along)?));
+            sums.push((sum.op, terms(sum.value)?));
         }
         Ok(Self {
             extents: kernel.extents.clone(),
@@ -160,6 +192,22 @@ impl CompiledFold {
         for ((op, _), totals) in worker.sums.iter().zip(&mut worker.totals) {
             room(totals, own.len() * results.pitch)?.fill(neutral(*op));
         }
+        worker.combine_joined(own.clone(), &columns, results)?;
+        if self.sums.iter().any(|(_, terms)| matches!(terms, Terms::Rows(_))) {
+            self.combine_rows(worker, own.clone(), &columns, (results, rows));
+        }
+        worker.write(targets, results, own, columns);
+        Ok(())
+    }
+
+    /// Combines what is computed row by row, in tiles of rows of neighbouring results.
+    fn combine_rows(
+        &self,
+        worker: &mut Worker<'_>,
+        own: Range<usize>,
+        columns: &Range<usize>,
+        (results, rows): (&Results, &Rows),
+    ) {
         let size = (GROUP / columns.len().max(1)).clamp(1, ROWS);
         // The place of each row of a tile among the results of the block.
         let (mut owners, mut filled) = ([0; ROWS], 0);
@@ -170,7 +218,6 @@ impl CompiledFold {
             while next < all.end {
                 let taken = (size - filled).min(all.end - next);
                 let tile = filled..filled + taken;
-                worker.coords.repeat(tile.clone(), result, &results.outer);
                 match &rows.numbers {
                     Some(numbers) => worker.coords.put(self.row, tile.clone(), numbers[next..].iter().copied()),
                     None => worker.coords.put(self.row, tile.clone(), (next - all.start) as i32..),
@@ -178,14 +225,21 @@ impl CompiledFold {
                 owners[tile].fill(place);
                 (next, filled) = (next + taken, filled + taken);
                 if filled == size {
-                    worker.combine(&owners[..filled], &columns, results)?;
+                    worker.combine(own.start, &owners[..filled], columns, results);
                     filled = 0;
                 }
             }
         }
-        worker.combine(&owners[..filled], &columns, results)?;
-        worker.write(targets, results, own, columns);
-        Ok(())
+        worker.combine(own.start, &owners[..filled], columns, results);
+    }
+}
+
+impl Terms {
+    fn machine<'a>(&'a self, env: &'a Env<'a>) -> TermMachine<'a> {
+        match self {
+            Self::Rows(program) => TermMachine::Rows(Machine::new(program, env)),
+            Self::Joined(matrix, rows) => TermMachine::Joined(matrix.machine(env), *rows),
+        }
     }
 }
 
@@ -204,7 +258,7 @@ impl Scheduled for CompiledFold {
             outputs,
             results.blocks,
             || Worker {
-                sums: self.sums.iter().map(|(op, program)| (*op, Machine::new(program, env))).collect(),
+                sums: self.sums.iter().map(|(op, terms)| (*op, terms.machine(env))).collect(),
                 writer: self.stores.writer(env),
                 coords: Coords::new(self.axes),
                 lines: vec![],
@@ -216,15 +270,40 @@ impl Scheduled for CompiledFold {
 }
 
 impl Worker<'_> {
-    /// Combines the rows of a tile, each into the totals of its owner.
-    fn combine(&mut self, owners: &[usize], columns: &Range<usize>, results: &Results) -> Result<(), CpuError> {
-        let Self { sums, coords, lines, totals, .. } = self;
-        let (width, pitch) = (columns.len(), columns.len().next_multiple_of(16));
-        let lines = room(lines, owners.len() * pitch)?;
+    /// Combines the rows of a tile, each into the totals of its owner, which is counted from result `first` on.
+    fn combine(&mut self, first: usize, owners: &[usize], columns: &Range<usize>, results: &Results) {
+        let Self { sums, coords, totals, .. } = self;
+        if owners.is_empty() {
+            return;
+        }
+        coords.unravel_each(owners.len(), &results.outer, |row| first + owners[row]);
         let inputs = RowInputs { rows: owners.len(), coords: coords.all(), ..RowInputs::default() };
-        for ((op, machine), totals) in sums.iter_mut().zip(totals).filter(|_| !owners.is_empty()) {
-            fill(machine, inputs, (columns.start, width), (&mut [lines], pitch));
-            combine_each(*op, (totals, results.pitch), (lines, pitch), owners, width);
+        for ((op, terms), totals) in sums.iter_mut().zip(totals) {
+            if let TermMachine::Rows(machine) = terms {
+                let owners = Owners { op: *op, totals, pitch: results.pitch, owners };
+                combine(machine, inputs, (columns.start, columns.len()), owners);
+            }
+        }
+    }
+
+    /// Combines what is computed as one line for each of some results.
+    fn combine_joined(&mut self, own: Range<usize>, columns: &Range<usize>, results: &Results) -> Result<(), CpuError> {
+        let Self { sums, coords, lines, totals, .. } = self;
+        for ((op, terms), totals) in sums.iter_mut().zip(totals) {
+            let TermMachine::Joined(machine, rows) = terms else { continue };
+            let (rows, width) = (*rows, results.width);
+            let (line, size) = (rows * width, (GROUP / (rows * width).max(1)).clamp(1, ROWS));
+            for first in own.clone().step_by(size) {
+                let count = size.min(own.end - first);
+                let lines = room(lines, count * line)?;
+                coords.unravel(first, count, &results.outer);
+                let inputs = RowInputs { rows: count, coords: coords.all(), ..RowInputs::default() };
+                machine.fill(inputs, 0..line, lines, line);
+                let owners: Vec<usize> = (0..count * rows).map(|row| first - own.start + row / rows).collect();
+                let owners = Owners { op: *op, totals: &mut *totals, pitch: results.pitch, owners: &owners };
+                let values = lines.get(columns.start..).unwrap_or(&[]);
+                Arch::chosen().dispatch(CombineRows { values, stride: width, width: columns.len(), owners });
+            }
         }
         Ok(())
     }
@@ -250,6 +329,27 @@ impl Worker<'_> {
             coords.unravel(first, rows, &results.outer);
             let inputs = RowInputs { rows, coords: coords.all(), lanes: &lanes, ..RowInputs::default() };
             writer.rows(targets, inputs, first, columns.clone());
+        }
+    }
+}
+
+/// Combines `width` floats of each of the rows given, from column `first` on.
+fn combine(machine: &mut Machine<'_>, inputs: RowInputs<'_>, (first, width): (usize, usize), owners: Owners<'_>) {
+    let Owners { op, totals, pitch, owners } = owners;
+    machine.rows(inputs);
+    let all = Owners { op, totals: &mut *totals, pitch, owners };
+    if machine.compute(inputs, (first, width), 0, Destination::Owners(all)) {
+        return;
+    }
+    for row in (0..inputs.rows).step_by(tile_rows(width)) {
+        let part = inputs.part(row, tile_rows(width));
+        machine.rows(part);
+        for start in (0..width).step_by(LANES) {
+            let points = LANES.min(width - start);
+            machine.tile(part, first + start, points);
+            let totals = totals.get_mut(start..).unwrap_or(&mut []);
+            let owners = owners.get(row..).unwrap_or(&[]);
+            machine.put(part, 0, Destination::Owners(Owners { op, totals, pitch, owners }));
         }
     }
 }

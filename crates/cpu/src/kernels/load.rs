@@ -1,5 +1,6 @@
 //! Loads from operands. All are total: what lies out of range reads as zero.
 
+use super::arch::Arch;
 use super::execute::Execution;
 use super::lanes::{Grid, Lanes, Progression, ROWS, Row};
 use super::machine::LoadPattern;
@@ -10,7 +11,7 @@ use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 
 /// An offset that is out of range, as is every sum of up to eight of them.
-const OUTSIDE: usize = usize::MAX / 16;
+pub(super) const OUTSIDE: usize = usize::MAX / 16;
 
 /// The elements of a run that a row of a tile reads, and where they belong.
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,7 +144,7 @@ impl Execution<'_, '_> {
         let (Some(lanes), grid) = (offsets.get_mut(..self.grid.len()), self.grid) else { return };
         lanes.fill(0);
         for ((&index, &extent), &stride) in load.index.iter().chain(&last).zip(&view.shape).zip(&view.strides) {
-            self.arch.dispatch_exact(AddOffsets { offsets: lanes, grid, index: self.ints(index), extent, stride });
+            add_offsets(lanes, grid, self.ints(index), (extent, stride));
         }
         let elements = view.elements;
         match kind {
@@ -160,6 +161,11 @@ impl Execution<'_, '_> {
 fn step(index: i32, extent: usize, stride: usize) -> usize {
     let index = index as u32 as usize;
     if index < extent { index * stride } else { OUTSIDE }
+}
+
+/// Adds what an index of every point adds to its offset, [`OUTSIDE`] at least where the index is out of range.
+pub(super) fn add_offsets(offsets: &mut [usize], grid: Grid, index: Lanes<'_, i32>, (extent, stride): (usize, usize)) {
+    Arch::chosen().dispatch_exact(AddOffsets { offsets, grid, index, extent, stride });
 }
 
 struct AddOffsets<'a> {

@@ -9,7 +9,6 @@ use super::operand::Env;
 use super::program::{Counts, Instruction, Op, Program, Rate, Source};
 use super::step::Pass;
 use super::storage::Elements;
-use super::totals::Totals;
 use rewire_graph::Scalar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -304,16 +303,10 @@ impl<'a> Machine<'a> {
         self.execute(before, inputs, Rate::Point) && self.chain(inputs, operands, passes, to)
     }
 
-    /// Combines a float result of the last tile by row, and its squares if there are totals of them.
-    pub(super) fn total(
-        &mut self,
-        inputs: RowInputs<'_>,
-        root: usize,
-        totals: Totals<'_>,
-        squares: Option<Totals<'_>>,
-    ) {
+    /// Brings a float result of the last tile to where it goes.
+    pub(super) fn put(&mut self, inputs: RowInputs<'_>, root: usize, to: Destination<'_>) {
         let source = self.source(root);
-        self.chain(inputs, &[source], &[], Destination::Totals(totals, squares));
+        self.chain(inputs, &[source], &[], to);
     }
 
     fn chain(&mut self, inputs: RowInputs<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {

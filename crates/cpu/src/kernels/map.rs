@@ -5,13 +5,13 @@ use super::machine::RowInputs;
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::{segments, within};
-use super::run::scattered;
-use super::store::{Blocks, Stores, Target, Writer};
+use super::run::{as_one, scattered};
+use super::store::{Blocks, Stores};
 use super::{Scheduled, tasks};
 use rewire_graph::Dim;
-use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::plan::{Body, Extent, Nest, Output};
-use rewire_graph_rewrite::schedule::Map;
+use rewire_graph_rewrite::schedule::{Bound, Map};
 use std::ops::Range;
 
 /// Points of a task.
@@ -20,36 +20,35 @@ const TASK: usize = 1 << 14;
 /// A loop without an anchor.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMap {
-    /// Ways to run the loop, the better ones first, each in parts.
-    loops: Vec<Vec<Loop>>,
+    /// Ways to run the loop, the better ones first.
+    loops: Vec<Loop>,
 }
 
+/// A loop over rows and, in each, over the columns of some parts.
 #[derive(Clone, Debug)]
 struct Loop {
-    extents: Vec<Dim>,
-    stores: Stores,
+    /// Dimensions of the rows.
+    outer: Vec<Dim>,
+    /// Columns of each part, and what it writes.
+    parts: Vec<(Dim, Stores)>,
 }
 
 impl CompiledMap {
-    pub(super) fn new(kernel: &Map<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Map>) -> Result<Self, CpuError> {
         let mut nests = vec![kernel.nest.clone()];
         while let Some(joined) = nests.last().and_then(joined) {
             nests.push(joined);
         }
-        let parts = |nest: &Nest| divided(nest).iter().map(Loop::new).collect();
-        Ok(Self { loops: nests.iter().rev().map(parts).collect::<Result<_, _>>()? })
+        Ok(Self { loops: nests.iter().rev().map(Loop::new).collect::<Result<_, _>>()? })
     }
 }
 
 impl Scheduled for CompiledMap {
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
         let mut failure = Ok(());
-        for parts in &self.loops {
-            let extents = parts.iter().map(|part| env.extents(&part.extents, "the loop"));
-            match extents.collect::<Result<Vec<_>, _>>() {
-                Ok(extents) => {
-                    return parts.iter().zip(extents).try_for_each(|(part, extents)| part.run(env, outputs, &extents));
-                }
+        for way in &self.loops {
+            match way.extents(env) {
+                Ok(extents) => return way.run(env, outputs, extents),
                 Err(error) => failure = Err(error),
             }
         }
@@ -60,40 +59,59 @@ impl Scheduled for CompiledMap {
 impl Loop {
     fn new(nest: &Nest) -> Result<Self, CpuError> {
         let extents = extents_of(nest);
-        let Some((_, rows)) = extents.split_last().filter(|(_, rows)| rows.len() < 16) else {
+        let Some((_, outer)) = extents.split_last().filter(|(_, outer)| outer.len() < 16) else {
             return Err(CpuError::Unsupported { kernel: "map", reason: "it has no or too many dimensions".to_owned() });
         };
-        let stores = Stores::compile(&nest.body, &nest.outputs, rows.len() as u8, Some(rows), &|_, _| None)?;
-        Ok(Self { stores, extents })
+        let axis = outer.len() as u8;
+        let part = |part: &Nest| {
+            let columns = extents_of(part).pop().unwrap_or_default();
+            Ok((columns, Stores::compile(&part.body, &part.outputs, axis, Some(outer), &|_, _| None)?))
+        };
+        let parts = divided(nest).iter().map(part).collect::<Result<_, CpuError>>()?;
+        Ok(Self { outer: outer.to_vec(), parts })
     }
 
-    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory], extents: &[usize]) -> Result<(), CpuError> {
-        let Some((&width, outer)) = extents.split_last() else { return Ok(()) };
-        let blocks = Blocks::of_points(count(outer, "the loop")?, width, TASK);
-        if blocks.rows == 0 || width == 0 {
+    /// The extents of the rows, and the columns of each part.
+    fn extents(&self, env: &Env<'_>) -> Result<(Vec<usize>, Vec<usize>), CpuError> {
+        let widths = self.parts.iter().map(|(columns, _)| env.extent(columns, "the loop"));
+        Ok((env.extents(&self.outer, "the loop")?, widths.collect::<Result<_, _>>()?))
+    }
+
+    fn run(
+        &self,
+        env: &Env<'_>,
+        outputs: &mut [&mut Memory],
+        (outer, widths): (Vec<usize>, Vec<usize>),
+    ) -> Result<(), CpuError> {
+        let (rows, width) = (count(&outer, "the loop")?, widths.iter().sum());
+        // Parts have rows in common, and no columns.
+        let blocks = match self.parts.len() {
+            1 => Blocks::of_points(rows, width, TASK),
+            _ => Blocks::of_rows(rows, width, TASK),
+        };
+        if blocks.rows == 0 || blocks.width == 0 {
             return Ok(());
         }
         tasks::for_each_block(
-            self.stores.iter(),
+            self.parts.iter().flat_map(|(_, stores)| stores.iter()),
             outputs,
             blocks,
-            || self.stores.writer(env),
-            |writer, targets, n| {
-                write_block(writer, targets, outer, blocks, n);
+            || self.parts.iter().map(|(_, stores)| stores.writer(env)).collect::<Vec<_>>(),
+            |writers, targets, n| {
+                let (rows, columns) = blocks.block(n);
+                let mut coords = Coords::new(outer.len());
+                for (writer, &width) in writers.iter_mut().zip(&widths) {
+                    let columns = if blocks.across { columns.clone() } else { 0..width };
+                    for first in rows.clone().step_by(ROWS) {
+                        let count = ROWS.min(rows.end - first);
+                        coords.unravel(first, count, &outer);
+                        let inputs = RowInputs { rows: count, coords: coords.all(), ..RowInputs::default() };
+                        writer.rows(targets, inputs, first, columns.clone());
+                    }
+                }
                 Ok(())
             },
         )
-    }
-}
-
-fn write_block(writer: &mut Writer<'_>, targets: &mut [Target<'_>], outer: &[usize], blocks: Blocks, n: usize) {
-    let (rows, columns) = blocks.block(n);
-    let mut coords = Coords::new(outer.len());
-    for first in rows.clone().step_by(ROWS) {
-        let count = ROWS.min(rows.end - first);
-        coords.unravel(first, count, outer);
-        let inputs = RowInputs { rows: count, coords: coords.all(), ..RowInputs::default() };
-        writer.rows(targets, inputs, first, columns.clone());
     }
 }
 
@@ -110,7 +128,7 @@ fn values(map: &Nest) -> Vec<ExprId> {
 /// Neighbouring points from which on a row is worth its overhead.
 const LONG: usize = 16;
 /// Columns from which on those that are computed alike are worth a loop of their own.
-const WIDE: usize = 8;
+const WIDE: usize = 4;
 
 /// The parts of the columns that are computed differently, as those of a concatenation are; none where they are not worth
 /// loops of their own.
@@ -159,17 +177,9 @@ fn joined(map: &Nest) -> Option<Nest> {
         return None;
     }
     let axis = rest.len() as u8;
-    let mut dag = Dag::new();
-    let point = dag.coord(axis, extent.as_const());
     let is_short = width < LONG;
-    let width = dag.int(width as i64);
-    let (row, column) = (dag.binary(BinaryOp::Div, point, width), dag.binary(BinaryOp::Mod, point, width));
     let roots = values(map);
-    let copies = dag.graft(&map.body.dag, &roots, |_, expr, _| match *expr {
-        Expr::Coord(coord) if coord == axis => Some(row),
-        Expr::Coord(coord) if coord == axis + 1 => Some(column),
-        _ => None,
-    });
+    let (dag, copies) = as_one(&map.body.dag, &roots, (axis, axis + 1, axis), (width, extent.as_const()));
     let mut copies = copies.into_iter();
     let mut outputs = Vec::with_capacity(map.outputs.len());
     for output in &map.outputs {

@@ -15,7 +15,7 @@ use crate::parallel::threads;
 use rewire_graph::pointwise::{Dag, Expr};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::Extent;
-use rewire_graph_rewrite::schedule::Product;
+use rewire_graph_rewrite::schedule::{Bound, Product};
 use std::sync::Arc;
 
 /// Rows whose sums are in memory at once.
@@ -28,6 +28,10 @@ const STEPS: usize = 8;
 const LEFT: usize = 1 << 18;
 /// Columns whose sums are in memory at once, at most.
 const COLUMNS: usize = 512;
+/// Multiply-adds of a task up to which it takes several blocks.
+const WORK: usize = 1 << 18;
+/// Tasks for each thread where blocks are small, at least.
+const TASKS: usize = 8;
 /// Rows from which on the right factor is worth copying.
 const MANY: usize = 96;
 
@@ -108,7 +112,7 @@ struct Worker<'a> {
 }
 
 impl CompiledMatmul {
-    pub(super) fn new(kernel: &Product<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Product>) -> Result<Self, CpuError> {
         if kernel.batch.len() > 16 {
             return Err(CpuError::Unsupported { kernel: "matmul", reason: "it has too many dimensions".to_owned() });
         }
@@ -122,12 +126,13 @@ impl CompiledMatmul {
         };
         let rows = kernel.m.dense().filter(|_| row == 0).map(std::slice::from_ref);
         let shared = kernel.k.dense().is_some() && body.dag.coords(kernel.b) & ((1 << row) - 1) == 0;
-        let is_constant = kernel.k.dense().and_then(Dim::as_const).and(kernel.n.as_const()).is_some();
+        let constant = |extent: &Extent| extent.dense().and_then(Dim::as_const);
+        let is_constant = constant(&kernel.k).and(kernel.n.as_const()).is_some();
         let weights = if shared && is_constant { Weights::of(&body.dag, kernel.b) } else { None };
         Ok(Self {
             stats: CompiledReductions::new(body, &kernel.stats)?,
-            a: Panel::new(body, kernel.a, (row, depth), kernel.k.dense().and_then(Dim::as_const))?,
-            b: Panel::new(body, kernel.b, (depth, column), kernel.n.as_const())?,
+            a: Panel::new(body, kernel.a, (row, depth), (constant(&kernel.m), constant(&kernel.k)))?,
+            b: Panel::new(body, kernel.b, (depth, column), (constant(&kernel.k), kernel.n.as_const()))?,
             shared,
             weights,
             stores: Stores::compile(body, outputs, column, rows, &sum)?,
@@ -208,6 +213,7 @@ impl Scheduled for CompiledMatmul {
                 Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| Panels::new(b))?)
             }
         };
+        let most = blocks.iter().map(|block| block.rows * block.columns).max().unwrap_or(0);
         let steps = |block: &Block| block.rows.div_ceil(STEP);
         let dealt: Vec<Vec<Vec<Target<'_>>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n)
         {
@@ -218,8 +224,12 @@ impl Scheduled for CompiledMatmul {
             let outputs = SharedOutputs::new(outputs)?;
             blocks.iter().map(|block| (0..steps(block)).map(|_| outputs.targets()).collect()).collect()
         };
+        let mut dealt = blocks.into_iter().zip(dealt);
+        // Small entries of a batch share a task.
+        let each = dealt.len().div_ceil(TASKS * threads()).min((WORK / (most * longest).max(1)).max(1));
+        let together = (0..dealt.len().div_ceil(each)).map(|_| dealt.by_ref().take(each).collect::<Vec<_>>());
         tasks::for_each(
-            blocks.into_iter().zip(dealt).collect(),
+            together.collect(),
             || Worker {
                 stats: self.stats.machines(env, &reduced),
                 a: self.a.machine(env),
@@ -228,7 +238,10 @@ impl Scheduled for CompiledMatmul {
                 coords: Coords::new(self.axes),
                 sums: vec![],
             },
-            |worker, (block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block),
+            |worker, blocks| {
+                let mut blocks = blocks.into_iter();
+                blocks.try_for_each(|(block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block))
+            },
         )
     }
 }

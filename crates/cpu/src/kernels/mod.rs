@@ -16,6 +16,7 @@ mod fold;
 mod fusion;
 mod halves;
 mod interval;
+mod joined;
 mod kept;
 mod lanes;
 mod lines;
@@ -65,9 +66,8 @@ pub use tasks::for_each;
 use kept::Kept;
 use operand::Env;
 use rewire_graph::Symbol;
-use rewire_graph_rewrite::lower::Refusal;
-use rewire_graph_rewrite::plan::{Computation, Nest};
-use rewire_graph_rewrite::schedule::Schedule;
+use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
+use rewire_graph_rewrite::schedule::{Bound, Schedule};
 use std::fmt;
 use std::sync::Arc;
 
@@ -91,15 +91,15 @@ impl fmt::Debug for Compiled {
     }
 }
 
-fn scheduled(nest: &Nest) -> Result<Arc<dyn Scheduled>, CpuError> {
-    let unsupported = |reason: Refusal| CpuError::Unsupported { kernel: "nest", reason: reason.to_string() };
-    Ok(match Schedule::of(nest).map_err(unsupported)? {
-        Schedule::Map(kernel) => Arc::new(map::CompiledMap::new(&kernel)?),
-        Schedule::Reduction(kernel) => Arc::new(reduce::CompiledReduce::new(&kernel)?),
-        Schedule::Product(kernel) => Arc::new(matmul::CompiledMatmul::new(&kernel)?),
-        Schedule::Attention(kernel) => Arc::new(attention::CompiledAttention::new(&kernel)?),
-        Schedule::Fold(kernel) => Arc::new(fold::CompiledFold::new(&kernel)?),
-        Schedule::Pairs(kernel) => Arc::new(pairs::CompiledPairs::new(&kernel)?),
+fn scheduled(kernel: &ScheduledNest) -> Result<Arc<dyn Scheduled>, CpuError> {
+    let nest: &Nest = kernel;
+    Ok(match kernel.schedule() {
+        Schedule::Map(schedule) => Arc::new(map::CompiledMap::new(&Bound { nest, schedule })?),
+        Schedule::Reduction(schedule) => Arc::new(reduce::CompiledReduce::new(&Bound { nest, schedule })?),
+        Schedule::Product(schedule) => Arc::new(matmul::CompiledMatmul::new(&Bound { nest, schedule })?),
+        Schedule::Attention(schedule) => Arc::new(attention::CompiledAttention::new(&Bound { nest, schedule })?),
+        Schedule::Fold(schedule) => Arc::new(fold::CompiledFold::new(&Bound { nest, schedule })?),
+        Schedule::Pairs(schedule) => Arc::new(pairs::CompiledPairs::new(&Bound { nest, schedule })?),
     })
 }
 

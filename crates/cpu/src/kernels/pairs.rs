@@ -16,7 +16,7 @@ use super::visible::{Block, KEYS, RowsAndKeys};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
-use rewire_graph_rewrite::schedule::{Dot, PairSum, Pairs};
+use rewire_graph_rewrite::schedule::{Bound, Dot, PairSum, Pairs};
 
 /// Sums over pairs of two ragged axes.
 #[derive(Clone, Debug)]
@@ -121,10 +121,10 @@ impl Weighted<'_> {
 }
 
 impl CompiledPairs {
-    pub(super) fn new(kernel: &Pairs<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Pairs>) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
         let dots = kernel.dots.iter().map(|dot| {
-            let panel = |row, id| Panel::new(body, id, (row, dot.depth), Some(dot.width));
+            let panel = |row, id| Panel::new(body, id, (row, dot.depth), (None, Some(dot.width)));
             Ok(CompiledDot {
                 owner: panel(kernel.owner, dot.owner)?,
                 other: panel(kernel.other, dot.other)?,
@@ -267,7 +267,7 @@ impl Scheduled for CompiledPairs {
 }
 
 impl Pass {
-    fn new(kernel: &Pairs<'_>, sums: &[PairSum]) -> Result<Self, CpuError> {
+    fn new(kernel: &Bound<'_, Pairs>, sums: &[PairSum]) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
         let read = sums.iter().fold(0, |bits, sum| bits | body.dag.values(sum.weight));
         let used = kernel.dots.iter().enumerate().filter(|(_, dot)| read >> dot.value & 1 == 1);
@@ -291,7 +291,7 @@ impl Pass {
 
 /// The weights of some sums where the mask holds. What a slope of SiLU reads of a sigmoid gives SiLU as well, and constant factors
 /// are one, before those that are dot products.
-fn weights(kernel: &Pairs<'_>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
+fn weights(kernel: &Bound<'_, Pairs>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
     let source = &kernel.nest.body.dag;
     let factors: Vec<Vec<ExprId>> = sums.iter().map(|sum| factors(kernel, sum.weight)).collect();
     let roots = factors.concat();
@@ -316,7 +316,7 @@ fn weights(kernel: &Pairs<'_>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
 }
 
 /// The factors of a weight where the mask holds.
-fn factors(kernel: &Pairs<'_>, weight: ExprId) -> Vec<ExprId> {
+fn factors(kernel: &Bound<'_, Pairs>, weight: ExprId) -> Vec<ExprId> {
     let (mut factors, mut rest) = (vec![], vec![weight]);
     while let Some(id) = rest.pop() {
         match *kernel.nest.body.dag.expr(id) {
@@ -349,10 +349,10 @@ fn product(dag: &mut Dag, mut factors: Vec<ExprId>) -> ExprId {
 }
 
 impl CompiledSum {
-    fn new(kernel: &Pairs<'_>, sum: &PairSum) -> Result<Self, CpuError> {
+    fn new(kernel: &Bound<'_, Pairs>, sum: &PairSum) -> Result<Self, CpuError> {
         let element = sum.element.map(|element| {
             let rows = (kernel.other, element.column);
-            let panel = Panel::new(&kernel.nest.body, element.value, rows, Some(element.width))?;
+            let panel = Panel::new(&kernel.nest.body, element.value, rows, (None, Some(element.width)))?;
             Ok(Elements { panel, column: element.column, width: element.width })
         });
         Ok(Self { value: sum.value.into(), op: sum.op, element: element.transpose()? })
@@ -360,7 +360,7 @@ impl CompiledSum {
 }
 
 /// The outputs by their columns.
-fn results(kernel: &Pairs<'_>) -> Result<Vec<Results>, CpuError> {
+fn results(kernel: &Bound<'_, Pairs>) -> Result<Vec<Results>, CpuError> {
     let outputs = &kernel.nest.outputs;
     let mut columns: Vec<Option<u8>> = outputs.iter().map(|output| kernel.column_of(output)).collect();
     columns.arrange();

@@ -3,6 +3,7 @@
 use super::chain::Destination;
 use super::coords::Coords;
 use super::error::CpuError;
+use super::joined::{JoinedMachine, JoinedMatrix};
 use super::lanes::{LANES, ROWS, Row, copy, tile_rows};
 use super::machine::{Machine, RowInputs};
 use super::operand::Env;
@@ -22,6 +23,7 @@ use std::ops::Range;
 pub(super) struct Panel {
     segments: Vec<Segment>,
     direct: Option<Direct>,
+    joined: Option<Joined>,
     row: u8,
     column: u8,
     /// It is computed column by column, since its loads take neighbours there.
@@ -35,6 +37,18 @@ struct Segment {
     columns: Range<usize>,
     /// Along the columns from the first one on.
     program: Program,
+}
+
+/// The elements one after the other.
+#[derive(Clone, Debug)]
+struct Joined {
+    line: JoinedMatrix,
+    /// Column after column in place of row after row.
+    by_column: bool,
+    /// Columns; rows if it goes column after column.
+    width: usize,
+    /// All elements.
+    points: usize,
 }
 
 /// A plain load, so that the matrix lies in the operand's memory.
@@ -53,16 +67,17 @@ pub(super) struct PanelMachine<'a> {
     env: &'a Env<'a>,
     machines: Vec<(&'a Range<usize>, Machine<'a>)>,
     index: Option<Machine<'a>>,
+    line: Option<JoinedMachine<'a>>,
     elements: Vec<f32>,
 }
 
 impl Panel {
-    /// `columns` is the number of columns, where it is a constant.
+    /// `rows` and `columns` are their numbers, where these are constants.
     pub(super) fn new(
         body: &Body,
         id: ExprId,
         (row, column): (u8, u8),
-        columns: Option<usize>,
+        (rows, columns): (Option<usize>, Option<usize>),
     ) -> Result<Self, CpuError> {
         let dag = &body.dag;
         if dag.scalar(id) != Scalar::F32 {
@@ -77,7 +92,12 @@ impl Panel {
             Ok(Segment { columns, program })
         };
         let segments = segments(dag, &[id], along, points).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
-        Ok(Self { segments, direct: Direct::new(body, id, row, column)?, row, column, by_column })
+        let direct = Direct::new(body, id, row, column)?;
+        let joined = match rows.zip(columns).filter(|_| direct.is_none()) {
+            Some(extents) => Joined::new(body, id, (row, column), extents)?,
+            None => None,
+        };
+        Ok(Self { segments, direct, joined, row, column, by_column })
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> PanelMachine<'a> {
@@ -86,6 +106,7 @@ impl Panel {
             env,
             machines: self.segments.iter().map(|s| (&s.columns, Machine::new(&s.program, env))).collect(),
             index: self.direct.as_ref().map(|direct| Machine::new(&direct.index, env)),
+            line: self.joined.as_ref().map(|joined| joined.line.machine(env)),
             elements: vec![],
         }
     }
@@ -126,6 +147,42 @@ pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, columns: &Range<us
         _ => None,
     });
     (part, copies)
+}
+
+impl Joined {
+    fn new(
+        body: &Body,
+        id: ExprId,
+        (row, column): (u8, u8),
+        (rows, columns): (usize, usize),
+    ) -> Result<Option<Self>, CpuError> {
+        let points = rows.saturating_mul(columns);
+        if let Some(line) = JoinedMatrix::new(body, id, (row, column), (rows, columns))? {
+            return Ok(Some(Self { line, by_column: false, width: columns, points }));
+        }
+        let line = JoinedMatrix::new(body, id, (column, row), (columns, rows))?;
+        Ok(line.map(|line| Self { line, by_column: true, width: rows, points }))
+    }
+
+    /// Rows of the matrix from `first` on.
+    fn matrix<'e>(
+        &self,
+        machine: &mut JoinedMachine<'_>,
+        coords: &Coords,
+        elements: &'e mut Vec<f32>,
+        (first, rows): (usize, usize),
+    ) -> Result<Option<Matrix<'e>>, CpuError> {
+        let inputs = RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() };
+        let width = self.width;
+        let points = if self.by_column { 0..self.points } else { first * width..(first + rows) * width };
+        let elements = room(elements, points.len())?;
+        machine.fill(inputs, points.clone(), elements, points.len());
+        Ok(match self.by_column {
+            true => Matrix::new(elements, (self.points / width, width), (width, 1))
+                .map(|matrix| matrix.transposed().part((first, 0), (rows, matrix.rows))),
+            false => Matrix::new(elements, (rows, width), (width, 1)),
+        })
+    }
 }
 
 impl Direct {
@@ -201,6 +258,11 @@ impl PanelMachine<'_> {
         {
             return Ok(matrix);
         }
+        let out_of_range = || CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] };
+        if let (Some(joined), Some(line)) = (&self.panel.joined, &mut self.line) {
+            let matrix = joined.matrix(line, coords, &mut self.elements, (first, rows))?;
+            return matrix.filter(|matrix| matrix.columns == columns).ok_or_else(out_of_range);
+        }
         if self.panel.by_column {
             return self.columns(coords, first, (rows, columns));
         }
@@ -221,8 +283,7 @@ impl PanelMachine<'_> {
             }
         }
         coords.set(axis, first);
-        Matrix::new(elements, (rows, columns), (pitch, 1))
-            .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] })
+        Matrix::new(elements, (rows, columns), (pitch, 1)).ok_or_else(out_of_range)
     }
 }
 

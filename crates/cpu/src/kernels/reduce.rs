@@ -8,7 +8,7 @@ use super::reductions::{CompiledReductions, ReductionMachines, row_value};
 use super::store::{Blocks, Stores, Target, Writer};
 use super::{Scheduled, tasks};
 use rewire_graph::Dim;
-use rewire_graph_rewrite::schedule::Reduction;
+use rewire_graph_rewrite::schedule::{Bound, Reduction};
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -32,7 +32,7 @@ struct Machines<'a> {
 }
 
 impl CompiledReduce {
-    pub(super) fn new(kernel: &Reduction<'_>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, Reduction>) -> Result<Self, CpuError> {
         let Some((_, rows)) = kernel.extents.split_last().filter(|(_, rows)| rows.len() < 16) else {
             return Err(CpuError::Unsupported {
                 kernel: "reduce",
@@ -43,8 +43,8 @@ impl CompiledReduce {
         Ok(Self {
             extents: kernel.extents.clone(),
             reductions: CompiledReductions::new(&kernel.nest.body, &kernel.reductions)?,
-            outputs: Stores::compile(&kernel.nest.body, &kernel.outputs, axis, Some(rows), &row_value)?,
-            row_outputs: Stores::compile(&kernel.nest.body, &kernel.row_outputs, u8::MAX, None, &row_value)?,
+            outputs: Stores::compile(&kernel.nest.body, &kernel.outputs(), axis, Some(rows), &row_value)?,
+            row_outputs: Stores::compile(&kernel.nest.body, &kernel.row_outputs(), u8::MAX, None, &row_value)?,
         })
     }
 

@@ -127,7 +127,7 @@ fn reduce(
             let totals = Totals { op, partials, results, begins, ends };
             let squared = squares.as_deref_mut();
             let squared = squared.map(|results| Totals { op, partials: of_squares, results, begins, ends });
-            machine.total(part, 0, totals, squared);
+            machine.put(part, 0, Destination::Totals(totals, squared));
         }
     }
 }

@@ -87,6 +87,25 @@ pub(super) fn runs(dag: &mut Dag, operands: &[Operand], axis: u8) -> HashMap<Exp
     runs
 }
 
+/// Expressions of one coordinate in place of two neighbouring ones: `inner`, then `width` wide, and `outer` before it. The new
+/// one is `to`, of `extent` points if that is a constant.
+pub(super) fn as_one(
+    dag: &Dag,
+    roots: &[ExprId],
+    (outer, inner, to): (u8, u8, u8),
+    (width, extent): (usize, Option<usize>),
+) -> (Dag, Vec<ExprId>) {
+    let mut one = Dag::new();
+    let (point, width) = (one.coord(to, extent), one.int(width as i64));
+    let (row, column) = (one.binary(BinaryOp::Div, point, width), one.binary(BinaryOp::Mod, point, width));
+    let copies = one.graft(dag, roots, |_, expr, _| match *expr {
+        Expr::Coord(coord) if coord == outer => Some(row),
+        Expr::Coord(coord) if coord == inner => Some(column),
+        _ => None,
+    });
+    (one, copies)
+}
+
 /// Number of loads that do not take neighbouring elements at neighbouring points of `axis`.
 pub(super) fn scattered(body: &Body, roots: &[ExprId], axis: u8) -> usize {
     let runs = runs(&mut body.dag.clone(), &body.operands, axis);

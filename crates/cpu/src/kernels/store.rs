@@ -3,6 +3,7 @@
 use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Progression, Row, tile_rows};
+use super::load::{OUTSIDE, add_offsets};
 use super::machine::{Machine, RowInputs};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, matches, strides};
@@ -345,15 +346,17 @@ impl Store {
 
     fn scatter<T: Scalars>(&self, machine: &Machine<'_>, target: &mut Target<'_>, lanes: Lanes<'_, T>, grid: Grid) {
         let Target { sink, shape, strides, .. } = target;
-        for (row, point) in (0..grid.rows).flat_map(|row| (0..grid.points).map(move |point| (row, point))) {
-            let mut offset = Some(0usize);
-            for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
-                let index = machine.ints(self.root + 1 + axis).at(row, point, grid.points);
-                let index = index.and_then(|i| usize::try_from(i).ok()).filter(|&index| index < extent);
-                offset = offset.zip(index).map(|(offset, index)| offset + index * stride);
-            }
-            if let (Some(offset), Some(value)) = (offset, lanes.at(row, point, grid.points)) {
-                sink.store(offset, T::values(&[value]));
+        let mut offsets = [0; LANES];
+        let offsets = &mut offsets[..grid.len()];
+        for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
+            add_offsets(offsets, grid, machine.ints(self.root + 1 + axis), (extent, stride));
+        }
+        for (row, offsets) in offsets.chunks(grid.points.max(1)).enumerate() {
+            let values = lanes.row(row, grid.points);
+            for (point, &offset) in offsets.iter().enumerate().filter(|(_, offset)| **offset < OUTSIDE) {
+                if let Some(value) = values.at(point) {
+                    sink.store(offset, T::values(&[value]));
+                }
             }
         }
     }

@@ -1,9 +1,8 @@
 //! Floats of a row combined, always in the same order.
 
-use super::arch::Arch;
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
-use pulp::Simd;
+use pulp::{Simd, WithSimd};
 use rewire_graph_rewrite::plan::ReduceOp;
 
 /// Partial results of a row; point `x` goes to partial `x % PARTIALS`, whatever the row's neighbours are.
@@ -40,40 +39,84 @@ pub(super) fn neutral(op: ReduceOp) -> f32 {
     op.start()
 }
 
-/// Combines rows of `width` floats, each into the row of `totals` that `owners` tells, in order. Both are given with what is
-/// between the starts of rows.
-pub(super) fn combine_each(
-    op: ReduceOp,
-    (totals, pitch): (&mut [f32], usize),
-    (rows, stride): (&[f32], usize),
-    owners: &[usize],
-    width: usize,
-) {
-    let each = CombineEach { totals, pitch, rows, stride, owners, width };
-    match op {
-        ReduceOp::Sum => Arch::chosen().dispatch(|| each.by(add)),
-        ReduceOp::Max => Arch::chosen().dispatch(|| each.by(larger)),
-        ReduceOp::Min => Arch::chosen().dispatch(|| each.by(smaller)),
+/// Rows that rows of values are combined into, one after the other.
+#[derive(Debug)]
+pub(super) struct Owners<'s> {
+    pub op: ReduceOp,
+    /// The rows that values are combined into, `pitch` apart.
+    pub totals: &'s mut [f32],
+    pub pitch: usize,
+    /// By row of values, the row of `totals`.
+    pub owners: &'s [usize],
+}
+
+impl Owners<'_> {
+    /// Combines the values of a block, which lie at `from`.
+    #[inline(always)]
+    pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {
+        match self.op {
+            ReduceOp::Sum => self.by(
+                value,
+                from,
+                block,
+                #[inline(always)]
+                |totals, row| add_row(simd, totals, row),
+            ),
+            ReduceOp::Max => self.by(value, from, block, |totals, row| combine_row(totals, row, larger)),
+            ReduceOp::Min => self.by(value, from, block, |totals, row| combine_row(totals, row, smaller)),
+        }
+    }
+
+    #[inline(always)]
+    fn by(&mut self, value: Lanes<'_, f32>, from: Block, block: Block, combine: impl Fn(&mut [f32], Row<'_, f32>)) {
+        let owners = self.owners.get(block.row..block.row + block.rows).unwrap_or(&[]);
+        for (n, &owner) in owners.iter().enumerate() {
+            let start = owner * self.pitch + block.start();
+            if let Some(totals) = self.totals.get_mut(start..start + block.points) {
+                combine(totals, from.row(value, n));
+            }
+        }
     }
 }
 
-struct CombineEach<'a> {
-    totals: &'a mut [f32],
-    pitch: usize,
-    rows: &'a [f32],
-    stride: usize,
-    owners: &'a [usize],
-    width: usize,
+/// Rows of values `width` long, `stride` apart, and what they are combined into.
+pub(super) struct CombineRows<'a, 's> {
+    pub values: &'a [f32],
+    pub stride: usize,
+    pub width: usize,
+    pub owners: Owners<'s>,
 }
 
-impl CombineEach<'_> {
+impl WithSimd for CombineRows<'_, '_> {
+    type Output = ();
+
     #[inline(always)]
-    fn by(self, combine: impl Fn(f32, f32) -> f32) {
-        for (row, &owner) in self.rows.chunks(self.stride).zip(self.owners) {
-            let start = owner * self.pitch;
-            if let Some(totals) = self.totals.get_mut(start..start + self.width) {
-                totals.iter_mut().zip(row).for_each(|(total, &value)| *total = combine(*total, value));
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let block = Block::whole(self.owners.owners.len(), self.width);
+        self.owners.add(simd, Lanes::Strided(self.values, self.stride), block, block);
+    }
+}
+
+#[inline(always)]
+fn add_row<S: Simd>(simd: S, totals: &mut [f32], row: Row<'_, f32>) {
+    match row {
+        Row::Same(value) => totals.iter_mut().for_each(|total| *total += value),
+        Row::Each(values) => {
+            let ((totals, last), (values, rest)) = (S::as_mut_simd_f32s(totals), S::as_simd_f32s(values));
+            for (total, &value) in totals.iter_mut().zip(values) {
+                *total = simd.add_f32s(*total, value);
             }
+            last.iter_mut().zip(rest).for_each(|(total, value)| *total += value);
+        }
+    }
+}
+
+#[inline(always)]
+fn combine_row(totals: &mut [f32], row: Row<'_, f32>, combine: impl Fn(f32, f32) -> f32) {
+    match row {
+        Row::Same(value) => totals.iter_mut().for_each(|total| *total = combine(*total, value)),
+        Row::Each(values) => {
+            totals.iter_mut().zip(values).for_each(|(total, &value)| *total = combine(*total, value));
         }
     }
 }

@@ -66,6 +66,11 @@ pub(crate) fn mean_of_rows(scope: &Scope, rows: &Tensor, weights: Option<&Tensor
     mean(scope, rows, weights)
 }
 
+/// The mean of rows `[B]`, whatever their sample weights.
+pub(crate) fn unweighted_mean(scope: &Scope, rows: &Tensor, _: Option<&Tensor>) -> Tensor {
+    mean(scope, rows, None)
+}
+
 /// The sum of rows `[B]`; their weighted mean where there are sample weights.
 pub(crate) fn sum_or_mean(scope: &Scope, rows: &Tensor, weights: Option<&Tensor>) -> Tensor {
     weights.map_or_else(|| rows.sum(0).reshape(()), |weights| mean(scope, rows, Some(weights)))

@@ -21,7 +21,7 @@ mod similarity;
 mod tasks;
 mod tracer;
 
-pub(crate) use extra::{Extras, mean_of_rows, root_of_sum, sum_or_mean, whole};
+pub(crate) use extra::{Extras, mean_of_rows, root_of_sum, sum_or_mean, unweighted_mean, whole};
 pub(crate) use similarity::first_rows;
 pub use tasks::Task;
 

@@ -1,6 +1,5 @@
 use super::{Count, Sizes};
-use crate::plan::{Axis, Body, Computation, Custom, MemorySpace, Nest};
-use crate::schedule::Schedule;
+use crate::plan::{Body, Computation, Custom, MemorySpace};
 use rewire_graph::{DType, Dim};
 
 impl Count {
@@ -25,9 +24,7 @@ impl Count {
     /// ```
     pub fn of(computation: &Computation, sizes: &Sizes) -> Self {
         match computation {
-            Computation::Nest(nest) => {
-                Schedule::of(nest).map_or_else(|_| unscheduled(nest, sizes), |schedule| schedule.count(sizes))
-            }
+            Computation::Nest(nest) => nest.scheduled(|schedule| schedule.count(sizes)),
             Computation::Custom(own) => custom(own, sizes),
         }
     }
@@ -37,25 +34,6 @@ impl Count {
 fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
     let written = bytes(kernel.dtype, &kernel.shape, sizes);
     Count { read: read(&kernel.body, sizes), written, scalar: sizes.product(&kernel.shape), ..Count::default() }
-}
-
-/// Plain loops over all points of each sum and of each output, for a nest that no schedule takes.
-fn unscheduled(nest: &Nest, sizes: &Sizes) -> Count {
-    let extent = |axis: &Axis| axis.extent.dense().map_or_else(|| sizes.sample(), |dim| sizes.extent(dim));
-    let results = nest.axes.iter().take(nest.rank()).map(extent).fold(1, u64::saturating_mul);
-    let mut count = Count { read: read(&nest.body, sizes), ..Count::default() };
-    for output in &nest.outputs {
-        count.written = count.written.saturating_add(bytes(output.dtype, &output.shape, sizes));
-        count.scalar = count.scalar.saturating_add(results);
-    }
-    for sum in &nest.accumulations {
-        let points = results.saturating_mul(nest.axes.get(usize::from(sum.axis)).map_or(1, extent));
-        match sum.factors.len() {
-            0 | 1 => count.scalar = count.scalar.saturating_add(points),
-            _ => count.products = count.products.saturating_add(points.saturating_mul(2)),
-        }
-    }
-    count
 }
 
 /// Bytes of all operands on the device.

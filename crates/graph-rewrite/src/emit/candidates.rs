@@ -3,7 +3,6 @@
 use super::dequantize::dequantized;
 use super::{Scheduled, Target, Tuning, emit, scheduled};
 use crate::plan::Computation;
-use crate::schedule::Schedule;
 use rewire_graph::Dim;
 use std::collections::HashSet;
 
@@ -108,5 +107,8 @@ impl Tuning {
 /// What the schedule of a kernel says of a target; `None` for an operator of a user's own.
 fn of<T>(computation: &Computation, target: &Target, say: impl FnOnce(&dyn Scheduled) -> T) -> Option<T> {
     let (computation, _) = dequantized(computation, target);
-    Schedule::of(computation.nest()?).ok().map(|schedule| say(scheduled(&schedule)))
+    match computation.as_ref() {
+        Computation::Nest(kernel) => Some(scheduled(kernel, say)),
+        Computation::Custom(_) => None,
+    }
 }

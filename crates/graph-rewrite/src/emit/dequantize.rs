@@ -2,7 +2,7 @@
 
 use super::{EmittedKernel, Slot, Target, Windows};
 use crate::plan::{Computation, MemorySpace};
-use crate::schedule::Schedule;
+use crate::schedule::{Analysis, Bound, Schedule};
 use rewire_graph::DType;
 use rewire_graph::pointwise::{Expr, ExprId};
 use std::borrow::Cow;
@@ -37,7 +37,8 @@ fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)>
     if !target.shares_matrices() || !computation.body().operands.iter().any(|one| one.dtype == DType::Rows8) {
         return None;
     }
-    let Schedule::Product(kernel) = Schedule::of(computation.nest()?).ok()? else { return None };
+    let (nest, Schedule::Product(schedule)) = (computation.nest()?, computation.schedule()?) else { return None };
+    let kernel = Bound { nest, schedule };
     let dag = &kernel.nest.body.dag;
     let Expr::Load { operand, index } = dag.expr(kernel.b) else { return None };
     let is_other = |id| id != kernel.b && matches!(dag.expr(id), Expr::Load { operand: read, .. } if read == operand);

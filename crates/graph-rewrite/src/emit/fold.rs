@@ -12,7 +12,7 @@ use super::template::{Main, Template, template};
 use super::value::Emitted;
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning};
 use crate::plan::ReduceOp;
-use crate::schedule::Fold;
+use crate::schedule::{Bound, Fold};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -34,7 +34,7 @@ const COLUMNS: u32 = 8;
 /// Rows whose indices a workgroup looks up at a time.
 const CHUNK: u32 = 1024;
 
-impl Fold<'_> {
+impl Bound<'_, Fold> {
     /// True if ids name the rows.
     fn looks_up(&self) -> bool {
         let roots: Vec<ExprId> = self.sums.iter().map(|sum| sum.value).collect();
@@ -42,7 +42,7 @@ impl Fold<'_> {
     }
 }
 
-impl Scheduled for Fold<'_> {
+impl Scheduled for Bound<'_, Fold> {
     /// Emits sums over rows.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let threads = tuning.threads(module.target)?;
@@ -66,7 +66,7 @@ impl Scheduled for Fold<'_> {
         };
         let coords = points.split(&mut module, &mut main).with(self.row, "n");
         let codes = points.codes(&mut module, &mut main, &coords);
-        let rows = row_count(&mut module, self.rows)?;
+        let rows = row_count(&mut module, &self.rows)?;
         let mut totals = String::new();
         for group in 0..codes.len() {
             for (n, sum) in self.sums.iter().enumerate() {
@@ -128,7 +128,7 @@ fn total(n: usize, group: usize) -> String {
 /// Statements that compute what is the same for all rows of a sample, and those that combine row `n` and, where a thread loads more
 /// `rows` at once, those that follow it by as many as threads share a result.
 fn elements(
-    kernel: &Fold<'_>,
+    kernel: &Bound<'_, Fold>,
     points: &Points<'_>,
     module: &mut Module,
     (coords, codes): (&Coords, &[Code]),
@@ -205,7 +205,7 @@ fn look_up(module: &mut Module, index: ExprId, row: u8) -> Result<(String, Strin
 
 /// Statements that combine the sums of the threads that share a result, and store it.
 fn results(
-    kernel: &Fold<'_>,
+    kernel: &Bound<'_, Fold>,
     points: &Points<'_>,
     shares: &Shares,
     module: &mut Module,
@@ -233,7 +233,7 @@ fn results(
 }
 
 /// The functions that combine the sums of threads, for the template.
-fn combinations(kernel: &Fold<'_>, points: &Points<'_>) -> Variable {
+fn combinations(kernel: &Bound<'_, Fold>, points: &Points<'_>) -> Variable {
     let mut ops: Vec<ReduceOp> = vec![];
     for sum in &kernel.sums {
         if !ops.contains(&sum.op) {
@@ -255,7 +255,7 @@ struct Points<'k> {
 }
 
 impl<'k> Points<'k> {
-    fn new(kernel: &'k Fold<'_>, module: &Module, groups: u32) -> Result<Self, EmitError> {
+    fn new(kernel: &'k Bound<'_, Fold>, module: &Module, groups: u32) -> Result<Self, EmitError> {
         let Some((last, outer)) = kernel.extents.split_last() else {
             return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
         };
@@ -358,7 +358,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(kernel: &Fold<'_>, points: &Points<'_>, threads: u32) -> Self {
+    fn new(kernel: &Bound<'_, Fold>, points: &Points<'_>, threads: u32) -> Self {
         if kernel.index.is_none() {
             let parts = PARTS.min(threads);
             return Self { parts, owners: threads / parts, columns: 1 };

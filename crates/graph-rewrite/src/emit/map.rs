@@ -5,7 +5,7 @@ use super::module::Module;
 use super::store::{everywhere, looks_up, vector_accesses};
 use super::template::{Main, Template, template};
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning};
-use crate::schedule::Map;
+use crate::schedule::{Bound, Map};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::Expr;
 
@@ -19,7 +19,7 @@ const THREAD_BYTES: usize = 32;
 /// Elements that keep a large GPU busy with two rows a thread.
 const MANY_ELEMENTS: u64 = 1 << 23;
 
-impl Scheduled for Map<'_> {
+impl Scheduled for Bound<'_, Map> {
     /// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let threads = tuning.threads(module.target)?;
@@ -108,7 +108,7 @@ impl Scheduled for Map<'_> {
     }
 }
 
-impl Map<'_> {
+impl Bound<'_, Map> {
     fn looks_up(&self) -> bool {
         looks_up(&self.nest.body, &everywhere(&self.nest.outputs))
     }
@@ -121,7 +121,7 @@ impl Map<'_> {
 }
 
 /// Groups of four that a thread computes: fewer of wider results.
-fn groups_per_thread(kernel: &Map<'_>) -> u32 {
+fn groups_per_thread(kernel: &Bound<'_, Map>) -> u32 {
     let bits = kernel.nest.outputs.iter().map(|output| output.dtype.format().bits).max().unwrap_or(32);
     (8 * THREAD_BYTES / (LANES * bits)).max(1) as u32
 }

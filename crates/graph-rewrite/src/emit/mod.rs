@@ -64,11 +64,11 @@ pub use error::EmitError;
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::Windows;
 
-#[cfg(feature = "emit")]
-use crate::plan::Computation;
 use crate::plan::Extent;
 #[cfg(feature = "emit")]
-use crate::schedule::Schedule;
+use crate::plan::{Computation, Nest, ScheduledNest};
+#[cfg(feature = "emit")]
+use crate::schedule::{Bound, Schedule};
 #[cfg(feature = "emit")]
 use dequantize::dequantized;
 #[cfg(feature = "emit")]
@@ -363,11 +363,10 @@ pub fn emit_with_windows(
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
     let (computation, bound) = dequantized(computation, target);
     let module = Module::new(computation.body(), target, windows);
-    let nest = match computation.as_ref() {
-        Computation::Nest(nest) => nest,
+    let parsed = match computation.as_ref() {
+        Computation::Nest(kernel) => scheduled(kernel, |schedule| schedule.emit(module, tuning))?,
         Computation::Custom(own) => return custom::emit(own, module),
     };
-    let parsed = scheduled(&Schedule::of(nest)?).emit(module, tuning)?;
     Ok(ParsedKernel { kernel: parsed.kernel.with_dequantized(bound), ..parsed })
 }
 
@@ -394,13 +393,14 @@ trait Scheduled {
 }
 
 #[cfg(feature = "emit")]
-fn scheduled<'s>(schedule: &'s Schedule<'_>) -> &'s dyn Scheduled {
-    match schedule {
-        Schedule::Map(kernel) => kernel,
-        Schedule::Reduction(kernel) => kernel,
-        Schedule::Product(kernel) => kernel,
-        Schedule::Attention(kernel) => kernel,
-        Schedule::Pairs(kernel) => kernel,
-        Schedule::Fold(kernel) => kernel,
+fn scheduled<T>(kernel: &ScheduledNest, call: impl FnOnce(&dyn Scheduled) -> T) -> T {
+    let nest: &Nest = kernel;
+    match kernel.schedule() {
+        Schedule::Map(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Reduction(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Product(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Attention(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Pairs(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Fold(schedule) => call(&Bound { nest, schedule }),
     }
 }

@@ -8,7 +8,7 @@ use super::template::{Main, Template, template};
 use super::value::Emitted;
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning, Windows};
 use crate::plan::{Output, ReduceOp};
-use crate::schedule::{Reduced, Reduction};
+use crate::schedule::{Bound, Reduced, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -27,7 +27,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    fn new<'a>(kernel: &Reduction<'_>, extent: &'a Dim, lanes: usize, workgroup: u32) -> Shared<'a> {
+    fn new<'a>(kernel: &Bound<'_, Reduction>, extent: &'a Dim, lanes: usize, workgroup: u32) -> Shared<'a> {
         let axis = kernel.extents.len().saturating_sub(1) as u8;
         let (threads, steps) = match extent.as_const() {
             Some(width) => {
@@ -55,7 +55,7 @@ impl Shared<'_> {
     }
 }
 
-impl Scheduled for Reduction<'_> {
+impl Scheduled for Bound<'_, Reduction> {
     /// Emits row reductions.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let threads = tuning.threads(module.target)?;
@@ -69,10 +69,10 @@ impl Scheduled for Reduction<'_> {
             None => looped(self, &columns, &mut module, &mut row, &coords)?,
         };
         let mut last = row.inner();
-        for output in &self.row_outputs {
+        for output in &self.row_outputs() {
             store_point(&mut last, &mut module, output)?;
         }
-        let tail = match self.row_outputs.is_empty() {
+        let tail = match self.row_outputs().is_empty() {
             true => String::new(),
             false => format!("if (inside && thread == 0) {{\n{}}}\n", indented(&last.take())),
         };
@@ -112,13 +112,17 @@ impl Scheduled for Reduction<'_> {
 }
 
 /// The outer extents, and the columns of a row for a workgroup of `threads`.
-fn columns<'k>(kernel: &'k Reduction<'_>, module: &Module, threads: u32) -> Result<(&'k [Dim], Shared<'k>), EmitError> {
+fn columns<'k>(
+    kernel: &'k Bound<'_, Reduction>,
+    module: &Module,
+    threads: u32,
+) -> Result<(&'k [Dim], Shared<'k>), EmitError> {
     let Some((extent, outer)) = kernel.extents.split_last() else {
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };
     let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
     let wide = extent.as_const().is_none_or(|n| n >= 4)
-        && vector_accesses(module.body, outer.len() as u8, &roots, &kernel.outputs) > 0;
+        && vector_accesses(module.body, outer.len() as u8, &roots, &kernel.outputs()) > 0;
     Ok((outer, Shared::new(kernel, extent, if wide { 4 } else { 1 }, threads)))
 }
 
@@ -131,7 +135,7 @@ fn name(op: ReduceOp) -> &'static str {
 }
 
 /// Reductions in groups that do not read one another.
-fn passes<'k>(kernel: &'k Reduction<'_>, module: &Module) -> Result<Vec<(usize, &'k [Reduced])>, EmitError> {
+fn passes<'k>(kernel: &'k Bound<'_, Reduction>, module: &Module) -> Result<Vec<(usize, &'k [Reduced])>, EmitError> {
     let mut groups = vec![];
     let mut start = 0;
     for (n, reduction) in kernel.reductions.iter().enumerate() {
@@ -150,7 +154,7 @@ fn passes<'k>(kernel: &'k Reduction<'_>, module: &Module) -> Result<Vec<(usize, 
 const TOGETHER: usize = 4;
 
 /// The different lists of operations whose results are combined at once.
-fn combinations(kernel: &Reduction<'_>, module: &Module) -> Result<Vec<Vec<ReduceOp>>, EmitError> {
+fn combinations(kernel: &Bound<'_, Reduction>, module: &Module) -> Result<Vec<Vec<ReduceOp>>, EmitError> {
     let mut lists: Vec<Vec<ReduceOp>> = vec![];
     for (_, group) in passes(kernel, module)? {
         for together in group.chunks(TOGETHER) {
@@ -249,7 +253,7 @@ fn filler(columns: &Shared, op: ReduceOp) -> String {
 
 /// A loop over the columns for each pass.
 fn looped(
-    kernel: &Reduction<'_>,
+    kernel: &Bound<'_, Reduction>,
     columns: &Shared,
     module: &mut Module,
     row: &mut Code,
@@ -287,11 +291,11 @@ fn looped(
         }
         conclude(row, module, columns, (start, group));
     }
-    if !kernel.outputs.is_empty() {
-        let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
+    if !kernel.outputs().is_empty() {
+        let roots: Vec<_> = kernel.outputs().iter().flat_map(Output::roots).collect();
         hoist(row, module, &roots, columns.own.axis)?;
         let mut inner = open(module, row);
-        columns.own.store(&mut inner, module, "column", &kernel.outputs)?;
+        columns.own.store(&mut inner, module, "column", &kernel.outputs())?;
         let body = format!("{head} {{\n{}}}\n", indented(&inner.take()));
         row.block("if (inside)", &body);
     }
@@ -301,9 +305,9 @@ fn looped(
 /// What results need besides the statistics and takes long: random numbers, compared where they are with constants, and elements
 /// behind choices that are read at the coordinates themselves, from tensors as large as the loop over them, so that none lies
 /// out of range.
-fn early(kernel: &Reduction<'_>) -> Vec<ExprId> {
+fn early(kernel: &Bound<'_, Reduction>) -> Vec<ExprId> {
     let body = &kernel.nest.body;
-    let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
+    let roots: Vec<_> = kernel.outputs().iter().flat_map(Output::roots).collect();
     let parts = body.dag.reachable(&roots);
     let is_drawn = |id| matches!(body.dag.expr(id), Expr::Uniform { .. }) && body.dag.values(id) == 0;
     let is_constant = |id| matches!(body.dag.expr(id), Expr::Float(_));
@@ -321,7 +325,7 @@ fn early(kernel: &Reduction<'_>) -> Vec<ExprId> {
 
 /// Evaluates that before any pass, after the loads of the passes are on their way.
 fn begin_early(
-    kernel: &Reduction<'_>,
+    kernel: &Bound<'_, Reduction>,
     columns: &Shared,
     module: &mut Module,
     row: &mut Code,
@@ -349,7 +353,7 @@ fn begin_early(
 
 /// All columns of a thread at once: what one pass has evaluated, the next ones have in registers.
 fn unrolled(
-    kernel: &Reduction<'_>,
+    kernel: &Bound<'_, Reduction>,
     columns: &Shared,
     steps: usize,
     module: &mut Module,
@@ -406,13 +410,13 @@ fn unrolled(
         }
         conclude(row, module, columns, (start, group));
     }
-    if !kernel.outputs.is_empty() && !empty {
-        let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
+    if !kernel.outputs().is_empty() && !empty {
+        let roots: Vec<_> = kernel.outputs().iter().flat_map(Output::roots).collect();
         hoist(row, module, &roots, columns.own.axis)?;
         for (step, (code, in_doubt)) in scopes.iter_mut().enumerate() {
             code.learn_from(module, row, columns.own.axis);
             let mut inner = code.inner();
-            columns.own.store(&mut inner, module, &format!("column{step}"), &kernel.outputs)?;
+            columns.own.store(&mut inner, module, &format!("column{step}"), &kernel.outputs())?;
             let condition = if *in_doubt { format!("if (inside && here{step})") } else { "if (inside)".to_owned() };
             row.block(&condition, &inner.take());
         }

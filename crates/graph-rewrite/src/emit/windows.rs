@@ -90,11 +90,11 @@ mod tests {
         let rows = Dim::symbol(Symbol(0));
         let shape = vec![rows.clone(), Dim::from(6)];
         let operand = Operand { dtype: DType::F32, shape: shape.clone(), space: MemorySpace::Device };
-        let body = Body { operands: vec![operand], ..Body::default() };
-        let index = vec![rewire_graph::pointwise::ExprId(0); 2];
-        let value = rewire_graph::pointwise::ExprId(0);
+        let mut body = Body { operands: vec![operand], ..Body::default() };
+        let index = vec![body.dag.coord(0, None), body.dag.coord(1, Some(6))];
+        let value = body.dag.float(0.0);
         let output = Output { target: 1, dtype: DType::F16, shape: shape.clone(), index, value, columns: None };
-        let kernel = Computation::Nest(Nest::map(body, shape, vec![output]));
+        let kernel = Computation::of(Nest::map(body, shape, vec![output])).unwrap();
         let target = Target { binding_bytes: 1000, ..Target::BASELINE };
         assert_eq!(target.window_bytes(), 768);
         let windows = |rows: Option<u64>| {

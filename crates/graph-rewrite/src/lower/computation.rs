@@ -2,7 +2,7 @@ use super::builder::{Builder, Placed};
 use super::custom::custom;
 use super::error::Refusal;
 use crate::plan::{Computation, Nest, Output};
-use crate::schedule::{Fold, Schedule};
+use crate::schedule::{Bound, Fold};
 use rewire_graph::limits::{MAX_OPERANDS, check_count};
 use rewire_graph::op::{Accumulated, Concat, Fused, SetRows};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
@@ -25,7 +25,7 @@ pub fn computation(body: &Graph) -> Result<Computation, Refusal> {
 /// As [`computation`].
 pub fn of(fused: &Fused) -> Result<Computation, Refusal> {
     match &fused.nest {
-        Some(nest) => Ok(Computation::Nest(Nest::clone(nest))),
+        Some(nest) => Computation::of(Nest::clone(nest)),
         None => computation(&fused.body),
     }
 }
@@ -48,8 +48,7 @@ fn formed(body: &Graph) -> Result<Computation, Refusal> {
         sums if sums.iter().all(|&id| reduced(body, id).is_some()) => reduction(body, sums)?,
         sums => products(body, &results(body, sums))?,
     };
-    Schedule::of(&nest)?;
-    Ok(Computation::Nest(nest))
+    Computation::of(nest)
 }
 
 fn accumulated(body: &Graph, id: NodeId) -> Option<&dyn Accumulated> {
@@ -173,7 +172,7 @@ fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
     // A matrix is not read column by column: what goes down its columns runs over rows.
     let mut folded = nest.clone();
     folded.axes.iter_mut().next_back().into_iter().for_each(|axis| axis.summed = true);
-    match Fold::of(&folded).is_ok_and(|fold| fold.goes_down_columns()) {
+    match Fold::of(&folded).is_ok_and(|fold| Bound { nest: &folded, schedule: &fold }.goes_down_columns()) {
         true => reduction_over(body, nodes, true),
         false => Ok(nest),
     }

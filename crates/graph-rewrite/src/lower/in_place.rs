@@ -1,6 +1,7 @@
 //! Computations that set rows of states in place.
 
-use crate::plan::{Computation, Plan, Step};
+use crate::lower::Refusal;
+use crate::plan::{Computation, Nest, Plan, Step};
 use rewire_graph::Value;
 use rewire_graph::pointwise::{Dag, Expr};
 use std::collections::BTreeMap;
@@ -16,14 +17,26 @@ impl Plan {
 }
 
 /// Takes operands out of a kernel that loads nothing from them.
-pub(super) fn leave_out(kernel: &mut Computation, operands: &mut Vec<Value>, is_left: impl Fn(Value) -> bool) {
+///
+/// # Errors
+/// [`Refusal`] if no schedule takes what is left.
+pub(super) fn leave_out(
+    kernel: &mut Computation,
+    operands: &mut Vec<Value>,
+    is_left: impl Fn(Value) -> bool,
+) -> Result<(), Refusal> {
     let kept = (0..).zip(operands.iter()).filter(|(_, value)| !is_left(**value)).map(|(position, _)| position);
     let moved: BTreeMap<u16, u16> = kept.zip(0..).collect();
-    let Computation::Nest(nest) = kernel else { return };
     if moved.len() == operands.len() {
-        return;
+        return Ok(());
     }
+    let Computation::Nest(kernel) = kernel else { return Ok(()) };
     operands.retain(|&value| !is_left(value));
+    kernel.edit(|nest| renumber(nest, &moved))
+}
+
+/// Gives operands new positions, and takes out those that have none.
+fn renumber(nest: &mut Nest, moved: &BTreeMap<u16, u16>) {
     let declared = std::mem::take(&mut nest.body.operands);
     let (roots, source, mut dag) = (nest.roots(), std::mem::take(&mut nest.body.dag), Dag::new());
     let copies = dag.graft(&source, &roots, |dag, expr, index| match expr {

@@ -90,7 +90,8 @@ impl Kernel {
             state.map(Some).ok_or_else(|| unsupported(node, "it sets rows of a value that is no state"))
         };
         let states = fused.body.outputs().iter().map(state).collect::<Result<Vec<_>, _>>()?;
-        leave_out(&mut computation, &mut operands, |value| states.contains(&Some(value)));
+        leave_out(&mut computation, &mut operands, |value| states.contains(&Some(value)))
+            .map_err(|reason| unsupported(node, &reason.to_string()))?;
         pool(&mut computation, &operands, pooled);
         Ok(Self { computation, operands, states })
     }

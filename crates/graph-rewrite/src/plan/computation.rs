@@ -1,4 +1,6 @@
-use super::{Body, Custom, Nest, Output};
+use super::{Body, Custom, Nest, Output, ScheduledNest};
+use crate::lower::Refusal;
+use crate::schedule::Schedule;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Computation {
     /// A loop nest.
-    Nest(Nest),
+    Nest(ScheduledNest),
     /// An operator of a user's own.
     Custom(Custom),
 }
@@ -23,6 +25,22 @@ pub struct Written<'a> {
 }
 
 impl Computation {
+    /// The computation of a nest, by the schedule that takes it.
+    ///
+    /// # Errors
+    /// As [`ScheduledNest::of`].
+    pub fn of(nest: Nest) -> Result<Self, Refusal> {
+        ScheduledNest::of(nest).map(Self::Nest)
+    }
+
+    /// The schedule, if it is not a user's own.
+    pub fn schedule(&self) -> Option<&Schedule> {
+        match self {
+            Self::Nest(nest) => Some(nest.schedule()),
+            Self::Custom(_) => None,
+        }
+    }
+
     /// The expressions.
     pub fn body(&self) -> &Body {
         match self {
@@ -33,7 +51,7 @@ impl Computation {
 
     pub(crate) fn body_mut(&mut self) -> &mut Body {
         match self {
-            Self::Nest(nest) => &mut nest.body,
+            Self::Nest(nest) => &mut nest.nest_mut().body,
             Self::Custom(custom) => &mut custom.body,
         }
     }

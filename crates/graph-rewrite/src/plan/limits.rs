@@ -1,6 +1,5 @@
 use super::{Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
-use crate::schedule::Schedule;
 use rewire_graph::limits::{
     LimitError, MAX_AXES, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_rows, check_shape,
 };
@@ -19,7 +18,7 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    pub(super) fn new(place: impl Into<String>, reason: impl ToString) -> Self {
+    pub(crate) fn new(place: impl Into<String>, reason: impl ToString) -> Self {
         Self { place: place.into(), reason: reason.to_string() }
     }
 }
@@ -136,7 +135,6 @@ impl Computation {
             Self::Nest(nest) => {
                 check_loops(nest)?;
                 self.check_types()?;
-                Schedule::of(nest)?;
                 nest.outputs.iter().try_for_each(check_output)
             }
             Self::Custom(custom) => {
@@ -152,6 +150,16 @@ impl Computation {
             Self::Nest(nest) => check_loops(nest),
             Self::Custom(custom) => Ok(custom.check_loop()?),
         }
+    }
+}
+
+/// Checks that axes and sums fit together, and that there are all expressions which sums and outputs refer to.
+pub(super) fn check_form(nest: &Nest) -> Result<(), Refusal> {
+    check_loops(nest)?;
+    let count = nest.body.dag.len();
+    match nest.roots().into_iter().find(|id| id.0 as usize >= count) {
+        Some(id) => Err(format!("refers to expression {}, there are {count}", id.0).into()),
+        None => Ok(()),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Lookups as steps of their own.
 
 use super::{
-    Binding, Body, Buffer, BufferId, Computation, Extent, MemorySpace, Nest, Operand, Output, Plan, Source, Step,
+    Binding, Body, Buffer, BufferId, Computation, Extent, MemorySpace, Nest, Operand, Output, Plan, PlanError, Source,
+    Step,
 };
+use crate::lower::Refusal;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Ordered, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,11 +49,14 @@ impl Plan {
     /// let mut plan = lower(&optimize(scope.finish(&[("y", y)])?)?.0)?;
     /// assert_eq!(plan.steps.len(), 1);
     /// let tables = plan.tables();
-    /// let lookups = plan.look_up_first(&tables);
+    /// let lookups = plan.look_up_first(&tables)?;
     /// assert_eq!((lookups.len(), plan.steps.len()), (1, 2));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn look_up_first(&mut self, tables: &[BufferId]) -> Vec<Lookup> {
+    ///
+    /// # Errors
+    /// [`PlanError`] if no schedule takes a kernel that reads rows in place of a table.
+    pub fn look_up_first(&mut self, tables: &[BufferId]) -> Result<Vec<Lookup>, PlanError> {
         let known = self.tables();
         let tables = tables.iter().copied().filter(|table| known.contains(table)).ordered_set();
         let pairs = self.steps.iter().flat_map(|step| self.reads_of(step).0);
@@ -65,9 +70,11 @@ impl Plan {
         self.buffers.extend(results);
         let places = lookups.iter().map(|own| ((own.table, own.ids), own.rows)).ordered_map();
         let rows = LookedUp { places: &places, buffers: &self.buffers };
-        self.steps.iter_mut().for_each(|step| rows.replace(step));
+        for step in &mut self.steps {
+            rows.replace(step).map_err(|reason| PlanError::new(format!("a lookup of {}", step.name), reason))?;
+        }
         self.steps.splice(0..0, steps);
-        lookups
+        Ok(lookups)
     }
 
     /// The buffer itself, if it may be a table.
@@ -133,7 +140,7 @@ impl Plan {
         Some(Step {
             name: "lookup".to_owned(),
             path: name,
-            computation: Computation::Nest(Nest::map(body, shape, vec![output])),
+            computation: Computation::of(Nest::map(body, shape, vec![output])).ok()?,
             reads: vec![Binding::Buffer(ids), Binding::Buffer(table)],
             writes: vec![rows],
         })
@@ -188,31 +195,37 @@ struct LookedUp<'a> {
 }
 
 impl LookedUp<'_> {
-    fn replace(&self, step: &mut Step) {
-        let Computation::Nest(nest) = &mut step.computation else { return };
+    fn replace(&self, step: &mut Step) -> Result<(), Refusal> {
         let is_table = |binding: &Binding| self.places.keys().any(|(table, _)| *binding == Binding::Buffer(*table));
         if !step.reads.iter().any(is_table) {
-            return;
+            return Ok(());
         }
-        let (mut operands, mut reads) = (nest.body.operands.clone(), step.reads.clone());
+        let Computation::Nest(kernel) = &mut step.computation else { return Ok(()) };
+        step.reads = kernel.edit(|nest| self.replaced(nest, &step.reads))?;
+        Ok(())
+    }
+
+    /// Reads rows in place of tables; returns what the operands are bound to then.
+    fn replaced(&self, nest: &mut Nest, bound: &[Binding]) -> Vec<Binding> {
+        let (mut operands, mut reads) = (nest.body.operands.clone(), bound.to_vec());
         rebuild(nest, |dag, expr, copies| {
             let (Expr::Load { operand, .. }, &[row, column]) = (expr, copies) else { return None };
-            let table = buffer(*step.reads.get(usize::from(*operand))?)?;
+            let table = buffer(*bound.get(usize::from(*operand))?)?;
             let (ids, place) = named_row(dag, row, self.buffers.get(table.0 as usize)?.shape.first()?.as_const()?)?;
-            let rows = *self.places.get(&(table, buffer(*step.reads.get(usize::from(ids))?)?))?;
+            let rows = *self.places.get(&(table, buffer(*bound.get(usize::from(ids))?)?))?;
             let found = self.buffers.get(rows.0 as usize)?;
             let index = place.iter().copied().chain([column]).collect();
-            let bound = Binding::Buffer(rows);
-            let position = reads.iter().position(|known| *known == bound).unwrap_or_else(|| {
+            let row = Binding::Buffer(rows);
+            let position = reads.iter().position(|known| *known == row).unwrap_or_else(|| {
                 operands.push(on_device(found));
-                reads.push(bound);
+                reads.push(row);
                 reads.len() - 1
             });
             Some(dag.load(position as u16, found.dtype, index))
         });
         nest.body.operands = operands;
-        step.reads = reads;
-        drop_unread(nest, &mut step.reads);
+        drop_unread(nest, &mut reads);
+        reads
     }
 }
 

@@ -4,6 +4,7 @@ mod computation;
 mod custom;
 mod limits;
 mod lookups;
+mod scheduled;
 mod slots;
 mod states;
 mod storage;
@@ -13,6 +14,7 @@ pub use computation::{Computation, Written};
 pub use custom::Custom;
 pub use limits::PlanError;
 pub use lookups::Lookup;
+pub use scheduled::ScheduledNest;
 pub use slots::{Lifetime, SlotPlan};
 pub use storage::{Precision, Table};
 

@@ -1,5 +1,5 @@
 use super::{Binding, Buffer, BufferId, Computation, Plan, Source, Step};
-use crate::schedule::Schedule;
+use crate::schedule::{Analysis, Bound, Schedule};
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{DType, Dim};
 
@@ -151,14 +151,15 @@ impl Step {
 impl Computation {
     /// Keeps the sums of a product in a type, if they may be.
     fn keep_sums(&mut self, dtype: DType) {
-        let Self::Nest(nest) = self else { return };
-        let Ok(Schedule::Product(product)) = Schedule::of(nest) else { return };
+        let Self::Nest(own) = self else { return };
+        let Schedule::Product(schedule) = own.schedule() else { return };
+        let product = Bound { nest: own, schedule };
         let may_be = match dtype {
             DType::F16 => product.takes_halves(),
             DType::I32 => product.right_rows().is_some(),
             _ => true,
         };
-        if let Some(sum) = nest.accumulations.last_mut().filter(|_| may_be) {
+        if let Some(sum) = own.nest_mut().accumulations.last_mut().filter(|_| may_be) {
             sum.dtype = dtype;
         }
     }
@@ -167,7 +168,9 @@ impl Computation {
     fn stored_mut(&mut self) -> Vec<(u16, &mut DType)> {
         match self {
             Self::Custom(custom) => vec![(0, &mut custom.dtype)],
-            Self::Nest(nest) => nest.outputs.iter_mut().map(|output| (output.target, &mut output.dtype)).collect(),
+            Self::Nest(nest) => {
+                nest.nest_mut().outputs.iter_mut().map(|output| (output.target, &mut output.dtype)).collect()
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Indices that are made to lie within their tensors.
 
 use super::{Access, Unproven};
+use crate::lower::Refusal;
 use crate::plan::{Computation, Nest};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -13,16 +14,25 @@ struct Clamped {
     empty: bool,
 }
 
+/// A shape, and the dimensions of it in which an index is clamped.
+pub(super) type Place = (Vec<Dim>, Vec<usize>);
+
 /// Clamps what is not proven in all loops of a kernel; returns the shapes and dimensions, or `None` for a store that is
 /// within no tensor.
-pub(super) fn clamp(computation: &mut Computation, found: &[Unproven]) -> Option<Vec<(Vec<Dim>, Vec<usize>)>> {
+pub(super) fn clamp(computation: &mut Computation, found: &[Unproven]) -> Result<Option<Vec<Place>>, Refusal> {
+    match computation {
+        Computation::Nest(kernel) if !found.is_empty() => kernel.edit(|nest| clamp_nest(nest, found)),
+        _ => Ok(Some(vec![])),
+    }
+}
+
+fn clamp_nest(nest: &mut Nest, found: &[Unproven]) -> Option<Vec<Place>> {
     let mut accesses: BTreeMap<Access, Clamped> = BTreeMap::new();
     for Unproven { access, outside, empty } in found {
         let bounds = accesses.entry(*access).or_default();
         bounds.dimensions.extend(outside);
         bounds.empty |= empty;
     }
-    let Computation::Nest(nest) = computation else { return Some(vec![]) };
     let shapes: Vec<Vec<Dim>> = accesses.keys().map(|access| shape(nest, *access)).collect::<Option<_>>()?;
     let loads = accesses.iter().filter_map(|(access, bounds)| match access {
         Access::Load(id) => Some((nest.body.dag.expr(*id).clone(), bounds.clone())),

@@ -1,5 +1,6 @@
 //! Results that are filled with zeros.
 
+use crate::lower::Refusal;
 use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Source, Step};
 use rewire_graph::pointwise::Dag;
 use std::collections::HashSet;
@@ -10,7 +11,7 @@ pub(super) fn clear(
     steps: &mut Vec<Step>,
     buffers: &[Buffer],
     partial: &mut impl Iterator<Item = Vec<usize>>,
-) -> Vec<BufferId> {
+) -> Result<Vec<BufferId>, Refusal> {
     let (mut known, mut cleared) = (HashSet::new(), vec![]);
     for (step, partial) in std::mem::take(steps).into_iter().zip(partial) {
         for (position, &id) in step.writes.iter().enumerate() {
@@ -19,22 +20,22 @@ pub(super) fn clear(
                 && let Some(buffer) = buffers.get(id.0 as usize)
                 && !matches!(buffer.source, Source::State(_))
             {
-                steps.push(zeros(id, buffer, &step.path));
+                steps.push(zeros(id, buffer, &step.path)?);
                 cleared.push(id);
             }
         }
         steps.push(step);
     }
-    cleared
+    Ok(cleared)
 }
 
 /// A step that fills a buffer with zeros.
-fn zeros(id: BufferId, Buffer { dtype, shape, .. }: &Buffer, path: &str) -> Step {
+fn zeros(id: BufferId, Buffer { dtype, shape, .. }: &Buffer, path: &str) -> Result<Step, Refusal> {
     let mut dag = Dag::new();
     let index = shape.iter().enumerate().map(|(axis, dim)| dag.coord(axis as u8, dim.as_const())).collect();
     let value = dag.constant(dtype.scalar(), 0);
     let extents = if shape.is_empty() { vec![1.into()] } else { shape.clone() };
     let outputs = vec![Output { target: 0, dtype: *dtype, shape: shape.clone(), index, value, columns: None }];
-    let computation = Computation::Nest(Nest::map(Body { dag, ..Body::default() }, extents, outputs));
-    Step { name: "clear".to_owned(), path: path.to_owned(), computation, reads: vec![], writes: vec![id] }
+    let computation = Computation::of(Nest::map(Body { dag, ..Body::default() }, extents, outputs))?;
+    Ok(Step { name: "clear".to_owned(), path: path.to_owned(), computation, reads: vec![], writes: vec![id] })
 }

@@ -133,12 +133,17 @@ pub fn confine(plan: &mut Plan) -> Result<Confined, ProveError> {
     let proofs = proofs.collect::<Result<Vec<_>, _>>()?;
     let mut clamped = vec![];
     for (step, (own, proof)) in plan.load.iter_mut().chain(&mut plan.steps).zip(&proofs).enumerate() {
-        let accesses = clamp::clamp(&mut own.computation, &proof.unproven).ok_or(ProveError::Store { step })?;
+        let accesses = clamp::clamp(&mut own.computation, &proof.unproven)
+            .map_err(|reason| PlanError::new(format!("step {step}, clamped,"), reason))?
+            .ok_or(ProveError::Store { step })?;
         clamped.extend(accesses.into_iter().map(|(shape, dimensions)| Clamped { step, shape, dimensions }));
     }
     let mut partial = proofs.into_iter().map(|proof| proof.partial);
-    let mut cleared = clear::clear(&mut plan.load, &plan.buffers, &mut partial);
-    cleared.extend(clear::clear(&mut plan.steps, &plan.buffers, &mut partial));
+    let mut cleared = vec![];
+    for steps in [&mut plan.load, &mut plan.steps] {
+        let found = clear::clear(steps, &plan.buffers, &mut partial);
+        cleared.extend(found.map_err(|reason| PlanError::new("a step that clears a result", reason))?);
+    }
     Ok(Confined { clamped, cleared })
 }
 

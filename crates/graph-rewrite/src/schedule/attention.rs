@@ -1,5 +1,5 @@
 use super::product::summed;
-use super::{Scheduled, depends, halves};
+use super::{Analysis, Bound, depends, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Body, Extent, Nest, Output, ReduceOp};
@@ -13,10 +13,8 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Interval, Intervals, 
 ///
 /// Axes of results are the samples, `i` and the head of ragged rows; of dense ones the samples, a head of a constant extent, if
 /// there is one, and `i`. The column `d` is last. A sum runs over `j`, one over the columns of `q` and `k`.
-#[derive(Clone, Debug)]
-pub struct Attention<'n> {
-    /// The nest.
-    pub nest: &'n Nest,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
     /// Extents of the axes that make up the samples.
     pub samples: Vec<Dim>,
     /// Number of heads.
@@ -26,9 +24,9 @@ pub struct Attention<'n> {
     /// Width of `v` and of the result.
     pub v_width: usize,
     /// Queries of a sample.
-    pub rows: &'n Extent,
+    pub rows: Extent,
     /// Keys of a sample.
-    pub keys: &'n Extent,
+    pub keys: Extent,
     /// The coordinate of heads, if there is one.
     pub head: Option<u8>,
     /// The coordinate of queries.
@@ -60,12 +58,12 @@ const MASK_TILES: u64 = 64;
 /// Columns of values that a kernel keeps in registers at most.
 const WIDEST: usize = 256;
 
-impl<'n> Attention<'n> {
+impl Attention {
     /// Takes nests of a sum of products whose left factor is made of another sum of products, as it is or as a softmax.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let other =
             || Refusal::from("what lies between two products is neither a function of pairs nor a softmax of rows");
         let (product, statistics, sum) = match nest.accumulations.as_slice() {
@@ -84,13 +82,12 @@ impl<'n> Attention<'n> {
             _ => masked(dag, weight, 0.0),
         };
         let attention = Self {
-            nest,
             samples: place.samples,
             heads: place.heads,
             qk_width: constant(summed(nest, product))?,
             v_width: constant(nest.axes.get(usize::from(place.column)).and_then(|axis| axis.extent.dense()))?,
-            rows: &nest.axes[usize::from(place.row)].extent,
-            keys: &keys.extent,
+            rows: nest.axes[usize::from(place.row)].extent.clone(),
+            keys: keys.extent.clone(),
             head: place.head,
             row: place.row,
             key,
@@ -103,19 +100,15 @@ impl<'n> Attention<'n> {
             mask,
             softmax: !statistics.is_empty(),
         };
-        attention.check()?;
+        Bound { nest, schedule: &attention }.check()?;
         Ok(attention)
     }
+}
 
+impl Bound<'_, Attention> {
     /// The position of the result among the values.
     pub fn sum(&self) -> u8 {
         self.nest.accumulations.len() as u8 - 1
-    }
-
-    /// True if all factors of its products may be halves on matrix hardware.
-    pub(crate) fn takes_halves(&self) -> bool {
-        let factors = [(self.q, self.depth), (self.k, self.depth), (self.v, self.column)];
-        !self.softmax && halves::suit(&self.nest.body, &factors, &[])
     }
 
     fn check(&self) -> Result<(), Refusal> {
@@ -211,15 +204,11 @@ fn softmax(
     is.then_some((mask, score))
 }
 
-impl Scheduled for Attention<'_> {
-    fn name(&self) -> &'static str {
-        "attention"
-    }
-
+impl Analysis for Bound<'_, Attention> {
     fn count(&self, sizes: &Sizes) -> Count {
         let nest = self.nest;
         let samples = sizes.product(&self.samples);
-        let [rows, keys] = [self.rows, self.keys].map(|range| sizes.rows(range, samples));
+        let [rows, keys] = [&self.rows, &self.keys].map(|range| sizes.rows(range, samples));
         let heads = self.heads as u64;
         let (qk, v) = (self.qk_width as u64, self.v_width as u64);
         let pairs = pairs(self, sizes, &rows, &keys);
@@ -258,6 +247,11 @@ impl Scheduled for Attention<'_> {
         tally.products(products, self.takes_halves());
         tally.finish()
     }
+
+    fn takes_halves(&self) -> bool {
+        let factors = [(self.q, self.depth), (self.k, self.depth), (self.v, self.column)];
+        !self.softmax && halves::suit(&self.nest.body, &factors, &[])
+    }
 }
 
 /// Values of the shape program that a mask reads; other operands are not looked at.
@@ -285,7 +279,7 @@ impl ReadBounds for HostValues<'_> {
 
 /// Pairs of queries and keys that the mask lets count, of all samples for one head. Tiles that it decides by neither
 /// all nor none count half, as they do along the diagonal of a causal mask.
-fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u64 {
+fn pairs(kernel: &Bound<'_, Attention>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u64 {
     let all = |(rows, keys): (&u64, &u64)| rows.saturating_mul(*keys);
     let Some(mask) = kernel.mask else { return rows.iter().zip(keys).map(all).sum() };
     let reads = HostValues { body: &kernel.nest.body, sizes };
@@ -311,7 +305,7 @@ fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u
 }
 
 struct Visible<'a> {
-    kernel: &'a Attention<'a>,
+    kernel: &'a Bound<'a, Attention>,
     bounds: Intervals,
     reads: HostValues<'a>,
     sample: Interval,

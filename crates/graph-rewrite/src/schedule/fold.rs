@@ -1,22 +1,20 @@
 use super::map::dense;
-use super::{Scheduled, depends};
+use super::{Analysis, Bound, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Extent, Nest, Output, ReduceOp};
-use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// A loop over points, at each of which rows are combined one after the other: sums by sample and by index.
-#[derive(Clone, Debug)]
-pub struct Fold<'n> {
-    /// The nest.
-    pub nest: &'n Nest,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fold {
     /// The loop over results; at least one dimension. Coordinate `n` is dimension `n`.
     pub extents: Vec<Dim>,
     /// The coordinate of the rows.
     pub row: u8,
     /// How many rows there are: of the sample that coordinate 0 counts, or all.
-    pub rows: &'n Extent,
+    pub rows: Extent,
     /// What is combined, `Value(n)` of outputs.
     pub sums: Vec<Folded>,
     /// Where rows are summed by an index: coordinate 0 of the result that a row counts for, an expression of the row alone.
@@ -32,12 +30,12 @@ pub struct Folded {
     pub value: ExprId,
 }
 
-impl<'n> Fold<'n> {
+impl Fold {
     /// Takes nests of dense results whose sums run over one axis, which no result has, and have one factor each.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let extents = dense(nest, nest.rank())?;
         let row = nest.accumulations.first().ok_or("it combines nothing")?.axis;
         let axis =
@@ -60,13 +58,13 @@ impl<'n> Fold<'n> {
         if let Some(found) = same {
             sums.iter_mut().zip(found).for_each(|(sum, (_, value))| sum.value = value);
         }
-        Ok(Self { nest, extents, row, rows: &axis.extent, sums, index })
+        Ok(Self { extents, row, rows: axis.extent.clone(), sums, index })
     }
 }
 
-impl Fold<'_> {
-    /// True if what is combined lies in rows that are as wide as the result, and not one after the other: sums over the rows of a
-    /// matrix.
+impl Bound<'_, Fold> {
+    /// True if what is combined lies in rows that are as wide as the result: sums over the rows of a matrix, or of matrices whose
+    /// rows lie one after the other.
     pub(crate) fn goes_down_columns(&self) -> bool {
         let Some(column) = self.extents.len().checked_sub(1).filter(|_| self.index.is_none()) else { return false };
         let dag = &self.nest.body.dag;
@@ -75,7 +73,8 @@ impl Fold<'_> {
         for id in dag.reachable(&values) {
             let Expr::Load { index, .. } = dag.expr(id) else { continue };
             let Some(last) = index.last().map(|&last| dag.coords(last)) else { continue };
-            if last & 1 << self.row != 0 {
+            let is_run = || index.last().is_some_and(|&last| is_run(dag, last, column as u8));
+            if last & 1 << self.row != 0 && !is_run() {
                 return false;
             }
             is_wide |= last & 1 << column != 0 && index.iter().any(|&at| dag.coords(at) & 1 << self.row != 0);
@@ -84,17 +83,13 @@ impl Fold<'_> {
     }
 }
 
-impl Scheduled for Fold<'_> {
-    fn name(&self) -> &'static str {
-        "fold"
-    }
-
+impl Analysis for Bound<'_, Fold> {
     /// Every row is read once, whichever results it counts for.
     fn count(&self, sizes: &Sizes) -> Count {
         let results = Domain::of(self.nest, sizes, self.nest.rank());
         let samples = results.extents.first().copied().unwrap_or(1);
         let ragged = matches!(self.rows, Extent::Ragged { .. });
-        let total: u64 = sizes.rows(self.rows, if ragged { samples } else { 1 }).iter().sum();
+        let total: u64 = sizes.rows(&self.rows, if ragged { samples } else { 1 }).iter().sum();
         let mut extents = results.extents.clone();
         extents.resize(self.nest.axes.len(), 1);
         extents[usize::from(self.row)] = total;
@@ -110,6 +105,17 @@ impl Scheduled for Fold<'_> {
         }
         tally.write(&self.nest.outputs, &results, results.columns());
         tally.finish()
+    }
+}
+
+/// True if an index moves by one with a coordinate.
+fn is_run(dag: &Dag, id: ExprId, coord: u8) -> bool {
+    let moves = |id: ExprId| dag.coords(id) & 1 << coord != 0;
+    match *dag.expr(id) {
+        Expr::Coord(other) => other == coord,
+        Expr::Binary(BinaryOp::Add, a, b) => moves(a) != moves(b) && is_run(dag, if moves(a) { a } else { b }, coord),
+        Expr::Binary(BinaryOp::Sub, a, b) => !moves(b) && is_run(dag, a, coord),
+        _ => false,
     }
 }
 

@@ -1,36 +1,30 @@
-use super::Scheduled;
+use super::{Analysis, Bound};
 use crate::cost::{Count, Domain, Sizes, Tally};
 use crate::lower::Refusal;
 use crate::plan::Nest;
 use rewire_graph::Dim;
 
 /// A loop over points without sums.
-#[derive(Clone, Debug)]
-pub struct Map<'n> {
-    /// The nest.
-    pub nest: &'n Nest,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
     /// The loop; at least one dimension. Coordinate `n` is dimension `n`.
     pub extents: Vec<Dim>,
 }
 
-impl<'n> Map<'n> {
+impl Map {
     /// Takes nests of dense axes that combine nothing.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         if !nest.accumulations.is_empty() {
             return Err("a map combines nothing".into());
         }
-        Ok(Self { nest, extents: dense(nest, nest.axes.len())? })
+        Ok(Self { extents: dense(nest, nest.axes.len())? })
     }
 }
 
-impl Scheduled for Map<'_> {
-    fn name(&self) -> &'static str {
-        "map"
-    }
-
+impl Analysis for Bound<'_, Map> {
     fn count(&self, sizes: &Sizes) -> Count {
         let domain = Domain::of(self.nest, sizes, self.nest.rank());
         let mut tally = Tally::new(self.nest, sizes);

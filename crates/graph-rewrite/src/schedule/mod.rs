@@ -21,43 +21,46 @@ use crate::cost::{Count, Sizes};
 use crate::lower::Refusal;
 use crate::plan::Nest;
 use rewire_graph::pointwise::ExprId;
+use std::ops::Deref;
 
-/// Takes a nest, or says why not.
-type Choice<'n> = fn(&'n Nest) -> Result<Schedule<'n>, Refusal>;
-
-/// A nest with the way in which it runs.
-#[derive(Clone, Debug)]
-pub enum Schedule<'n> {
+/// How a nest runs: which of its axes, sums and factors play which part, by their positions.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Schedule {
     /// Point by point.
-    Map(Map<'n>),
+    Map(Map),
     /// Row by row, in passes over the columns.
-    Reduction(Reduction<'n>),
+    Reduction(Reduction),
     /// Tile by tile of a product.
-    Product(Product<'n>),
+    Product(Product),
     /// Tile by tile of queries, over tiles of keys.
-    Attention(Attention<'n>),
+    Attention(Attention),
     /// Tile by tile of the pairs of two ragged axes.
-    Pairs(Pairs<'n>),
+    Pairs(Pairs),
     /// Point by point, each of which passes over rows.
-    Fold(Fold<'n>),
+    Fold(Fold),
 }
 
-impl<'n> Schedule<'n> {
-    /// The schedule of a nest.
+/// Takes a nest, or says why not.
+type Choice = fn(&Nest) -> Result<Schedule, Refusal>;
+
+/// All schedules by name, in the order in which they are tried.
+const CHOICES: [(&str, Choice); 6] = [
+    ("map", |nest| Map::of(nest).map(Schedule::Map)),
+    ("reduction", |nest| Reduction::of(nest).map(Schedule::Reduction)),
+    ("product", |nest| Product::of(nest).map(Schedule::Product)),
+    ("attention", |nest| Attention::of(nest).map(Schedule::Attention)),
+    ("pairs", |nest| Pairs::of(nest).map(Schedule::Pairs)),
+    ("fold", |nest| Fold::of(nest).map(Schedule::Fold)),
+];
+
+impl Schedule {
+    /// Chooses the schedule of a nest.
     ///
     /// # Errors
-    /// [`Refusal`] tells why no schedule takes it.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
-        let choices: [Choice<'n>; 6] = [
-            |nest| Map::of(nest).map(Self::Map),
-            |nest| Reduction::of(nest).map(Self::Reduction),
-            |nest| Product::of(nest).map(Self::Product),
-            |nest| Attention::of(nest).map(Self::Attention),
-            |nest| Pairs::of(nest).map(Self::Pairs),
-            |nest| Fold::of(nest).map(Self::Fold),
-        ];
+    /// [`Refusal`] if no schedule takes the nest.
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let mut refusals = vec![];
-        for choice in choices {
+        for (_, choice) in CHOICES {
             match choice(nest) {
                 Ok(schedule) => return Ok(schedule),
                 Err(limit @ Refusal::Limit(_)) => return Err(limit),
@@ -69,46 +72,64 @@ impl<'n> Schedule<'n> {
         let nearest = if nest.accumulations.is_empty() { 0 } else { (1 + contractions).min(4) };
         Err(Refusal::Form(refusals.swap_remove(nearest)))
     }
-}
 
-/// What every schedule tells of the nest that it takes.
-trait Scheduled {
-    /// What the schedule is called.
-    fn name(&self) -> &'static str;
-
-    /// What the nest moves and computes at some sizes.
-    fn count(&self, sizes: &Sizes) -> Count;
-}
-
-impl Schedule<'_> {
-    fn scheduled(&self) -> &dyn Scheduled {
-        match self {
-            Self::Map(nest) => nest,
-            Self::Reduction(nest) => nest,
-            Self::Product(nest) => nest,
-            Self::Attention(nest) => nest,
-            Self::Pairs(nest) => nest,
-            Self::Fold(nest) => nest,
-        }
+    /// The schedule of a given name, for a nest that it takes.
+    ///
+    /// # Errors
+    /// [`Refusal`] if there is no such schedule, or if it does not take the nest.
+    pub fn named(name: &str, nest: &Nest) -> Result<Self, Refusal> {
+        let found = CHOICES.iter().find(|(known, _)| *known == name);
+        let (_, choice) = found.ok_or_else(|| Refusal::Form(format!("there is no schedule `{name}`")))?;
+        choice(nest)
     }
 
     /// What it is called.
     pub fn name(&self) -> &'static str {
-        self.scheduled().name()
+        let position = match self {
+            Self::Map(_) => 0,
+            Self::Reduction(_) => 1,
+            Self::Product(_) => 2,
+            Self::Attention(_) => 3,
+            Self::Pairs(_) => 4,
+            Self::Fold(_) => 5,
+        };
+        CHOICES[position].0
     }
+}
 
-    pub(crate) fn count(&self, sizes: &Sizes) -> Count {
-        self.scheduled().count(sizes)
+/// A schedule with the nest that it is of.
+#[derive(Debug)]
+pub struct Bound<'k, S> {
+    /// The nest.
+    pub nest: &'k Nest,
+    /// The schedule.
+    pub schedule: &'k S,
+}
+
+impl<S> Clone for Bound<'_, S> {
+    fn clone(&self) -> Self {
+        *self
     }
+}
 
-    /// True if all factors of its products may be halves on matrix hardware.
-    pub(crate) fn takes_halves(&self) -> bool {
-        match self {
-            Self::Product(kernel) => kernel.takes_halves(),
-            Self::Attention(kernel) => kernel.takes_halves(),
-            Self::Pairs(kernel) => kernel.takes_halves(),
-            Self::Map(_) | Self::Reduction(_) | Self::Fold(_) => false,
-        }
+impl<S> Copy for Bound<'_, S> {}
+
+impl<S> Deref for Bound<'_, S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        self.schedule
+    }
+}
+
+/// What every schedule tells of its nest.
+pub(crate) trait Analysis {
+    /// What the nest moves and computes at some sizes.
+    fn count(&self, sizes: &Sizes) -> Count;
+
+    /// True if all factors of its products may be f16 on matrix hardware.
+    fn takes_halves(&self) -> bool {
+        false
     }
 }
 

@@ -1,5 +1,5 @@
 use super::attention::QUERIES;
-use super::{Scheduled, halves};
+use super::{Analysis, Bound, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Extent, Nest, ReduceOp};
@@ -10,12 +10,10 @@ use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 /// an owner and another row, which every tile of pairs computes once for all sums.
 ///
 /// Axes of results are the samples, the owners, the heads, and an axis of columns for each different width of a result.
-#[derive(Clone, Debug)]
-pub struct Pairs<'n> {
-    /// The nest.
-    pub nest: &'n Nest,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
     /// Number of samples.
-    pub samples: &'n Dim,
+    pub samples: Dim,
     /// Number of heads.
     pub heads: usize,
     /// The coordinate of heads.
@@ -23,11 +21,11 @@ pub struct Pairs<'n> {
     /// The coordinate of owners.
     pub owner: u8,
     /// Owners of a sample.
-    pub owners: &'n Extent,
+    pub owners: Extent,
     /// The coordinate of what sums run over.
     pub other: u8,
     /// The others of a sample.
-    pub others: &'n Extent,
+    pub others: Extent,
     /// Dot products, each `Value(n)` of what follows.
     pub dots: Vec<Dot>,
     /// Sums over the others, in passes: one reads sums of earlier passes alone.
@@ -52,7 +50,7 @@ pub struct Dot {
 }
 
 /// A sum, or another combination, over the others.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairSum {
     /// Its position among the values.
     pub value: u8,
@@ -75,12 +73,12 @@ pub struct Element {
     pub width: usize,
 }
 
-impl<'n> Pairs<'n> {
+impl Pairs {
     /// Takes nests whose sums run over one ragged axis, or over the columns of rows of it and of the owners.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let form = || Refusal::from("it is no sum over pairs of the rows of two ragged axes");
         let extent = |axis: u8| nest.axes.get(usize::from(axis)).map(|axis| &axis.extent);
         let (sample, owner) = (0u8, 1u8);
@@ -94,16 +92,40 @@ impl<'n> Pairs<'n> {
         let head = 2u8;
         let heads = extent(head).filter(|_| nest.rank() > 2).and_then(|extent| extent.dense()?.as_const());
         let heads = heads.ok_or("pairs have no constant number of heads")?;
+        let (samples, owners, others) = (samples.clone(), owners.clone(), others.clone());
         let mut pairs =
-            Self { nest, samples, heads, head, owner, owners, other, others, dots: vec![], passes: vec![], mask: None };
+            Self { samples, heads, head, owner, owners, other, others, dots: vec![], passes: vec![], mask: None };
         for (value, sum) in (0u8..).zip(&nest.accumulations) {
-            if sum.axis == other { pairs.add_sum(value, sum)? } else { pairs.add_dot(value, sum)? }
+            match sum.axis == other {
+                true => {
+                    let sum = Bound { nest, schedule: &pairs }.sum(value, sum)?;
+                    pairs.add_sum(sum, nest.body.dag.values(sum.weight));
+                }
+                false => pairs.dots.push(Bound { nest, schedule: &pairs }.dot(value, sum)?),
+            }
         }
-        pairs.mask = pairs.common_mask();
-        pairs.check()?;
+        pairs.mask = Bound { nest, schedule: &pairs }.common_mask();
+        Bound { nest, schedule: &pairs }.check()?;
         Ok(pairs)
     }
 
+    /// Adds a sum whose weight reads the sums that have a bit in `read`: to the pass after theirs.
+    fn add_sum(&mut self, sum: PairSum, read: u32) {
+        let pass = self.passes.iter().rposition(|pass| pass.iter().any(|sum| read >> sum.value & 1 == 1));
+        let pass = pass.map_or(0, |earlier| earlier + 1);
+        if pass == self.passes.len() {
+            self.passes.push(vec![]);
+        }
+        self.passes[pass].push(sum);
+    }
+
+    /// All sums, in order of passes.
+    pub fn sums(&self) -> impl Iterator<Item = &PairSum> {
+        self.passes.iter().flatten()
+    }
+}
+
+impl Bound<'_, Pairs> {
     fn coords(&self, id: ExprId) -> u32 {
         self.nest.body.dag.coords(id)
     }
@@ -117,7 +139,7 @@ impl<'n> Pairs<'n> {
         self.nest.axes.get(usize::from(axis))?.extent.dense()?.as_const()
     }
 
-    fn add_dot(&mut self, value: u8, sum: &Accumulation) -> Result<(), Refusal> {
+    fn dot(&self, value: u8, sum: &Accumulation) -> Result<Dot, Refusal> {
         let width = self.width(sum.axis).ok_or("the width of a dot product of pairs is no constant")?;
         let &[a, b] = sum.factors.as_slice() else {
             return Err("pairs are made of other sums than dot products".into());
@@ -127,51 +149,39 @@ impl<'n> Pairs<'n> {
         if !apart || self.nest.body.dag.values(owner) | self.nest.body.dag.values(other) != 0 {
             return Err("a factor of a dot product depends on more than its row".into());
         }
-        self.dots.push(Dot { value, depth: sum.axis, width, owner, other });
-        Ok(())
+        Ok(Dot { value, depth: sum.axis, width, owner, other })
     }
 
-    fn add_sum(&mut self, value: u8, sum: &Accumulation) -> Result<(), Refusal> {
-        let dag = &self.nest.body.dag;
+    fn sum(&self, value: u8, sum: &Accumulation) -> Result<PairSum, Refusal> {
         let (weight, element) = match *sum.factors.as_slice() {
             [weight] => (weight, None),
-            [weight, element] => {
-                // One column is read at 0.
-                let single = || self.columns().find(|&column| self.width(column) == Some(1));
-                let column = self.columns().find(|&column| self.depends(element, column)).or_else(single);
-                let column = column.ok_or("what pairs weigh has no columns")?;
-                let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
-                if self.depends(element, self.owner) || dag.values(element) != 0 {
-                    return Err("what pairs weigh depends on more than its row".into());
-                }
-                if sum.op != ReduceOp::Sum {
-                    return Err("weighted rows of pairs are combined otherwise than by a sum".into());
-                }
-                (weight, Some(Element { value: element, column, width }))
-            }
+            [weight, element] => (weight, Some(self.element(element, sum.op)?)),
             _ => return Err("a sum over pairs has more than two factors".into()),
         };
         if self.columns().any(|column| self.depends(weight, column)) {
             return Err("the weight of a pair depends on the column".into());
         }
-        let read = dag.values(weight);
-        let pass = self.passes.iter().rposition(|pass| pass.iter().any(|sum| read >> sum.value & 1 == 1));
-        let pass = pass.map_or(0, |earlier| earlier + 1);
-        if pass == self.passes.len() {
-            self.passes.push(vec![]);
+        Ok(PairSum { value, op: sum.op, weight, element })
+    }
+
+    fn element(&self, value: ExprId, op: ReduceOp) -> Result<Element, Refusal> {
+        // One column is read at 0.
+        let single = || self.columns().find(|&column| self.width(column) == Some(1));
+        let column = self.columns().find(|&column| self.depends(value, column)).or_else(single);
+        let column = column.ok_or("what pairs weigh has no columns")?;
+        let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
+        if self.depends(value, self.owner) || self.nest.body.dag.values(value) != 0 {
+            return Err("what pairs weigh depends on more than its row".into());
         }
-        self.passes[pass].push(PairSum { value, op: sum.op, weight, element });
-        Ok(())
+        if op != ReduceOp::Sum {
+            return Err("weighted rows of pairs are combined otherwise than by a sum".into());
+        }
+        Ok(Element { value, column, width })
     }
 
     /// The axes of columns of results.
     fn columns(&self) -> impl Iterator<Item = u8> + use<> {
         self.head + 1..self.nest.rank() as u8
-    }
-
-    /// All sums, in order of passes.
-    pub fn sums(&self) -> impl Iterator<Item = &PairSum> {
-        self.passes.iter().flatten()
     }
 
     /// The column that an output has, if it has one.
@@ -209,16 +219,6 @@ impl<'n> Pairs<'n> {
         None
     }
 
-    /// True if all factors of its products may be halves on matrix hardware.
-    pub(crate) fn takes_halves(&self) -> bool {
-        let plain = |sum: &PairSum| sum.element.is_some() && sum.op == ReduceOp::Sum;
-        let dots = self.dots.iter().flat_map(|dot| [(dot.owner, dot.depth), (dot.other, dot.depth)]);
-        let elements = self.sums().filter_map(|sum| sum.element.map(|element| (element.value, element.column)));
-        let factors: Vec<(ExprId, u8)> = dots.chain(elements).collect();
-        let one_pass = self.passes.len() == 1 && !self.dots.is_empty() && self.sums().all(plain);
-        one_pass && halves::suit(&self.nest.body, &factors, &[])
-    }
-
     fn check(&self) -> Result<(), Refusal> {
         if self.passes.is_empty() {
             return Err("it has no sum over pairs".into());
@@ -247,15 +247,11 @@ impl<'n> Pairs<'n> {
     }
 }
 
-impl Scheduled for Pairs<'_> {
-    fn name(&self) -> &'static str {
-        "pairs"
-    }
-
+impl Analysis for Bound<'_, Pairs> {
     /// Every tile of owners reads the others once; what is made of a pair counts once for it, in each pass.
     fn count(&self, sizes: &Sizes) -> Count {
-        let samples = sizes.extent(self.samples);
-        let [owners, others] = [self.owners, self.others].map(|range| sizes.rows(range, samples));
+        let samples = sizes.extent(&self.samples);
+        let [owners, others] = [&self.owners, &self.others].map(|range| sizes.rows(range, samples));
         let all = |(owners, others): (&u64, &u64)| owners.saturating_mul(*others);
         let pairs: u64 = owners.iter().zip(&others).map(all).sum();
         let [all_owners, all_others] = [&owners, &others].map(|counts| counts.iter().sum::<u64>());
@@ -294,5 +290,14 @@ impl Scheduled for Pairs<'_> {
         }
         tally.products([2, heads, widths].into_iter().fold(pairs, u64::saturating_mul), self.takes_halves());
         tally.finish()
+    }
+
+    fn takes_halves(&self) -> bool {
+        let plain = |sum: &PairSum| sum.element.is_some() && sum.op == ReduceOp::Sum;
+        let dots = self.dots.iter().flat_map(|dot| [(dot.owner, dot.depth), (dot.other, dot.depth)]);
+        let elements = self.sums().filter_map(|sum| sum.element.map(|element| (element.value, element.column)));
+        let factors: Vec<(ExprId, u8)> = dots.chain(elements).collect();
+        let one_pass = self.passes.len() == 1 && !self.dots.is_empty() && self.sums().all(plain);
+        one_pass && halves::suit(&self.nest.body, &factors, &[])
     }
 }

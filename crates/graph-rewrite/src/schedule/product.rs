@@ -1,5 +1,5 @@
 use super::reduction::Reduced;
-use super::{Scheduled, depends, halves};
+use super::{Analysis, Bound, depends, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Body, Extent, MemorySpace, Nest, Output};
@@ -17,18 +17,16 @@ const MOST_STEPS: usize = 1 << 17;
 ///
 /// Axes of results are those of the batch, then `m`, then `n`. A ragged `m` counts within the sample, and the batch is the
 /// one axis of samples.
-#[derive(Clone, Debug)]
-pub struct Product<'n> {
-    /// The nest.
-    pub nest: &'n Nest,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Product {
     /// Batch dimensions.
     pub batch: Vec<Dim>,
     /// Rows.
-    pub m: &'n Extent,
+    pub m: Extent,
     /// Columns.
-    pub n: &'n Dim,
+    pub n: Dim,
     /// Length of the sum.
-    pub k: &'n Extent,
+    pub k: Extent,
     /// The axis of the sum.
     pub depth: u8,
     /// Statistics of a row of `a`: `Value(position)` in `a` and in later ones.
@@ -39,13 +37,13 @@ pub struct Product<'n> {
     pub b: ExprId,
 }
 
-impl<'n> Product<'n> {
+impl Product {
     /// Takes nests whose last accumulation is a sum of products of a factor of rows and one of columns; those before it are
     /// statistics of rows that only the left factor reads.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let Some((sum, stats)) = nest.accumulations.split_last() else { return Err("it has no product".into()) };
         let &[a, b] = sum.factors.as_slice() else { return Err("it combines rows of a product's result".into()) };
         let Some(axis) = nest.rank().checked_sub(2) else { return Err("a product has less than two axes".into()) };
@@ -59,8 +57,10 @@ impl<'n> Product<'n> {
             return Err("a product of ragged rows has other axes than samples, rows and columns".into());
         }
         check_count("results of reductions", stats.len(), MAX_STATISTICS)?;
-        let product = Self { nest, batch, m: rows, n, k, depth: sum.axis, stats: statistics(nest, stats)?, a, b };
-        product.check()?;
+        let stats = statistics(nest, stats)?;
+        let (m, n, k) = (rows.clone(), n.clone(), k.clone());
+        let product = Self { batch, m, n, k, depth: sum.axis, stats, a, b };
+        Bound { nest, schedule: &product }.check()?;
         Ok(product)
     }
 
@@ -78,14 +78,9 @@ impl<'n> Product<'n> {
     pub fn sum(&self) -> u8 {
         self.stats.len() as u8
     }
+}
 
-    /// True if all factors of its products may be halves on matrix hardware.
-    pub(crate) fn takes_halves(&self) -> bool {
-        let factors = [(self.a, self.row(), self.depth), (self.b, self.depth, self.column())];
-        let factors = factors.map(|(factor, first, second)| (factor, self.columns_of(factor, [first, second])));
-        halves::suit(&self.nest.body, &factors, &self.stats)
-    }
-
+impl<'n> Bound<'n, Product> {
     /// True if its sums may be kept in halves.
     pub(crate) fn sums_halves(&self) -> bool {
         self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
@@ -145,17 +140,13 @@ impl<'n> Product<'n> {
     }
 }
 
-impl Scheduled for Product<'_> {
-    fn name(&self) -> &'static str {
-        "product"
-    }
-
+impl Analysis for Bound<'_, Product> {
     fn count(&self, sizes: &Sizes) -> Count {
         let batch: Vec<u64> = self.batch.iter().map(|dim| sizes.extent(dim)).collect();
-        let rows = sizes.rows(self.m, batch.iter().copied().fold(1, u64::saturating_mul));
+        let rows = sizes.rows(&self.m, batch.iter().copied().fold(1, u64::saturating_mul));
         let (total, longest) = (rows.iter().sum::<u64>(), rows.iter().copied().max().unwrap_or(0));
-        let n = sizes.extent(self.n);
-        let depths = sizes.rows(self.k, batch.iter().copied().fold(1, u64::saturating_mul));
+        let n = sizes.extent(&self.n);
+        let depths = sizes.rows(&self.k, batch.iter().copied().fold(1, u64::saturating_mul));
         let k = depths.iter().sum::<u64>().div_ceil(depths.len().max(1) as u64);
         let (row, column) = (self.row(), self.column());
         // The points of some axes besides those of the batch.
@@ -166,7 +157,7 @@ impl Scheduled for Product<'_> {
             Domain::dense(extents)
         };
         // Rows of one sample, with the sample or without, are all rows.
-        let joint = match self.m {
+        let joint = match &self.m {
             Extent::Ragged { .. } => vec![(bits(&[0, row]), total), (bits(&[row]), total)],
             Extent::Dense(_) => vec![],
         };
@@ -186,6 +177,12 @@ impl Scheduled for Product<'_> {
         let products = [2, n, k].into_iter().fold(total, u64::saturating_mul);
         tally.products(products, self.takes_halves());
         tally.finish()
+    }
+
+    fn takes_halves(&self) -> bool {
+        let factors = [(self.a, self.row(), self.depth), (self.b, self.depth, self.column())];
+        let factors = factors.map(|(factor, first, second)| (factor, self.columns_of(factor, [first, second])));
+        halves::suit(&self.nest.body, &factors, &self.stats)
     }
 }
 

@@ -1,5 +1,5 @@
 use super::map::dense;
-use super::{Scheduled, depends};
+use super::{Analysis, Bound, depends};
 use crate::cost::{Count, Domain, Sizes, Tally};
 use crate::lower::Refusal;
 use crate::plan::{Nest, Output, ReduceOp};
@@ -21,26 +21,23 @@ pub struct Reduced {
 }
 
 /// Reductions over the last coordinate, each a whole pass, and what is made of them.
-#[derive(Clone, Debug)]
-pub struct Reduction<'n> {
-    /// The nest.
-    pub nest: &'n Nest,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduction {
     /// The loop; the last dimension is reduced.
     pub extents: Vec<Dim>,
     /// In order; `Value(n)` in later ones is the result of the one at position `n`.
     pub reductions: Vec<Reduced>,
-    /// Written for every point, after the reductions.
-    pub outputs: Vec<Output>,
-    /// Written once a row: index and value do not depend on the last coordinate.
-    pub row_outputs: Vec<Output>,
+    /// Outputs that are written once a row, after the reductions: index and value do not depend on the last coordinate. Others are
+    /// written for every point.
+    row_outputs: Vec<bool>,
 }
 
-impl<'n> Reduction<'n> {
+impl Reduction {
     /// Takes nests of dense axes whose sums all run over the last one and have one factor.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
-    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let extents = dense(nest, nest.axes.len())?;
         let (last, Some(extent)) = (extents.len() as u8 - 1, extents.last()) else {
             return Err("has a loop without dimensions".into());
@@ -54,16 +51,34 @@ impl<'n> Reduction<'n> {
             }
             reductions.push(Reduced { op: sum.op, axis: last, extent: extent.clone(), value });
         }
-        let per_row = |output: &&Output| !depends(nest, output.roots(), 1 << last) && output.columns.is_none();
-        let (row_outputs, outputs): (Vec<_>, Vec<_>) = nest.outputs.iter().partition(per_row);
-        if outputs.iter().any(|output| output.columns.is_some()) {
+        let per_row = |output: &Output| !depends(nest, output.roots(), 1 << last) && output.columns.is_none();
+        let row_outputs: Vec<bool> = nest.outputs.iter().map(per_row).collect();
+        let outputs =
+            || nest.outputs.iter().zip(&row_outputs).filter(|(_, by_row)| !**by_row).map(|(output, _)| output);
+        if outputs().any(|output| output.columns.is_some()) {
             return Err("an output is a part of the reduced axis".into());
         }
-        if outputs.iter().any(|output| goes_down_columns(nest, output, last)) {
+        if outputs().any(|output| goes_down_columns(nest, output, last)) {
             return Err("it would write a matrix column by column".into());
         }
-        let owned = |outputs: Vec<&Output>| outputs.into_iter().cloned().collect();
-        Ok(Self { nest, reductions, outputs: owned(outputs), row_outputs: owned(row_outputs), extents })
+        Ok(Self { reductions, row_outputs, extents })
+    }
+}
+
+impl Bound<'_, Reduction> {
+    /// What is written for every point, after the reductions.
+    pub fn outputs(&self) -> Vec<Output> {
+        self.written(false)
+    }
+
+    /// What is written once a row, after the reductions: index and value do not depend on the last coordinate.
+    pub fn row_outputs(&self) -> Vec<Output> {
+        self.written(true)
+    }
+
+    fn written(&self, by_row: bool) -> Vec<Output> {
+        let outputs = self.nest.outputs.iter().zip(&self.schedule.row_outputs);
+        outputs.filter(|(_, is_by_row)| **is_by_row == by_row).map(|(output, _)| output.clone()).collect()
     }
 }
 
@@ -73,11 +88,7 @@ fn goes_down_columns(nest: &Nest, output: &Output, axis: u8) -> bool {
     along(output.index.first()) && !along(output.index.last())
 }
 
-impl Scheduled for Reduction<'_> {
-    fn name(&self) -> &'static str {
-        "reduction"
-    }
-
+impl Analysis for Bound<'_, Reduction> {
     fn count(&self, sizes: &Sizes) -> Count {
         let [all, rows] = [0, 1].map(|inner| Domain::of(self.nest, sizes, self.nest.rank() - inner));
         let mut tally = Tally::new(self.nest, sizes);
@@ -85,8 +96,8 @@ impl Scheduled for Reduction<'_> {
             tally.add(&[reduction.value], &all);
             tally.operations(all.all());
         }
-        tally.write(&self.outputs, &all, all.columns());
-        tally.write(&self.row_outputs, &rows, rows.columns());
+        tally.write(&self.outputs(), &all, all.columns());
+        tally.write(&self.row_outputs(), &rows, rows.columns());
         tally.finish()
     }
 }

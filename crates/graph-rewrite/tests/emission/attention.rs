@@ -240,7 +240,7 @@ pub fn kernel(
         }
         _ => {}
     }
-    let kernel = Computation::Nest(Nest { body: b.body, axes, accumulations, outputs });
+    let kernel = Computation::of(Nest { body: b.body, axes, accumulations, outputs }).unwrap();
     (kernel, data, vec![(0, lengths.len() as i64), (1, total), (2, key_total)])
 }
 

@@ -5,6 +5,7 @@ use crate::{attention, matmul};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
+use rewire_graph_rewrite::lower::Refusal;
 use rewire_graph_rewrite::plan::{Computation, Extent, Nest};
 
 fn sum_of(count: usize) -> (Build, Vec<Dim>, Vec<ExprId>, ExprId) {
@@ -22,7 +23,7 @@ fn sum_of(count: usize) -> (Build, Vec<Dim>, Vec<ExprId>, ExprId) {
 
 fn emit_map(b: Build, extents: Vec<Dim>, dtype: DType, index: Vec<ExprId>, value: ExprId) -> Result<(), EmitError> {
     let outputs = own(vec![output(dtype, extents.clone(), index, value)]);
-    let kernel = Computation::Nest(Nest::map(b.body, extents, outputs));
+    let kernel = Computation::of(Nest::map(b.body, extents, outputs)).unwrap();
     emit(&kernel, &Target::BASELINE, &Tuning::default()).map(|_| ())
 }
 
@@ -45,8 +46,9 @@ fn malformed_kernels() {
     let error = emit_map(b, shape, DType::F32, index, sum).unwrap_err();
     assert!(matches!(error, EmitError::Rank { expected: 2, got: 1, .. }), "{error}");
     let (b, shape, index, _) = sum_of(1);
-    let error = emit_map(b, shape, DType::F32, index, ExprId(99)).unwrap_err();
-    assert!(matches!(error, EmitError::Missing { what: "expression", index: 99, .. }), "{error}");
+    let outputs = own(vec![output(DType::F32, shape.clone(), index, ExprId(99))]);
+    let error = Computation::of(Nest::map(b.body, shape, outputs)).unwrap_err();
+    assert_eq!(error.to_string(), "refers to expression 99, there are 5");
     let (mut b, shape, index, sum) = sum_of(1);
     b.body.operands.clear();
     let error = emit_map(b, shape, DType::F32, index, sum).unwrap_err();
@@ -69,11 +71,11 @@ fn heads_beyond_any() {
         softmax: false,
     };
     let (mut kernel, ..) = attention::kernel(&case, &[5, 2], None);
-    if let Computation::Nest(nest) = &mut kernel {
-        nest.axes[3].extent = Extent::Dense((1usize << 31).into());
-    }
-    let error = emit(&kernel, &Target::BASELINE, &Tuning::default()).unwrap_err();
-    assert!(matches!(error, EmitError::Size(_)), "{error}");
+    let Computation::Nest(own) = &mut kernel else { panic!("attention is a nest") };
+    let unchanged = own.clone();
+    let error = own.edit(|nest| nest.axes[3].extent = Extent::Dense((1usize << 31).into())).unwrap_err();
+    assert!(matches!(error, Refusal::Limit(_)), "{error}");
+    assert_eq!(*own, unchanged);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub fn by_sample(w: Dim, dtype: DType) -> Computation {
     let accumulations = [ReduceOp::Sum, ReduceOp::Max].map(|op| combined(op, 3, x)).to_vec();
     let mut axes = Axis::points([samples, parts, w]);
     axes.push(Axis::sum(Extent::Ragged { offsets }));
-    Computation::Nest(Nest { body: b.body, axes, accumulations, outputs })
+    Computation::of(Nest { body: b.body, axes, accumulations, outputs }).unwrap()
 }
 
 pub fn offsets(lengths: &[i64]) -> Tensor {
@@ -78,7 +78,8 @@ pub fn by_index(results: Dim, w: Dim, dtype: DType) -> Computation {
         vec![output(DType::F32, vec![results.clone(), w.clone()], vec![i, j], b.bin(BinaryOp::Mul, sum, two))];
     let mut axes = Axis::points([results, w]);
     axes.push(Axis::sum(Extent::Dense(rows)));
-    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![combined(ReduceOp::Sum, 2, value)], outputs })
+    Computation::of(Nest { body: b.body, axes, accumulations: vec![combined(ReduceOp::Sum, 2, value)], outputs })
+        .unwrap()
 }
 
 #[test]
@@ -112,7 +113,7 @@ pub fn products(k: usize, w: usize, dtype: DType) -> Computation {
     let outputs = vec![output(DType::F32, vec![samples.clone(), k.clone(), w.clone()], vec![sample, i, j], sum)];
     let mut axes = Axis::points([samples, k, w]);
     axes.push(Axis::sum(Extent::Ragged { offsets }));
-    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(3, x, y)], outputs })
+    Computation::of(Nest { body: b.body, axes, accumulations: vec![contracted(3, x, y)], outputs }).unwrap()
 }
 
 #[test]

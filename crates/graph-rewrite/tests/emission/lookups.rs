@@ -35,7 +35,7 @@ fn rows(width: usize, table: DType, result: DType) -> Computation {
     let two = b.float(2.0);
     let entry = b.bin(BinaryOp::Mul, entry, two);
     let outputs = vec![output(result, shape.clone(), vec![i, j], entry)];
-    Computation::Nest(Nest::map(b.body, shape, own(outputs)))
+    Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap()
 }
 
 /// Sums, and maxima or 0, of the rows that the ids of each sample name.
@@ -58,7 +58,7 @@ fn bags(width: usize, table: DType, result: DType) -> Computation {
     let mut axes = Axis::points(shape);
     axes.push(Axis::sum(Extent::Ragged { offsets: starts }));
     let accumulations = [ReduceOp::Sum, ReduceOp::Max].map(|op| combined(op, 2, entry)).to_vec();
-    Computation::Nest(Nest { body: b.body, axes, accumulations, outputs: own(outputs.to_vec()) })
+    Computation::of(Nest { body: b.body, axes, accumulations, outputs: own(outputs.to_vec()) }).unwrap()
 }
 
 /// Holds a kernel with each tuning to the reference, and to the bits of the first.

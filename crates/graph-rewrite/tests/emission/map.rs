@@ -29,7 +29,7 @@ pub fn biased(rows: &Dim, width: &Dim, dtype: DType) -> Computation {
         output(dtype, vec![rows.clone(), width.clone()], vec![i, j], silu),
         output(DType::F32, vec![width.clone(), rows.clone()], vec![j, i], sum),
     ];
-    Computation::Nest(Nest::map(b.body, vec![rows.clone(), width.clone()], own(outputs)))
+    Computation::of(Nest::map(b.body, vec![rows.clone(), width.clone()], own(outputs))).unwrap()
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn an_embedding_whose_ids_are_padded_with_junk() {
             let three = b.body.dag.int(3);
             let entry = b.load(table, &[id, three]);
             let outputs = vec![output(DType::F32, vec![rows.clone(), width.clone()], vec![i, j], entry)];
-            let kernel = Computation::Nest(Nest::map(b.body, vec![rows.clone(), width.clone()], own(outputs)));
+            let kernel = Computation::of(Nest::map(b.body, vec![rows.clone(), width.clone()], own(outputs))).unwrap();
             let data = [indices(dtype, &[n, w], 37, 1), noise(DType::Rows8, &[37, 6], 2)];
             check(&format!("{n}x{w} {dtype}"), &kernel, &data, &[(0, n as i64), (1, w as i64), (2, 6)]);
         }
@@ -81,7 +81,7 @@ pub fn concatenation(left: usize, right: usize) -> Computation {
     let mut head = output(DType::F16, vec![n.clone(), (left + 2).into()], vec![i, j], value);
     head.columns = Some((0, left));
     let outputs = vec![output(DType::F16, vec![n.clone(), width.clone()], vec![i, j], value), part, head];
-    Computation::Nest(Nest::map(b.body, vec![n, width], own(outputs)))
+    Computation::of(Nest::map(b.body, vec![n, width], own(outputs))).unwrap()
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn samples_of_rows_and_host_vectors() {
         let scale = b.load(scale, &[sample]);
         let value = b.bin(BinaryOp::Mul, position, scale);
         let outputs = vec![output(DType::F32, vec![n.clone(), 8usize.into()], vec![i, j], value)];
-        let kernel = Computation::Nest(Nest::map(b.body, vec![n, 8usize.into()], own(outputs)));
+        let kernel = Computation::of(Nest::map(b.body, vec![n, 8usize.into()], own(outputs))).unwrap();
         let data = [Tensor::ints(DType::I32, &offsets), noise(DType::F32, &[offsets.len() - 1], 2)];
         check("samples", &kernel, &data, &[(0, total as i64), (1, offsets.len() as i64 - 1)]);
     }
@@ -145,7 +145,7 @@ fn arithmetic_of_long_integers() {
                 output(DType::I64, shape.clone(), vec![i, j], back),
                 output(DType::I32, shape.clone(), vec![i, j], hours),
             ];
-            let kernel = Computation::Nest(Nest::map(b.body, shape, own(outputs)));
+            let kernel = Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap();
             let mut data = [noise(DType::I64, &[70, width], 3), noise(DType::I64, &[70, width], 4)];
             data[1].data[5] = crate::tensor::Num::I(0);
             check(&format!("{op:?} {width}"), &kernel, &data, &[]);
@@ -175,7 +175,7 @@ pub fn functions_of_floats(width: usize) -> Computation {
     values.extend(truths.map(|truth| b.body.dag.cast(Scalar::F32, truth)));
     let sum = values.into_iter().reduce(|sum, value| b.bin(Add, sum, value)).unwrap();
     let outputs = vec![output(DType::F16, shape.clone(), vec![i, j], sum)];
-    Computation::Nest(Nest::map(b.body, shape, own(outputs)))
+    Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap()
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn functions_of_floats_and_integers() {
             output(DType::F32, shape.clone(), vec![i, j], large),
             output(DType::F32, shape.clone(), vec![i, j], modulo),
         ];
-        let kernel = Computation::Nest(Nest::map(b.body, shape, own(outputs)));
+        let kernel = Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap();
         check(&format!("{op:?}"), &kernel, &[noise(DType::F32, &[50, 6], 3)], &[]);
     }
     for op in [BinaryOp::Div, BinaryOp::Mod, BinaryOp::Min, BinaryOp::Mul] {
@@ -216,7 +216,7 @@ fn functions_of_floats_and_integers() {
             let natural = b.bin(op, j, divisor);
             let runtime = b.bin(op, divisor, x);
             let outputs = [value, natural, runtime].map(|v| output(DType::I32, shape.clone(), vec![i, j], v)).to_vec();
-            let kernel = Computation::Nest(Nest::map(b.body, shape, own(outputs)));
+            let kernel = Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap();
             check(&format!("{op:?}"), &kernel, &[noise(DType::I32, &[50, 6], 3)], &[]);
         }
     }
@@ -235,7 +235,7 @@ fn random_numbers_by_element() {
         let element = b.bin(BinaryOp::Add, row, j);
         let value = b.body.dag.uniform(seed, element);
         let outputs = vec![output(DType::F32, shape.clone(), vec![i, j], value)];
-        let kernel = Computation::Nest(Nest::map(b.body, shape, own(outputs)));
+        let kernel = Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap();
         let seed =
             Tensor { dtype: DType::I64, shape: vec![], data: vec![crate::tensor::Num::I(0x1234_5678_9abc_def0)] };
         check(&format!("{width}"), &kernel, &[seed], &[]);

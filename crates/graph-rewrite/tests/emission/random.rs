@@ -138,12 +138,12 @@ fn kernel(steps: &[Choices], width: &Dim, floats: bool, reduce: bool) -> Computa
         .map(|&value| output(stored(program.b.body.dag.scalar(value)), shape.clone(), vec![i, j], value))
         .collect();
     if !reduce {
-        return Computation::Nest(Nest::map(program.b.body, shape, own(outputs)));
+        return Computation::of(Nest::map(program.b.body, shape, own(outputs))).unwrap();
     }
     let value = program.b.body.dag.cast(Scalar::F32, last[0]);
     let accumulations = [ReduceOp::Sum, ReduceOp::Max].map(|op| combined(op, 1, value)).to_vec();
     let outputs = own(outputs);
-    Computation::Nest(Nest { body: program.b.body, axes: Axis::points(shape), accumulations, outputs })
+    Computation::of(Nest { body: program.b.body, axes: Axis::points(shape), accumulations, outputs }).unwrap()
 }
 
 /// Tensors that a kernel reads and writes.

@@ -35,7 +35,7 @@ pub fn layer_norm(w: Dim, dtype: DType) -> Computation {
         output(DType::F32, vec![n.clone()], vec![i], scale),
     ]);
     let accumulations = [x, square].map(|value| combined(ReduceOp::Sum, 1, value)).to_vec();
-    Computation::Nest(Nest { body: b.body, axes: Axis::points([n, w]), accumulations, outputs })
+    Computation::of(Nest { body: b.body, axes: Axis::points([n, w]), accumulations, outputs }).unwrap()
 }
 
 #[test]
@@ -72,7 +72,8 @@ fn softmax_and_extrema_over_two_outer_dimensions() {
         let accumulations = [(ReduceOp::Max, x), (ReduceOp::Min, x), (ReduceOp::Sum, weight)]
             .map(|(op, value)| combined(op, 2, value))
             .to_vec();
-        let kernel = Computation::Nest(Nest { body: b.body, axes: Axis::points([h, n, w]), accumulations, outputs });
+        let kernel =
+            Computation::of(Nest { body: b.body, axes: Axis::points([h, n, w]), accumulations, outputs }).unwrap();
         check(&format!("{width}"), &kernel, &[noise(DType::F32, &[3, 11, width], 1)], &[(0, 11)]);
     }
 }

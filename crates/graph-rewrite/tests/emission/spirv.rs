@@ -5,7 +5,7 @@ use crate::{matmul, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::emit::{Extension, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
-use rewire_graph_rewrite::plan::{Computation, Output};
+use rewire_graph_rewrite::plan::{Computation, Nest, Output};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -112,8 +112,7 @@ fn residuals_are_matrices_as_results_are() {
 
 /// Columns of a product that are tensors of their own, the second by heads.
 fn columns_of_two(columns: [usize; 2]) -> Computation {
-    let mut kernel = matmul::stored([256, columns[0] + columns[1]], DType::F16, false, DType::F32);
-    let Computation::Nest(nest) = &mut kernel else { panic!("a product is a nest") };
+    let mut nest = nest(matmul::stored([256, columns[0] + columns[1]], DType::F16, false, DType::F32));
     let [Output { shape, index, value, .. }] = nest.outputs.clone().try_into().unwrap();
     let dag = &mut nest.body.dag;
     let (row, column) = (index[0], index[1]);
@@ -138,13 +137,19 @@ fn columns_of_two(columns: [usize; 2]) -> Computation {
         columns: Some(columns),
     };
     nest.outputs = (0..).zip([first, second]).map(part).collect();
-    kernel
+    Computation::of(nest).unwrap()
+}
+
+fn nest(kernel: Computation) -> Nest {
+    match kernel {
+        Computation::Nest(kernel) => kernel.into_nest(),
+        Computation::Custom(_) => panic!("a product is a nest"),
+    }
 }
 
 #[test]
 fn heads_in_another_order_are_no_tensor() {
-    let mut kernel = columns_of_two([256, 256]);
-    let Computation::Nest(nest) = &mut kernel else { panic!("a product is a nest") };
+    let mut nest = nest(columns_of_two([256, 256]));
     let dag = &mut nest.body.dag;
     let head = nest.outputs[1].index[1];
     let [two, three] = [2, 3].map(|value| dag.int(value));
@@ -152,6 +157,7 @@ fn heads_in_another_order_are_no_tensor() {
     let [swapped, rest] = [dag.binary(BinaryOp::Mod, twice, three), dag.binary(BinaryOp::Mul, whole, three)];
     // 0, 2, 1 and 3: the first and the last are where they were.
     nest.outputs[1].index[1] = dag.binary(BinaryOp::Add, swapped, rest);
+    let kernel = Computation::of(nest).unwrap();
     let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
     // A tile that follows the sizes of a run, and that subgroups do not have.
     let flat = Tuning { rows: Some(96), columns: Some(256), depth: Some(64), threads: Some(256), ..Tuning::default() };

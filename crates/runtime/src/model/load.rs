@@ -240,8 +240,9 @@ impl Prepared {
     /// Prepares a plan that is checked.
     fn new(mut plan: Plan, tables: &[BufferId], options: &ModelOptions) -> Result<Self, RuntimeError> {
         plan.bind(&options.registry)?;
-        let lookups = plan.look_up_first(tables);
-        confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
+        let wrong = |reason: String| RuntimeError::Plan { reason };
+        let lookups = plan.look_up_first(tables).map_err(|error| wrong(error.to_string()))?;
+        confine(&mut plan).map_err(|error| wrong(error.to_string()))?;
         Ok(Self { plan, lookups })
     }
 

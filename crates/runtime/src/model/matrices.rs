@@ -6,7 +6,7 @@ use crate::device::RightMatrices;
 use crate::{Gpu, Inputs, Kernel, RuntimeError, Session};
 use rewire_graph::{DType, Graph, HostTensor, Scope, Seed, differentiate};
 use rewire_graph_rewrite::emit::{Target, Tuning};
-use rewire_graph_rewrite::plan::{Computation, Plan, Precision, Step};
+use rewire_graph_rewrite::plan::{Plan, Precision, Step};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_graph_rewrite::{lower, optimize};
 
@@ -49,7 +49,7 @@ fn is_cooperative(step: &Step, target: &Target) -> bool {
 
 /// True for kernels that only gradients of attention have.
 fn is_gradient(step: &Step) -> bool {
-    matches!(&step.computation, Computation::Nest(nest) if matches!(Schedule::of(nest), Ok(Schedule::Pairs(_))))
+    matches!(step.computation.schedule(), Some(Schedule::Pairs(_)))
 }
 
 fn warn(gpu: &Gpu, what: &str, is_right: bool) {

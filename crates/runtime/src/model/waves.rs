@@ -39,7 +39,7 @@ mod tests {
         Step {
             name: String::new(),
             path: String::new(),
-            computation: Computation::Nest(Nest::map(Body::default(), vec![], vec![])),
+            computation: Computation::of(Nest::map(Body::default(), vec![1.into()], vec![])).unwrap(),
             reads: reads.iter().map(|&id| Binding::Buffer(BufferId(id))).collect(),
             writes: writes.iter().map(|&id| BufferId(id)).collect(),
         }

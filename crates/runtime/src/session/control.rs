@@ -277,11 +277,11 @@ fn fold(total: u64, limit: u32, step: &Step) -> Result<(u32, u32), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph_rewrite::plan::{Computation, Nest};
+    use rewire_graph_rewrite::plan::{Body, Computation, Nest};
 
     #[test]
     fn a_grid_folds_evenly() {
-        let computation = Computation::Nest(Nest::default());
+        let computation = Computation::of(Nest::map(Body::default(), vec![1.into()], vec![])).unwrap();
         let step = Step { name: String::new(), path: String::new(), computation, reads: vec![], writes: vec![] };
         assert_eq!(fold(0, 65535, &step), Ok((0, 1)));
         assert_eq!(fold(65535, 65535, &step), Ok((65535, 1)));

@@ -4,7 +4,7 @@ use crate::RunError;
 use crate::cpu::{CpuError, Memory, Operand, for_each, padded_bytes};
 use crate::model::{CpuSite, CpuStep, CpuWeights, Homes, Segment};
 use rewire_graph::{Arrange, HostTensor};
-use rewire_graph_rewrite::plan::{Binding, BufferId, Lookup, Plan, Step};
+use rewire_graph_rewrite::plan::{Axis, Binding, BufferId, Extent, Lookup, Plan, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +35,30 @@ struct Begun<'s> {
 
 /// Bytes of all tensors of a step up to which it takes too little time to be divided among threads.
 const SMALL: u64 = 1 << 18;
+/// Points of its loops up to which it does, however large the tables are that it reads a few rows of.
+const FEW: u64 = 1 << 16;
+
+/// Points of the loops of a step, sums included.
+fn points(step: &Step, sizes: &Sizes) -> Option<u64> {
+    let extent = |axis: &Axis| match &axis.extent {
+        Extent::Dense(dim) => u64::try_from(sizes.dim(dim).ok()?).ok(),
+        Extent::Ragged { offsets } => match step.reads.get(usize::from(*offsets))? {
+            Binding::Host(slot) => {
+                let offsets = sizes.slot(*slot);
+                let rows = u64::try_from(*offsets.last()?).ok()?;
+                Some(rows.div_ceil(offsets.len().saturating_sub(1).max(1) as u64))
+            }
+            Binding::Buffer(_) => None,
+        },
+    };
+    let axes = &step.computation.nest()?.axes;
+    axes.iter().try_fold(1, |points: u64, axis| points.checked_mul(extent(axis)?))
+}
 
 fn is_small(step: &Step, sizes: &Sizes) -> bool {
+    if points(step, sizes).is_some_and(|points| points <= FEW) {
+        return true;
+    }
     let buffers = step.reads.iter().filter_map(|binding| match binding {
         Binding::Buffer(id) => Some(id),
         Binding::Host(_) => None,

@@ -38,11 +38,12 @@ fn add() -> plan::Computation {
     let b = dag.load(1, DType::F32, index.clone());
     let value = dag.binary(BinaryOp::Add, a, b);
     let operand = Operand { dtype: DType::F32, shape: shape.clone(), space: MemorySpace::Device };
-    plan::Computation::Nest(Nest::map(
+    plan::Computation::of(Nest::map(
         Body { dag, operands: vec![operand.clone(), operand], sizes: vec![] },
         shape.clone(),
         vec![Output { target: 0, dtype: DType::F32, shape, index, value, columns: None }],
     ))
+    .unwrap()
 }
 
 /// What an emitter makes of [`add`]: eight elements a workgroup, so that grids grow large.
@@ -383,11 +384,12 @@ fn samples() -> Plan {
     let operand = Operand { dtype: DType::I32, shape: vec![one_more.clone()], space: MemorySpace::Host };
     let shape = vec![total.clone()];
     let output = Output { target: 0, dtype: DType::I32, shape: shape.clone(), index: vec![row], value, columns: None };
-    let computation = plan::Computation::Nest(Nest::map(
+    let computation = plan::Computation::of(Nest::map(
         Body { dag, operands: vec![operand], sizes: vec![] },
         shape.clone(),
         vec![output],
-    ));
+    ))
+    .unwrap();
     let define = |symbol, source| ShapeEntry::Define { symbol: Symbol(symbol), source };
     let check = |check| ShapeEntry::Check { check, inputs: vec![offsets], argument: "rows".into() };
     Plan {

@@ -100,7 +100,7 @@ mod tests {
         };
         let body = Body { operands: vec![operand(a), operand(b)], ..Body::default() };
         let extents = vec![Dim::symbol(Symbol(a)) + Dim::symbol(Symbol(b))];
-        Computation::Nest(plan::Nest::map(body, extents, vec![]))
+        Computation::of(plan::Nest::map(body, extents, vec![])).unwrap()
     }
 
     #[test]

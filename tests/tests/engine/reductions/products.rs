@@ -38,7 +38,7 @@ fn reshaped_parts_are_not_the_whole() {
     });
     // Parts are joined where siblings are merged.
     let steps = plan(&case.graph).unwrap().steps;
-    let is_product = |step: &&Step| matches!(step.computation.nest().map(Schedule::of), Some(Ok(Schedule::Product(_))));
+    let is_product = |step: &&Step| matches!(step.computation.schedule(), Some(Schedule::Product(_)));
     assert_eq!(steps.iter().filter(is_product).count(), 1);
     case.check();
 }

@@ -312,12 +312,9 @@ fn plans_that_set_rows_wrongly_are_refused() {
     }
     refused("after a step has set it", &|plan| {
         let step = &mut plan.steps[writer];
-        let body = match &mut step.computation {
-            Computation::Nest(nest) => &mut nest.body,
-            other => panic!("{other:?}"),
-        };
+        let Computation::Nest(kernel) = &mut step.computation else { panic!("it sets rows") };
         step.reads.push(Binding::Buffer(state));
-        body.operands.push(body.operands[0].clone());
+        kernel.edit(|nest| nest.body.operands.push(nest.body.operands[0].clone())).unwrap();
     });
 }
 

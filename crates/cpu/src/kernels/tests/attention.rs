@@ -63,7 +63,7 @@ fn attention(
     let mut axes = Axis::points([symbol(0), HEADS.into(), v.into()]);
     axes.insert(1, Axis { extent: ragged(), summed: false });
     axes.extend([ragged(), Extent::Dense(qk.into())].map(Axis::sum));
-    Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
+    Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
 }
 
 /// The score where the mask lets a pair count, `hidden` elsewhere.
@@ -258,14 +258,15 @@ fn a_sample_does_not_depend_on_its_batch_mates() {
 
 /// A kernel with the sum of the weights of each row and head as well, which is a sum over pairs and no attention any more.
 fn with_totals(kernel: Computation) -> Computation {
-    let Computation::Nest(mut nest) = kernel else { panic!("no nest") };
+    let Computation::Nest(kernel) = kernel else { panic!("no nest") };
+    let mut nest = kernel.into_nest();
     let weight = nest.accumulations[1].factors[0];
     let (head, value) = (nest.body.dag.coord(HEAD, Some(HEADS)), nest.body.dag.value(2, Scalar::F32));
     let index = vec![nest.outputs[0].index[0], head];
     let shape = vec![symbol(1), HEADS.into()];
     nest.accumulations.push(Accumulation { op: ReduceOp::Sum, axis: KEY, factors: vec![weight], dtype: DType::F32 });
     nest.outputs.push(Output { target: 1, dtype: DType::F32, shape, index, value, columns: None });
-    Computation::Nest(nest)
+    Computation::of(nest).unwrap()
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Comp
         vec![device(DType::F32, vec![symbol(0), k.into()]), device(dtype, shape), device(DType::F32, vec![n.into()])];
     let mut axes = Axis::points([symbol(0), n.into()]);
     axes.push(Axis::sum(Extent::Dense(k.into())));
-    Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
+    Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
 }
 
 fn dense_data(dtype: DType, m: usize, n: usize, k: usize, transposed: bool) -> Vec<Data> {
@@ -167,7 +167,7 @@ fn ragged(n: usize, k: usize, computed: bool) -> Computation {
     axes.insert(1, Axis { extent: Extent::Ragged { offsets: 0 }, summed: false });
     axes.push(Axis::sum(Extent::Dense(k.into())));
     let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 3, factors: vec![a, b], dtype: DType::F32 }];
-    Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
+    Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn turned(m: usize, n: usize) -> Computation {
     let mut axes = Axis::points(shape);
     axes.push(Axis::sum(Extent::Dense(symbol(0))));
     let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b], dtype: DType::F32 }];
-    Computation::Nest(Nest { body: body(dag, operands.to_vec()), axes, accumulations, outputs: vec![output] })
+    Computation::of(Nest { body: body(dag, operands.to_vec()), axes, accumulations, outputs: vec![output] }).unwrap()
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod attention;
+mod fold;
 mod matmul;
 mod naive;
 mod pointwise;

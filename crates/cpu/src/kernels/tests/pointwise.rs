@@ -33,7 +33,7 @@ fn map(
         columns: None,
     };
     let outputs = values.iter().enumerate().map(output).collect();
-    Computation::Nest(Nest::map(body(dag, operands), shape, outputs))
+    Computation::of(Nest::map(body(dag, operands), shape, outputs)).unwrap()
 }
 
 /// Compares all outputs of a map with point by point evaluation.
@@ -120,7 +120,7 @@ fn a_side_that_is_not_taken_leaves_nothing_of_an_earlier_run() {
     let operands = vec![device(DType::I32, vec![symbol(0)]), device(DType::F32, rows(0)), device(DType::F32, rows(1))];
     let output =
         Output { target: 0, dtype: DType::F32, shape: rows(0), index: vec![row, column], value, columns: None };
-    let kernel = Computation::Nest(Nest::map(body(dag, operands), rows(0), vec![output]));
+    let kernel = Computation::of(Nest::map(body(dag, operands), rows(0), vec![output])).unwrap();
     let compiled = Compiled::new(&kernel).unwrap();
     let pool = pool(1);
     // Where both sides are taken, then where one of them is, on more rows than the other has.
@@ -177,7 +177,7 @@ fn outputs_scatter_and_take_columns() {
         output(3, &[10, 30, 5], vec![head, row, within], None),
     ];
     let body = body(dag, vec![device(DType::F32, vec![30.into(), 50.into()])]);
-    let kernel = Computation::Nest(Nest::map(body, vec![30.into(), 50.into()], outputs));
+    let kernel = Computation::of(Nest::map(body, vec![30.into(), 50.into()], outputs)).unwrap();
     let source = tensor(DType::F32, &[30, 50], 1);
     let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]);
     let (source, out): (Vec<f32>, Vec<Vec<f32>>) = (source.to_f32(), out.iter().map(HostTensor::to_f32).collect());
@@ -390,7 +390,7 @@ fn outputs_share_a_tensor() {
         let end = left.min(right);
         let outputs = vec![output(vec![row, moved], a, None), output(vec![row, column], b, Some((0, end)))];
         let body = body(dag, vec![device(DType::F32, vec![rows.into(), left.into()])]);
-        let kernel = Computation::Nest(Nest::map(body, vec![rows.into(), left.into()], outputs));
+        let kernel = Computation::of(Nest::map(body, vec![rows.into(), left.into()], outputs)).unwrap();
         let source = tensor(DType::F32, &[rows, left], 1);
         let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]).remove(0).to_f64();
         let half = HostTensor::from_f64(DType::F16, vec![rows * left], &source.to_f64()).unwrap().to_f64();

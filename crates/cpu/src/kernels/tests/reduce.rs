@@ -36,12 +36,13 @@ pub(in super::super) fn layer_norm(dtype: DType, width: usize) -> Computation {
     let operands =
         vec![device(dtype, full.clone()), device(dtype, full.clone()), device(DType::F32, vec![width.into()])];
     let combined = |op, value| Accumulation { op, axis: 1, factors: vec![value], dtype: DType::F32 };
-    Computation::Nest(Nest {
+    Computation::of(Nest {
         body: body(dag, operands),
         axes: Axis::points(full),
         accumulations: vec![combined(ReduceOp::Sum, x), combined(ReduceOp::Sum, squared), combined(ReduceOp::Max, x)],
         outputs: vec![output, row_output(1, mean), row_output(2, largest)],
     })
+    .unwrap()
 }
 
 fn data(dtype: DType, rows: usize, width: usize) -> Vec<Data> {

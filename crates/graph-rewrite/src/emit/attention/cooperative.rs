@@ -4,7 +4,7 @@ use crate::emit::module::Module;
 use crate::emit::staged_rows::StagedRows;
 use crate::emit::template::{Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::schedule::Attention;
+use crate::schedule::{Analysis, Attention, Bound};
 
 static TEMPLATE: Template = template!("attention_cooperative.wgsl");
 
@@ -45,7 +45,7 @@ pub(super) struct CooperativeAttentionTile {
 
 impl CooperativeAttentionTile {
     /// The tile for attention that takes cooperative matrices: of halves, without softmax, on a target that has them.
-    pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(kernel: &Bound<'_, Attention>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
         let (depth, value_depth) = (whole(kernel.qk_width), whole(kernel.v_width));
@@ -178,7 +178,7 @@ pub(super) fn candidates(size: u32) -> Vec<Tuning> {
 
 /// Emits attention of cooperative matrices.
 pub(super) fn emit(
-    kernel: &Attention<'_>,
+    kernel: &Bound<'_, Attention>,
     tile: &CooperativeAttentionTile,
     module: Module,
 ) -> Result<ParsedKernel, EmitError> {

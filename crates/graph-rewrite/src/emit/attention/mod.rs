@@ -12,14 +12,14 @@ use super::module::Module;
 use super::template::Template;
 use super::value::Emitted;
 use super::{EmitError, Extension, ParsedKernel, Scheduled, Target, Tuning};
-use crate::schedule::Attention;
+use crate::schedule::{Attention, Bound};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// The tile of attention on cooperative matrices; `None` for attention of multiply-adds.
 fn cooperative_tile(
-    kernel: &Attention<'_>,
+    kernel: &Bound<'_, Attention>,
     target: &Target,
     tuning: &Tuning,
 ) -> Result<Option<cooperative::CooperativeAttentionTile>, EmitError> {
@@ -32,7 +32,7 @@ const FEW_WORKGROUPS: u64 = 96;
 /// Workgroups from which on it runs some after others.
 const MANY_WORKGROUPS: u64 = 512;
 
-impl Scheduled for Attention<'_> {
+impl Scheduled for Bound<'_, Attention> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         match cooperative_tile(self, module.target, tuning)? {
             Some(tile) => cooperative::emit(self, &tile, module),
@@ -92,7 +92,7 @@ impl Scheduled for Attention<'_> {
 }
 
 /// True if a score reads memory by its row or key, which a mask may keep within bounds.
-fn reads_pairs(kernel: &Attention<'_>) -> bool {
+fn reads_pairs(kernel: &Bound<'_, Attention>) -> bool {
     let row_and_key = 1u32 << kernel.row | 1 << kernel.key;
     let dag = &kernel.nest.body.dag;
     let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Call { .. });
@@ -120,20 +120,20 @@ struct Variant {
     variables: Vec<(&'static str, Variable)>,
 }
 
-fn frame<'k>(kernel: &'k Attention<'_>) -> Frame<'k> {
+fn frame<'k>(kernel: &'k Bound<'_, Attention>) -> Frame<'k> {
     Frame {
         samples: &kernel.samples,
         heads: kernel.heads,
         head: kernel.head,
         pair: Pair { row: kernel.row, key: kernel.key },
-        rows: kernel.rows,
-        keys: kernel.keys,
+        rows: &kernel.rows,
+        keys: &kernel.keys,
         mask: kernel.mask,
     }
 }
 
 /// Fills a template with what the templates share.
-fn fill(kernel: &Attention<'_>, module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
+fn fill(kernel: &Bound<'_, Attention>, module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
     let Variant { template, threads, element, score, rows, mut variables } = variant;
     variables.extend([("qk_width", kernel.qk_width.into()), ("v_width", kernel.v_width.into())]);
     let roots = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
@@ -145,7 +145,11 @@ fn fill(kernel: &Attention<'_>, module: Module, variant: Variant) -> Result<Pars
     frame(kernel).fill(module, shared, |module| hooks(kernel, module, (element, score)))
 }
 
-fn hooks(kernel: &Attention<'_>, module: &mut Module, (element, score): (Element, Score)) -> Result<String, EmitError> {
+fn hooks(
+    kernel: &Bound<'_, Attention>,
+    module: &mut Module,
+    (element, score): (Element, Score),
+) -> Result<String, EmitError> {
     let entry = frame(kernel).entry(module);
     let point = |row: (u8, &str), last: (u8, &str)| entry.clone().with(row.0, row.1).with(last.0, last.1);
     let (query, key) = ((kernel.row, "i"), (kernel.key, "j"));
@@ -169,7 +173,7 @@ fn hooks(kernel: &Attention<'_>, module: &mut Module, (element, score): (Element
 }
 
 /// Hooks that tell which of four neighbouring keys count, and what they weigh.
-fn scores_of_four(kernel: &Attention<'_>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+fn scores_of_four(kernel: &Bound<'_, Attention>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
     let keep = frame(kernel).keep(module, pair)?;
     let mut code = Code::four(module, kernel.key, pair, &[(0, Emitted::Vector("product".to_owned()))], Some("kept"));
     let weight = code.eval_one(module, kernel.score)?.vector(Scalar::F32);
@@ -179,7 +183,7 @@ fn scores_of_four(kernel: &Attention<'_>, module: &mut Module, pair: &Coords) ->
 }
 
 /// Hooks that tell whether a pair counts, and what it weighs.
-fn scores_of_one(kernel: &Attention<'_>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+fn scores_of_one(kernel: &Bound<'_, Attention>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
     let keep = frame(kernel).keep_one(module, pair)?;
     let mut code = Code::point(pair, &[(0, Emitted::Uniform("product".to_owned()))]);
     code.restrict("kept".to_owned());

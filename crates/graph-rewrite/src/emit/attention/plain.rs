@@ -3,7 +3,7 @@ use crate::emit::hook::Element;
 use crate::emit::module::Module;
 use crate::emit::template::{Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::schedule::Attention;
+use crate::schedule::{Attention, Bound};
 
 static TEMPLATE: Template = template!("attention.wgsl");
 
@@ -32,7 +32,7 @@ pub(super) struct AttentionTile {
 }
 
 impl AttentionTile {
-    pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+    pub fn new(kernel: &Bound<'_, Attention>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
         let width = (kernel.qk_width.max(1) as u32).next_multiple_of(4);
         let value_chunks = (kernel.v_width as u32).div_ceil(CHUNK).max(1);
         // As many as take the memory of a chunk of keys.
@@ -70,7 +70,7 @@ impl AttentionTile {
     }
 
     /// Bytes of workgroup memory, with those of the mask's bounds.
-    fn bytes(&self, kernel: &Attention<'_>) -> u32 {
+    fn bytes(&self, kernel: &Bound<'_, Attention>) -> u32 {
         let words = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
         let statistics = words * 4 * self.rows();
         16 * (self.rows() * self.pitch() + self.key_tile()) + statistics + 256
@@ -78,7 +78,7 @@ impl AttentionTile {
 }
 
 /// Emits attention of multiply-adds.
-pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Bound<'_, Attention>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let tile = AttentionTile::new(kernel, module.target, tuning)?;
     let variables = vec![
         // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.

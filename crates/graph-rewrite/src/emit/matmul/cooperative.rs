@@ -3,7 +3,7 @@ use crate::emit::hook::{Ahead, Element, Four, finish_ahead, streamed};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::schedule::Product;
+use crate::schedule::{Analysis, Bound, Product};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 
@@ -42,7 +42,7 @@ pub(super) struct CooperativeMatmulTile {
 
 impl CooperativeMatmulTile {
     /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
-    pub fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let Some(n) = kernel.n.as_const() else { return Ok(None) };
         // A depth that a run decides is taken to be long.
@@ -168,12 +168,12 @@ pub(super) fn candidates((m, n): (Option<usize>, Option<usize>), size: u32) -> V
 
 /// Emits a matrix product of cooperative matrices.
 pub(super) fn emit(
-    kernel: &Product<'_>,
+    kernel: &Bound<'_, Product>,
     tile: &CooperativeMatmulTile,
     mut module: Module,
 ) -> Result<ParsedKernel, EmitError> {
     let mut parts = Parts::new(kernel, &mut module, [Element::Half; 2])?;
-    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
+    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
     let outputs = &kernel.nest.outputs;
     let depth = kernel.k.dense().and_then(Dim::as_const);
     let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));

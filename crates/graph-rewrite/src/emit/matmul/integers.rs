@@ -7,12 +7,12 @@ use crate::emit::expr::Code;
 use crate::emit::hook::{Element, Four, elements, function};
 use crate::emit::module::Module;
 use crate::emit::value::Emitted;
-use crate::schedule::Product;
+use crate::schedule::{Bound, Product};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 
 /// The operand and the index of the right factor, if integers are multiplied.
-pub(super) fn operand<'n>(kernel: &Product<'n>) -> Option<(u16, &'n [ExprId])> {
+pub(super) fn operand<'n>(kernel: &Bound<'n, Product>) -> Option<(u16, &'n [ExprId])> {
     kernel.integers().filter(|_| !lies_along(kernel, kernel.a, (kernel.row(), kernel.depth)))
 }
 
@@ -29,7 +29,7 @@ pub(super) fn types(integers: bool) -> [(&'static str, Variable); 5] {
 
 /// What the template takes: words of right with the scales of its columns, and the largest of every row of left as one more statistic.
 pub(super) fn parts(
-    kernel: &Product<'_>,
+    kernel: &Bound<'_, Product>,
     module: &mut Module,
     (right, index): (u16, &[ExprId]),
 ) -> Result<Parts, EmitError> {
@@ -55,7 +55,11 @@ pub(super) fn parts(
 }
 
 /// The functions that load the scale of a column, and those of four neighbours.
-fn scales(kernel: &Product<'_>, module: &mut Module, (right, index): (u16, &[ExprId])) -> Result<String, EmitError> {
+fn scales(
+    kernel: &Bound<'_, Product>,
+    module: &mut Module,
+    (right, index): (u16, &[ExprId]),
+) -> Result<String, EmitError> {
     let batch = || (0..kernel.row()).map(|n| format!("c{n}"));
     let column = Coords::first(batch()).with(kernel.column(), "n");
     let mut code = Code::point(&point(kernel, (kernel.column(), "n"), (kernel.depth, "0")), &[]);

@@ -15,7 +15,7 @@ use super::store::vector_accesses;
 use super::value::Emitted;
 use super::{EmitError, GridFactor, Param, ParsedKernel, Scheduled, Target, TileList, Tuning};
 use crate::plan::Extent;
-use crate::schedule::Product;
+use crate::schedule::{Bound, Product};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
@@ -33,14 +33,14 @@ enum MatrixTile {
 
 impl MatrixTile {
     /// `None` for a product of multiply-adds.
-    fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         tuning.cooperative(|| match workgroup::WorkgroupMatmulTile::new(kernel, target, tuning) {
             Some(tile) => Ok(Some(Self::Workgroup(tile))),
             None => Self::of_subgroups(kernel, target, tuning),
         })
     }
 
-    fn of_subgroups(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    fn of_subgroups(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         Ok(cooperative::CooperativeMatmulTile::new(kernel, target, tuning)?.map(Self::Subgroups))
     }
 
@@ -59,7 +59,7 @@ const FEW_ROWS: u64 = 16;
 /// Tiles below which a GPU is not occupied.
 const FEW_TILES: u64 = 96;
 
-impl Scheduled for Product<'_> {
+impl Scheduled for Bound<'_, Product> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let tile = match MatrixTile::new(self, module.target, tuning)? {
             // The sizes of a tuning are those of the tile that does not hold.
@@ -89,9 +89,9 @@ impl Scheduled for Product<'_> {
         if tuning.rows.is_some() || tuning.columns.is_some() {
             return tuning;
         }
-        let Extent::Dense(m) = self.m else { return tuning };
+        let Extent::Dense(m) = &self.m else { return tuning };
         let product = |dims: &[Dim]| dims.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-        let (Some(entries), Some(m), Some(n)) = (product(&self.batch), size(m), size(self.n)) else { return tuning };
+        let (Some(entries), Some(m), Some(n)) = (product(&self.batch), size(m), size(&self.n)) else { return tuning };
         let Ok(cooperative) = MatrixTile::new(self, target, &tuning) else { return tuning };
         let sizes: Vec<_> = match cooperative.as_ref().map(MatrixTile::extents) {
             Some((rows, columns)) => {
@@ -146,7 +146,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(kernel: &Product<'_>, module: &mut Module, [left, right]: [Element; 2]) -> Result<Self, EmitError> {
+    fn new(kernel: &Bound<'_, Product>, module: &mut Module, [left, right]: [Element; 2]) -> Result<Self, EmitError> {
         let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
         let point = |first, second| point(kernel, first, second);
         let left_point = point((row, "m"), (depth, "k"));
@@ -173,7 +173,7 @@ impl Parts {
         let left_along_rows = lies_along(kernel, kernel.a, (row, depth));
         let right_along_rows = lies_along(kernel, kernel.b, (depth, column));
         // Along a ragged depth, neighbours may be rows of another sample.
-        let four = match (kernel.m, kernel.k) {
+        let four = match (&kernel.m, &kernel.k) {
             (Extent::Dense(m), Extent::Ragged { .. }) => Four { coords: &left_point, axis: row, extent: m },
             (Extent::Dense(m), _) if left_along_rows => Four { coords: &left_point, axis: row, extent: m },
             (_, Extent::Dense(k)) => Four { coords: &left_point, axis: depth, extent: k },
@@ -183,9 +183,9 @@ impl Parts {
         let (values, more) = statistics(kernel.stats.len(), left_along_rows);
         hooks += &elements("left", module, &four, (&values, &more), (kernel.a, left, ""))?;
         let right_point = point((depth, "k"), (column, "n"));
-        let four = match kernel.k {
+        let four = match &kernel.k {
             Extent::Dense(k) if right_along_rows => Four { coords: &right_point, axis: depth, extent: k },
-            _ => Four { coords: &right_point, axis: column, extent: kernel.n },
+            _ => Four { coords: &right_point, axis: column, extent: &kernel.n },
         };
         let right_along_rows = four.axis == depth;
         hooks += &elements("right", module, &four, (&[], ""), (kernel.b, right, ""))?;
@@ -203,15 +203,15 @@ impl Parts {
             ("stat_loads", if module.target.software { 1 } else { 4 }.into()),
             ("batch", batch_arguments.into()),
             ("left_more", left_more.into()),
-            ("n", module.dim(kernel.n).into()),
-            ("k", row_count(module, kernel.k)?.into()),
+            ("n", module.dim(&kernel.n).into()),
+            ("k", row_count(module, &kernel.k)?.into()),
         ];
         Ok(Self { hooks, left_along_rows, right_along_rows, stats, variables })
     }
 }
 
 /// A point of the batch entry, and of two more axes.
-fn point(kernel: &Product<'_>, first: (u8, &str), second: (u8, &str)) -> Coords {
+fn point(kernel: &Bound<'_, Product>, first: (u8, &str), second: (u8, &str)) -> Coords {
     let batch = (0..kernel.row()).map(|n| format!("c{n}"));
     Coords::first(batch).with(first.0, first.1).with(second.0, second.1)
 }
@@ -223,13 +223,13 @@ pub(super) fn suits(tile: u32, extent: Option<usize>, narrow: u64) -> bool {
 }
 
 /// True if a factor is read by neighbours along the first axis rather than along the second one.
-fn lies_along(kernel: &Product<'_>, factor: ExprId, (first, second): (u8, u8)) -> bool {
+fn lies_along(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> bool {
     let along = |axis| vector_accesses(&kernel.nest.body, axis, &[factor], &[]);
     along(first) > along(second)
 }
 
 /// The coordinates of a result.
-fn result_coords(kernel: &Product<'_>) -> Coords {
+fn result_coords(kernel: &Bound<'_, Product>) -> Coords {
     let batch = (0..kernel.row()).map(|n| format!("c{n}"));
     Coords::first(batch).with(kernel.row(), "m").with(kernel.column(), "n")
 }
@@ -244,13 +244,13 @@ fn statistics(count: usize, vector: bool) -> (Vec<(u8, Emitted)>, String) {
 
 /// Statements that find a workgroup's tile of `tile_m` rows and `tile_n` columns: `n0`, `m0`, `rows` and the batch entry.
 fn place(
-    kernel: &Product<'_>,
+    kernel: &Bound<'_, Product>,
     (tile_m, tile_n): (u32, u32),
     module: &mut Module,
 ) -> Result<(String, Vec<GridFactor>, Vec<TileList>), EmitError> {
     let mut code = Code::point(&Coords::default(), &[]);
     let tiles = |text: String, tile: u32| format!("({text} + {}) / {tile}", tile - 1);
-    let n = module.dim(kernel.n);
+    let n = module.dim(&kernel.n);
     let all = module.param(Param::Workgroups);
     code.line(&format!("let column_tiles = {};", tiles(n, tile_n)));
     code.line(&format!("let band = workgroup / (column_tiles * {ROW_TILES});"));
@@ -259,7 +259,7 @@ fn place(
     code.line(&format!("let row_tile = band * {ROW_TILES} + within % height;"));
     code.line(&format!("let n0 = within / height * {tile_n};"));
     let columns = GridFactor::Tiles(vec![kernel.n.clone()], tile_n);
-    let (grid, lists) = match kernel.m {
+    let (grid, lists) = match &kernel.m {
         Extent::Dense(m) => {
             let rows = module.dim(m);
             code.line(&format!("let rows = {rows};"));
@@ -279,7 +279,7 @@ fn place(
             })?;
             let list = TileList { samples: vec![samples], rows: kernel.m.clone(), tile: tile_m, longest_first: false };
             place_in_list(module, &mut code, "row_tile", "m0")?;
-            let rows = row_count(module, kernel.m)?;
+            let rows = row_count(module, &kernel.m)?;
             code.line(&format!("let rows = {rows};"));
             (vec![GridFactor::TileList(0), columns], vec![list])
         }

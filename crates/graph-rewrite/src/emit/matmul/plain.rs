@@ -5,7 +5,7 @@ use crate::emit::module::Module;
 use crate::emit::template::{Main, Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::Extent;
-use crate::schedule::Product;
+use crate::schedule::{Bound, Product};
 
 static TEMPLATE: Template = template!("matmul.wgsl");
 
@@ -29,8 +29,8 @@ const SMALL_BYTES: u32 = 16 << 10;
 
 impl MatmulTile {
     /// Rows and columns that suit the widths of a product and the target.
-    pub fn size(kernel: &Product<'_>, target: &Target) -> (u32, u32) {
-        let few_rows = matches!(kernel.m, Extent::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
+    pub fn size(kernel: &Bound<'_, Product>, target: &Target) -> (u32, u32) {
+        let few_rows = matches!(&kernel.m, Extent::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
         let rows = match (few_rows, target.software) {
             (true, _) => 16,
             (_, true) => 32,
@@ -52,7 +52,7 @@ impl MatmulTile {
         }
     }
 
-    fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+    fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
         let suited = Self::size(kernel, target);
         let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
         let is_small = m.saturating_mul(n) <= SMALL && !target.software;
@@ -94,7 +94,12 @@ impl MatmulTile {
 }
 
 /// A tile for few rows whose sums are split; `None` where they are too short.
-pub(super) fn split(kernel: &Product<'_>, target: &Target, tuning: &Tuning, (m, k): (u64, u64)) -> Option<Tuning> {
+pub(super) fn split(
+    kernel: &Bound<'_, Product>,
+    target: &Target,
+    tuning: &Tuning,
+    (m, k): (u64, u64),
+) -> Option<Tuning> {
     let (rows, columns, parts) = if m <= 4 { (4, 32, 8) } else { (16, 16, 4) };
     let fits = |depth: &u32| {
         let sums = 4 * (parts - 1) * rows * columns;
@@ -162,14 +167,18 @@ pub(super) fn candidates((m, n): (Option<usize>, Option<usize>)) -> Vec<Tuning> 
 }
 
 /// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
-fn bytes(kernel: &Product<'_>, (m, n, k): (u32, u32, u32)) -> u32 {
+fn bytes(kernel: &Bound<'_, Product>, (m, n, k): (u32, u32, u32)) -> u32 {
     let (statistics, own) = (kernel.stats.len() as u32, 2 * u32::from(kernel.integers().is_some()));
     let each = if statistics + own == 0 { 0 } else { 16 + 4 * (statistics + own) };
     (m.saturating_add(n)).saturating_mul(4 * k).saturating_add(m.saturating_mul(each))
 }
 
 /// Emits a matrix product of multiply-adds.
-pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(
+    kernel: &Bound<'_, Product>,
+    mut module: Module,
+    tuning: &Tuning,
+) -> Result<ParsedKernel, EmitError> {
     let tile = MatmulTile::new(kernel, module.target, tuning)?;
     let right = integers::operand(kernel);
     let mut parts = match right {
@@ -177,7 +186,7 @@ pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) ->
         None => Parts::new(kernel, &mut module, [Element::Float; 2])?,
     };
     let is_long = right.is_none() && !parts.left_along_rows && operations(&kernel.nest.body.dag, kernel.a) > LONG;
-    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
+    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
     parts.hooks += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
     parts.variables.extend(integers::types(right.is_some()));

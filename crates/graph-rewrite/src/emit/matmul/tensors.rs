@@ -1,7 +1,7 @@
 //! Operands and results of products that are tensors of halves as they are stored, with two dimensions or seen as such.
 
 use crate::plan::{MemorySpace, Output};
-use crate::schedule::Product;
+use crate::schedule::{Bound, Product};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim, Scalar};
 
@@ -31,7 +31,7 @@ pub(super) struct Results {
 }
 
 /// The tensor that a factor is, element by element.
-pub(super) fn operand(kernel: &Product<'_>, factor: ExprId, (first, second): (u8, u8)) -> Option<Halves> {
+pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> Option<Halves> {
     let body = &kernel.nest.body;
     let Expr::Load { operand: position, index } = body.dag.expr(factor) else { return None };
     let &[outer, inner] = index.as_slice() else { return None };
@@ -48,11 +48,11 @@ pub(super) fn operand(kernel: &Product<'_>, factor: ExprId, (first, second): (u8
 }
 
 /// The tensors that the results are, if all are, as the ends of their rows tell: [`lie_whole`] looks at all columns.
-pub(super) fn results(kernel: &Product<'_>, columns: usize) -> Option<Vec<Results>> {
+pub(super) fn results(kernel: &Bound<'_, Product>, columns: usize) -> Option<Vec<Results>> {
     kernel.nest.outputs.iter().map(|output| result(kernel, columns, output)).collect()
 }
 
-fn result(kernel: &Product<'_>, columns: usize, output: &Output) -> Option<Results> {
+fn result(kernel: &Bound<'_, Product>, columns: usize, output: &Output) -> Option<Results> {
     let dag = &kernel.nest.body.dag;
     let (start, end) = output.columns.unwrap_or((0, columns));
     let width = end.checked_sub(start).filter(|width| *width > 0)?;
@@ -66,7 +66,7 @@ fn result(kernel: &Product<'_>, columns: usize, output: &Output) -> Option<Resul
 }
 
 /// True if all results lie in their tensors as columns follow one another. It takes a while for many columns.
-pub(super) fn lie_whole(kernel: &Product<'_>, results: &[Results]) -> bool {
+pub(super) fn lie_whole(kernel: &Bound<'_, Product>, results: &[Results]) -> bool {
     kernel.nest.outputs.iter().zip(results).all(|(output, part)| {
         let columns: Vec<usize> = (part.start..part.end).collect();
         lies_at(kernel, output, &columns, part.start).unwrap_or(false)
@@ -74,7 +74,7 @@ pub(super) fn lie_whole(kernel: &Product<'_>, results: &[Results]) -> bool {
 }
 
 /// Whether columns lie in the row as many elements on as they follow on the first.
-fn lies_at(kernel: &Product<'_>, output: &Output, columns: &[usize], start: usize) -> Option<bool> {
+fn lies_at(kernel: &Bound<'_, Product>, output: &Output, columns: &[usize], start: usize) -> Option<bool> {
     let dag = &kernel.nest.body.dag;
     let (row, inner) = output.index.split_first()?;
     let is_row = *dag.expr(*row) == Expr::Coord(kernel.row());

@@ -8,7 +8,7 @@ use crate::emit::module::Module;
 use crate::emit::template::{Main, Template, template};
 use crate::emit::value::Emitted;
 use crate::emit::{EmitError, Extension, ParsedKernel, Slot, Target, Tuning};
-use crate::schedule::Product;
+use crate::schedule::{Analysis, Bound, Product};
 use minijinja::Value as Variable;
 use rewire_graph::{DType, Dim};
 
@@ -39,7 +39,7 @@ pub(super) struct WorkgroupMatmulTile {
 
 impl WorkgroupMatmulTile {
     /// The tile for a product of tensors of halves with results like them, on a target that has matrices of a workgroup.
-    pub fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Option<Self> {
+    pub fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Option<Self> {
         let (n, k) = (kernel.n.as_const()?, kernel.k.dense()?.as_const()?);
         let is_plain = kernel.batch.is_empty() && kernel.stats.is_empty() && kernel.m.dense().is_some();
         if !target.shares_matrices() || !is_plain || !kernel.takes_halves() || kernel.sums_halves() {
@@ -68,7 +68,7 @@ impl WorkgroupMatmulTile {
     }
 
     /// True if each of its tensors is one binding, and results lie in theirs.
-    pub fn holds(&self, kernel: &Product<'_>, module: &Module) -> bool {
+    pub fn holds(&self, kernel: &Bound<'_, Product>, module: &Module) -> bool {
         let slots = self.operands().map(|operand| Slot::Operand(operand.position));
         let results = self.results.iter().map(|part| Slot::Output(part.tensor.position));
         slots.chain(results).all(|slot| module.windows_of(slot) == 1) && lie_whole(kernel, &self.results)
@@ -83,7 +83,7 @@ impl WorkgroupMatmulTile {
     /// The tuning for so many rows and columns on which multiprocessors are sooner done together than on these tiles.
     pub fn in_less_time(
         &self,
-        kernel: &Product<'_>,
+        kernel: &Bound<'_, Product>,
         target: &Target,
         tuning: &Tuning,
         [rows, columns]: [u64; 2],
@@ -117,7 +117,7 @@ impl WorkgroupMatmulTile {
 
 /// Emits a product of matrices of a workgroup.
 pub(super) fn emit(
-    kernel: &Product<'_>,
+    kernel: &Bound<'_, Product>,
     tile: &WorkgroupMatmulTile,
     mut module: Module,
 ) -> Result<ParsedKernel, EmitError> {
@@ -130,7 +130,7 @@ pub(super) fn emit(
     }
     let (body, grid, tile_lists) = place(kernel, tile.extents(), &mut module)?;
     let [tile_m, tile_n, tile_k] = tile.tile;
-    let (n, width) = (module.dim(kernel.n), kernel.n.as_const().unwrap_or(0));
+    let (n, width) = (module.dim(&kernel.n), kernel.n.as_const().unwrap_or(0));
     let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(0);
     let variables = vec![
         ("size", tile.size.into()),
@@ -153,7 +153,7 @@ pub(super) fn emit(
 }
 
 /// The hook that makes a result of a sum.
-fn finish(kernel: &Product<'_>, part: &Results, module: &mut Module) -> Result<String, EmitError> {
+fn finish(kernel: &Bound<'_, Product>, part: &Results, module: &mut Module) -> Result<String, EmitError> {
     let coords = result_coords(kernel);
     let mut code = Code::point(&coords, &[(kernel.sum(), Emitted::Uniform("sum".to_owned()))]);
     for (number, (load, _)) in part.given.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::emit::staged_rows::StagedRows;
 use crate::emit::template::{Template, template};
 use crate::emit::value::Emitted;
 use crate::emit::{EmitError, Extension, ParsedKernel, Target, Tuning};
-use crate::schedule::{PairSum, Pairs};
+use crate::schedule::{Analysis, Bound, PairSum, Pairs};
 use minijinja::Value as Variable;
 use rewire_graph::limits::MAX_AXES;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -57,7 +57,7 @@ pub(super) struct CooperativePairsTile {
 
 impl CooperativePairsTile {
     /// The tile for pairs that take cooperative matrices: sums of halves in one pass, on a target that has them.
-    pub fn new(kernel: &Pairs<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
         let depths: Vec<u32> = kernel.dots.iter().map(|dot| whole(dot.width)).collect();
@@ -157,7 +157,7 @@ impl CooperativePairsTile {
 }
 
 /// What the products and sums of a kernel read of the others, without what is the same but for the name of its columns.
-fn others(kernel: &Pairs<'_>) -> Vec<Other> {
+fn others(kernel: &Bound<'_, Pairs>) -> Vec<Other> {
     let dag = &kernel.nest.body.dag;
     let dots = kernel.dots.iter().map(|dot| Other { root: dot.other, axis: dot.depth, width: dot.width });
     let elements = kernel.sums().filter_map(|sum| sum.element);

@@ -15,7 +15,7 @@ use super::template::Template;
 use super::value::Emitted;
 use super::{EmitError, Extension, ParsedKernel, Scheduled, Target, Tuning};
 use crate::plan::Output;
-use crate::schedule::{PairSum, Pairs};
+use crate::schedule::{Bound, PairSum, Pairs};
 use cooperative::CooperativePairsTile;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
@@ -23,14 +23,14 @@ use rewire_graph::{Arrange, Dim, Scalar};
 
 /// The tile of pairs on cooperative matrices; `None` for pairs of multiply-adds.
 fn cooperative_tile(
-    kernel: &Pairs<'_>,
+    kernel: &Bound<'_, Pairs>,
     target: &Target,
     tuning: &Tuning,
 ) -> Result<Option<CooperativePairsTile>, EmitError> {
     tuning.cooperative(|| CooperativePairsTile::new(kernel, target, tuning))
 }
 
-impl Scheduled for Pairs<'_> {
+impl Scheduled for Bound<'_, Pairs> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let kernel = Emitter { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
         match cooperative_tile(self, module.target, tuning)? {
@@ -53,7 +53,7 @@ impl Scheduled for Pairs<'_> {
 
 /// A kernel with those of its sums that have a value an owner.
 struct Emitter<'k> {
-    kernel: &'k Pairs<'k>,
+    kernel: &'k Bound<'k, Pairs>,
     statistics: Vec<&'k PairSum>,
 }
 
@@ -72,12 +72,12 @@ impl Emitter<'_> {
     fn frame(&self) -> Frame<'_> {
         let kernel = self.kernel;
         Frame {
-            samples: std::slice::from_ref(kernel.samples),
+            samples: std::slice::from_ref(&kernel.samples),
             heads: kernel.heads,
             head: Some(kernel.head),
             pair: Pair { row: kernel.owner, key: kernel.other },
-            rows: kernel.owners,
-            keys: kernel.others,
+            rows: &kernel.owners,
+            keys: &kernel.others,
             mask: kernel.mask,
         }
     }

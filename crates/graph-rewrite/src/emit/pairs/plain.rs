@@ -7,7 +7,7 @@ use crate::emit::store::store_point;
 use crate::emit::template::{Template, template};
 use crate::emit::value::Emitted;
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::schedule::{PairSum, Pairs};
+use crate::schedule::{Bound, PairSum, Pairs};
 use minijinja::Value as Variable;
 
 static TEMPLATE: Template = template!("pairs.wgsl");
@@ -24,7 +24,7 @@ const PITCH: u32 = 9;
 const MOST_SUMS: usize = 16;
 
 /// Owners of a thread.
-fn rows_per_thread(kernel: &Pairs<'_>, target: &Target, tuning: &Tuning) -> Result<u32, EmitError> {
+fn rows_per_thread(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<u32, EmitError> {
     let sums: usize = kernel.sums().filter_map(|sum| sum.element).map(|element| element.width.div_ceil(CHUNK)).sum();
     let statistics = kernel.sums().count() as u32;
     let bytes = |each: u32| 16 * PITCH * (each * THREAD_ROWS + OTHERS) + 4 * each * THREAD_ROWS * statistics + 256;

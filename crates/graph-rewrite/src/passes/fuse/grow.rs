@@ -317,7 +317,7 @@ impl Partition<'_> {
             let [joined, alone, reading] =
                 [&nodes, &self.groups[norm], &self.groups[product]].map(|nodes| self.trial(nodes));
             if let (Ok(joined), Ok(alone), Ok(reading)) = (&*joined, &*alone, &*reading)
-                && matches!(joined.nest().map(Schedule::of), Some(Ok(Schedule::Product(_))))
+                && matches!(joined.schedule(), Some(Schedule::Product(_)))
                 && cost::absorbs(machine, &sizes, joined, [alone, reading])
             {
                 self.assign(product, nodes);

@@ -1,7 +1,7 @@
 //! What products on matrix hardware read of the results of others.
 
 use super::partition::{GroupId, Partition};
-use crate::plan::MemorySpace;
+use crate::plan::{Computation, MemorySpace};
 use crate::schedule::Schedule;
 use rewire_graph::op::{JaggedConcat, JaggedSlice};
 use rewire_graph::{DType, NodeId, Value};
@@ -66,13 +66,13 @@ impl Partition<'_> {
             return None;
         }
         let trial = self.trial(nodes);
-        let mut nest = trial.as_ref().as_ref().ok()?.nest()?.clone();
-        for operand in nest.body.operands.iter_mut().filter(|operand| operand.space != MemorySpace::Host) {
+        let Computation::Nest(mut own) = trial.as_ref().as_ref().ok()?.clone() else { return None };
+        for operand in own.nest_mut().body.operands.iter_mut().filter(|operand| operand.space != MemorySpace::Host) {
             operand.dtype = stored(operand.dtype);
         }
-        match Schedule::of(&nest).ok()? {
+        match own.schedule() {
             Schedule::Map(_) | Schedule::Reduction(_) | Schedule::Fold(_) => None,
-            schedule => Some(schedule.takes_halves()),
+            _ => Some(own.scheduled(|schedule| schedule.takes_halves())),
         }
     }
 

@@ -72,7 +72,7 @@ fn what_no_entry_is_compared_with_may_be_anything() {
     let step = Step {
         name: String::new(),
         path: String::new(),
-        computation: Computation::Nest(Nest::map(body, vec![1.into()], vec![output])),
+        computation: Computation::of(Nest::map(body, vec![1.into()], vec![output])).unwrap(),
         reads: vec![Binding::Buffer(BufferId(0)), Binding::Host(position(0))],
         writes: vec![BufferId(1)],
     };

@@ -134,7 +134,7 @@ fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Computation
     let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
     let mut axes = Axis::points([m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
-    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(2, left, right)], outputs })
+    Computation::of(Nest { body: b.body, axes, accumulations: vec![contracted(2, left, right)], outputs }).unwrap()
 }
 
 #[test]

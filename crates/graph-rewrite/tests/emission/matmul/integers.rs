@@ -25,12 +25,13 @@ fn of_integers(n: usize, k: usize, sums: DType) -> Computation {
     let mut axes = Axis::points([h, m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
     let product = Accumulation { dtype: sums, ..contracted(3, less, right) };
-    Computation::Nest(Nest {
+    Computation::of(Nest {
         body: b.body,
         axes,
         accumulations: vec![combined(ReduceOp::Max, 3, left), product],
         outputs,
     })
+    .unwrap()
 }
 
 /// Against the product of the rounded left factor, which is exact but for the scales.

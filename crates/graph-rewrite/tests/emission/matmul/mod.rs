@@ -33,7 +33,7 @@ pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> 
     let outputs = own(vec![output(dtype, vec![h.clone(), m.clone(), n.clone()], vec![c0, row, column], value)]);
     let mut axes = Axis::points([h, m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
-    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(3, a, right)], outputs })
+    Computation::of(Nest { body: b.body, axes, accumulations: vec![contracted(3, a, right)], outputs }).unwrap()
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_factor_of_many_operations_is_computed_at_one_place() {
         let mut axes = Axis::points([m.clone(), n.clone()]);
         axes.push(Axis::sum(Extent::Dense(k.clone())));
         let nest = Nest { body: b.body, axes, accumulations: vec![contracted(2, left, right)], outputs };
-        let kernel = Computation::Nest(nest);
+        let kernel = Computation::of(nest).unwrap();
         let hardware = Target { software: false, ..Target::BASELINE };
         let wgsl = emit(&kernel, &hardware, &Tuning::default()).unwrap().wgsl;
         let calls = wgsl.matches(" left(m0").count();
@@ -127,7 +127,7 @@ fn cooperative_matrices_compute_a_product_of_halves() {
 fn matrix(b: Build, [m, n, k]: [Dim; 3], accumulations: Vec<Accumulation>, outputs: Vec<Output>) -> Computation {
     let mut axes = Axis::points([m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
-    Computation::Nest(Nest { body: b.body, axes, accumulations, outputs })
+    Computation::of(Nest { body: b.body, axes, accumulations, outputs }).unwrap()
 }
 
 /// `[m, k] x [k, n]` of halves by a weight of a type, whose columns may be rows in memory, with sums of a type.
@@ -222,12 +222,13 @@ pub fn normalised(k: usize, split: usize, n: usize) -> Computation {
     let mut axes = Axis::points([samples, n_dim]);
     axes.insert(1, Axis { extent: Extent::Ragged { offsets: offs }, summed: false });
     axes.push(Axis::sum(Extent::Dense(k_dim)));
-    Computation::Nest(Nest {
+    Computation::of(Nest {
         body: b.body,
         axes,
         accumulations: vec![statistic(x), statistic(square), contracted(3, a, right)],
         outputs: own(vec![first, second]),
     })
+    .unwrap()
 }
 
 #[test]

@@ -457,10 +457,12 @@ mod tests {
         let target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
         let mut plan = product();
         let step = &mut plan.steps[0];
-        if let Computation::Nest(nest) = &mut step.computation {
+        let Computation::Nest(kernel) = &mut step.computation else { panic!("a product is a nest") };
+        let edited = kernel.edit(|nest| {
             nest.body.operands.iter_mut().for_each(|operand| operand.dtype = DType::F16);
             nest.axes[1].extent = Extent::Dense(32.into());
-        }
+        });
+        edited.unwrap();
         let of = |base, matrices| {
             let bucket = Bucket::new(&[], |_| None);
             let mut known = KernelTunings::default();

@@ -31,15 +31,18 @@ fn weight(seed: usize) -> HostTensor {
 /// The kernel of a step as of devices whose workgroups share matrices: the weight is halves.
 fn emit_dequantized(number: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
     let mut computation = step.computation.clone();
-    let Computation::Nest(nest) = &mut computation else { return Err("it is no nest".to_owned()) };
-    let operands = &mut nest.body.operands;
-    let position = operands.iter().position(|operand| operand.dtype == DType::Rows8).ok_or("there is no weight")?;
-    operands[position].dtype = DType::F16;
+    let Computation::Nest(kernel) = &mut computation else { return Err("it is no nest".to_owned()) };
+    let weight = kernel.body.operands.iter().position(|operand| operand.dtype == DType::Rows8);
+    let position = weight.ok_or("there is no weight")?;
     // Of the two products, one reads it as it lies, the other one transposed.
     let transposed = number == 0;
-    if transposed {
-        nest.body.dag.transpose(|operand| usize::from(operand) == position);
-    }
+    let edited = kernel.edit(|nest| {
+        nest.body.operands[position].dtype = DType::F16;
+        if transposed {
+            nest.body.dag.transpose(|operand| usize::from(operand) == position);
+        }
+    });
+    edited.map_err(|error| error.to_string())?;
     let emitted = emit(&computation, target, tuning).map_err(|error| error.to_string())?;
     let slot = |slot| match slot {
         Slot::Operand(operand) if usize::from(operand) == position => Slot::Dequantized { operand, transposed },

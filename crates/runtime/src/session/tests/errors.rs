@@ -56,7 +56,7 @@ fn copy_of(dtype: DType) -> Plan {
     let operand = Operand { dtype, shape: shape.clone(), space: MemorySpace::Device };
     let output = Output { target: 0, dtype, shape: shape.clone(), index: vec![row], value, columns: None };
     let body = Body { dag, operands: vec![operand], sizes: vec![] };
-    let computation = plan::Computation::Nest(Nest::map(body, shape.clone(), vec![output]));
+    let computation = plan::Computation::of(Nest::map(body, shape.clone(), vec![output])).unwrap();
     let buffer = |source| Buffer { dtype, shape: shape.clone(), source };
     Plan {
         load: vec![],

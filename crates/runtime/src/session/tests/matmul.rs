@@ -30,12 +30,13 @@ pub fn product() -> Plan {
     };
     let mut axes = Axis::points([rows, N.into()]);
     axes.push(Axis::sum(Extent::Dense(K.into())));
-    let computation = plan::Computation::Nest(Nest {
+    let computation = plan::Computation::of(Nest {
         body: Body { dag, operands: vec![operand(0), operand(1)], sizes: vec![] },
         axes,
         accumulations: vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b], dtype: DType::F32 }],
         outputs: vec![output],
-    });
+    })
+    .unwrap();
     let sources = [Source::Input("x".into()), Source::Parameter("w".into()), Source::Step];
     let buffer = |(shape, source): (&Vec<Dim>, _)| Buffer { dtype: DType::F32, shape: shape.clone(), source };
     let read = |n| Binding::Buffer(BufferId(n));

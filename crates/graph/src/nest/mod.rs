@@ -1,5 +1,7 @@
 //! Loop nests: what a kernel computes, and nothing of how.
 
+mod text;
+
 use crate::limits::MAX_POINTS;
 use crate::op::ReduceOp;
 use crate::pointwise::{Dag, ExprId};

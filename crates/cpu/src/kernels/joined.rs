@@ -1,0 +1,66 @@
+//! Small matrices whose elements lie one after the other.
+
+use super::error::CpuError;
+use super::lanes::LANES;
+use super::machine::{Machine, RowInputs};
+use super::operand::Env;
+use super::panel::{fill, segments, within};
+use super::program::{AnchorValue, Program};
+use super::run::{as_one, scattered};
+use rewire_graph::pointwise::{Dag, ExprId};
+use rewire_graph_rewrite::plan::Body;
+use std::ops::Range;
+
+/// The matrix of an expression over a row and a column of constant extents, computed as one line: row after row.
+#[derive(Clone, Debug)]
+pub(super) struct JoinedMatrix {
+    /// Points that are computed alike, from the first one of the range on.
+    segments: Vec<(Range<usize>, Program)>,
+}
+
+/// A [`JoinedMatrix`] bound to a run.
+pub(super) struct JoinedMachine<'a>(Vec<(&'a Range<usize>, Machine<'a>)>);
+
+impl JoinedMatrix {
+    /// `None` where the matrix is large, or a load would not take neighbouring elements at neighbouring points of the line.
+    pub(super) fn new(
+        body: &Body,
+        id: ExprId,
+        (row, column): (u8, u8),
+        (rows, columns): (usize, usize),
+    ) -> Result<Option<Self>, CpuError> {
+        let Some(points @ 1..=LANES) = rows.checked_mul(columns).filter(|_| body.dag.values(id) == 0) else {
+            return Ok(None);
+        };
+        let (dag, roots) = as_one(&body.dag, &[id], (row, column, column), (columns, Some(points)));
+        let body = Body { dag, operands: body.operands.clone(), sizes: body.sizes.clone() };
+        if scattered(&body, &roots, column) > 0 {
+            return Ok(None);
+        }
+        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
+        let segment = |points: Range<usize>| {
+            let (dag, roots) = within(&body.dag, &roots, column, &points);
+            Ok((points, Program::compile(&dag, &body.operands, &roots, column, &none)?))
+        };
+        let segments = segments(&body.dag, &roots, column, Some(points)).into_iter().map(segment);
+        Ok(Some(Self { segments: segments.collect::<Result<_, CpuError>>()? }))
+    }
+
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> JoinedMachine<'a> {
+        JoinedMachine(self.segments.iter().map(|(points, program)| (points, Machine::new(program, env))).collect())
+    }
+}
+
+impl JoinedMachine<'_> {
+    /// Computes `points` of the lines of all rows given, which are `pitch` apart.
+    pub(super) fn fill(&mut self, inputs: RowInputs<'_>, points: Range<usize>, lines: &mut [f32], pitch: usize) {
+        for (segment, machine) in &mut self.0 {
+            let (start, end) = (segment.start.max(points.start), segment.end.min(points.end));
+            if start < end
+                && let Some(lines) = lines.get_mut(start - points.start..)
+            {
+                fill(machine, inputs, (start - segment.start, end - start), (&mut [lines], pitch));
+            }
+        }
+    }
+}

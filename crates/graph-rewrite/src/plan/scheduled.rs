@@ -1,0 +1,108 @@
+use super::limits::check_form;
+use super::{Accumulation, Axis, Body, Nest, Output};
+use crate::lower::Refusal;
+use crate::schedule::{Analysis, Bound, Schedule};
+use serde::{Deserialize, Serialize};
+use std::ops::Deref;
+
+/// A nest with the schedule that runs it.
+///
+/// It is stored as the nest and the name of the schedule; the parts that axes and sums play are found from these when it is read, so
+/// that a file cannot contradict its nest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Stored", try_from = "Stored")]
+pub struct ScheduledNest {
+    nest: Nest,
+    schedule: Schedule,
+}
+
+impl ScheduledNest {
+    /// Chooses the schedule of a nest.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the nest contradicts itself, or no schedule takes it.
+    pub fn of(nest: Nest) -> Result<Self, Refusal> {
+        check_form(&nest)?;
+        let schedule = Schedule::of(&nest)?;
+        Ok(Self { nest, schedule })
+    }
+
+    /// Its schedule.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The nest, without its schedule.
+    pub fn into_nest(self) -> Nest {
+        self.nest
+    }
+
+    /// Changes the nest and chooses its schedule again.
+    ///
+    /// # Errors
+    /// As [`ScheduledNest::of`]; nothing is changed then.
+    pub fn edit<T>(&mut self, edit: impl FnOnce(&mut Nest) -> T) -> Result<T, Refusal> {
+        let mut nest = self.nest.clone();
+        let result = edit(&mut nest);
+        *self = Self::of(nest)?;
+        Ok(result)
+    }
+
+    /// The nest, to change dtypes, memory spaces and functions. A schedule does not depend on these; it holds ids of expressions and
+    /// positions of axes, which must stay as they are.
+    pub(crate) fn nest_mut(&mut self) -> &mut Nest {
+        &mut self.nest
+    }
+
+    /// Calls a function with the schedule on its nest.
+    pub(crate) fn scheduled<T>(&self, call: impl FnOnce(&dyn Analysis) -> T) -> T {
+        let nest = &self.nest;
+        match &self.schedule {
+            Schedule::Map(schedule) => call(&Bound { nest, schedule }),
+            Schedule::Reduction(schedule) => call(&Bound { nest, schedule }),
+            Schedule::Product(schedule) => call(&Bound { nest, schedule }),
+            Schedule::Attention(schedule) => call(&Bound { nest, schedule }),
+            Schedule::Pairs(schedule) => call(&Bound { nest, schedule }),
+            Schedule::Fold(schedule) => call(&Bound { nest, schedule }),
+        }
+    }
+}
+
+impl Deref for ScheduledNest {
+    type Target = Nest;
+
+    fn deref(&self) -> &Nest {
+        &self.nest
+    }
+}
+
+/// The stored form. Plans of formats 1 to 3 have no schedule.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    body: Body,
+    axes: Vec<Axis>,
+    accumulations: Vec<Accumulation>,
+    outputs: Vec<Output>,
+    #[serde(default)]
+    schedule: Option<String>,
+}
+
+impl From<ScheduledNest> for Stored {
+    fn from(kernel: ScheduledNest) -> Self {
+        let Nest { body, axes, accumulations, outputs } = kernel.nest;
+        Self { body, axes, accumulations, outputs, schedule: Some(kernel.schedule.name().to_owned()) }
+    }
+}
+
+impl TryFrom<Stored> for ScheduledNest {
+    type Error = Refusal;
+
+    fn try_from(stored: Stored) -> Result<Self, Refusal> {
+        let Stored { body, axes, accumulations, outputs, schedule } = stored;
+        let nest = Nest { body, axes, accumulations, outputs };
+        let Some(name) = schedule else { return Self::of(nest) };
+        check_form(&nest)?;
+        let schedule = Schedule::named(&name, &nest)?;
+        Ok(Self { nest, schedule })
+    }
+}
