@@ -34,7 +34,7 @@ def pipeline(family: type[Family]) -> str:
         'train_input_path: "data.parquet"',
         'model_dir: "experiments/model"',
         "train_config {",
-        "  sparse_optimizer { adagrad_optimizer { lr: 0.01 } constant_learning_rate {} }",
+        "  sparse_optimizer { adagrad_optimizer { lr: 0.01 initial_accumulator_value: 0.1 } constant_learning_rate {} }",
         "  dense_optimizer { adam_optimizer { lr: 0.001 } constant_learning_rate {} }",
         "  num_steps: 1",
         "}",

@@ -3,7 +3,7 @@
     python training.py make FOLDER
     python training.py time FOLDER --rewire PROGRAM [--threads 2] [--families deepfm,din]
 
-Tables have sparse gradients and Adagrad, all other parameters Adam. Needs numpy, torch, safetensors and, for `make`, pyarrow.
+Tables have sparse gradients and Adagrad, all other parameters Adam. `deepfm`, `mmoe`, `dlrm` and `din`; `dlrm_hstu` has no module here. Needs numpy, torch, safetensors and, for `make`, pyarrow.
 """
 
 import argparse
@@ -35,6 +35,8 @@ COMPARED = 8
 LOSS_TOLERANCE = 1e-5
 EPS = {"sparse": 1e-8, "dense": 1e-8}
 RATE = {"sparse": 0.01, "dense": 0.001}
+# Of 0 the first update of an element is its rate whatever the gradient, so that rounding decides its sign.
+ACCUMULATOR = 0.1
 LONG, SHORT = 120, 20
 
 
@@ -87,7 +89,9 @@ class Step:
         dense = [weight for weight in module.parameters() if id(weight) not in known]
         self.forward = forward
         self.optimizers = [
-            torch.optim.Adagrad(tables, lr=RATE["sparse"], eps=EPS["sparse"]),
+            torch.optim.Adagrad(
+                tables, lr=RATE["sparse"], eps=EPS["sparse"], initial_accumulator_value=ACCUMULATOR
+            ),
             torch.optim.Adam(dense, lr=RATE["dense"], eps=EPS["dense"]),
         ]
 

@@ -77,6 +77,21 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
+    /// Checks that the files have the columns that an evaluation reads, and a row.
+    pub fn check(&self, evaluator: &Evaluator) -> Result<(), CliError> {
+        if let Some((mut negatives, _)) = self.open_negatives(evaluator)? {
+            negatives.read(1)?;
+        }
+        match tables::open(self.data, evaluator.columns())?.read(1)?.count {
+            0 => Err(self.empty().into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn empty(&self) -> InputError {
+        InputError::Table { file: title(Some(self.data)), reason: "it holds no rows".to_owned() }
+    }
+
     /// Evaluates the rows in their order, in batches of the configuration unless it is said.
     pub fn evaluate(
         &self,
@@ -111,7 +126,7 @@ impl Files<'_> {
         }
         let evaluated = evaluation.finish();
         match evaluated.rows {
-            0 => Err(InputError::Table { file: title(Some(self.data)), reason: "it holds no rows".to_owned() }.into()),
+            0 => Err(self.empty().into()),
             _ => Ok(evaluated),
         }
     }

@@ -75,10 +75,16 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         Some(data) => {
             let evaluator = Evaluator::new("the pipeline", &source.config, &running(common))?;
             let negatives = options.eval_negatives.as_deref().or(options.negatives.as_deref());
-            Some((evaluator, Files { data, negatives }))
+            let files = Files { data, negatives };
+            files.check(&evaluator)?;
+            Some((evaluator, files))
         }
         None => None,
     };
+    if let Some(dir) = &options.export_dcp {
+        let file = dir.display().to_string();
+        std::fs::create_dir_all(dir).map_err(|source| CliError::Write { file, source })?;
+    }
     let learned = Learned { task, before, evaluator };
     let ended = train(&learned, &source, (options, common), &mut trainer, &mut examples, output)?;
     if let Some(dir) = &options.export_dcp {

@@ -219,6 +219,20 @@ fn what_a_pipeline_lacks_is_named() {
     });
     let small = small.0.display().to_string();
     run(&[&["train", "--model", &small, "--out", &out_path], &few[..]].concat()).failed_with(&["negatives"]);
+    // Before the first step: what is evaluated and exported after it.
+    let folder = model("deepfm_taobao", |_| ());
+    let deepfm = folder.0.display().to_string();
+    let known = golden("deepfm_taobao").join("data.parquet").display().to_string();
+    let args = ["train", "--model", &deepfm, "--data", &known, "--out", &out_path];
+    let [other, empty] = [("other.csv", "a,b\n1,2\n"), ("empty.jsonl", "")].map(|(name, text)| out.write(name, text));
+    for (option, file, reason) in [
+        ("--eval", &other, "other.csv: the column"),
+        ("--eval", &empty, "it holds no rows"),
+        ("--export-dcp", &other, "other.csv"),
+    ] {
+        run(&[&args[..], &[option, file]].concat()).failed_with(&[reason]);
+        assert!(!out.0.join("model.safetensors").exists(), "{option} {file}");
+    }
     let unknown = model("deepfm_taobao", |config| {
         config["pipeline"]["train_config"]["dense_optimizer"]["adam_optimizer"]["beta1"] = json!(1.5);
     });
