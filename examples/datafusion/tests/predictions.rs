@@ -59,7 +59,7 @@ async fn compare(name: &str) -> Result<(), Box<dyn std::error::Error>> {
                     values = list.values().clone();
                 }
                 let all = found.entry(output.to_owned()).or_default();
-                all.extend(values.as_primitive::<Float32Type>().values());
+                all.extend(values.as_primitive::<Float32Type>().values().iter());
             }
         }
         assert!(!found.is_empty());
