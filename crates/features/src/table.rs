@@ -271,6 +271,15 @@ impl Features {
         })
     }
 
+    /// The number of items of a feature in a row of negatives.
+    ///
+    /// # Errors
+    /// As [`Features::encode`].
+    pub fn negative_items(&self, name: &str, negatives: NegativeRow<'_, '_>) -> Result<i64, EncodeError> {
+        let feature = self.features.get(name).ok_or_else(|| EncodeError::Missing { column: name.to_owned() })?;
+        Ok(Encoded::negatives(feature, negatives)?.items(feature))
+    }
+
     /// The first id of a sparse feature in every row, 0 for a row without ids.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 use super::{Model, Predictions};
-use crate::losses::{ExtraLosses, mean_of_rows, root_of_sum, unweighted_mean};
+use crate::losses::{Extras, mean_of_rows, root_of_sum, unweighted_mean};
 use crate::modules::optional_mlp;
 use rewire_features::Problems;
 use rewire_graph::{Mode, Tensor};
@@ -68,7 +68,7 @@ pub(super) fn rocket_launching(model: &Model<'_>) -> Result<Predictions, Problem
 }
 
 /// A loss for each block of the light branch that is as wide as one of the booster, the first of these.
-fn imitate_hidden(light: &[Tensor], booster: &[Tensor], distance: Distance, extra: &ExtraLosses) {
+fn imitate_hidden(light: &[Tensor], booster: &[Tensor], distance: Distance, extra: &Extras) {
     let same = |light: &Tensor| booster.iter().find(|booster| booster.width() == light.width());
     let pairs = light.iter().filter_map(|light| Some((light, same(light)?.detach())));
     for (index, (light, booster)) in pairs.enumerate() {

@@ -150,7 +150,7 @@ impl Imported {
         let outputs = outputs.filter(|name| TOWERS.contains(&name.as_str()));
         let tower = |output: &String| {
             let mut graph = self.graph().clone();
-            graph.retain_outputs(|name| name == output);
+            graph.narrow(|name| name == output);
             (output.clone(), graph)
         };
         outputs.map(tower).collect()

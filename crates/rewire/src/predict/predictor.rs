@@ -63,21 +63,23 @@ impl Predictor {
         weights: &Weights<'_>,
         options: &RankOptions,
     ) -> Result<Self, RankError> {
-        Self::with_outputs(name, config, weights, options, |_| true).await
+        Self::with_output(name, config, weights, options, None).await
     }
 
-    /// [`Predictor::new_async`] with some of the outputs: inputs that only others need are not read.
-    async fn with_outputs(
+    /// [`Predictor::new_async`] with one of the outputs alone, if one is named: inputs that only others need are not read.
+    async fn with_output(
         name: &str,
         config: &str,
         weights: &Weights<'_>,
         options: &RankOptions,
-        keep: impl FnMut(&str) -> bool,
+        output: Option<&str>,
     ) -> Result<Self, RankError> {
         let imported = Imported::parse(name, config)?;
         imported.check_weights(weights)?;
         let (mut graph, tables) = (imported.served(&options.cache)?, imported.tables());
-        graph.retain_outputs(keep);
+        if let Some(output) = output {
+            graph.narrow(|name| name == output);
+        }
         if graph.outputs().is_empty() {
             return Err(RankError::NoTowers { name: name.to_owned() });
         }
@@ -181,7 +183,7 @@ impl Predictor {
         let config = crate::rank::read_config_text(model, options.mapping)?;
         let weights = crate::rank::read_weights(model, options.mapping)?;
         let name = model.display().to_string();
-        block_on(Self::with_outputs(&name, &config, &weights, options, |name| name == output))
+        block_on(Self::with_output(&name, &config, &weights, options, Some(output)))
     }
 
     /// Loads a package; a folder is an error. A program that loads no folders carries nothing that traces.

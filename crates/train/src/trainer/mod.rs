@@ -311,8 +311,8 @@ impl State {
         };
         let expected = format!("{:?}", self.shape);
         let actual = tensor.as_ref().map_or_else(|| "missing".to_owned(), |tensor| format!("{:?}", tensor.shape()));
-        let fitting = tensor.filter(|tensor| tensor.shape() == self.shape).map(|tensor| tensor.stored_as(DType::F32));
-        match fitting {
+        let rounded = |tensor: HostTensor| tensor.stored_as(self.dtype)?.stored_as(DType::F32);
+        match tensor.filter(|tensor| tensor.shape() == self.shape).map(rounded) {
             Some(Ok(floats)) => Ok(floats),
             Some(Err(StoredTypeError::Size(error))) => Err(error.into()),
             Some(Err(StoredTypeError::Type { .. })) | None => {

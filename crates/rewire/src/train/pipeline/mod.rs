@@ -119,7 +119,8 @@ impl PipelineTask {
         for norm in norms {
             all.insert(format!("{norm}{count}"), HostTensor::i64([], &[0])?);
         }
-        all.extend(self.traced.buffers.iter().map(|buffer| (buffer.name.clone(), buffer.value.clone())));
+        let buffers = self.traced.buffers.iter().chain(&self.traced.unread);
+        all.extend(buffers.map(|buffer| (buffer.name.clone(), buffer.value.clone())));
         Ok(all)
     }
 
