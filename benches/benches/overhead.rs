@@ -4,7 +4,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use rewire::prelude::{Inputs, Kernel, Model, ModelOptions};
 use rewire::rank::read_config;
-use rewire::{lower, optimize};
+use rewire::{Mapping, lower, optimize};
 use rewire_benches::idle_gpu;
 use rewire_measure::{Lengths, Shape, Workload};
 use std::path::Path;
@@ -14,7 +14,7 @@ const RESULT: &str = "logits";
 
 /// The model with random weights and one user.
 fn workload(seed: u64) -> Workload {
-    let config = read_config(Path::new(DEMO)).unwrap();
+    let config = read_config(Path::new(DEMO), Mapping::default()).unwrap();
     let shape = Shape { batch: 1, max_len: 64, len_dist: Lengths::Uniform(8, 64), seed, ..Shape::default() };
     Workload::model("demo", &config, None, &shape).unwrap()
 }

@@ -55,7 +55,7 @@ impl Sum for Figures {
 /// The demo model.
 pub fn demo() -> Result<Graph, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/demo/model");
-    let config = rank::read_config(&folder).map_err(|error| error.to_string())?;
+    let config = rank::read_config(&folder, rewire::Mapping::default()).map_err(|error| error.to_string())?;
     rank::trace(&config).map_err(|error| error.to_string())
 }
 

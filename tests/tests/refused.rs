@@ -1,11 +1,12 @@
 //! Memory that a run on the CPU asks for and does not get is an error, and the next run is right.
 
-use rewire_graph::{DType, Graph, HostTensor, Scope};
+use rewire_graph::{DType, Graph, HostTensor, Scope, StoredTypeError, TensorSizeError};
 use rewire_runtime::{Inputs, Kernel, ModelOptions, RunError, Session};
 use rewire_tests::backend::{Tensors, load, run};
 use rewire_tests::noise::Noise;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes from which on memory may be refused. Lists that grow with the number of tasks are smaller.
 const LARGE: usize = 1 << 16;
@@ -35,6 +36,9 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static REFUSING: Refusing = Refusing;
 
+/// Held by a test that refuses memory: it is refused to the whole process.
+static REFUSED: Mutex<()> = Mutex::new(());
+
 const F32: DType = DType::F32;
 const WIDTH: usize = 60;
 const LENGTHS: [i64; 3] = [700, 0, 1100];
@@ -62,6 +66,7 @@ fn graph() -> (Graph, Tensors) {
 
 #[test]
 fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
+    let _refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
     let (graph, parameters) = graph();
     let inputs = Tensors::from([
         ("lengths".to_owned(), HostTensor::lengths(&LENGTHS)),
@@ -86,4 +91,19 @@ fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
         assert!(run(&mut session, &inputs).unwrap() == expected, "after request {granted}");
     }
     assert!(refused > 8, "{refused} requests");
+}
+
+#[test]
+fn a_tensor_that_finds_no_memory_in_another_type_is_an_error() {
+    let _refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let table = Noise::new(7, "table").floats(F32, &[5_000, 64], 1.0);
+    for dtype in [DType::F16, DType::Rows8, DType::Rows4] {
+        GRANTED.store(0, Ordering::Relaxed);
+        let refused = table.clone().stored_as(dtype);
+        let granted = GRANTED.swap(isize::MAX, Ordering::Relaxed);
+        let error = refused.unwrap_err();
+        assert!(matches!(error, StoredTypeError::Size(TensorSizeError::Memory { .. })), "{error}");
+        assert_eq!(granted, -1, "one large request");
+        assert_eq!(table.clone().stored_as(dtype).unwrap().dtype(), dtype);
+    }
 }

@@ -21,12 +21,15 @@ pub(crate) fn lint() -> Result<(), String> {
     lint_with(OTHER_FEATURES)
 }
 
-/// Lints of the libraries with more sets of features, of those for apps with packages alone, and of the program without its own.
+/// Lints of the libraries with more sets of features, of those for apps with packages alone, and of the program without its own features and
+/// with all of them, whose tests run.
 pub(crate) fn lint_more() -> Result<(), String> {
     MORE_FEATURES.into_iter().try_for_each(lint_with)?;
     let of_apps = ["-p", "rewire-capi", "-p", "rewire-mobile", "--no-default-features", "--features", "gpu,quiet"];
     run_command(cargo(&[&["clippy"], &of_apps[..], &["--", "-D", "warnings"]].concat()))?;
-    run_command(cargo(&["clippy", "-p", "rewire-cli", "--no-default-features", "--", "-D", "warnings"]))
+    run_command(cargo(&["clippy", "-p", "rewire-cli", "--no-default-features", "--", "-D", "warnings"]))?;
+    run_command(cargo(&["clippy", "-p", "rewire-cli", "--features", "hnsw", "--", "-D", "warnings"]))?;
+    run_command(cargo(&["test", "-p", "rewire-cli", "--features", "hnsw", "--lib", "retrieve"]))
 }
 
 fn lint_with(features: &str) -> Result<(), String> {

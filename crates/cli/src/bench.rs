@@ -169,8 +169,8 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Ma
     if !rank::is_model(model) {
         return Ok(Workload::operator(name, shape)?);
     }
-    if predict::is_imported(model) {
-        let (imported, weights) = (predict::read(model)?, rank::read_weights_mapping(model, mapping)?);
+    if predict::is_imported(model, mapping) {
+        let (imported, weights) = (predict::read(model, mapping)?, rank::read_weights(model, mapping)?);
         return Ok(Workload::imported(name, &imported, &weights, shape)?);
     }
     if let Some(package) =
@@ -179,7 +179,7 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Ma
     {
         return Ok(Workload::package(name, &package, shape)?);
     }
-    let (config, weights) = (rank::read_config(model)?, rank::read_weights_mapping(model, mapping)?);
+    let (config, weights) = (rank::read_config(model, mapping)?, rank::read_weights(model, mapping)?);
     if !options.allow_unread {
         rank::check_unread(&config, &weights)?;
     }

@@ -7,7 +7,7 @@ use rewire::rank::Description;
 /// Prints what a model reads and gives.
 pub fn run(options: &Describe, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let description = match &options.model {
-        Some(model) => Description::read(model)?,
+        Some(model) => Description::read(model, common.mapping)?,
         None => Description::parse("the model in the program", demo::CONFIG)?,
     };
     match common.json {

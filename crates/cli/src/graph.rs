@@ -119,7 +119,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
 /// The text of the configuration of a model folder or package, or a package without one.
 fn config_of(model: &Path, mapping: Mapping) -> Result<Result<String, Box<Package>>, RankError> {
     if model.is_dir() {
-        return rank::read_config_text(model).map(Ok);
+        return rank::read_config_text(model, mapping).map(Ok);
     }
     let package = Package::read_mapping(model, mapping)?;
     Ok(package.config().map(str::to_owned).ok_or_else(|| Box::new(package)))

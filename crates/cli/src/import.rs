@@ -3,7 +3,7 @@
 use crate::args::{Common, Import as Options};
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::predict::{Imported, Port};
+use rewire::predict::{Imported, Port, Problems, size_vocabularies, vocabulary_files};
 use rewire::rank::{PackOptions, RankError, pack};
 use rewire::weights::{Weights, serialize};
 use rewire::{HostTensor, graph::DType, write_file};
@@ -89,14 +89,20 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let checkpoint = options.checkpoint.as_deref();
     let pipeline = pipeline(&options.source)?;
     let checkpoint = checkpoint.ok_or(ImportError::NoCheckpoint)?;
-    let imported = Imported::new(pipeline.json()).map_err(|problems| unsupported(&file, &pipeline, &problems.0))?;
-    let (mut tensors, plan) = read(checkpoint)?;
+    let refused = |problems: Problems| unsupported(&file, &pipeline, &problems.0);
+    let (mut config, mut stored) = (pipeline.json().clone(), None);
+    if !vocabulary_files(&config).is_empty() {
+        let (tensors, _) = stored.insert(read(checkpoint)?);
+        let shapes = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.shape()));
+        size_vocabularies(&mut config, shapes).map_err(refused)?;
+    }
+    let imported = Imported::new(&config).map_err(refused)?;
+    let (mut tensors, plan) = stored.map_or_else(|| read(checkpoint), Ok)?;
     if let Some(averages) = &options.ema {
         average(&mut tensors, averages)?;
     }
     check(&imported, &tensors, checkpoint)?;
-    let config = config(pipeline.json(), plan.as_ref());
-    write(&options.out, &config, &tensors)?;
+    write(&options.out, &self::config(&config, plan.as_ref()), &tensors)?;
     let line = Line {
         file: options.out.display().to_string(),
         source: "tzrec",

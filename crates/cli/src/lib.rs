@@ -66,10 +66,7 @@ pub fn main(stdout_is_open: bool) -> ExitCode {
 /// Runs `work` with the threads of the program, which may change their CPUs: it has the process for itself.
 fn on_threads(work: impl FnOnce() -> Result<(), CliError>) -> Result<(), CliError> {
     let pool = ThreadPool::new(ThreadPoolOptions { affinity: true, ..ThreadPoolOptions::from_env()? })?;
-    let result = pool.install(work);
-    // Threads that end while the process exits crash in NVIDIA's driver, which frees what it keeps for each thread in both.
-    std::mem::forget(pool);
-    result
+    pool.install(work)
 }
 
 /// Help that was asked for goes to standard output, what is wrong with the arguments to stderr.

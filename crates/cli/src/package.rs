@@ -132,7 +132,7 @@ impl Source {
                 Self::Model { name, config: demo::CONFIG.to_owned(), weights: Weights::parse(demo::WEIGHTS)? }
             }
             Some(path) if path.is_dir() => {
-                let (config, weights) = (rank::read_config_text(path)?, rank::read_weights_mapping(path, mapping)?);
+                let (config, weights) = (rank::read_config_text(path, mapping)?, rank::read_weights(path, mapping)?);
                 Self::Model { name: path.display().to_string(), config, weights }
             }
             Some(path) => Self::Package(Box::new(Package::read_mapping(path, mapping).map_err(rank::RankError::from)?)),

@@ -28,10 +28,9 @@ pub struct TracedCached {
 /// As [`trace`](crate::trace), and for pipelines of other models.
 pub fn trace_cached(config: &Value, dtype: DType) -> Result<TracedCached, TraceError> {
     let pipeline = Pipeline::parse(config)?;
-    let Some(hstu) = &pipeline.hstu else {
-        return Err(
-            Problem::new("/model_config", "must have a model of the HSTU family, whose histories are kept").into()
-        );
+    let Some(hstu) = pipeline.hstu.as_ref().filter(|_| pipeline.histories().is_some()) else {
+        let reason = "must have a ranking model of the HSTU family whose histories can be kept apart from candidates";
+        return Err(Problem::new("/model_config", reason).into());
     };
     let scope = Scope::new();
     let (kept, requests) = (pipeline.model(&scope, HISTORIES), pipeline.model(&scope, ""));

@@ -13,7 +13,9 @@
 //! - Encoded columns are taken as they are: `sequence_length`, `boundaries` and vocabularies size tables and truncate or map nothing.
 //! - Numbers are `F32`, times since the epoch among them, which then have steps of 128 seconds.
 //! - `aggregation_dim` of mask blocks counts only where `reduction_ratio` is 0, as that is 1 by default.
-//! - Units of `time_duration_period_units` are counted exactly; the reference's F32 miscounts those shorter than 128 seconds.
+//! - Units of `time_duration_period_units` are counted in F32, which miscounts those shorter than 128 seconds.
+//! - Sequences of a SEQUENCE group are cut or padded to the first one of the group row by row; the reference pads to the batch's longest, which
+//!   makes a row depend on its batch where the lengths in a row differ.
 //! - The logits of wide columns are added to every class.
 //! - `mind` has `log2` of the number of steps as capsules, unless `const_caps_num` is set, and carries on routing logits after their softmax.
 //!   Where `routing_init_method` is `normal`, the default, the reference draws routing logits at random in every batch, in evaluation too;
@@ -29,4 +31,4 @@ mod trace;
 
 pub use hstu::{HISTORIES, TracedCached, trace_cached};
 pub use losses::{LOSS, Matching, SIMILARITY, TOTAL, Task, TracedLosses, trace_losses};
-pub use trace::{Interface, Output, OutputRows, TraceError, Traced, trace};
+pub use trace::{Channel, Histories, Interface, Output, OutputRows, TraceError, Traced, trace};

@@ -1,12 +1,12 @@
 use crate::hstu;
 use crate::models::{self, Model};
-use rewire_features::{Features, Problem, Problems};
+use rewire_features::{FeatureValues, Features, Problem, Problems};
 use rewire_graph::limits::MAX_WIDTH;
 use rewire_graph::op::Input;
 use rewire_graph::{Graph, GraphError, Scope, Tensor};
 use rewire_hstu::models::ModelError;
 use rewire_hstu::modules::{Buffer, ConfigError, MAX_PARTS, MlpConfig};
-use rewire_hstu::pipeline::HstuModel;
+use rewire_hstu::pipeline::{HstuModel, KeptChannel};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use thiserror::Error;
@@ -34,8 +34,34 @@ impl From<Problem> for TraceError {
 pub struct Interface {
     /// The features and groups of the pipeline.
     pub features: Features,
+    /// How histories are kept apart from candidates, where [`trace_cached`](crate::trace_cached) takes the pipeline.
+    pub histories: Option<Histories>,
     /// The input that has the number of items of every row, where outputs are of items.
     lengths: Option<String>,
+}
+
+/// Histories of a ranker that are kept apart from the candidates that read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histories {
+    /// Tokens before the steps of each history, of contextual features.
+    pub context: usize,
+    /// The channels, each with a cache of its own.
+    pub channels: Vec<Channel>,
+    /// The feature with the times of candidates.
+    pub time: String,
+    /// True where the last candidate of a row has the time of its request, and not the first one.
+    pub is_ascending: bool,
+}
+
+/// A channel of [`Histories`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// What names of its inputs begin with.
+    pub name: String,
+    /// The sequence whose steps it has.
+    pub feature: String,
+    /// Tokens of each step.
+    pub tokens_per_step: usize,
 }
 
 impl Interface {
@@ -169,7 +195,23 @@ impl<'a> Pipeline<'a> {
     fn interface(&self) -> Interface {
         let items = self.hstu.as_ref().and_then(|hstu| hstu.candidate_groups().into_iter().next());
         let lengths = items.and_then(|group| self.features.lengths_input(&group));
-        Interface { features: self.features.clone(), lengths }
+        Interface { features: self.features.clone(), histories: self.histories(), lengths }
+    }
+
+    /// How histories are kept, where they can be.
+    pub fn histories(&self) -> Option<Histories> {
+        let (hstu, features) = (self.hstu.as_ref()?, &self.features);
+        let channel = |KeptChannel { name, tokens_per_step }: KeptChannel| {
+            Some(Channel { feature: features.first_sequence(&name)?.name.clone(), name, tokens_per_step })
+        };
+        let time = features.first_sequence("candidate_timestamp")?;
+        let is_number = matches!(time.values, FeatureValues::Floats { embedding: None, .. }) && time.value_dim == 1;
+        Some(Histories {
+            context: hstu.contextual_tokens(features.dense_parts("contextual")),
+            channels: hstu.kept_channels()?.into_iter().map(channel).collect::<Option<_>>()?,
+            time: is_number.then(|| time.name.clone())?,
+            is_ascending: hstu.is_ascending(),
+        })
     }
 
     pub fn finish(self, scope: Scope, predictions: &[(String, Tensor)]) -> Result<Traced, TraceError> {

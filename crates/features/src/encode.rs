@@ -163,7 +163,7 @@ fn cells(
 
 impl Encoded {
     /// The rows of a column.
-    pub fn new(feature: &Feature, column: &Column<'_>, rows: Range<usize>) -> Result<Self, EncodeError> {
+    pub fn new(feature: &Feature, column: &Column<'_>, rows: impl Iterator<Item = usize>) -> Result<Self, EncodeError> {
         let mut encoded = Self::default();
         for row in rows {
             let cell = column.cell(row).ok_or_else(broken);

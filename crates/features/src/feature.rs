@@ -5,7 +5,7 @@ use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use serde::Deserialize;
 
 /// The most rows of a table.
-const MAX_ROWS: usize = MAX_EXTENT as usize;
+pub(crate) const MAX_ROWS: usize = MAX_EXTENT as usize;
 
 /// How several ids become a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -249,7 +249,7 @@ fn table_rows(kind: &str, message: &FeatureMessage, pointer: &str, problems: &mu
     let (zch, hashed) = (message.zch.as_ref().map(|zch| zch.zch_size), message.hash_bucket_size);
     let identified = zch.or(dynamic).or(hashed).or(message.num_buckets).or_else(vocabulary).or_else(dictionary);
     if identified.is_none() && !message.vocab_file.is_empty() {
-        let reason = "a vocabulary in a file is not supported; write it as `vocab_list`, or its size as `num_buckets`";
+        let reason = "a vocabulary in a file gives no size here: write the rows of the table as `num_buckets`, or import a checkpoint, which has them";
         problems.push(format!("{pointer}/vocab_file"), reason);
         return Some(1);
     }

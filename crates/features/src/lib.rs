@@ -32,6 +32,7 @@ mod label;
 mod message;
 mod problem;
 mod table;
+mod vocabulary;
 
 pub use cells::{MixedCells, OwnedCell};
 pub use column::{Cell, Column, Data, Offsets, Validity};
@@ -42,3 +43,4 @@ pub use label::{LabelColumn, LabelValues};
 pub use message::{GroupConfig, GroupType, SequenceGroupConfig, read};
 pub use problem::{Problem, Problems};
 pub use table::Features;
+pub use vocabulary::{size_vocabularies, vocabulary_files};

@@ -213,12 +213,25 @@ impl Features {
 
     /// The input that has the number of steps of every row of a sequence group.
     pub fn lengths_input(&self, group: &str) -> Option<String> {
-        let names = self.group(group)?.feature_names.iter();
-        let first = names.filter_map(|name| self.features.get(name)).find(|feature| feature.sequence.is_some())?;
-        Some(format!("{}.lengths", self.lengths_of(first)))
+        Some(format!("{}.lengths", self.lengths_of(self.first_sequence(group)?)))
     }
 
-    /// The inputs of a graph that reads the features of these names, from rows of their columns.
+    /// The feature whose steps are those of a sequence group.
+    pub fn first_sequence(&self, group: &str) -> Option<&Feature> {
+        let names = self.group(group)?.feature_names.iter();
+        names.filter_map(|name| self.features.get(name)).find(|feature| feature.sequence.is_some())
+    }
+
+    /// The number of parts of a group that are no sequences: features, and encoders of a DEEP or WIDE group.
+    pub fn dense_parts(&self, group: &str) -> usize {
+        let Some(group) = self.group(group) else { return 0 };
+        let names = group.feature_names.iter();
+        let features = names.filter_map(|name| self.features.get(name)).filter(|feature| feature.sequence.is_none());
+        let is_dense = matches!(group.group_type, GroupType::Deep | GroupType::Wide);
+        features.count() + if is_dense { group.sequence_encoders.len() } else { 0 }
+    }
+
+    /// The inputs of a graph that reads the features of these names, from rows of their columns in any order.
     ///
     /// # Errors
     /// [`EncodeError`] names the column and the row.
@@ -226,9 +239,9 @@ impl Features {
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
         column: impl Fn(&str) -> Option<&'c Column<'c>>,
-        rows: Range<usize>,
+        rows: impl Iterator<Item = usize> + Clone,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
-        self.encode_each(names, rows.start, |feature| encoded(feature, &column, rows.clone()))
+        self.encode_each(names, rows.clone(), |feature| encoded(feature, &column, rows.clone()))
     }
 
     /// [`Features::encode`] with the items of a row of negatives behind those of the rows: steps that follow the last row of a sequence,
@@ -244,7 +257,7 @@ impl Features {
         negatives: NegativeRow<'_, '_>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut first: Option<(String, i64)> = None;
-        self.encode_each(names, rows.start, |feature| {
+        self.encode_each(names, rows.clone(), |feature| {
             let mut own = encoded(feature, &column, rows.clone())?;
             let more = Encoded::negatives(feature, negatives)?;
             let items = more.items(feature);
@@ -256,6 +269,15 @@ impl Features {
             own.append(more, feature);
             Ok(own)
         })
+    }
+
+    /// The number of items of a feature in a row of negatives.
+    ///
+    /// # Errors
+    /// As [`Features::encode`].
+    pub fn negative_items(&self, name: &str, negatives: NegativeRow<'_, '_>) -> Result<i64, EncodeError> {
+        let feature = self.features.get(name).ok_or_else(|| EncodeError::Missing { column: name.to_owned() })?;
+        Ok(Encoded::negatives(feature, negatives)?.items(feature))
     }
 
     /// The first id of a sparse feature in every row, 0 for a row without ids.
@@ -290,7 +312,7 @@ impl Features {
     fn encode_each(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,
-        start: usize,
+        rows: impl Iterator<Item = usize> + Clone,
         mut encoded: impl FnMut(&Feature) -> Result<Encoded, EncodeError>,
     ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut inputs = vec![];
@@ -304,12 +326,12 @@ impl Features {
                 let own = (feature.name.as_str(), encoded.lengths.clone());
                 let (first, known) = shared.entry(lengths).or_insert(own);
                 let unequal = known.iter().zip(&encoded.lengths).position(|(known, own)| known != own);
-                if let Some(row) = unequal {
-                    let at = |lengths: &[i64]| lengths.get(row).copied().unwrap_or_default();
+                if let Some((position, row)) = unequal.and_then(|at| Some((at, rows.clone().nth(at)?))) {
+                    let at = |lengths: &[i64]| lengths.get(position).copied().unwrap_or_default();
                     return Err(EncodeError::Lengths {
                         first: (*first).to_owned(),
                         second: feature.name.clone(),
-                        row: start + row,
+                        row,
                         lengths: (at(known), at(&encoded.lengths)),
                     });
                 }
@@ -327,7 +349,7 @@ impl Features {
 fn encoded<'c>(
     feature: &Feature,
     column: impl Fn(&str) -> Option<&'c Column<'c>>,
-    rows: Range<usize>,
+    rows: impl Iterator<Item = usize>,
 ) -> Result<Encoded, EncodeError> {
     let column = column(&feature.name).ok_or_else(|| EncodeError::Missing { column: feature.name.clone() })?;
     Encoded::new(feature, column, rows)

@@ -77,6 +77,6 @@ pub use names::{nearest_names, similar_name};
 pub use number::Number;
 pub use sorting::{Arrange, Ordered};
 pub use storage::Format;
-pub use tensor::{Element, HostTensor, SharedBytes, TensorSizeError};
+pub use tensor::{Element, HostTensor, SharedBytes, StoredTypeError, TensorSizeError};
 pub use trace::{Axis, Mode, Operand, Ragged, Scope, Shape, Tensor};
 pub use ty::{Layout, Type};

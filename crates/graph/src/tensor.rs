@@ -43,6 +43,24 @@ pub enum TensorSizeError {
     },
 }
 
+/// Why a tensor cannot be stored in another type.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StoredTypeError {
+    /// One of the two is no type of floats, or has no rows of this width.
+    #[error("a {actual} tensor of shape {shape:?} cannot be stored as {expected}")]
+    Type {
+        /// The type asked for.
+        expected: DType,
+        /// The tensor's type.
+        actual: DType,
+        /// The tensor's shape.
+        shape: Vec<usize>,
+    },
+    /// The host has no memory for it.
+    #[error(transparent)]
+    Size(#[from] TensorSizeError),
+}
+
 fn taken(dtype: DType, shape: &[usize], expected: usize) -> String {
     let format = dtype.format();
     match shape.last().is_none_or(|&width| format.has_rows_of(width)) {
@@ -294,28 +312,28 @@ impl HostTensor {
     /// The same numbers in another storage type of floats, rounded; this tensor itself where it has that type.
     ///
     /// # Errors
-    /// The tensor's type where one of the two is no type of floats, or has no rows of this width.
-    pub fn stored_as(self, dtype: DType) -> Result<Self, DType> {
+    /// [`StoredTypeError`] where one of the two is no type of floats or has no rows of this width, or there is no memory for the data.
+    pub fn stored_as(self, dtype: DType) -> Result<Self, StoredTypeError> {
         if self.dtype == dtype {
             return Ok(self);
         }
-        if !(self.dtype.is_float() && dtype.is_float()) {
-            return Err(self.dtype);
+        let width = self.shape.last().map_or(1, |&width| width);
+        if !(self.dtype.is_float() && dtype.is_float() && dtype.format().has_rows_of(width)) {
+            return Err(StoredTypeError::Type { expected: dtype, actual: self.dtype, shape: self.shape });
         }
-        let data = self.encoded(dtype);
-        Self::from_bytes(dtype, self.shape, data).map_err(|_| self.dtype)
+        let data = self.encoded(dtype, width)?;
+        Ok(Self::from_bytes(dtype, self.shape, data)?)
     }
 
     /// The elements in another type, some rows after the other: as doubles all of them take eight times the memory of bytes.
-    fn encoded(&self, dtype: DType) -> Vec<u8> {
-        const ELEMENTS: usize = 1 << 14;
+    fn encoded(&self, dtype: DType, width: usize) -> Result<Vec<u8>, TensorSizeError> {
+        const ELEMENTS: usize = 1 << 12;
         let (Codec::Float { decode, .. }, false) = (&self.dtype.format().codec, self.is_empty()) else {
-            return dtype.format().encode(&self.shape, &self.to_f64());
+            return Ok(dtype.format().encode(&self.shape, &self.to_f64()));
         };
-        let width = self.shape.last().map_or(1, |&width| width);
-        let most = ELEMENTS.div_ceil(width) * width;
+        let most = if dtype.format().is_written() { ELEMENTS } else { ELEMENTS.div_ceil(width) * width };
         let mut rows: Vec<f64> = Vec::with_capacity(most.min(self.len()));
-        let mut data = Vec::with_capacity(dtype.format().host_bytes(&self.shape).unwrap_or(0));
+        let mut data = Self::reserve(dtype, &self.shape, Self::size(dtype, &self.shape)?)?;
         for value in self.pieces().flat_map(decode) {
             rows.push(value);
             if rows.len() == most {
@@ -324,7 +342,7 @@ impl HostTensor {
             }
         }
         data.extend(dtype.format().encode(&[rows.len() / width, width], &rows));
-        data
+        Ok(data)
     }
 
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {

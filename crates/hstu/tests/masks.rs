@@ -8,7 +8,7 @@ use rewire_hstu::ops::{
 use std::collections::HashMap;
 
 /// Lengths and targets of the samples.
-const SAMPLES: [(i64, i64); 4] = [(9, 2), (0, 0), (12, 3), (7, 0)];
+const SAMPLES: [(i64, i64); 6] = [(9, 2), (0, 0), (12, 3), (7, 0), (5, 4), (2, 1)];
 const WIDTH: usize = 12;
 
 /// What every row sees of its sample, by attention whose scores are all 1 over values that name their key.

@@ -21,7 +21,7 @@ pub struct NormalizedEntropy {
 const LEAST: f64 = -100.0;
 
 impl NormalizedEntropy {
-    /// With a mean label that is at least `eta` and at most `1 - eta`, so that it is defined for labels that are all equal.
+    /// With probabilities and a mean label of at least `eta` and at most `1 - eta`, so that it is defined for labels that are all equal.
     pub fn with_eta(eta: f64) -> Self {
         Self { eta: Some(eta), ..Self::default() }
     }
@@ -36,6 +36,7 @@ impl NormalizedEntropy {
 
     /// Adds an example by its probability; logarithms of probabilities count as at least -100.
     pub fn add_probability(&mut self, probability: f64, label: f64) {
+        let probability = self.eta.map_or(probability, |eta| probability.clamp(eta, 1.0 - eta));
         let [right, wrong] = [probability, 1.0 - probability].map(|p| p.ln().max(LEAST));
         self.cross_entropy -= label * right + (1.0 - label) * wrong;
         self.positives += label;
@@ -48,5 +49,19 @@ impl NormalizedEntropy {
         let share = self.eta.map_or(share, |eta| share.clamp(eta, 1.0 - eta));
         let entropy = -(self.positives * share.ln() + (self.examples - self.positives) * (1.0 - share).ln());
         (share > 0.0 && share < 1.0).then(|| self.cross_entropy / entropy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_and_the_mean_label_are_kept_away_from_the_ends() {
+        let mut entropy = NormalizedEntropy::with_eta(0.1);
+        entropy.add_probability(0.0, 1.0);
+        entropy.add_probability(1.0, 1.0);
+        let expected = (0.1f64.ln() + 0.9f64.ln()) / (2.0 * 0.9f64.ln());
+        assert!((entropy.value().unwrap_or_default() - expected).abs() < 1e-12);
     }
 }

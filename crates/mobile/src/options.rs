@@ -15,6 +15,18 @@ pub enum Kernel {
     Cpu,
 }
 
+/// Which files of a model are mapped into memory.
+pub type Mapping = rewire::Mapping;
+
+/// Which files of a model are mapped into memory.
+#[uniffi::remote(Enum)]
+pub enum Mapping {
+    /// Large ones, which must not be written to or cut while the model has them: replace them by renaming others over them.
+    Large,
+    /// None: a model takes memory for all of its files, and does not depend on them once it is loaded.
+    Never,
+}
+
 /// What a model runs on, and how it is loaded.
 #[derive(Clone, Debug, uniffi::Record)]
 pub struct Options {
@@ -27,10 +39,14 @@ pub struct Options {
     /// alone.
     #[uniffi(default)]
     pub pipelines: Option<String>,
+    /// Which files are mapped into memory: large ones if left out.
+    #[uniffi(default)]
+    pub mapping: Option<Mapping>,
 }
 
 impl From<Options> for RankOptions {
-    fn from(Options { kernel, adapter, pipelines }: Options) -> Self {
-        Self { kernel, adapter, pipelines: pipelines.map(PipelineStore::at), ..Self::default() }
+    fn from(Options { kernel, adapter, pipelines, mapping }: Options) -> Self {
+        let (pipelines, mapping) = (pipelines.map(PipelineStore::at), mapping.unwrap_or_default());
+        Self { kernel, adapter, pipelines, mapping, ..Self::default() }
     }
 }

@@ -1,6 +1,7 @@
 /* Ranks users with every call of the library: RankKt PACKAGE USERS. */
 import rewire.CancellationToken
 import rewire.Kernel
+import rewire.Mapping
 import rewire.Options
 import rewire.Ranker
 import rewire.Ranking
@@ -11,7 +12,7 @@ import java.util.concurrent.Callable
 import java.util.concurrent.Executors
 import kotlin.math.abs
 
-val CPU = Options(Kernel.CPU)
+val CPU = Options(Kernel.CPU, mapping = Mapping.NEVER)
 val LOGITS = listOf(-0.033730656f, 0.480002f, -0.21502596f, 0.41798425f, -0.5061746f, -0.045830734f, -0.5783202f, -0.19326858f)
 
 val NOW = 1738040000L
@@ -52,7 +53,7 @@ fun checkFaults(ranker: Ranker) {
     val nowhere = fails<RewireException.Model> { Ranker.load("/nowhere", CPU) }
     check("/nowhere" in nowhere.reason && nowhere.code == "rank.read" && "/nowhere" in nowhere.message) { nowhere.message }
     check(fails<RewireException.Model> { Ranker.fromBytes("rewire".toByteArray(), CPU) }.code.startsWith("package."))
-    val absent = Options(Kernel.WGPU, adapter = "no such adapter", pipelines = "/tmp")
+    val absent = Options(Kernel.WGPU, adapter = "no such adapter", pipelines = "/tmp", mapping = Mapping.LARGE)
     check("no such adapter" in fails<RewireException.Model> { Ranker.fromBytes(PACKAGE, absent) }.reason)
     val missing = U0.copy(history = U0.history - "action")
     val request = fails<RewireException.Request> { ranker.rank(listOf(U1, missing)) }

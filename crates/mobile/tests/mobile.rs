@@ -1,7 +1,7 @@
 //! What Kotlin and Swift call. `cargo xtask reach kotlin swiftc` calls it from there.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use rewire_mobile::{CancellationToken, Kernel, Options, Ranker, Ranking, Request, RewireError};
+use rewire_mobile::{CancellationToken, Kernel, Mapping, Options, Ranker, Ranking, Request, RewireError};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ fn kept(name: &str) -> String {
 }
 
 fn on_cpu() -> Option<Options> {
-    Some(Options { kernel: Kernel::Cpu, adapter: None, pipelines: None })
+    Some(Options { kernel: Kernel::Cpu, adapter: None, pipelines: None, mapping: Some(Mapping::Never) })
 }
 
 fn ranker() -> Ranker {
@@ -68,8 +68,12 @@ fn errors_tell_what_was_wrong() {
     assert!(code == "rank.read" && reason.contains("/nowhere") && model.to_string() == *reason, "{model:?}");
     let bytes = Ranker::from_bytes(b"rewire".to_vec(), None).unwrap_err();
     assert!(matches!(&bytes, RewireError::Model { code, .. } if code.starts_with("package.")), "{bytes:?}");
-    let absent =
-        Options { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), pipelines: Some("/tmp".into()) };
+    let absent = Options {
+        kernel: Kernel::Wgpu,
+        adapter: Some("no such adapter".into()),
+        pipelines: Some("/tmp".into()),
+        mapping: Some(Mapping::Large),
+    };
     let device = Ranker::load(kept("format-1.rewire"), Some(absent)).unwrap_err();
     assert!(matches!(&device, RewireError::Model { reason, .. } if reason.contains("no such adapter")), "{device:?}");
 

@@ -1,7 +1,7 @@
 // Ranks users with every call of the library: rank PACKAGE USERS.
 import Foundation
 
-let cpu = Options(kernel: .cpu)
+let cpu = Options(kernel: .cpu, mapping: .never)
 let logits: [Float] = [-0.033730656, 0.480002, -0.21502596, 0.41798425, -0.5061746, -0.045830734, -0.5783202, -0.19326858]
 
 let now: Int64 = 1_738_040_000
@@ -53,7 +53,7 @@ func checkFaults(_ ranker: Ranker, _ package: Data) {
         check(false)
     }
     guard case .Model = failure({ try Ranker.fromBytes(bytes: Data("rewire".utf8), options: cpu) }) else { return check(false) }
-    let absent = Options(kernel: .wgpu, adapter: "no such adapter", pipelines: "/tmp")
+    let absent = Options(kernel: .wgpu, adapter: "no such adapter", pipelines: "/tmp", mapping: .large)
     guard case .Model = failure({ try Ranker.fromBytes(bytes: package, options: absent) }) else { return check(false) }
     let missing = Request(user: "u0", contextual: u0.contextual, candidates: u0.candidates)
     if case .Request(let code, let reason) = failure({ try ranker.rank(requests: [u1, missing]) }) {

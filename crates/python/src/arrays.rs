@@ -79,8 +79,7 @@ pub fn tensor(argument: &str, object: &Bound<'_, PyAny>, dtype: Option<DType>) -
     if dtype == DType::BF16 {
         return HostTensor::from_f64(dtype, shape, &singles.to_f64()).map_err(|error| wrong(&error));
     }
-    let refused = |dtype: DType| wrong(&format_args!("no tensor of {shape:?} is stored as {dtype}"));
-    singles.stored_as(dtype).map_err(refused)
+    singles.stored_as(dtype).map_err(|error| wrong(&error))
 }
 
 /// The array of a tensor, which is the caller's.

@@ -1,5 +1,5 @@
 use crate::predictions::Predictions;
-use crate::ranker::{Ranker, options_of};
+use crate::ranker::{Ranker, mapping_of, options_of};
 use crate::{columns, errors, table};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
@@ -103,7 +103,7 @@ pub fn load<'py>(
     pipelines: Option<PathBuf>,
     mapping: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match predict::is_imported(&path) {
+    Ok(match predict::is_imported(&path, mapping_of(mapping)?) {
         true => Bound::new(py, Predictor::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
         false => Bound::new(py, Ranker::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
     })

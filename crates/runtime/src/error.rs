@@ -1,7 +1,7 @@
 use crate::memory::HostMemoryError;
 use crate::{Matrices, MatrixTier, WorkDropped};
 use rewire_graph::op::RegistryError;
-use rewire_graph::{Coded, DType};
+use rewire_graph::{Coded, DType, StoredTypeError};
 use rewire_graph_rewrite::plan::ShapeError;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
@@ -234,6 +234,18 @@ pub enum RuntimeError {
         /// Element type in memory.
         dtype: DType,
     },
+}
+
+impl RuntimeError {
+    /// A parameter that cannot be stored in the type of its plan.
+    pub fn of_stored(name: &str, error: StoredTypeError) -> Self {
+        match error {
+            StoredTypeError::Type { expected, actual, .. } => {
+                Self::ParameterType { name: name.to_owned(), expected, actual }
+            }
+            StoredTypeError::Size(error) => Self::Memory { reason: format!("`{name}`: {error}") },
+        }
+    }
 }
 
 impl Coded for RuntimeError {

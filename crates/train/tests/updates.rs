@@ -309,3 +309,43 @@ fn memory_does_not_grow_with_steps() {
     // All sizes of batches were there in the first ten steps.
     assert!(bytes[10..].iter().all(|all| *all == bytes[10]), "{bytes:?}");
 }
+
+/// A table and a matrix after a step, and after another one, of a model with parameters of a type.
+fn stored(dtype: DType) -> [BTreeMap<String, HostTensor>; 2] {
+    let scope = Scope::new();
+    let rows = scope.size("rows");
+    let ids = scope.input("id", DType::U32, [&rows]);
+    let y = scope.input("y", DType::F32, (&rows, TABLE[1]));
+    let [table, scale] = ["table", "scale"].map(|name| scope.parameter(name, dtype, TABLE));
+    let rows = table.gather(&ids).cast(DType::F32) * scale.cast(DType::F32).sum(0).reshape([1, TABLE[1]]);
+    let loss = (rows - y).square().sum(1).mean(0);
+    let objective = Objective::new(scope.finish(&[("loss", loss)]).unwrap(), "loss").tables(["table"]);
+    let config = r#"{ "batch_size": 2, "steps": 4, "dense_optimizer": { "sgd_optimizer": { "lr": 0.1 } },
+        "sparse_optimizer": { "sgd_optimizer": { "lr": 0.1 } } }"#;
+    // Thirds are rounded before the first step.
+    let begin = |_: &str| HostTensor::f32(TABLE, &(0..15).map(|at| (at as f32 - 7.0) / 3.0).collect::<Vec<_>>()).ok();
+    let begin =
+        |name: &str| begin(name).and_then(|tensor| tensor.stored_as(DType::F16).ok()?.stored_as(DType::F32).ok());
+    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    let mut trainer = Trainer::new(&objective, &TrainConfig::from_json(config).unwrap(), begin, options).unwrap();
+    let mut preparer = trainer.preparer();
+    [(); 2].map(|()| {
+        let batch = Inputs::new()
+            .with("id", HostTensor::vector(&[3u32, 1, 3]))
+            .with("y", HostTensor::f32([3, 3], &[0.3, -0.7, 0.1, 1.3, 0.77, 0.2, -0.9, 0.4, 0.123]).unwrap());
+        trainer.step(preparer.prepare(vec![batch]).unwrap()).unwrap();
+        trainer.parameters().unwrap()
+    })
+}
+
+#[test]
+fn parameters_of_16_bits_are_rounded_by_every_update() {
+    let (wide, narrow) = (stored(DType::F32), stored(DType::F16));
+    let round = |tensor: &HostTensor| tensor.clone().stored_as(DType::F16).unwrap().to_f32();
+    for name in ["table", "scale"] {
+        let [first, second] = [0, 1].map(|step| narrow[step][name].to_f32());
+        assert_eq!(first, round(&wide[0][name]), "{name}");
+        assert_ne!(first, wide[0][name].to_f32(), "{name}");
+        assert!(second == round(&narrow[1][name]) && second != round(&wide[1][name]), "{name}");
+    }
+}

@@ -21,7 +21,7 @@ fn check(case: &GoldenCase) -> Result<(), String> {
     let mut parameters = with_prefix(&tensors, "param.");
     if case.op() == "quantize_rows" {
         let rows = tensors["in.table"].clone().stored_as(tensors["out.rows"].dtype());
-        parameters.insert("table".to_owned(), rows.map_err(|dtype| dtype.to_string())?);
+        parameters.insert("table".to_owned(), rows.map_err(|error| error.to_string())?);
     }
     let given = parameters.clone();
     for parameter in models::parameters(&replay.graph) {

@@ -1,4 +1,9 @@
-//! A model as a scalar function over list columns of [DataFusion](https://datafusion.apache.org).
+//! Models as scalar functions of [DataFusion](https://datafusion.apache.org): `score` ranks the candidates of requests, and `predict` runs imported
+//! models over the columns of their tables.
+
+mod predict;
+
+pub use predict::{call_predict, predict};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
@@ -11,7 +16,6 @@ use std::sync::Arc;
 /// The function `score`, whose arguments are those of [`call`]. It returns a list of scores a row, in the order of the candidates.
 pub fn score(ranker: Ranker) -> ScalarUDF {
     let schema = ranker.schema().clone();
-    let list = |item: DataType| DataType::List(Arc::new(Field::new("item", item, true)));
     let lists = schema.history.len() + schema.candidates.len();
     let arguments = std::iter::repeat_n(DataType::Int64, schema.contextual.len())
         .chain(std::iter::repeat_n(list(DataType::Int64), lists))
@@ -33,6 +37,11 @@ pub fn call(schema: &Schema) -> String {
     format!("score({})", all.concat().join(", "))
 }
 
+/// Lists of a type.
+fn list(item: DataType) -> DataType {
+    DataType::List(Arc::new(Field::new("item", item, true)))
+}
+
 fn scores(ranker: &Ranker, schema: &Schema, arrays: &[ArrayRef]) -> Result<ArrayRef> {
     let rows = arrays.first().map_or(0, |array| array.len());
     let (mut arrays, mut lengths) = (arrays.iter(), vec![]);
@@ -41,11 +50,11 @@ fn scores(ranker: &Ranker, schema: &Schema, arrays: &[ArrayRef]) -> Result<Array
         columns = columns.contextual(&column.name, integers(&column.name, array)?);
     }
     for (column, array) in schema.history.iter().zip(&mut arrays) {
-        let list = list(&column.name, array)?;
+        let list = lists(&column.name, array)?;
         columns = columns.history(&column.name, list.value_offsets(), integers(&column.name, list.values())?);
     }
     for (column, array) in schema.candidates.iter().zip(&mut arrays) {
-        let list = list(&column.name, array)?;
+        let list = lists(&column.name, array)?;
         lengths = list.offsets().lengths().collect();
         columns = columns.candidates(&column.name, list.value_offsets(), integers(&column.name, list.values())?);
     }
@@ -64,7 +73,7 @@ fn scores(ranker: &Ranker, schema: &Schema, arrays: &[ArrayRef]) -> Result<Array
     Ok(Arc::new(ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), values, None)?))
 }
 
-fn list<'a>(name: &str, array: &'a ArrayRef) -> Result<&'a ListArray> {
+fn lists<'a>(name: &str, array: &'a ArrayRef) -> Result<&'a ListArray> {
     let list = array.as_list_opt::<i32>().filter(|list| list.null_count() == 0);
     list.ok_or_else(|| {
         DataFusionError::Execution(format!("`{name}`: expected lists without nulls, got {}", array.data_type()))

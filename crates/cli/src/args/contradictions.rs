@@ -1,6 +1,6 @@
 //! Arguments that contradict each other.
 
-use super::{Args, Command, Common, Format};
+use super::{Args, Command, Common, Format, IndexKind};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -48,6 +48,9 @@ impl Args {
         on_cpu.or_else(|| match command {
             Command::Predict(predict) if predict.resume && predict.data.as_deref() == Some(Path::new("-")) => {
                 Some("--resume needs --data in a file: stdin cannot be read again")
+            }
+            Command::Retrieve(retrieve) if retrieve.recall && retrieve.index == IndexKind::Exact => {
+                Some("--recall compares an index with the exact search: name one by --index, such as --index hnsw")
             }
             Command::Graph(graph) if common.json => {
                 let is_text = graph.view.explain || graph.view.diff || graph.view.wgsl.is_some() || graph.view.bisect;

@@ -12,7 +12,7 @@ pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
 pub use quality::Quality;
-pub use retrieve::Retrieve;
+pub use retrieve::{IndexKind, Retrieve};
 pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};

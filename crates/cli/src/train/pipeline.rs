@@ -14,7 +14,7 @@ use crate::requests::{InputError, title};
 use crate::tables::{self, Table};
 use rewire::Mapping;
 use rewire::predict::{Column, Evaluator, is_imported};
-use rewire::rank::{RankError, read_config_text, read_weights_mapping};
+use rewire::rank::{RankError, read_config_text, read_weights};
 use rewire::runtime;
 use rewire::train::{
     Checkpoint, Data, DataError, NegativeRow, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// True where a pipeline is trained: one that is given, or that a model was imported from.
-pub fn is_asked_for(options: &Train) -> bool {
-    options.pipeline.is_some() || options.model.as_deref().is_some_and(is_imported)
+pub fn is_asked_for(options: &Train, mapping: Mapping) -> bool {
+    options.pipeline.is_some() || options.model.as_deref().is_some_and(|model| is_imported(model, mapping))
 }
 
 /// A pipeline, the tensors that its training began with, and what evaluates it.
@@ -139,9 +139,9 @@ impl Begin {
 
     /// From a folder or package that `import`, or another training, wrote.
     fn of_model(model: &Path, is_fresh: bool, mapping: Mapping) -> Result<Self, CliError> {
-        let text = read_config_text(model)?;
+        let text = read_config_text(model, mapping)?;
         let mut config: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).unwrap_or_default();
-        let weights = if is_fresh { None } else { Some(read_weights_mapping(model, mapping)?) };
+        let weights = if is_fresh { None } else { Some(read_weights(model, mapping)?) };
         let tensors = weights.map(|weights| {
             let names: Vec<String> = weights.names().map(str::to_owned).collect();
             names.into_iter().filter_map(|name| weights.get(&name).map(|tensor| (name, tensor))).collect()

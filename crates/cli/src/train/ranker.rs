@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::rank::Tally;
 use crate::requests::{Chunk, Reading, Sizes, chunks, open};
 use rewire::Mapping;
-use rewire::rank::{RankError, Ranker, parse_config, read_config_text, read_weights_mapping};
+use rewire::rank::{RankError, Ranker, parse_config, read_config_text, read_weights};
 use rewire::train::{Checkpoint, Position, RankTask, TrainConfig, Trainer};
 use rewire::weights::Weights;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ impl Inputs {
     fn new(options: &Train, common: &Common) -> Result<(Self, Source), CliError> {
         let (model, weights) = match &options.model {
             None => (demo::CONFIG.to_owned(), None),
-            Some(model) => (read_config_text(model)?, weights(model, options.fresh, common.mapping)?),
+            Some(model) => (read_config_text(model, common.mapping)?, weights(model, options.fresh, common.mapping)?),
         };
         let name =
             options.model.as_ref().map_or_else(|| "the model in the program".to_owned(), |m| m.display().to_string());
@@ -148,7 +148,7 @@ fn text(path: &Path) -> Result<String, TrainFailed> {
 /// The weights that a training starts from: those of the model; none with `--fresh`, or where it has no file of weights.
 fn weights(model: &Path, fresh: bool, mapping: Mapping) -> Result<Option<Weights<'static>>, RankError> {
     let has_none = model.is_dir() && !model.join("model.safetensors").exists();
-    if fresh || has_none { Ok(None) } else { read_weights_mapping(model, mapping).map(Some) }
+    if fresh || has_none { Ok(None) } else { read_weights(model, mapping).map(Some) }
 }
 
 /// The prefix of the name of an AUC.

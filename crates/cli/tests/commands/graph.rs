@@ -1,10 +1,10 @@
 //! Drawing and counting graphs.
 
 use crate::program::{DEMO, Folder, run};
-use rewire::HostTensor;
 use rewire::graph::{DType, Scope};
 use rewire::package::Package;
 use rewire::weights::serialize;
+use rewire::{HostTensor, Mapping};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -50,7 +50,9 @@ fn gradients_of_parameters_are_drawn_and_fused() {
 
 #[test]
 fn kernels_are_the_dispatches_of_a_run() {
-    let graph = rewire::rank::trace(&rewire::rank::read_config(format!("{DEMO}/model").as_ref()).unwrap()).unwrap();
+    let graph =
+        rewire::rank::trace(&rewire::rank::read_config(format!("{DEMO}/model").as_ref(), Mapping::default()).unwrap())
+            .unwrap();
     let plan = rewire::lower(&rewire::optimize(graph).unwrap().0).unwrap();
     assert_eq!(counts("rewritten")["kernels"], plan.steps.len());
 }

@@ -36,7 +36,7 @@ fn predict(model: &Path, data: &Path, out: &Path, more: &[&str]) -> Run {
 }
 
 /// Predicts the table of a golden, as JSON Lines.
-fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String {
+pub fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String {
     let run = predict(model, &golden(name).join("data.parquet"), out, more);
     assert_eq!(run.code, Some(0), "{name}: {}", run.stderr);
     std::fs::read_to_string(out).unwrap()
@@ -68,7 +68,7 @@ fn error(found: &[f64], expected: &[f64]) -> f64 {
 }
 
 /// Compares predictions with the outputs of the reference that are columns.
-fn check(name: &str, text: &str) {
+pub fn check(name: &str, text: &str) {
     let found = columns(text);
     let expected = Weights::read(&golden(name).join("expected.safetensors")).unwrap();
     let is_column = |output: &&str| !output.starts_with("similarity") && !["interest_mask", REPEATS].contains(output);
@@ -191,8 +191,10 @@ fn towers_give_vectors_and_the_best_items() {
         import(name, "model.safetensors", &model);
         let text = predicted(&model, name, &out, &["--kernel", "cpu"]);
         let whole = columns(&text);
+        let package = rewire::package::Package::read(&model).unwrap();
         for (of, output) in [("users", "user_tower_emb"), ("items", "item_tower_emb")] {
             let vectors = columns(&predicted(&model, name, &out, &["--kernel", "cpu", "--embeddings", of]));
+            assert!(package.tower(output).unwrap().is_some());
             assert_eq!(vectors.keys().collect::<Vec<_>>(), [output]);
             assert_eq!(vectors[output], whole[output], "{name}, {of}");
         }

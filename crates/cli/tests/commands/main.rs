@@ -13,6 +13,8 @@ mod graph;
 mod hostile;
 #[cfg(feature = "parquet")]
 mod import;
+#[cfg(feature = "parquet")]
+mod kept;
 mod package;
 mod paths;
 mod precision;
@@ -31,5 +33,8 @@ mod streams;
 mod tables;
 mod train;
 mod tune;
+mod units;
 mod unseen;
 mod verify;
+#[cfg(feature = "parquet")]
+mod vocabulary;

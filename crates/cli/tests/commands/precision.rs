@@ -1,6 +1,7 @@
 //! The demo's model stored in smaller types: every combination stays within the errors that the documentation states.
 
 use crate::program::{DEMO, Folder, command, finish, run};
+use rewire::Mapping;
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Target;
 use rewire::package::Package;
@@ -27,7 +28,10 @@ const INTEGERS: f64 = 6e-2;
 /// The demo's model, traced and rewritten for values between kernels of a type.
 fn package(activations: DType) -> Package {
     let folder = format!("{DEMO}/model");
-    let (config, weights) = (read_config_text(folder.as_ref()).unwrap(), read_weights(folder.as_ref()).unwrap());
+    let (config, weights) = (
+        read_config_text(folder.as_ref(), Mapping::Large).unwrap(),
+        read_weights(folder.as_ref(), Mapping::Large).unwrap(),
+    );
     let precision = Precision { activations: Some(activations), ..Precision::default() };
     pack(&folder, &config, &weights, &PackOptions { precision, ..PackOptions::default() }).unwrap()
 }

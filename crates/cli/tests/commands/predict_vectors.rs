@@ -273,6 +273,17 @@ fn items_are_retrieved_by_vectors_of_files() {
     assert_eq!(lines.iter().map(found).collect::<Vec<_>>(), [[7, 5], [3, 5], [5, 7]]);
     assert_eq!(lines[1]["items"][0]["score"], 2.0);
     assert!(run(&args).stdout.contains("recall@2  0.7500"));
+    let other = folder.write("other.jsonl", "{\"right\": 7}\n{\"right\": [7, 1]}\n{}\n");
+    assert!(run(&[&args[..], &["--truth-data", &other]].concat()).stdout.contains("recall@2  0.5000"));
+    let few = folder.write("few.jsonl", "{\"right\": 7}\n");
+    run(&[&args[..], &["--truth-data", &few]].concat()).failed_with(&["few.jsonl has 1 rows", "expected 3"]);
+    let [items_csv, users_csv] = [
+        ("items.csv", "id,v\n7,1;0\n3,0;2\n5,0.5;0.5\n"),
+        ("users.csv", "u,right\n1;0.1,5;7;9;3\n0.1;0;0;1,3\n-1;-1,\n"),
+    ]
+    .map(|(name, text)| folder.write(name, text));
+    let of_csv = ["retrieve", "--users", &users_csv, "--items", &items_csv, "--kernel", "cpu"];
+    assert!(run(&[&of_csv[..], &columns].concat()).stdout.contains("recall@2  0.7500"));
     let longer = folder.write("longer.jsonl", "{\"u\": [1, 2, 3], \"right\": 1}\n");
     run(&[&["retrieve", "--users", &longer, "--items", &items][..], &columns].concat()).failed_with(&[
         "row 1",
@@ -282,4 +293,27 @@ fn items_are_retrieved_by_vectors_of_files() {
     let text = folder.write("text.jsonl", "{\"id\": \"a\", \"v\": [1, 2]}\n");
     run(&[&["retrieve", "--users", &users, "--items", &text][..], &columns].concat())
         .failed_with(&["row 1", "`id` is not an integer"]);
+}
+
+#[test]
+fn an_index_of_neighbours_is_a_feature_of_the_program() {
+    let folder = Folder::new();
+    let item = |id: i64| json!({ "item_id": id, "item_tower_emb": [(id as f64).cos(), (id as f64).sin()] });
+    let user = |id: i64| json!({ "user_tower_emb": [(id as f64 + 0.1).cos(), (id as f64 + 0.1).sin()] });
+    let table = |rows: Vec<Value>| jsonl(&rows);
+    let items = folder.write("items.jsonl", table((0..300).map(item).collect()));
+    let users = folder.write("users.jsonl", table((0..20).map(user).collect()));
+    let args = ["retrieve", "--users", &users, "--items", &items, "--kernel", "cpu", "--top", "5", "--json"];
+    let index = ["--index", "hnsw", "--recall"];
+    let searched = run(&[&args[..], &index].concat());
+    if !cfg!(feature = "hnsw") {
+        return searched.failed_with(&["--index hnsw", "--features hnsw"]);
+    }
+    let mut lines = searched.json();
+    let summary = lines.pop().unwrap()["summary"].take();
+    assert!(summary["metrics"]["index_recall@5"].as_f64().unwrap() > 0.95, "{summary}");
+    let mut exact = run(&args).json();
+    assert_eq!(exact.pop().unwrap()["summary"]["metrics"], json!({}));
+    assert_eq!(lines[3]["items"][0]["item"], exact[3]["items"][0]["item"]);
+    run(&[&args[..], &["--recall"]].concat()).refused_with(&["--recall", "--index hnsw"]);
 }

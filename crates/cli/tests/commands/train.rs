@@ -2,6 +2,8 @@
 
 #[cfg(feature = "parquet")]
 mod pipelines;
+#[cfg(feature = "parquet")]
+mod retrieval;
 mod watched;
 
 use crate::program::{DEMO, Folder, Run, command, finish, jsonl, lines, run, user, users};
@@ -177,21 +179,16 @@ fn a_training_that_was_stopped_goes_on_with_the_same_bits() {
     train(&folder, "parts", other, &["--resume"]).failed_with(&["checkpoint.safetensors", "another config"]);
 }
 
-#[test]
-fn a_training_that_is_killed_at_any_time_goes_on_with_the_same_bits() {
-    let folder = Folder::new();
-    let whole = steps(&train(&folder, "whole", json!({ "steps": 12 }), &[]));
-    let (data, out) = (eight(&folder), folder.0.join("killed").display().to_string());
-    let config = folder.write("train.json", config(&json!({ "steps": 12 })));
-    let args = ["train", "--data", &data, "--config", &config, "--out", &out, "--json", "--kernel", "cpu"];
+/// Kills a training that writes a folder, and resumes it, several times.
+fn kill_and_resume(args: &[&str], out: &Path) {
     let mut steps_seen = 0;
     for kill in 0..4 {
-        let mut child = command(&[&args[..], &["--save-every", "1", "--resume"]].concat())
+        let mut child = command(&[args, &["--save-every", "1", "--resume"]].concat())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (begun, checkpoint) = (Instant::now(), Path::new(&out).join("checkpoint.safetensors"));
+        let (begun, checkpoint) = (Instant::now(), out.join("checkpoint.safetensors"));
         let before = std::fs::metadata(&checkpoint).and_then(|file| file.modified()).ok();
         let is_new = || std::fs::metadata(&checkpoint).and_then(|file| file.modified()).ok() != before;
         while !is_new() && begun.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none() {
@@ -203,6 +200,16 @@ fn a_training_that_is_killed_at_any_time_goes_on_with_the_same_bits() {
         steps_seen += usize::from(is_new());
     }
     assert!(steps_seen > 1);
+}
+
+#[test]
+fn a_training_that_is_killed_at_any_time_goes_on_with_the_same_bits() {
+    let folder = Folder::new();
+    let whole = steps(&train(&folder, "whole", json!({ "steps": 12 }), &[]));
+    let (data, out) = (eight(&folder), folder.0.join("killed").display().to_string());
+    let config = folder.write("train.json", config(&json!({ "steps": 12 })));
+    let args = ["train", "--data", &data, "--config", &config, "--out", &out, "--json", "--kernel", "cpu"];
+    kill_and_resume(&args, Path::new(&out));
     let rest = steps(&run(&[&args[..], &["--resume"]].concat()));
     assert!(whole.ends_with(&rest));
     assert_eq!(model(&folder, "killed"), model(&folder, "whole"));

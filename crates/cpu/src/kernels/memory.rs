@@ -233,7 +233,7 @@ impl Memory {
         }
     }
 
-    fn no_room(&self) -> CpuError {
+    pub(super) fn no_room(&self) -> CpuError {
         CpuError::Memory { dtype: self.dtype, shape: self.shape.clone() }
     }
 

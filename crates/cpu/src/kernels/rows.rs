@@ -3,7 +3,7 @@
 use super::error::CpuError;
 use super::memory::Memory;
 use super::tasks;
-use rewire_graph::HostTensor;
+use rewire_graph::{HostTensor, StoredTypeError};
 
 /// Bytes of a task.
 const TASK: usize = 1 << 16;
@@ -30,7 +30,10 @@ impl Memory {
         }
         let mut stored = Self::new(table.dtype(), &shape)?;
         stored.copy_rows(table, ids)?;
-        let converted = stored.to_host()?.stored_as(dtype).map_err(|_| wrong())?;
+        let converted = stored.to_host()?.stored_as(dtype).map_err(|error| match error {
+            StoredTypeError::Type { .. } => wrong(),
+            StoredTypeError::Size(_) => self.no_room(),
+        })?;
         self.write(converted.bytes())
     }
 }

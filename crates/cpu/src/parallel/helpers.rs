@@ -3,11 +3,13 @@
 use super::place::Seat;
 use super::pool::ThreadPoolOptions;
 use super::region::Region;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
 use web_time::{Duration, Instant};
 
 /// How long a helper looks for more work before it sleeps: the kernels of a run follow one another faster.
@@ -34,11 +36,18 @@ struct Waiting {
     /// Work that nobody waits for, done where no region waits.
     later: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
+    /// The threads that this pool started.
+    started: Vec<JoinHandle<()>>,
     asleep: usize,
     /// When the system last refused a thread.
     refused: Option<Instant>,
     /// The pool is gone, and helpers end.
     is_closed: bool,
+}
+
+thread_local! {
+    /// This thread is a helper.
+    static IS_HELPER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What a helper does next.
@@ -89,13 +98,21 @@ impl Helpers {
         }
     }
 
-    /// Ends the helpers, those at work when they have done it.
+    /// Ends the helpers once all work is done, and waits until their threads have ended. A helper, of whichever pool, does not wait:
+    /// another could wait for it.
     pub(super) fn close(&self) {
         let mut waiting = self.lock();
         waiting.is_closed = true;
         self.count(&waiting);
+        let started = std::mem::take(&mut waiting.started);
         drop(waiting);
         self.invited.notify_all();
+        if !IS_HELPER.get() {
+            for thread in started {
+                // A helper catches the panics of its work.
+                let _ = thread.join();
+            }
+        }
     }
 
     /// Threads of this process that are helpers.
@@ -133,15 +150,20 @@ impl Helpers {
         let ThreadPoolOptions { name, stack_bytes, .. } = &self.options;
         while waiting.threads < count {
             let own = self.clone();
-            let thread = std::thread::Builder::new().name(name.clone()).stack_size(*stack_bytes);
-            if let Err(error) = thread.spawn(move || own.serve()) {
-                if waiting.refused.replace(Instant::now()).is_none() {
-                    let threads = waiting.threads + 1;
-                    tracing::warn!("{threads} of {} threads compute, as the system refuses more: {error}", count + 1);
+            let thread = Builder::new().name(name.clone()).stack_size(*stack_bytes);
+            let error = match thread.spawn(move || own.serve()) {
+                Ok(started) => {
+                    waiting.started.push(started);
+                    waiting.threads += 1;
+                    continue;
                 }
-                return;
+                Err(error) => error,
+            };
+            if waiting.refused.replace(Instant::now()).is_none() {
+                let threads = waiting.threads + 1;
+                tracing::warn!("{threads} of {} threads compute, as the system refuses more: {error}", count + 1);
             }
-            waiting.threads += 1;
+            return;
         }
     }
 
@@ -156,6 +178,7 @@ impl Helpers {
     }
 
     fn serve(&self) {
+        IS_HELPER.set(true);
         let seat = Arc::new(Seat::here(self.may_move()));
         loop {
             match self.next() {

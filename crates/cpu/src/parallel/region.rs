@@ -1,6 +1,7 @@
 //! Work that the caller shares with helpers that come in time.
 
 use super::ThreadPool;
+use super::helpers::Helpers;
 use super::place::{Seat, processor};
 use std::any::Any;
 use std::cell::Cell;
@@ -17,7 +18,6 @@ pub(super) struct Region {
     /// Helpers at work.
     at_work: AtomicUsize,
     left: Condvar,
-    pool: ThreadPool,
     /// Helpers may be moved between CPUs.
     may_move: bool,
     /// Where the caller was when it began its latest task.
@@ -96,7 +96,7 @@ impl Region {
         self.at_work.store(crew.seats.len(), Ordering::Relaxed);
         drop(crew);
         let member = Member::new(Role::Helper(self, seat));
-        let failed = catch_unwind(AssertUnwindSafe(|| self.pool.install(|| (self.work)(&member)))).err();
+        let failed = catch_unwind(AssertUnwindSafe(|| (self.work)(&member))).err();
         let mut crew = self.lock();
         crew.seats.retain(|other| !Arc::ptr_eq(other, seat));
         if failed.is_some() {
@@ -110,8 +110,8 @@ impl Region {
 
     /// Lets no more helpers in and waits for those that are at work. Where helpers may be moved, one that takes longer than `patience`
     /// waits for its processor, most likely, and gets this one.
-    fn close(self: &Arc<Self>, patience: Duration) -> Option<Box<dyn Any + Send>> {
-        self.pool.helpers().withdraw(self);
+    fn close(self: &Arc<Self>, helpers: &Helpers, patience: Duration) -> Option<Box<dyn Any + Send>> {
+        helpers.withdraw(self);
         self.lock().is_open = false;
         let begun = Instant::now();
         while self.at_work.load(Ordering::Acquire) > 0 && begun.elapsed() < AWAKE {
@@ -142,28 +142,32 @@ pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
     if helpers == 0 {
         return work(&Member::new(Role::Alone));
     }
-    let borrowed: &(dyn Fn(&Member<'_>) + Sync) = &work;
+    let pool = ThreadPool::current();
+    // Helpers borrow the pool of the caller for the time of their work: none of them is its last owner.
+    let on_pool = |member: &Member<'_>| match member.role {
+        Role::Helper(..) => pool.install(|| work(member)),
+        Role::Alone | Role::Caller(_) => work(member),
+    };
+    let borrowed: &(dyn Fn(&Member<'_>) + Sync) = &on_pool;
     // SAFETY: only the lifetime changes. Helpers call the work only between coming in and going out, none comes in once the
     // region is closed, and this function returns or unwinds only after it has closed the region and all have gone out.
-    let work = unsafe {
+    let lasting = unsafe {
         std::mem::transmute::<&(dyn Fn(&Member<'_>) + Sync), &'static (dyn Fn(&Member<'_>) + Sync)>(borrowed)
     };
     let crew = Crew { is_open: true, seats: vec![], panic: None };
-    let pool = ThreadPool::current();
     let may_move = pool.helpers().may_move();
     let region = Arc::new(Region {
-        work,
+        work: lasting,
         crew: Mutex::new(crew),
         at_work: AtomicUsize::new(0),
         left: Condvar::new(),
         may_move,
         processor: AtomicUsize::new(if may_move { processor() } else { 0 }),
-        pool,
     });
-    region.pool.helpers().invite(&region, helpers);
+    pool.helpers().invite(&region, helpers);
     let member = Member::new(Role::Caller(&region));
     let own = catch_unwind(AssertUnwindSafe(|| work(&member)));
-    let theirs = region.close(PATIENCE.max(2 * member.longest.get()));
+    let theirs = region.close(pool.helpers(), PATIENCE.max(2 * member.longest.get()));
     if let Some(panic) = own.err().or(theirs) {
         resume_unwind(panic);
     }

@@ -91,20 +91,71 @@ fn options_out_of_range_are_errors() {
     assert_eq!(stack, "`stack_bytes`: expected at least 1048576, got 0");
 }
 
+/// Threads of this process with a name.
+#[cfg(target_os = "linux")]
+fn named(name: &str) -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|other| other.trim() == name).count()
+}
+
+/// A pool of three threads with a name.
+#[cfg(target_os = "linux")]
+fn named_pool(name: &str) -> ThreadPool {
+    let options = ThreadPoolOptions { threads: Some(3), name: name.to_owned(), ..ThreadPoolOptions::default() };
+    ThreadPool::new(options).unwrap()
+}
+
 #[cfg(target_os = "linux")]
 #[test]
-fn helpers_have_the_name_of_their_pool_and_end_with_it() {
-    let named = || {
-        let threads = std::fs::read_dir("/proc/self/task").unwrap();
-        let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
-        names.filter(|name| name.trim() == "to be ended").count()
-    };
-    let options = ThreadPoolOptions { threads: Some(3), name: "to be ended".into(), ..ThreadPoolOptions::default() };
-    let pool = ThreadPool::new(options).unwrap();
-    assert!(pool.clone().install(|| meet(3)));
-    assert_eq!(named(), 2);
+fn helpers_have_the_name_of_their_pool_and_have_ended_when_it_is_dropped() {
+    /// What a thread frees when it ends, as drivers of GPUs do.
+    struct Kept;
+    impl Drop for Kept {
+        fn drop(&mut self) {
+            sleep(Duration::from_millis(20));
+            FREED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static KEPT: Kept = const { Kept });
+
+    for round in 1..=20 {
+        let pool = named_pool("to be ended");
+        let (here, main) = (AtomicUsize::new(0), std::thread::current().id());
+        pool.clone().install(|| {
+            with_helpers(2, |_| {
+                if std::thread::current().id() != main {
+                    KEPT.with(|_| here.fetch_add(1, Ordering::Relaxed));
+                }
+                soon(|| here.load(Ordering::Relaxed) == 2);
+            });
+        });
+        assert_eq!(named("to be ended"), 2);
+        drop(pool);
+        assert_eq!(FREED.load(Ordering::Relaxed), 2 * round);
+        // The system may list a thread for a moment after it has ended.
+        assert!(soon(|| named("to be ended") == 0));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pool_that_is_dropped_on_its_helper_ends() {
+    let pool = named_pool("end themselves");
+    let (drops, waits) = std::sync::mpsc::channel::<()>();
+    let last = pool.clone();
+    pool.install(|| {
+        assert!(meet(3));
+        later(move || {
+            let _ = waits.recv();
+            drop(last);
+        });
+    });
     drop(pool);
-    assert!(soon(|| named() == 0));
+    assert_eq!(named("end themselves"), 2);
+    drop(drops);
+    assert!(soon(|| named("end themselves") == 0));
 }
 
 #[cfg(target_os = "linux")]
@@ -121,25 +172,21 @@ fn cpu_affinity_stays_as_the_app_has_it() {
     assert!(allowed.into_iter().all(|own| own == all));
 }
 
+/// Does `work` in a forked child, which ends with 0 if it is true.
 #[cfg(unix)]
-#[test]
-fn a_forked_child_starts_helpers_of_its_own() {
-    let pool = pool(3);
-    assert!(pool.install(|| meet(3)) && meet(2));
+fn is_so_in_a_forked_child(work: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child takes locks of this test alone and of the allocator, which is made for forks, and ends without destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let met = catch_unwind(AssertUnwindSafe(|| pool.install(|| meet(3)) && meet(2) && pool.install(|| meet(2))));
+        let is_so = catch_unwind(AssertUnwindSafe(work));
         // SAFETY: nothing of this process is used any more.
-        unsafe { libc::_exit(if matches!(met, Ok(true)) { 0 } else { 1 }) };
+        unsafe { libc::_exit(if matches!(is_so, Ok(true)) { 0 } else { 1 }) };
     }
     assert!(child > 0);
     let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    let has_ended = || unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child;
     let begun = Instant::now();
-    let mut has_ended = has_ended;
-    while !has_ended() {
+    // SAFETY: `status` outlives the call.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } != child {
         if begun.elapsed() > 2 * LONG {
             // SAFETY: the child was not waited for, so that its number is its own.
             unsafe { libc::kill(child, libc::SIGKILL) };
@@ -147,6 +194,27 @@ fn a_forked_child_starts_helpers_of_its_own() {
         }
         sleep(Duration::from_millis(1));
     }
-    assert_eq!(status, 0);
-    assert!(pool.install(|| meet(3)), "the parent goes on");
+    status == 0
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_child_starts_helpers_of_its_own() {
+    let pool = pool(3);
+    assert!(pool.install(|| meet(3)) && meet(2));
+    assert!(is_so_in_a_forked_child(|| pool.install(|| meet(3)) && meet(2) && pool.install(|| meet(2))));
+    assert!(pool.install(|| meet(3)), "the parent continues");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_child_drops_pools_of_its_parent() {
+    let pools = [pool(3), pool(3)];
+    assert!(pools.iter().all(|pool| pool.install(|| meet(3))));
+    // One of the two has helpers in the child.
+    assert!(is_so_in_a_forked_child(|| {
+        let met = pools[0].install(|| meet(3));
+        drop(pools);
+        met
+    }));
 }

@@ -1,6 +1,7 @@
-//! Losses of modules and models, beside those that compare predictions with labels.
+//! Losses of modules and models, beside those that compare predictions with labels, and state-dict tensors that no graph reads.
 
-use rewire_graph::{DType, Scope, Tensor};
+use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
+use rewire_hstu::modules::Buffer;
 use rewire_losses::mean;
 use std::cell::RefCell;
 
@@ -15,19 +16,43 @@ pub(crate) struct ExtraLoss {
     pub reduce: Reduce,
 }
 
-/// Losses that modules add while a model is traced; modules of one name add one.
+/// What modules add while a model is traced; modules of one name add one.
 #[derive(Debug, Default)]
-pub(crate) struct ExtraLosses(RefCell<Vec<ExtraLoss>>);
+pub(crate) struct Extras {
+    losses: RefCell<Vec<ExtraLoss>>,
+    buffers: RefCell<Vec<Buffer>>,
+}
 
-impl ExtraLosses {
+impl Extras {
     pub fn add(&self, name: String, value: Tensor, reduce: Reduce) {
-        let mut losses = self.0.borrow_mut();
+        let mut losses = self.losses.borrow_mut();
         losses.retain(|known| known.name != name);
         losses.push(ExtraLoss { name, value, reduce });
     }
 
-    pub fn take(&self) -> Vec<ExtraLoss> {
-        self.0.take()
+    /// Adds the buffers of windows of these lengths in the module `path`.
+    pub fn add_windows(&self, path: &str, lengths: &[i64]) -> Result<(), TensorSizeError> {
+        let starts: Vec<i64> =
+            lengths.iter().scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
+        for (name, values) in [("windows_len", lengths), ("cumsum_windows_len", &starts)] {
+            self.add_buffer(format!("{path}.{name}"), HostTensor::i64([values.len()], values)?);
+        }
+        Ok(())
+    }
+
+    /// Adds a tensor of the reference's state dict.
+    pub fn add_buffer(&self, name: String, value: HostTensor) {
+        let mut buffers = self.buffers.borrow_mut();
+        buffers.retain(|known| known.name != name);
+        buffers.push(Buffer { name, value });
+    }
+
+    pub fn take_losses(&self) -> Vec<ExtraLoss> {
+        self.losses.take()
+    }
+
+    pub fn take_buffers(&self) -> Vec<Buffer> {
+        self.buffers.take()
     }
 }
 
@@ -39,6 +64,11 @@ pub(crate) fn whole(_: &Scope, value: &Tensor, _: Option<&Tensor>) -> Tensor {
 /// The mean of rows `[B]`, weighted by sample weights over their mean.
 pub(crate) fn mean_of_rows(scope: &Scope, rows: &Tensor, weights: Option<&Tensor>) -> Tensor {
     mean(scope, rows, weights)
+}
+
+/// The mean of rows `[B]`, whatever their sample weights.
+pub(crate) fn unweighted_mean(scope: &Scope, rows: &Tensor, _: Option<&Tensor>) -> Tensor {
+    mean(scope, rows, None)
 }
 
 /// The sum of rows `[B]`; their weighted mean where there are sample weights.

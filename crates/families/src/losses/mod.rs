@@ -11,21 +11,24 @@
 //! | `sample_weights.<column>` | F32 `[R]` | sample weights |
 //! | `sessions.<feature>` | U32 `[R]` | the session of each label, the first id of the feature |
 //! | `items.<feature>.*` | | features of items of two-tower models with sampled negatives: those of the `B` rows, then the negatives |
+//! | `hard_negatives.rows`, `hard_negatives.slots` | U32 `[H]` | of the last `H` sampled items: the row of the batch that each is a negative of, and its place among those of that row |
 //! | `positives.lengths` | integers `[B]`, read on the host | the positive items of each row of `hstu_match`; its candidates have the negatives behind the last row's |
 
 mod extra;
+mod hard;
 mod labels;
 mod similarity;
 mod tasks;
 mod tracer;
 
-pub(crate) use extra::{ExtraLosses, mean_of_rows, root_of_sum, sum_or_mean, whole};
+pub(crate) use extra::{Extras, mean_of_rows, root_of_sum, sum_or_mean, unweighted_mean, whole};
 pub(crate) use similarity::first_rows;
 pub use tasks::Task;
 
 use crate::models::{self, Model};
 use crate::trace::{Pipeline, TraceError, Traced, inputs};
 use crate::{Output, hstu};
+use hard::{HardSampler, INDICES};
 use labels::{LabelInputs, POSITIVES};
 use rewire_features::{Column, EncodeError, Features, NegativeRow, Problem, Problems};
 use rewire_graph::{Graph, HostTensor, Mode, Scope};
@@ -68,9 +71,12 @@ pub struct TracedLosses {
     pub matching: Option<Matching>,
     /// State-dict tensors that follow from the configuration and are no parameters of the graph.
     pub buffers: Vec<Buffer>,
+    /// State-dict tensors that follow from the configuration and that nothing reads here.
+    pub unread: Vec<Buffer>,
     /// The features that the graph reads of rows, and of items where these have inputs of their own.
     rows: Vec<String>,
     items: Vec<String>,
+    hard: Option<HardSampler>,
     labels: LabelInputs,
 }
 
@@ -110,9 +116,9 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     check(config, mode)?;
     let pipeline = Pipeline::parse(config)?;
     let scope = Scope::new().with_mode(mode);
-    let extra = ExtraLosses::default();
+    let extra = Extras::default();
     let model = Model { extra: Some(&extra), ..pipeline.model(&scope, "") };
-    let message = if model.is_match() { Some(MatchMessage::read(&model)?) } else { None };
+    let message = if model.is_match() { Some(MatchMessage::read(&model, HardSampler::read(config)?)?) } else { None };
     let is_sampled = message.as_ref().is_some_and(|message| !message.in_batch_negative);
     let model = Model { items: if is_sampled && pipeline.hstu.is_none() { ITEMS } else { "" }, ..model };
     let mut outputs = match &pipeline.hstu {
@@ -131,6 +137,7 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     let predicted = outputs.len();
     outputs.extend(losses.iter().map(|(name, loss)| (format!("{LOSS}{name}"), loss.clone())));
     outputs.push((TOTAL.to_owned(), total));
+    let hard = message.as_ref().and_then(|message| message.hard());
     let matching =
         message.map(|message| Matching { metrics: model.list("metrics"), in_batch: message.in_batch_negative });
     let candidates = pipeline.hstu.as_ref().map(|hstu| hstu.candidate_groups());
@@ -138,7 +145,8 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     let items = interface.columns(inputs(&graph, ITEMS));
     let features = interface.features;
     let groups = candidates.filter(|_| is_sampled).into_iter().flatten().filter_map(|name| features.group(&name));
-    let negatives = groups.flat_map(|group| &group.feature_names).chain(&items).cloned().collect();
+    let negatives = groups.flat_map(|group| &group.feature_names).chain(&items).cloned();
+    let negatives = negatives.chain(hard.map(|_| INDICES.to_owned())).collect();
     let mut traced = TracedLosses {
         columns: vec![],
         outputs: outputs.into_iter().take(predicted).collect(),
@@ -149,8 +157,10 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
         tasks,
         matching,
         buffers,
+        unread: extra.take_buffers(),
         rows,
         items,
+        hard,
         labels,
     };
     traced.columns = traced.all_columns(mode);
@@ -160,13 +170,6 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
 /// Refuses options that change losses and have no effect here.
 fn check(config: &Value, mode: Mode) -> Result<(), Problems> {
     let mut problems = Problems::default();
-    for sampler in ["hard_negative_sampler", "hard_negative_sampler_v2"] {
-        let key = format!("/data_config/{sampler}");
-        if config.pointer(&key).is_some() {
-            problems
-                .push(key, "hard negatives are not supported, expected `negative_sampler` or `negative_sampler_v2`");
-        }
-    }
     let key = "/model_config/use_pareto_loss_weight";
     if mode == Mode::Train && config.pointer(key).and_then(Value::as_bool) == Some(true) {
         problems.push(key, "weights of losses by their gradients are not supported, expected false");
@@ -214,6 +217,10 @@ impl TracedLosses {
             inputs.push((POSITIVES.to_owned(), HostTensor::lengths(&positives)));
         }
         inputs.extend(with(&listed)?);
+        if let (Some(hard), Some(feature)) = (self.hard, self.items.first()) {
+            let items = self.features.negative_items(feature, negatives)?;
+            inputs.extend(hard.encode(rows.len(), items, negatives)?);
+        }
         let items = with(&self.items.iter().collect::<Vec<_>>())?;
         inputs.extend(items.into_iter().map(|(name, tensor)| (format!("{ITEMS}{name}"), tensor)));
         Ok(inputs)

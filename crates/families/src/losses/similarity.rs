@@ -1,5 +1,6 @@
 //! Similarities of users with items, of which those with their own items shall be the largest.
 
+use super::hard::HardSampler;
 use super::labels::LabelInputs;
 use crate::models::{Model, Predictions, SHORTEST, Similarity};
 use rewire_features::{Problems, read};
@@ -18,6 +19,8 @@ pub(super) struct MatchMessage {
     pub in_batch_negative: bool,
     #[serde(default = "ten")]
     simi_pow: f64,
+    #[serde(skip)]
+    hard: Option<HardSampler>,
 }
 
 fn one() -> f64 {
@@ -29,15 +32,26 @@ fn ten() -> f64 {
 }
 
 impl MatchMessage {
-    pub fn read(model: &Model<'_>) -> Result<Self, Problems> {
+    /// The keys of a model whose items a sampler with hard negatives may give.
+    pub fn read(model: &Model<'_>, hard: Option<HardSampler>) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         let message = read::<Self>(model.message, &model.pointer(), &mut problems);
         problems.none_or(())?;
         let message = message.ok_or_else(Problems::default)?;
+        if hard.is_some() && model.kind == "hstu_match" {
+            let reason =
+                "has several positives in a row, which hard negatives are not defined for: use `negative_sampler`";
+            return Err(model.problem("", reason));
+        }
         match message.temperature > 0.0 {
-            true => Ok(message),
+            true => Ok(Self { hard, ..message }),
             false => Err(model.problem("/temperature", format!("must be above 0, got {}", message.temperature))),
         }
+    }
+
+    /// The hard negatives of a batch; in-batch negatives have none.
+    pub fn hard(&self) -> Option<HardSampler> {
+        self.hard.filter(|_| !self.in_batch_negative)
     }
 
     /// The similarities of a batch with its items.
@@ -54,12 +68,19 @@ impl MatchMessage {
         }
         let lists = (model.kind == "hstu_match").then(|| LabelInputs::positives(scope));
         let count = lists.as_ref().map_or_else(|| users.dim(0), |lists| lists.total.clone());
-        let (positives, negatives) = split(scope, &items, &count);
+        let [positives, sampled] = split(scope, &items, with_others(scope, &items, &count));
         let users = match &lists {
             Some(lists) => users.jagged_broadcast(lists),
             None => self.users(model, users, &positives, || find("interest_mask"))?,
         };
-        Ok(MatchLogits::sampled(&users, &positives, &negatives, None, self.temperature))
+        let Some(hard) = self.hard() else {
+            return Ok(MatchLogits::sampled(&users, &positives, &sampled, None, self.temperature));
+        };
+        let count = HardSampler::count(scope);
+        let shared = (&scope.host_size(sampled.dim(0)) - &scope.host_size(&count)).as_dim();
+        let [sampled, own] = split(scope, &sampled, [shared, count]);
+        let hard = hard.traced(scope, own);
+        Ok(MatchLogits::sampled(&users, &positives, &sampled, Some(&hard), self.temperature))
     }
 
     /// The vectors of users `[B, D]`; of several interests of a user the mean by how well they suit the user's own item `[B, D]`.
@@ -86,15 +107,22 @@ impl MatchMessage {
     }
 }
 
-/// The first `count` rows, and the others.
-fn split(scope: &Scope, items: &Tensor, count: &Dim) -> (Tensor, Tensor) {
-    let others = (&scope.host_size(items.dim(0)) - &scope.host_size(count)).as_dim();
-    let mut parts = split_rows(scope, items, &[count.clone(), others]).into_iter();
-    let mut next = || parts.next().unwrap_or_else(|| items.clone());
-    (next(), next())
+/// `count` rows, and all others of `items`.
+fn with_others(scope: &Scope, items: &Tensor, count: &Dim) -> [Dim; 2] {
+    [count.clone(), (&scope.host_size(items.dim(0)) - &scope.host_size(count)).as_dim()]
+}
+
+/// The rows in two parts of so many.
+fn split(scope: &Scope, items: &Tensor, counts: [Dim; 2]) -> [Tensor; 2] {
+    let mut parts = split_rows(scope, items, &counts).into_iter();
+    [(); 2].map(|()| parts.next().unwrap_or_else(|| items.clone()))
 }
 
 /// The first `count` rows.
 pub(crate) fn first_rows(scope: &Scope, x: &Tensor, count: &Dim) -> Tensor {
-    if x.dim(0) == *count { x.clone() } else { split(scope, x, count).0 }
+    if x.dim(0) == *count {
+        return x.clone();
+    }
+    let [first, _] = split(scope, x, with_others(scope, x, count));
+    first
 }

@@ -1,7 +1,7 @@
 //! From predictions to losses.
 
 use super::SIMILARITY;
-use super::extra::{ExtraLoss, ExtraLosses};
+use super::extra::{ExtraLoss, Extras};
 use super::labels::{LabelInputs, LabelKind, LabelRows};
 use super::similarity::MatchMessage;
 use super::tasks::{DataColumns, Indicator, Loss, Task, Weighting, tasks};
@@ -163,8 +163,8 @@ impl<'a> Tracer<'a> {
     }
 
     /// The losses that modules have added.
-    pub fn of_modules(&mut self, extra: &ExtraLosses) {
-        for ExtraLoss { name, value, reduce } in extra.take() {
+    pub fn of_modules(&mut self, extra: &Extras) {
+        for ExtraLoss { name, value, reduce } in extra.take_losses() {
             let reduced = reduce(self.model.scope, &value, self.weights.as_ref());
             self.losses.push((name, reduced));
         }

@@ -9,7 +9,7 @@ mod rank;
 mod rocket;
 mod sequences;
 
-use crate::losses::{ExtraLosses, whole};
+use crate::losses::{Extras, whole};
 use crate::modules::{beside, encode};
 use crate::trace::problem;
 use rewire_features::{Features, Group, Part, Problem, Problems, SequenceSteps, read};
@@ -45,8 +45,8 @@ pub(crate) struct Model<'a> {
     pub prefix: &'a str,
     /// The prefix of the names of inputs of items, of match models.
     pub items: &'a str,
-    /// Takes the losses of modules where they are wanted.
-    pub extra: Option<&'a ExtraLosses>,
+    /// Takes the losses and buffers of modules where they are wanted.
+    pub extra: Option<&'a Extras>,
 }
 
 /// A DEEP or WIDE group.
@@ -142,7 +142,12 @@ impl<'a> Model<'a> {
                 let mut parts: Vec<Tensor> = parts.into_iter().map(|part| part.values).collect();
                 for (index, (pointer, encoder)) in encoders.iter().enumerate() {
                     let module = format!("{EMBEDDINGS}._group_name_to_seq_encoders.{name}.{index}");
-                    parts.push(scope.module(&module, |scope| encode(scope, pointer, encoder, &sequences))?);
+                    let windows = encoder.pointer("/multi_window_din_encoder/windows_len").and_then(Value::as_array);
+                    let windows: Vec<i64> = windows.into_iter().flatten().filter_map(Value::as_i64).collect();
+                    parts.push(scope.module(&module, |scope| {
+                        self.note_windows(scope, &windows)?;
+                        encode(scope, pointer, encoder, &sequences)
+                    })?);
                 }
                 parts
             }
@@ -150,6 +155,16 @@ impl<'a> Model<'a> {
         };
         let parts = self.dropped(name, parts)?;
         Ok(Dense { values: beside(self.scope, &parts), parts })
+    }
+
+    /// Adds the buffers of the windows of a module, the innermost one of the scope; none without windows.
+    pub fn note_windows(&self, scope: &Scope, lengths: &[i64]) -> Result<(), Problems> {
+        match self.extra.filter(|_| !lengths.is_empty()) {
+            Some(extra) => {
+                extra.add_windows(scope.path(), lengths).map_err(|error| self.problem("", error.to_string()))
+            }
+            None => Ok(()),
+        }
     }
 
     fn of_type(&self, name: &str, expected: &str) -> Problems {
@@ -176,6 +191,9 @@ impl<'a> Model<'a> {
             let rows = self.scope.host_size(part.dim(0)).maximum(1).cast(DType::F32);
             let loss = probabilities.sum(0).reshape(()) * lambda / rows;
             extra.add(format!("{name}_feature_p_loss"), loss, whole);
+            let widths: Vec<i32> = parts.iter().map(|part| part.width() as i32).collect();
+            let path = format!("group_variational_dropouts.{name}.feature_dim_repeat");
+            extra.add_buffer(path, HostTensor::vector(&widths));
         }
         let stays = match self.scope.mode() {
             Mode::Eval => probabilities.reshape([1, parts.len()]),

@@ -1,5 +1,5 @@
 use super::{Model, Predictions};
-use crate::losses::{ExtraLosses, mean_of_rows, root_of_sum};
+use crate::losses::{Extras, mean_of_rows, root_of_sum, unweighted_mean};
 use crate::modules::optional_mlp;
 use rewire_features::Problems;
 use rewire_graph::{Mode, Tensor};
@@ -61,14 +61,14 @@ pub(super) fn rocket_launching(model: &Model<'_>) -> Result<Predictions, Problem
                 imitate_hidden(&light, &booster, config.feature_distillation_function, extra);
             }
             let hint = (light_logits - booster_logits.detach()).square().mean(1);
-            extra.add("hint_l2_loss".to_owned(), hint.reshape([hint.dim(0)]), mean_of_rows);
+            extra.add("hint_l2_loss".to_owned(), hint.reshape([hint.dim(0)]), unweighted_mean);
         }
     }
     Ok(predictions)
 }
 
 /// A loss for each block of the light branch that is as wide as one of the booster, the first of these.
-fn imitate_hidden(light: &[Tensor], booster: &[Tensor], distance: Distance, extra: &ExtraLosses) {
+fn imitate_hidden(light: &[Tensor], booster: &[Tensor], distance: Distance, extra: &Extras) {
     let same = |light: &Tensor| booster.iter().find(|booster| booster.width() == light.width());
     let pairs = light.iter().filter_map(|light| Some((light, same(light)?.detach())));
     for (index, (light, booster)) in pairs.enumerate() {

@@ -70,6 +70,8 @@ pub(super) fn tdm(model: &Model<'_>) -> Result<Predictions, Problems> {
     let steps = model.sequence_in(scope, &sequence.group_name)?;
     let Windows { windows_len, attn_mlp } = &config.multiwindow_din;
     let window = MultiWindow { windows_len, attn_mlp };
+    let lengths: Vec<i64> = windows_len.iter().filter_map(|length| i64::try_from(*length).ok()).collect();
+    scope.module("multiwindow_din", |scope| model.note_windows(scope, &lengths))?;
     let first = scope.module("multiwindow_din", |scope| window.of(scope, &steps));
     let mut parts = vec![first.map_err(|reason| model.problem("/multiwindow_din", reason))?];
     for group in groups.iter().filter(|group| !is_sequence(group.group_type)) {

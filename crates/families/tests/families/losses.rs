@@ -244,6 +244,30 @@ fn rows_have_the_tower_of_their_domain() {
     assert!(error.contains("`clk`") && error.contains("from 0 to 0"), "{error}");
 }
 
+/// A row of negatives of `dssm_taobao` with so many items.
+fn sampled_items(columns: &[String], count: usize) -> HashMap<String, Column<'static>> {
+    let ids: Vec<i64> = (0..count as i64).map(|item| (item + 1) % 3).collect();
+    // Items of the column of lists have lists.
+    let items = |name: &str| match name {
+        "brand" => list((0..=count as i32).collect(), Column::new(Data::I64(ids.clone().into()))),
+        _ => Column::new(Data::I64(ids.clone().into())),
+    };
+    columns.iter().map(|name| (name.clone(), list(vec![0, count as i32], items(name)))).collect()
+}
+
+fn list(ends: Vec<i32>, items: Column<'static>) -> Column<'static> {
+    Column::new(Data::List { offsets: Offsets::I32(ends.into()), items: Box::new(items) })
+}
+
+/// The inner products of users with items over the temperature.
+fn similarities(case: &Case, outputs: &Tensors) -> Vec<Vec<f64>> {
+    let (users, items) = (&outputs["user_tower_emb"], &outputs["item_tower_emb"]);
+    let (width, users, items) = (users.shape()[1], users.to_f64(), items.to_f64());
+    let temperature = case.config["model_config"]["dssm"]["temperature"].as_f64().unwrap_or(1.0);
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>() / temperature;
+    users.chunks(width).map(|user| items.chunks(width).map(|item| dot(user, item)).collect()).collect()
+}
+
 /// The items of a batch, then sampled ones: all users are compared with their own item and all sampled ones.
 #[test]
 fn sampled_items_are_negatives() {
@@ -251,41 +275,69 @@ fn sampled_items_are_negatives() {
     case.config["model_config"]["dssm"]["in_batch_negative"] = json!(false);
     case.config["data_config"]["sample_weight_fields"] = json!(["w"]);
     let traced = trace_losses(&case.config, Mode::Eval).unwrap();
-    let count = 5usize;
-    let ids: Vec<i64> = vec![1, 2, 0, 1, 2];
-    let list =
-        |ends: Vec<i32>, items| Column::new(Data::List { offsets: Offsets::I32(ends.into()), items: Box::new(items) });
-    // Items of the column of lists have lists.
-    let items = |name: &str| match name {
-        "brand" => list((0..=count as i32).collect(), Column::new(Data::I64(ids.clone().into()))),
-        _ => Column::new(Data::I64(ids.clone().into())),
-    };
-    let names = traced.negatives.iter();
-    let sampled: HashMap<&str, Column<'static>> =
-        names.map(|name| (name.as_str(), list(vec![0, count as i32], items(name)))).collect();
+    let (rows, count) = (16, 5);
+    let sampled = sampled_items(&traced.negatives, count);
     let negative = |name: &str| sampled.get(name);
     let error = traced.encode(|name| case.column(name), 0..16, None).unwrap_err().to_string();
     assert!(error.contains("a table of negatives is needed"), "{error}");
-    let rows = 16;
     let (traced, outputs) = case.run(Mode::Eval, rows, Some(NegativeRow { column: &negative, row: 0 }));
     assert!(traced.negatives.contains(&"brand".to_owned()) && !traced.negatives.contains(&"user_id".to_owned()));
-    let (users, vectors) = (&outputs["user_tower_emb"], &outputs["item_tower_emb"]);
-    assert_eq!((users.shape()[0], vectors.shape()[0]), (rows, rows + count));
-    let (width, users, vectors) = (users.shape()[1], users.to_f64(), vectors.to_f64());
-    let temperature = case.config["model_config"]["dssm"]["temperature"].as_f64().unwrap_or(1.0);
-    let similarity = |user: usize, item: usize| {
-        let pairs = users[user * width..][..width].iter().zip(&vectors[item * width..][..width]);
-        pairs.map(|(a, b)| a * b).sum::<f64>() / temperature
-    };
+    let similarities = similarities(&case, &outputs);
+    assert_eq!((similarities.len(), similarities[0].len()), (rows, rows + count));
     let weights = case.numbers("w", rows);
     let loss = |row: usize| {
-        let others: f64 = (rows..rows + count).map(|item| similarity(row, item).exp()).sum();
-        (similarity(row, row).exp() + others).ln() - similarity(row, row)
+        let others: f64 = similarities[row][rows..].iter().map(|similarity| similarity.exp()).sum();
+        (similarities[row][row].exp() + others).ln() - similarities[row][row]
     };
     let total: f64 = (0..rows).map(|row| loss(row) * weights[row]).sum();
     assert_losses(&outputs, &[("softmax_cross_entropy", total / weights.iter().sum::<f64>())]);
     let columns = outputs["similarity"].to_f64();
-    assert!((columns[count + 1 + 3] - similarity(1, rows + 2)).abs() < 1e-5);
+    assert!((columns[count + 1 + 3] - similarities[1][rows + 2]).abs() < 1e-5);
+}
+
+/// The last sampled items are negatives of one row each.
+#[test]
+fn hard_negatives_count_for_their_rows_alone() {
+    let mut case = Case::new("dssm_taobao");
+    case.config["model_config"]["dssm"]["in_batch_negative"] = json!(false);
+    case.config["data_config"]["hard_negative_sampler_v2"] = json!({ "num_hard_sample": 3 });
+    let traced = trace_losses(&case.config, Mode::Eval).unwrap();
+    assert_eq!(traced.negatives.last().map(String::as_str), Some("hard_neg_indices"));
+    let (rows, count) = (8usize, 6usize);
+    let mut sampled = sampled_items(&traced.negatives, count);
+    let mut with = |pairs: &[[i64; 2]]| {
+        let ends = (0..=pairs.len() as i32).map(|pair| 2 * pair).collect();
+        let pairs_of = list(ends, Column::new(Data::I64(pairs.concat().into())));
+        sampled.insert("hard_neg_indices".to_owned(), list(vec![0, pairs.len() as i32], pairs_of));
+        sampled.clone()
+    };
+    for hard in [&[[5, 1], [0, 0], [5, 0]][..], &[], &[[7, 2]; 1], &[[0, 0], [1, 0], [2, 0], [3, 0], [4, 0], [5, 0]]] {
+        let sampled = with(hard);
+        let negative = |name: &str| sampled.get(name);
+        let (_, outputs) = case.run(Mode::Eval, rows, Some(NegativeRow { column: &negative, row: 0 }));
+        let similarities = similarities(&case, &outputs);
+        let shared = rows + count - hard.len();
+        let loss = |row: usize| {
+            let own = (0..hard.len()).filter(|at| hard[*at][0] == row as i64).map(|at| shared + at);
+            let others: f64 = (rows..shared).chain(own).map(|item| similarities[row][item].exp()).sum();
+            (similarities[row][row].exp() + others).ln() - similarities[row][row]
+        };
+        assert_losses(&outputs, &[("softmax_cross_entropy", mean((0..rows).map(loss)))]);
+        assert_eq!(outputs["similarity"].shape(), [rows, 1 + count - hard.len() + 3]);
+    }
+    for (hard, part) in [
+        (&[[8, 0]][..], "expected rows below 8"),
+        (&[[0, 3]], "slots below num_hard_sample, 3, got [0, 3]"),
+        (&[[0, -1]], "an index of at least 0"),
+        (&[[1, 1], [2, 0], [1, 1]], "each pair once, got [1, 1] twice"),
+        (&[[0, 0], [1, 0], [2, 0], [3, 0], [4, 0], [5, 0], [6, 0]], "at most 6 pairs"),
+    ] {
+        let sampled = with(hard);
+        let negative = |name: &str| sampled.get(name);
+        let row = NegativeRow { column: &negative, row: 0 };
+        let error = traced.encode(|name| case.column(name), 0..rows, Some(row)).unwrap_err().to_string();
+        assert!(error.contains("`hard_neg_indices`") && error.contains(part), "{error}");
+    }
 }
 
 #[test]
@@ -312,8 +364,10 @@ fn what_is_no_loss_is_an_error() {
         "losses/0/jrc_loss: needs `num_class: 2`",
     );
     wrong("dssm_taobao", &|config| config["model_config"]["dssm"]["temperature"] = json!(0.0), "/temperature");
-    let sampler = json!({ "num_hard_sample": 4 });
-    wrong("dssm_taobao", &|config| config["data_config"]["hard_negative_sampler"] = sampler.clone(), "hard_negative");
+    let hard =
+        |sampler: Value| move |config: &mut Value| config["data_config"]["hard_negative_sampler"] = sampler.clone();
+    wrong("dssm_taobao", &hard(json!({})), "/data_config/hard_negative_sampler/num_hard_sample: must be at least 1");
+    wrong("hstu_match_cosine", &hard(json!({ "num_hard_sample": 4 })), "several positives in a row");
     let key = "use_pareto_loss_weight";
     wrong("mmoe_taobao", &|config| config["model_config"][key] = json!(true), "/model_config/use_pareto_loss_weight");
     wrong(

@@ -1,5 +1,5 @@
 use super::{Graph, Node, NodeId, SizeSource, Value};
-use crate::op::Role;
+use crate::op::{HostOp, Input, Role};
 use crate::{Dim, GraphError, Layout, Symbol};
 use petgraph::Direction;
 use petgraph::algo::toposort;
@@ -96,6 +96,48 @@ impl Graph {
         let tables = self.id_inputs.iter().flat_map(|ids| symbols(&ids.rows));
         stack.extend(self.values_of(tables).into_iter().map(|value| value.node));
         self.needed_by(stack)
+    }
+
+    /// Drops outputs that `keep` rejects, and all that only they need, inputs and checks of inputs included. So a part of a model runs
+    /// without the inputs of the others.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Scope, SizeSource};
+    /// let scope = Scope::new();
+    /// let [user, item] = ["user", "item"].map(|name| scope.input(name, DType::F32, (scope.size("batch"), 2)));
+    /// let mut graph = scope.finish(&[("users", user.sum(1)), ("items", item.sum(1))])?;
+    /// graph.narrow(|name| name == "items");
+    /// assert_eq!(graph.sizes()[0].source, SizeSource::Extent { input: "item".to_owned(), axis: 0 });
+    /// assert_eq!(graph.ids().count(), 2);
+    /// # Ok::<(), rewire_graph::GraphError>(())
+    /// ```
+    pub fn narrow(&mut self, keep: impl FnMut(&str) -> bool) {
+        self.retain_outputs(keep);
+        self.rebind_extents();
+        let needed = self.needed_by(self.outputs.iter().map(|(_, value)| value.node));
+        let is_other = |id: &NodeId| matches!(self.role(*id), Some(Role::Input(_))) && !needed.contains(id);
+        let checks = self.ids().filter(|id| matches!(self.role(*id), Some(Role::Host(HostOp::Check { .. }))));
+        let checked = checks.map(|id| self.needed_by([id])).filter(|all| !all.iter().any(is_other));
+        let kept: HashSet<NodeId> = checked.flatten().chain(needed.iter().copied()).collect();
+        let others: Vec<NodeId> = self.ids().filter(|id| !kept.contains(id)).collect();
+        others.into_iter().for_each(|id| self.remove(id));
+        let inputs: HashSet<String> =
+            self.ids().filter_map(|id| self.op::<Input>(id)).map(|input| input.name.clone()).collect();
+        self.id_inputs.retain(|ids| inputs.contains(&ids.input));
+        self.states.retain(|name| inputs.contains(name));
+    }
+
+    /// Lets sizes that are extents of inputs which no output needs be extents of inputs that one needs; sizes that none of these has are
+    /// unbound.
+    pub fn rebind_extents(&mut self) {
+        let needed = self.needed_by(self.outputs.iter().map(|(_, value)| value.node));
+        let needed = self.ids().filter(|id| needed.contains(id)).filter_map(|id| self.op::<Input>(id).cloned());
+        let inputs: Vec<Input> = needed.collect();
+        self.map_size_sources(|source| match source {
+            SizeSource::Extent { input, .. } if inputs.iter().all(|own| own.name != input) => SizeSource::Unbound,
+            other => other,
+        });
+        inputs.iter().for_each(|input| self.bind_sizes(&input.name, &input.ty.shape));
     }
 
     /// Nodes and all that they are computed from, through operands and sizes.

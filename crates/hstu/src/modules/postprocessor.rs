@@ -1,5 +1,6 @@
 use super::layers::{layer_norm, linear};
 use super::{Buffer, ConfigError, NORM_EPS, eps, parts, scalar, width};
+use crate::ops::rounded_units;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
@@ -145,7 +146,9 @@ impl TimestampLayerNormConfig {
         let periods = self.time_duration_period_units.iter().zip(&self.time_duration_units_per_period);
         periods
             .flat_map(|(&unit, &per_period)| {
-                let units = (&seconds / unit as f64).binary_scalar(BinaryOp::Mod, per_period as f64);
+                let all =
+                    if timestamps.dtype().is_float() { rounded_units(&seconds, unit) } else { &seconds / unit as f64 };
+                let units = all.binary_scalar(BinaryOp::Mod, per_period as f64);
                 let angle = ((&units.cast(DType::F32) / per_period as f64) * 2.0) * HALF_TURN;
                 [angle.cos(), angle.sin()]
             })

@@ -30,12 +30,12 @@ impl HstuTransducer {
     }
 
     /// Keeps histories in rows of a cache, by inputs: `<name>.query_time` `[B]`, the time of the request that a history is computed for;
-    /// `<name>.kept` U32 `[rows]`, the rows of the cache that take it; and if [appendable](HstuConfig::is_appendable)
-    /// `<name>.before.lengths` `[B]` and `<name>.before` U32, the rows that it follows.
-    pub fn keep(&self, scope: &Scope, features: &Features, name: &str, cache: &HistoryCache) {
+    /// `<name>.kept` U32 `[rows]`, the rows of the cache that take it; and if `appends`, which the configuration must
+    /// [allow](HstuConfig::is_appendable), `<name>.before.lengths` `[B]` and `<name>.before` U32, the rows that it follows.
+    pub fn keep(&self, scope: &Scope, features: &Features, name: &str, cache: &HistoryCache, appends: bool) {
         let (uih, batch) = (&features.uih, &features.uih.rows.batch);
         let time = scope.input(&format!("{name}.query_time"), uih.timestamps.dtype(), slice::from_ref(batch));
-        let before = self.hstu.config.is_appendable().then(|| cached(scope, &format!("{name}.before"), batch));
+        let before = appends.then(|| cached(scope, &format!("{name}.before"), batch));
         let kept = |rows: &Dim| scope.input(&format!("{name}.kept"), DType::U32, slice::from_ref(rows));
         self.hstu.history(scope, features, &time, kept, before.as_ref(), cache);
     }

@@ -10,6 +10,7 @@ mod mask;
 mod position;
 mod sla;
 mod stu;
+mod time;
 mod truncation;
 
 pub use attention::{Attention, SeqLen, delta_hstu_mha, hstu_mha, own_hstu_mha, target_hstu_mha};
@@ -23,4 +24,5 @@ pub use stu::{
     NormMulDropout, Uvqk, UvqkWeights, hstu_compute_output, hstu_compute_uqvk, hstu_preprocess_and_attention,
     norm_mul_dropout,
 };
+pub use time::rounded_units;
 pub use truncation::{Truncation, stu_truncation};

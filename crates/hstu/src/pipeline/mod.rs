@@ -48,6 +48,15 @@ pub enum Group {
     },
 }
 
+/// A channel of a ranking model, whose histories are kept in a cache of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptChannel {
+    /// The prefix of its groups and inputs.
+    pub name: String,
+    /// Rows of the cache that a step of the history takes.
+    pub tokens_per_step: usize,
+}
+
 /// What a model gives.
 #[derive(Clone, Debug)]
 pub struct Outputs {
@@ -120,8 +129,34 @@ impl HstuModel {
         }
     }
 
+    /// The channels of a model that can be traced in [two parts](HstuModel::forward_cached): it ranks, candidates see the history and
+    /// themselves, and the history sees no candidates. `None` for other models.
+    pub fn kept_channels(&self) -> Option<Vec<KeptChannel>> {
+        match self {
+            Self::Ranking(model) => model.kept_channels(),
+            Self::Match(_) => None,
+        }
+    }
+
+    /// The contextual tokens before each history, by the number of contextual features.
+    pub fn contextual_tokens(&self, features: usize) -> usize {
+        let is_one = match self {
+            Self::Ranking(model) => model.concat_contextual_features,
+            Self::Match(model) => model.user_tower.concat_contextual_features,
+        };
+        if is_one { features.min(1) } else { features }
+    }
+
+    /// False where sequences begin with their latest event.
+    pub fn is_ascending(&self) -> bool {
+        match self {
+            Self::Ranking(model) => model.sequence_timestamp_is_ascending,
+            Self::Match(model) => model.sequence_timestamp_is_ascending,
+        }
+    }
+
     /// Traces a ranking model in two parts that meet in caches of keys and values, a pair of states a layer and channel, of type `dtype`: the groups
-    /// of `histories` are computed and kept, and the candidates of `requests` read what was kept, in this run or an earlier one.
+    /// of `histories` are computed and kept, and the candidates of `requests` read what earlier runs kept.
     ///
     /// # Inputs
     ///
@@ -129,16 +164,16 @@ impl HstuModel {
     ///
     /// | input | type | what |
     /// |---|---|---|
-    /// | `<c>.query_time` | F32 `[G]` | time of the last candidate that a history is computed for |
+    /// | `<c>.query_time` | F32 `[G]` | time of the last candidate that a history is computed for, of the first one where sequences descend |
     /// | `<c>.kept` | U32 `[contextual, history and action tokens]` | the rows of the cache that take them; no two are the same |
     /// | `<c>.cached.lengths` | integers `[B]`, read on the host | rows of the cache that a request reads |
     /// | `<c>.cached` | U32 `[rows]` | which ones, in order |
-    /// | `candidate.query_time` | F32 `[B]` | time of the last candidate of a request |
+    /// | `candidate.query_time` | F32 `[B]` | that time of a request |
     ///
     /// Contextual features of requests are read only where rows of candidates depend on them (`parameterized_mlp`).
     ///
     /// # Errors
-    /// As [`HstuModel::forward`]; a matching model has no such parts.
+    /// As [`HstuModel::forward`]; a matching model has no such parts, nor one without [`HstuModel::kept_channels`].
     pub fn forward_cached(
         &self,
         scope: &Scope,

@@ -2,10 +2,10 @@
 
 use super::inputs::Inputs;
 use super::message::{Hstu, Ranking, Widths};
-use super::{Groups, Outputs, prediction};
+use super::{Groups, KeptChannel, Outputs, prediction};
 use crate::models::ModelError;
 use crate::modules::{
-    Buffer, ConfigError, Features, FusionMtlTower, HistoryCache, HstuTransducer, Sequence, normed_swish_mlp,
+    Buffer, ConfigError, Features, FusionMtlTower, HistoryCache, HstuTransducer, Mode, Sequence, normed_swish_mlp,
     some_parts, width,
 };
 use rewire_graph::{DType, Scope, Tensor};
@@ -64,6 +64,13 @@ impl Ranking {
         let (inputs, requests) = (self.inputs(histories), self.inputs(requests));
         let candidates = requests.candidates()?;
         let histories = self.histories(&inputs, &candidates)?;
+        for (index, channel) in histories.channels.iter().enumerate() {
+            if !channel.transducer.hstu.config.is_cacheable() {
+                let (_, key) = self.place(index);
+                let expected = "causal or semi-local, and aware of targets";
+                return Err(ConfigError::new(format!("{key}.stu"), expected, "candidates that are not apart").into());
+            }
+        }
         let (context, _) = requests.contextual(self.concat_contextual_features)?;
         let of_requests = |transducer: &HstuTransducer| {
             context.as_ref().filter(|_| transducer.hstu.config.input_preprocessor.targets_read_context())
@@ -73,7 +80,7 @@ impl Ranking {
             let cache = HistoryCache { rows: scope.size(&format!("{name} cache rows")), dtype };
             let features = Features { uih: channel.uih, candidates: None, contextual: histories.contextual.clone() };
             scope.module(&channel.module, |scope| {
-                transducer.keep(scope, &features, name, &cache);
+                transducer.keep(scope, &features, name, &cache, false);
                 transducer.read(scope, (&candidates, of_requests(transducer)), &format!("{name}.cached"), &cache)
             })
         });
@@ -100,6 +107,17 @@ impl Ranking {
         };
         let channels = self.hstu.iter().enumerate().map(channel).collect::<Result<_, ConfigError>>()?;
         Ok(Histories { contextual, channels })
+    }
+
+    /// The channels, if histories can be kept apart from candidates in all of them.
+    pub(super) fn kept_channels(&self) -> Option<Vec<KeptChannel>> {
+        let channel = |hstu: &Hstu| {
+            let config = hstu.config(Widths { max_seq_len: self.max_seq_len, ..Widths::default() }).ok()?;
+            let tokens_per_step = if config.input_preprocessor.doubles_targets(Mode::Train) { 2 } else { 1 };
+            let name = hstu.channel().to_owned();
+            config.is_cacheable().then_some(KeptChannel { name, tokens_per_step })
+        };
+        self.hstu.iter().map(channel).collect()
     }
 
     /// Predictions from the vectors that each channel gives of every candidate.

@@ -24,6 +24,21 @@ pub(super) fn attention(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tens
     Ok(vec![("out", draft.stored(&out))])
 }
 
+/// Softmax attention of every row to those up to it.
+pub(super) fn softmax(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let lengths = draft.lengths()?;
+    let rows = draft.samples("lengths", lengths);
+    let (heads, qk, hidden) = (draft.shape.heads, draft.shape.attn_dim, draft.shape.hidden_dim);
+    let q = draft.rows_of("q", &rows, &[heads, qk])?;
+    let k = draft.rows_of("k", &rows, &[heads, qk])?;
+    let v = draft.rows_of("v", &rows, &[heads, hidden])?;
+    let ragged = &rows.ragged;
+    let causal = ragged.row_index(ragged, heads).ge(&ragged.key_index(ragged, heads));
+    let scores = &q.scores(&k, ragged, ragged) * (1.0 / (qk.max(1) as f64).sqrt());
+    let out = scores.softmax_scores(Some(&causal), ragged, ragged).weighted_sum(&v, ragged, ragged);
+    Ok(vec![("out", draft.stored(&out))])
+}
+
 /// New rows, which are targets, after cached ones.
 pub(super) fn delta(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let lengths = draft.lengths()?;

@@ -27,6 +27,7 @@ const ATTENTION: &[&str] =
     &["batch", "heads", "attn_dim", "hidden_dim", "max_len", "len_dist", "targets", "window", "context", "seed"];
 const DELTA: &[&str] =
     &["batch", "heads", "attn_dim", "hidden_dim", "max_len", "len_dist", "targets", "window", "seed"];
+const SOFTMAX: &[&str] = &["batch", "heads", "attn_dim", "hidden_dim", "max_len", "len_dist", "seed"];
 const JAGGED: &[&str] = &["batch", "max_len", "len_dist", "targets", "width", "seed"];
 const LAYER: &[&str] = &[
     "batch",
@@ -60,6 +61,7 @@ const STACK: &[&str] = &[
 
 pub(super) const OPS: &[Op] = &[
     Op { name: "attention", about: "HSTU attention, causal", sizes: ATTENTION, build: attention::attention },
+    Op { name: "softmax-attention", about: "softmax attention, causal", sizes: SOFTMAX, build: attention::softmax },
     Op {
         name: "delta-attention",
         about: "HSTU attention of new rows (the targets) over a cache of keys and values",

@@ -132,6 +132,11 @@ impl Head {
 pub(super) struct Parts(Vec<(String, Range<usize>)>);
 
 impl Parts {
+    /// All parts by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
+        self.0.iter().map(|(name, range)| (name.as_str(), range.clone()))
+    }
+
     /// The place of a part.
     pub fn get(&self, name: &'static str) -> Result<Range<usize>, PackageError> {
         let found = self.0.iter().find(|(own, _)| own == name);

@@ -10,7 +10,7 @@
 //! | 32..48 | XXH3 of all other bytes, 128 bits |
 //! | 48..56 | bytes of the head |
 //! | from 56 on | the head, JSON: configuration, inputs and outputs, and where the parts lie |
-//! | at multiples of 64 | the parts: `plan` and, if there are any, `kernels`, JSON, and `weights`, a safetensors file |
+//! | at multiples of 64 | the parts: `plan` and, if there are any, `kernels` and the plans of towers, `tower.<output>`, JSON, and `weights`, a safetensors file |
 //!
 //! Tables in a file of their own are told in the head: the name of the file, which lies beside the package, its bytes, the hash of its header and
 //! that of its tensors. It is a safetensors file that says the hash of its tensors in its metadata; where a package is read its length and header
@@ -44,6 +44,8 @@ use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_runtime::{DeviceTunings, ModelOptions};
 #[cfg(feature = "files")]
 use rewire_runtime::{Mapping, read_file};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 #[cfg(feature = "files")]
 use std::{io::Read, path::Path};
@@ -53,6 +55,41 @@ use tables::{Identity, SharedTables};
 fn format(plan: &Plan) -> u32 {
     let is_later = |parameter: Named<'_>| matches!(parameter.dtype, DType::Rows4 | DType::Rows2);
     if plan.parameters().any(is_later) { 2 } else { 1 }
+}
+
+/// What a package is made of.
+pub(crate) struct Contents<'a> {
+    pub plan: &'a Plan,
+    /// Plans of single outputs.
+    pub towers: &'a [(String, Plan)],
+    pub config: Option<&'a str>,
+    pub weights: &'a [u8],
+    pub tables: Option<&'a Tables>,
+    pub kernels: &'a [TargetKernels],
+}
+
+impl Contents<'_> {
+    pub fn store(&self) -> Result<Package, PackageError> {
+        let Self { plan, towers, config, weights, tables, kernels } = *self;
+        kernels::check(kernels.iter().map(|kernels| (&kernels.target, kernels.tunings.as_ref())))?;
+        let json = |plan: &Plan| serde_json::to_vec(plan).map_err(|error| PackageError::part("plan", error));
+        let emitted = serde_json::to_vec(kernels).map_err(|error| PackageError::part("kernels", error))?;
+        let mut parts = vec![("plan".to_owned(), json(plan)?)];
+        parts.extend((!kernels.is_empty()).then_some(("kernels".to_owned(), emitted)));
+        for (output, plan) in towers {
+            parts.push((tower_part(output), json(plan)?));
+        }
+        let mut parts: Vec<(&str, &[u8])> = parts.iter().map(|(name, part)| (name.as_str(), part.as_slice())).collect();
+        parts.push(("weights", weights));
+        let content = Head::content(plan, config, tables.map(|tables| tables.identity.clone()), &parts)?;
+        let header = header::header(if tables.is_some() { 3 } else { format(plan) }, &content);
+        let bytes = [&header[..], &content].concat();
+        Package::of(Arc::new(bytes), |_| Ok(tables.map(|tables| tables.data.clone())))
+    }
+}
+
+fn tower_part(output: &str) -> String {
+    format!("tower.{output}")
 }
 
 /// A model as one file.
@@ -83,6 +120,7 @@ pub struct Package {
     bytes: Part,
     head: Head,
     plan: Part,
+    towers: BTreeMap<String, Part>,
     kernels: Option<Part>,
     weights: Weights<'static>,
     tables: Option<SharedTables>,
@@ -100,7 +138,7 @@ impl Package {
         weights: &[u8],
         kernels: &[TargetKernels],
     ) -> Result<Self, PackageError> {
-        Self::store(plan, config, (weights, None), kernels)
+        Contents { plan, towers: &[], config, weights, tables: None, kernels }.store()
     }
 
     /// [`Package::new`] of a plan whose tables are in a file of their own, and all other weights in `weights`.
@@ -114,25 +152,7 @@ impl Package {
         tables: &Tables,
         kernels: &[TargetKernels],
     ) -> Result<Self, PackageError> {
-        Self::store(plan, config, (weights, Some(tables)), kernels)
-    }
-
-    fn store(
-        plan: &Plan,
-        config: Option<&str>,
-        (weights, tables): (&[u8], Option<&Tables>),
-        kernels: &[TargetKernels],
-    ) -> Result<Self, PackageError> {
-        kernels::check(kernels.iter().map(|kernels| (&kernels.target, kernels.tunings.as_ref())))?;
-        let stored = serde_json::to_vec(plan).map_err(|error| PackageError::part("plan", error))?;
-        let emitted = serde_json::to_vec(kernels).map_err(|error| PackageError::part("kernels", error))?;
-        let mut parts = vec![("plan", stored.as_slice())];
-        parts.extend((!kernels.is_empty()).then_some(("kernels", emitted.as_slice())));
-        parts.push(("weights", weights));
-        let content = Head::content(plan, config, tables.map(|tables| tables.identity.clone()), &parts)?;
-        let header = header::header(if tables.is_some() { 3 } else { format(plan) }, &content);
-        let bytes = [&header[..], &content].concat();
-        Self::of(Arc::new(bytes), |_| Ok(tables.map(|tables| tables.data.clone())))
+        Contents { plan, towers: &[], config, weights, tables: Some(tables), kernels }.store()
     }
 
     /// Takes the bytes of a package.
@@ -223,8 +243,12 @@ impl Package {
         };
         let plan = Part::of(&bytes, parts.get("plan")?);
         let kernels = parts.get("kernels").ok().map(|range| Part::of(&bytes, range));
+        let tower = |(name, range): (&str, Range<usize>)| {
+            Some((name.strip_prefix(&tower_part(""))?.to_owned(), Part::of(&bytes, range)))
+        };
+        let towers = parts.iter().filter_map(tower).collect();
         let all = 0..(*bytes).as_ref().len();
-        Ok(Self { bytes: Part::of(&bytes, all), head, plan, kernels, weights, tables })
+        Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, weights, tables })
     }
 
     /// The name of the file with the tables, beside the package, if they are in one of their own.
@@ -259,6 +283,20 @@ impl Package {
         let plan = decoded("plan", self.plan.as_ref())?;
         self.head.check(&plan)?;
         Ok(plan)
+    }
+
+    /// The plan of an output alone, which reads the inputs that it needs: of the vectors of users or of items of an imported matching model.
+    /// `None` where the package has none of that name.
+    ///
+    /// # Errors
+    /// [`PackageError::Part`].
+    pub fn tower(&self, output: &str) -> Result<Option<Plan>, PackageError> {
+        let Some(part) = self.towers.get(output) else { return Ok(None) };
+        let plan: Plan = decoded("tower", part.as_ref())?;
+        match plan.outputs.iter().all(|known| known.name == output) {
+            true => Ok(Some(plan)),
+            false => Err(PackageError::part("tower", format!("has other outputs than `{output}`"))),
+        }
     }
 
     /// What the devices offer that the package has kernels for.

@@ -1,7 +1,7 @@
 use super::{Problem, Problems};
-use crate::rank::RankError;
+use crate::rank::{CacheOptions, RankError};
 use crate::weights::Weights;
-use rewire_families::{TraceError, Traced, trace};
+use rewire_families::{TraceError, Traced, trace, trace_cached};
 use rewire_features::Features;
 use rewire_graph::op::Input;
 use rewire_graph::{Arrange, DType, Graph, Type};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 /// A model of a pipeline: its features, and the graph that predicts.
 #[derive(Clone, Debug)]
 pub struct Imported {
+    pipeline: Arc<Value>,
     traced: Arc<Traced>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
@@ -22,6 +23,9 @@ pub struct Imported {
 
 /// Buffers of the reference's modules that predictions do not read.
 const BUFFERS: [&str; 4] = ["num_batches_tracked", "windows_len", "cumsum_windows_len", "feature_dim_repeat"];
+
+/// The outputs of matching models: vectors of users, and of items.
+pub(super) const TOWERS: [&str; 2] = ["user_tower_emb", "item_tower_emb"];
 
 /// An input or output of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -113,7 +117,7 @@ impl Imported {
         let mut inputs: Vec<Port> = graph.ids().filter_map(input).collect();
         inputs.arrange_by(|a, b| a.name.cmp(&b.name));
         let outputs = graph.outputs().iter().filter_map(output).collect();
-        Ok(Self { inputs, outputs, traced: Arc::new(traced) })
+        Ok(Self { inputs, outputs, traced: Arc::new(traced), pipeline: Arc::new(pipeline.clone()) })
     }
 
     /// Takes the text of a `config.json`; `name` stands for it in errors.
@@ -128,6 +132,28 @@ impl Imported {
     /// The graph that predicts.
     pub fn graph(&self) -> &Graph {
         &self.traced.graph
+    }
+
+    /// The graph that a [`Predictor`](super::Predictor) runs: of a ranker with histories the one that keeps them apart from candidates, if the
+    /// model allows it, and otherwise [`Imported::graph`].
+    pub(crate) fn served(&self, cache: &CacheOptions) -> Result<Graph, RankError> {
+        if self.traced.interface.histories.is_none() {
+            return Ok(self.graph().clone());
+        }
+        let bad = |error| RankError::Pipeline { name: "the configuration".to_owned(), problems: problems_of(error) };
+        Ok(trace_cached(&self.pipeline, cache.dtype).map_err(bad)?.traced.graph)
+    }
+
+    /// The graphs of single towers of a matching model, by output.
+    pub(crate) fn towers(&self) -> Vec<(String, Graph)> {
+        let outputs = self.graph().outputs().iter().map(|(name, _)| name);
+        let outputs = outputs.filter(|name| TOWERS.contains(&name.as_str()));
+        let tower = |output: &String| {
+            let mut graph = self.graph().clone();
+            graph.narrow(|name| name == output);
+            (output.clone(), graph)
+        };
+        outputs.map(tower).collect()
     }
 
     /// The columns of a table that it reads.

@@ -4,17 +4,20 @@
 //! `model.safetensors` with the reference's parameter names without the leading `model.`. A [`Predictor`] reads the columns of
 //! a table and gives the columns that the reference writes.
 
+mod apart;
+mod caches;
 mod evaluator;
 mod imported;
 mod predictor;
 mod signature;
 
+pub use caches::Caches;
 pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};
 pub use imported::{Imported, Port, is_pipeline};
 pub use predictor::{Lists, Predicted, Predictor};
 pub use rewire_features::{
     Column, Data, EncodeError, Feature, FeatureValues, Features, MixedCells, Offsets, OwnedCell, Problem, Problems,
-    Validity, rows_of,
+    Validity, rows_of, size_vocabularies, vocabulary_files,
 };
 pub(crate) use signature::Signature;
 pub use signature::{LabelledTask, PredictedColumn, ReadColumn};

@@ -1,18 +1,22 @@
-use super::imported::is_table;
+use super::apart::{Apart, Placed};
+use super::imported::{TOWERS, is_table};
 use super::signature::Signature;
 use super::{Column, EncodeError, Feature, Imported, LabelledTask, PredictedColumn, is_pipeline};
-use crate::package::Package;
-use crate::rank::{Description, Embedded, RankError, RankOptions, Sessions, compiled, store, text_of};
+use crate::package::{Package, PackageError};
+use crate::rank::{Description, Embedded, Kept, RankError, RankOptions, Sessions, compiled, store, text_of};
 use crate::weights::Weights;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::Plan;
-use rewire_runtime::{Inputs, Model, ModelOptions, Report, block_on};
+use rewire_runtime::{Inputs, Model, ModelOptions, Report, Session, block_on};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows of a table that are computed together.
 const ROWS: usize = 512;
+
+/// How often rows are predicted again since parameters were replaced.
+const TRIES: usize = 16;
 
 /// What errors call the configuration of a package.
 const PACKAGE: &str = "the configuration of the package";
@@ -22,10 +26,12 @@ const PACKAGE: &str = "the configuration of the package";
 pub struct Predictor(Arc<Loaded>);
 
 #[derive(Debug)]
-struct Loaded {
-    model: Model,
+pub(super) struct Loaded {
+    pub model: Model,
     sessions: Sessions,
-    signature: Signature,
+    pub signature: Signature,
+    /// Tokens of histories that are computed together.
+    pub most: usize,
 }
 
 /// The rows of a column back to back.
@@ -57,26 +63,28 @@ impl Predictor {
         weights: &Weights<'_>,
         options: &RankOptions,
     ) -> Result<Self, RankError> {
-        Self::with_outputs(name, config, weights, options, |_| true).await
+        Self::with_output(name, config, weights, options, None).await
     }
 
-    /// [`Predictor::new_async`] with some of the outputs: inputs that only others need are not read.
-    async fn with_outputs(
+    /// [`Predictor::new_async`] with one of the outputs alone, if one is named: inputs that only others need are not read.
+    async fn with_output(
         name: &str,
         config: &str,
         weights: &Weights<'_>,
         options: &RankOptions,
-        keep: impl FnMut(&str) -> bool,
+        output: Option<&str>,
     ) -> Result<Self, RankError> {
         let imported = Imported::parse(name, config)?;
         imported.check_weights(weights)?;
-        let (mut graph, tables) = (imported.graph().clone(), imported.tables());
-        graph.retain_outputs(keep);
+        let (mut graph, tables) = (imported.served(&options.cache)?, imported.tables());
+        if let Some(output) = output {
+            graph.narrow(|name| name == output);
+        }
         if graph.outputs().is_empty() {
             return Err(RankError::NoTowers { name: name.to_owned() });
         }
         let plan = || compiled(&tables, graph, options.precision);
-        Self::build(name, config, plan, weights, options.of_model()).await
+        Self::build(name, config, plan, weights, (options.of_model(), options.batch_rows)).await
     }
 
     /// [`Predictor::new_async`], blocking.
@@ -92,14 +100,24 @@ impl Predictor {
     /// # Errors
     /// As [`Predictor::new_async`], and [`RankError::Package`].
     pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        Self::of_plan_async(package, || package.plan(), options).await
+    }
+
+    /// Takes a plan of a package.
+    async fn of_plan_async(
+        package: &Package,
+        plan: impl FnOnce() -> Result<Plan, PackageError> + Send,
+        options: &RankOptions,
+    ) -> Result<Self, RankError> {
         let plan = || {
-            let mut plan = package.plan()?;
+            let mut plan = plan()?;
             let names = plan.parameters().map(|parameter| parameter.name.to_owned());
             let tables = names.filter(|name| is_table(name)).collect();
             store(&tables, &mut plan, options.precision)?;
             Ok(plan)
         };
-        Self::build(PACKAGE, text_of(package)?, plan, package.weights(), package.of_model(options)?).await
+        let with = (package.of_model(options)?, options.batch_rows);
+        Self::build(PACKAGE, text_of(package)?, plan, package.weights(), with).await
     }
 
     /// [`Predictor::from_package_async`], blocking.
@@ -115,7 +133,7 @@ impl Predictor {
         config: &str,
         plan: impl FnOnce() -> Result<Plan, RankError> + Send,
         weights: &Weights<'_>,
-        options: ModelOptions,
+        (options, most): (ModelOptions, usize),
     ) -> Result<Self, RankError> {
         // Columns are not checked against the rows of tables before a run.
         let options = ModelOptions { clamp_ids: false, ..options };
@@ -130,7 +148,7 @@ impl Predictor {
             Some(signature) => signature,
             None => Signature::new(name, config, model.plan())?,
         };
-        Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), signature })))
+        Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), signature, most })))
     }
 
     /// Loads a package, or a folder with `config.json` and `model.safetensors`.
@@ -142,24 +160,30 @@ impl Predictor {
         if !model.is_dir() {
             return Self::load_package(model, options);
         }
-        let weights = crate::rank::read_weights_mapping(model, options.mapping)?;
-        let config = crate::rank::read_config_text(model)?;
+        let weights = crate::rank::read_weights(model, options.mapping)?;
+        let config = crate::rank::read_config_text(model, options.mapping)?;
         Self::new(&model.join("config.json").display().to_string(), &config, &weights, options)
     }
 
-    /// Loads a tower of a matching model, a folder or a package, which is traced again: it reads the columns of users or of items alone.
+    /// Loads a tower of a matching model, a folder or a package: it reads the columns of users or of items alone. A package without plans of
+    /// towers is traced.
     ///
     /// # Errors
     /// As [`Predictor::load`], and [`RankError::NoTowers`] for a model of another kind.
     #[cfg(feature = "files")]
     pub fn load_tower(model: &std::path::Path, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
-        let (config, weights) = (crate::rank::read_config_text(model)?, crate::rank::read_weights(model)?);
-        let output = match embedded {
-            Embedded::Users => "user_tower_emb",
-            Embedded::Items => "item_tower_emb",
-        };
+        let [users, items] = TOWERS;
+        let output = if embedded == Embedded::Users { users } else { items };
+        if !model.is_dir() {
+            let package = crate::rank::read_package(model, options.mapping)?;
+            if let Some(plan) = package.tower(output)? {
+                return block_on(Self::of_plan_async(&package, || Ok(plan), options));
+            }
+        }
+        let config = crate::rank::read_config_text(model, options.mapping)?;
+        let weights = crate::rank::read_weights(model, options.mapping)?;
         let name = model.display().to_string();
-        block_on(Self::with_outputs(&name, &config, &weights, options, |name| name == output))
+        block_on(Self::with_output(&name, &config, &weights, options, Some(output)))
     }
 
     /// Loads a package; a folder is an error. A program that loads no folders carries nothing that traces.
@@ -239,28 +263,119 @@ impl Predictor {
     /// # Errors
     /// As [`Predictor::predict`].
     pub async fn predict_async(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> Result<Predicted, RankError> {
-        let mut predicted = self.predict_rows(0..rows.min(ROWS), columns).await?;
-        for start in (ROWS..rows).step_by(ROWS) {
-            predicted.append(self.predict_rows(start..rows.min(start + ROWS), columns).await?);
+        let mut predicted = self.0.predict_some(0..rows, columns).await?;
+        while predicted.counts.len() < rows {
+            predicted.append(self.0.predict_some(predicted.counts.len()..rows, columns).await?);
         }
         Ok(predicted)
     }
 
-    async fn predict_rows(&self, rows: Range<usize>, columns: &[(&str, Column<'_>)]) -> Result<Predicted, RankError> {
-        let Loaded { model, sessions, signature } = &*self.0;
+    pub(super) fn loaded(&self) -> &Arc<Loaded> {
+        &self.0
+    }
+}
+
+impl Loaded {
+    /// The predictions of the first of some rows, of as many as are computed together.
+    pub async fn predict_some(
+        &self,
+        rows: Range<usize>,
+        columns: &[(&str, Column<'_>)],
+    ) -> Result<Predicted, RankError> {
+        let rows = rows.start..rows.end.min(rows.start + ROWS);
         let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
-        let encoded = signature.encode(column, rows.clone())?;
+        let mut session = self.sessions.lend(&self.model);
+        let predicted = match self.signature.apart() {
+            None => {
+                let encoded = self.signature.encode(column, rows.clone())?;
+                self.run(&mut session, encoded, rows.len()).await
+            }
+            Some(apart) => self.predict_apart(&mut session, apart, &column, rows).await,
+        };
+        self.sessions.give(session);
+        predicted
+    }
+
+    /// [`Loaded::predict_some`] with the histories in the session's own caches.
+    async fn predict_apart<'c>(
+        &self,
+        session: &mut Session,
+        apart: &Apart,
+        column: &impl Fn(&str) -> Option<&'c Column<'c>>,
+        rows: Range<usize>,
+    ) -> Result<Predicted, RankError> {
+        let tokens = apart.tokens(self.signature.features(), column, rows.clone())?;
+        let kept = self.places(&tokens);
+        let placed = Placed::all(rows, &tokens, &kept);
+        let size = kept.iter().map(|kept| kept.rows.len()).sum::<usize>().next_power_of_two();
+        session.reserve_states_async(size).await?;
+        for tries in 0..TRIES {
+            match self.run_apart(session, apart, column, &placed, None).await {
+                Ok(Some(predicted)) => return Ok(predicted),
+                Ok(None) => {}
+                // With the device the caches are gone, which are computed again.
+                Err(RankError::Run(error)) if tries == 0 && session.is_retryable(&error) => {
+                    session.reset_states();
+                    session.reserve_states_async(size).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(RankError::Updated { times: TRIES })
+    }
+
+    /// The predictions of rows whose histories are in the caches of a session, or are computed there first. `None` where parameters were
+    /// replaced meanwhile, or since [`Session::updates`] was `since`.
+    pub async fn run_apart<'c>(
+        &self,
+        session: &mut Session,
+        apart: &Apart,
+        column: &impl Fn(&str) -> Option<&'c Column<'c>>,
+        placed: &[Placed<'_>],
+        since: Option<u64>,
+    ) -> Result<Option<Predicted>, RankError> {
+        let features = self.signature.features();
+        let all: Vec<&Placed<'_>> = placed.iter().collect();
+        let missing: Vec<&Placed<'_>> = placed.iter().filter(|one| !one.kept.missing().is_empty()).collect();
+        let mut since = since;
+        if !missing.is_empty() {
+            self.run(session, apart.inputs(features, column, &missing, &[])?, 0).await?;
+            since.get_or_insert(session.updates());
+        }
+        let predicted = self.run(session, apart.inputs(features, column, &[], &all)?, placed.len()).await?;
+        Ok(since.is_none_or(|since| since == session.updates()).then_some(predicted))
+    }
+
+    /// Places for the histories of rows one after the other, for as many as a run has tokens for, and at least one.
+    fn places(&self, tokens: &[Vec<usize>]) -> Vec<Kept> {
+        let (mut kept, mut end) = (vec![], 0);
+        for tokens in tokens {
+            let rows = tokens.iter().copied().max().unwrap_or(0);
+            if end > 0 && end + rows > self.most {
+                break;
+            }
+            kept.push(Kept { rows: (end as u32..(end + rows) as u32).collect(), ..Kept::default() });
+            end += rows;
+        }
+        kept
+    }
+
+    /// The predictions of a run with inputs of some rows.
+    pub async fn run(
+        &self,
+        session: &mut Session,
+        encoded: Vec<(String, HostTensor)>,
+        rows: usize,
+    ) -> Result<Predicted, RankError> {
+        let Self { model, signature, .. } = self;
         let candidates = signature.counts(&encoded);
         let is_read = |name: &str| model.plan().inputs().any(|input| input.name == name);
         let mut inputs = Inputs::new();
         encoded.into_iter().filter(|(name, _)| is_read(name)).for_each(|(name, tensor)| inputs.insert(name, tensor));
-        let mut session = sessions.lend(model);
-        let run = session.run_async(&inputs).await;
-        sessions.give(session);
-        let run = run?;
+        let run = session.run_async(&inputs).await?;
         let counts = match &candidates {
             Some(candidates) if signature.is_by_candidate() => candidates.clone(),
-            _ => vec![1; rows.len()],
+            _ => vec![1; rows],
         };
         let column = |output: &PredictedColumn| {
             let tensor = run.get(&output.name).ok_or_else(|| missing(&output.name))?;
@@ -312,8 +427,8 @@ fn missing(output: &str) -> RankError {
 
 /// True for a folder or package of an imported model. What cannot be read is none.
 #[cfg(feature = "files")]
-pub fn is_imported(model: &std::path::Path) -> bool {
-    crate::rank::read_config_text(model).is_ok_and(|text| is_pipeline(&text))
+pub fn is_imported(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> bool {
+    crate::rank::read_config_text(model, mapping).is_ok_and(|text| is_pipeline(&text))
 }
 
 /// Reads the configuration of a folder or package of an imported model.
@@ -321,6 +436,6 @@ pub fn is_imported(model: &std::path::Path) -> bool {
 /// # Errors
 /// What cannot be read, and [`RankError::Pipeline`].
 #[cfg(feature = "files")]
-pub fn read(model: &std::path::Path) -> Result<Imported, RankError> {
-    Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model)?)
+pub fn read(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> Result<Imported, RankError> {
+    Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model, mapping)?)
 }

@@ -1,10 +1,11 @@
+use super::apart::Apart;
 use super::imported::{is_table, pipeline_of, problems_of};
-use super::{Column, EncodeError, Feature, FeatureValues};
+use super::{Column, EncodeError, Feature, FeatureValues, Features};
 use crate::package::PackageError;
 use crate::rank::RankError;
-use rewire_families::{Interface, OutputRows, TraceError};
+use rewire_families::{HISTORIES, Interface, OutputRows, TraceError};
 use rewire_graph::{Dim, HostTensor};
-use rewire_graph_rewrite::plan::{Named, Plan};
+use rewire_graph_rewrite::plan::{Named, Plan, PlanOutput};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -97,6 +98,7 @@ pub(crate) struct Signature {
     outputs: Vec<PredictedColumn>,
     tasks: Vec<LabelledTask>,
     is_by_candidate: bool,
+    apart: Option<Apart>,
 }
 
 /// Checks that tables have the rows by which ids of columns are checked.
@@ -122,16 +124,26 @@ impl Signature {
         let bad = |error: TraceError| RankError::Pipeline { name: name.to_owned(), problems: problems_of(error) };
         let pipeline = pipeline_of(name, config)?;
         let interface = Interface::new(&pipeline).map_err(bad)?;
-        let columns = interface.columns(plan.inputs().map(|input| input.name));
+        let states = plan.states();
+        let apart = if states.is_empty() { None } else { Some(Apart::new(&interface, plan)?) };
+        let columns = match &apart {
+            Some(apart) => apart.columns(),
+            None => interface.columns(plan.inputs().map(|input| input.name)),
+        };
         let read: HashSet<&str> = columns.iter().map(String::as_str).collect();
-        let is_input = |input: &str| input.rsplit_once('.').is_some_and(|(feature, _)| read.contains(feature));
+        let is_of_feature = |input: &str| input.rsplit_once('.').is_some_and(|(feature, _)| read.contains(feature));
+        let is_of_history = |input: &str| input.strip_prefix(HISTORIES).is_some_and(is_of_feature);
+        let is_input = |input: &str| {
+            is_of_feature(input) || apart.as_ref().is_some_and(|apart| apart.is_input(input) || is_of_history(input))
+        };
         if let Some(other) = plan.inputs().find(|input| !is_input(input.name)) {
             let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
             return Err(PackageError::part("plan", reason).into());
         }
         check_tables(&interface, plan)?;
-        // Masks are no columns.
-        let floats = || plan.outputs.iter().filter(|output| output.dtype.is_float());
+        // Masks and states are no columns.
+        let is_column = |output: &&PlanOutput| output.dtype.is_float() && !states.contains_key(output.name.as_str());
+        let floats = || plan.outputs.iter().filter(is_column);
         let is_of_items = |output: &str| interface.rows_of(output) != OutputRows::Batch;
         let is_by_candidate = floats().all(|output| is_of_items(&output.name));
         let outputs = floats().map(|output| PredictedColumn {
@@ -140,7 +152,17 @@ impl Signature {
         });
         let outputs: Vec<PredictedColumn> = outputs.collect();
         let tasks = LabelledTask::all_of(&pipeline, &outputs);
-        Ok(Self { interface, columns, outputs, tasks, is_by_candidate })
+        Ok(Self { interface, columns, outputs, tasks, is_by_candidate, apart })
+    }
+
+    /// The features of the configuration.
+    pub fn features(&self) -> &Features {
+        &self.interface.features
+    }
+
+    /// How histories are kept, of a plan that keeps them apart from candidates.
+    pub fn apart(&self) -> Option<&Apart> {
+        self.apart.as_ref()
     }
 
     /// The columns of a table that the model reads.
@@ -196,11 +218,8 @@ impl Signature {
 
     /// The columns that the model reads, with the values that they take.
     pub fn read(&self) -> Vec<ReadColumn> {
-        self.features().map(|feature| self.column_of(feature)).collect()
-    }
-
-    fn features(&self) -> impl Iterator<Item = &Feature> {
-        self.columns.iter().filter_map(|name| self.interface.features.features.get(name))
+        let features = self.columns.iter().filter_map(|name| self.interface.features.features.get(name));
+        features.map(|feature| self.column_of(feature)).collect()
     }
 
     fn column_of(&self, feature: &Feature) -> ReadColumn {

@@ -129,11 +129,11 @@ impl Description {
     /// # Errors
     /// As [`Description::of_package`] and [`Description::parse`], and [`RankError::Read`].
     #[cfg(feature = "files")]
-    pub fn read(model: &std::path::Path) -> Result<Self, RankError> {
+    pub fn read(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> Result<Self, RankError> {
         if !model.is_dir() {
-            return Self::of_package(&super::files::package(model, rewire_runtime::Mapping::Large)?);
+            return Self::of_package(&super::files::package(model, mapping)?);
         }
-        Self::parse(&model.join("config.json").display().to_string(), &super::read_config_text(model)?)
+        Self::parse(&model.join("config.json").display().to_string(), &super::read_config_text(model, mapping)?)
     }
 }
 

@@ -140,7 +140,8 @@ impl Embedder {
         if !model.is_dir() {
             return Self::from_package(&super::files::package(model, options.mapping)?, embedded, options);
         }
-        let (config, weights) = (super::read_config_text(model)?, super::read_weights_mapping(model, options.mapping)?);
+        let (config, weights) =
+            (super::read_config_text(model, options.mapping)?, super::read_weights(model, options.mapping)?);
         Self::new(&model.display().to_string(), &config, &weights, embedded, options)
     }
 

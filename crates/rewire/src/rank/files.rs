@@ -19,9 +19,9 @@ pub fn is_model(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`RankError::Read`] and [`RankError::Package`].
-pub fn read_config_text(model: &Path) -> Result<String, RankError> {
+pub fn read_config_text(model: &Path, mapping: Mapping) -> Result<String, RankError> {
     if !model.is_dir() {
-        return Ok(text_of(&package(model, Mapping::Large)?)?.to_owned());
+        return Ok(text_of(&package(model, mapping)?)?.to_owned());
     }
     let path = model.join("config.json");
     let unread = |source| RankError::Read { path: path.clone(), source };
@@ -45,10 +45,10 @@ pub(crate) fn package(model: &Path, mapping: Mapping) -> Result<Package, RankErr
 ///
 /// # Errors
 /// [`RankError::Read`], [`RankError::Package`] and [`RankError::Config`].
-pub fn read_config(model: &Path) -> Result<Config, RankError> {
+pub fn read_config(model: &Path, mapping: Mapping) -> Result<Config, RankError> {
     match model.is_dir() {
-        true => parse_config(&model.join("config.json").display().to_string(), &read_config_text(model)?),
-        false => config_of(&package(model, Mapping::Large)?),
+        true => parse_config(&model.join("config.json").display().to_string(), &read_config_text(model, mapping)?),
+        false => config_of(&package(model, mapping)?),
     }
 }
 
@@ -56,15 +56,7 @@ pub fn read_config(model: &Path) -> Result<Config, RankError> {
 ///
 /// # Errors
 /// [`RankError::Weights`] and [`RankError::Package`].
-pub fn read_weights(model: &Path) -> Result<Weights<'static>, RankError> {
-    read_weights_mapping(model, Mapping::Large)
-}
-
-/// [`read_weights`], with a choice of what is mapped.
-///
-/// # Errors
-/// As [`read_weights`].
-pub fn read_weights_mapping(model: &Path, mapping: Mapping) -> Result<Weights<'static>, RankError> {
+pub fn read_weights(model: &Path, mapping: Mapping) -> Result<Weights<'static>, RankError> {
     match model.is_dir() {
         true => Ok(Weights::read_mapping(&model.join("model.safetensors"), mapping)?),
         false => Ok(package(model, mapping)?.weights().clone()),
@@ -81,7 +73,8 @@ impl Ranker {
         if !model.is_dir() {
             return Self::from_package_async(&package(model, options.mapping)?, options).await;
         }
-        Self::new_async(&read_config(model)?, &read_weights_mapping(model, options.mapping)?, options).await
+        let (config, weights) = (read_config(model, options.mapping)?, read_weights(model, options.mapping)?);
+        Self::new_async(&config, &weights, options).await
     }
 
     /// Loads a package, blocking; a folder is an error. As [`Ranker::from_package`] it traces nothing, and a program that loads no folders carries nothing that does.

@@ -73,7 +73,15 @@ impl ModelConfig {
         match self {
             Self::Ranking(config) => trace_ranking(config, cache),
             Self::Matching(config) => config.trace().map_err(untraced),
-            Self::Imported(config) => Ok(config.graph().clone()),
+            Self::Imported(config) => config.served(cache),
+        }
+    }
+
+    /// The graphs of vectors of users and items alone, by output, where a package has them beside that of both.
+    pub fn towers(&self) -> Vec<(String, Graph)> {
+        match self {
+            Self::Imported(config) => config.towers(),
+            Self::Ranking(_) | Self::Matching(_) => vec![],
         }
     }
 

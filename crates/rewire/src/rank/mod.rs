@@ -34,9 +34,11 @@ mod testing;
 mod unread;
 mod user;
 
+pub(crate) use caches::{Chain, HistoryRows, Pages, Requests};
 #[cfg(feature = "files")]
 pub(crate) use files::package as read_package;
 pub(crate) use package::{compiled, kind_of, store, text_of};
+pub(crate) use runs::Kept;
 pub(crate) use sessions::Sessions;
 #[cfg(feature = "train")]
 pub(crate) use {
@@ -54,7 +56,7 @@ pub use description::Description;
 pub use embedder::{Embedded, Embedder, Vectors};
 pub use error::{MissingColumn, RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]
-pub use files::{is_model, read_config, read_config_text, read_weights, read_weights_mapping};
+pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use index::Index;
 pub use json::{JsonError, whole};
 pub use kind::trace_text;

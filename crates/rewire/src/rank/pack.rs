@@ -3,9 +3,9 @@
 use super::kind::ModelConfig;
 use super::package::{compiled, store};
 use super::{CacheOptions, RankError};
-use crate::package::{Package, PackageError, Tables, TargetKernels};
+use crate::package::{Contents, Package, PackageError, Tables, TargetKernels};
 use crate::weights::{Weights, serialize, with_columns};
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, Graph, HostTensor};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Buffer, Named, Plan, Precision, Source};
 use rewire_graph_rewrite::prove::confine;
@@ -37,9 +37,11 @@ pub struct PackOptions {
 /// Packages a model: the text of its `config.json`, which `name` stands for in errors, and its weights.
 ///
 /// ```no_run
+/// use rewire::Mapping;
 /// use rewire::rank::{PackOptions, RankOptions, Ranker, pack, read_config_text, read_weights};
 /// let folder = "model".as_ref();
-/// let package = pack("model", &read_config_text(folder)?, &read_weights(folder)?, &PackOptions::default())?;
+/// let (config, weights) = (read_config_text(folder, Mapping::Large)?, read_weights(folder, Mapping::Large)?);
+/// let package = pack("model", &config, &weights, &PackOptions::default())?;
 /// rewire::write_file("model.rewire".as_ref(), package.bytes())?;
 /// let ranker = Ranker::load("model.rewire".as_ref(), &RankOptions::default())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -51,7 +53,9 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     let PackOptions { precision, allow_unread, cache, .. } = options;
     let parsed = ModelConfig::parse(name, config)?;
     let (graph, tables) = (parsed.trace(weights, cache, *allow_unread)?, parsed.tables());
-    of_plan(&compiled(&tables, graph, *precision)?, Some(config), &tables, weights, options)
+    let tower = |(output, graph): (String, Graph)| Ok((output, compiled(&tables, graph, *precision)?));
+    let towers = parsed.towers().into_iter().map(tower).collect::<Result<Vec<_>, RankError>>()?;
+    of_plan((&compiled(&tables, graph, *precision)?, &towers), Some(config), &tables, weights, options)
 }
 
 /// Packages the model of a package again, with other options. A traced model, which has no configuration, keeps its plan; its embedding
@@ -66,7 +70,7 @@ pub fn repack(package: &Package, options: &PackOptions) -> Result<Package, RankE
     let mut plan = package.plan()?;
     let tables = names_of_tables(&plan);
     store(&tables, &mut plan, options.precision)?;
-    of_plan(&plan, None, &tables, package.weights(), options)
+    of_plan((&plan, &[]), None, &tables, package.weights(), options)
 }
 
 /// The names of the embedding tables of a plan.
@@ -80,7 +84,7 @@ fn names_of_tables(plan: &Plan) -> HashSet<String> {
 }
 
 fn of_plan(
-    plan: &Plan,
+    (plan, towers): (&Plan, &[(String, Plan)]),
     config: Option<&str>,
     tables: &HashSet<String>,
     weights: &Weights<'_>,
@@ -93,10 +97,8 @@ fn of_plan(
     let apart = apart(options, &mut tensors, tables)?;
     let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
     let kernels = kernels(plan, model.plan(), options)?;
-    Ok(match apart {
-        Some(tables) => Package::with_tables(plan, config, &stored, &tables, &kernels)?,
-        None => Package::new(plan, config, &stored, &kernels)?,
-    })
+    let tables = apart.as_ref();
+    Ok(Contents { plan, towers, config, weights: &stored, tables, kernels: &kernels }.store()?)
 }
 
 /// The kernels of a plan, which is `prepared` where it is loaded, for the baseline and all devices that are told.
@@ -151,7 +153,7 @@ fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, Host
         None => Ok((name, tensor)),
         Some(&expected) => match tensor.stored_as(expected) {
             Ok(tensor) => Ok((name, tensor)),
-            Err(actual) => Err(RuntimeError::ParameterType { name, expected, actual }.into()),
+            Err(error) => Err(RuntimeError::of_stored(&name, error).into()),
         },
     };
     weights.names().filter_map(tensor).map(convert).collect()

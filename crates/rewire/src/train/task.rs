@@ -9,12 +9,13 @@ use std::sync::Arc;
 /// A ranking model that is to be trained, and what runs it.
 ///
 /// ```no_run
+/// use rewire::Mapping;
 /// use rewire::rank::{RankOptions, read_config};
 /// use rewire::train::{RankTask, TrainConfig};
 /// use rewire::weights::Weights;
 ///
 /// let folder = "model".as_ref() as &std::path::Path;
-/// let task = RankTask::new(read_config(folder)?, RankOptions::default());
+/// let task = RankTask::new(read_config(folder, Mapping::default())?, RankOptions::default());
 /// let config = TrainConfig::from_json(&std::fs::read_to_string("train.json")?)?;
 /// let weights = Weights::read(&folder.join("model.safetensors"))?;
 /// let mut trainer = task.trainer(&config, Some(&weights))?;

@@ -71,6 +71,8 @@ impl Mapping {
             let (shared, waiting, submission) = (self.shared.clone(), gpu.clone(), self.submission.clone());
             gpu.workers().spawn(move || {
                 let result = shared.wait(&waiting, submission);
+                // The caller is the last owner of the device, and ends this thread.
+                drop(waiting);
                 shared.deliver(result);
             });
         }

@@ -1,9 +1,11 @@
+use rewire_cpu::parallel::Process;
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::mpsc::{self, SendError};
+use std::sync::mpsc::{self, SendError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
+use std::thread::{Builder, JoinHandle, current};
 use thiserror::Error;
 
 /// Work that blocks the thread that it runs on.
@@ -51,20 +53,54 @@ impl Workers {
 
     /// One thread that does work in the order that it comes in, for as long as there may be some.
     pub(super) fn one_thread() -> Self {
-        let (sender, works) = mpsc::channel::<Work>();
-        let thread = std::thread::Builder::new().name("rewire waits".to_owned());
-        if let Err(error) = thread.spawn(move || works.into_iter().for_each(|work| work())) {
-            tracing::warn!("no thread waits for the device, the ones that poll do: {error}");
-        }
-        Self::new(move |work| {
-            if let Err(SendError(work)) = sender.send(work) {
-                work();
-            }
-        })
+        let thread = OwnThread::start();
+        Self::new(move |work| thread.work(work))
     }
 
     pub(super) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
         (self.0)(Box::new(work));
+    }
+}
+
+/// A thread, which has ended when this is dropped: a driver may crash where threads that used it end while the process exits.
+struct OwnThread {
+    /// `None` where the system refused it.
+    thread: Option<(Sender<Work>, JoinHandle<()>)>,
+    process: Process,
+}
+
+impl OwnThread {
+    fn start() -> Self {
+        let (sender, works) = mpsc::channel::<Work>();
+        let thread = Builder::new().name("rewire waits".to_owned());
+        let thread = thread.spawn(move || works.into_iter().for_each(|work| work()));
+        if let Err(error) = &thread {
+            tracing::warn!("no thread waits for the device, the ones that poll do: {error}");
+        }
+        Self { thread: thread.ok().map(|thread| (sender, thread)), process: Process::current() }
+    }
+
+    /// Does work on the thread, or on the caller where there is none.
+    fn work(&self, work: Work) {
+        let unsent = match &self.thread {
+            Some((works, _)) => works.send(work).err(),
+            None => Some(SendError(work)),
+        };
+        if let Some(SendError(work)) = unsent {
+            work();
+        }
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        let Some((works, thread)) = self.thread.take() else { return };
+        drop(works);
+        // The thread itself may do this, and a forked child has the handle without the thread.
+        let is_other = thread.thread().id() != current().id() && self.process == Process::current();
+        if is_other && thread.join().is_err() {
+            tracing::warn!("the thread that waits for the device panicked");
+        }
     }
 }
 
@@ -170,4 +206,46 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// True within [`block_on`]: nobody else has anything to do on this thread.
 pub(crate) fn blocks() -> bool {
     BLOCKS.get()
+}
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    #[test]
+    fn the_thread_that_waits_has_ended_when_its_owner_is_dropped() {
+        /// What a thread frees when it ends, as drivers do.
+        struct Kept;
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                std::thread::sleep(Duration::from_millis(20));
+                FREED.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        static FREED: AtomicUsize = AtomicUsize::new(0);
+        thread_local!(static KEPT: Kept = const { Kept });
+
+        let workers = Workers::one_thread();
+        workers.spawn(|| KEPT.with(|_| ()));
+        drop(workers);
+        assert_eq!(FREED.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_thread_that_drops_its_owner_ends() {
+        let workers = Workers::one_thread();
+        let (last, (drops, dropped), (ends, ended)) = (workers.clone(), mpsc::channel::<()>(), mpsc::channel());
+        workers.spawn(move || {
+            let _ = dropped.recv();
+            drop(last);
+            ends.send(()).unwrap();
+        });
+        drop(workers);
+        drop(drops);
+        assert!(ended.recv_timeout(Duration::from_secs(20)).is_ok());
+    }
 }

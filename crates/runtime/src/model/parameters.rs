@@ -222,12 +222,10 @@ fn parameter(plan: &Plan, n: usize, name: &str, parameters: &impl Parameters) ->
 /// A parameter in its storage type.
 fn stored(name: &str, buffer: &Buffer, given: HostTensor) -> Result<HostTensor, RuntimeError> {
     let (name, dtype) = (name.to_owned(), buffer.dtype);
-    match given.stored_as(dtype) {
-        Err(actual) => Err(RuntimeError::ParameterType { name, expected: dtype, actual }),
-        Ok(tensor) => match tensor.first_non_finite() {
-            Some((element, value)) => Err(RuntimeError::ParameterValue { name, element, value: value as f32, dtype }),
-            None => Ok(tensor),
-        },
+    let tensor = given.stored_as(dtype).map_err(|error| RuntimeError::of_stored(&name, error))?;
+    match tensor.first_non_finite() {
+        Some((element, value)) => Err(RuntimeError::ParameterValue { name, element, value: value as f32, dtype }),
+        None => Ok(tensor),
     }
 }
 

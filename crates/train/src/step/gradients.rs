@@ -2,8 +2,8 @@ use super::lookups::{Addends, Lookup, addends, flattened, is_known_to_host, tabl
 use super::precision::in_halves;
 use super::{StepError, names};
 use crate::{Objective, TrainConfig};
-use rewire_graph::op::{IndexAdd, Input, Role};
-use rewire_graph::{Graph, Scope, Seed, SizeSource, Tensor, Value, differentiate, reached};
+use rewire_graph::op::{IndexAdd, Role};
+use rewire_graph::{Graph, Scope, Seed, Tensor, Value, differentiate, reached};
 use rewire_graph_rewrite::passes::SelectRows;
 use std::collections::{BTreeMap, HashSet};
 
@@ -55,16 +55,6 @@ impl Gradients {
         let (lookups, indices, graph) = sorting.finish()?;
         Ok(Self { graph, lookups, indices, parameters })
     }
-}
-
-/// Lets sizes that are extents of inputs which a part of a graph does not have be extents of those that it has.
-fn bind_own_sizes(part: &mut Graph) {
-    let inputs: Vec<Input> = part.ids().filter_map(|id| part.op::<Input>(id).cloned()).collect();
-    part.map_size_sources(|source| match source {
-        SizeSource::Extent { input, .. } if inputs.iter().all(|own| own.name != input) => SizeSource::Unbound,
-        other => other,
-    });
-    inputs.iter().for_each(|input| part.bind_sizes(&input.name, &input.ty.shape));
 }
 
 fn output(graph: &Graph, name: &str) -> Option<Value> {
@@ -152,7 +142,7 @@ impl<'a> Sorting<'a> {
             parts.map(|(part, value)| (lookup.part(part), *value)).collect::<Vec<_>>()
         };
         let mut indices = self.graph.part_for(&self.lookups.iter().flat_map(part).collect::<Vec<_>>())?;
-        bind_own_sizes(&mut indices);
+        indices.rebind_extents();
         let outputs: Vec<(&str, Tensor)> = self.outputs.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
         let mut graph = self.scope.finish(&outputs)?;
         for (old, name) in &self.replaced {

@@ -32,6 +32,8 @@ pub(crate) enum Initial {
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub shape: Vec<usize>,
+    /// What its values are rounded to; it is an `F32`.
+    pub dtype: DType,
     pub initial: Initial,
 }
 
@@ -83,11 +85,13 @@ impl StepGraph {
             return Err(StepError::Loss { name: objective.loss.clone(), actual });
         }
         let gradients = Gradients::new(&graph, objective, config)?;
-        let mut step = update::step(gradients, config, &objective.loss, reported)?;
+        let narrow = narrow(&objective.graph);
+        let mut step = update::step(gradients, config, &objective.loss, reported, &narrow)?;
         // What the loss does not depend on stays what it begins with.
         for parameter in graph.ids().filter_map(|id| learned(objective, &graph, id)) {
             let shape = parameter.ty.shape.iter().filter_map(Dim::as_const).collect();
-            let state = State { shape, initial: Initial::Parameter(parameter.name.clone()) };
+            let dtype = narrow.get(&parameter.name).copied().unwrap_or(DType::F32);
+            let state = State { shape, dtype, initial: Initial::Parameter(parameter.name.clone()) };
             step.states.entry(parameter.name.clone()).or_insert(state);
         }
         step.states.extend(kept(&objective.graph));
@@ -95,12 +99,23 @@ impl StepGraph {
     }
 }
 
+/// The types of parameters whose values are no `F32`.
+fn narrow(graph: &Graph) -> BTreeMap<String, DType> {
+    let parameter = |id| match graph.role(id) {
+        Some(Role::Parameter(own)) if learns(&own.ty) && own.ty.dtype != DType::F32 => {
+            Some((own.name.clone(), own.ty.dtype))
+        }
+        _ => None,
+    };
+    graph.ids().filter_map(parameter).collect()
+}
+
 /// States that the model itself sets, such as running statistics of norms.
 pub(crate) fn kept(graph: &Graph) -> impl Iterator<Item = (String, State)> {
     let state = |id| match graph.role(id) {
         Some(Role::Input(input)) if graph.states().contains(&input.name) && input.ty.dtype == DType::F32 => {
             let shape = input.ty.shape.iter().map(Dim::as_const).collect::<Option<_>>()?;
-            Some((input.name.clone(), State { shape, initial: Initial::Kept(input.name.clone()) }))
+            Some((input.name.clone(), State { shape, dtype: DType::F32, initial: Initial::Kept(input.name.clone()) }))
         }
         _ => None,
     };

@@ -10,17 +10,18 @@ const SMALL: usize = 1024;
 /// Steps after which a loss is read at the latest.
 pub(crate) const LATEST: usize = 16;
 
-/// The graph of a step: `gradients` with what optimizers make of them.
+/// The graph of a step: `gradients` with what optimizers make of them. Parameters of `narrow` are rounded to these types by every update.
 pub(super) fn step(
     mut gradients: Gradients,
     config: &TrainConfig,
     loss: &str,
     reported: Vec<String>,
+    narrow: &BTreeMap<String, DType>,
 ) -> Result<StepGraph, StepError> {
     let (scope, outputs) = Scope::resume(&gradients.graph);
     let loss = outputs.get(loss).cloned().ok_or(StepError::Nothing)?;
-    let mut update =
-        Update { scope, outputs, loss, config, states: BTreeMap::new(), moments: vec![], row_sums: BTreeMap::new() };
+    let (states, moments, row_sums) = (BTreeMap::new(), vec![], BTreeMap::new());
+    let mut update = Update { scope, outputs, loss, config, narrow, states, moments, row_sums };
     let vectors = update.joined(&mut gradients);
     let sums = update.sums(&gradients);
     let gate = update.gate(&sums);
@@ -59,6 +60,7 @@ struct Update<'a> {
     outputs: BTreeMap<String, Tensor>,
     loss: Tensor,
     config: &'a TrainConfig,
+    narrow: &'a BTreeMap<String, DType>,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
     row_sums: BTreeMap<String, Type>,
@@ -103,8 +105,17 @@ impl Update<'_> {
     /// A state, an `F32`.
     fn state(&mut self, name: &str, shape: &[Dim], initial: Initial) -> Tensor {
         let extents = shape.iter().filter_map(Dim::as_const).collect();
-        self.states.insert(name.to_owned(), State { shape: extents, initial });
+        let narrow = match &initial {
+            Initial::Parameter(parameter) => self.narrow.get(parameter).copied(),
+            Initial::Kept(_) | Initial::Constant(_) => None,
+        };
+        self.states.insert(name.to_owned(), State { shape: extents, dtype: narrow.unwrap_or(DType::F32), initial });
         self.scope.state(name, DType::F32, shape)
+    }
+
+    /// What a parameter becomes, rounded to its own type.
+    fn rounded(&self, parameter: &str, value: &Tensor) -> Tensor {
+        self.narrow.get(parameter).map_or_else(|| value.clone(), |own| value.cast(*own).cast(DType::F32))
     }
 
     /// Joins the gradients of small dense parameters, which are updated as one vector: returns the parameters of each vector. The update
@@ -294,7 +305,8 @@ impl Update<'_> {
             }
             for (part, parameter) in parts.iter().zip(&parameters) {
                 let step = direction.step.slice(0, part.start, part.count).reshape(parameter.shape());
-                let changed = Gate::choose(gate, parameter, &optimizer.moved(rate, parameter, &step));
+                let moved = self.rounded(&part.name, &optimizer.moved(rate, parameter, &step));
+                let changed = Gate::choose(gate, parameter, &moved);
                 self.scope.set_state(&part.name, &changed);
                 self.average(&part.name, &changed, began.as_ref(), gate);
             }
@@ -338,7 +350,8 @@ impl Update<'_> {
             let (moments, states): (Vec<String>, Vec<Tensor>) = kept.unzip();
             let before: Vec<Tensor> = states.iter().map(|state| state.gather(&rows)).collect();
             let after = optimizer.update(&rate, &shared, &table, gradient, &before);
-            let changed = std::iter::once((name, (&table, &after.parameter)));
+            let parameter = self.rounded(name, &after.parameter);
+            let changed = std::iter::once((name, (&table, &parameter)));
             for (name, (before, after)) in changed.chain(moments.iter().zip(before.iter().zip(&after.moments))) {
                 self.scope.set_state_rows(name, &rows, &Gate::choose(gate, before, after));
             }

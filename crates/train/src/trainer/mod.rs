@@ -16,7 +16,7 @@ use crate::{Objective, TrainConfig};
 use memory::Limited;
 use report::{Progress, Submitted};
 use rewire_graph::op::Role;
-use rewire_graph::{DType, Graph, HostTensor, Type};
+use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session};
@@ -311,8 +311,13 @@ impl State {
         };
         let expected = format!("{:?}", self.shape);
         let actual = tensor.as_ref().map_or_else(|| "missing".to_owned(), |tensor| format!("{:?}", tensor.shape()));
-        let floats =
-            tensor.filter(|tensor| tensor.shape() == self.shape).and_then(|tensor| tensor.stored_as(DType::F32).ok());
-        floats.ok_or_else(|| TrainError::Parameter { name: name.clone(), expected, actual })
+        let rounded = |tensor: HostTensor| tensor.stored_as(self.dtype)?.stored_as(DType::F32);
+        match tensor.filter(|tensor| tensor.shape() == self.shape).map(rounded) {
+            Some(Ok(floats)) => Ok(floats),
+            Some(Err(StoredTypeError::Size(error))) => Err(error.into()),
+            Some(Err(StoredTypeError::Type { .. })) | None => {
+                Err(TrainError::Parameter { name: name.clone(), expected, actual })
+            }
+        }
     }
 }

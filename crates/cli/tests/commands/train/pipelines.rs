@@ -1,13 +1,17 @@
 //! Training of pipelines against runs of TorchEasyRec.
 
-use super::{distance, number, read_lines, steps, tensors};
+use super::{distance, kill_and_resume, number, read_lines, steps, tensors};
 use crate::program::{Folder, Run, run};
+use rewire::HostTensor;
+use rewire::graph::DType;
+use rewire::rank::RankOptions;
+use rewire::train::PipelineTask;
 use rewire::weights::Weights;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-fn golden(name: &str) -> PathBuf {
+pub fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec").join(name)
 }
 
@@ -147,8 +151,8 @@ fn a_gpu_trains_a_pipeline_as_the_reference() {
     check_losses(name, &trained);
 }
 
-/// Trains a pipeline from nothing, with batch norms, Dice and dropout, for so many steps.
-fn train_norms(out: &Folder, num_steps: usize, more: &[&str]) -> Vec<Value> {
+/// The arguments that train a pipeline from nothing, with batch norms, Dice and dropout, for so many steps.
+fn norms(out: &Folder, num_steps: usize) -> Vec<String> {
     let text = std::fs::read_to_string(golden("deepfm_taobao").join("pipeline.config")).unwrap();
     let changed = text
         .replace("num_steps: 12", &format!("num_steps: {num_steps} gradient_accumulation_steps: 2"))
@@ -158,7 +162,24 @@ fn train_norms(out: &Folder, num_steps: usize, more: &[&str]) -> Vec<Value> {
     let config = out.write("pipeline.config", changed);
     let (data, folder) = (golden("deepfm_taobao").join("data.parquet"), out.0.display().to_string());
     let args = ["train", "--pipeline", &config, "--data", &data.display().to_string(), "--out", &folder, "--json"];
-    steps(&run(&[&args[..], &["--kernel", "cpu", "--seed", "5"], more].concat()))
+    [&args[..], &["--kernel", "cpu", "--seed", "5"]].concat().into_iter().map(str::to_owned).collect()
+}
+
+fn train_norms(out: &Folder, num_steps: usize, more: &[&str]) -> Vec<Value> {
+    let args = norms(out, num_steps);
+    steps(&run(&[args.iter().map(String::as_str).collect(), more.to_vec()].concat()))
+}
+
+#[test]
+fn a_pipeline_that_is_killed_at_any_time_goes_on_with_the_same_bits() {
+    let [whole, killed] = [Folder::new(), Folder::new()];
+    let all = train_norms(&whole, 40, &[]);
+    let args = norms(&killed, 40);
+    kill_and_resume(&args.iter().map(String::as_str).collect::<Vec<_>>(), &killed.0);
+    let rest = train_norms(&killed, 40, &["--resume"]);
+    assert!(all.ends_with(&rest));
+    let [a, b] = [&whole, &killed].map(|out| std::fs::read(out.0.join("model.safetensors")).unwrap());
+    assert_eq!(a, b);
 }
 
 #[test]
@@ -205,4 +226,25 @@ fn what_a_pipeline_lacks_is_named() {
     let data = golden("deepfm_taobao").join("data.parquet").display().to_string();
     run(&["train", "--model", &unknown, "--data", &data, "--out", &out_path])
         .failed_with(&["dense_optimizer.adam_optimizer.beta1"]);
+}
+
+#[test]
+fn a_training_from_nothing_has_the_tensors_of_the_reference() {
+    let shape = |tensor: HostTensor| (tensor.dtype(), tensor.shape().to_vec());
+    for folder in std::fs::read_dir(golden("")).unwrap() {
+        let folder = folder.unwrap().path();
+        let pipeline = rewire_tzrec::Pipeline::read(&folder.join("pipeline.config")).unwrap();
+        let task = PipelineTask::new(pipeline.json(), None, RankOptions::default()).unwrap();
+        let mut own = task.initial(0).unwrap();
+        let expected = Weights::read(&folder.join("model.safetensors")).unwrap();
+        for name in expected.names() {
+            let (tensor, key) = (expected.get(name).unwrap(), name.strip_prefix("model.").unwrap_or(name));
+            let drawn = own.remove(key).unwrap_or_else(|| panic!("{folder:?} lacks {key}"));
+            if tensor.dtype() == DType::I64 && !key.ends_with("num_batches_tracked") {
+                assert_eq!(drawn.to_i64(), tensor.to_i64(), "{folder:?}: {key}");
+            }
+            assert_eq!(shape(drawn), shape(tensor), "{folder:?}: {key}");
+        }
+        assert!(own.is_empty(), "{folder:?} has {:?}", own.keys());
+    }
 }

@@ -110,6 +110,7 @@ impl Model {
             candidates: None,
             contextual: self.tables.context(scope, "contextual", &batch),
         };
-        scope.module(TRANSDUCER, |scope| self.transducer.keep(scope, &features, "uih", cache));
+        let appends = self.transducer.hstu.config.is_appendable();
+        scope.module(TRANSDUCER, |scope| self.transducer.keep(scope, &features, "uih", cache, appends));
     }
 }

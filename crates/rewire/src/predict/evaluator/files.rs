@@ -17,7 +17,9 @@ impl Evaluator {
     pub fn load(model: &Path, options: &RankOptions) -> Result<(Self, Weights<'static>), RankError> {
         let name = model.display().to_string();
         let (config, weights, precision) = match model.is_dir() {
-            true => (read_config_text(model)?, read_weights(model)?, options.precision),
+            true => {
+                (read_config_text(model, options.mapping)?, read_weights(model, options.mapping)?, options.precision)
+            }
             false => {
                 let package = read_package(model, options.mapping)?;
                 let config = text_of(&package)?.to_owned();

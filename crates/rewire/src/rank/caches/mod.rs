@@ -1,6 +1,7 @@
 //! Histories of users who come back.
 
 mod chain;
+mod pages;
 mod table;
 
 use super::cached::Apart;
@@ -9,12 +10,13 @@ use super::runs::Kept;
 use super::scorer::Scorer;
 use super::sequence::Layout;
 use super::{Batch, CancellationToken, RankError, Ranked, Request, User};
-use rewire_runtime::{RunError, Session, block_on};
+use rewire_runtime::{Session, block_on};
 use serde::Serialize;
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use table::{Chain, Entry, Place, Table};
+
+pub(crate) use pages::{HistoryRows, Pages, Requests};
+pub(crate) use table::Chain;
 
 /// How much is kept of users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +81,7 @@ pub struct CacheReport {
 pub struct Caches {
     scorer: Arc<Scorer>,
     cancellation: CancellationToken,
-    session: Session,
-    table: Table,
-    /// Updates of the model that the histories were computed after.
-    updates: Option<u64>,
-    /// Users whose histories are being computed: what the table says of them is not so yet.
-    pending: HashSet<User>,
-    report: CacheReport,
+    pages: Pages,
 }
 
 impl Caches {
@@ -99,21 +95,14 @@ impl Caches {
         if !scorer.is_apart {
             return Err(RankError::NotApart);
         }
-        let mut session = scorer.model.session();
-        let page = (session.state_row_bytes() * limits.page_rows.max(1) as u64).max(1);
-        let most = (i32::MAX as u64 / limits.page_rows.max(1) as u64).max(1);
-        let pages = (limits.device_bytes / page).clamp(1, most) as usize;
-        session.reserve_states(pages * limits.page_rows.max(1))?;
-        let table = Table::new(&limits, pages);
-        Ok(Self {
-            scorer,
-            cancellation: ranker.cancellation().clone(),
-            session,
-            table,
-            updates: None,
-            pending: HashSet::new(),
-            report: CacheReport::default(),
-        })
+        let rows = HistoryRows {
+            contextual: scorer.capacity.contextual,
+            rows_per_event: scorer.capacity.rows_per_event,
+            appends: scorer.appends,
+            most: scorer.most,
+        };
+        let pages = Pages::new(&scorer.model, limits, rows)?;
+        Ok(Self { scorer, cancellation: ranker.cancellation().clone(), pages })
     }
 
     /// [`Ranker::rank_async`]. A request without candidates keeps its history for later ones.
@@ -143,13 +132,11 @@ impl Caches {
             return Err(RankError::Schema);
         }
         let layouts = self.scorer.layouts(batch);
-        let mut ranked = Ranked::of_batch(batch, &layouts);
-        let mut kept = vec![Kept::default(); layouts.len()];
-        let mut begin = 0;
-        while begin < layouts.len() {
-            let done = self.rank_some(batch, &layouts, begin, &mut kept, &mut ranked).await;
-            begin = done.inspect_err(|_| self.let_pending_go())?;
-        }
+        let ranked = Ranked::of_batch(batch, &layouts);
+        let mut requests =
+            RankRequests { scorer: &self.scorer, cancellation: &self.cancellation, batch, layouts, ranked };
+        self.pages.serve(&mut requests).await?;
+        let mut ranked = requests.ranked;
         ranked.iter_mut().for_each(Ranked::sort);
         Ok(ranked)
     }
@@ -165,193 +152,62 @@ impl Caches {
     /// Keeps the first `events` events of a user alone. Returns false where less is kept, or the model does not allow it: what is kept
     /// depends on later events.
     pub fn truncate(&mut self, user: &User, events: usize) -> bool {
-        let is_cut = |entry: &Entry| events < entry.chain.len();
-        if !self.scorer.appends || !self.table.get(user).is_some_and(is_cut) {
-            return false;
-        }
-        let rows = self.scorer.capacity.contextual + events * self.scorer.capacity.rows_per_event;
-        match self.table.take(user) {
-            Some(Entry { mut chain, place: Place::Pages(mut pages), .. }) => {
-                chain.truncate(events + 1);
-                let rest = pages.split_off(self.table.pages_of(rows).min(pages.len()));
-                self.table.give(rest);
-                self.table.insert(user, chain, rows, Place::Pages(pages));
-                true
-            }
-            // What is on the host comes back whole or not at all.
-            _ => false,
-        }
+        self.pages.truncate(user, events)
     }
 
     /// Lets go of a user. Returns false where nothing was kept.
     pub fn forget(&mut self, user: &User) -> bool {
-        self.table.remove(user)
+        self.pages.forget(user)
     }
 
     /// Lets go of all users. The pages stay.
     pub fn clear(&mut self) {
-        self.table.clear();
+        self.pages.clear();
     }
 
     /// What became of requests so far, and what is kept.
     pub fn report(&self) -> CacheReport {
-        CacheReport {
-            users: self.table.users(),
-            pages: self.table.pages,
-            free_pages: self.table.free_pages(),
-            host_bytes: self.table.host_bytes,
-            ..self.report
-        }
+        self.pages.report()
+    }
+}
+
+/// The requests of a batch, with what was ranked of them.
+struct RankRequests<'a> {
+    scorer: &'a Scorer,
+    cancellation: &'a CancellationToken,
+    batch: &'a Batch,
+    layouts: Vec<Layout>,
+    ranked: Vec<Ranked>,
+}
+
+impl Requests for RankRequests<'_> {
+    fn user(&self, request: usize) -> Option<&User> {
+        self.batch.users().get(request)
     }
 
-    /// Ranks requests from `begin` on, as many as there are pages for at once. Returns where the next begin.
-    async fn rank_some(
+    fn history(&self, request: usize) -> Result<(Chain, usize), RankError> {
+        let Some(layout) = self.layouts.get(request) else { return Ok((vec![], 0)) };
+        let chain = chain::of(self.batch, request, layout, self.scorer.reads_time);
+        Ok((chain, self.scorer.capacity.history_rows(layout)))
+    }
+
+    async fn serve(
         &mut self,
-        batch: &Batch,
-        layouts: &[Layout],
-        begin: usize,
-        kept: &mut [Kept],
-        ranked: &mut [Ranked],
-    ) -> Result<usize, RankError> {
-        // A call before may have been dropped on the way.
-        self.let_pending_go();
-        let requests = self.admit(batch, layouts, begin, kept).await?;
-        if requests.is_empty() {
-            self.rank_beside(batch, begin, ranked).await?;
-            return Ok(begin + 1);
-        }
-        let apart = Apart { batch, layouts, kept, most: self.scorer.most, cancellation: &self.cancellation };
-        let (session, since) = (&mut self.session, self.updates);
-        match self.scorer.score_apart(session, &apart, requests.clone(), since, ranked).await {
-            Ok(true) => {
-                self.updates = Some(self.session.updates());
-                self.pending.clear();
-                return Ok(requests.end);
-            }
-            // All that is kept is of parameters that were replaced.
-            Ok(false) => self.updates = None,
-            // With the device all pages are gone.
-            Err(RankError::Run(error)) if self.session.is_retryable(&error) => {
-                self.session.reset_states();
-                self.session.reserve_states_async(self.table.pages * self.table.page_rows).await?;
-            }
-            Err(error) => return Err(error),
-        }
-        self.clear();
-        for request in requests.clone() {
-            self.rank_beside(batch, request, ranked).await?;
-        }
-        Ok(requests.end)
+        session: &mut Session,
+        requests: Range<usize>,
+        kept: &[Kept],
+        since: Option<u64>,
+    ) -> Result<bool, RankError> {
+        let Self { scorer, cancellation, batch, layouts, ranked } = self;
+        let apart = Apart { batch, layouts, kept, most: scorer.most, cancellation };
+        scorer.score_apart(session, &apart, requests, since, ranked).await
     }
 
-    /// Lets go of users of whom less may be there than the table says.
-    fn let_pending_go(&mut self) {
-        for user in self.pending.drain() {
-            self.table.remove(&user);
-        }
-    }
-
-    /// Finds pages for the histories of requests from `begin` on, as many as there is room for at once. None where the first alone has no
-    /// room.
-    async fn admit(
-        &mut self,
-        batch: &Batch,
-        layouts: &[Layout],
-        begin: usize,
-        kept: &mut [Kept],
-    ) -> Result<Range<usize>, RankError> {
-        let (since, mut end, mut rows) = (self.table.now(), begin, 0);
-        while let (Some(layout), Some(place), Some(user)) =
-            (layouts.get(end), kept.get_mut(end), batch.users().get(end))
-        {
-            let all = self.scorer.capacity.history_rows(layout);
-            let chain = chain::of(batch, end, layout, self.scorer.reads_time);
-            let is_other = || self.table.get(user).is_none_or(|entry| entry.chain != chain);
-            if (rows > 0 && rows + all > self.scorer.most) || (self.pending.contains(user) && is_other()) {
-                break;
-            }
-            let Some(found) = self.place(user, chain, all, since).await? else { break };
-            rows += found.missing().len();
-            *place = found;
-            end += 1;
-        }
-        Ok(begin..end)
-    }
-
-    /// The rows of the cache for a history, of which those that are there stay. `None` if there is no room beside users that were used
-    /// since a time.
-    async fn place(&mut self, user: &User, chain: Chain, rows: usize, since: u64) -> Result<Option<Kept>, RankError> {
-        let needed = self.table.pages_of(rows);
-        self.pending.insert(user.clone());
-        let known = self.table.get(user).map_or(0, |entry| chain::common(&entry.chain, &chain, self.scorer.appends));
-        if known == 0 {
-            self.table.remove(user);
-            let Some(pages) = self.room(needed, since)? else { return Ok(None) };
-            self.report.computed += 1;
-            let place = Kept { rows: self.table.rows_of(&pages, rows), ..Kept::default() };
-            self.table.insert(user, chain, rows, Place::Pages(pages));
-            return Ok(Some(place));
-        }
-        let Some(Entry { rows: held, place, chain: before, .. }) = self.table.take(user) else { return Ok(None) };
-        let mut pages = match place {
-            Place::Pages(pages) => pages,
-            Place::Host(spilled) => {
-                let Some(pages) = self.room(self.table.pages_of(held), since)? else { return Ok(None) };
-                let restored = self.session.restore_rows_async(&self.table.ranges_of(&pages, held), spilled).await;
-                if let Err(error) = restored {
-                    self.table.give(pages);
-                    return Err(error.into());
-                }
-                self.report.restored += 1;
-                pages
-            }
-        };
-        if pages.len() > needed {
-            let rest = pages.split_off(needed);
-            self.table.give(rest);
-        }
-        match self.room(needed - pages.len(), since)? {
-            Some(more) => pages.extend(more),
-            None => {
-                self.table.insert(user, before, held, Place::Pages(pages));
-                return Ok(None);
-            }
-        }
-        let events = known - 1;
-        let present = (self.scorer.capacity.contextual + events * self.scorer.capacity.rows_per_event).min(rows);
-        *(if present < rows { &mut self.report.appended } else { &mut self.report.hits }) += 1;
-        let place = Kept { rows: self.table.rows_of(&pages, rows), before: present, events };
-        self.table.insert(user, chain, rows, Place::Pages(pages));
-        Ok(Some(place))
-    }
-
-    /// So many pages, for which users make room that were not used since a time.
-    fn room(&mut self, pages: usize, since: u64) -> Result<Option<Vec<u32>>, RunError> {
-        loop {
-            if let Some(pages) = self.table.allocate(pages) {
-                return Ok(Some(pages));
-            }
-            let Some(user) = self.table.oldest(since) else { return Ok(None) };
-            let Some(Entry { rows, place: Place::Pages(own), .. }) = self.table.get(&user) else { return Ok(None) };
-            let ranges = self.table.ranges_of(own, *rows);
-            let bytes = *rows as u64 * self.session.state_row_bytes();
-            if self.table.make_host_room(bytes) {
-                let spilled = self.session.spill_rows(&ranges)?;
-                self.table.spill(&user, spilled);
-                self.report.spilled += 1;
-            } else {
-                self.table.remove(&user);
-                self.report.evicted += 1;
-            }
-        }
-    }
-
-    /// Ranks a request without keeping anything of it.
-    async fn rank_beside(&self, batch: &Batch, request: usize, ranked: &mut [Ranked]) -> Result<(), RankError> {
+    async fn serve_beside(&mut self, request: usize) -> Result<(), RankError> {
         let mut alone = Batch::new(self.scorer.schema.clone());
-        alone.append(batch, request);
-        let scored = self.scorer.rank(&alone, &self.cancellation).await?.pop();
-        if let (Some(place), Some(scored)) = (ranked.get_mut(request), scored) {
+        alone.append(self.batch, request);
+        let scored = self.scorer.rank(&alone, self.cancellation).await?.pop();
+        if let (Some(place), Some(scored)) = (self.ranked.get_mut(request), scored) {
             *place = scored;
         }
         Ok(())

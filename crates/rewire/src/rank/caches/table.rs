@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 /// Hashes of a history: of what it begins with, then of each event with all before it.
-pub(super) type Chain = Vec<u128>;
+pub(crate) type Chain = Vec<u128>;
 
 /// What is kept of a user.
 #[derive(Debug)]

@@ -69,8 +69,15 @@ fn optimizer(given: Option<&Value>, is_dense: bool) -> Map<String, Value> {
             message.entry(key).or_insert(json!(value));
         }
     }
+    let rowwise = if is_dense { None } else { given.get_mut("rowwise_adagrad_optimizer") };
+    if let Some(message) = rowwise.and_then(Value::as_object_mut) {
+        WITHOUT_EFFECT.iter().for_each(|key| drop(message.remove(*key)));
+    }
     given
 }
+
+/// Keys of `rowwise_adagrad_optimizer` that the reference's kernel on the CPU ignores.
+const WITHOUT_EFFECT: [&str; 2] = ["weight_decay", "weight_decay_mode"];
 
 fn clipping(given: &Value) -> Value {
     let mut given = given.clone();
@@ -166,4 +173,22 @@ fn sharding<'p>(plan: &'p Value, parameter: &str) -> Option<&'p str> {
     let (module, rest) = parameter.split_once(".embedding_bags.").or_else(|| parameter.split_once(".embeddings."))?;
     let table = rest.strip_suffix(".weight")?;
     plan.get(format!("{WRAPPER}{module}"))?.get(table)?.get("sharding_type")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rowwise_adagrad_has_no_weight_decay() -> Result<(), ConfigError> {
+        let config = |sparse: Value| {
+            let pipeline = json!({ "train_config": { "sparse_optimizer": sparse, "num_steps": 1 } });
+            Ok::<_, ConfigError>(train_config(&pipeline, std::iter::empty())?.sparse_optimizer)
+        };
+        let plain = json!({ "rowwise_adagrad_optimizer": { "lr": 0.5 } });
+        let decayed =
+            json!({ "rowwise_adagrad_optimizer": { "lr": 0.5, "weight_decay": 0.1, "weight_decay_mode": "L2" } });
+        assert_eq!(config(plain)?, config(decayed)?);
+        Ok(())
+    }
 }

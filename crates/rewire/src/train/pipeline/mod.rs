@@ -10,7 +10,7 @@ use config::{Assignment, train_config};
 use rewire_families::{TOTAL, TraceError, TracedLosses, trace_losses};
 use rewire_features::{EncodeError, NegativeRow, Problem, Problems};
 use rewire_graph::op::Input;
-use rewire_graph::{DType, HostTensor, Mode, TensorSizeError};
+use rewire_graph::{DType, HostTensor, Mode, StoredTypeError, TensorSizeError};
 use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_runtime::Inputs;
 use serde_json::Value;
@@ -119,7 +119,8 @@ impl PipelineTask {
         for norm in norms {
             all.insert(format!("{norm}{count}"), HostTensor::i64([], &[0])?);
         }
-        all.extend(self.traced.buffers.iter().map(|buffer| (buffer.name.clone(), buffer.value.clone())));
+        let buffers = self.traced.buffers.iter().chain(&self.traced.unread);
+        all.extend(buffers.map(|buffer| (buffer.name.clone(), buffer.value.clone())));
         Ok(all)
     }
 
@@ -160,10 +161,13 @@ impl PipelineTask {
         let mut all = before.clone();
         for (name, tensor) in trainer.parameters()? {
             let dtype = self.tensors.get(&name).map_or(DType::F32, |known| known.dtype);
-            let stored = tensor.stored_as(dtype).map_err(|actual| TrainError::Parameter {
-                name: name.clone(),
-                expected: dtype.to_string(),
-                actual: actual.to_string(),
+            let stored = tensor.stored_as(dtype).map_err(|error| match error {
+                StoredTypeError::Size(error) => TrainError::from(error),
+                StoredTypeError::Type { expected, actual, .. } => TrainError::Parameter {
+                    name: name.clone(),
+                    expected: expected.to_string(),
+                    actual: actual.to_string(),
+                },
             })?;
             all.insert(name, stored);
         }

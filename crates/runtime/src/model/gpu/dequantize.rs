@@ -1,7 +1,7 @@
 //! Halves of rows of 8 bits.
 
 use crate::RuntimeError;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, HostTensor, StoredTypeError};
 
 /// An infinite half, the largest one, and all bits but the sign.
 const INFINITE: u16 = 0x7c00;
@@ -12,8 +12,10 @@ const MAGNITUDE: u16 = 0x7fff;
 /// dimensions exchanged.
 pub(super) fn halves(rows: &HostTensor, transposed: bool) -> Result<HostTensor, RuntimeError> {
     let plan = |reason: String| RuntimeError::Plan { reason };
-    let stored =
-        rows.clone().stored_as(DType::F16).map_err(|dtype| plan(format!("a weight of {dtype} has no halves")))?;
+    let stored = rows.clone().stored_as(DType::F16).map_err(|error| match error {
+        StoredTypeError::Type { .. } => plan(error.to_string()),
+        StoredTypeError::Size(_) => RuntimeError::Memory { reason: error.to_string() },
+    })?;
     let (words, _) = stored.bytes().as_chunks();
     let mut words: Vec<u16> = words.iter().map(|bytes| finite(u16::from_le_bytes(*bytes))).collect();
     let mut shape = stored.shape().to_vec();

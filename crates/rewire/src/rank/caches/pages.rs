@@ -1,0 +1,246 @@
+//! Pages of the states of a session, and requests that read histories in them.
+
+use super::table::{Chain, Entry, Place, Table};
+use super::{CacheLimits, CacheReport, chain};
+use crate::rank::runs::Kept;
+use crate::rank::{RankError, User};
+use rewire_runtime::{Model, RunError, Session};
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// Requests that read histories, in order.
+pub(crate) trait Requests {
+    /// The user of a request; `None` behind the last one.
+    fn user(&self, request: usize) -> Option<&User>;
+
+    /// The hashes of a request's history, and the rows of the cache that it takes.
+    fn history(&self, request: usize) -> Result<(Chain, usize), RankError>;
+
+    /// Serves requests from their places in the cache, by request; missing rows are computed first. Returns false where parameters were
+    /// replaced meanwhile, or since [`Session::updates`] was `since`, so that results are of old and new ones.
+    async fn serve(
+        &mut self,
+        session: &mut Session,
+        requests: Range<usize>,
+        kept: &[Kept],
+        since: Option<u64>,
+    ) -> Result<bool, RankError>;
+
+    /// Serves a request without keeping anything of it, in place of results that it may have.
+    async fn serve_beside(&mut self, request: usize) -> Result<(), RankError>;
+}
+
+/// How the rows of a history follow from its hashes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HistoryRows {
+    /// Rows before the first event.
+    pub contextual: usize,
+    pub rows_per_event: usize,
+    /// True if events can be added to a history that is kept.
+    pub appends: bool,
+    /// Rows of histories that are served together.
+    pub most: usize,
+}
+
+/// Pages of the states of a session, and the users that have them.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    session: Session,
+    table: Table,
+    rows: HistoryRows,
+    /// Updates of the model that the histories were computed after.
+    updates: Option<u64>,
+    /// Users whose histories are being computed: the table lists them already.
+    pending: HashSet<User>,
+    report: CacheReport,
+}
+
+impl Pages {
+    /// Allocates the pages.
+    pub fn new(model: &Model, limits: CacheLimits, rows: HistoryRows) -> Result<Self, RankError> {
+        let mut session = model.session();
+        let page = (session.state_row_bytes() * limits.page_rows.max(1) as u64).max(1);
+        let most = (i32::MAX as u64 / limits.page_rows.max(1) as u64).max(1);
+        let pages = (limits.device_bytes / page).clamp(1, most) as usize;
+        session.reserve_states(pages * limits.page_rows.max(1))?;
+        let (table, report) = (Table::new(&limits, pages), CacheReport::default());
+        Ok(Self { session, table, rows, updates: None, pending: HashSet::new(), report })
+    }
+
+    /// Serves all requests, as many at once as there are pages for.
+    pub async fn serve(&mut self, requests: &mut impl Requests) -> Result<(), RankError> {
+        let mut kept = vec![];
+        while requests.user(kept.len()).is_some() {
+            self.serve_some(requests, &mut kept).await.inspect_err(|_| self.drop_pending())?;
+        }
+        Ok(())
+    }
+
+    /// Serves requests behind those of `kept`, where it puts their places.
+    async fn serve_some(&mut self, requests: &mut impl Requests, kept: &mut Vec<Kept>) -> Result<(), RankError> {
+        // A call before may have been dropped on the way.
+        self.drop_pending();
+        let begin = kept.len();
+        self.admit(requests, kept).await?;
+        let admitted = begin..kept.len();
+        if admitted.is_empty() {
+            kept.push(Kept::default());
+            return requests.serve_beside(begin).await;
+        }
+        match requests.serve(&mut self.session, admitted.clone(), kept, self.updates).await {
+            Ok(true) => {
+                self.updates = Some(self.session.updates());
+                self.pending.clear();
+                return Ok(());
+            }
+            // All that is kept is of parameters that were replaced.
+            Ok(false) => self.updates = None,
+            // With the device all pages are gone.
+            Err(RankError::Run(error)) if self.session.is_retryable(&error) => {
+                self.session.reset_states();
+                self.session.reserve_states_async(self.table.pages * self.table.page_rows).await?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.clear();
+        for request in admitted {
+            requests.serve_beside(request).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes users of whom the table may list more than there is.
+    fn drop_pending(&mut self) {
+        for user in self.pending.drain() {
+            self.table.remove(&user);
+        }
+    }
+
+    /// Finds pages for the histories of requests behind those of `kept`, for as many as there is room at once.
+    async fn admit(&mut self, requests: &impl Requests, kept: &mut Vec<Kept>) -> Result<(), RankError> {
+        let (since, mut rows) = (self.table.now(), 0);
+        while let Some(user) = requests.user(kept.len()) {
+            let (chain, all) = requests.history(kept.len())?;
+            let is_other = || self.table.get(user).is_none_or(|entry| entry.chain != chain);
+            if (rows > 0 && rows + all > self.rows.most) || (self.pending.contains(user) && is_other()) {
+                break;
+            }
+            let Some(found) = self.place(user, chain, all, since).await? else { break };
+            rows += found.missing().len();
+            kept.push(found);
+        }
+        Ok(())
+    }
+
+    /// The rows of the cache for a history, of which those that are there stay. `None` if there is no room beside users that were used
+    /// since a time.
+    async fn place(&mut self, user: &User, chain: Chain, rows: usize, since: u64) -> Result<Option<Kept>, RankError> {
+        let needed = self.table.pages_of(rows);
+        self.pending.insert(user.clone());
+        let known = self.table.get(user).map_or(0, |entry| chain::common(&entry.chain, &chain, self.rows.appends));
+        if known == 0 {
+            self.table.remove(user);
+            let Some(pages) = self.room(needed, since)? else { return Ok(None) };
+            self.report.computed += 1;
+            let place = Kept { rows: self.table.rows_of(&pages, rows), ..Kept::default() };
+            self.table.insert(user, chain, rows, Place::Pages(pages));
+            return Ok(Some(place));
+        }
+        let Some(Entry { rows: held, place, chain: before, .. }) = self.table.take(user) else { return Ok(None) };
+        let mut pages = match place {
+            Place::Pages(pages) => pages,
+            Place::Host(spilled) => {
+                let Some(pages) = self.room(self.table.pages_of(held), since)? else { return Ok(None) };
+                let restored = self.session.restore_rows_async(&self.table.ranges_of(&pages, held), spilled).await;
+                if let Err(error) = restored {
+                    self.table.give(pages);
+                    return Err(error.into());
+                }
+                self.report.restored += 1;
+                pages
+            }
+        };
+        if pages.len() > needed {
+            let rest = pages.split_off(needed);
+            self.table.give(rest);
+        }
+        match self.room(needed - pages.len(), since)? {
+            Some(more) => pages.extend(more),
+            None => {
+                self.table.insert(user, before, held, Place::Pages(pages));
+                return Ok(None);
+            }
+        }
+        let events = known - 1;
+        let present = if known == chain.len() { rows } else { self.rows_before(events).min(rows) };
+        *(if present < rows { &mut self.report.appended } else { &mut self.report.hits }) += 1;
+        let place = Kept { rows: self.table.rows_of(&pages, rows), before: present, events };
+        self.table.insert(user, chain, rows, Place::Pages(pages));
+        Ok(Some(place))
+    }
+
+    fn rows_before(&self, events: usize) -> usize {
+        self.rows.contextual + events * self.rows.rows_per_event
+    }
+
+    /// So many pages, for which users make room that were not used since a time.
+    fn room(&mut self, pages: usize, since: u64) -> Result<Option<Vec<u32>>, RunError> {
+        loop {
+            if let Some(pages) = self.table.allocate(pages) {
+                return Ok(Some(pages));
+            }
+            let Some(user) = self.table.oldest(since) else { return Ok(None) };
+            let Some(Entry { rows, place: Place::Pages(own), .. }) = self.table.get(&user) else { return Ok(None) };
+            let ranges = self.table.ranges_of(own, *rows);
+            let bytes = *rows as u64 * self.session.state_row_bytes();
+            if self.table.make_host_room(bytes) {
+                let spilled = self.session.spill_rows(&ranges)?;
+                self.table.spill(&user, spilled);
+                self.report.spilled += 1;
+            } else {
+                self.table.remove(&user);
+                self.report.evicted += 1;
+            }
+        }
+    }
+
+    /// Keeps the first `events` events of a user alone; false where less is kept, or events cannot be added.
+    pub fn truncate(&mut self, user: &User, events: usize) -> bool {
+        let is_cut = |entry: &Entry| events < entry.chain.len();
+        if !self.rows.appends || !self.table.get(user).is_some_and(is_cut) {
+            return false;
+        }
+        let rows = self.rows_before(events);
+        match self.table.take(user) {
+            Some(Entry { mut chain, place: Place::Pages(mut pages), .. }) => {
+                chain.truncate(events + 1);
+                let rest = pages.split_off(self.table.pages_of(rows).min(pages.len()));
+                self.table.give(rest);
+                self.table.insert(user, chain, rows, Place::Pages(pages));
+                true
+            }
+            // What is on the host comes back whole or not at all.
+            _ => false,
+        }
+    }
+
+    /// Removes a user. Returns false where nothing was kept.
+    pub fn forget(&mut self, user: &User) -> bool {
+        self.table.remove(user)
+    }
+
+    /// Removes all users. The pages stay.
+    pub fn clear(&mut self) {
+        self.table.clear();
+    }
+
+    pub fn report(&self) -> CacheReport {
+        CacheReport {
+            users: self.table.users(),
+            pages: self.table.pages,
+            free_pages: self.table.free_pages(),
+            host_bytes: self.table.host_bytes,
+            ..self.report
+        }
+    }
+}
