@@ -53,7 +53,7 @@ enum Terms {
 }
 
 enum TermMachine<'a> {
-    Rows(Machine<'a>),
+    Rows(Box<Machine<'a>>),
     Joined(JoinedMachine<'a>, usize),
 }
 
@@ -237,7 +237,7 @@ impl CompiledFold {
 impl Terms {
     fn machine<'a>(&'a self, env: &'a Env<'a>) -> TermMachine<'a> {
         match self {
-            Self::Rows(program) => TermMachine::Rows(Machine::new(program, env)),
+            Self::Rows(program) => TermMachine::Rows(Box::new(Machine::new(program, env))),
             Self::Joined(matrix, rows) => TermMachine::Joined(matrix.machine(env), *rows),
         }
     }

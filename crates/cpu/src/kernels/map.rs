@@ -127,7 +127,7 @@ fn values(map: &Nest) -> Vec<ExprId> {
 
 /// Neighbouring points from which on a row is worth its overhead.
 const LONG: usize = 16;
-/// Columns from which on those that are computed alike are worth a loop of their own.
+/// Columns of a part, on average, from which on parts that are computed alike are worth loops of their own.
 const WIDE: usize = 4;
 
 /// The parts of the columns that are computed differently, as those of a concatenation are; none where they are not worth
@@ -137,7 +137,7 @@ fn parts(map: &Nest) -> Vec<Range<usize>> {
     let columns = last.extent.dense().and_then(Dim::as_const);
     let parts = segments(&map.body.dag, &values(map), outer.len() as u8, columns);
     let is_plain = outer.is_empty() || map.outputs.iter().any(|output| output.columns.is_some());
-    match is_plain || parts.iter().any(|part| part.len() < WIDE) {
+    match is_plain || columns.is_some_and(|columns| columns < WIDE * parts.len()) {
         true => vec![],
         false => parts,
     }

@@ -289,3 +289,57 @@ impl CpuSide {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Layout;
+    use rewire_graph::pointwise::Dag;
+    use rewire_graph::{DType, Dim, Scalar, Symbol};
+    use rewire_graph_rewrite::plan::{
+        Accumulation, Body, Computation, HostSlot, MemorySpace, Nest, Operand as Declared, Output, ReduceOp,
+        ShapeValues,
+    };
+
+    #[test]
+    fn a_few_rows_of_a_large_table_are_a_small_step() {
+        let (mut dag, samples) = (Dag::new(), Dim::symbol(Symbol(0)));
+        let (sample, column, row) = (dag.coord(0, None), dag.coord(1, Some(16)), dag.coord(2, None));
+        let value = dag.load(1, DType::F32, vec![row, column]);
+        let shape = vec![samples.clone(), 16.into()];
+        let output = Output {
+            target: 0,
+            dtype: DType::F32,
+            shape: shape.clone(),
+            index: vec![sample, column],
+            value: dag.value(0, Scalar::F32),
+            columns: None,
+        };
+        let declared = |dtype, shape, space| Declared { dtype, shape, space };
+        let operands = vec![
+            declared(DType::I32, vec![samples + 1.into()], MemorySpace::Host),
+            declared(DType::F32, vec![100_000.into(), 16.into()], MemorySpace::Device),
+        ];
+        let mut axes = Axis::points(shape);
+        axes.push(Axis::sum(Extent::Ragged { offsets: 0 }));
+        let sum = Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![value], dtype: DType::F32 };
+        let body = Body { dag, operands, sizes: vec![] };
+        let step = Step {
+            name: String::new(),
+            path: String::new(),
+            computation: Computation::of(Nest { body, axes, accumulations: vec![sum], outputs: vec![output] }).unwrap(),
+            reads: vec![Binding::Host(HostSlot(0)), Binding::Buffer(BufferId(0))],
+            writes: vec![BufferId(1)],
+        };
+        let is_small = |samples: usize, rows: i64| {
+            let offsets = (0..=samples as i64).map(|n| n * rows).collect();
+            let values = ShapeValues { symbols: BTreeMap::from([(Symbol(0), samples as i64)]), slots: vec![offsets] };
+            let layouts = [[100_000, 16], [samples, 16]].map(|shape| Layout::new(DType::F32, shape.to_vec()));
+            let mut sizes = Sizes::fixed(layouts.to_vec());
+            sizes.values = values;
+            is_small(&step, &sizes)
+        };
+        assert!(is_small(512, 1));
+        assert!(!is_small(512, 50));
+    }
+}

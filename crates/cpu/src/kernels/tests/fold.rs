@@ -1,3 +1,4 @@
+use super::super::joined::JoinedMatrix;
 use super::{Data, assert_close, body, device, host, run, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId};
 use rewire_graph::{DType, HostTensor, Scalar};
@@ -118,8 +119,10 @@ fn fields_in_parts_are_combined_as_one_line() {
     let mut axes = Axis::points([symbol(0), WIDTH.into()]);
     axes.push(Axis::sum(Extent::Dense(FIELDS.into())));
     let accumulations = [value, square].map(|value| summed(ReduceOp::Sum, 2, vec![value])).to_vec();
-    let kernel =
-        Computation::of(Nest { body: body(dag, parts()), axes, accumulations, outputs: outputs.to_vec() }).unwrap();
+    let body = body(dag, parts());
+    let line = JoinedMatrix::new(&body, value, (2, 1), (FIELDS, WIDTH)).unwrap();
+    assert!(line.is_some(), "its elements lie one after the other");
+    let kernel = Computation::of(Nest { body, axes, accumulations, outputs: outputs.to_vec() }).unwrap();
     for samples in [1, 7, 500] {
         let (data, all) = fields(samples);
         let out = run_on_any_threads(&kernel, &data, &vec![samples as i64]);
