@@ -169,7 +169,7 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Ma
     if !rank::is_model(model) {
         return Ok(Workload::operator(name, shape)?);
     }
-    if predict::is_imported(model, mapping) {
+    if predict::is_imported(model) {
         let (imported, weights) = (predict::read(model, mapping)?, rank::read_weights(model, mapping)?);
         return Ok(Workload::imported(name, &imported, &weights, shape)?);
     }

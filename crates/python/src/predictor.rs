@@ -103,7 +103,7 @@ pub fn load<'py>(
     pipelines: Option<PathBuf>,
     mapping: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match predict::is_imported(&path, mapping_of(mapping)?) {
+    Ok(match predict::is_imported(&path) {
         true => Bound::new(py, Predictor::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
         false => Bound::new(py, Ranker::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
     })

@@ -59,7 +59,7 @@ pub fn run(options: &Eval, common: &Common, begun: Instant, output: &mut Output)
         ..options.placement.of_model()
     };
     let with = with_common(common, with);
-    let evaluated = match is_imported(&options.model, common.mapping) {
+    let evaluated = match is_imported(&options.model) {
         true => {
             let (evaluator, weights) = Evaluator::load(&options.model, &with)?;
             let data = Files { data: &options.data, negatives: options.negatives.as_deref() };

@@ -57,7 +57,7 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
     };
     let devices = Devices::new(&options.devices, with_common(common, with))?;
     let origin = Origin { options, places, format };
-    if let Some(model) = options.model.as_deref().filter(|model| is_imported(model, common.mapping)) {
+    if let Some(model) = options.model.as_deref().filter(|model| is_imported(model)) {
         return tell(&of_imported(model, origin, &devices, begun)?, options, common, output);
     }
     if options.item_column.is_some() {

@@ -48,7 +48,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     let (precision, cache) = (options.stored.precision(), options.stored.cache());
     let with = RankOptions { tuning, allow_unread, precision, cache, ..options.placement.of_model() };
     let devices = Devices::new(&options.devices, with_common(common, with))?;
-    if let Some(model) = options.model.as_deref().filter(|model| is_imported(model, common.mapping)) {
+    if let Some(model) = options.model.as_deref().filter(|model| is_imported(model)) {
         return imported::run(model, options, &devices, common.json, begun, output);
     }
     if options.user_column.is_some() || options.item_column.is_some() {

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 /// Trains a model and writes it.
 pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    match pipeline::is_asked_for(options, common.mapping) {
+    match pipeline::is_asked_for(options) {
         true => pipeline::run(options, common, output),
         false => ranker::run(options, common, output),
     }

@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// True where a pipeline is trained: one that is given, or that a model was imported from.
-pub fn is_asked_for(options: &Train, mapping: Mapping) -> bool {
-    options.pipeline.is_some() || options.model.as_deref().is_some_and(|model| is_imported(model, mapping))
+pub fn is_asked_for(options: &Train) -> bool {
+    options.pipeline.is_some() || options.model.as_deref().is_some_and(is_imported)
 }
 
 /// A pipeline, the tensors that its training began with, and what evaluates it.

@@ -107,8 +107,8 @@ pub enum ThreadPoolError {
 /// Work runs on the thread of the caller and on helper threads. Helpers start when they are first needed, and sleep when there is no work.
 /// If the system refuses a thread, the pool works with those that it has. A forked child starts helpers of its own.
 ///
-/// Dropping the last clone of a pool waits until its helpers have done their work and their threads have ended: a driver of a GPU may
-/// crash where threads that used it end while the process exits. A clone that is dropped on a helper thread does not wait.
+/// Dropping the last clone of a pool waits until its helpers have done their work and their threads have ended: threads that used a GPU
+/// driver must not end after it is unloaded. A clone that is dropped on a helper thread does not wait.
 ///
 /// A model runs on the pool of its options, which models may share, else on the pool that is installed on the thread of the caller
 /// ([`ThreadPool::install`]), else on the default pool of the process. That has as many threads as the process has CPUs, or as the

@@ -220,10 +220,22 @@ impl Package {
     /// `None` as well for what is no package.
     #[cfg(feature = "files")]
     pub fn tables_beside(path: &Path) -> Option<std::path::PathBuf> {
-        let mut file = Self::is_at(path).then(|| std::fs::File::open(path).ok()).flatten()?;
-        let file = Head::peek(&mut file)?.tables?.file;
+        let file = Self::head_at(path)?.tables?.file;
         tables::check_name(&file).ok()?;
         Some(path.with_file_name(file))
+    }
+
+    /// The text of the `config.json` of the package at `path`, if it has one. Reads the head alone and checks nothing: `None` as well for
+    /// what is no package.
+    #[cfg(feature = "files")]
+    pub(crate) fn config_at(path: &Path) -> Option<String> {
+        Self::head_at(path)?.config
+    }
+
+    #[cfg(feature = "files")]
+    fn head_at(path: &Path) -> Option<Head> {
+        let mut file = Self::is_at(path).then(|| std::fs::File::open(path).ok()).flatten()?;
+        Head::peek(&mut file)
     }
 
     fn of(

@@ -425,10 +425,14 @@ fn missing(output: &str) -> RankError {
     RankError::Output { output: output.to_owned(), reason: "has not one row a prediction".to_owned() }
 }
 
-/// True for a folder or package of an imported model. What cannot be read is none.
+/// True for a folder or package of an imported model, by its configuration alone. What cannot be read is none.
 #[cfg(feature = "files")]
-pub fn is_imported(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> bool {
-    crate::rank::read_config_text(model, mapping).is_ok_and(|text| is_pipeline(&text))
+pub fn is_imported(model: &std::path::Path) -> bool {
+    let config = match model.is_dir() {
+        true => crate::rank::read_config_text(model, rewire_runtime::Mapping::Never).ok(),
+        false => Package::config_at(model),
+    };
+    config.is_some_and(|text| is_pipeline(&text))
 }
 
 /// Reads the configuration of a folder or package of an imported model.

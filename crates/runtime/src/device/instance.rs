@@ -60,6 +60,10 @@ fn without_windows() -> Option<Vec<wgpu::Adapter>> {
     let instance = instance_of(Backends::empty())?;
     // SAFETY: the instance is open, and its adapters share it.
     let found = unsafe { vulkan.enumerate_adapters(None) };
+    // The loader unloads a driver with the last instance that uses it. A thread that used NVIDIA's and ends after that calls code that is
+    // no longer there, so one instance stays until the process has exited.
+    static KEPT: std::sync::OnceLock<vulkan::Instance> = std::sync::OnceLock::new();
+    KEPT.get_or_init(|| vulkan);
     // SAFETY: adapters need nothing of a wgpu instance but its flags.
     Some(found.into_iter().map(|adapter| unsafe { instance.create_adapter_from_hal::<Vulkan>(adapter) }).collect())
 }

@@ -62,7 +62,7 @@ impl Workers {
     }
 }
 
-/// A thread, which has ended when this is dropped: a driver may crash where threads that used it end while the process exits.
+/// A thread, which has ended when this is dropped: threads that used a GPU driver must not end after it is unloaded.
 struct OwnThread {
     /// `None` where the system refused it.
     thread: Option<(Sender<Work>, JoinHandle<()>)>,

@@ -182,7 +182,9 @@ mod tests {
     #[test]
     fn rowwise_adagrad_has_no_weight_decay() -> Result<(), ConfigError> {
         let config = |sparse: Value| {
-            let pipeline = json!({ "train_config": { "sparse_optimizer": sparse, "num_steps": 1 } });
+            let dense = json!({ "adam_optimizer": { "lr": 0.1 } });
+            let pipeline =
+                json!({ "train_config": { "sparse_optimizer": sparse, "dense_optimizer": dense, "num_steps": 1 } });
             Ok::<_, ConfigError>(train_config(&pipeline, std::iter::empty())?.sparse_optimizer)
         };
         let plain = json!({ "rowwise_adagrad_optimizer": { "lr": 0.5 } });
