@@ -1,5 +1,5 @@
 use crate::predictions::Predictions;
-use crate::ranker::{Ranker, mapping_of, options_of};
+use crate::ranker::{Ranker, options_of};
 use crate::{columns, errors, table};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;

@@ -14,7 +14,7 @@ pub fn kernel_of(name: &str) -> PyResult<Kernel> {
 }
 
 /// Which files are mapped, by its name.
-pub fn mapping_of(name: &str) -> PyResult<Mapping> {
+fn mapping_of(name: &str) -> PyResult<Mapping> {
     name.parse().map_err(|error: rewire::runtime::ParseMappingError| PyValueError::new_err(error.to_string()))
 }
 
