@@ -106,3 +106,48 @@ impl TryFrom<Stored> for ScheduledNest {
         Ok(Self { nest, schedule })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::MemorySpace;
+    use rewire_graph::{DType, Dim};
+    use serde_json::{Value, json};
+
+    /// `x * x` of `[8, 4]`, as a plan stores it.
+    fn stored() -> Value {
+        let shape: Vec<Dim> = vec![8.into(), 4.into()];
+        let operand = crate::plan::Operand { dtype: DType::F32, shape: shape.clone(), space: MemorySpace::Device };
+        let mut body = Body { operands: vec![operand], ..Body::default() };
+        let index = vec![body.dag.coord(0, Some(8)), body.dag.coord(1, Some(4))];
+        let value = body.dag.load(0, DType::F32, index.clone());
+        let output = Output { target: 0, dtype: DType::F32, shape: shape.clone(), index, value, columns: None };
+        serde_json::to_value(ScheduledNest::of(Nest::map(body, shape, vec![output])).unwrap()).unwrap()
+    }
+
+    fn read(stored: Value) -> Result<ScheduledNest, String> {
+        serde_json::from_value(stored).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_stored_schedule_is_checked_against_its_nest() {
+        let plain = stored();
+        assert_eq!(plain["schedule"], "map");
+        let expected = read(plain.clone()).unwrap();
+        let with = |name: Value| {
+            let mut other = plain.clone();
+            other["schedule"] = name;
+            read(other)
+        };
+        assert_eq!(with(Value::Null).unwrap(), expected, "a plan of an earlier format");
+        assert_eq!(with(json!("spiral")).unwrap_err(), "there is no schedule `spiral`");
+        for name in ["reduction", "product", "attention", "pairs", "fold"] {
+            let result = with(json!(name)).map(|own| own.schedule().name());
+            assert!(result.is_err() || result == Ok(name), "{name}: {result:?}");
+        }
+        assert!(with(json!("product")).is_err());
+        let mut beyond = plain.clone();
+        beyond["outputs"][0]["value"] = json!(99);
+        assert!(read(beyond).unwrap_err().starts_with("refers to expression 99"));
+    }
+}
