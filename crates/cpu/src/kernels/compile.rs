@@ -2,11 +2,11 @@
 
 use super::error::CpuError;
 use super::fusion::{Facts, Fusion};
-use super::program::{AnchorValue, Chain, Guard, Instruction, Last, Load, Op, Program, Rate, Source, file};
+use super::program::{AnchorValue, Chain, Guard, Instruction, Last, Load, Op, Program, Rate, Source, Start, file};
 use super::run::{Run, run_along, runs};
 use super::step::{ChainStep, passes};
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Operand;
 use std::collections::HashMap;
 
@@ -26,9 +26,8 @@ impl Program {
             let reason = "it has too many expressions or coordinates".to_owned();
             return Err(CpuError::Unsupported { kernel: "pointwise", reason });
         }
-        let mut dag = dag.clone();
-        let runs = runs(&mut dag, operands, axis);
-        let mut compiler = Compiler::new(&dag, &runs, roots, axis, anchor);
+        let runs = runs(dag, operands, axis);
+        let mut compiler = Compiler::new(dag, &runs, roots, axis, anchor);
         for id in compiler.order.clone() {
             compiler.compile(id)?;
         }
@@ -223,7 +222,7 @@ impl<'a> Compiler<'a> {
             Expr::Sample { offsets, row } => Op::Sample { offsets, row: self.source(row, Scalar::I32)? },
             Expr::Uniform { seed, index } => {
                 let index = match run_along(self.dag, index, self.axis) {
-                    Some(terms) => self.run(&terms)?,
+                    Some(start) => self.run(&start)?,
                     None => Last::At(self.source(index, Scalar::I32)?),
                 };
                 Op::Uniform { seed: self.source(seed, Scalar::I64)?, index }
@@ -274,15 +273,16 @@ impl<'a> Compiler<'a> {
             return Ok(Load { operand, index: sources(outer)?, last, in_place: None });
         };
         let index = sources(&index[..run.outer])?;
-        let last = Some(self.run(&run.terms)?);
+        let last = Some(self.run(&run.start)?);
         let in_place = (kind == Scalar::F32).then_some(self.program.counts.in_place);
         self.program.counts.in_place += u16::from(in_place.is_some());
         Ok(Load { operand, index, last, in_place })
     }
 
-    fn run(&self, terms: &[(ExprId, i32)]) -> Result<Last, CpuError> {
-        let terms = terms.iter().map(|&(term, sign)| Ok((self.source(term, Scalar::I32)?, sign)));
-        Ok(Last::Run(terms.collect::<Result<_, CpuError>>()?))
+    fn run(&self, start: &Affine<ExprId>) -> Result<Last, CpuError> {
+        let terms = start.terms().map(|(term, multiple)| Ok((self.source(term, Scalar::I32)?, multiple as i32)));
+        let terms = terms.collect::<Result<_, CpuError>>()?;
+        Ok(Last::Run(Start { terms, constant: start.offset() as i32 }))
     }
 
     fn finish(mut self, roots: &[ExprId]) -> Result<Program, CpuError> {
@@ -323,10 +323,10 @@ fn reads(
     match (anchor(dag, id), runs.get(&id), dag.expr(id)) {
         (Some(_), ..) => vec![],
         (None, Some(run), Expr::Load { index, .. }) => {
-            index.iter().take(run.outer).copied().chain(run.terms.iter().map(|term| term.0)).collect()
+            index.iter().take(run.outer).copied().chain(run.start.terms().map(|(term, _)| term)).collect()
         }
-        (None, None, &Expr::Uniform { seed, index }) if let Some(terms) = run_along(dag, index, axis) => {
-            std::iter::once(seed).chain(terms.into_iter().map(|term| term.0)).collect()
+        (None, None, &Expr::Uniform { seed, index }) if let Some(start) = run_along(dag, index, axis) => {
+            std::iter::once(seed).chain(start.terms().map(|(term, _)| term)).collect()
         }
         _ => dag.expr(id).operands(),
     }

@@ -6,7 +6,7 @@ use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{LoadPattern, Registers, RowInputs};
 use super::operand::{Env, View};
 use super::own;
-use super::program::{Instruction, Last, Op, Rate, Source};
+use super::program::{Instruction, Last, Op, Rate, Source, Start};
 use super::random::{uniform, uniform_runs};
 use super::step::Pass;
 use super::storage::Elements;
@@ -145,10 +145,10 @@ impl Execution<'_, '_> {
             Op::Uniform { seed, index: Last::At(index) } => self.write_floats(target, |this, out| {
                 uniform(out, this.longs(*seed), this.ints(*index));
             }),
-            Op::Uniform { seed, index: Last::Run(terms) } => {
+            Op::Uniform { seed, index: Last::Run(start) } => {
                 let mut first = [0; ROWS];
                 let first = &mut first[..self.grid.rows.min(ROWS)];
-                self.starts(terms, first);
+                self.starts(start, first);
                 self.write_floats(target, |this, out| uniform_runs(this.arch, out, this.longs(*seed), first));
             }
             Op::Chain(chain) => {
@@ -206,12 +206,12 @@ impl Execution<'_, '_> {
     }
 
     /// Where runs begin in every row of the tile.
-    pub(super) fn starts(&self, terms: &[(Source, i32)], starts: &mut [i32]) {
-        starts.fill(self.start as i32);
-        for &(term, sign) in terms {
+    pub(super) fn starts(&self, start: &Start, starts: &mut [i32]) {
+        starts.fill((self.start as i32).wrapping_add(start.constant));
+        for &(term, multiple) in &start.terms {
             let term = self.ints(term);
             for (row, start) in starts.iter_mut().enumerate() {
-                *start = start.wrapping_add(term.at(row, 0, 1).unwrap_or(-1).wrapping_mul(sign));
+                *start = start.wrapping_add(term.at(row, 0, 1).unwrap_or(-1).wrapping_mul(multiple));
             }
         }
     }

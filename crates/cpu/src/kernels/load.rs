@@ -5,7 +5,7 @@ use super::execute::Execution;
 use super::lanes::{Grid, Lanes, Progression, ROWS, Row};
 use super::machine::LoadPattern;
 use super::operand::View;
-use super::program::{Last, Load, Source};
+use super::program::{Last, Load, Source, Start};
 use super::storage::Elements;
 use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
@@ -28,7 +28,7 @@ impl Execution<'_, '_> {
     pub(super) fn load(&mut self, load: &Load, kind: Scalar, target: Source) -> bool {
         let Some(view) = self.env.views.get(usize::from(load.operand)) else { return true };
         match &load.last {
-            Some(Last::Run(terms)) => return self.load_run(load, view, terms, kind, target),
+            Some(Last::Run(start)) => return self.load_run(load, view, start, kind, target),
             Some(Last::At(last)) => self.load_gather(load, view, Some(*last), kind, target),
             None => self.load_gather(load, view, None, kind, target),
         }
@@ -36,25 +36,18 @@ impl Execution<'_, '_> {
     }
 
     /// Loads neighbouring elements; those beyond the last dimension are zero.
-    fn load_run(
-        &mut self,
-        load: &Load,
-        view: &View<'_>,
-        terms: &[(Source, i32)],
-        kind: Scalar,
-        target: Source,
-    ) -> bool {
+    fn load_run(&mut self, load: &Load, view: &View<'_>, start: &Start, kind: Scalar, target: Source) -> bool {
         if let Source::InPlace(slot) = target
-            && let (Elements::F32(_), Some((start, stride))) = (view.elements, self.spaced(load, view, terms))
+            && let (Elements::F32(_), Some((first, stride))) = (view.elements, self.spaced(load, view, start))
             && let Some(floats) = self.registers.in_place.get_mut(usize::from(slot))
         {
-            (floats.operand, floats.pattern) = (load.operand.into(), LoadPattern::Spaced(start, stride));
+            (floats.operand, floats.pattern) = (load.operand.into(), LoadPattern::Spaced(first, stride));
             return true;
         }
         let mut parts = std::mem::take(&mut self.registers.parts);
         parts.clear();
         parts.resize(self.grid.rows.min(ROWS), Part::default());
-        self.parts(load, view, terms, &mut parts);
+        self.parts(load, view, start, &mut parts);
         let found = match target {
             Source::InPlace(slot) => self.find_parts(load, view.elements, &parts, slot),
             _ => {
@@ -67,11 +60,11 @@ impl Execution<'_, '_> {
     }
 
     /// Where the first row begins and how far apart neighbouring ones are, if indices change evenly and are in range.
-    fn spaced(&self, load: &Load, view: &View<'_>, terms: &[(Source, i32)]) -> Option<(usize, usize)> {
+    fn spaced(&self, load: &Load, view: &View<'_>, start: &Start) -> Option<(usize, usize)> {
         let Grid { rows, points } = self.grid;
-        let mut place = Progression { first: self.start as i64, step: 0 };
-        for &(term, sign) in terms {
-            place = place.plus(self.ints(term).progression(rows)?, sign.into());
+        let mut place = Progression { first: self.start as i64 + i64::from(start.constant), step: 0 };
+        for &(term, multiple) in &start.terms {
+            place = place.plus(self.ints(term).progression(rows)?, multiple.into());
         }
         let width: usize = view.shape.iter().skip(load.index.len()).product();
         place = place.within(rows, (width + 1).checked_sub(points)?)?;
@@ -116,7 +109,7 @@ impl Execution<'_, '_> {
     }
 
     /// What each row of the tile reads.
-    fn parts(&self, load: &Load, view: &View<'_>, terms: &[(Source, i32)], parts: &mut [Part]) {
+    fn parts(&self, load: &Load, view: &View<'_>, start: &Start, parts: &mut [Part]) {
         for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
             let index = self.ints(index);
             for (row, part) in parts.iter_mut().enumerate() {
@@ -127,7 +120,7 @@ impl Execution<'_, '_> {
         let points = self.grid.points as i64;
         let mut starts = [0; ROWS];
         let starts = &mut starts[..parts.len()];
-        self.starts(terms, starts);
+        self.starts(start, starts);
         for (part, &mut first) in parts.iter_mut().zip(starts) {
             let first = i64::from(first);
             let (from, to) = (first.clamp(0, width), (first + points).clamp(0, width));

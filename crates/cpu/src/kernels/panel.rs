@@ -10,7 +10,7 @@ use super::operand::Env;
 use super::product::Matrix;
 use super::program::{AnchorValue, Program};
 use super::reductions::{ReductionMachines, row_value};
-use super::run::{constant, moves, run_along, scattered};
+use super::run::{run_along, scattered};
 use super::scratch::room;
 use super::storage::Elements;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -118,13 +118,13 @@ pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<
     let mut starts = vec![0];
     for id in dag.reachable(roots) {
         let Expr::Binary(op, a, b) = *dag.expr(id) else { continue };
-        let (Expr::Int(_, bound), Some(terms)) = (dag.expr(b), run_along(dag, a, column)) else { continue };
+        let (Expr::Int(_, bound), Some(first)) = (dag.expr(b), run_along(dag, a, column)) else { continue };
         let start = match op {
             BinaryOp::Lt | BinaryOp::Ge => *bound,
             BinaryOp::Le | BinaryOp::Gt => *bound + 1,
             _ => continue,
         };
-        let start = constant(dag, &terms).and_then(|shift| usize::try_from(start - shift).ok());
+        let start = first.as_constant().and_then(|shift| usize::try_from(i128::from(start) - shift).ok());
         starts.extend(start.filter(|&start| start < columns));
     }
     starts.arrange();
@@ -234,7 +234,7 @@ impl Direct {
 
 /// The only index that depends on a coordinate, if it moves by one with it.
 fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
-    let mut axes = index.iter().enumerate().filter(|(_, id)| moves(dag, &[**id], coord));
+    let mut axes = index.iter().enumerate().filter(|(_, id)| dag.access(std::slice::from_ref(*id)).moves(coord));
     match (axes.next(), axes.next()) {
         (Some((axis, &id)), None) => run_along(dag, id, coord).map(|_| axis),
         _ => None,

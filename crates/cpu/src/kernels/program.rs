@@ -33,11 +33,18 @@ pub(super) enum AnchorValue {
     Lane(u8),
 }
 
+/// Where a run begins: a sum of multiples and a constant, modulo 2^32.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub terms: Vec<(Source, i32)>,
+    pub constant: i32,
+}
+
 /// How an index moves along the axis.
 #[derive(Clone, Debug)]
 pub(super) enum Last {
     /// By one a point, from the sum of these multiples on.
-    Run(Vec<(Source, i32)>),
+    Run(Start),
     /// As this source says.
     At(Source),
 }

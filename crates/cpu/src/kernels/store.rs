@@ -8,7 +8,7 @@ use super::machine::{Machine, RowInputs};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, matches, strides};
 use super::program::{AnchorValue, Program};
-use super::run::{Run, constant, run};
+use super::run::{Run, run};
 use super::storage::{SharedElements, Values};
 use super::stream::Stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
@@ -31,8 +31,10 @@ enum StorePattern {
     Run {
         /// Dimensions before those that a row spans.
         outer: usize,
-        /// Multiples of the roots that add up to the first element within a row.
-        signs: Vec<i32>,
+        /// Multiples of the roots that add up, with a constant, to the first element within a row.
+        multiples: Vec<i32>,
+        /// The constant.
+        constant: i32,
     },
     /// Anywhere.
     Scatter,
@@ -108,7 +110,7 @@ impl Stores {
         parts.arrange();
         parts.dedup();
         for columns in parts {
-            let mut dag = body.dag.clone();
+            let dag = &body.dag;
             let (mut roots, mut stores) = (vec![], vec![]);
             for output in outputs.iter().filter(|output| output.columns == columns) {
                 if dag.scalar(output.value) != output.dtype.scalar() || output.index.len() != output.shape.len() {
@@ -117,10 +119,10 @@ impl Stores {
                 }
                 let root = roots.len();
                 roots.push(output.value);
-                let pattern = pattern(&mut dag, output, axis, rows, &mut roots);
+                let pattern = pattern(dag, output, axis, rows, &mut roots);
                 stores.push(Store { target: output.target.into(), pattern, root });
             }
-            let program = Program::compile(&dag, &body.operands, &roots, axis, anchor)?;
+            let program = Program::compile(dag, &body.operands, &roots, axis, anchor)?;
             groups.push(Group { program, stores, columns });
         }
         Ok(Self(groups))
@@ -196,19 +198,20 @@ impl Group {
     }
 }
 
-fn pattern(dag: &mut Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> StorePattern {
-    let Some(Run { outer, terms }) = run(dag, &output.index, (output.dtype, &output.shape), axis) else {
+fn pattern(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> StorePattern {
+    let Some(Run { outer, start }) = run(dag, &output.index, (output.dtype, &output.shape), axis) else {
         roots.extend(&output.index);
         return StorePattern::Scatter;
     };
     let (rest, shape) = (&output.index[..outer], &output.shape[..outer]);
     let mut coords = rest.iter().enumerate().map(|(n, &id)| *dag.expr(id) == Expr::Coord(n as u8));
     let identity = rows == Some(shape) && coords.all(|same| same);
-    match constant(dag, &terms) {
+    match start.as_constant().and_then(|shift| i64::try_from(shift).ok()) {
         Some(shift) if identity => StorePattern::Identity { shift, outer },
         _ => {
-            roots.extend(rest.iter().copied().chain(terms.iter().map(|term| term.0)));
-            StorePattern::Run { outer, signs: terms.into_iter().map(|term| term.1).collect() }
+            roots.extend(rest.iter().copied().chain(start.terms().map(|(term, _)| term)));
+            let multiples = start.terms().map(|(_, multiple)| multiple as i32).collect();
+            StorePattern::Run { outer, multiples, constant: start.offset() as i32 }
         }
     }
 }
@@ -297,11 +300,11 @@ impl Store {
 
     /// Where the first row of a tile goes and how far apart rows are, if indices change evenly and are in range.
     fn spaced(&self, machine: &Machine<'_>, target: &Target<'_>, grid: Grid, column: usize) -> Option<(usize, usize)> {
-        let StorePattern::Run { outer, signs } = &self.pattern else { return None };
+        let StorePattern::Run { outer, multiples, constant } = &self.pattern else { return None };
         let index = |position: usize| machine.ints(self.root + 1 + position).progression(grid.rows);
-        let mut place = Progression { first: column as i64, step: 0 };
-        for (term, &sign) in signs.iter().enumerate() {
-            place = place.plus(index(outer + term)?, sign.into());
+        let mut place = Progression { first: column as i64 + i64::from(*constant), step: 0 };
+        for (term, &multiple) in multiples.iter().enumerate() {
+            place = place.plus(index(outer + term)?, multiple.into());
         }
         place = place.within(grid.rows, (target.span(*outer).1 + 1).checked_sub(grid.points)?)?;
         for (axis, (&extent, &stride)) in target.shape.iter().zip(target.strides.iter()).take(*outer).enumerate() {
@@ -326,7 +329,7 @@ impl Store {
                 let pitch = target.span(outer).0;
                 (outer, (first + row) * pitch, column as i64 + shift)
             }
-            StorePattern::Run { outer, signs } => {
+            StorePattern::Run { outer, multiples, constant } => {
                 let mut rest = 0;
                 for (axis, (&extent, &stride)) in
                     target.shape.iter().zip(target.strides.iter()).take(*outer).enumerate()
@@ -334,8 +337,9 @@ impl Store {
                     let index = usize::try_from(int(self.root + 1 + axis)).ok().filter(|&index| index < extent)?;
                     rest += index * stride;
                 }
-                let start = signs.iter().enumerate().fold(column as i32, |sum, (term, &sign)| {
-                    sum.wrapping_add(int(self.root + 1 + outer + term).wrapping_mul(sign))
+                let first = (column as i32).wrapping_add(*constant);
+                let start = multiples.iter().enumerate().fold(first, |sum, (term, &multiple)| {
+                    sum.wrapping_add(int(self.root + 1 + outer + term).wrapping_mul(multiple))
                 });
                 (*outer, rest, start.into())
             }

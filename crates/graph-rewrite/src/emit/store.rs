@@ -7,7 +7,7 @@ use super::storage::has_groups;
 use super::value::Emitted;
 use crate::plan::{Body, MemorySpace, Output};
 use rewire_graph::Dim;
-use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Lanes};
+use rewire_graph::pointwise::{Dag, Expr, ExprId, Lanes};
 
 fn check(module: &Module, output: &Output) -> Result<(), EmitError> {
     check_rank("output", output.target, output.shape.len(), output.index.len())?;
@@ -142,23 +142,10 @@ fn store_lanes(
 /// True if the column after the last one that is written is the padding of the output's row.
 fn ends_row(dag: &Dag, axis: u8, end: Option<usize>, output: &Output) -> bool {
     let (Some(&last), Some(width)) = (output.index.last(), output.shape.last()) else { return false };
-    let Some(shift) = shift_of(dag, axis, last) else { return false };
-    match (end, width.as_const()) {
-        (Some(end), Some(width)) => end as i64 + shift == width as i64,
+    let Some((1, shift)) = dag.along(&dag.affine(last), axis) else { return false };
+    match (end, width.as_const(), shift.as_constant()) {
+        (Some(end), Some(width), Some(shift)) => end as i128 + shift == width as i128,
         _ => false,
-    }
-}
-
-/// `n` where the expression is coordinate `axis` plus the constant `n`.
-fn shift_of(dag: &Dag, axis: u8, id: ExprId) -> Option<i64> {
-    match *dag.expr(id) {
-        Expr::Coord(found) if found == axis => Some(0),
-        Expr::Binary(BinaryOp::Add, a, b) => match (dag.expr(a), dag.expr(b)) {
-            (&Expr::Int(_, n), _) => Some(shift_of(dag, axis, b)? + n),
-            (_, &Expr::Int(_, n)) => Some(shift_of(dag, axis, a)? + n),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

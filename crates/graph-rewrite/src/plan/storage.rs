@@ -136,12 +136,13 @@ impl Step {
         let Computation::Nest(nest) = &self.computation else { return false };
         let dag = &nest.body.dag;
         let is_summed = |axis: u8| nest.axes.get(usize::from(axis)).is_some_and(|axis| axis.summed);
-        let has_summed =
-            |coords: u32| (0..nest.axes.len() as u8).any(|axis| coords >> axis & 1 == 1 && is_summed(axis));
+        let summed = || (0..nest.axes.len() as u8).filter(|&axis| is_summed(axis));
         dag.ids().all(|load| match dag.expr(load) {
             Expr::Load { operand, index } if self.reads.get(usize::from(*operand)) == Some(&Binding::Buffer(id)) => {
-                matches!(index.as_slice(), [.., row, column]
-                    if matches!(dag.expr(*row), Expr::Coord(axis) if is_summed(*axis)) && !has_summed(dag.coords(*column)))
+                let [outer @ .., _] = index.as_slice() else { return false };
+                let rows = dag.access(outer);
+                summed().any(|axis| rows.ends_with(&[axis]))
+                    && !summed().any(|axis| dag.access(index).columns_move(axis))
             }
             _ => true,
         })

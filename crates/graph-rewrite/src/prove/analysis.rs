@@ -111,7 +111,7 @@ impl<'a> Analysis<'a> {
                     digits.coord(coord, 0, end.clone());
                     let start = self.sample_start(slot);
                     for form in &mut index {
-                        *form = form.plus(&start, -form.multiple_of(coord))?;
+                        *form = form.plus(&start, -form.multiple_of(&coord))?;
                     }
                 }
             }
@@ -273,7 +273,7 @@ impl<'a> Analysis<'a> {
 
     /// True for what 32 bits hold.
     fn fits(&mut self, form: &Form, when: &When) -> bool {
-        if form.as_atom().is_some_and(Atom::is_value) {
+        if form.as_unknown().is_some_and(Atom::is_value) {
             return true;
         }
         self.is_word(form, when)
@@ -368,7 +368,7 @@ impl<'a> Analysis<'a> {
     /// Notes that a value is one of two.
     fn either(&mut self, id: ExprId, bounds: [Option<Form>; 2], cases: [(Vec<Form>, &Form); 2]) {
         let (atom, _) = self.atoms.intern(Meaning::Value(id));
-        let (value, when) = (Form::atom(atom), self.when(id));
+        let (value, when) = (Form::unknown(atom), self.when(id));
         self.facts.extend(bounds, &when);
         let cases = cases.map(|(mut forms, same)| {
             forms.extend(value.minus(same).into_iter().chain(same.minus(&value)));

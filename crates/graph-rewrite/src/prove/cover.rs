@@ -65,7 +65,7 @@ impl Digits {
                 continue;
             }
             match atoms.meaning(atom)? {
-                Meaning::Symbol(_) => number.rest = number.rest.plus(&Form::atom(atom), multiple)?,
+                Meaning::Symbol(_) => number.rest = number.rest.plus(&Form::unknown(atom), multiple)?,
                 Meaning::Quotient(dividend, divisor) => {
                     let dividend = self.number(atoms, dividend)?;
                     number = number.plus(&self.quotient(dividend, *divisor)?, multiple)?;
@@ -186,7 +186,7 @@ mod tests {
         let mut axes = 0..;
         let coords = extents.map(|extent| {
             let form = atoms.form(Meaning::Coord(axes.next().unwrap()));
-            digits.coord(form.as_atom().unwrap(), 0, extent);
+            digits.coord(form.as_unknown().unwrap(), 0, extent);
             form
         });
         (digits, coords)

@@ -50,13 +50,13 @@ const CHOICES: usize = 3;
 impl Facts {
     /// Notes that a form is not negative.
     pub fn add(&mut self, form: Form, when: &When) {
-        let Some((leading, _)) = form.leading() else { return };
+        let Some((leading, _)) = form.terms().next_back() else { return };
         let is_known =
             |&position: &usize| self.all.get(position).is_some_and(|fact| fact.form == form && fact.when.covers(when));
         if self.about.get(&leading).is_some_and(|about| about.iter().any(is_known)) {
             return;
         }
-        for atom in form.atoms() {
+        for (atom, _) in form.terms() {
             self.about.entry(atom).or_default().push(self.all.len());
         }
         self.all.push(Fact { form, when: when.clone() });
@@ -78,7 +78,7 @@ impl Facts {
         forms.into_iter().for_each(|form| self.add(form, &When::default()));
         let result = prove(self);
         for fact in self.all.drain(count..) {
-            for atom in fact.form.atoms() {
+            for (atom, _) in fact.form.terms() {
                 if let Some(about) = self.about.get_mut(&atom) {
                     about.retain(|&position| position < count);
                 }
@@ -98,7 +98,7 @@ impl Facts {
         if DEPTHS.into_iter().any(search) {
             return true;
         }
-        let chosen = form.atoms().rev().find(|atom| self.choices.contains_key(atom));
+        let chosen = form.terms().rev().map(|(atom, _)| atom).find(|atom| self.choices.contains_key(atom));
         let Some(cases) = chosen.filter(|_| choices > 0).and_then(|atom| self.choices.remove(&atom).map(|c| (atom, c)))
         else {
             return false;
@@ -122,7 +122,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// True if a form is not negative.
     fn follows(&mut self, form: Form, depth: usize) -> bool {
-        let Some((atom, _)) = form.leading() else { return form.offset() >= 0 };
+        let Some((atom, _)) = form.terms().next_back() else { return form.offset() >= 0 };
         if depth == 0 || self.steps == 0 || self.seen.contains(&form) {
             return false;
         }
@@ -131,7 +131,7 @@ impl Search<'_> {
         let about = facts.about.get(&atom).map(Vec::as_slice).unwrap_or_default();
         let mut rests = vec![];
         for fact in about.iter().map(|&position| &facts.all[position]) {
-            let Some(rest) = form.without(atom, &fact.form).filter(|_| fact.when.covers(self.when)) else { continue };
+            let Some(rest) = form.without(&atom, &fact.form).filter(|_| fact.when.covers(self.when)) else { continue };
             match rest.as_constant() {
                 None => rests.push(rest),
                 Some(rest) if rest >= 0 => return true,
@@ -139,7 +139,7 @@ impl Search<'_> {
             }
         }
         // What leaves the fewest unknowns is the nearest to a proof.
-        rests.arrange_by_key(Form::unknowns);
+        rests.arrange_by_key(|rest: &Form| rest.terms().len());
         self.seen.insert(form);
         rests.into_iter().any(|rest| self.follows(rest, depth - 1))
     }
@@ -203,7 +203,7 @@ mod tests {
         facts.add(above(&nine, &least, 0), &always);
         facts.add(above(&most, &least, 0), &always);
         facts.add(above(&most, &zero, 0), &always);
-        let atom = |form: &Form| form.leading().unwrap().0;
+        let atom = |form: &Form| form.terms().next_back().unwrap().0;
         let equal = |a: &Form, b: &Form| [above(a, b, 0), above(b, a, 0)];
         let goal = above(&nine, &most, 0);
         assert!(!facts.prove(&goal, &always));

@@ -3,7 +3,7 @@ use super::{Analysis, Bound, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Extent, Nest, Output, ReduceOp};
-use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// A loop over points, at each of which rows are combined one after the other: sums by sample and by index.
@@ -72,12 +72,11 @@ impl Bound<'_, Fold> {
         let mut is_wide = false;
         for id in dag.reachable(&values) {
             let Expr::Load { index, .. } = dag.expr(id) else { continue };
-            let Some(last) = index.last().map(|&last| dag.coords(last)) else { continue };
-            let is_run = || index.last().is_some_and(|&last| is_run(dag, last, column as u8));
-            if last & 1 << self.row != 0 && !is_run() {
+            let (access, column) = (dag.access(index), column as u8);
+            if access.columns_move(self.row) && access.stride(column) != Some(1) {
                 return false;
             }
-            is_wide |= last & 1 << column != 0 && index.iter().any(|&at| dag.coords(at) & 1 << self.row != 0);
+            is_wide |= access.columns_move(column) && access.moves(self.row);
         }
         is_wide && self.sums.iter().all(|sum| dag.scalar(sum.value) == Scalar::F32)
     }
@@ -105,17 +104,6 @@ impl Analysis for Bound<'_, Fold> {
         }
         tally.write(&self.nest.outputs, &results, results.columns());
         tally.finish()
-    }
-}
-
-/// True if an index moves by one with a coordinate.
-fn is_run(dag: &Dag, id: ExprId, coord: u8) -> bool {
-    let moves = |id: ExprId| dag.coords(id) & 1 << coord != 0;
-    match *dag.expr(id) {
-        Expr::Coord(other) => other == coord,
-        Expr::Binary(BinaryOp::Add, a, b) => moves(a) != moves(b) && is_run(dag, if moves(a) { a } else { b }, coord),
-        Expr::Binary(BinaryOp::Sub, a, b) => !moves(b) && is_run(dag, a, coord),
-        _ => false,
     }
 }
 

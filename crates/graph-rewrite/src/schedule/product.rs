@@ -91,11 +91,10 @@ impl<'n> Bound<'n, Product> {
     pub(crate) fn right_rows(&self) -> Option<(u16, &'n [ExprId])> {
         let Body { dag, operands, .. } = &self.nest.body;
         let Expr::Load { operand, index } = dag.expr(self.b) else { return None };
-        let (depth, outer) = index.split_last()?;
-        let lies_along = *dag.expr(*depth) == Expr::Coord(self.depth);
-        let elsewhere = outer.iter().any(|&i| dag.coords(i) >> self.depth & 1 == 1);
+        let access = dag.access(index);
+        let lies_along = access.ends_with(&[self.depth]) && !access.rows_move(self.depth);
         let source = operands.get(usize::from(*operand))?;
-        let is_row = source.dtype == DType::Rows8 && source.space != MemorySpace::Host && lies_along && !elsewhere;
+        let is_row = source.dtype == DType::Rows8 && source.space != MemorySpace::Host && lies_along;
         let is_short = self.k.dense()?.as_const()? <= MOST_STEPS;
         (is_row && is_short).then_some((*operand, index))
     }
@@ -112,8 +111,8 @@ impl<'n> Bound<'n, Product> {
         let dag = &self.nest.body.dag;
         let is_transposed = |id: ExprId| match dag.expr(id) {
             Expr::Load { index, .. } if index.len() > 1 => {
-                let coords = index.last().map_or(0, |&last| dag.coords(last));
-                coords >> first & 1 == 1 && coords >> second & 1 == 0
+                let access = dag.access(index);
+                access.columns_move(first) && !access.columns_move(second)
             }
             _ => false,
         };

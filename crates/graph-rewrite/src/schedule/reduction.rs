@@ -58,7 +58,12 @@ impl Reduction {
         if outputs().any(|output| output.columns.is_some()) {
             return Err("an output is a part of the reduced axis".into());
         }
-        if outputs().any(|output| goes_down_columns(nest, output, last)) {
+        let goes_down_columns = |output: &Output| {
+            let [first, whole] =
+                [&output.index[..1.min(output.index.len())], &output.index].map(|index| nest.body.dag.access(index));
+            first.moves(last) && !whole.columns_move(last)
+        };
+        if outputs().any(goes_down_columns) {
             return Err("it would write a matrix column by column".into());
         }
         Ok(Self { reductions, row_outputs, extents })
@@ -80,12 +85,6 @@ impl Bound<'_, Reduction> {
         let outputs = self.nest.outputs.iter().zip(&self.schedule.row_outputs);
         outputs.filter(|(_, is_by_row)| **is_by_row == by_row).map(|(output, _)| output.clone()).collect()
     }
-}
-
-/// True if the reduced axis counts the rows of an output, and not its columns.
-fn goes_down_columns(nest: &Nest, output: &Output, axis: u8) -> bool {
-    let along = |index: Option<&ExprId>| index.is_some_and(|&index| nest.body.dag.coords(index) & 1 << axis != 0);
-    along(output.index.first()) && !along(output.index.last())
 }
 
 impl Analysis for Bound<'_, Reduction> {

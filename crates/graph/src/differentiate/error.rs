@@ -1,5 +1,6 @@
 use crate::Coded;
 use crate::GraphError;
+use crate::op::GradientError;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
@@ -32,7 +33,7 @@ pub enum DifferentiateError {
         /// Module path; empty at top level.
         path: String,
         /// Why, or what would give it one.
-        reason: String,
+        reason: GradientError,
     },
     /// The graph, or the one with gradients, is not well formed.
     #[error(transparent)]

@@ -5,7 +5,6 @@ mod draw;
 mod ids;
 mod learned;
 mod order;
-mod svg;
 mod verify;
 
 pub use copies::Copies;

@@ -1,4 +1,5 @@
 use super::array::{Array, Data as Elements};
+use crate::op::EvaluateError;
 use crate::op::custom::{Custom, Data, DataMut, View, ViewMut};
 use crate::{Layout, Scalar, Type};
 
@@ -27,7 +28,7 @@ pub(super) fn evaluate(
     operands: &[&Array],
     shape: Vec<usize>,
     ty: &Type,
-) -> Result<Array, String> {
+) -> Result<Array, EvaluateError> {
     let inputs: Vec<Typed> = operands.iter().zip(types).map(|(array, ty)| typed(array, ty)).collect();
     let views: Vec<View<'_>> = inputs
         .iter()
@@ -42,20 +43,21 @@ pub(super) fn evaluate(
         })
         .collect();
     let count = shape.iter().product();
+    let compute = |data| op.compute(&views, &mut ViewMut { shape: &shape, data }).map_err(EvaluateError::Own);
     match ty.dtype.scalar() {
         Scalar::F32 => {
             let mut values = vec![0.0; count];
-            op.compute(&views, &mut ViewMut { shape: &shape, data: DataMut::F32(&mut values) })?;
+            compute(DataMut::F32(&mut values))?;
             Ok(Array::from_floats(shape, values.into_iter().map(f64::from).collect()))
         }
         Scalar::I64 => {
             let mut values = vec![0; count];
-            op.compute(&views, &mut ViewMut { shape: &shape, data: DataMut::I64(&mut values) })?;
+            compute(DataMut::I64(&mut values))?;
             Ok(Array::from_integers(shape, values))
         }
         Scalar::I32 | Scalar::Bool => {
             let mut values = vec![0; count];
-            op.compute(&views, &mut ViewMut { shape: &shape, data: DataMut::I32(&mut values) })?;
+            compute(DataMut::I32(&mut values))?;
             Ok(Array::from_integers(shape, values.into_iter().map(i64::from).collect()))
         }
     }

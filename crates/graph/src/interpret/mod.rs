@@ -8,7 +8,7 @@ mod elements;
 pub use array::Array;
 
 use crate::Coded;
-use crate::op::{Fused, Input, Op, Role};
+use crate::op::{EvaluateError, Fused, Input, Op, Role};
 use crate::shape::{HostProgram, ShapeError, ShapeProgram};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -61,7 +61,7 @@ pub enum InterpretError {
         /// The operator.
         op: String,
         /// Why.
-        reason: String,
+        reason: EvaluateError,
     },
 }
 
@@ -128,7 +128,7 @@ pub fn interpret(
         let ty = graph.ty(*value).cloned().unwrap_or_else(|| Type::host(vec![]));
         let tensor = run.read(*value)?.to_tensor(&ty);
         let failed =
-            |error: TensorSizeError| InterpretError::Op { op: format!("output `{name}`"), reason: error.to_string() };
+            |error: TensorSizeError| InterpretError::Op { op: format!("output `{name}`"), reason: error.into() };
         results.insert(name.clone(), tensor.map_err(failed)?);
     }
     Ok(results)
@@ -144,8 +144,7 @@ fn with_states(
         if graph.states().contains(&input.name) && !inputs.contains_key(&input.name) {
             let shape: Vec<usize> = input.ty.shape.iter().filter_map(Dim::as_const).collect();
             let zeros = HostTensor::zeros(input.ty.dtype, shape);
-            let failed =
-                |error: TensorSizeError| InterpretError::Op { op: input.name.clone(), reason: error.to_string() };
+            let failed = |error: TensorSizeError| InterpretError::Op { op: input.name.clone(), reason: error.into() };
             all.insert(input.name.clone(), zeros.map_err(failed)?);
         }
     }
@@ -220,7 +219,7 @@ impl<'a> Run<'a> {
     }
 
     fn compute(&self, id: NodeId, op: &dyn Op, ty: &Type, operands: &[&Array]) -> Result<Array, InterpretError> {
-        let failed = |reason: String| InterpretError::Op { op: op.name().to_owned(), reason };
+        let failed = |reason: EvaluateError| InterpretError::Op { op: op.name().to_owned(), reason };
         let shape = self.shape(ty, id).map_err(failed)?;
         if let Some(elementwise) = op.elementwise() {
             let types: Vec<Type> =
@@ -286,12 +285,12 @@ impl<'a> Run<'a> {
     }
 
     /// The concrete shape; the ragged axes of scores take their longest sample.
-    fn shape(&self, ty: &Type, id: NodeId) -> Result<Vec<usize>, String> {
+    fn shape(&self, ty: &Type, id: NodeId) -> Result<Vec<usize>, EvaluateError> {
         let mut shape = ty
             .shape
             .iter()
             .map(|dim| {
-                let unknown = || format!("the size {} is unknown or negative", self.program.display(dim));
+                let unknown = || EvaluateError::Size { size: self.program.display(dim).to_string() };
                 self.size(dim).ok_or_else(unknown)
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -319,6 +318,6 @@ impl<'a> Run<'a> {
             shape.extend(extents);
         }
         let size = shape.iter().try_fold(1usize, |size, &n| size.checked_mul(n)).unwrap_or(usize::MAX);
-        if size > LIMIT { Err(format!("{size} elements exceed the limit of {LIMIT}")) } else { Ok(shape) }
+        if size > LIMIT { Err(EvaluateError::TooLarge { elements: size, limit: LIMIT }) } else { Ok(shape) }
     }
 }

@@ -1,5 +1,8 @@
 use super::jagged::{extent_of, global, locate, samples};
-use super::{Accumulated, Accumulator, Gradient, Op, ReduceOp, Requirement, Span, arity, rank, same_size};
+use super::{
+    Accumulated, Accumulator, EvaluateError, Gradient, GradientError, Op, ReduceOp, Requirement, Span, arity, rank,
+    same_size,
+};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
 use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
@@ -97,9 +100,6 @@ fn floats_of(scores: &Type) -> Result<(), TypeError> {
     }
 }
 
-/// Why an operator on scores has no derivative.
-pub(super) const UNDIVIDED: &str = "how its scores are divided is not known";
-
 impl Op for Scores {
     fn name(&self) -> &str {
         "scores"
@@ -120,7 +120,7 @@ impl Op for Scores {
         divided(2, &extent_of(inputs, 0, 0), &extent_of(inputs, 1, 0))
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let (q, k) = (operands[0], operands[1]);
         let (rows, keys) = (samples(operands[2], q.shape[0])?, samples(operands[3], k.shape[0])?);
         let (heads, width) = (q.shape[1], q.shape[2]);
@@ -143,8 +143,8 @@ impl Op for Scores {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
-        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
+        let Some([rows, keys]) = at.pairs else { return Err(GradientError::Undivided) };
         let q = at.of.weighted_sum(at.operand(1), rows, keys);
         Ok(vec![Some(q), Some(at.of.weighted_sum_by_key(at.operand(0), rows, keys)), None, None])
     }
@@ -189,7 +189,7 @@ impl Op for WeightedSum {
         divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let (weights, v) = (operands[0], operands[1]);
         let by_key = self.kind == ScoreKind::Key;
         let [counted, summed] = if by_key { [3, 2] } else { [2, 3] };
@@ -217,8 +217,8 @@ impl Op for WeightedSum {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
-        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
+        let Some([rows, keys]) = at.pairs else { return Err(GradientError::Undivided) };
         let (weights, v) = (at.operand(0), at.operand(1));
         let (scores, v) = match self.kind {
             ScoreKind::Key => (v.scores(at.of, rows, keys), weights.weighted_sum(at.of, rows, keys)),
@@ -275,7 +275,7 @@ impl Op for ScoreReduce {
         divided(1, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let scores = operands[0];
         let (heads, count) = (shape[0], shape[1]);
         let total = |kind| if self.kind == kind { count } else { usize::MAX };
@@ -305,8 +305,8 @@ impl Op for ScoreReduce {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
-        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
+        let Some([rows, keys]) = at.pairs else { return Err(GradientError::Undivided) };
         let scores = at.operand(0);
         let heads = scores.ty().extent(1).unwrap_or(0);
         let repeat = |y: &Tensor| rows.spread(self.kind, keys, heads, y);
@@ -377,7 +377,7 @@ impl Op for ScoreSoftmax {
         divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let (scores, keep) = (operands[0], operands[1]);
         let counts: Vec<usize> =
             operands[3].integers().windows(2).map(|pair| (pair[1] - pair[0]).max(0) as usize).collect();
@@ -401,8 +401,8 @@ impl Op for ScoreSoftmax {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
-        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
+        let Some([rows, keys]) = at.pairs else { return Err(GradientError::Undivided) };
         let (weights, heads) = (at.result, at.result.ty().extent(1).unwrap_or(0));
         let mean = (weights * at.of).reduce_scores(ReduceOp::Sum, ScoreKind::Row, rows, keys);
         Ok(vec![Some(weights * (at.of - rows.per_row(keys, heads, &mean))), None, None, None])

@@ -1,5 +1,5 @@
 use super::pointwise::{broadcast, load_broadcast};
-use super::{Elements, Elementwise, Gradient, Op};
+use super::{Elements, Elementwise, Gradient, GradientError, Op};
 use crate::limits::MAX_ARGUMENTS;
 use crate::pointwise::{ExprId, Function, ScalarFunction};
 use crate::{DType, Tensor, Type, TypeError};
@@ -61,14 +61,14 @@ impl Op for Call {
         true
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let gradients = match self.function.definition() {
             Some(function) => function.gradient(at.operands, at.result, at.of),
-            None => return Err("its definition is not known: bind a registry that has it".to_owned()),
+            None => return Err(GradientError::Unbound),
         };
-        let gradients = gradients.ok_or("its function does not implement `ScalarFunction::gradient`")?;
+        let gradients = gradients.ok_or(GradientError::Function)?;
         if gradients.len() != at.operands.len() {
-            return Err(format!("its function gave {} gradients for {} arguments", gradients.len(), at.operands.len()));
+            return Err(GradientError::Count { given: gradients.len(), arguments: at.operands.len() });
         }
         Ok(gradients.into_iter().enumerate().map(|(operand, g)| Some(at.summed(operand, &g?))).collect())
     }

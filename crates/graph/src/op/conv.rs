@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Gradient, Op, arity, rank};
+use super::{Elements, Elementwise, Gradient, GradientError, Op, arity, rank};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Dim, HostTensor, Layout, Tensor, Type, TypeError};
 use serde::{Deserialize, Serialize};
@@ -96,10 +96,10 @@ impl Op for Unfold {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
         let [channels, height, width] = [1, 2, 3].map(|axis| x.ty().extent(axis).unwrap_or(0));
-        let pixels = self.pixels([channels, height, width]).ok_or("its image is too large")?;
+        let pixels = self.pixels([channels, height, width]).ok_or(GradientError::Image)?;
         let size = channels * height * width;
         // What lies beyond the border counts to one more pixel.
         let sums = at.of.permute(&[1, 2, 3, 0]).index_add(&x.constant(pixels), size + 1);

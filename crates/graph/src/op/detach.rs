@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Gradient, Movement, Op, arity};
+use super::{Elements, Elementwise, Gradient, GradientError, Movement, Op, arity};
 use crate::pointwise::ExprId;
 use crate::{Layout, Tensor, Type, TypeError};
 
@@ -31,7 +31,7 @@ impl Op for Detach {
         true
     }
 
-    fn gradient(&self, _: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, _: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         Ok(vec![None])
     }
 }

@@ -1,6 +1,7 @@
 use super::jagged::with_row;
 use super::{
-    Accumulated, Accumulator, Elements, Elementwise, Gradient, Movement, Op, ReduceOp, Span, arity, rank, same_size,
+    Accumulated, Accumulator, Elements, Elementwise, EvaluateError, Gradient, GradientError, Movement, Op, ReduceOp,
+    Span, arity, rank, same_size,
 };
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
@@ -68,7 +69,7 @@ impl Op for Gather {
         Some(Movement { is_ordered: false, is_complete: false, is_unique: false })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let index = at.operand(1);
         Ok(vec![Some(at.of.index_add(index, at.operand(0).dim(0))), None])
     }
@@ -103,15 +104,15 @@ impl Op for SetRows {
         Ok(vec![table])
     }
 
-    fn evaluate(&self, operands: &[&Array], _: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], _: Vec<usize>) -> Result<Array, EvaluateError> {
         let (table, index, rows) = (operands[0], operands[1], operands[2]);
         let last = table.shape[0] as i64 - 1;
         let index = index.integers().into_iter().map(|row| row.clamp(0, last) as usize);
         Ok(table.with_rows(index, rows))
     }
 
-    fn gradient(&self, _: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
-        Err("it is what a state becomes after a run".to_owned())
+    fn gradient(&self, _: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
+        Err(GradientError::State)
     }
 }
 
@@ -167,7 +168,7 @@ impl Op for IndexAdd {
         size(&mut self.rows);
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let (values, index) = (operands[0], operands[1]);
         let inner: usize = shape[1..].iter().product();
         let mut sums = vec![0.0; shape.iter().product()];
@@ -185,7 +186,7 @@ impl Op for IndexAdd {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         Ok(vec![Some(at.of.gather(at.operand(1))), None])
     }
 }

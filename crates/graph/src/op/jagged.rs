@@ -1,5 +1,8 @@
 use super::ReduceOp;
-use super::{Check, Elements, Elementwise, Gradient, Movement, Op, Requirement, arity, rank, same_size};
+use super::{
+    Check, Elements, Elementwise, EvaluateError, Gradient, GradientError, Movement, Op, Requirement, arity, rank,
+    same_size,
+};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Ragged, Tensor, Type, TypeError};
@@ -121,7 +124,7 @@ impl Op for JaggedConcat {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let rows = at.ragged(4, &at.result.dim(0));
         let [first, second] = [0, 1].map(|operand| at.ragged(operand + 2, &at.operand(operand).dim(0)));
         let a = at.of.jagged_slice(&rows, &(&first.lengths * 0.0), &first);
@@ -184,7 +187,7 @@ impl Op for JaggedSlice {
         Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
         let (rows, kept) = (at.ragged(1, &x.dim(0)), at.ragged(3, &self.rows));
         let before = Ragged::from_lengths(at.operand(2));
@@ -247,7 +250,7 @@ impl Op for JaggedBroadcast {
         Some(Movement { is_ordered: true, is_complete: false, is_unique: false })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let rows = at.ragged(1, &self.rows);
         Ok(vec![Some(at.of.segment_reduce(ReduceOp::Sum, &rows)), None])
     }
@@ -329,11 +332,11 @@ pub(super) fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (
 }
 
 /// The rows of every sample, by offsets into `total` rows.
-pub(super) fn samples(offsets: &Array, total: usize) -> Result<Vec<Range<usize>>, String> {
+pub(super) fn samples(offsets: &Array, total: usize) -> Result<Vec<Range<usize>>, EvaluateError> {
     let offsets = offsets.integers();
     let range = |pair: &[i64]| match pair {
         &[start, end] if start >= 0 && end >= start && end as usize <= total => Ok(start as usize..end as usize),
-        _ => Err(format!("offsets must ascend within {total} rows, got {pair:?}")),
+        _ => Err(EvaluateError::Offsets { total, actual: [pair[0], pair[1]] }),
     };
     offsets.windows(2).map(range).collect()
 }

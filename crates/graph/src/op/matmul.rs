@@ -1,6 +1,8 @@
 use super::accumulate::matrix;
 use super::jagged::{extent_of, global, samples};
-use super::{Accumulated, Accumulator, Gradient, Op, ReduceOp, Requirement, Span, arity, same_size};
+use super::{
+    Accumulated, Accumulator, EvaluateError, Gradient, GradientError, Op, ReduceOp, Requirement, Span, arity, same_size,
+};
 use crate::interpret::Array;
 use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
@@ -42,7 +44,7 @@ impl Op for MatMul {
         Ok(vec![Type::device(DType::F32, shape)])
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let (a, b) = (operands[0], operands[1]);
         let (leading, tail) = shape.split_at(shape.len() - 2);
         let (m, n, k) = (tail[0], tail[1], a.shape[a.shape.len() - 1]);
@@ -67,7 +69,7 @@ impl Op for MatMul {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let [a, b] = [0, 1].map(|operand| at.operand(operand));
         let gradients = [at.of.matmul(&b.transpose(-1, -2)), a.transpose(-1, -2).matmul(at.of)];
         Ok((0..2).map(|operand| Some(at.summed(operand, &gradients[operand]))).collect())
@@ -141,7 +143,7 @@ impl Op for JaggedMatMul {
         vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let (x, dense) = (operands[0], operands[1]);
         let (k, n) = (dense.shape[1], dense.shape[2]);
         let mut values = vec![0.0; shape.iter().product()];
@@ -160,7 +162,7 @@ impl Op for JaggedMatMul {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let [x, dense] = [0, 1].map(|operand| at.operand(operand));
         let rows = at.ragged(2, &x.dim(0));
         let by_row = at.of.jagged_matmul(&dense.transpose(1, 2), &rows);
@@ -201,7 +203,7 @@ impl Op for JaggedJaggedMatMul {
         vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let (x, y) = (operands[0], operands[1]);
         let (k, n) = (shape[1], shape[2]);
         let mut values = Vec::with_capacity(shape.iter().product());
@@ -216,7 +218,7 @@ impl Op for JaggedJaggedMatMul {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let [x, y] = [0, 1].map(|operand| at.operand(operand));
         let rows = at.ragged(2, &x.dim(0));
         Ok(vec![Some(y.jagged_matmul(&at.of.transpose(1, 2), &rows)), Some(x.jagged_matmul(at.of, &rows)), None])

@@ -6,6 +6,7 @@ mod call;
 mod conv;
 pub mod custom;
 mod detach;
+mod error;
 mod fused;
 mod gather;
 mod gradient;
@@ -27,6 +28,7 @@ pub use attention::{ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
 pub use call::Call;
 pub use conv::{Unfold, Window};
 pub use detach::Detach;
+pub use error::{EvaluateError, GradientError};
 pub use fused::Fused;
 pub use gather::{Gather, IndexAdd, SetRows};
 pub use gradient::Gradient;
@@ -103,8 +105,8 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// Why there is none.
-    fn evaluate(&self, _operands: &[&Array], _shape: Vec<usize>) -> Result<Array, String> {
-        Err("it has no definition to interpret".to_owned())
+    fn evaluate(&self, _operands: &[&Array], _shape: Vec<usize>) -> Result<Array, EvaluateError> {
+        Err(EvaluateError::Undefined)
     }
 
     /// The scalar definition, for operators whose results combine elements.
@@ -121,8 +123,8 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// Why there are none, or what would give it some.
-    fn gradient(&self, _at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
-        Err("its type does not implement `Op::gradient`".to_owned())
+    fn gradient(&self, _at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
+        Err(GradientError::Undefined)
     }
 
     /// The kernels of an operator of a user's own that is no function of elements.

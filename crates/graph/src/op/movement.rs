@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Gradient, Movement, Op, arity, same_size};
+use super::{Elements, Elementwise, Gradient, GradientError, Movement, Op, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Arrange, DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ impl Op for Reshape {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         Ok(vec![Some(at.of.reshape(at.operand(0).shape()))])
     }
 }
@@ -206,7 +206,7 @@ impl Op for Permute {
         Some(Movement { is_ordered: self.axes.is_sorted(), is_complete: true, is_unique: true })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let mut back = vec![0; self.axes.len()];
         self.axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
         Ok(vec![Some(at.of.permute(&back))])
@@ -255,7 +255,7 @@ impl Op for Slice {
         Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
         let after = x.ty().extent(self.axis).unwrap_or(0).saturating_sub(self.start + self.len);
         let zeros = |extent: usize| {
@@ -304,7 +304,7 @@ impl Op for Flip {
         Some(Movement { is_ordered: false, is_complete: true, is_unique: true })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         Ok(vec![Some(at.of.flip(self.axis))])
     }
 }
@@ -362,7 +362,7 @@ impl Op for Concat {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let mut parts = vec![];
         let mut before = Dim::default();
         for x in at.operands {
@@ -427,7 +427,7 @@ impl Op for Broadcast {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: false })
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         Ok(vec![Some(at.summed(0, at.of))])
     }
 }

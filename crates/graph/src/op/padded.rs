@@ -1,5 +1,5 @@
 use super::jagged::{extent, extent_of, host_vectors, locate, rows_of, with_row};
-use super::{Elements, Elementwise, Gradient, Op, Requirement, arity, rank, same_size};
+use super::{Elements, Elementwise, Gradient, GradientError, Op, Requirement, arity, rank, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ impl Op for JaggedToPadded {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let rows = at.ragged(2, &at.operand(0).dim(0));
         let x = at.of.padded_to_jagged(&rows);
         // Elements that no row fills have the rest.
@@ -111,7 +111,7 @@ impl Op for PaddedToJagged {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
         let rows = at.ragged(1, &self.rows);
         Ok(vec![Some(at.of.jagged_to_padded(&rows, &x.dim(1), 0.0)), None])

@@ -1,5 +1,5 @@
 use super::gradient::Traced;
-use super::{Elements, Elementwise, Gradient, Op, arity};
+use super::{Elements, Elementwise, Gradient, GradientError, Op, arity};
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
 use crate::{DType, Dim, Layout, Scalar, Tensor, Type, TypeError};
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ impl Op for UnaryOp {
         true
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
         Ok(vec![UnaryOp::gradient(*self, &mut Traced(x), x, at.result, at.of)])
     }
@@ -146,7 +146,7 @@ impl Op for BinaryOp {
         true
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let [a, b] = [0, 1].map(|operand| at.operand(operand));
         let gradients = BinaryOp::gradient(*self, &mut Traced(a), [a, b], at.result, at.of);
         Ok(gradients.into_iter().enumerate().map(|(operand, g)| Some(at.summed(operand, &g?))).collect())
@@ -186,7 +186,7 @@ impl Op for Where {
         true
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let (condition, zero) = (at.operand(0), at.of.scalar(DType::F32, 0.0));
         let chosen = [condition.select(at.of, &zero), condition.select(&zero, at.of)];
         let [a, b] = [1, 2].map(|operand| at.summed(operand, &chosen[operand - 1]));
@@ -226,7 +226,7 @@ impl Op for Cast {
         true
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         Ok(vec![Some(at.of.clone())])
     }
 }
@@ -276,7 +276,7 @@ impl Op for Dropout {
         true
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         // The same seed draws the same mask.
         let others: Vec<&Tensor> = at.operands.iter().skip(1).collect();
         let masked = at.of.apply(self.clone(), &others);

@@ -1,5 +1,5 @@
 use super::jagged::{extent_of, global, host_vectors, rows_of, samples, with_row};
-use super::{Accumulated, Accumulator, Gradient, Op, Requirement, Span, arity};
+use super::{Accumulated, Accumulator, EvaluateError, Gradient, GradientError, Op, Requirement, Span, arity};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Layout, Tensor, Type, TypeError};
@@ -86,7 +86,7 @@ impl Op for Reduce {
         Ok(vec![Type::device(DType::F32, shape)])
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let x = operands[0];
         let extent = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
@@ -104,7 +104,7 @@ impl Op for Reduce {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
         let repeat = |y: &Tensor| y.broadcast(x.shape());
         Ok(vec![Some(at.combined(self.op, x, repeat, |hits| hits.sum(self.axis)))])
@@ -150,7 +150,7 @@ impl Op for SegmentReduce {
         vec![Requirement::offsets(1, &extent_of(inputs, 0, 0))]
     }
 
-    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, EvaluateError> {
         let x = operands[0];
         let inner: usize = shape[1..].iter().product();
         let mut values = Vec::with_capacity(shape.iter().product());
@@ -164,7 +164,7 @@ impl Op for SegmentReduce {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
         let rows = at.ragged(1, &x.dim(0));
         let repeat = |y: &Tensor| y.jagged_broadcast(&rows);

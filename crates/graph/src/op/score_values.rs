@@ -3,7 +3,7 @@
 use super::ReduceOp;
 use super::attention::{ScoreKind, divided, offsets};
 use super::jagged::global;
-use super::{Elements, Elementwise, Gradient, Op, Requirement, arity, same_size};
+use super::{Elements, Elementwise, Gradient, GradientError, Op, Requirement, arity, same_size};
 use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
@@ -124,8 +124,8 @@ impl Op for ScoreBroadcast {
         Some(self)
     }
 
-    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
-        let Some([rows, keys]) = at.pairs else { return Err(super::attention::UNDIVIDED.to_owned()) };
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
+        let Some([rows, keys]) = at.pairs else { return Err(GradientError::Undivided) };
         let (values, sums) = (at.operand(0), at.of.reduce_scores(ReduceOp::Sum, self.kind, rows, keys));
         let sums = if values.rank() == 1 { sums.sum(0).reshape(values.shape()) } else { sums };
         Ok(vec![Some(sums), None, None])

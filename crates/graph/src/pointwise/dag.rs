@@ -394,8 +394,7 @@ impl Dag {
 
     pub(super) fn push(&mut self, expr: Expr, scalar: Scalar, range: Option<(i64, i64)>) -> ExprId {
         if self.known.is_empty() {
-            let hashed = self.ids().filter(|&id| !matches!(self.expr(id), Expr::Coord(_)));
-            self.known = hashed.map(|id| (self.expr(id).clone(), id)).collect();
+            self.known = self.hashed().map(|id| (self.expr(id).clone(), id)).collect();
         }
         if let Some(&id) = self.known.get(&expr) {
             return id;
@@ -407,7 +406,16 @@ impl Dag {
 
     /// The id of an expression other than a coordinate, if it is known.
     pub(super) fn find(&self, expr: &Expr) -> Option<ExprId> {
-        self.known.get(expr).copied()
+        if self.known.is_empty() {
+            self.hashed().find(|&id| self.expr(id) == expr)
+        } else {
+            self.known.get(expr).copied()
+        }
+    }
+
+    /// Expressions that are there once: all but coordinates, which differ by their bounds too.
+    fn hashed(&self) -> impl Iterator<Item = ExprId> {
+        self.ids().filter(|&id| !matches!(self.expr(id), Expr::Coord(_)))
     }
 
     pub(super) fn append(&mut self, expr: Expr, scalar: Scalar, range: Option<(i64, i64)>) -> ExprId {

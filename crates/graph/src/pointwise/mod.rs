@@ -7,8 +7,8 @@
 //!
 //! What integers do at the ends of their range is said at [`crate::Scalar`].
 
+mod affine;
 mod algebra;
-
 mod call;
 mod dag;
 pub mod functions;
@@ -21,8 +21,8 @@ mod simplify;
 mod stored;
 mod vectors;
 
+pub use affine::{Access, Affine};
 pub use algebra::{Algebra, Numbers};
-
 pub use call::{Function, ScalarFunction};
 pub use dag::{Dag, Expr, ExprId};
 pub use functions::{BinaryOp, UnaryOp};

@@ -1,17 +1,7 @@
+use super::affine::Affine;
 use super::dag::{Dag, Expr, ExprId};
 use super::functions::BinaryOp;
-use crate::Arrange;
 use crate::Scalar;
-
-/// An expression that is no sum, and its factor.
-type Term = (ExprId, i64);
-
-/// A linear form: a sum of integer multiples of expressions that are no sums, and a constant, modulo 2^32. Where the
-/// expression that it is the form of has bounds, it is the sum of the multiples as whole numbers too.
-struct Linear {
-    terms: Vec<Term>,
-    constant: i64,
-}
 
 impl Dag {
     pub(super) fn simplify_bool(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
@@ -30,7 +20,10 @@ impl Dag {
 
     pub(super) fn simplify_int(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
         match op {
-            BinaryOp::Add | BinaryOp::Sub => Some(self.sum(a, b, if op == BinaryOp::Add { 1 } else { -1 })),
+            BinaryOp::Add | BinaryOp::Sub => {
+                let sign = if op == BinaryOp::Add { 1 } else { -1 };
+                self.sum_of(self.affine(a).plus(&self.affine(b), sign)?)
+            }
             BinaryOp::Mul => self.scaled(a, b),
             BinaryOp::Div | BinaryOp::Mod => self.divided(op, a, b),
             BinaryOp::Min | BinaryOp::Max => {
@@ -53,70 +46,45 @@ impl Dag {
         }
     }
 
-    fn linear(&self, id: ExprId) -> Linear {
-        let mut linear = Linear { terms: vec![], constant: 0 };
-        let mut stack = vec![id];
-        while let Some(id) = stack.pop() {
-            match *self.expr(id) {
-                Expr::Int(_, constant) => linear.constant = linear.constant.wrapping_add(constant),
-                Expr::Binary(BinaryOp::Add, a, b) => stack.extend([b, a]),
-                Expr::Binary(BinaryOp::Mul, a, b) => linear.terms.push(match (self.expr(a), self.expr(b)) {
-                    (&Expr::Int(_, factor), _) => (b, factor),
-                    (_, &Expr::Int(_, factor)) => (a, factor),
-                    _ => (id, 1),
-                }),
-                _ => linear.terms.push((id, 1)),
-            }
-        }
-        linear
-    }
-
     /// Joins `x / c * c + x mod c` to `x`.
-    fn rejoin(&self, linear: &mut Linear) {
-        while let Some((quotient, rest, x, factor)) = self.split_pair(&linear.terms) {
-            linear.terms.retain(|term| *term != quotient && *term != rest);
-            let joined = self.linear(x);
-            linear.terms.extend(joined.terms.into_iter().map(|(atom, n)| (atom, n.wrapping_mul(factor))));
-            linear.constant = linear.constant.wrapping_add(joined.constant.wrapping_mul(factor));
+    pub(super) fn rejoined(&self, mut sum: Affine<ExprId>) -> Option<Affine<ExprId>> {
+        while let Some((pair, x, factor)) = self.split_pair(&sum) {
+            sum = sum.minus(&pair)?.plus(&self.affine(x), factor)?;
         }
+        Some(sum)
     }
 
-    /// Terms `f c (x / c)` and `f (x mod c)` of a sum, with `x` and `f`.
-    fn split_pair(&self, terms: &[Term]) -> Option<(Term, Term, ExprId, i64)> {
-        terms.iter().find_map(|&(rest, factor)| {
+    /// Terms `f c (x / c) + f (x mod c)` of a sum, with `x` and `f`.
+    fn split_pair(&self, sum: &Affine<ExprId>) -> Option<(Affine<ExprId>, ExprId, i128)> {
+        sum.terms().find_map(|(rest, factor)| {
             let &Expr::Binary(BinaryOp::Mod, x, divisor) = self.expr(rest) else { return None };
-            let &Expr::Int(_, divisor_value @ (..=-1 | 1..)) = self.expr(divisor) else { return None };
+            let &Expr::Int(_, value @ (..=-1 | 1..)) = self.expr(divisor) else { return None };
             let quotient = self.find(&Expr::Binary(BinaryOp::Div, x, divisor))?;
-            let quotient = (quotient, factor.wrapping_mul(divisor_value));
-            terms.contains(&quotient).then_some((quotient, (rest, factor), x, factor))
+            let multiple = factor.checked_mul(value.into())?;
+            let pair = Affine::unknown(rest).times(factor)?.plus(&Affine::unknown(quotient), multiple)?;
+            (sum.multiple_of(&quotient) == multiple).then_some((pair, x, factor))
         })
     }
 
-    fn sum_of(&mut self, mut linear: Linear) -> ExprId {
-        self.rejoin(&mut linear);
-        linear.terms.arrange();
-        let mut sum: Option<ExprId> = None;
-        let mut at = 0;
-        while at < linear.terms.len() {
-            let atom = linear.terms[at].0;
-            let same = linear.terms[at..].iter().take_while(|term| term.0 == atom).count();
-            let factor: i64 = linear.terms[at..at + same].iter().fold(0, |sum, term| i64::wrapping_add(sum, term.1));
-            at += same;
-            let factor = Scalar::I32.wrap(factor);
-            if factor == 0 {
-                continue;
+    fn sum_of(&mut self, sum: Affine<ExprId>) -> Option<ExprId> {
+        let sum = self.rejoined(sum)?;
+        let mut total: Option<ExprId> = None;
+        for (unknown, multiple) in sum.terms() {
+            let multiple = wrapped(multiple);
+            if multiple != 0 {
+                let term = self.multiple(unknown, multiple);
+                total = Some(total.map_or(term, |total| self.add(total, term)));
             }
-            let term = self.multiple(atom, factor);
-            sum = Some(sum.map_or(term, |sum| self.add(sum, term)));
         }
-        match (sum, Scalar::I32.wrap(linear.constant)) {
-            (Some(sum), 0) => sum,
-            (Some(sum), constant) => {
+        let constant = wrapped(sum.offset());
+        Some(match total {
+            Some(total) if constant == 0 => total,
+            Some(total) => {
                 let constant = self.int(constant);
-                self.add(sum, constant)
+                self.add(total, constant)
             }
-            (None, constant) => self.int(constant),
-        }
+            None => self.int(constant),
+        })
     }
 
     fn add(&mut self, a: ExprId, b: ExprId) -> ExprId {
@@ -133,23 +101,13 @@ impl Dag {
         self.push(Expr::Binary(BinaryOp::Mul, atom, factor), Scalar::I32, range)
     }
 
-    fn sum(&mut self, a: ExprId, b: ExprId, sign: i64) -> ExprId {
-        let (mut left, right) = (self.linear(a), self.linear(b));
-        left.terms.extend(right.terms.into_iter().map(|(atom, factor)| (atom, factor.wrapping_mul(sign))));
-        left.constant = left.constant.wrapping_add(right.constant.wrapping_mul(sign));
-        self.sum_of(left)
-    }
-
     fn scaled(&mut self, a: ExprId, b: ExprId) -> Option<ExprId> {
         let (factor, other) = match (self.expr(a), self.expr(b)) {
             (&Expr::Int(_, factor), _) => (factor, b),
             (_, &Expr::Int(_, factor)) => (factor, a),
             _ => return None,
         };
-        let mut linear = self.linear(other);
-        linear.terms.iter_mut().for_each(|term| term.1 = term.1.wrapping_mul(factor));
-        linear.constant = linear.constant.wrapping_mul(factor);
-        Some(self.sum_of(linear))
+        self.sum_of(self.affine(other).times(factor.into())?)
     }
 
     /// Splits the dividend into multiples of the divisor and a rest, where neither wraps around.
@@ -159,27 +117,26 @@ impl Dag {
             return None;
         }
         self.range(a)?;
-        let Linear { terms, constant } = self.linear(a);
-        let (even, rest): (Vec<_>, Vec<_>) = terms.into_iter().partition(|term| term.1 % divisor == 0);
-        let low = constant.rem_euclid(divisor);
-        let even = Linear {
-            terms: even.into_iter().map(|(atom, factor)| (atom, factor / divisor)).collect(),
-            constant: (constant - low) / divisor,
-        };
-        let trivial = even.terms.is_empty() && even.constant == 0;
-        let rest = self.sum_of(Linear { terms: rest, constant: low });
+        let (quotient, rest) = self.affine(a).divided(divisor.into());
+        let is_whole = quotient == Affine::default();
+        let rest = self.sum_of(rest)?;
         let (low, high) = self.range(rest)?;
-        let within = low >= 0 && high < divisor;
-        if !within && trivial {
+        let is_within = low >= 0 && high < divisor;
+        if !is_within && is_whole {
             return None;
         }
         if op == BinaryOp::Mod {
-            return Some(if within { rest } else { self.binary(BinaryOp::Mod, rest, b) });
+            return Some(if is_within { rest } else { self.binary(BinaryOp::Mod, rest, b) });
         }
-        let quotient = self.sum_of(even);
-        let carried = if within { self.int(0) } else { self.binary(BinaryOp::Div, rest, b) };
-        Some(self.sum(quotient, carried, 1))
+        let quotient = self.sum_of(quotient)?;
+        let carried = if is_within { self.int(0) } else { self.binary(BinaryOp::Div, rest, b) };
+        self.sum_of(self.affine(quotient).plus(&self.affine(carried), 1)?)
     }
+}
+
+/// A multiple as one of 32 bits.
+fn wrapped(multiple: i128) -> i64 {
+    i64::from(multiple as i32)
 }
 
 #[cfg(test)]

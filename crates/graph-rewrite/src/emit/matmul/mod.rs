@@ -63,7 +63,7 @@ impl Scheduled for Bound<'_, Product> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let tile = match MatrixTile::new(self, module.target, tuning)? {
             // The sizes of a tuning are those of the tile that does not hold.
-            Some(MatrixTile::Workgroup(tile)) if !tile.holds(self, &module) => {
+            Some(MatrixTile::Workgroup(tile)) if !tile.holds(&module) => {
                 let open = Tuning { rows: None, columns: None, depth: None, threads: None, ..*tuning };
                 MatrixTile::of_subgroups(self, module.target, &open)?
             }

@@ -1,6 +1,6 @@
 //! Products of matrices that a whole workgroup shares, where operands and results are tensors of halves as they are stored.
 
-use super::tensors::{Halves, Results, lie_whole, operand, results};
+use super::tensors::{Halves, Results, operand, results};
 use super::{place, result_coords};
 use crate::emit::expr::Code;
 use crate::emit::hook::function;
@@ -68,10 +68,10 @@ impl WorkgroupMatmulTile {
     }
 
     /// True if each of its tensors is one binding, and results lie in theirs.
-    pub fn holds(&self, kernel: &Bound<'_, Product>, module: &Module) -> bool {
+    pub fn holds(&self, module: &Module) -> bool {
         let slots = self.operands().map(|operand| Slot::Operand(operand.position));
         let results = self.results.iter().map(|part| Slot::Output(part.tensor.position));
-        slots.chain(results).all(|slot| module.windows_of(slot) == 1) && lie_whole(kernel, &self.results)
+        slots.chain(results).all(|slot| module.windows_of(slot) == 1)
     }
 
     /// All that is loaded as parts of tensors.
