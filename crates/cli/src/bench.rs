@@ -9,7 +9,7 @@ use crate::sweep;
 use crate::table::table;
 use indicatif::{HumanDuration, ProgressBar};
 use rewire::graph_rewrite::cost::Machine;
-use rewire::graph_rewrite::emit::Tuning;
+use rewire::graph_rewrite::device::Tuning;
 use rewire::package::Package;
 use rewire::rank::RankError;
 use rewire::weights::Weights;

@@ -4,7 +4,7 @@ use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::requests::open;
-use rewire::graph_rewrite::emit::Target;
+use rewire::graph_rewrite::device::Target;
 use rewire::package::Package;
 use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, repack, tables_of};
 use rewire::weights::Weights;

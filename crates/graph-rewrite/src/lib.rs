@@ -1,7 +1,7 @@
-//! Graph rewriting, lowering and WGSL emission.
+//! Graph rewriting and lowering to scheduled loop nests.
 //!
 //! ```text
-//! Graph --optimize--> Graph of fused operators --lower--> Plan --emit--> WGSL
+//! Graph --optimize--> Graph of fused operators --lower--> Plan
 //! ```
 //!
 //! - [`optimize`] runs the [`passes`]: common subexpressions, [`rules`] that simplify, dead code, and fusion, which
@@ -12,9 +12,8 @@
 //! - [`schedule`] tells how a loop nest runs: as a map, a row reduction, a matrix product or attention.
 //! - [`recompute`] computes values again instead of keeping them, under a limit of memory.
 //! - [`split`] cuts a graph in two that are compiled separately, and joins them again.
-//! - [`mapping`] tells which steps a target can run, and why it cannot run others.
 //! - [`cost`] counts the bytes and operations of a kernel and predicts its time.
-//! - [`emit`] writes the WGSL of a step for a target, without a GPU at hand.
+//! - [`device`] is what a device offers, and kernels as data; the crate `rewire-emit` writes their WGSL.
 //!
 //! ```
 //! use rewire_graph::{DType, Scope};
@@ -36,14 +35,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
-// Without emission, what it alone needs is not used.
-#![cfg_attr(not(feature = "emit"), allow(dead_code, unused_imports))]
 
 pub mod cost;
-pub mod emit;
+pub mod device;
 pub mod lower;
-#[cfg(feature = "emit")]
-pub mod mapping;
 pub mod passes;
 pub mod plan;
 pub mod prove;

@@ -3,7 +3,7 @@ use crate::{BenchError, MOST_SECONDS, Program, Record, Workload, host};
 use rewire::describe;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{Count, Machine};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Binding, Plan, Table};

@@ -72,6 +72,8 @@ pub use caches::cache_folder;
 pub use error::describe;
 #[cfg(feature = "files")]
 pub use files::write_file;
+#[cfg(feature = "emit")]
+pub use rewire_emit as emit;
 pub use rewire_graph as graph;
 pub use rewire_graph_rewrite as graph_rewrite;
 pub use rewire_hstu as hstu;

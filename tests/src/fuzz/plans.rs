@@ -3,8 +3,9 @@
 use crate::backend::{Tensors, options, oracle, plan, run};
 use crate::compare::{Tolerance, differences};
 use crate::noise::Noise;
+use rewire_emit::emit;
 use rewire_graph::{DType, HostTensor, Scope};
-use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, RuntimeError};
 use serde_json::{Value, json};

@@ -13,8 +13,9 @@ pub use methods::{Methods, called, methods};
 pub use source::Source;
 
 use crate::backend;
+use rewire_emit::emit;
 use rewire_graph::{Dim, Graph, GraphError, Scope, Tensor};
-use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{self, Plan};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_hstu::models;

@@ -1,7 +1,7 @@
 //! Sizes past the limits of a binding, of the integers that a float holds, and of an index.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load, on, oracle, run};
 use rewire_tests::build::build;

@@ -2,8 +2,9 @@
 //!
 //! `UPDATE_EMITTED=1 cargo test -p rewire-tests --test engine emitted` writes `tests/emitted` again after an intended change.
 
+use rewire_emit::emit;
 use rewire_graph::Graph;
-use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Computation, Plan};
 use rewire_tests::backend::plan;
 use rewire_tests::golden::stored;

@@ -1,7 +1,7 @@
 //! Compiled kernels that stay on disk from one process to the next.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use rewire_runtime::{Gpu, ModelOptions, PipelineStore, Session, ThreadPool, ThreadPoolOptions, wgpu};
 use rewire_tests::backend::{Tensors, gpu, load, on, run};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Kernels stay within the WebGPU baseline, and use more where there is more.
 
-use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_emit::emit;
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_runtime::ModelOptions;
 use rewire_tests::backend::{gpu, load, on, oracle, plan, run};
 use rewire_tests::build::build;

@@ -1,7 +1,7 @@
 //! Plans that store floats in 16 bits: parameters and values between kernels, not inputs and outputs.
 
 use rewire_graph::{DType, HostTensor, Scope};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::plan::{Computation, Precision, Table};
 use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load_plan, on, oracle, plan, run};

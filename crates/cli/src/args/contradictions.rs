@@ -4,7 +4,7 @@ use super::{Args, Command, Common, Format, IndexKind};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use rewire::graph_rewrite::emit::Tuning;
+use rewire::graph_rewrite::device::Tuning;
 use rewire::{Kernel, KernelRule, MatrixTier};
 use std::ffi::OsString;
 use std::path::Path;

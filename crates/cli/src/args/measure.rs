@@ -6,7 +6,7 @@ use super::seconds;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rewire::Kernel;
 use rewire::graph::DType;
-use rewire::graph_rewrite::emit::Tuning;
+use rewire::graph_rewrite::device::Tuning;
 use rewire_measure::{BenchError, Lengths, Metric, SUITES, Shape, Sweep};
 use std::path::PathBuf;
 

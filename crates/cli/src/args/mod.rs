@@ -17,7 +17,7 @@ pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
-use rewire::graph_rewrite::emit::Tuning;
+use rewire::graph_rewrite::device::Tuning;
 use rewire::rank::Embedded;
 use rewire::{Kernel, KernelRule, Mapping, MatrixTier};
 use rewire_measure::MOST_SECONDS;

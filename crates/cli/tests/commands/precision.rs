@@ -3,7 +3,7 @@
 use crate::program::{DEMO, Folder, command, finish, run};
 use rewire::Mapping;
 use rewire::graph::DType;
-use rewire::graph_rewrite::emit::Target;
+use rewire::graph_rewrite::device::Target;
 use rewire::package::Package;
 use rewire::rank::{
     Batch, Comparison, PackOptions, Precision, RankOptions, Ranker, pack, read_config_text, read_weights,

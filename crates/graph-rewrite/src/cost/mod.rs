@@ -18,7 +18,8 @@ pub(crate) use graph::bytes;
 pub use graph::{kernels, operators, traffic};
 pub use machine::Machine;
 pub use sizes::{ASSUMED_ROWS, ASSUMED_SAMPLES, Sizes};
-pub(crate) use tally::{Tally, operations};
+pub(crate) use tally::Tally;
+pub use tally::operations;
 
 use serde::{Deserialize, Serialize};
 use std::iter::Sum;

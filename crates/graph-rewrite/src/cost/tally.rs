@@ -86,7 +86,7 @@ impl<'a> Tally<'a> {
 }
 
 /// Operations of an expression, each of those that it stands on once.
-pub(crate) fn operations(dag: &Dag, root: ExprId) -> u64 {
+pub fn operations(dag: &Dag, root: ExprId) -> u64 {
     dag.reachable(&[root]).into_iter().map(|id| own_operations(dag, id)).fold(0, u64::saturating_add)
 }
 

@@ -145,7 +145,7 @@ impl Computation {
     }
 
     /// Checks what the kernel runs over.
-    pub(crate) fn check_loop(&self) -> Result<(), Refusal> {
+    pub fn check_loop(&self) -> Result<(), Refusal> {
         match self {
             Self::Nest(nest) => check_loops(nest),
             Self::Custom(custom) => Ok(custom.check_loop()?),

@@ -65,7 +65,7 @@ impl Fold {
 impl Bound<'_, Fold> {
     /// True if what is combined lies in rows that are as wide as the result: sums over the rows of a matrix, or of matrices whose
     /// rows lie one after the other.
-    pub(crate) fn goes_down_columns(&self) -> bool {
+    pub fn goes_down_columns(&self) -> bool {
         let Some(column) = self.extents.len().checked_sub(1).filter(|_| self.index.is_none()) else { return false };
         let dag = &self.nest.body.dag;
         let values: Vec<ExprId> = self.sums.iter().map(|sum| sum.value).collect();

@@ -123,7 +123,7 @@ impl<S> Deref for Bound<'_, S> {
 }
 
 /// What every schedule tells of its nest.
-pub(crate) trait Analysis {
+pub trait Analysis {
     /// What the nest moves and computes at some sizes.
     fn count(&self, sizes: &Sizes) -> Count;
 

@@ -82,13 +82,13 @@ impl Product {
 
 impl<'n> Bound<'n, Product> {
     /// True if its sums may be kept in halves.
-    pub(crate) fn sums_halves(&self) -> bool {
+    pub fn sums_halves(&self) -> bool {
         self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
     }
 
     /// The operand and the index of its right factor, if it is a row of 8 bits a column: what its left factor may be rounded to 8 bits
     /// for, by row, so that integers are multiplied.
-    pub(crate) fn right_rows(&self) -> Option<(u16, &'n [ExprId])> {
+    pub fn right_rows(&self) -> Option<(u16, &'n [ExprId])> {
         let Body { dag, operands, .. } = &self.nest.body;
         let Expr::Load { operand, index } = dag.expr(self.b) else { return None };
         let access = dag.access(index);
@@ -100,7 +100,7 @@ impl<'n> Bound<'n, Product> {
     }
 
     /// [`Self::right_rows`] where integers are to be multiplied.
-    pub(crate) fn integers(&self) -> Option<(u16, &'n [ExprId])> {
+    pub fn integers(&self) -> Option<(u16, &'n [ExprId])> {
         let sum = self.nest.accumulations.last()?;
         self.right_rows().filter(|_| sum.dtype == DType::I32)
     }

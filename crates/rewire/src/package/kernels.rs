@@ -3,13 +3,13 @@
 
 use super::PackageError;
 use super::error::decoded;
-use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning};
 use rewire_runtime::{DeviceTunings, GivenKernels};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "emit")]
 use {
-    rewire_graph_rewrite::emit::emit,
-    rewire_graph_rewrite::mapping::map,
+    rewire_emit::emit,
+    rewire_emit::mapping::map,
     rewire_graph_rewrite::plan::{Plan, Step},
 };
 

@@ -39,7 +39,7 @@ use error::decoded;
 use head::Head;
 use kernels::Told;
 use rewire_graph::{DType, SharedBytes};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_runtime::{DeviceTunings, ModelOptions};
 #[cfg(feature = "files")]

@@ -1,7 +1,7 @@
 use super::RankError;
 use super::kind::is_matching;
 use crate::predict::is_pipeline;
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
 use rewire_runtime::{

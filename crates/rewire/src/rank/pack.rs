@@ -6,7 +6,7 @@ use super::{CacheOptions, RankError};
 use crate::package::{Contents, Package, PackageError, Tables, TargetKernels};
 use crate::weights::{Weights, serialize, with_columns};
 use rewire_graph::{DType, Graph, HostTensor};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::plan::{Buffer, Named, Plan, Precision, Source};
 use rewire_graph_rewrite::prove::confine;
 use rewire_runtime::{Gpu, Kernel, Model, ModelOptions, RuntimeError, TuningStore};

@@ -7,7 +7,7 @@ use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};
 use crate::timing::timed_async;
 use crate::{GpuError, Kernel, block_on};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -124,7 +124,7 @@ impl Gpu {
     /// Shows whether a feature of a driver is at fault, and how a model runs on a smaller device.
     ///
     /// ```no_run
-    /// use rewire_graph_rewrite::emit::Target;
+    /// use rewire_graph_rewrite::device::Target;
     /// use rewire_runtime::Gpu;
     /// let gpu = Gpu::open(None)?;
     /// let plain = gpu.restricted(&Target::BASELINE);

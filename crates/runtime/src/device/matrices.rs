@@ -1,6 +1,6 @@
 use super::elements::{self, MatrixExtension};
 use crate::{Gpu, GpuError};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};

@@ -1,8 +1,8 @@
 use super::{WINDOW, shortest};
-use crate::model::{Pipelines, WantedPipeline};
+use crate::model::{ParsedKernel, Pipelines, WantedPipeline};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
+use rewire_graph_rewrite::device::{EmittedKernel, Slot};
 use web_time::Instant;
 use wgpu::util::DeviceExt;
 

@@ -1,10 +1,10 @@
 //! Kernels that are emitted before the device is known.
 
-use super::emitter::emit_step;
+use super::emitter::{ParsedKernel, emit_step, of_family};
 use super::load::ModelOptions;
 use crate::parallel::map;
 use crate::{Kernel, PipelineStore};
-use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Plan, Step};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ impl EmittedAhead {
         let targets = options.targets.iter().chain(&latest);
         let wanted = targets.flat_map(|target| plan.steps.iter().enumerate().map(move |at| (target, at)));
         let emit = |(target, (position, step)): (&Target, (usize, &Step))| {
-            let tuning = options.tuning.of_family(&step.computation, target);
+            let tuning = of_family(options.tuning, &step.computation, target);
             let kernel = emit_step(options, position, step, target, &tuning);
             Emitted { position, target: target.clone(), tuning, kernel }
         };
@@ -63,7 +63,7 @@ mod tests {
         let targets = vec![Target { invocations: 512, ..Target::BASELINE }, Target::BASELINE];
         let options = ModelOptions { targets: targets.clone(), ..ModelOptions::default() };
         let ahead = EmittedAhead::of(&plan, &options);
-        let tuning = Tuning::default().of_family(&step.computation, &Target::BASELINE);
+        let tuning = of_family(Tuning::default(), &step.computation, &Target::BASELINE);
         for target in &targets {
             let own = emit_step(&options, 0, step, target, &tuning).unwrap().kernel;
             assert_eq!(ahead.take(0, target, &tuning).unwrap().unwrap().kernel, own);

@@ -5,8 +5,10 @@ use super::matrices::tested;
 use super::pipelines::Shader;
 use crate::Gpu;
 use crate::timing::timed_async;
+use rewire_emit::emit_with_windows;
+pub(crate) use rewire_emit::{EMITTER, ParsedKernel, candidates, families, of_family, suited};
 use rewire_graph::DType;
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning, Windows};
 use rewire_graph_rewrite::plan::{Buffer, Plan, Step};
 use std::borrow::Cow;
 

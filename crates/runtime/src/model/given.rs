@@ -3,9 +3,47 @@
 use super::load::{GivenKernels, ModelOptions};
 use super::pipelines::Shader;
 use crate::Gpu;
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows};
-use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_graph::Dim;
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning, Windows};
+use rewire_graph_rewrite::plan::{Computation, Plan, Step};
 use std::borrow::Cow;
+use std::convert::Infallible;
+
+/// No emitter: tunings that were measured with one are not used.
+pub(crate) const EMITTER: &str = "";
+
+/// A kernel whose shader a device will parse.
+#[derive(Clone, Debug)]
+pub(crate) struct ParsedKernel {
+    pub kernel: EmittedKernel,
+}
+
+impl ParsedKernel {
+    /// Takes a kernel.
+    pub fn parse(kernel: EmittedKernel) -> Result<Self, Infallible> {
+        Ok(Self { kernel })
+    }
+}
+
+/// The tuning itself: given kernels have no other.
+pub(super) fn suited(tuning: Tuning, _: &Computation, _: &Target, _: impl Fn(&Dim) -> Option<u64>) -> Tuning {
+    tuning
+}
+
+/// As [`suited`].
+pub(super) fn of_family(tuning: Tuning, _: &Computation, _: &Target) -> Tuning {
+    tuning
+}
+
+/// The tuning alone.
+pub(super) fn candidates(tuning: &Tuning, _: &Computation, _: &Target) -> Vec<Tuning> {
+    vec![*tuning]
+}
+
+/// The default alone.
+pub(super) fn families(_: &Computation, _: &Target) -> Vec<Tuning> {
+    vec![Tuning::default()]
+}
 
 /// The device as if it offered no more than the last of those that it can stand for, which kernels were given for. Nothing has tested its
 /// cooperative matrices.

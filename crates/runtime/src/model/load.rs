@@ -1,5 +1,5 @@
 use super::ahead::EmittedAhead;
-use super::emitter::emit_step;
+use super::emitter::{ParsedKernel, emit_step};
 use super::parameters::Resident;
 use super::sites::Sites;
 use super::tables::{Room, Tables, exceeding, may_exceed};
@@ -13,7 +13,7 @@ use crate::{
     Workers, block_on,
 };
 use rewire_graph::op::Registry;
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning};
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use rewire_graph_rewrite::prove::confine;
 use std::sync::{Arc, Once, RwLock};

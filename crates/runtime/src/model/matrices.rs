@@ -4,8 +4,9 @@ use super::{Model, ModelOptions};
 use crate::boxed::BoxedFuture;
 use crate::device::RightMatrices;
 use crate::{Gpu, Inputs, Kernel, RuntimeError, Session};
+use rewire_emit::of_family;
 use rewire_graph::{DType, Graph, HostTensor, Scope, Seed, differentiate};
-use rewire_graph_rewrite::emit::{Target, Tuning};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Plan, Precision, Step};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_graph_rewrite::{lower, optimize};
@@ -44,7 +45,7 @@ pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
 
 /// True if the kernel of a step multiplies by cooperative matrices.
 fn is_cooperative(step: &Step, target: &Target) -> bool {
-    Tuning::default().of_family(&step.computation, target).matrices == Some(true)
+    of_family(Tuning::default(), &step.computation, target).matrices == Some(true)
 }
 
 /// True for kernels that only gradients of attention have.
@@ -273,7 +274,8 @@ async fn product(gpu: &Gpu, [left, right]: [&[f64]; 2], sums: DType, extents: [u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph_rewrite::emit::{Extension, Tuning, emit};
+    use rewire_emit::emit;
+    use rewire_graph_rewrite::device::{Extension, Tuning};
 
     fn target() -> Target {
         let (workgroup_bytes, invocations, subgroup_size) = (48 << 10, 1024, 32);

@@ -28,6 +28,7 @@ pub use placement::transfers;
 pub use tables::{ParseTablesError, Tables};
 
 pub(crate) use cpu::{CpuSite, CpuStep, CpuWeights};
+pub(crate) use emitter::{EMITTER, ParsedKernel};
 pub(crate) use gpu::{
     BINDING_LIMIT, GpuKernels, GpuSite, GpuWeights, OpenTrial, StepKernel, Verdict, check_bytes, check_size, label,
     title,
@@ -43,7 +44,7 @@ use crate::device::blocks;
 use crate::session::{Declared, Session};
 use crate::{Kernel, ThreadPool};
 use async_lock::MutexGuard;
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Plan;
 use serde::Serialize;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -137,7 +138,10 @@ impl Model {
             return vec![];
         }
         let (computation, target) = (&own.computation, site.kernels.gpu().target());
-        Tuning::families(computation, target).iter().flat_map(|family| family.candidates(computation, target)).collect()
+        emitter::families(computation, target)
+            .iter()
+            .flat_map(|family| emitter::candidates(family, computation, target))
+            .collect()
     }
 
     /// Frees the memory that kernels on the CPU keep from run to run and no run uses: [`Report::packed_bytes`] and

@@ -7,7 +7,7 @@ use super::parameters::Resident;
 use super::sites::Sites;
 use crate::boxed::BoxedFuture;
 use crate::{Gpu, GpuError, Kernel, RunError, RuntimeError};
-use rewire_graph_rewrite::emit::{Target, Tuning};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Step;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use super::placement::{Placement, Site};
 use crate::timing::timed_async;
 use crate::{Gpu, GpuError, Kernel, KernelRule, RuntimeError};
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::emit::{Target, Tuning};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -2,7 +2,7 @@ use super::sizes::Sizes;
 use crate::model::Pool;
 use crate::{GpuError, RunError};
 use rewire_graph::Dim;
-use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, TileList};
+use rewire_graph_rewrite::device::{EmittedKernel, GridFactor, Param, TileList};
 use rewire_graph_rewrite::plan::{Binding, Extent, HostSlot, Step};
 use std::collections::HashMap;
 

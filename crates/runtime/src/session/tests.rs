@@ -1,9 +1,10 @@
 use super::*;
 use crate::model::{Emitter, open};
 use crate::{Gpu, GpuError, Kernel, Model, ModelOptions, RunError, RuntimeError};
+use rewire_emit::ParsedKernel;
 use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
+use rewire_graph_rewrite::device::{EmittedKernel, GridFactor, Param, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{
     self, Binding, Body, Buffer, BufferId, HostSlot, MemorySpace, Nest, Operand, Output, PlanOutput, ShapeEntry,
     Source, Step, SymbolSource,

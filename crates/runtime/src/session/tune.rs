@@ -6,7 +6,7 @@ use crate::model::{OpenTrial, Verdict};
 use crate::tuning::{Bucket, Trial, identity};
 use crate::{RunError, block_on};
 use rewire_graph_rewrite::cost::Machine;
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use std::time::Duration;
 use web_time::Instant;
 
@@ -153,10 +153,10 @@ impl Session {
         Ok(open)
     }
 
-    fn open_trial(&mut self, step: usize, sizes: &Sizes, families: bool) -> bool {
+    fn open_trial(&mut self, step: usize, sizes: &Sizes, any_order: bool) -> bool {
         let (Some(side), Some(own)) = (&mut self.gpu, self.model.plan().steps.get(step)) else { return false };
         let under_way = side.trials.remove(&step);
-        let trial = side.kernels().open_trial((step, own), sizes, families, under_way);
+        let trial = side.kernels().open_trial((step, own), sizes, any_order, under_way);
         let open = trial.is_some();
         side.trials.extend(trial.map(|trial| (step, trial)));
         open

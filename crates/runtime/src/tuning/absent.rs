@@ -1,7 +1,7 @@
 use super::Bucket;
 use super::device::{DeviceTunings, Tunings};
 use crate::{Gpu, RunError};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Plan;
 
 /// A folder of tunings that were measured: there is none without the feature `files`.

@@ -1,7 +1,8 @@
 use super::{Bucket, KernelTunings, identity, symbols};
 use crate::Gpu;
+use crate::model::EMITTER;
 use rewire_graph::Symbol;
-use rewire_graph_rewrite::emit::{EMITTER, Target, Tuning};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Computation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 use super::{Bucket, symbols};
 use crate::hash::hash;
 use rewire_graph::Symbol;
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Computation;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@ use super::{Bucket, identity};
 use crate::hash::hash;
 use crate::store::{prune, update_file};
 use crate::{Gpu, RunError};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Plan;
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -99,7 +99,7 @@ fn tunings(content: std::io::Result<Vec<u8>>, device: &Device) -> Result<Tunings
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph_rewrite::emit::Target;
+    use rewire_graph_rewrite::device::Target;
 
     fn device(emitter: &str) -> Device {
         let text = |text: &str| text.to_owned();

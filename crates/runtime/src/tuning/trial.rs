@@ -1,4 +1,4 @@
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use std::time::Duration;
 
 /// Times of a candidate that decide, after the first, which does not count.

@@ -5,7 +5,7 @@ use crate::replay::ReplayError;
 use crate::{CaseError, GoldenCase, Mismatch, relative_error};
 use rewire::{describe, weights, write_file};
 use rewire_graph::{DifferentiateError, HostTensor};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::{Named, Plan};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{

@@ -1,5 +1,5 @@
 use super::{CaseReport, Loaded, Verifier};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_runtime::cpu::Arch;
 use std::path::Path;
 

@@ -1,8 +1,9 @@
 use super::{F32, case, check_jagged, stored};
+use rewire_emit::{EmitError, emit};
 use rewire_graph::op::{Call, Registry, RegistryError};
 use rewire_graph::pointwise::ScalarFunction;
 use rewire_graph::{DType, Graph, HostTensor, Mode, Scope, Tensor};
-use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::passes::{CommonSubexpressions, Pipeline};
 use rewire_graph_rewrite::rules::{TracedRule, rewrite};
 use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};

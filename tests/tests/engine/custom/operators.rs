@@ -1,8 +1,9 @@
 use super::{F32, SIZES, case, stored};
+use rewire_emit::{EmitError, emit};
 use rewire_graph::op::custom::{Custom, Shader, View, ViewMut};
 use rewire_graph::op::{Op, Registry, RegistryError};
 use rewire_graph::{DType, Graph, HostTensor, Mode, Scope, Tensor, Type, TypeError};
-use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::passes::{Pipeline, Simplify};
 use rewire_graph_rewrite::plan::{Computation, Plan};
 use rewire_graph_rewrite::rules::{Decompose, TracedRule, rewrite};

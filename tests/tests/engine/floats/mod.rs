@@ -6,7 +6,7 @@ mod functions;
 mod rows;
 
 use rewire_graph::{DType, Dim, HostTensor, Scope, Tensor};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::optimize;
 use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load, on, options, oracle, run};

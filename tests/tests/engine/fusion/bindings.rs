@@ -1,7 +1,7 @@
 //! Operands and bindings of steps.
 
 use super::*;
-use rewire_graph_rewrite::emit::emit;
+use rewire_emit::emit;
 use rewire_graph_rewrite::plan::{MemorySpace, Source};
 
 #[test]

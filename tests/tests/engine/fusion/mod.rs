@@ -6,9 +6,9 @@ mod pointwise;
 mod products;
 mod rows;
 
+use rewire_emit::mapping::map;
 use rewire_graph::{DType, Dim, Graph, Scope, Tensor};
-use rewire_graph_rewrite::emit::{Target, Tuning};
-use rewire_graph_rewrite::mapping::map;
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_tests::backend::plan;
 

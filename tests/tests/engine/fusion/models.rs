@@ -1,9 +1,9 @@
 //! Attention, layers and models.
 
 use super::*;
+use rewire_emit::emit;
 use rewire_graph::Ragged;
 use rewire_graph::pointwise::Expr;
-use rewire_graph_rewrite::emit::emit;
 use rewire_graph_rewrite::plan::Step;
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_hstu::modules::MlpConfig;

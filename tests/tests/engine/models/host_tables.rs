@@ -1,7 +1,7 @@
 //! Tables on the host: rows are looked up there, and results have the bits that they have with tables on the device.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::plan::{Plan, Precision, Table};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Report, Tables};
 use rewire_tests::backend::{Tensors, load_plan, on, options, oracle, plan, run};

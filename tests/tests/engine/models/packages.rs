@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rewire::package::{Package, TargetKernels};
-use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, emit};
+use rewire_emit::{ParsedKernel, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_tests::fuzz::packages::{
     changed_apart, changed_package, changed_parts, embed, kept, kept_apart, matching, rank, rank_apart, seal,

@@ -1,8 +1,9 @@
 //! Plans in files: whatever lowering makes can be stored and read, and is the same then, to the bit.
 
+use rewire_emit::emit;
 use rewire_graph::pointwise::{Function, ScalarFunction};
 use rewire_graph::{DType, Graph, Scope};
-use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_hstu::ops::{NormMulDropout, hstu_compute_output};
 use rewire_measure::{Shape, Workload, operators};

@@ -1,9 +1,10 @@
 //! Graphs whose expressions grow: kernels stop where they would be larger than one may be, and nothing takes time without
 //! end or nests calls without end.
 
+use rewire_emit::emit;
 use rewire_graph::limits::{MAX_CHOICES, MAX_LOADS};
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor, interpret};
-use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{oracle, plan};
 use rewire_tests::case::GraphCase;

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::program::{Folder, command, finish, run};
-use rewire::graph_rewrite::emit::{Tuning, emit};
+use rewire::emit::emit;
+use rewire::graph_rewrite::device::Tuning;
 use rewire::package::Package;
 use rewire::{DeviceTunings, Gpu, TuningStore};
 
@@ -69,7 +70,7 @@ fn what_was_measured_on_a_device_goes_into_its_package() {
 #[test]
 fn tunings_are_measured_on_adapters() {
     let folder = Folder::new();
-    let target = serde_json::to_string(&rewire::graph_rewrite::emit::Target::BASELINE).unwrap();
+    let target = serde_json::to_string(&rewire::graph_rewrite::device::Target::BASELINE).unwrap();
     let (file, out) = (folder.write("device.json", target), folder.0.join("x.rewire").display().to_string());
     let tune = ["package", "--tune", &kept("users.jsonl"), "--out", &out];
     run(&[&tune[..], &["--for", &file]].concat()).refused_with(&["measured on adapters, of which --for names none"]);

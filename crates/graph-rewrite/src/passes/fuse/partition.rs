@@ -1,7 +1,7 @@
 use super::body::Body;
 use super::pairs;
 use super::trials::{Trial, Trials};
-use crate::emit::{Target, Windows};
+use crate::device::{Target, Windows};
 use crate::lower::pooled;
 use rewire_graph::op::{MatMul, Op, Role, SetRows};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Type, Value};

@@ -17,7 +17,7 @@ use crate::memory::Layout;
 use crate::parallel::map;
 use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
-use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Windows};
+use rewire_graph_rewrite::device::{EmittedKernel, Slot, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 use crate::model::pipelines::Pipeline;
-use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Tuning, Windows};
+use rewire_graph_rewrite::device::{EmittedKernel, Slot, Tuning, Windows};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 

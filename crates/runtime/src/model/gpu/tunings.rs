@@ -2,7 +2,7 @@
 
 use super::step::{StepKernel, Variant};
 use super::{GpuKernels, label, largest};
-use crate::model::emitter::emit_variant;
+use crate::model::emitter::{candidates, emit_variant, families, of_family, suited};
 use crate::model::load::ModelOptions;
 use crate::model::pipelines::WantedPipeline;
 use crate::parallel::map;
@@ -10,7 +10,7 @@ use crate::session::Sizes;
 use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
 use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::emit::{Target, Tuning, Windows};
+use rewire_graph_rewrite::device::{Target, Tuning, Windows};
 use rewire_graph_rewrite::plan::{Computation, Plan, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -131,7 +131,7 @@ impl Tunings {
 impl StepTuning {
     fn new(step: &Step, target: &Target, base: Tuning, known: Option<KernelTunings>) -> Self {
         let has = |known: &KernelTunings| {
-            let families = Tuning::families(&step.computation, target);
+            let families = families(&step.computation, target);
             let has = families.iter().any(|family| family.matrices == known.matrices);
             if !has {
                 tracing::warn!("{}: stored tunings are not used, they do not fit the kernel", label(step));
@@ -139,7 +139,8 @@ impl StepTuning {
             has
         };
         let known = known.filter(has).unwrap_or_default().in_order();
-        let base = Tuning { matrices: base.matrices.or(known.matrices), ..base }.of_family(&step.computation, target);
+        let base = Tuning { matrices: base.matrices.or(known.matrices), ..base };
+        let base = of_family(base, &step.computation, target);
         let symbols = symbols(&step.computation);
         let mut followed = symbols.clone();
         if let Computation::Nest(nest) = &step.computation {
@@ -163,7 +164,7 @@ impl StepTuning {
         match (forced, self.known(sizes)) {
             (Some(tuning), _) => (tuning, Reason::Forced),
             (None, Some((bucket, tuning))) => (tuning, Reason::Known(bucket)),
-            (None, None) => (self.base.suited(&step.computation, target, size(sizes)), Reason::Suited),
+            (None, None) => (suited(self.base, &step.computation, target, size(sizes)), Reason::Suited),
         }
     }
 
@@ -172,7 +173,7 @@ impl StepTuning {
         let sizes = (0..LARGEST_SIZE).map(|power| 1i64 << power);
         let suited = sizes.map(|size| {
             let of_size = |dim: &Dim| u64::try_from(dim.evaluate(|_| Some(size))?).ok();
-            self.base.suited(&step.computation, target, of_size)
+            suited(self.base, &step.computation, target, of_size)
         });
         // Where all sizes are alike, samples are short.
         let mut all: Vec<Tuning> = suited.chain([self.base]).chain(self.known.sizes.values().copied()).collect();
@@ -206,16 +207,16 @@ impl GpuKernels {
     }
 
     /// A trial of a step at the sizes of a run; `under_way` goes on where it is one of these sizes. It tries tunings that add in
-    /// the order of the model, or with `families` in any. `None` if there is nothing to choose from, which is known from then on.
+    /// the order of the model, or with `any_order` in others too. `None` if there is nothing to choose from, which is known from then on.
     pub fn open_trial(
         &self,
         (position, step): (usize, &Step),
         sizes: &Sizes,
-        families: bool,
+        any_order: bool,
         under_way: Option<OpenTrial>,
     ) -> Option<OpenTrial> {
         let target = self.gpu.target();
-        let families = families && self.tunings.base.matrices.is_none();
+        let any_order = any_order && self.tunings.base.matrices.is_none();
         let (bucket, tunings) = {
             let steps = self.tunings.read();
             let own = steps.get(position)?;
@@ -223,10 +224,10 @@ impl GpuKernels {
             if let Some(trial) = under_way.filter(|trial| trial.bucket == bucket) {
                 return Some(trial);
             }
-            let suited = own.base.suited(&step.computation, target, size(sizes));
+            let suited = suited(own.base, &step.computation, target, size(sizes));
             let mut tunings = vec![own.known.get(&bucket).unwrap_or(suited)];
-            let families = if families { Tuning::families(&step.computation, target) } else { vec![own.base] };
-            for candidate in families.iter().flat_map(|family| family.candidates(&step.computation, target)) {
+            let bases = if any_order { families(&step.computation, target) } else { vec![own.base] };
+            for candidate in bases.iter().flat_map(|family| candidates(family, &step.computation, target)) {
                 if !tunings.contains(&candidate) {
                     tunings.push(candidate);
                 }

@@ -1,5 +1,5 @@
 use crate::Gpu;
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 
 /// A folder of compiled kernels: there is none without the feature `files`.
 #[derive(Clone, Debug, PartialEq, Eq)]

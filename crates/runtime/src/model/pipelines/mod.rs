@@ -7,12 +7,12 @@ mod store;
 
 pub use store::PipelineStore;
 
-use super::emitter::shader;
+use super::emitter::{ParsedKernel, shader};
 use crate::parallel::{later, map};
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
 use creation::Creation;
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
+use rewire_graph_rewrite::device::{EmittedKernel, Slot};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Stored;

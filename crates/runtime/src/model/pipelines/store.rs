@@ -1,7 +1,7 @@
 use crate::hash::{hash, hash_all};
 use crate::store::{prune, replace};
 use crate::{Gpu, GpuError};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::device::Target;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

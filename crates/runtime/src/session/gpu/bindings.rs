@@ -2,7 +2,7 @@ use super::GpuSide;
 use crate::GpuError;
 use crate::model::{StepKernel, label};
 use crate::session::control::block_bytes;
-use rewire_graph_rewrite::emit::Slot;
+use rewire_graph_rewrite::device::Slot;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Step};
 use std::sync::Arc;
 

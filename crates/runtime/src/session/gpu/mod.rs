@@ -17,7 +17,7 @@ use crate::{Gpu, GpuError, RunError};
 use bindings::BindGroups;
 use memory::{Binds, Needed};
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::{BufferId, Plan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

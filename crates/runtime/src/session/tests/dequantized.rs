@@ -3,8 +3,9 @@
 use super::{gpu, options};
 use crate::model::Emitter;
 use crate::{Inputs, Kernel, Model, block_on};
+use rewire_emit::{ParsedKernel, emit};
 use rewire_graph::{DType, HostTensor, Scope};
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot, Target, Tuning, emit};
+use rewire_graph_rewrite::device::{EmittedKernel, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{Computation, Plan, Precision, Step};
 use rewire_graph_rewrite::{lower, optimize};
 

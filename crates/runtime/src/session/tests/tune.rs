@@ -3,7 +3,7 @@ use super::{gpu, options};
 use crate::tuning::{Bucket, identity};
 use crate::{DeviceTunings, Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session, TuningStore};
 use rewire_graph::{HostTensor, Symbol};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Plan;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

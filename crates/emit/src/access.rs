@@ -1,0 +1,51 @@
+//! How the buffers of a shader are accessed.
+
+use rewire_graph_rewrite::device::Slot;
+
+/// How a buffer is accessed: an element or four neighbours at a time, four halves also as they are, rows by words, parts of a tensor.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Access {
+    pub element: bool,
+    pub vector: bool,
+    pub halves: bool,
+    pub words: bool,
+    /// As parts of a tensor.
+    pub tensor: bool,
+}
+
+impl Access {
+    /// True if four neighbours are an element of the buffer.
+    pub fn is_grouped(self) -> bool {
+        self.vector || self.halves || self.tensor
+    }
+}
+
+/// What tells a binding that is read from the others, in names.
+pub(super) fn suffix(slot: Slot) -> String {
+    match slot {
+        Slot::Operand(position) | Slot::Dequantized { operand: position, .. } | Slot::Output(position) => {
+            position.to_string()
+        }
+        Slot::Pooled(dtype) => format!("pooled_{}", dtype.to_string().to_lowercase()),
+        Slot::Sizes => "sizes".to_owned(),
+    }
+}
+
+/// A function that passes an access on to that of its window.
+pub(super) fn choose_window(name: &str, (count, elements): (u32, u64), ty: &str, written: bool) -> String {
+    let (argument, result, value) = match written {
+        true => (format!(", value: {ty}"), String::new(), ", value"),
+        false => (String::new(), format!(" -> {ty}"), ""),
+    };
+    let call = |window: u32| match (window, written) {
+        (0, true) => format!("{name}_0(at{value});"),
+        (0, false) => format!("return {name}_0(at{value});"),
+        (_, true) => format!("{name}_{window}(at - {}{value});\n        return;", u64::from(window) * elements),
+        (_, false) => format!("return {name}_{window}(at - {}{value});", u64::from(window) * elements),
+    };
+    let branches: String = (1..count)
+        .rev()
+        .map(|window| format!("    if (at >= {}) {{\n        {}\n    }}\n", u64::from(window) * elements, call(window)))
+        .collect();
+    format!("fn {name}(at: i32{argument}){result} {{\n{branches}    {}\n}}\n\n", call(0))
+}

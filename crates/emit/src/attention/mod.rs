@@ -1,0 +1,195 @@
+//! Jagged attention: on cooperative matrices where the target has them and the operands are halves, else by multiply-add.
+
+mod cooperative;
+mod plain;
+
+use super::coords::Coords;
+use super::expr::Code;
+use super::frame::{self, Frame};
+use super::hook::{Element, Four, elements, finish, float, function};
+use super::interval::Pair;
+use super::module::Module;
+use super::template::Template;
+use super::value::Emitted;
+use super::{EmitError, ParsedKernel, Scheduled};
+use crate::checked::Checked;
+use minijinja::Value as Variable;
+use rewire_graph::pointwise::{Expr, ExprId};
+use rewire_graph::{Dim, Scalar};
+use rewire_graph_rewrite::device::{Extension, Target, Tuning};
+use rewire_graph_rewrite::schedule::{Attention, Bound};
+
+/// The tile of attention on cooperative matrices; `None` for attention of multiply-adds.
+fn cooperative_tile(
+    kernel: &Bound<'_, Attention>,
+    target: &Target,
+    tuning: &Tuning,
+) -> Result<Option<cooperative::CooperativeAttentionTile>, EmitError> {
+    tuning.cooperative(|| cooperative::CooperativeAttentionTile::new(kernel, target, tuning))
+}
+
+/// Workgroups below which a GPU is not occupied.
+const FEW_WORKGROUPS: u64 = 96;
+
+/// Workgroups from which on it runs some after others.
+const MANY_WORKGROUPS: u64 = 512;
+
+impl Scheduled for Bound<'_, Attention> {
+    fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        match cooperative_tile(self, module.target, tuning)? {
+            Some(tile) => cooperative::emit(self, &tile, module),
+            None => plain::emit(self, module, tuning),
+        }
+    }
+
+    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+        if base.matrices == Some(true) {
+            return cooperative::candidates(target.matrix);
+        }
+        [1, 2, 4, 8].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
+    }
+
+    /// Fewer queries a workgroup, and a subgroup or thread, where there are few. Of cooperative matrices, more keys a tile.
+    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        if tuning.rows.is_some() || tuning.rows_per_thread.is_some() {
+            return tuning;
+        }
+        let Ok(cooperative) = cooperative_tile(self, target, &tuning) else { return tuning };
+        let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
+        let rows = self.nest.outputs.first().and_then(|output| size(output.shape.first()?));
+        let samples = self.samples.iter().map(size).try_fold(1u64, |all, count| Some(all.saturating_mul(count?)));
+        let (Some(rows), Some(samples)) = (rows, samples) else { return tuning };
+        let choices = match (cooperative, plain::AttentionTile::new(self, target, &tuning)) {
+            (Some(tile), _) => {
+                let of = |rows: u32, keys: u32| {
+                    let columns = tuning.columns.or(Some(keys * target.matrix));
+                    (rows, Tuning { rows: Some(rows), columns, ..fewer })
+                };
+                let is_short = tile.in_registers() && rows <= samples.saturating_mul(u64::from(tile.rows() / 2));
+                let is_many = samples.saturating_mul(self.heads as u64) >= MANY_WORKGROUPS;
+                let whole = match is_short {
+                    true if is_many => of(tile.rows() / 2, 1),
+                    // Subgroups without queries load keys for the others.
+                    true => of(tile.rows(), 2),
+                    false => (tile.rows(), tuning),
+                };
+                let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
+                // More keys a tile take more workgroup memory.
+                let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(self, target, choice), Ok(Some(_)));
+                [whole].into_iter().chain(smaller).filter(fits).collect()
+            }
+            (None, Ok(tile)) => vec![(tile.rows(), tuning), (tile.rows(), fewer)],
+            (None, Err(_)) => return tuning,
+        };
+        let occupies = |(tile, _): &&(u32, Tuning)| {
+            let tiles = (rows / u64::from(*tile)).saturating_add(samples);
+            tiles.saturating_mul(self.heads as u64) >= FEW_WORKGROUPS
+        };
+        choices.iter().find(occupies).or(choices.last()).map_or(tuning, |(_, choice)| *choice)
+    }
+
+    fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {
+        matches!(cooperative_tile(self, target, tuning), Ok(Some(_)))
+    }
+}
+
+/// True if a score reads memory by its row or key, which a mask may keep within bounds.
+fn reads_pairs(kernel: &Bound<'_, Attention>) -> bool {
+    let row_and_key = 1u32 << kernel.row | 1 << kernel.key;
+    let dag = &kernel.nest.body.dag;
+    let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Call { .. });
+    dag.reachable(&[kernel.score]).iter().any(|id| reads(id) && dag.coords(*id) & row_and_key != 0)
+}
+
+/// How many scores a hook takes.
+#[derive(Clone, Copy)]
+enum Score {
+    /// Those of four neighbouring keys.
+    Four,
+    /// One.
+    Element,
+}
+
+/// A template of attention, and what is its own.
+struct Variant {
+    template: &'static Template,
+    threads: u32,
+    /// Of queries, keys and values.
+    element: Element,
+    score: Score,
+    /// Queries of a workgroup.
+    rows: u32,
+    variables: Vec<(&'static str, Variable)>,
+}
+
+fn frame<'k>(kernel: &'k Bound<'_, Attention>) -> Frame<'k> {
+    Frame {
+        samples: &kernel.samples,
+        heads: kernel.heads,
+        head: kernel.head,
+        pair: Pair { row: kernel.row, key: kernel.key },
+        rows: &kernel.rows,
+        keys: &kernel.keys,
+        mask: kernel.mask,
+    }
+}
+
+/// Fills a template with what the templates share.
+fn fill(kernel: &Bound<'_, Attention>, module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
+    let Variant { template, threads, element, score, rows, mut variables } = variant;
+    variables.extend([("qk_width", kernel.qk_width.into()), ("v_width", kernel.v_width.into())]);
+    let roots = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
+    let extension = match score {
+        Score::Four => None,
+        Score::Element => Some(Extension::Elements),
+    };
+    let shared = frame::Variant { template, threads, rows, roots, extension, variables };
+    frame(kernel).fill(module, shared, |module| hooks(kernel, module, (element, score)))
+}
+
+fn hooks(
+    kernel: &Bound<'_, Attention>,
+    module: &mut Module,
+    (element, score): (Element, Score),
+) -> Result<String, EmitError> {
+    let entry = frame(kernel).entry(module);
+    let point = |row: (u8, &str), last: (u8, &str)| entry.clone().with(row.0, row.1).with(last.0, last.1);
+    let (query, key) = ((kernel.row, "i"), (kernel.key, "j"));
+    let (qk, v) = (Dim::from(kernel.qk_width), Dim::from(kernel.v_width));
+    let mut text = String::new();
+    for (name, row, axis, extent, root) in [
+        ("query", query, kernel.depth, &qk, kernel.q),
+        ("key", key, kernel.depth, &qk, kernel.k),
+        ("value", key, kernel.column, &v, kernel.v),
+    ] {
+        let four = Four { coords: &point(row, (axis, "d")), axis, extent };
+        text += &elements(name, module, &four, (&[], ""), (root, element, ""))?;
+    }
+    float(module, "the score", kernel.score)?;
+    text += &match score {
+        Score::Four => scores_of_four(kernel, module, &point(query, key))?,
+        Score::Element => scores_of_one(kernel, module, &point(query, key))?,
+    };
+    let four = Four { coords: &point(query, (kernel.column, "d")), axis: kernel.column, extent: &v };
+    Ok(text + &finish(module, &four, kernel.sum(), &kernel.nest.outputs)?)
+}
+
+/// Hooks that tell which of four neighbouring keys count, and what they weigh.
+fn scores_of_four(kernel: &Bound<'_, Attention>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+    let keep = frame(kernel).keep(module, pair)?;
+    let mut code = Code::four(module, kernel.key, pair, &[(0, Emitted::Vector("product".to_owned()))], Some("kept"));
+    let weight = code.eval_one(module, kernel.score)?.vector(Scalar::F32);
+    let filler = if kernel.softmax { "LOWEST" } else { "0.0f" };
+    code.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
+    Ok(keep + &function("weigh", pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &code.take()))
+}
+
+/// Hooks that tell whether a pair counts, and what it weighs.
+fn scores_of_one(kernel: &Bound<'_, Attention>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+    let keep = frame(kernel).keep_one(module, pair)?;
+    let mut code = Code::point(pair, &[(0, Emitted::Uniform("product".to_owned()))]);
+    code.restrict("kept".to_owned());
+    let weight = code.eval_one(module, kernel.score)?.first();
+    code.line(&format!("return select(0.0f, {weight}, kept);"));
+    Ok(keep + &function("weigh", pair, ", product: f32, kept: bool", "f32", &code.take()))
+}

@@ -1,0 +1,115 @@
+//! The tunings of a kernel: what suits it, and what is worth a measurement.
+
+use super::{Scheduled, emit, scheduled};
+use rewire_graph::Dim;
+use rewire_graph_rewrite::device::{Target, Tuning, dequantized};
+use rewire_graph_rewrite::plan::Computation;
+use std::collections::HashSet;
+
+/// A tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
+/// smaller ones. Sums run in the same order whatever the tile, unless [`Tuning::split_sums`] allows another.
+pub fn suited(
+    tuning: Tuning,
+    computation: &Computation,
+    target: &Target,
+    size: impl Fn(&Dim) -> Option<u64>,
+) -> Tuning {
+    of(computation, target, |schedule| schedule.suited(tuning, target, &size)).unwrap_or(tuning)
+}
+
+/// Tunings of a kernel that are worth a measurement, the given one first. What it sets stays as it is. Each is emitted, and no
+/// two have the same shader.
+///
+/// All of them add in the order of the given one: every element of a result is the same sum, to the bit, whichever is
+/// taken. So a choice among them may follow the sizes of a run. That holds since
+/// - a product runs over `k` in order whatever its tile, and attention over the keys; tiles that are skipped would add 0,
+/// - as many threads share a row of a reduction,
+/// - cooperative matrices and multiply-adds, which add in different orders, do not mix: [`families`] has both.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// use rewire_graph_rewrite::device::{Target, Tuning};
+/// use rewire_graph_rewrite::{lower, optimize};
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, &[scope.size("rows"), 64.into()]);
+/// let weight = scope.parameter("weight", DType::F32, &[64.into(), 96.into()]);
+/// let plan = lower(&optimize(scope.finish(&[("y", x.matmul(&weight))])?)?.0)?;
+/// let candidates = rewire_emit::candidates(&Tuning::default(), &plan.steps[0].computation, &Target::BASELINE);
+/// assert_eq!(candidates[0], Tuning::default());
+/// assert!(candidates.len() > 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn candidates(tuning: &Tuning, computation: &Computation, target: &Target) -> Vec<Tuning> {
+    let base = of_family(*tuning, computation, target);
+    let proposals = of(computation, target, |schedule| schedule.candidates(target, &base)).unwrap_or_default();
+    let short = |proposal: &Tuning| !target.software || is_short(proposal);
+    let mut shaders = HashSet::new();
+    let mut differs =
+        |tuning: &Tuning| emit(computation, target, tuning).is_ok_and(|emitted| shaders.insert(emitted.wgsl));
+    let proposals = proposals.into_iter().filter(short).map(|proposal| joined(base, proposal));
+    let tunings = std::iter::once(base).chain(proposals);
+    tunings.filter(|tuning| differs(tuning)).collect()
+}
+
+/// Threads of a workgroup with so many groups of columns and rows each.
+pub(super) fn per_thread(groups: &[u32], rows: &[u32]) -> Vec<Tuning> {
+    let shares = groups.iter().flat_map(|groups| rows.iter().map(move |rows| (Some(*groups), Some(*rows))));
+    let tuning = |(groups_per_thread, rows_per_thread)| {
+        let of_threads =
+            move |threads| Tuning { threads: Some(threads), groups_per_thread, rows_per_thread, ..Tuning::default() };
+        [64, 128, 256].map(of_threads)
+    };
+    shares.flat_map(tuning).collect()
+}
+
+/// True where nothing is said of a thread's share, and results have so many elements.
+pub(super) fn is_for_many(tuning: &Tuning, extents: &[Dim], many: u64, size: &dyn Fn(&Dim) -> Option<u64>) -> bool {
+    let elements = extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
+    let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread];
+    set.iter().all(Option::is_none) && elements.is_some_and(|elements| elements >= many)
+}
+
+/// A tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both.
+pub fn of_family(tuning: Tuning, computation: &Computation, target: &Target) -> Tuning {
+    let cooperative = of(computation, target, |schedule| schedule.is_cooperative(target, &tuning)).unwrap_or(false);
+    Tuning { matrices: tuning.matrices.or(cooperative.then_some(true)), ..tuning }
+}
+
+/// The tunings that add in orders of their own: cooperative matrices and multiply-adds where a kernel has both, else one.
+/// Which is taken may follow the widths of a kernel and the target, and never the sizes of a run.
+pub fn families(computation: &Computation, target: &Target) -> Vec<Tuning> {
+    let base = of_family(Tuning::default(), computation, target);
+    match base.matrices {
+        Some(_) => [true, false].map(|matrices| Tuning { matrices: Some(matrices), ..base }).into(),
+        None => vec![base],
+    }
+}
+
+/// True if it makes a short shader, which is soon compiled.
+fn is_short(tuning: &Tuning) -> bool {
+    tuning.rows_per_thread.is_none_or(|rows| rows <= 4) && tuning.groups_per_thread.is_none_or(|groups| groups == 1)
+}
+
+/// What `own` sets, and what only `other` sets.
+fn joined(own: Tuning, other: Tuning) -> Tuning {
+    Tuning {
+        threads: own.threads.or(other.threads),
+        groups_per_thread: own.groups_per_thread.or(other.groups_per_thread),
+        rows: own.rows.or(other.rows),
+        columns: own.columns.or(other.columns),
+        depth: own.depth.or(other.depth),
+        rows_per_thread: own.rows_per_thread.or(other.rows_per_thread),
+        parts: own.parts.or(other.parts),
+        split_sums: own.split_sums.or(other.split_sums),
+        matrices: own.matrices.or(other.matrices),
+    }
+}
+
+/// What the schedule of a kernel says of a target; `None` for an operator of a user's own.
+fn of<T>(computation: &Computation, target: &Target, say: impl FnOnce(&dyn Scheduled) -> T) -> Option<T> {
+    let (computation, _) = dequantized(computation, target);
+    match computation.as_ref() {
+        Computation::Nest(kernel) => Some(scheduled(kernel, say)),
+        Computation::Custom(_) => None,
+    }
+}

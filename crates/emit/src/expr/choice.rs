@@ -1,0 +1,229 @@
+//! Choices: a select of values that are there, or a branch where a side should not run in vain.
+
+use super::{Code, indented};
+use crate::EmitError;
+use crate::function::{Text, type_of};
+use crate::module::Module;
+use crate::value::Emitted;
+use rewire_graph::Scalar;
+use rewire_graph::pointwise::{Expr, ExprId, Lanes};
+use std::collections::HashSet;
+
+impl Code {
+    /// Four neighbours of an expression as a `vec4<f16>`: halves as they are stored where it is no more than those, or a
+    /// choice among them.
+    pub fn halves(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        module.note_halves();
+        match module.body.dag.expr(root) {
+            Expr::Load { operand, index } if self.are_halves(module, root) => {
+                let index = self.eval(module, index)?;
+                module.load_halves(*operand, &index.iter().map(Emitted::first).collect::<Vec<_>>())
+            }
+            &Expr::Select(condition, a, b) if self.are_halves(module, root) => {
+                let test = self.get(module, condition)?;
+                self.eval_shared(module, a, b)?;
+                let name = module.name();
+                self.line(&format!("var {name}: vec4<f16>;"));
+                self.sides(&test.first(), [a, b], |inner, side| {
+                    let value = inner.halves(module, side)?;
+                    inner.line(&format!("{name} = {value};"));
+                    Ok(())
+                })?;
+                Ok(name)
+            }
+            _ => {
+                let value = self.eval_one(module, root)?.vector(Scalar::F32);
+                let within = match module.reads_rows(root) {
+                    true => format!("clamp({value}, vec4<f32>(-65504.0f), vec4<f32>(65504.0f))"),
+                    false => value,
+                };
+                Ok(format!("vec4<f16>({within})"))
+            }
+        }
+    }
+
+    /// Four neighbours of a row with a scale as a word of signed integers.
+    pub fn word(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        let Expr::Load { operand, index } = module.body.dag.expr(root) else {
+            return Err(EmitError::Form {
+                reason: "a product of integers has a right factor that is computed".to_owned(),
+            });
+        };
+        let index = self.eval(module, index)?;
+        module.load_word(*operand, &index.iter().map(Emitted::first).collect::<Vec<_>>())
+    }
+
+    /// True if an expression is four neighbouring halves in memory, or one of several such by a condition that is the same
+    /// for all four.
+    pub fn are_halves(&self, module: &Module, root: ExprId) -> bool {
+        match module.body.dag.expr(root) {
+            Expr::Load { operand, index } => {
+                module.has_halves(*operand)
+                    && Lanes::is_vector_load(&index.iter().map(|&i| self.class(i)).collect::<Vec<_>>())
+            }
+            &Expr::Select(condition, a, b) => {
+                self.class(condition).is_uniform() && [a, b].iter().all(|&side| self.are_halves(module, side))
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn select(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        condition: ExprId,
+        a: ExprId,
+        b: ExprId,
+    ) -> Result<Emitted, EmitError> {
+        let test = self.get(module, condition)?;
+        if let Emitted::Bool(test) = test {
+            return self.get(module, if test { a } else { b });
+        }
+        if !self.is_costly(module, a) && !self.is_costly(module, b) {
+            self.eval(module, &[a, b])?;
+            let wide = |text: &[String]| format!("select({}, {}, {})", text[2], text[1], text[0]);
+            return self.apply(module, id, &[condition, a, b], |text, _| Ok(Text { code: wide(text), wide: true }));
+        }
+        self.eval_shared(module, a, b)?;
+        let scalar = module.body.dag.scalar(id);
+        if self.class(condition).is_uniform() {
+            return self.branch(module, id, &test.first(), a, b, scalar);
+        }
+        if scalar != Scalar::I64 && self.loads_groups(module, a) && self.loads_groups(module, b) {
+            return self.choose_lanes(module, &test.vector(Scalar::Bool), [a, b], scalar);
+        }
+        let mut parts = Vec::with_capacity(4);
+        for l in 0..4 {
+            let mut lane = self.lane(l);
+            let value = lane.branch(module, id, &test.lane(l), a, b, scalar)?;
+            let text = lane.take();
+            self.text += &text;
+            parts.push(value.first());
+        }
+        self.split(module, |l| Ok(parts[l].clone()))
+    }
+
+    /// For each of four lanes one of two sides, each evaluated for all of them where any lane takes it.
+    fn choose_lanes(
+        &mut self,
+        module: &mut Module,
+        test: &str,
+        sides: [ExprId; 2],
+        scalar: Scalar,
+    ) -> Result<Emitted, EmitError> {
+        let within = self.valid.as_ref().map(|valid| format!(" & {valid}")).unwrap_or_default();
+        let mut values = Vec::with_capacity(2);
+        for (side, taken) in sides.into_iter().zip([format!("any({test}{within})"), format!("any(!{test}{within})")]) {
+            if !self.is_costly(module, side) {
+                values.push(self.eval_one(module, side)?.vector(scalar));
+                continue;
+            }
+            let name = module.name();
+            self.line(&format!("var {name}: vec4<{}>;", type_of(scalar)));
+            let mut inner = self.inner();
+            let value = inner.eval_one(module, side)?.vector(scalar);
+            inner.line(&format!("{name} = {value};"));
+            self.block(&format!("if ({taken})"), &inner.take());
+            values.push(name);
+        }
+        Ok(Emitted::Vector(self.bind(module, &format!("select({}, {}, {test})", values[1], values[0]))))
+    }
+
+    /// True if all that `root` needs and is not yet known is loaded for four lanes at once, so that it may be where any of them is
+    /// in range.
+    fn loads_groups(&self, module: &Module, root: ExprId) -> bool {
+        let lazily = |id: &ExprId| match module.body.dag.expr(*id) {
+            Expr::Load { operand, index } => {
+                let classes: Vec<_> = index.iter().map(|&i| self.class(i)).collect();
+                let is_group = Lanes::is_vector_load(&classes) && module.has_vector_load(*operand);
+                self.class(*id).is_uniform() || is_group
+            }
+            _ => true,
+        };
+        self.needs(module, root).iter().all(lazily)
+    }
+
+    /// `if (test) { a } else { b }`, with what only one side needs inside of it.
+    fn branch(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        test: &str,
+        a: ExprId,
+        b: ExprId,
+        scalar: Scalar,
+    ) -> Result<Emitted, EmitError> {
+        let name = module.name();
+        let wide = self.class(id) == Lanes::Varying;
+        let ty = type_of(scalar);
+        let assign = |value: &Emitted, l: Option<usize>| match l {
+            Some(l) => format!("{name}_{l} = {};", value.lane(l)),
+            None if wide => format!("{name} = {};", value.vector(scalar)),
+            None => format!("{name} = {};", value.first()),
+        };
+        let split = wide && scalar == Scalar::I64;
+        let places: Vec<Option<usize>> = if split { (0..4).map(Some).collect() } else { vec![None] };
+        for place in &places {
+            match place {
+                Some(l) => self.line(&format!("var {name}_{l}: {ty};")),
+                None if wide => self.line(&format!("var {name}: vec4<{ty}>;")),
+                None => self.line(&format!("var {name}: {ty};")),
+            }
+        }
+        self.sides(test, [a, b], |inner, side| {
+            let value = inner.eval_one(module, side)?;
+            places.iter().for_each(|&place| inner.line(&assign(&value, place)));
+            Ok(())
+        })?;
+        Ok(match (split, wide) {
+            (true, _) => Emitted::Split([0, 1, 2, 3].map(|l| format!("{name}_{l}"))),
+            (_, true) => Emitted::Vector(name),
+            _ => self.scalar_form(id, name),
+        })
+    }
+
+    /// Evaluates what both sides of a choice need.
+    fn eval_shared(&mut self, module: &mut Module, a: ExprId, b: ExprId) -> Result<(), EmitError> {
+        let shared: Vec<_> = module.required(&[a]).intersection(&module.required(&[b])).copied().collect();
+        self.eval(module, &shared).map(drop)
+    }
+
+    /// `if (test) { ... } else { ... }`, with the statements that `write` adds for either side.
+    fn sides(
+        &mut self,
+        test: &str,
+        sides: [ExprId; 2],
+        mut write: impl FnMut(&mut Self, ExprId) -> Result<(), EmitError>,
+    ) -> Result<(), EmitError> {
+        let mut block = |side| {
+            let mut inner = self.inner();
+            write(&mut inner, side)?;
+            Ok::<_, EmitError>(indented(&inner.take()))
+        };
+        let [yes, no] = sides;
+        let (yes, no) = (block(yes)?, block(no)?);
+        self.line(&format!("if ({test}) {{\n{yes}}} else {{\n{no}}}"));
+        Ok(())
+    }
+
+    /// True if `root` needs something not yet known that must not, or should not, run in vain.
+    fn is_costly(&self, module: &Module, root: ExprId) -> bool {
+        let is_costly = |expr: &Expr| {
+            matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. })
+        };
+        self.needs(module, root).iter().any(|id| is_costly(module.body.dag.expr(*id)))
+    }
+
+    /// What is not yet known of an expression and of what it is made of.
+    fn needs(&self, module: &Module, root: ExprId) -> HashSet<ExprId> {
+        let mut stack = vec![root];
+        let mut seen = HashSet::new();
+        while let Some(id) = stack.pop() {
+            if !self.known.contains_key(&id) && seen.insert(id) {
+                stack.extend(module.body.dag.expr(id).operands());
+            }
+        }
+        seen
+    }
+}

@@ -1,0 +1,143 @@
+//! Emission of WGSL, and of SPIR-V: a pure function of a kernel, a target and a tuning.
+//!
+//! ```
+//! use rewire_graph::{DType, Scope};
+//! use rewire_graph_rewrite::device::{Target, Tuning};
+//! use rewire_graph_rewrite::{lower, optimize};
+//!
+//! let scope = Scope::new();
+//! let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+//! let graph = scope.finish(&[("y", x.silu())])?;
+//! let plan = lower(&optimize(graph)?.0)?;
+//! let kernel = rewire_emit::emit(&plan.steps[0].computation, &Target::BASELINE, &Tuning::default())?;
+//! assert!(kernel.wgsl.contains("@compute"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod access;
+mod attention;
+mod call;
+mod candidates;
+mod check;
+mod checked;
+mod coords;
+mod custom;
+mod error;
+mod expr;
+mod fold;
+mod frame;
+mod function;
+mod hook;
+mod interval;
+mod map;
+pub mod mapping;
+mod matmul;
+mod module;
+mod names;
+mod pairs;
+mod reduce;
+mod required;
+#[cfg(feature = "spirv")]
+mod spirv;
+mod staged_rows;
+mod storage;
+mod store;
+mod template;
+mod validate;
+mod value;
+
+pub use candidates::{candidates, families, of_family, suited};
+pub use error::EmitError;
+
+use module::Module;
+use rewire_graph::Dim;
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning, Windows, dequantized};
+use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
+use rewire_graph_rewrite::schedule::{Bound, Schedule};
+
+/// Tells versions of the emitter apart: a hash of its source and templates.
+pub const EMITTER: &str = env!("REWIRE_EMITTER");
+
+/// A kernel whose shader is parsed.
+#[derive(Clone, Debug)]
+pub struct ParsedKernel {
+    /// The kernel.
+    pub kernel: EmittedKernel,
+    /// The shader as naga has parsed it, so that a device need not.
+    pub module: naga::Module,
+}
+
+impl ParsedKernel {
+    /// Parses the shader of a kernel.
+    ///
+    /// # Errors
+    /// [`EmitError::Shader`] where it is no WGSL.
+    pub fn parse(kernel: EmittedKernel) -> Result<Self, EmitError> {
+        let module = validate::parse(&kernel.wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
+        Ok(Self { kernel, module })
+    }
+}
+
+/// Emits the shader of `kernel` for `target`, validated. Tensors of symbolic size fit a binding each.
+///
+/// # Errors
+/// [`EmitError`] names what the kernel refers to and does not have, or what the target lacks.
+pub fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    Ok(emit_with_windows(computation, target, tuning, &Windows::of_constants(computation, target))?.kernel)
+}
+
+/// [`emit`] where tensors may be larger than a binding: loads and stores choose the window.
+///
+/// # Errors
+/// As [`emit`], and [`EmitError::Limit`] where there are more windows than a kernel may bind.
+pub fn emit_with_windows(
+    computation: &Computation,
+    target: &Target,
+    tuning: &Tuning,
+    windows: &Windows,
+) -> Result<ParsedKernel, EmitError> {
+    check::check(computation)?;
+    computation.check_loop()?;
+    validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
+    let (computation, bound) = dequantized(computation, target);
+    let module = Module::new(computation.body(), target, windows);
+    let parsed = match computation.as_ref() {
+        Computation::Nest(kernel) => scheduled(kernel, |schedule| schedule.emit(module, tuning))?,
+        Computation::Custom(own) => return custom::emit(own, module),
+    };
+    Ok(ParsedKernel { kernel: parsed.kernel.with_dequantized(bound), ..parsed })
+}
+
+/// How the nests of a schedule become shaders.
+trait Scheduled {
+    /// Emits the shader.
+    fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError>;
+
+    /// Tunings that are worth a measurement beside `base`.
+    fn candidates(&self, _target: &Target, _base: &Tuning) -> Vec<Tuning> {
+        vec![]
+    }
+
+    /// A tuning, and what suits sizes that are known.
+    fn suited(&self, tuning: Tuning, _target: &Target, _size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        tuning
+    }
+
+    /// True if the shader multiplies cooperative matrices.
+    fn is_cooperative(&self, _target: &Target, _tuning: &Tuning) -> bool {
+        false
+    }
+}
+
+fn scheduled<T>(kernel: &ScheduledNest, call: impl FnOnce(&dyn Scheduled) -> T) -> T {
+    let nest: &Nest = kernel;
+    match kernel.schedule() {
+        Schedule::Map(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Reduction(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Product(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Attention(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Pairs(schedule) => call(&Bound { nest, schedule }),
+        Schedule::Fold(schedule) => call(&Bound { nest, schedule }),
+    }
+}

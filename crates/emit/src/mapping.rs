@@ -1,0 +1,57 @@
+//! Which steps of a plan a target can run.
+
+use crate::{EmitError, emit};
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning};
+use rewire_graph_rewrite::plan::{Plan, Step};
+use thiserror::Error;
+
+/// A step that a target cannot run.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("step {step} ({name}, `{path}`): {reason}; the CPU can run it")]
+pub struct Refusal {
+    /// Position in the plan.
+    pub step: usize,
+    /// Name of the step.
+    pub name: String,
+    /// Module path of the step.
+    pub path: String,
+    /// What the target lacks: a feature, bindings, workgroup memory, invocations.
+    pub reason: EmitError,
+}
+
+/// For every step of a plan its kernel for a target, or why the target cannot run it.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// use rewire_graph_rewrite::device::{Target, Tuning};
+/// use rewire_emit::mapping::map;
+/// use rewire_graph_rewrite::{lower, optimize};
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+/// let weight = scope.parameter("weight", DType::F32, &[16.into(), 8.into()]);
+/// let graph = scope.finish(&[("y", x.linear(&weight, None))])?;
+/// let plan = lower(&optimize(graph)?.0)?;
+/// assert!(map(&plan, &Target::BASELINE, &Tuning::default()).iter().all(Result::is_ok));
+///
+/// let small = Target { workgroup_bytes: 1024, ..Target::BASELINE };
+/// let refusal = map(&plan, &small, &Tuning::default()).into_iter().find_map(Result::err);
+/// assert!(refusal.is_some_and(|refusal| refusal.to_string().starts_with("step 0 (matmul, ``): the kernel needs")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedKernel, Refusal>> {
+    let steps = plan.steps.iter().enumerate();
+    steps.map(|(position, step)| map_step(position, step, target, tuning)).collect()
+}
+
+/// The kernel of the step at `position` of a plan for a target.
+///
+/// # Errors
+/// [`Refusal`] tells why the target cannot run it.
+pub fn map_step(position: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, Refusal> {
+    emit(&step.computation, target, tuning).map_err(|reason| Refusal {
+        step: position,
+        name: step.name.clone(),
+        path: step.path.clone(),
+        reason,
+    })
+}

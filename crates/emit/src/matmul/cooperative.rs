@@ -1,0 +1,217 @@
+use super::{Parts, lies_along, place, result_coords, suits};
+use crate::hook::{Ahead, Element, Four, finish_ahead, streamed};
+use crate::module::Module;
+use crate::template::{Main, Template, template};
+use crate::{EmitError, ParsedKernel};
+use minijinja::Value as Variable;
+use rewire_graph::Dim;
+use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
+
+static TEMPLATE: Template = template!("matmul_cooperative.wgsl");
+
+/// Halves by which rows of staged tiles are padded.
+const PADDING: u32 = 8;
+
+/// Workgroup memory with which two workgroups run on a multiprocessor at once; see `shaders/tried.md`.
+const SHARED_BYTES: u32 = 24 << 10;
+
+/// Rounds of results that are loaded ahead where each result has something of its own to read.
+const STREAMED_ROUNDS: usize = 8;
+
+/// How a workgroup's tile is divided among subgroups and matrices.
+pub(super) struct CooperativeMatmulTile {
+    /// Rows, columns and depth of a matrix.
+    size: u32,
+    /// Invocations of a subgroup.
+    subgroup: u32,
+    /// Rows and columns of subgroups.
+    subgroups: (u32, u32),
+    /// Rows and columns of matrices of a subgroup.
+    matrices: (u32, u32),
+    /// Steps of `k` staged at a time.
+    depth: u32,
+    /// Stages on their way in registers.
+    sets: u32,
+    /// Matrices of results in a row that pass through workgroup memory at once.
+    stage_matrices: u32,
+    /// Four neighbours of left are four steps of `k`, and of right.
+    along_depth: (bool, bool),
+    /// What sums are kept in.
+    sum: Element,
+}
+
+impl CooperativeMatmulTile {
+    /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
+    pub fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+        let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
+        let Some(n) = kernel.n.as_const() else { return Ok(None) };
+        // A depth that a run decides is taken to be long.
+        let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(usize::MAX);
+        let wide = |width: usize| width >= size as usize;
+        if !wide(n) || !wide(k) {
+            return Ok(None);
+        }
+        let narrow = u32::try_from(n.next_power_of_two()).unwrap_or(u32::MAX).max(size);
+        let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or((8 * size).min(narrow)));
+        let part = |parameter, got: u32| match got / size {
+            matrices @ (1 | 2 | 4 | 8) if got.is_multiple_of(size) => {
+                Ok(if matrices == 1 { (1, 1) } else { (2, matrices / 2) })
+            }
+            _ => {
+                let expected = format!("1, 2, 4 or 8 times {size}");
+                Err(EmitError::Tuning { parameter, expected, got })
+            }
+        };
+        let (m, n) = (part("rows", rows)?, part("columns", columns)?);
+        let threads = m.0 * n.0 * subgroup;
+        // Each invocation stages at least four elements of either operand.
+        let least = size * (threads * 4).div_ceil(rows.min(columns) * size).next_power_of_two();
+        let (subgroups, matrices) = ((m.0, n.0), (m.1, n.1));
+        // Along a ragged depth, neighbours may be rows of another sample.
+        let ragged = kernel.k.dense().is_none();
+        let left_along_rows =
+            kernel.m.dense().is_some() && (ragged || lies_along(kernel, kernel.a, (kernel.row(), kernel.depth)));
+        let along_depth = (!left_along_rows, !ragged && lies_along(kernel, kernel.b, (kernel.depth, kernel.column())));
+        let sum = if kernel.sums_halves() && target.half_sums { Element::Half } else { Element::Float };
+        let with = |depth: u32, most: u32, stage_matrices: u32| {
+            let steps = u32::try_from(k).unwrap_or(u32::MAX).div_ceil(depth);
+            let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
+            let sets = (2..=most).rev().find(suits).unwrap_or(1);
+            Self { size, subgroup, subgroups, matrices, depth, sets, stage_matrices, along_depth, sum }
+        };
+        let (deep, flat) = (with(2 * least, 2, 1), with(least, 4, n.1.min(2)));
+        let statistics = kernel.stats.len() as u32;
+        let tile = if deep.sets > 1 && deep.bytes(statistics) <= SHARED_BYTES { deep } else { flat };
+        let fits = threads <= target.invocations && tile.bytes(statistics) <= target.workgroup_bytes;
+        match (fits, tuning.rows.or(tuning.columns)) {
+            (true, _) => Ok(Some(tile)),
+            (false, Some(_)) => Ok(None),
+            (false, None) => {
+                let half = Tuning { rows: Some(rows / 2), columns: Some(columns / 2), ..*tuning };
+                Self::new(kernel, target, &half)
+            }
+        }
+    }
+
+    /// Bytes of workgroup memory of a product with some statistics of its rows.
+    fn bytes(&self, statistics: u32) -> u32 {
+        let staged = |across: u32, along_depth: bool| match along_depth {
+            true => across * (self.depth + PADDING) * 2,
+            false => self.depth * (across + PADDING) * 2,
+        };
+        let partial = if statistics > 0 { 16 * self.rows() } else { 0 };
+        let tiles = staged(self.rows(), self.along_depth.0) + staged(self.columns(), self.along_depth.1);
+        tiles + 4 * self.sum.bytes() * self.stage_length() + partial + 4 * self.rows() * statistics
+    }
+
+    /// The matrices of a subgroup, by row and column, that pass through workgroup memory together: the first of each round.
+    fn rounds(&self) -> Vec<Vec<u32>> {
+        let columns = (0..self.matrices.1).step_by(self.stage_matrices as usize);
+        (0..self.matrices.0).flat_map(|row| columns.clone().map(move |column| vec![row, column])).collect()
+    }
+
+    /// Groups of four results of a round that an invocation writes.
+    fn stage_items(&self) -> u32 {
+        (self.size * self.size * self.stage_matrices / 4).div_ceil(self.subgroup)
+    }
+
+    /// True if the registers of the stages on their way hold as many halves as an invocation has results.
+    fn holds_results(&self) -> bool {
+        let staged = self.sets * self.depth * (self.rows() + self.columns()) / (4 * self.threads());
+        self.rounds().len() as u32 * self.stage_items() <= staged
+    }
+
+    fn stage_pitch(&self) -> u32 {
+        (self.stage_matrices * self.size + 4) / 4
+    }
+
+    fn stage_length(&self) -> u32 {
+        self.subgroups.0 * self.subgroups.1 * self.size * self.stage_pitch()
+    }
+
+    pub fn rows(&self) -> u32 {
+        self.subgroups.0 * self.matrices.0 * self.size
+    }
+
+    pub fn columns(&self) -> u32 {
+        self.subgroups.1 * self.matrices.1 * self.size
+    }
+
+    fn threads(&self) -> u32 {
+        self.subgroups.0 * self.subgroups.1 * self.subgroup
+    }
+
+    /// An operand's tile in workgroup memory: rows of four neighbours, along `k` or across it.
+    fn staged(&self, along_depth: bool, across: u32) -> Variable {
+        let (outer, inner) = if along_depth { (across, self.depth) } else { (self.depth, across) };
+        let step = self.threads() * 4 / inner;
+        Variable::from_pairs([
+            ("along_depth", Variable::from(along_depth)),
+            ("outer", outer.into()),
+            ("inner", inner.into()),
+            ("pitch", ((inner + PADDING) / 4).into()),
+            ("step", step.into()),
+            ("items", (outer / step).into()),
+        ])
+    }
+}
+
+/// Multiples of a cooperative matrix that a tile may have across.
+const MATRICES: [u32; 4] = [1, 2, 4, 8];
+
+/// Tiles that suit the extents of a result, where they are known.
+pub(super) fn candidates((m, n): (Option<usize>, Option<usize>), size: u32) -> Vec<Tuning> {
+    let across = |extent| MATRICES.map(|count| count * size).into_iter().filter(move |tile| suits(*tile, extent, 4));
+    let tile = |rows| move |columns| Tuning { rows: Some(rows), columns: Some(columns), ..Tuning::default() };
+    across(m).flat_map(|rows| across(n).map(tile(rows))).collect()
+}
+
+/// Emits a matrix product of cooperative matrices.
+pub(super) fn emit(
+    kernel: &Bound<'_, Product>,
+    tile: &CooperativeMatmulTile,
+    mut module: Module,
+) -> Result<ParsedKernel, EmitError> {
+    let mut parts = Parts::new(kernel, &mut module, [Element::Half; 2])?;
+    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
+    let outputs = &kernel.nest.outputs;
+    let depth = kernel.k.dense().and_then(Dim::as_const);
+    let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
+    let streamed = if ragged || !tile.holds_results() { None } else { streamed(&mut module, &result, outputs)? };
+    let (hooks, ahead) = finish_ahead(&mut module, &result, kernel.sum(), outputs, streamed.as_ref())?;
+    parts.hooks += &hooks;
+    let rounds_ahead = match ahead {
+        Ahead::Nothing => 0,
+        Ahead::Shared => 1,
+        Ahead::Streamed => STREAMED_ROUNDS.min(tile.rounds().len()),
+    };
+    let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
+    parts.variables.extend([
+        ("stats", parts.stats.into()),
+        ("size", tile.size.into()),
+        ("subgroup", tile.subgroup.into()),
+        ("subgroup_rows", tile.subgroups.0.into()),
+        ("subgroup_columns", tile.subgroups.1.into()),
+        ("matrices_m", tile.matrices.0.into()),
+        ("matrices_n", tile.matrices.1.into()),
+        ("tile_m", tile.rows().into()),
+        ("tile_n", tile.columns().into()),
+        ("tile_k", tile.depth.into()),
+        ("sets", tile.sets.into()),
+        ("ragged_depth", ragged.into()),
+        ("maybe_empty", depth.is_none().into()),
+        ("left", tile.staged(tile.along_depth.0, tile.rows())),
+        ("right", tile.staged(tile.along_depth.1, tile.columns())),
+        ("rounds_ahead", rounds_ahead.into()),
+        ("streamed", streamed.is_some().into()),
+        ("sum", tile.sum.name().into()),
+        ("rounds", tile.rounds().into()),
+        ("stage_matrices", tile.stage_matrices.into()),
+        ("stage_items", tile.stage_items().into()),
+        ("stage_pitch", tile.stage_pitch().into()),
+        ("stage_length", tile.stage_length().into()),
+    ]);
+    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables, extension: None };
+    TEMPLATE.render(module, main, grid, tile_lists)
+}

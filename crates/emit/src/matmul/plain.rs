@@ -1,0 +1,210 @@
+use super::{Parts, integers, place, result_coords, suits};
+use crate::hook::{Element, Four, finish};
+use crate::module::Module;
+use crate::template::{Main, Template, template};
+use crate::{EmitError, ParsedKernel};
+use rewire_graph_rewrite::cost::operations;
+use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::plan::Extent;
+use rewire_graph_rewrite::schedule::{Bound, Product};
+
+static TEMPLATE: Template = template!("matmul.wgsl");
+
+/// Sizes of a workgroup's tile and of a thread's part of it.
+pub(super) struct MatmulTile {
+    m: u32,
+    n: u32,
+    k: u32,
+    rows: u32,
+    groups: u32,
+    /// Parts of a stage that threads sum up apart.
+    parts: u32,
+}
+
+/// Tiles of products, rows by columns, from the largest on.
+pub(super) const SIZES: [(u32, u32); 4] = [(128, 128), (64, 64), (32, 32), (16, 32)];
+/// Results of a tile up to which more of `k` is staged at once, since few threads wait for memory together.
+const SMALL: u32 = 64 * 32;
+/// Bytes of workgroup memory that a small tile takes.
+const SMALL_BYTES: u32 = 16 << 10;
+
+impl MatmulTile {
+    /// Rows and columns that suit the widths of a product and the target.
+    pub fn size(kernel: &Bound<'_, Product>, target: &Target) -> (u32, u32) {
+        let few_rows = matches!(&kernel.m, Extent::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
+        let rows = match (few_rows, target.software) {
+            (true, _) => 16,
+            (_, true) => 32,
+            _ => 64,
+        };
+        let n = kernel.n.as_const();
+        match n {
+            Some(0..=4) => (rows, 4),
+            Some(5..=16) => (rows, 16),
+            Some(17..=32) => (rows, 32),
+            // Software drivers take long to compile what loads and stores much.
+            _ if target.software => (rows, 32),
+            _ if few_rows => (16, 64),
+            _ => {
+                let wasteful = n.is_some_and(|n| n < 1024 && n.next_multiple_of(128) != n.next_multiple_of(64));
+                let memory = bytes(kernel, (128, 128, 16)) <= target.workgroup_bytes;
+                if wasteful || !memory || target.invocations < 256 { (64, 64) } else { (128, 128) }
+            }
+        }
+    }
+
+    fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+        let suited = Self::size(kernel, target);
+        let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
+        let is_small = m.saturating_mul(n) <= SMALL && !target.software;
+        let fits = |k: &u32| is_small && bytes(kernel, (m, n, *k)) <= SMALL_BYTES;
+        let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
+        let rows = tuning.rows_per_thread.unwrap_or(match (m, n) {
+            _ if target.software => 1,
+            (..=16, _) | (_, ..=4) => 1,
+            (..=32, _) => 2,
+            (_, ..64) => 4,
+            (128.., 128..) => 16,
+            _ => 8,
+        });
+        for (parameter, got) in [("rows", m), ("columns", n), ("depth", k)] {
+            if got == 0 || got % 4 != 0 || got > 256 {
+                let expected = "a multiple of four up to 256".to_owned();
+                return Err(EmitError::Tuning { parameter, expected, got });
+            }
+        }
+        if rows == 0 || rows > 16 || !m.is_multiple_of(rows) {
+            let expected = format!("a divisor of {m} rows, up to 16");
+            return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: rows });
+        }
+        let columns = n / 4;
+        let fits =
+            |groups: &u32| columns.is_multiple_of(*groups) && m / rows * (columns / groups) <= target.invocations;
+        let groups = (1..=columns).find(fits).unwrap_or(columns);
+        let parts = tuning.parts.unwrap_or(1);
+        if !matches!(parts, 1 | 2 | 4 | 8) || !(k / 4).is_multiple_of(parts) {
+            let expected = format!("1, 2, 4 or 8, a divisor of the {} groups of a stage", k / 4);
+            return Err(EmitError::Tuning { parameter: "parts", expected, got: parts });
+        }
+        Ok(Self { m, n, k, rows, groups, parts })
+    }
+
+    fn threads(&self) -> u32 {
+        self.parts * (self.m / self.rows) * (self.n / 4 / self.groups)
+    }
+}
+
+/// A tile for few rows whose sums are split; `None` where they are too short.
+pub(super) fn split(
+    kernel: &Bound<'_, Product>,
+    target: &Target,
+    tuning: &Tuning,
+    (m, k): (u64, u64),
+) -> Option<Tuning> {
+    let (rows, columns, parts) = if m <= 4 { (4, 32, 8) } else { (16, 16, 4) };
+    let fits = |depth: &u32| {
+        let sums = 4 * (parts - 1) * rows * columns;
+        u64::from(*depth) <= k && bytes(kernel, (rows, columns, *depth)) + sums <= target.workgroup_bytes
+    };
+    let depth = [128, 64].into_iter().find(fits)?;
+    let (rows, columns, depth, parts) = (Some(rows), Some(columns), Some(depth), Some(parts));
+    Some(Tuning { rows, columns, depth, parts, ..*tuning })
+}
+
+/// Operations of a factor that drivers take long to compile at several places.
+const LONG: u64 = 32;
+
+/// Tiles of products of multiply-adds: rows, columns, depth, and rows of a thread.
+const TILES: [[u32; 4]; 34] = [
+    [128, 128, 16, 16],
+    [32, 32, 64, 2],
+    [16, 32, 64, 1],
+    [16, 32, 64, 2],
+    [64, 64, 16, 8],
+    [64, 64, 16, 4],
+    [64, 64, 32, 8],
+    [128, 64, 16, 8],
+    [64, 128, 16, 8],
+    [128, 128, 16, 8],
+    [32, 128, 16, 4],
+    [32, 64, 16, 4],
+    [32, 32, 16, 4],
+    [32, 32, 32, 2],
+    // Few rows.
+    [16, 128, 16, 2],
+    [16, 64, 16, 1],
+    [16, 32, 16, 1],
+    [16, 32, 32, 1],
+    [4, 32, 64, 1],
+    [4, 64, 32, 1],
+    [4, 128, 16, 1],
+    [4, 256, 16, 1],
+    // Few columns.
+    [64, 32, 16, 4],
+    [128, 32, 16, 4],
+    [64, 16, 16, 4],
+    [64, 16, 32, 1],
+    [256, 16, 16, 4],
+    [16, 16, 64, 1],
+    [64, 4, 16, 1],
+    [128, 4, 16, 1],
+    [256, 4, 16, 1],
+    [64, 4, 32, 1],
+    [64, 4, 64, 1],
+    [16, 4, 64, 1],
+];
+
+/// Tiles that suit the extents of a result, where they are known.
+pub(super) fn candidates((m, n): (Option<usize>, Option<usize>)) -> Vec<Tuning> {
+    let tiles = TILES.into_iter().filter(|[rows, columns, ..]| suits(*rows, m, 4) && suits(*columns, n, 64));
+    let tuning = |[rows, columns, depth, each]: [u32; 4]| Tuning {
+        rows: Some(rows),
+        columns: Some(columns),
+        depth: Some(depth),
+        rows_per_thread: Some(each),
+        ..Tuning::default()
+    };
+    tiles.map(tuning).collect()
+}
+
+/// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
+fn bytes(kernel: &Bound<'_, Product>, (m, n, k): (u32, u32, u32)) -> u32 {
+    let (statistics, own) = (kernel.stats.len() as u32, 2 * u32::from(kernel.integers().is_some()));
+    let each = if statistics + own == 0 { 0 } else { 16 + 4 * (statistics + own) };
+    (m.saturating_add(n)).saturating_mul(4 * k).saturating_add(m.saturating_mul(each))
+}
+
+/// Emits a matrix product of multiply-adds.
+pub(super) fn emit(
+    kernel: &Bound<'_, Product>,
+    mut module: Module,
+    tuning: &Tuning,
+) -> Result<ParsedKernel, EmitError> {
+    let tile = MatmulTile::new(kernel, module.target, tuning)?;
+    let right = integers::operand(kernel);
+    let mut parts = match right {
+        Some(right) => integers::parts(kernel, &mut module, right)?,
+        None => Parts::new(kernel, &mut module, [Element::Float; 2])?,
+    };
+    let is_long = right.is_none() && !parts.left_along_rows && operations(&kernel.nest.body.dag, kernel.a) > LONG;
+    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
+    parts.hooks += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
+    let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
+    parts.variables.extend(integers::types(right.is_some()));
+    parts.variables.extend([
+        ("stats", parts.stats.into()),
+        ("tile_m", tile.m.into()),
+        ("tile_n", tile.n.into()),
+        ("tile_k", tile.k.into()),
+        ("rows_per_thread", tile.rows.into()),
+        ("groups_per_thread", tile.groups.into()),
+        ("parts", tile.parts.into()),
+        // Without, a shader is half as long, which a compiler for CPUs is the sooner done with.
+        ("ahead", (!module.target.software && !is_long).into()),
+        ("left_in_turn", is_long.into()),
+        ("left_along_rows", parts.left_along_rows.into()),
+        ("right_along_rows", parts.right_along_rows.into()),
+    ]);
+    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables, extension: None };
+    TEMPLATE.render(module, main, grid, tile_lists)
+}

@@ -1,0 +1,82 @@
+//! Operands and results of products that are tensors of halves as they are stored, with two dimensions or seen as such.
+
+use rewire_graph::pointwise::{Affine, Expr, ExprId};
+use rewire_graph::{DType, Dim};
+use rewire_graph_rewrite::plan::{MemorySpace, Output};
+use rewire_graph_rewrite::schedule::{Bound, Product};
+
+/// Elements of a row whose beginnings lie on the 16 bytes that the hardware loads at once.
+const ALIGNED: usize = 8;
+
+/// A tensor of halves.
+#[derive(Clone, Copy)]
+pub(super) struct Halves {
+    /// The operand or the output.
+    pub position: u16,
+    /// Elements from a row to the next.
+    pub pitch: usize,
+    /// Its rows are columns of the product.
+    pub transposed: bool,
+}
+
+/// A tensor of results of some columns.
+pub(super) struct Results {
+    pub tensor: Halves,
+    /// The columns, from the first on.
+    pub start: usize,
+    pub end: usize,
+    pub value: ExprId,
+    /// Tensors that a result reads where it is itself, such as residuals.
+    pub given: Vec<(ExprId, Halves)>,
+}
+
+/// The tensor that a factor is, element by element.
+pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> Option<Halves> {
+    let body = &kernel.nest.body;
+    let Expr::Load { operand: position, index } = body.dag.expr(factor) else { return None };
+    let access = body.dag.access(index);
+    let transposed = access.ends_with(&[second, first]);
+    if index.len() != 2 || !transposed && !access.ends_with(&[first, second]) {
+        return None;
+    }
+    let operand = body.operands.get(usize::from(*position))?;
+    let is_device = operand.space == MemorySpace::Device && operand.dtype == DType::F16;
+    let pitch = pitch(&operand.shape).filter(|_| is_device)?;
+    Some(Halves { position: *position, pitch, transposed })
+}
+
+/// The tensors that the results are, if all are.
+pub(super) fn results(kernel: &Bound<'_, Product>, columns: usize) -> Option<Vec<Results>> {
+    kernel.nest.outputs.iter().map(|output| result(kernel, columns, output)).collect()
+}
+
+fn result(kernel: &Bound<'_, Product>, columns: usize, output: &Output) -> Option<Results> {
+    let dag = &kernel.nest.body.dag;
+    let (start, end) = output.columns.unwrap_or((0, columns));
+    let width = end.checked_sub(start).filter(|width| *width > 0)?;
+    let pitch = pitch(&output.shape).filter(|pitch| *pitch == width && output.dtype == DType::F16)?;
+    let loads = dag.reachable(&[output.value]).into_iter();
+    let here = |id| operand(kernel, id, (kernel.row(), kernel.column())).filter(|found| !found.transposed);
+    let given = loads.filter_map(|id| Some((id, here(id)?))).collect();
+    let tensor = Halves { position: output.target, pitch, transposed: false };
+    follow(kernel, output, start).then_some(Results { tensor, start, end, value: output.value, given })
+}
+
+/// True if the columns of a result follow one another in its tensor, from the first one on.
+fn follow(kernel: &Bound<'_, Product>, output: &Output, start: usize) -> bool {
+    let dag = &kernel.nest.body.dag;
+    let (Some((row, inner)), Some(widths)) = (output.index.split_first(), output.shape.get(1..)) else { return false };
+    let place = dag.access(inner).place(widths);
+    let along = place.and_then(|place| dag.along(&place, kernel.column()));
+    *dag.expr(*row) == Expr::Coord(kernel.row()) && along == Some((1, Affine::constant(-(start as i128))))
+}
+
+/// The pitch of a tensor of halves whose rows are all that follows on the first dimension.
+fn pitch(shape: &[Dim]) -> Option<usize> {
+    let (_, inner) = shape.split_first()?;
+    let widths = inner.iter().map(Dim::as_const).collect::<Option<Vec<usize>>>()?;
+    let (last, outer) = widths.split_last()?;
+    let pitch = DType::F16.format().pitch(*last).filter(|pitch| outer.is_empty() || pitch == last)?;
+    let pitch = outer.iter().try_fold(pitch, |pitch, width| pitch.checked_mul(*width))?;
+    pitch.is_multiple_of(ALIGNED).then_some(pitch)
+}

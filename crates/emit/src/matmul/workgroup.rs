@@ -1,0 +1,182 @@
+//! Products of matrices that a whole workgroup shares, where operands and results are tensors of halves as they are stored.
+
+use super::tensors::{Halves, Results, operand, results};
+use super::{place, result_coords};
+use crate::expr::Code;
+use crate::hook::function;
+use crate::module::Module;
+use crate::template::{Main, Template, template};
+use crate::value::Emitted;
+use crate::{EmitError, ParsedKernel};
+use minijinja::Value as Variable;
+use rewire_graph::{DType, Dim};
+use rewire_graph_rewrite::device::{Extension, Slot, Target, Tuning};
+use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
+
+static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
+
+/// Lengths of sums from which on larger tiles pay for what they take of the multiprocessors.
+const LONG: usize = 1024;
+
+/// The least columns, and the least steps of `k`.
+const LEAST: [usize; 2] = [64, 32];
+
+/// Another tile for long sums and columns that 256 divides: rows, columns, steps of `k` and threads. Numbers of rows that leave most
+/// multiprocessors idle at the end of the first one may suit it.
+const FLAT: [u32; 4] = [96, 256, 64, 256];
+/// What it takes for an element, to what the first one takes.
+const FLAT_COST: [u64; 2] = [41, 40];
+
+/// How a product is divided among workgroups.
+pub(super) struct WorkgroupMatmulTile {
+    /// Rows, columns and steps of `k`.
+    tile: [u32; 3],
+    threads: u32,
+    size: u32,
+    left: Halves,
+    right: Halves,
+    results: Vec<Results>,
+}
+
+impl WorkgroupMatmulTile {
+    /// The tile for a product of tensors of halves with results like them, on a target that has matrices of a workgroup.
+    pub fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Option<Self> {
+        let (n, k) = (kernel.n.as_const()?, kernel.k.dense()?.as_const()?);
+        let is_plain = kernel.batch.is_empty() && kernel.stats.is_empty() && kernel.m.dense().is_some();
+        if !target.shares_matrices() || !is_plain || !kernel.takes_halves() || kernel.sums_halves() {
+            return None;
+        }
+        let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
+        let right = operand(kernel, kernel.b, (kernel.depth, kernel.column()))?;
+        let results = results(kernel, n)?;
+        // Residuals take the registers of larger tiles.
+        let is_long = k >= LONG && k.is_multiple_of(64) && results.iter().all(|part| part.given.is_empty());
+        let is_long = is_long && target.workgroup_matrices >= 256;
+        let rows = tuning.rows.unwrap_or(128);
+        let columns = tuning.columns.unwrap_or(if is_long && n.is_multiple_of(256) { 256 } else { 128 });
+        let depth = tuning.depth.unwrap_or(if is_long && columns >= 256 { 64 } else { 32 });
+        let threads = tuning.threads.unwrap_or(if rows == 128 && columns == 128 { 128 } else { 256 });
+        // Smaller tiles are faster divided among subgroups.
+        let is_large = [columns, threads].into_iter().all(|extent| [128, 256].contains(&extent));
+        let is_large = is_large && [FLAT[0], 128, 256].contains(&rows);
+        let is_deep = [16, 32, 64].contains(&depth);
+        let fits = is_large && is_deep && n >= LEAST[0] && k >= LEAST[1] && threads <= target.workgroup_matrices;
+        // A tile has columns of the same tensors.
+        let ends_tile = |column: usize| column == n || column.is_multiple_of(columns.max(1) as usize);
+        let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
+        let tile = Self { tile: [rows, columns, depth], threads, size: target.matrix, left, right, results };
+        fits.then_some(tile)
+    }
+
+    /// True if each of its tensors is one binding, and results lie in theirs.
+    pub fn holds(&self, module: &Module) -> bool {
+        let slots = self.operands().map(|operand| Slot::Operand(operand.position));
+        let results = self.results.iter().map(|part| Slot::Output(part.tensor.position));
+        slots.chain(results).all(|slot| module.windows_of(slot) == 1)
+    }
+
+    /// All that is loaded as parts of tensors.
+    fn operands(&self) -> impl Iterator<Item = Halves> + '_ {
+        let given = self.results.iter().flat_map(|part| &part.given);
+        [self.left, self.right].into_iter().chain(given.map(|(_, given)| *given))
+    }
+
+    /// The tuning for so many rows and columns on which multiprocessors are sooner done together than on these tiles.
+    pub fn in_less_time(
+        &self,
+        kernel: &Bound<'_, Product>,
+        target: &Target,
+        tuning: &Tuning,
+        [rows, columns]: [u64; 2],
+    ) -> Option<Tuning> {
+        let k = kernel.k.dense()?.as_const()?;
+        let multiprocessors = u64::from(target.multiprocessors);
+        let may_be_flat = multiprocessors > 0 && k >= LONG && k.is_multiple_of(64) && columns.is_multiple_of(256);
+        let is_open = [tuning.rows, tuning.columns, tuning.depth, tuning.threads].iter().all(Option::is_none);
+        if !may_be_flat || !is_open {
+            return None;
+        }
+        let [flat_rows, flat_columns, depth, threads] = FLAT.map(Some);
+        let flat = Tuning { rows: flat_rows, columns: flat_columns, depth, threads, ..*tuning };
+        let flat_tile = Self::new(kernel, target, &flat)?;
+        let time = |tile: &Self| {
+            let [m, n] = [tile.tile[0], tile.tile[1]].map(u64::from);
+            // Those of 128 threads share a multiprocessor with another one.
+            let at_once = u64::from(256 / tile.threads.max(1)).max(1);
+            let tiles = rows.div_ceil(m).saturating_mul(columns.div_ceil(n));
+            tiles.div_ceil(at_once.saturating_mul(multiprocessors)).saturating_mul(at_once * m * n)
+        };
+        let [more, less] = FLAT_COST;
+        (time(&flat_tile).saturating_mul(more) < time(self).saturating_mul(less)).then_some(flat)
+    }
+
+    /// Rows and columns of a workgroup.
+    pub fn extents(&self) -> (u32, u32) {
+        (self.tile[0], self.tile[1])
+    }
+}
+
+/// Emits a product of matrices of a workgroup.
+pub(super) fn emit(
+    kernel: &Bound<'_, Product>,
+    tile: &WorkgroupMatmulTile,
+    mut module: Module,
+) -> Result<ParsedKernel, EmitError> {
+    tile.operands().for_each(|operand| module.note_tensor(operand.position));
+    module.note_halves();
+    let mut hooks = String::new();
+    for part in &tile.results {
+        module.note_tensor_result(part.tensor.position, DType::F16);
+        hooks += &finish(kernel, part, &mut module)?;
+    }
+    let (body, grid, tile_lists) = place(kernel, tile.extents(), &mut module)?;
+    let [tile_m, tile_n, tile_k] = tile.tile;
+    let (n, width) = (module.dim(&kernel.n), kernel.n.as_const().unwrap_or(0));
+    let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(0);
+    let variables = vec![
+        ("size", tile.size.into()),
+        ("tile_m", tile_m.into()),
+        ("tile_n", tile_n.into()),
+        ("tile_k", tile_k.into()),
+        ("n", n.into()),
+        ("n_width", width.into()),
+        ("k", k.into()),
+        ("left", tensor(tile.left)),
+        ("right", tensor(tile.right)),
+        (
+            "results",
+            tile.results.iter().map(|part| described(part, part.end - part.start == width)).collect::<Vec<_>>().into(),
+        ),
+    ];
+    let extension = Some(Extension::Workgroup { tile: tile.tile });
+    let main = Main { threads: tile.threads, hooks, body, variables, extension };
+    TEMPLATE.render(module, main, grid, tile_lists)
+}
+
+/// The hook that makes a result of a sum.
+fn finish(kernel: &Bound<'_, Product>, part: &Results, module: &mut Module) -> Result<String, EmitError> {
+    let coords = result_coords(kernel);
+    let mut code = Code::point(&coords, &[(kernel.sum(), Emitted::Uniform("sum".to_owned()))]);
+    for (number, (load, _)) in part.given.iter().enumerate() {
+        code.learn(*load, Emitted::Uniform(format!("given{number}")));
+    }
+    let value = code.eval_one(module, part.value)?.first();
+    code.line(&format!("return {value};"));
+    let more: String = (0..part.given.len()).map(|number| format!(", given{number}: f32")).collect();
+    Ok(function(&format!("finish{}", part.tensor.position), &coords, &format!(", sum: f32{more}"), "f32", &code.take()))
+}
+
+fn tensor(of: Halves) -> Variable {
+    let [position, pitch] = [usize::from(of.position), of.pitch].map(Variable::from);
+    Variable::from_pairs([("position", position), ("pitch", pitch), ("transposed", of.transposed.into())])
+}
+
+fn described(part: &Results, whole: bool) -> Variable {
+    Variable::from_pairs([
+        ("tensor", tensor(part.tensor)),
+        ("start", part.start.into()),
+        ("end", part.end.into()),
+        ("whole", whole.into()),
+        ("given", part.given.iter().map(|(_, given)| tensor(*given)).collect::<Vec<_>>().into()),
+    ])
+}

@@ -1,0 +1,217 @@
+//! Sums over pairs of the rows of two ragged axes: on cooperative matrices where the target has them and the operands are
+//! halves, else by multiply-add.
+
+mod cooperative;
+mod plain;
+
+use super::coords::Coords;
+use super::expr::Code;
+use super::frame::{Frame, Variant};
+use super::hook::{Combine, Element, Four, elements, float, function};
+use super::interval::Pair;
+use super::module::Module;
+use super::store::store_all_four;
+use super::template::Template;
+use super::value::Emitted;
+use super::{EmitError, ParsedKernel, Scheduled};
+use crate::checked::Checked;
+use cooperative::CooperativePairsTile;
+use minijinja::Value as Variable;
+use rewire_graph::pointwise::ExprId;
+use rewire_graph::{Arrange, Dim, Scalar};
+use rewire_graph_rewrite::device::{Extension, Target, Tuning};
+use rewire_graph_rewrite::plan::Output;
+use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
+
+/// The tile of pairs on cooperative matrices; `None` for pairs of multiply-adds.
+fn cooperative_tile(
+    kernel: &Bound<'_, Pairs>,
+    target: &Target,
+    tuning: &Tuning,
+) -> Result<Option<CooperativePairsTile>, EmitError> {
+    tuning.cooperative(|| CooperativePairsTile::new(kernel, target, tuning))
+}
+
+impl Scheduled for Bound<'_, Pairs> {
+    fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        let kernel = Emitter { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
+        match cooperative_tile(self, module.target, tuning)? {
+            Some(tile) => kernel.cooperative(&tile, module),
+            None => kernel.plain(module, tuning),
+        }
+    }
+
+    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+        if base.matrices == Some(true) {
+            return cooperative::candidates(target.matrix);
+        }
+        [1, 2, 4].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
+    }
+
+    fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {
+        matches!(cooperative_tile(self, target, tuning), Ok(Some(_)))
+    }
+}
+
+/// A kernel with those of its sums that have a value an owner.
+struct Emitter<'k> {
+    kernel: &'k Bound<'k, Pairs>,
+    statistics: Vec<&'k PairSum>,
+}
+
+/// A template of pairs, and what is its own.
+struct Tiling {
+    template: &'static Template,
+    threads: u32,
+    /// Owners of a workgroup.
+    rows: u32,
+    /// What the template calls that WGSL has not.
+    extension: Option<Extension>,
+    variables: Vec<(&'static str, Variable)>,
+}
+
+impl Emitter<'_> {
+    fn frame(&self) -> Frame<'_> {
+        let kernel = self.kernel;
+        Frame {
+            samples: std::slice::from_ref(&kernel.samples),
+            heads: kernel.heads,
+            head: Some(kernel.head),
+            pair: Pair { row: kernel.owner, key: kernel.other },
+            rows: &kernel.owners,
+            keys: &kernel.others,
+            mask: kernel.mask,
+        }
+    }
+
+    /// Fills a template with functions for its pairs, those of `hooks`, and what the templates share.
+    fn fill(
+        &self,
+        module: Module,
+        tiling: Tiling,
+        hooks: impl FnOnce(&mut Module) -> Result<String, EmitError>,
+    ) -> Result<ParsedKernel, EmitError> {
+        let Tiling { template, threads, rows, extension, variables } = tiling;
+        let frame = self.frame();
+        let variant = Variant { template, threads, rows, roots: self.roots(), extension, variables };
+        frame.fill(module, variant, hooks)
+    }
+
+    /// What hooks of pairs evaluate.
+    fn roots(&self) -> Vec<ExprId> {
+        let factors = self.kernel.dots.iter().flat_map(|dot| [dot.owner, dot.other]);
+        let sums = self.kernel.sums().flat_map(|sum| [Some(sum.weight), sum.element.map(|element| element.value)]);
+        factors.chain(sums.flatten()).chain(self.kernel.mask).collect()
+    }
+
+    /// The axes of columns of outputs, with their widths.
+    fn columns(&self) -> Vec<(u8, usize)> {
+        let mut columns: Vec<u8> =
+            self.kernel.nest.outputs.iter().filter_map(|output| self.kernel.column_of(output)).collect();
+        columns.arrange();
+        columns.dedup();
+        columns.into_iter().map(|column| (column, self.kernel.width(column).unwrap_or(1))).collect()
+    }
+
+    /// The sums that have these columns.
+    fn weighted(&self, column: u8) -> impl Iterator<Item = &PairSum> {
+        self.kernel.sums().filter(move |sum| sum.element.is_some_and(|element| element.column == column))
+    }
+
+    fn outputs(&self, column: Option<u8>) -> impl Iterator<Item = &Output> {
+        self.kernel.nest.outputs.iter().filter(move |output| self.kernel.column_of(output) == column)
+    }
+
+    /// The products of pairs among `read` values.
+    fn products(&self, read: u32) -> Vec<u8> {
+        self.kernel.dots.iter().map(|dot| dot.value).filter(|value| read >> value & 1 == 1).collect()
+    }
+
+    /// The values that the weights of some sums read.
+    fn read(&self, sums: &[PairSum]) -> u32 {
+        sums.iter().fold(0, |bits, sum| bits | self.kernel.nest.body.dag.values(sum.weight))
+    }
+
+    /// The hook for four elements of a row `coords` that are `root`, along `axis`.
+    fn row(
+        &self,
+        module: &mut Module,
+        (name, coords): (String, &Coords),
+        (axis, width): (u8, usize),
+        (root, element): (ExprId, Element),
+    ) -> Result<String, EmitError> {
+        let four = Four { coords, axis, extent: &Dim::from(width) };
+        elements(&name, module, &four, (&[], ""), (root, element, ""))
+    }
+
+    /// The hook of a pass that weighs an owner's pairs with four others, of which those `kept` count: each weight is `gain`
+    /// times that of its sum.
+    fn weigh(
+        &self,
+        module: &mut Module,
+        pair: &Coords,
+        (number, pass): (usize, &[PairSum]),
+        gain: impl Fn(&PairSum) -> f32,
+    ) -> Result<String, EmitError> {
+        let read = self.read(pass);
+        let mut more = ", kept: vec4<bool>".to_owned();
+        let mut values = vec![];
+        for value in self.products(read) {
+            more += &format!(", product{value}: vec4<f32>");
+            values.push((value, Emitted::Vector(format!("product{value}"))));
+        }
+        for (value, parameter, known) in self.statistics(read) {
+            more += &parameter;
+            values.push((value, known));
+        }
+        let mut code = Code::four(module, self.kernel.other, pair, &values, Some("kept"));
+        if let Some(mask) = self.kernel.mask {
+            code.learn(mask, Emitted::Vector("kept".to_owned()));
+        }
+        let (mut members, mut weights) = (vec![], vec![]);
+        for sum in pass {
+            float(module, "the weight of a pair", sum.weight)?;
+            let weight = code.eval_one(module, sum.weight)?.vector(Scalar::F32);
+            let weight = match gain(sum) {
+                1.0 => weight,
+                gain => format!("{weight} * {gain:?}f"),
+            };
+            let identity = Combine(sum.op).identity();
+            members.push(format!("    of{}: vec4<f32>,\n", sum.value));
+            weights.push(format!("select(vec4<f32>({identity}), {weight}, kept)"));
+        }
+        let ty = format!("Weights{number}");
+        code.line(&format!("return {ty}({});", weights.join(", ")));
+        let hook = function(&format!("weigh{number}"), pair, &more, &ty, &code.take());
+        Ok(format!("struct {ty} {{\n{}}}\n\n{hook}", members.concat()))
+    }
+
+    /// Those of `read` values that an owner has, with the parameter of a hook for each.
+    fn statistics(&self, read: u32) -> Vec<(u8, String, Emitted)> {
+        let read = self.statistics.iter().map(|sum| sum.value).filter(|value| read >> value & 1 == 1);
+        let statistic = |value| {
+            let name = format!("statistic{value}");
+            (value, format!(", {name}: f32"), Emitted::Uniform(name))
+        };
+        read.map(statistic).collect()
+    }
+
+    /// The hook that writes four columns of an owner.
+    fn finish(&self, module: &mut Module, coords: &Coords, (column, width): (u8, usize)) -> Result<String, EmitError> {
+        let (mut more, mut values) = (String::new(), vec![]);
+        for sum in self.weighted(column) {
+            more += &format!(", sum{}: vec4<f32>", sum.value);
+            values.push((sum.value, Emitted::Vector(format!("sum{}", sum.value))));
+        }
+        for (value, parameter, known) in self.statistics(u32::MAX) {
+            more += &parameter;
+            values.push((value, known));
+        }
+        let extent = Dim::from(width);
+        let four = Four { coords, axis: column, extent: &extent };
+        let mut code = four.code(module, &values);
+        let outputs: Vec<Output> = self.outputs(Some(column)).cloned().collect();
+        store_all_four(&mut code, module, (column, "d", &extent), &outputs)?;
+        Ok(function(&format!("finish{column}"), coords, &more, "", &code.take()))
+    }
+}

@@ -1,0 +1,320 @@
+//! SPIR-V of kernels that do with cooperative matrices what WGSL cannot say.
+//!
+//! Templates declare a function for every such thing, whose body is never run, and naga writes calls of it like any others. Here
+//! the calls become instructions of `SPV_NV_cooperative_matrix2`, and the functions are left out:
+//!
+//! | function | instruction |
+//! | --- | --- |
+//! | `matrix_to_halves(m)`, `matrix_to_floats(m)` | `OpFConvert` of sums to halves, and back |
+//! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
+//! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, which takes the row, the column, the element and the rest; of a matrix among them its element |
+//! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs; the part lies within it |
+//! | `tensor_clamped_NAME(.., row, column, rows, columns)` | the same of a part that may end beyond the tensor: there is zero, and nothing is stored |
+//! | `subgroup_uniform(condition)` | the condition, which is the same for all invocations of a subgroup |
+
+mod pieces;
+mod tensors;
+mod words;
+
+use super::validate;
+use super::{EmitError, ParsedKernel};
+use naga::back::spv;
+use rewire_graph_rewrite::device::{Extension, Target};
+use spirv::{Capability, MemorySemantics, Op, StorageClass};
+use std::collections::{HashMap, HashSet};
+use tensors::{Part, Tensors};
+use words::{Instruction, Words};
+
+/// The extension's name in a module.
+const EXTENSION: &str = "SPV_NV_cooperative_matrix2";
+
+const TENSOR_EXTENSION: &str = "SPV_NV_tensor_addressing";
+
+/// What begins the names of functions of parts of tensors, and of parts that may end beyond them.
+const TENSOR: &str = "tensor_";
+const CLAMPED: &str = "tensor_clamped_";
+
+/// What begins the names of functions that stand for an operation on every element.
+const EACH: &str = "matrix_each_";
+
+/// Semantics of a barrier of a subgroup as naga writes it, which orders no memory that Vulkan has, and of one that orders that of the workgroup.
+const OF_NO_MEMORY: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::SUBGROUP_MEMORY).bits();
+const OF_WORKGROUP: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::WORKGROUP_MEMORY).bits();
+
+/// What stands in place of a call.
+#[derive(Clone, Copy)]
+enum Replacement {
+    /// An instruction with the same operands.
+    Instruction(Op),
+    /// The function that is called for every element.
+    Each(u32),
+}
+
+impl ParsedKernel {
+    /// The SPIR-V of a kernel with an [`EmittedKernel::extension`](super::EmittedKernel::extension), for a device of Vulkan 1.3 that offers what
+    /// `target` does. `checked`: with checks of every index and bounds of every loop.
+    ///
+    /// # Errors
+    /// [`EmitError::Shader`] where naga cannot write it, or it calls what it does not declare.
+    pub fn spirv(&self, target: &Target, checked: bool) -> Result<Vec<u32>, EmitError> {
+        let failed = |reason: String| EmitError::Shader { line: None, reason };
+        let info = validate::check_for(&self.module, &self.kernel.wgsl, target)?;
+        let policy =
+            if checked { naga::proc::BoundsCheckPolicy::Restrict } else { naga::proc::BoundsCheckPolicy::Unchecked };
+        let options = spv::Options {
+            lang_version: (1, 6),
+            // With names, by which functions are found.
+            flags: spv::WriterFlags::DEBUG,
+            fake_missing_bindings: true,
+            bounds_check_policies: naga::proc::BoundsCheckPolicies {
+                index: policy,
+                buffer: policy,
+                image_load: policy,
+                binding_array: policy,
+            },
+            zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+            force_loop_bounding: checked,
+            emit_int_div_checks: checked,
+            ..spv::Options::default()
+        };
+        let words = spv::write_vec(&self.module, &info, &options, None).map_err(|error| failed(error.to_string()))?;
+        let extension = self.kernel.extension.ok_or_else(|| failed("it is WGSL as it stands".to_owned()))?;
+        replaced(&words, extension).map_err(failed)
+    }
+}
+
+/// A module with calls replaced, and in one of a workgroup's matrices also these, and loads and stores of parts of tensors.
+fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
+    let words = Words::new(module).ok_or("naga wrote no SPIR-V")?;
+    let named = functions(&words).filter(|(name, _)| name.starts_with(TENSOR));
+    let tensor_functions: HashMap<u32, bool> = named.map(|(name, id)| (id, name.starts_with(CLAMPED))).collect();
+    let tensors = match extension {
+        Extension::Elements => None,
+        Extension::Workgroup { tile } => Some(Tensors::new(&words, tile, &tensor_functions)?),
+    };
+    let mut rewriter = Rewriter {
+        replacements: replacements(&words)?,
+        semantics: semantics(&words),
+        strideless: strideless(&words),
+        tensor_functions,
+        tensors,
+        place: Place::Capabilities,
+        result: words.header().to_vec(),
+    };
+    words.instructions().try_for_each(|instruction| rewriter.take(instruction))?;
+    if let (Some(tensors), Some(bound)) = (&rewriter.tensors, rewriter.result.get_mut(3)) {
+        *bound = tensors.bound();
+    }
+    Ok(rewriter.result)
+}
+
+/// Where in a module an instruction stands.
+enum Place {
+    Capabilities,
+    /// Before what is decorated.
+    Modes,
+    Declarations,
+    /// In a function, or after it.
+    Function,
+    /// In a function that is left out.
+    LeftOut,
+    /// In a function of a part of a tensor, which may end beyond that, with these parameters so far.
+    Tensor {
+        is_clamped: bool,
+        parameters: Vec<u32>,
+    },
+}
+
+struct Rewriter {
+    replacements: HashMap<u32, Replacement>,
+    /// Of barriers, and what stands in their place.
+    semantics: Option<(u32, u32)>,
+    /// Arrays that have no stride.
+    strideless: HashSet<u32>,
+    /// Functions of parts of tensors, and whether these may end beyond them.
+    tensor_functions: HashMap<u32, bool>,
+    tensors: Option<Tensors>,
+    place: Place,
+    result: Vec<u32>,
+}
+
+impl Rewriter {
+    fn take(&mut self, instruction: Instruction) -> Result<(), String> {
+        if matches!(self.place, Place::Capabilities) && !instruction.is(Op::Capability) {
+            self.declare_extensions();
+            self.place = Place::Modes;
+        }
+        if matches!(self.place, Place::Modes) && (instruction.is(Op::Decorate) || instruction.is(Op::MemberDecorate)) {
+            self.tensors.iter().for_each(|tensors| tensors.decorate(&mut self.result));
+            self.place = Place::Declarations;
+        }
+        if instruction.is(Op::Function) {
+            self.enter(instruction);
+        }
+        match &mut self.place {
+            Place::LeftOut => {}
+            Place::Tensor { parameters, .. } if instruction.is(Op::FunctionParameter) => {
+                parameters.extend(instruction.word(2));
+                self.copy(instruction);
+            }
+            Place::Tensor { is_clamped, parameters } => {
+                let part = Part::of(parameters, *is_clamped);
+                self.take_of_tensor(instruction, part)?;
+            }
+            _ => self.take_plain(instruction)?,
+        }
+        if instruction.is(Op::FunctionEnd) {
+            self.place = Place::Function;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, instruction: Instruction) {
+        self.result.extend_from_slice(instruction.words());
+    }
+
+    fn declare_extensions(&mut self) {
+        let (mut capabilities, mut names) = (
+            vec![Capability::CooperativeMatrixConversionsNV, Capability::CooperativeMatrixPerElementOperationsNV],
+            vec![EXTENSION],
+        );
+        if self.tensors.is_some() {
+            capabilities.extend([Capability::TensorAddressingNV, Capability::CooperativeMatrixTensorAddressingNV]);
+            names.push(TENSOR_EXTENSION);
+        }
+        capabilities.into_iter().for_each(|one| words::push(&mut self.result, Op::Capability, &[one as u32]));
+        names.into_iter().for_each(|name| words::push(&mut self.result, Op::Extension, &words::string(name)));
+    }
+
+    /// Goes into a function, the first of which follows on all types.
+    fn enter(&mut self, function: Instruction) {
+        if let (Place::Declarations, Some(tensors)) = (&self.place, &self.tensors) {
+            tensors.declare_types(&mut self.result);
+        }
+        let id = function.word(2).unwrap_or_default();
+        self.place = match (self.replacements.contains_key(&id), self.tensor_functions.get(&id)) {
+            (true, _) => Place::LeftOut,
+            (_, Some(&is_clamped)) => Place::Tensor { is_clamped, parameters: vec![] },
+            _ => Place::Function,
+        };
+    }
+
+    fn take_plain(&mut self, instruction: Instruction) -> Result<(), String> {
+        let is_decorated =
+            instruction.is(Op::Decorate) && instruction.word(1).is_some_and(|id| self.strideless.contains(&id));
+        if instruction.is(Op::Name) || instruction.is(Op::MemberName) || is_decorated {
+            return Ok(());
+        }
+        let known = instruction.word(3).and_then(|id| self.replacements.get(&id)).copied();
+        match (known.filter(|_| instruction.is(Op::FunctionCall)), &self.tensors) {
+            (Some(replacement), _) => return replace(&mut self.result, instruction, replacement),
+            (None, Some(tensors)) if instruction.is(Op::TypeCooperativeMatrixKHR) => {
+                return tensors.declare_matrix(&mut self.result, instruction);
+            }
+            (None, Some(tensors)) if tensors.take(&mut self.result, instruction) => {}
+            _ => match (instruction.words(), self.semantics) {
+                (&[first, execution, memory, own], Some((known, better)))
+                    if instruction.is(Op::ControlBarrier) && own == known =>
+                {
+                    self.result.extend([first, execution, memory, better]);
+                }
+                _ => self.copy(instruction),
+            },
+        }
+        if let Some(tensors) = self.tensors.as_ref().filter(|tensors| tensors.is_integer(instruction)) {
+            tensors.declare_of_integers(&mut self.result);
+        }
+        Ok(())
+    }
+
+    fn take_of_tensor(&mut self, instruction: Instruction, part: Option<Part>) -> Result<(), String> {
+        let part = || part.ok_or_else(|| "a part of a tensor without its place".to_owned());
+        match &mut self.tensors {
+            Some(tensors) if instruction.is(Op::CooperativeMatrixLoadKHR) => {
+                tensors.load(&mut self.result, instruction, part()?)
+            }
+            Some(tensors) if instruction.is(Op::CooperativeMatrixStoreKHR) => {
+                tensors.store(&mut self.result, instruction, part()?)
+            }
+            Some(tensors) if tensors.take(&mut self.result, instruction) => Ok(()),
+            _ => {
+                self.copy(instruction);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Constants of a module that are semantics of barriers: of no memory, and what stands in their place.
+fn semantics(words: &Words) -> Option<(u32, u32)> {
+    let constant = |wanted: u32| {
+        words.instructions().find_map(|instruction| match *instruction.words() {
+            [_, _, id, word] if instruction.is(Op::Constant) && word == wanted => Some(id),
+            _ => None,
+        })
+    };
+    Some((constant(OF_NO_MEMORY)?, constant(OF_WORKGROUP)?))
+}
+
+/// Arrays in workgroup memory, which naga gives strides that Vulkan has none of there.
+fn strideless(words: &Words) -> HashSet<u32> {
+    let arrays = words.instructions().filter(|one| one.is(Op::TypeArray)).filter_map(|one| one.word(1));
+    let mut arrays: HashSet<u32> = arrays.collect();
+    for instruction in words.instructions() {
+        match *instruction.words() {
+            [_, _, storage, to] if instruction.is(Op::TypePointer) && storage != StorageClass::Workgroup as u32 => {
+                arrays.remove(&to);
+            }
+            [_, _, ref members @ ..] if instruction.is(Op::TypeStruct) => {
+                arrays.retain(|array| !members.contains(array));
+            }
+            _ => {}
+        }
+    }
+    arrays
+}
+
+/// The functions of a module, by name.
+fn functions(words: &Words) -> impl Iterator<Item = (String, u32)> {
+    let ids: HashSet<u32> =
+        words.instructions().filter(|one| one.is(Op::Function)).filter_map(|one| one.word(2)).collect();
+    let names = words.instructions().filter(|instruction| instruction.is(Op::Name));
+    let named = names.filter_map(move |name| Some((name.string(2), name.word(1).filter(|id| ids.contains(id))?)));
+    named.collect::<Vec<_>>().into_iter()
+}
+
+/// What replaces calls of which functions.
+fn replacements(words: &Words) -> Result<HashMap<u32, Replacement>, String> {
+    let functions: HashMap<String, u32> = functions(words).collect();
+    let mut replacements = HashMap::new();
+    for (name, &id) in &functions {
+        let replacement = match name.as_str() {
+            "matrix_to_halves" | "matrix_to_floats" => Replacement::Instruction(Op::FConvert),
+            "matrix_to_left" => Replacement::Instruction(Op::CooperativeMatrixConvertNV),
+            "subgroup_uniform" => Replacement::Instruction(Op::CopyObject),
+            name => match name.strip_prefix(EACH) {
+                Some(own) => {
+                    let function = functions.get(own);
+                    Replacement::Each(*function.ok_or_else(|| format!("there is no function `{own}` for `{name}`"))?)
+                }
+                None => continue,
+            },
+        };
+        replacements.insert(id, replacement);
+    }
+    Ok(replacements)
+}
+
+/// Writes what replaces a call: its type, its result and its arguments stay.
+fn replace(result: &mut Vec<u32>, call: Instruction, replacement: Replacement) -> Result<(), String> {
+    let [_, ty, id, _, arguments @ ..] = call.words() else { return Err("a call without a function".to_owned()) };
+    match (replacement, arguments) {
+        (Replacement::Instruction(op), arguments) => words::push(result, op, &[&[*ty, *id], arguments].concat()),
+        (Replacement::Each(function), [matrix, rest @ ..]) => {
+            let operands = [&[*ty, *id, *matrix, function], rest].concat();
+            words::push(result, Op::CooperativeMatrixPerElementOpNV, &operands);
+        }
+        (Replacement::Each(_), []) => return Err("an operation on elements of no matrix".to_owned()),
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! From a template and hooks to a validated kernel.
+
+use super::module::{Declarations, Module};
+use super::validate::validate;
+use super::{EmitError, ParsedKernel};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, UndefinedBehavior, Value, filters, functions, tests};
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use rewire_graph_rewrite::device::{EmittedKernel, Extension, GridFactor, Param, Target, TileList};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+const FUNCTIONS: &str = include_str!("../shaders/functions.wgsl");
+const FUNCTIONS_INT64: &str = include_str!("../shaders/functions_int64.wgsl");
+
+/// What several templates include.
+const SHARED: [(&str, &str); 13] = [
+    ("dot_products.wgsl", include_str!("../shaders/dot_products.wgsl")),
+    ("first_tile_of_page.wgsl", include_str!("../shaders/first_tile_of_page.wgsl")),
+    ("mask.wgsl", include_str!("../shaders/mask.wgsl")),
+    ("matrix_elements.wgsl", include_str!("../shaders/matrix_elements.wgsl")),
+    ("next_tile.wgsl", include_str!("../shaders/next_tile.wgsl")),
+    ("next_tile_of_page.wgsl", include_str!("../shaders/next_tile_of_page.wgsl")),
+    ("pair_tile.wgsl", include_str!("../shaders/pair_tile.wgsl")),
+    ("row_bounds_memory.wgsl", include_str!("../shaders/row_bounds_memory.wgsl")),
+    ("staged_rows.wgsl", include_str!("../shaders/staged_rows.wgsl")),
+    ("statistics.wgsl", include_str!("../shaders/statistics.wgsl")),
+    ("statistics_memory.wgsl", include_str!("../shaders/statistics_memory.wgsl")),
+    ("tile_page_memory.wgsl", include_str!("../shaders/tile_page_memory.wgsl")),
+    ("workgroup.wgsl", include_str!("../shaders/workgroup.wgsl")),
+];
+
+/// A template of a file of `shaders`.
+macro_rules! template {
+    ($name:literal) => {
+        $crate::template::Template {
+            name: $name,
+            environment: std::sync::LazyLock::new(|| {
+                let source = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name));
+                $crate::template::environment($name, source).map_err(|error| format!("{error:#}"))
+            }),
+        }
+    };
+}
+pub(super) use template;
+
+/// A shader with places for what a kernel has of its own, parsed once.
+pub(super) struct Template {
+    pub name: &'static str,
+    pub environment: LazyLock<Result<Environment<'static>, String>>,
+}
+
+/// An environment with the functions, filters and tests that templates use, and no others, for programs that carry it.
+fn with_functions() -> Environment<'static> {
+    let mut environment = Environment::empty();
+    environment.add_function("range", functions::range);
+    environment.add_filter("indent", filters::indent);
+    environment.add_filter("length", filters::length);
+    environment.add_filter("max", filters::max);
+    environment.add_filter("min", filters::min);
+    environment.add_filter("upper", filters::upper);
+    environment.add_test("defined", tests::is_defined);
+    environment
+}
+
+/// A template with what it may include.
+pub(super) fn environment(name: &'static str, source: &'static str) -> Result<Environment<'static>, minijinja::Error> {
+    let mut environment = with_functions();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    environment.set_syntax(syntax?);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    for (name, source) in SHARED.into_iter().chain([(name, source)]) {
+        environment.add_template(name, source)?;
+    }
+    Ok(environment)
+}
+
+/// What fills a schedule's template.
+#[derive(Default)]
+pub(super) struct Main {
+    /// Invocations of a workgroup.
+    pub threads: u32,
+    /// Functions of the kernel's own.
+    pub hooks: String,
+    /// Statements of the entry point.
+    pub body: String,
+    /// More of the template's variables.
+    pub variables: Vec<(&'static str, Value)>,
+    /// What the template calls that WGSL has not.
+    pub extension: Option<Extension>,
+}
+
+impl Template {
+    /// Renders and validates.
+    pub fn render(
+        &self,
+        mut module: Module,
+        main: Main,
+        grid: Vec<GridFactor>,
+        tile_lists: Vec<TileList>,
+    ) -> Result<ParsedKernel, EmitError> {
+        let failed = |reason: String| EmitError::Template { template: self.name, reason };
+        let workgroups = module.param(Param::Workgroups);
+        let Declarations { text, unchecked, halves } = module.declarations()?;
+        let mut variables: Vec<(&str, Value)> = vec![
+            ("declarations", text.into()),
+            ("hooks", main.hooks.into()),
+            ("body", Value::from(main.body.trim_end().to_owned())),
+            ("threads", main.threads.into()),
+            ("workgroups", workgroups.into()),
+        ];
+        variables.extend(main.variables);
+        let context = Value::from_pairs(variables);
+        let environment = self.environment.as_ref().map_err(|reason| failed(reason.clone()))?;
+        let shader = environment.get_template(self.name).and_then(|template| template.render(context));
+        let shader = shader.map_err(|error| failed(format!("{error:#}")))?;
+        let directives = if halves { "enable f16;\n\n" } else { "" };
+        let wgsl = format!("{directives}{shader}{}", library(&shader, module.target));
+        let directives = directives.lines().count() as u32;
+        let parsed = validate(&wgsl, module.target).map_err(|error| match error {
+            EmitError::Shader { line, reason } => {
+                EmitError::Shader { line: line.and_then(|line| line.checked_sub(directives)), reason }
+            }
+            other => other,
+        })?;
+        let (params, slots) = (module.params().to_vec(), module.slots());
+        let extension = main.extension;
+        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, unchecked, extension };
+        Ok(ParsedKernel { kernel, module: parsed })
+    }
+}
+
+/// The functions that a shader calls, and those that they call.
+fn library(shader: &str, target: &Target) -> String {
+    let (unary, binary) = (UnaryOp::ALL.iter(), BinaryOp::ALL.iter());
+    let declared = unary.map(|op| op.declaration()).chain(binary.map(|op| op.declaration()));
+    let texts = std::iter::once(FUNCTIONS).chain(declared.map(|declaration| declaration.library));
+    let mut functions: Vec<_> = texts.flat_map(named).collect();
+    if target.int64 {
+        let replaced = named(FUNCTIONS_INT64);
+        functions.retain(|(name, _)| replaced.iter().all(|(other, _)| other != name));
+        functions.extend(replaced);
+    }
+    let mut used = vec![false; functions.len()];
+    let mut texts = vec![shader];
+    while let Some(text) = texts.pop() {
+        let called = called(text);
+        for (used, (name, source)) in used.iter_mut().zip(&functions) {
+            if !*used && called.contains(name) {
+                *used = true;
+                texts.push(source);
+            }
+        }
+    }
+    functions.iter().zip(used).filter(|(_, used)| *used).map(|((_, source), _)| format!("\n{source}\n")).collect()
+}
+
+/// Functions with their names.
+fn named(text: &'static str) -> Vec<(&'static str, &'static str)> {
+    let function = |text: &'static str| {
+        let at = text.find("fn ")? + "fn ".len();
+        let name = text.get(at..)?.split('(').next()?;
+        Some((name, text.trim_end()))
+    };
+    text.split("\n\n").filter_map(function).collect()
+}
+
+/// The names before parentheses of a text.
+pub(super) fn called(text: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = |(at, _): (usize, &str)| text.get(..at)?.rsplit(|c| !is_name(c)).next();
+    text.match_indices('(').filter_map(name).collect()
+}

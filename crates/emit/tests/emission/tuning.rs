@@ -1,0 +1,309 @@
+//! Tunings that are worth a measurement: they are emitted, and what a kernel computes does not depend on which is taken.
+
+use crate::attention::{self, Mask};
+use crate::build::{noise, sym};
+use crate::device::device;
+use crate::matmul::dense;
+use crate::reduce::layer_norm;
+use crate::tensor::{Num, Tensor};
+use crate::{map, matmul, with_matrices};
+use rewire_emit::{EmitError, emit};
+use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::plan::Computation;
+use std::collections::HashMap;
+
+/// A kernel with operands and sizes.
+struct Sample {
+    name: String,
+    kernel: Computation,
+    operands: Vec<Tensor>,
+    symbols: HashMap<Symbol, i64>,
+}
+
+impl Sample {
+    fn new(
+        name: impl Into<String>,
+        kernel: Computation,
+        operands: impl Into<Vec<Tensor>>,
+        symbols: &[(u32, i64)],
+    ) -> Self {
+        let symbols = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
+        Self { name: name.into(), kernel, operands: operands.into(), symbols }
+    }
+
+    /// Holds that candidates compute the same bits, and that there are some.
+    fn holds(&self, target: &Target, base: Tuning, least: usize) {
+        let candidates = base.candidates(&self.kernel, target);
+        assert!(candidates.len() >= least, "{}: {candidates:?}", self.name);
+        let Some(device) = device() else { return };
+        let mut first = None;
+        for tuning in candidates {
+            let emitted = emit(&self.kernel, target, &tuning).unwrap();
+            let Some(got) = device.run(&self.kernel, &emitted, &self.operands, &self.symbols) else { continue };
+            let got = bits(&got);
+            let expected = first.get_or_insert_with(|| got.clone());
+            let differing = got.iter().zip(expected.iter()).filter(|(a, b)| a != b).count();
+            assert_eq!(differing, 0, "{} with {tuning}: {differing} of {} elements", self.name, got.len());
+        }
+    }
+}
+
+pub fn bits(tensors: &[Tensor]) -> Vec<u64> {
+    let bits = |number: &Num| match number {
+        Num::F(x) => x.to_bits(),
+        Num::I(x) => *x as u64,
+        Num::Never => 0,
+    };
+    tensors.iter().flat_map(|tensor| tensor.data.iter().map(bits)).collect()
+}
+
+/// More memory and invocations than the baseline has.
+fn roomy() -> Target {
+    Target { workgroup_bytes: 32 << 10, invocations: 1024, ..Target::BASELINE }
+}
+
+fn product(m: usize, n: usize, k: usize, symbolic: bool) -> Sample {
+    let rows = if symbolic { sym(0) } else { m.into() };
+    let kernel = dense(rows, n.into(), k.into(), DType::F32, (false, symbolic));
+    let right = if symbolic { [n, k] } else { [k, n] };
+    let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &right, 2), noise(DType::F32, &[n], 3)];
+    Sample::new(format!("{m}x{n}x{k}"), kernel, data, &[(0, m as i64)])
+}
+
+#[test]
+fn products_do_not_depend_on_their_tiles() {
+    product(70, 100, 50, true).holds(&roomy(), Tuning::default(), 12);
+    product(3, 130, 33, false).holds(&Target::BASELINE, Tuning::default(), 3);
+    product(90, 5, 70, true).holds(&Target::BASELINE, Tuning::default(), 3);
+    product(130, 1, 41, true).holds(&Target::BASELINE, Tuning::default(), 3);
+}
+
+#[test]
+fn statistics_do_not_depend_on_the_tile_of_their_product() {
+    let (k, split, n) = (50, 25, 50);
+    let offsets = [0i64, 0, 3, 73];
+    let total = 73;
+    let data =
+        [noise(DType::F32, &[total, k], 1), noise(DType::F32, &[3, k, n], 2), Tensor::ints(DType::I32, &offsets)];
+    let kernel = matmul::normalised(k, split, n);
+    Sample::new("normalised", kernel, data, &[(0, 3), (1, total as i64)]).holds(&roomy(), Tuning::default(), 8);
+}
+
+#[test]
+fn attention_does_not_depend_on_its_tiles() {
+    for (mask, softmax) in [(Mask::Causal, true), (Mask::Targets, false)] {
+        let case = attention::AttentionCase { mask, heads: 2, qk: 25, v: 40, dtype: DType::F32, softmax };
+        let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 37], None);
+        Sample::new(format!("{mask:?}"), kernel, data, &symbols).holds(&roomy(), Tuning::default(), 3);
+    }
+}
+
+#[test]
+fn sums_of_rows_do_not_depend_on_the_workgroup() {
+    for width in [3usize, 130, 5000, 20_000] {
+        let data = [noise(DType::F32, &[5, width], 1), noise(DType::F32, &[width], 2)];
+        let least = if width < 5000 { 3 } else { 1 };
+        for w in [width.into(), sym(1)] {
+            let kernel = layer_norm(w, DType::F32);
+            let symbols = [(0, 5), (1, width as i64)];
+            Sample::new(format!("width {width}"), kernel, data.clone(), &symbols).holds(
+                &roomy(),
+                Tuning::default(),
+                least,
+            );
+        }
+    }
+}
+
+#[test]
+fn maps_take_other_workgroups_and_groups() {
+    let data = [noise(DType::F32, &[300, 64], 1), noise(DType::F32, &[64], 2)];
+    let kernel = map::biased(&sym(0), &64usize.into(), DType::F32);
+    Sample::new("map", kernel, data, &[(0, 300)]).holds(&Target::BASELINE, Tuning::default(), 6);
+}
+
+#[test]
+fn cooperative_matrices_do_not_mix_with_multiply_adds() {
+    let (m, n, k) = (100usize, 70usize, 64usize);
+    let halves = dense(sym(0), n.into(), k.into(), DType::F16, (false, true));
+    let data = [noise(DType::F16, &[2, m, k], 1), noise(DType::F16, &[n, k], 2), noise(DType::F32, &[n], 3)];
+    let product = Sample::new("product", halves, data, &[(0, m as i64)]);
+    let case =
+        attention::AttentionCase { mask: Mask::Targets, heads: 2, qk: 32, v: 32, dtype: DType::F16, softmax: false };
+    let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 64, 31], None);
+    let attention = Sample::new("attention", kernel, data, &symbols);
+    for (matrix, subgroup) in [(8, 8), (16, 32)] {
+        let target = with_matrices(matrix, subgroup);
+        let has = device().is_some_and(|device| device.matrices == (matrix, subgroup));
+        for sample in [&product, &attention] {
+            let families = Tuning::families(&sample.kernel, &target);
+            let choices: Vec<_> = families.iter().map(|family| family.matrices).collect();
+            assert_eq!(choices, [Some(true), Some(false)], "{}", sample.name);
+            for family in families {
+                for tuning in family.candidates(&sample.kernel, &target) {
+                    assert_eq!(tuning.matrices, family.matrices);
+                    let wgsl = emit(&sample.kernel, &target, &tuning).unwrap().wgsl;
+                    assert_eq!(wgsl.contains("coop_mat"), family.matrices == Some(true), "{}: {tuning}", sample.name);
+                }
+                if has {
+                    sample.holds(&target, family, 3);
+                }
+            }
+            assert_eq!(Tuning::default().candidates(&sample.kernel, &target)[0].matrices, Some(true));
+        }
+    }
+}
+
+/// Rows of the tiles that a kernel runs over in a run of `samples` and `rows`.
+fn tile(kernel: &Computation, target: &Target, samples: i64, rows: i64) -> u32 {
+    let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
+    let base = Tuning::default().of_family(kernel, target);
+    let tuning = base.suited(kernel, target, |dim| size(dim).map(|size| size as u64));
+    assert_eq!(base.suited(kernel, target, |_| None), base, "sizes that are not known change nothing");
+    emit(kernel, target, &tuning).unwrap().tile_lists[0].tile
+}
+
+#[test]
+fn attention_of_few_workgroups_takes_fewer_queries() {
+    let target = with_matrices(16, 32);
+    let case =
+        attention::AttentionCase { mask: Mask::Causal, heads: 4, qk: 64, v: 64, dtype: DType::F16, softmax: false };
+    let (kernel, ..) = attention::kernel(&case, &[4], None);
+    let many = tile(&kernel, &target, 8, 100_000);
+    assert_eq!(tile(&kernel, &target, 1, 200), 32);
+    // 24 tiles of four heads are as many workgroups as it takes.
+    assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
+    assert_eq!(tile(&kernel, &target, 3, 20 * i64::from(many)), many / 2);
+    // Four matrices of keys and values of wide heads do not fit 32 KiB.
+    let wide = attention::AttentionCase { qk: 128, v: 128, ..case };
+    let roomy = Target { workgroup_bytes: 48 << 10, ..target.clone() };
+    let (kernel, ..) = attention::kernel(&wide, &[4], None);
+    assert_eq!([&target, &roomy].map(|target| tile(&kernel, target, 1, 200)), [64, 32]);
+    // Of multiply-adds, a thread takes one query in place of four.
+    let singles = attention::AttentionCase { dtype: DType::F32, ..case };
+    let (kernel, ..) = attention::kernel(&singles, &[4], None);
+    let many = tile(&kernel, &target, 8, 100_000);
+    assert_eq!(tile(&kernel, &target, 1, 200), many / 4);
+    assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
+}
+
+#[test]
+fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
+    let elements = Target { matrix_elements: true, workgroup_bytes: 48 << 10, ..with_matrices(16, 32) };
+    let wide =
+        attention::AttentionCase { mask: Mask::Causal, heads: 4, qk: 128, v: 128, dtype: DType::F16, softmax: false };
+    let (kernel, ..) = attention::kernel(&wide, &[4], None);
+    let suited = |target: &Target, samples, rows| {
+        let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
+        let tuning =
+            Tuning::default().of_family(&kernel, target).suited(&kernel, target, |dim| Some(size(dim)? as u64));
+        (tuning.rows, tuning.columns, tuning.rows_per_thread)
+    };
+    assert_eq!(suited(&elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
+    assert_eq!(
+        suited(&elements, 32, 32 * 65),
+        (None, None, None),
+        "more than half of a workgroup's subgroups have queries"
+    );
+    assert_eq!(suited(&elements, 8, 8 * 64).0, Some(64), "few workgroups");
+    assert_eq!(suited(&elements, 128, 128 * 50), (Some(64), Some(16), Some(1)), "many workgroups");
+    let staged = Target { matrix_elements: false, ..elements.clone() };
+    assert_eq!(suited(&staged, 32, 32 * 64), (None, None, None), "subgroups share queries there");
+}
+
+#[test]
+fn sums_are_split_only_where_that_is_allowed_and_rows_are_few() {
+    let kernel = dense(sym(0), 512usize.into(), 2048usize.into(), DType::F16, (false, false));
+    let suited = |target: &Target, base: Tuning, rows: i64| {
+        let size = |dim: &Dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64);
+        base.of_family(&kernel, target).suited(&kernel, target, size)
+    };
+    let allowed = Tuning { split_sums: Some(true), ..Tuning::default() };
+    for target in [Target::BASELINE, roomy()] {
+        let split = |base, rows| suited(&target, base, rows).parts;
+        assert_eq!((split(allowed, 1), split(allowed, 9), split(allowed, 4000)), (Some(8), Some(4), None));
+        assert_eq!((split(Tuning::default(), 1), split(Tuning::default(), 9)), (None, None));
+    }
+    assert_eq!(suited(&with_matrices(16, 32), allowed, 1).parts, None, "matrices are faster whole");
+}
+
+#[test]
+fn products_of_few_tiles_take_smaller_ones() {
+    let tile = |target: &Target, dtype, n: usize, rows: i64| {
+        let kernel = dense(sym(0), n.into(), 64usize.into(), dtype, (false, false));
+        let base = Tuning::default().of_family(&kernel, target);
+        let suited = base.suited(&kernel, target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
+        suited.rows.zip(suited.columns)
+    };
+    let (plain, matrices) = (roomy(), with_matrices(16, 32));
+    for (n, least) in [(32, 32), (16, 16)] {
+        assert_eq!(tile(&matrices, DType::F16, n, 220), Some((32, least)), "no narrower than a matrix");
+    }
+    for (n, few) in [(64, (16, 32)), (512, (32, 32))] {
+        assert_eq!(tile(&plain, DType::F32, n, 220), Some(few));
+        assert_eq!(tile(&matrices, DType::F16, n, 220), Some((32, 32)));
+        assert_eq!(tile(&plain, DType::F32, n, 100_000), None);
+        assert_eq!(tile(&matrices, DType::F16, n, 100_000), None);
+    }
+    assert_eq!(tile(&plain, DType::F32, 4, 220), None, "narrow products have tiles of their own");
+}
+
+#[test]
+fn split_sums_are_sums() {
+    let split = |rows, columns, parts| Tuning {
+        rows: Some(rows),
+        columns: Some(columns),
+        depth: Some(64),
+        parts: Some(parts),
+        ..Tuning::default()
+    };
+    for (sample, rows, columns) in [(product(3, 130, 333, false), 4, 32), (product(19, 70, 140, true), 16, 16)] {
+        let Some(device) = device() else { return };
+        let run = |tuning| {
+            let emitted = emit(&sample.kernel, &roomy(), &tuning).unwrap();
+            let results = device.run(&sample.kernel, &emitted, &sample.operands, &sample.symbols)?;
+            let float = |number: &Num| if let Num::F(x) = number { *x } else { f64::NAN };
+            Some(results[0].data.iter().map(float).collect::<Vec<f64>>())
+        };
+        let Some(whole) = run(Tuning::default()) else { continue };
+        let scale = whole.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        for parts in [2, 4, 8] {
+            let Some(parted) = run(split(rows, columns, parts)) else { continue };
+            let error = whole.iter().zip(&parted).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+            assert!(error < 2e-6 * scale, "{parts} parts of {}: {error} of {scale}", sample.name);
+            assert!(parted != whole, "{parts} parts of {} add in the order of one", sample.name);
+        }
+    }
+    for parts in [3, 16] {
+        let error = emit(&product(3, 130, 33, false).kernel, &roomy(), &split(4, 32, parts)).unwrap_err();
+        assert!(matches!(error, EmitError::Tuning { parameter: "parts", got, .. } if got == parts), "{error}");
+    }
+}
+
+#[test]
+fn matrices_are_forced_only_where_there_are_some() {
+    let kernel = dense(sym(0), 64usize.into(), 64usize.into(), DType::F32, (false, false));
+    let forced = Tuning { matrices: Some(true), ..Tuning::default() };
+    for target in [Target::BASELINE, with_matrices(16, 32)] {
+        let error = emit(&kernel, &target, &forced).unwrap_err();
+        assert!(matches!(error, EmitError::Tuning { parameter: "matrices", got: 1, .. }), "{error}");
+        assert_eq!(Tuning::families(&kernel, &target), [Tuning::default()]);
+    }
+}
+
+#[test]
+fn what_a_tuning_sets_stays() {
+    let kernel = dense(sym(0), 64usize.into(), 64usize.into(), DType::F32, (false, false));
+    let base = Tuning { depth: Some(8), ..Tuning::default() };
+    let candidates = base.candidates(&kernel, &Target::BASELINE);
+    assert!(candidates.len() > 4);
+    assert!(candidates.iter().all(|tuning| tuning.depth == Some(8)), "{candidates:?}");
+}
+
+#[test]
+fn parts_that_are_no_tuning() {
+    for text in ["", "rows", "rows=x", "height=3", "matrices=1", "rows=4,", "default,rows=4"] {
+        assert!(text.parse::<Tuning>().is_err(), "{text}");
+    }
+}

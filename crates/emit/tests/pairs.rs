@@ -1,0 +1,57 @@
+//! What is emitted for the gradients of keys and values together.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use rewire_emit::emit;
+use rewire_graph::{DType, Scope};
+use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::plan::Computation;
+use rewire_graph_rewrite::{lower, optimize};
+
+fn kernel(dtype: DType) -> Computation {
+    let scope = Scope::new();
+    let batch = scope.size("batch");
+    let (rows, keys) = (scope.lengths("rows", &batch), scope.lengths("keys", &batch));
+    let input = |name, total, width: usize| scope.input(name, dtype, &[total, 2.into(), width.into()]);
+    let [q, dout] = [("q", 8), ("dout", 40)].map(|(name, width)| input(name, rows.total.clone(), width));
+    let [k, v] = [("k", 8), ("v", 40)].map(|(name, width)| input(name, keys.total.clone(), width));
+    let causal = rows.row_index(&keys, 2).ge(&rows.key_index(&keys, 2));
+    let kept = |x| causal.select(&x, &scope.scalar(dtype, 0.0));
+    let weights = q.scores(&k, &rows, &keys);
+    let slopes = dout.scores(&v, &rows, &keys);
+    let dk = kept(&slopes * &weights).weighted_sum_by_key(&q, &rows, &keys);
+    let dv = kept(weights.silu()).weighted_sum_by_key(&dout, &rows, &keys);
+    let graph = scope.finish(&[("dk", dk), ("dv", dv)]).unwrap();
+    let plan = lower(&optimize(graph).unwrap().0).unwrap();
+    assert_eq!(plan.steps.len(), 1);
+    plan.steps[0].computation.clone()
+}
+
+#[test]
+fn emitted_shader() {
+    let emitted = emit(&kernel(DType::F32), &Target::BASELINE, &Tuning::default()).unwrap();
+    let interface = format!(
+        "// params: {:?}\n// slots: {:?}\n// tile lists: {:?}\n// grid: {:?}\n",
+        emitted.params, emitted.slots, emitted.tile_lists, emitted.grid
+    );
+    insta::assert_snapshot!(interface + &emitted.wgsl);
+}
+
+#[test]
+fn tunings_are_owners_of_a_thread() {
+    let candidates = Tuning::default().candidates(&kernel(DType::F32), &Target::BASELINE);
+    let rows: Vec<Option<u32>> = candidates.iter().map(|tuning| tuning.rows_per_thread).collect();
+    assert_eq!(rows, [None, Some(1), Some(2)]);
+}
+
+#[test]
+fn halves_take_cooperative_matrices() {
+    let target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
+    let kernel = kernel(DType::F16);
+    let emitted = emit(&kernel, &target, &Tuning::default()).unwrap();
+    assert!(emitted.wgsl.contains("coopMultiplyAdd"));
+    // What products and sums read of the others is staged once.
+    assert_eq!(emitted.wgsl.matches("fn other").count(), 2);
+    for tuning in (Tuning { matrices: Some(true), ..Tuning::default() }).candidates(&kernel, &target) {
+        emit(&kernel, &target, &tuning).unwrap();
+    }
+}

@@ -1,0 +1,15 @@
+//! What a device offers, and the kernels made for one, as data: what a run needs to dispatch them, and packages hold.
+//!
+//! The crate `rewire-emit` makes them.
+
+mod dequantize;
+mod kernel;
+mod target;
+mod tuning;
+mod windows;
+
+pub use dequantize::dequantized;
+pub use kernel::{EmittedKernel, Extension, GridFactor, Param, Slot, TileList};
+pub use target::Target;
+pub use tuning::{ParseTuningError, Tuning};
+pub use windows::Windows;
