@@ -1,7 +1,7 @@
 //! What is emitted for the gradients of keys and values together.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use rewire_emit::emit;
+use rewire_emit::{candidates, emit};
 use rewire_graph::{DType, Scope};
 use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Computation;
@@ -38,7 +38,7 @@ fn emitted_shader() {
 
 #[test]
 fn tunings_are_owners_of_a_thread() {
-    let candidates = Tuning::default().candidates(&kernel(DType::F32), &Target::BASELINE);
+    let candidates = candidates(&Tuning::default(), &kernel(DType::F32), &Target::BASELINE);
     let rows: Vec<Option<u32>> = candidates.iter().map(|tuning| tuning.rows_per_thread).collect();
     assert_eq!(rows, [None, Some(1), Some(2)]);
 }
@@ -51,7 +51,7 @@ fn halves_take_cooperative_matrices() {
     assert!(emitted.wgsl.contains("coopMultiplyAdd"));
     // What products and sums read of the others is staged once.
     assert_eq!(emitted.wgsl.matches("fn other").count(), 2);
-    for tuning in (Tuning { matrices: Some(true), ..Tuning::default() }).candidates(&kernel, &target) {
+    for tuning in candidates(&Tuning { matrices: Some(true), ..Tuning::default() }, &kernel, &target) {
         emit(&kernel, &target, &tuning).unwrap();
     }
 }

@@ -5,7 +5,7 @@ use crate::device::device;
 use crate::fold::offsets;
 use crate::tensor::Tensor;
 use crate::{check_on, tuning::bits};
-use rewire_emit::emit;
+use rewire_emit::{candidates, emit};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Scalar, Symbol};
 use rewire_graph_rewrite::device::{Target, Tuning};
@@ -112,7 +112,9 @@ fn rows_of_samples() {
 
 /// What suits a run of so many samples.
 fn suited(kernel: &Computation, target: &Target, samples: u64) -> Tuning {
-    Tuning::default().suited(kernel, target, |dim| Some(dim.as_const().map_or(samples, |width| width as u64)))
+    rewire_emit::suited(Tuning::default(), kernel, target, |dim| {
+        Some(dim.as_const().map_or(samples, |width| width as u64))
+    })
 }
 
 #[test]
@@ -125,6 +127,6 @@ fn many_rows_share_threads() {
         assert_eq!(suited(&kernel, &Target::BASELINE, 200), Tuning::default());
         assert_eq!(suited(&kernel, &Target::BASELINE, 1 << 20).to_string(), many);
         assert_eq!(suited(&kernel, &software, 1 << 20), Tuning::default());
-        assert!(Tuning::default().candidates(&kernel, &Target::BASELINE).len() > 20);
+        assert!(candidates(&Tuning::default(), &kernel, &Target::BASELINE).len() > 20);
     }
 }

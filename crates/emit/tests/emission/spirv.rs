@@ -2,7 +2,7 @@
 
 use crate::attention::{self, AttentionCase, Mask};
 use crate::{matmul, with_matrices};
-use rewire_emit::{ParsedKernel, emit_with_windows};
+use rewire_emit::{ParsedKernel, emit_with_windows, of_family, suited};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::device::{Extension, Target, Tuning, Windows};
@@ -203,8 +203,8 @@ fn tiles_follow_the_multiprocessors_that_would_be_idle() {
             let residual = b.load(residual, place);
             b.bin(BinaryOp::Add, sum, residual)
         });
-        let base = set.of_family(&kernel, &target);
-        let tuning = base.suited(&kernel, &target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
+        let base = of_family(set, &kernel, &target);
+        let tuning = suited(base, &kernel, &target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
         let emitted = emit(&kernel, &target, &tuning);
         if let Some(Extension::Workgroup { tile }) = emitted.kernel.extension {
             validate(&format!("{tile:?}"), &emitted.spirv(&target, false).unwrap());

@@ -7,7 +7,7 @@ use crate::matmul::dense;
 use crate::reduce::layer_norm;
 use crate::tensor::{Num, Tensor};
 use crate::{map, matmul, with_matrices};
-use rewire_emit::{EmitError, emit};
+use rewire_emit::{EmitError, candidates, emit, families, of_family, suited};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::Computation;
@@ -34,7 +34,7 @@ impl Sample {
 
     /// Holds that candidates compute the same bits, and that there are some.
     fn holds(&self, target: &Target, base: Tuning, least: usize) {
-        let candidates = base.candidates(&self.kernel, target);
+        let candidates = candidates(&base, &self.kernel, target);
         assert!(candidates.len() >= least, "{}: {candidates:?}", self.name);
         let Some(device) = device() else { return };
         let mut first = None;
@@ -137,11 +137,11 @@ fn cooperative_matrices_do_not_mix_with_multiply_adds() {
         let target = with_matrices(matrix, subgroup);
         let has = device().is_some_and(|device| device.matrices == (matrix, subgroup));
         for sample in [&product, &attention] {
-            let families = Tuning::families(&sample.kernel, &target);
+            let families = families(&sample.kernel, &target);
             let choices: Vec<_> = families.iter().map(|family| family.matrices).collect();
             assert_eq!(choices, [Some(true), Some(false)], "{}", sample.name);
             for family in families {
-                for tuning in family.candidates(&sample.kernel, &target) {
+                for tuning in candidates(&family, &sample.kernel, &target) {
                     assert_eq!(tuning.matrices, family.matrices);
                     let wgsl = emit(&sample.kernel, &target, &tuning).unwrap().wgsl;
                     assert_eq!(wgsl.contains("coop_mat"), family.matrices == Some(true), "{}: {tuning}", sample.name);
@@ -150,7 +150,7 @@ fn cooperative_matrices_do_not_mix_with_multiply_adds() {
                     sample.holds(&target, family, 3);
                 }
             }
-            assert_eq!(Tuning::default().candidates(&sample.kernel, &target)[0].matrices, Some(true));
+            assert_eq!(candidates(&Tuning::default(), &sample.kernel, &target)[0].matrices, Some(true));
         }
     }
 }
@@ -158,9 +158,9 @@ fn cooperative_matrices_do_not_mix_with_multiply_adds() {
 /// Rows of the tiles that a kernel runs over in a run of `samples` and `rows`.
 fn tile(kernel: &Computation, target: &Target, samples: i64, rows: i64) -> u32 {
     let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
-    let base = Tuning::default().of_family(kernel, target);
-    let tuning = base.suited(kernel, target, |dim| size(dim).map(|size| size as u64));
-    assert_eq!(base.suited(kernel, target, |_| None), base, "sizes that are not known change nothing");
+    let base = of_family(Tuning::default(), kernel, target);
+    let tuning = suited(base, kernel, target, |dim| size(dim).map(|size| size as u64));
+    assert_eq!(suited(base, kernel, target, |_| None), base, "sizes that are not known change nothing");
     emit(kernel, target, &tuning).unwrap().tile_lists[0].tile
 }
 
@@ -197,7 +197,7 @@ fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
     let suited = |target: &Target, samples, rows| {
         let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
         let tuning =
-            Tuning::default().of_family(&kernel, target).suited(&kernel, target, |dim| Some(size(dim)? as u64));
+            suited(of_family(Tuning::default(), &kernel, target), &kernel, target, |dim| Some(size(dim)? as u64));
         (tuning.rows, tuning.columns, tuning.rows_per_thread)
     };
     assert_eq!(suited(&elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
@@ -217,7 +217,7 @@ fn sums_are_split_only_where_that_is_allowed_and_rows_are_few() {
     let kernel = dense(sym(0), 512usize.into(), 2048usize.into(), DType::F16, (false, false));
     let suited = |target: &Target, base: Tuning, rows: i64| {
         let size = |dim: &Dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64);
-        base.of_family(&kernel, target).suited(&kernel, target, size)
+        suited(of_family(base, &kernel, target), &kernel, target, size)
     };
     let allowed = Tuning { split_sums: Some(true), ..Tuning::default() };
     for target in [Target::BASELINE, roomy()] {
@@ -232,8 +232,8 @@ fn sums_are_split_only_where_that_is_allowed_and_rows_are_few() {
 fn products_of_few_tiles_take_smaller_ones() {
     let tile = |target: &Target, dtype, n: usize, rows: i64| {
         let kernel = dense(sym(0), n.into(), 64usize.into(), dtype, (false, false));
-        let base = Tuning::default().of_family(&kernel, target);
-        let suited = base.suited(&kernel, target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
+        let base = of_family(Tuning::default(), &kernel, target);
+        let suited = suited(base, &kernel, target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
         suited.rows.zip(suited.columns)
     };
     let (plain, matrices) = (roomy(), with_matrices(16, 32));
@@ -288,7 +288,7 @@ fn matrices_are_forced_only_where_there_are_some() {
     for target in [Target::BASELINE, with_matrices(16, 32)] {
         let error = emit(&kernel, &target, &forced).unwrap_err();
         assert!(matches!(error, EmitError::Tuning { parameter: "matrices", got: 1, .. }), "{error}");
-        assert_eq!(Tuning::families(&kernel, &target), [Tuning::default()]);
+        assert_eq!(families(&kernel, &target), [Tuning::default()]);
     }
 }
 
@@ -296,7 +296,7 @@ fn matrices_are_forced_only_where_there_are_some() {
 fn what_a_tuning_sets_stays() {
     let kernel = dense(sym(0), 64usize.into(), 64usize.into(), DType::F32, (false, false));
     let base = Tuning { depth: Some(8), ..Tuning::default() };
-    let candidates = base.candidates(&kernel, &Target::BASELINE);
+    let candidates = candidates(&base, &kernel, &Target::BASELINE);
     assert!(candidates.len() > 4);
     assert!(candidates.iter().all(|tuning| tuning.depth == Some(8)), "{candidates:?}");
 }

@@ -241,7 +241,7 @@ proptest! {
     #[test]
     fn a_tiling_that_does_not_fit_makes_no_kernel(tuning in tunings(), target in targets()) {
         for step in kept_plan().steps.iter().step_by(3) {
-            let base = tuning.of_family(&step.computation, &target);
+            let base = rewire_emit::of_family(tuning, &step.computation, &target);
             if let Ok(kernel) = emit(&step.computation, &target, &base) {
                 prop_assert!(ParsedKernel::parse(kernel).is_ok(), "{base}");
             }

@@ -34,7 +34,7 @@ fn what_was_measured_on_a_device_goes_into_its_package() {
     let ranker = Ranker::load(&plain, &on_cpu).unwrap();
     let (mut known, mut expected) = (DeviceTunings::new(&gpu), vec![]);
     for (position, step) in ranker.model().plan().steps.iter().enumerate() {
-        let candidates = Tuning::default().candidates(&step.computation, gpu.target());
+        let candidates = rewire::emit::candidates(&Tuning::default(), &step.computation, gpu.target());
         let Some(&tuning) = candidates.get(1) else { continue };
         for power in 0..4 {
             known.insert(&step.computation, |_| Some(1 << power), tuning);

@@ -2,7 +2,7 @@
 
 use super::{stored, stored_then};
 use crate::with_matrices;
-use rewire_emit::emit;
+use rewire_emit::{candidates, emit, of_family, suited};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::device::{Slot, Target, Tuning};
@@ -28,8 +28,8 @@ fn weights_of_8_bits_are_halves_where_a_workgroup_shares_matrices() {
             assert_eq!(same.slots, [Slot::Operand(0), Slot::Operand(1), Slot::Output(0)]);
             let size = |dim: &Dim| Some(dim.as_const().map_or(200, |width| width as u64));
             let tunings = [&rows, &halves].map(|kernel| {
-                let base = Tuning::default().of_family(kernel, &shares());
-                (base, base.suited(kernel, &shares(), size), base.candidates(kernel, &shares()))
+                let base = of_family(Tuning::default(), kernel, &shares());
+                (base, suited(base, kernel, &shares(), size), candidates(&base, kernel, &shares()))
             });
             assert_eq!(tunings[0], tunings[1]);
         }
