@@ -159,10 +159,10 @@ fn heads_in_another_order_are_no_tensor() {
     // 0, 2, 1 and 3: the first and the last are where they were.
     nest.outputs[1].index[1] = dag.binary(BinaryOp::Add, swapped, rest);
     let kernel = Computation::of(nest).unwrap();
-    let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
-    // A tile that follows the sizes of a run, and that subgroups do not have.
-    let flat = Tuning { rows: Some(96), columns: Some(256), depth: Some(64), threads: Some(256), ..Tuning::default() };
-    for tuning in [Tuning::default(), flat] {
+    let target = Target { workgroup_matrices: 256, multiprocessors: 132, ..with_elements(16, 32) };
+    let of_many_rows =
+        suited(Tuning::default(), &kernel, &target, |dim| dim.evaluate(|_| Some(34_816)).map(|n| n as u64));
+    for tuning in [Tuning::default(), of_many_rows] {
         assert_eq!(emit(&kernel, &target, &tuning).kernel.extension, None);
     }
 }
