@@ -35,7 +35,7 @@ impl Golden {
             op: case.op().to_owned(),
             attrs: case.attrs().clone(),
             half: case.metadata()["dtype"] == "f16",
-            tensors: case.tensors(),
+            tensors: case.tensors().clone(),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Memory that a run on the CPU asks for and does not get is an error, and the next run is right.
 
+use rewire::weights::{Weights, WeightsError, serialize};
 use rewire_graph::{DType, Graph, HostTensor, Scope, StoredTypeError, TensorSizeError};
 use rewire_runtime::{Inputs, Kernel, ModelOptions, RunError, Session};
 use rewire_tests::backend::{Tensors, load, run};
 use rewire_tests::noise::Noise;
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -106,4 +108,28 @@ fn a_tensor_that_finds_no_memory_in_another_type_is_an_error() {
         assert_eq!(granted, -1, "one large request");
         assert_eq!(table.clone().stored_as(dtype).unwrap().dtype(), dtype);
     }
+}
+
+#[test]
+fn a_tensor_that_finds_no_memory_to_be_transposed_or_copied_is_an_error() {
+    let _refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let table = Noise::new(7, "table").floats(F32, &[2, 3_000, 7], 1.0);
+    let rows = table.clone().stored_as(DType::Rows8).unwrap();
+    for (tensor, requests) in [(&table, 1), (&rows, 2)] {
+        for granted in 0..requests {
+            GRANTED.store(granted, Ordering::Relaxed);
+            let refused = tensor.clone().transposed();
+            let left = GRANTED.swap(isize::MAX, Ordering::Relaxed);
+            assert!(matches!(refused, Err(TensorSizeError::Memory { .. })), "{refused:?}");
+            assert_eq!(left, -1, "{requests} large requests");
+        }
+        assert_eq!(tensor.clone().transposed().unwrap().shape(), [2, 7, 3_000]);
+    }
+    let file = serialize(&BTreeMap::from([("table".to_owned(), table.clone())]), &BTreeMap::new()).unwrap();
+    let weights = Weights::parse(&*file).unwrap();
+    GRANTED.store(0, Ordering::Relaxed);
+    let refused = weights.get("table");
+    GRANTED.store(isize::MAX, Ordering::Relaxed);
+    assert!(matches!(&refused, Err(WeightsError::Tensor { name, .. }) if name == "table"), "{refused:?}");
+    assert_eq!(weights.get("table").unwrap(), Some(table));
 }

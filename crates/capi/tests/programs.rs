@@ -98,8 +98,8 @@ fn a_program_in_c_hands_tables_over() {
 fn write_imported(path: &Path) {
     let pipeline = rewire_tzrec::Pipeline::read(&here("../../tests/columns/pipeline.config")).unwrap();
     let stored = rewire::weights::Weights::read(&here("../../tests/columns/model.safetensors")).unwrap();
-    let own = |name: &str| (name.strip_prefix("model.").unwrap_or(name).to_owned(), stored.get(name).unwrap());
-    let tensors = stored.names().map(own).collect();
+    let own = |name: String| name.strip_prefix("model.").map_or_else(|| name.clone(), str::to_owned);
+    let tensors = stored.tensors().unwrap().into_iter().map(|(name, tensor)| (own(name), tensor)).collect();
     let weights = rewire::weights::serialize(&tensors, &Default::default()).unwrap();
     let weights = rewire::weights::Weights::parse(weights).unwrap();
     let config = serde_json::json!({ "pipeline": pipeline.json() }).to_string();

@@ -78,6 +78,16 @@ impl HostTensor {
         Self::from_shared(dtype, shape, Arc::new(data))
     }
 
+    /// A tensor from bytes that it copies.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`, or there is no memory for the copy.
+    pub fn copied(dtype: DType, shape: Vec<usize>, data: &[u8]) -> Result<Self, TensorSizeError> {
+        let mut copy = Self::reserve(dtype, &shape, data.len())?;
+        copy.extend_from_slice(data);
+        Self::from_bytes(dtype, shape, copy)
+    }
+
     /// A tensor in memory that has other owners too. Its bytes must stay the same.
     ///
     /// ```
@@ -291,22 +301,31 @@ impl HostTensor {
     ///
     /// ```
     /// use rewire_graph::HostTensor;
-    /// let turned = HostTensor::f32([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?.transposed();
+    /// let turned = HostTensor::f32([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?.transposed()?;
     /// assert_eq!((turned.shape(), turned.to_f32()), (&[3, 2][..], vec![1.0, 4.0, 2.0, 5.0, 3.0, 6.0]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn transposed(self) -> Self {
-        let (dtype, mut shape) = (self.dtype, self.shape.clone());
-        let [.., rows, columns] = shape.as_mut_slice() else { return self };
+    ///
+    /// # Errors
+    /// [`TensorSizeError::Memory`] if there is no memory for the data.
+    pub fn transposed(self) -> Result<Self, TensorSizeError> {
+        let (format, mut shape) = (self.dtype.format(), self.shape.clone());
+        let [.., rows, columns] = shape.as_mut_slice() else { return Ok(self) };
         let (height, width) = (*rows, *columns);
+        if !format.is_written() {
+            let data = self.encoded(DType::F32, width)?;
+            return Self::from_bytes(DType::F32, shape, data)?.transposed();
+        }
         std::mem::swap(rows, columns);
-        let values = self.to_f64();
-        let exchanged = values
-            .chunks_exact((height * width).max(1))
-            .flat_map(|matrix| (0..width).flat_map(move |column| matrix.iter().skip(column).step_by(width)));
-        let dtype = if dtype.format().is_written() { dtype } else { DType::F32 };
-        let data = dtype.format().encode(&shape, &exchanged.copied().collect::<Vec<_>>());
-        Self { dtype, shape, data: Arc::new(data) }
+        let size = format.bits / 8;
+        let mut data = Self::reserve(self.dtype, &shape, self.bytes().len())?;
+        for matrix in self.bytes().chunks_exact((height * width * size).max(1)) {
+            for column in 0..width {
+                let elements = matrix.chunks_exact(size).skip(column).step_by(width);
+                elements.for_each(|element| data.extend_from_slice(element));
+            }
+        }
+        Self::from_bytes(self.dtype, shape, data)
     }
 
     /// The same numbers in another storage type of floats, rounded; this tensor itself where it has that type.

@@ -2,7 +2,7 @@ use crate::draft::{Draft, DraftError, draw_lengths, take};
 use crate::imported::rows;
 use crate::ops::{OPS, Op, TABLE};
 use crate::{BenchError, Noise, Shape};
-use rewire::package::Package;
+use rewire::package::{Package, PackageError};
 use rewire::predict::Imported;
 use rewire::weights::Weights;
 use rewire_graph::shape::{HostInput, ShapeError};
@@ -12,7 +12,7 @@ use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
 use rewire_hstu::models::{ModelError, ParameterSpec, parameters};
 use rewire_runtime::HostMemory;
 use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A graph with values for its inputs and parameters.
 #[derive(Clone, Debug)]
@@ -144,11 +144,11 @@ impl Workload {
         (mut noise, mut memory): (Noise, HostMemory),
     ) -> Result<Self, BenchError> {
         let failed = |error: DraftError| BenchError::draft(name, error);
-        let given = |name: &str| weights.and_then(|weights| weights.get(name));
-        let (known, unknown) =
-            parameters(&graph).into_iter().partition(|spec: &ParameterSpec| given(&spec.name).is_some());
+        let mut given = weights.map_or(Ok(BTreeMap::new()), Weights::tensors).map_err(PackageError::from)?;
+        let (known, unknown): (Vec<_>, _) =
+            parameters(&graph).into_iter().partition(|spec| given.contains_key(&spec.name));
         let mut values = random(unknown, &mut noise, &mut memory).map_err(failed)?;
-        values.extend(Vec::into_iter(known).filter_map(|spec| Some((spec.name.clone(), given(&spec.name)?))));
+        values.extend(known.into_iter().filter_map(|spec| given.remove_entry(&spec.name)));
         let workload = Self {
             op: name.to_owned(),
             shape: shape.only(&MODEL),

@@ -47,7 +47,8 @@ pub struct GoldenCase {
     op: String,
     path: PathBuf,
     attrs: Value,
-    tensors: Weights<'static>,
+    metadata: BTreeMap<String, String>,
+    tensors: BTreeMap<String, HostTensor>,
 }
 
 impl GoldenCase {
@@ -56,10 +57,10 @@ impl GoldenCase {
     /// # Errors
     /// [`CaseError`] where it is no safetensors file or its metadata are not those of a case.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
-        let tensors = Weights::read_rows(path, |metadata| replay::rows(metadata.get("attrs")))?;
+        let file = Weights::read_rows(path, |metadata| replay::rows(metadata.get("attrs")))?;
         let bad = |reason: String| CaseError::Metadata { path: path.to_owned(), reason };
         let entry = |key: &str| {
-            let value = tensors.metadata().get(key);
+            let value = file.metadata().get(key);
             value.ok_or_else(|| bad(format!("the file is no golden case: its metadata have no `{key}`")))
         };
         let op = entry("op")?.clone();
@@ -67,7 +68,7 @@ impl GoldenCase {
             return Err(bad(format!("`{op}` is no name of an operator")));
         }
         let attrs = serde_json::from_str(entry("attrs")?).map_err(|error| bad(format!("attrs: {error}")))?;
-        Ok(Self { op, path: path.to_owned(), attrs, tensors })
+        Ok(Self { op, path: path.to_owned(), attrs, metadata: file.metadata().clone(), tensors: file.tensors()? })
     }
 
     /// The operator.
@@ -81,8 +82,8 @@ impl GoldenCase {
     }
 
     /// All tensors, by their names in the file.
-    pub fn tensors(&self) -> BTreeMap<String, HostTensor> {
-        self.tensors.names().filter_map(|name| Some((name.to_owned(), self.tensors.get(name)?))).collect()
+    pub fn tensors(&self) -> &BTreeMap<String, HostTensor> {
+        &self.tensors
     }
 
     /// The graph. Its inputs, parameters and outputs have the names of the file without `in.`, `param.` and `out.`.
@@ -96,24 +97,23 @@ impl GoldenCase {
 
     /// True if inputs or parameters are floats of 16 bits.
     pub fn half(&self) -> bool {
-        let given = |name: &&str| name.starts_with("in.") || name.starts_with("param.");
-        self.tensors
-            .names()
-            .filter(given)
-            .any(|name| matches!(self.tensors.describe(name), Some((DType::F16 | DType::BF16, _))))
+        self.tensors.iter().any(|(name, tensor)| {
+            (name.starts_with("in.") || name.starts_with("param."))
+                && matches!(tensor.dtype(), DType::F16 | DType::BF16)
+        })
     }
 
     /// The file's metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
-        self.tensors.metadata()
+        &self.metadata
     }
 
     pub(crate) fn input(&self, name: &str) -> Option<HostTensor> {
-        self.tensors.get(&format!("in.{name}")).or_else(|| self.tensors.get(name))
+        self.tensors.get(&format!("in.{name}")).or_else(|| self.tensors.get(name)).cloned()
     }
 
     pub(crate) fn parameter(&self, name: &str) -> Option<HostTensor> {
-        self.tensors.get(&format!("param.{name}")).or_else(|| self.tensors.get(&format!("in.{name}")))
+        self.tensors.get(&format!("param.{name}")).or_else(|| self.tensors.get(&format!("in.{name}"))).cloned()
     }
 
     /// The graph with gradients of all inputs and parameters that the case has some for, `grad.x`, given those of outputs,
@@ -122,7 +122,7 @@ impl GoldenCase {
     /// # Errors
     /// [`DifferentiateError`] where there are none.
     pub fn differentiate(&self, graph: &Graph) -> Result<Graph, DifferentiateError> {
-        let names = |prefix: &'static str| self.tensors.names().filter_map(move |name| name.strip_prefix(prefix));
+        let names = |prefix: &'static str| self.tensors.keys().filter_map(move |name| name.strip_prefix(prefix));
         let inputs: Vec<(&str, String)> = names("grad_out.").map(|name| (name, format!("grad_out.{name}"))).collect();
         let seeds: Vec<_> = inputs.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
         let wanted: Vec<&str> = names("grad.").chain(names("grad_param.")).collect();
@@ -131,7 +131,7 @@ impl GoldenCase {
 
     /// The expected results, by their names in the file.
     pub(crate) fn expected(&self) -> impl Iterator<Item = Expected<'_>> {
-        self.tensors.names().filter_map(|stored| {
+        self.tensors.keys().filter_map(|stored| {
             let (prefix, name) = stored.split_once('.')?;
             let (computed, is_gradient) = match prefix {
                 "out" => (name.to_owned(), false),
@@ -144,12 +144,12 @@ impl GoldenCase {
 
     /// A tensor by its name in the file.
     pub(crate) fn tensor(&self, stored: &str) -> Option<HostTensor> {
-        self.tensors.get(stored)
+        self.tensors.get(stored).cloned()
     }
 
     fn types(&self) -> BTreeMap<String, (DType, Vec<usize>)> {
-        let ty = |name: &str| self.tensors.describe(name).map(|(dtype, shape)| (dtype, shape.to_vec()));
-        self.tensors.names().filter_map(|name| Some((name.to_owned(), ty(name)?))).collect()
+        let ty = |tensor: &HostTensor| (tensor.dtype(), tensor.shape().to_vec());
+        self.tensors.iter().map(|(name, tensor)| (name.clone(), ty(tensor))).collect()
     }
 }
 

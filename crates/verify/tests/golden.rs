@@ -18,7 +18,7 @@ const BUFFERS: [&str; 4] = ["_combined_action_weights", "_period_units", "_units
 fn check(case: &GoldenCase) -> Result<(), String> {
     let replay = case.trace().map_err(|error| error.to_string())?;
     let tensors = case.tensors();
-    let mut parameters = with_prefix(&tensors, "param.");
+    let mut parameters = with_prefix(tensors, "param.");
     if case.op() == "quantize_rows" {
         let rows = tensors["in.table"].clone().stored_as(tensors["out.rows"].dtype());
         parameters.insert("table".to_owned(), rows.map_err(|error| error.to_string())?);
@@ -36,9 +36,8 @@ fn check(case: &GoldenCase) -> Result<(), String> {
     if !parameters.is_empty() {
         return Err(format!("not in the graph: {:?}", parameters.keys()));
     }
-    let computed =
-        interpret(&replay.graph, &with_prefix(&tensors, "in."), &given).map_err(|error| error.to_string())?;
-    let expected = with_prefix(&tensors, "out.");
+    let computed = interpret(&replay.graph, &with_prefix(tensors, "in."), &given).map_err(|error| error.to_string())?;
+    let expected = with_prefix(tensors, "out.");
     if computed.len() != expected.len() {
         return Err(format!("outputs {:?} for {:?}", computed.keys(), expected.keys()));
     }

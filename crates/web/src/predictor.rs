@@ -66,8 +66,9 @@ mod tests {
         let config = json!({ "pipeline": pipeline.json() }).to_string();
         let stored = std::fs::read(folder.join("model.safetensors")).unwrap();
         let stored = Weights::parse(&stored).unwrap();
-        let own = |name: &str| (name.strip_prefix("model.").unwrap_or(name).to_owned(), stored.get(name).unwrap());
-        let weights = rewire::weights::serialize(&stored.names().map(own).collect(), &Default::default()).unwrap();
+        let own = |name: String| name.strip_prefix("model.").map_or_else(|| name.clone(), str::to_owned);
+        let tensors = stored.tensors().unwrap().into_iter().map(|(name, tensor)| (own(name), tensor)).collect();
+        let weights = rewire::weights::serialize(&tensors, &Default::default()).unwrap();
         let weights = Weights::parse(weights).unwrap();
         let package = pack("columns", &config, &weights, &PackOptions::default()).unwrap();
         block_on(OpenedPredictor::open(package.bytes().to_vec(), "cpu")).unwrap()

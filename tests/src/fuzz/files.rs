@@ -66,7 +66,7 @@ pub(super) fn safetensors(data: &[u8]) {
     let Ok(weights) = Weights::parse(data) else { return };
     for name in weights.names() {
         let (dtype, shape) = weights.describe(name).unwrap();
-        let tensor = weights.get(name).unwrap();
+        let tensor = weights.get(name).unwrap().unwrap();
         assert_eq!((tensor.dtype(), tensor.shape()), (dtype, shape));
     }
 }

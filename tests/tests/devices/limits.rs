@@ -63,7 +63,7 @@ fn a_table_beyond_a_binding_is_looked_up() {
         let rounded = |tensor: HostTensor| tensor.stored_as(storage).unwrap().stored_as(DType::F32).unwrap();
         let rounded = parameters.iter().map(|(name, tensor)| match name.as_str() {
             // A scale belongs to a column of the product.
-            "weight" => (name.clone(), rounded(tensor.clone().transposed()).transposed()),
+            "weight" => (name.clone(), rounded(tensor.clone().transposed().unwrap()).transposed().unwrap()),
             _ => (name.clone(), rounded(tensor.clone())),
         });
         let rounded = rounded.collect();

@@ -291,7 +291,7 @@ fn the_parameters_that_are_wanted_change_their_type() {
 
 /// Values as rows with a scale hold them, a row a column of the matrices.
 fn rounded_by_column(tensor: &HostTensor, dtype: DType) -> HostTensor {
-    tensor.clone().transposed().stored_as(dtype).unwrap().transposed()
+    tensor.clone().transposed().unwrap().stored_as(dtype).unwrap().transposed().unwrap()
 }
 
 /// A scale belongs to a column of the product, whichever way a weight is read.

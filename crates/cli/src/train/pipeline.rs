@@ -148,10 +148,7 @@ impl Begin {
         let text = read_config_text(model, mapping)?;
         let mut config: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).unwrap_or_default();
         let weights = if is_fresh { None } else { Some(read_weights(model, mapping)?) };
-        let tensors = weights.map(|weights| {
-            let names: Vec<String> = weights.names().map(str::to_owned).collect();
-            names.into_iter().filter_map(|name| weights.get(&name).map(|tensor| (name, tensor))).collect()
-        });
+        let tensors = weights.map(|weights| weights.tensors().map_err(RankError::from)).transpose()?;
         let mut take = |key: &str| config.get_mut(key).map(Value::take);
         Ok(Self { pipeline: take("pipeline").unwrap_or_default(), plan: take("plan"), tensors })
     }

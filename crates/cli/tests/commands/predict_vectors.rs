@@ -81,7 +81,7 @@ fn the_vectors_of_a_ranking_model_make_its_logits() {
     let [seen, items] = ["users", "items"].map(|of| rows(&folder, &["--data", &data, "--embeddings", of]));
     assert_eq!([scores.len(), seen.len(), items.len()], [27; 3]);
     let weights = Weights::read(&Path::new(DEMO).join("model/model.safetensors")).unwrap();
-    let tensor = |name: &str| weights.get(&format!("_multitask_module.linear.{name}")).unwrap().to_f64();
+    let tensor = |name: &str| weights.get(&format!("_multitask_module.linear.{name}")).unwrap().unwrap().to_f64();
     let (weight, bias) = (tensor("weight"), tensor("bias"));
     for ((score, user), item) in scores.iter().zip(&seen).zip(&items) {
         assert_eq!([&user["user"], &user["item"]], [&score["user"], &score["item"]]);
@@ -121,7 +121,7 @@ fn scores_that_are_not_finite_end_the_run() {
     let weights = Weights::read(&folder.0.join("model.safetensors")).unwrap();
     // The vectors are finite, and their products are not.
     let tensor = |name: &str| {
-        let tensor = weights.get(name).unwrap();
+        let tensor = weights.get(name).unwrap().unwrap();
         let factor = if name.contains("_tower.output.") { 1e25 } else { 1.0 };
         let values: Vec<f32> = tensor.to_f32().iter().map(|value| value * factor).collect();
         (name.to_owned(), HostTensor::f32(tensor.shape().to_vec(), &values).unwrap())
@@ -160,8 +160,7 @@ fn a_packaged_matching_model_has_the_vectors_of_its_folder() {
         run(&[args, &[&model, "--data", &data]].concat()).failed_with(&["is of a matching model", "--embeddings"]);
     }
     let weights = Weights::read(&folder.0.join("model.safetensors")).unwrap();
-    let mut tensors: BTreeMap<_, _> =
-        weights.names().map(|name| (name.to_owned(), weights.get(name).unwrap())).collect();
+    let mut tensors = weights.tensors().unwrap();
     tensors.insert("other".to_owned(), HostTensor::f32([2], &[1.0, 2.0]).unwrap());
     folder.write("model.safetensors", serialize(&tensors, &BTreeMap::new()).unwrap());
     run(&["package", "--model", &model, "--out", &file]).failed_with(&["does not read 1 of the", "`other`"]);

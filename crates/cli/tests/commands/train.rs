@@ -30,9 +30,8 @@ fn number(value: &Value) -> f64 {
 }
 
 fn tensors(file: &Path) -> Vec<(String, Vec<f64>)> {
-    let weights = Weights::read(file).unwrap();
-    let names: Vec<String> = weights.names().map(str::to_owned).collect();
-    names.into_iter().map(|name| (name.clone(), weights.get(&name).unwrap().to_f64())).collect()
+    let tensors = Weights::read(file).unwrap().tensors().unwrap();
+    tensors.into_iter().map(|(name, tensor)| (name, tensor.to_f64())).collect()
 }
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {

@@ -179,8 +179,8 @@ mod file {
             let found = found.and_then(|file| Self::of(&name, file.bytes().clone()));
             let of_file = |source| PackageError::Tables { path: path.to_owned(), source: Box::new(source) };
             let found = found.map_err(of_file)?;
-            let holds = |(name, tensor): (&String, &HostTensor)| found.data.weights.get(name).as_ref() == Some(tensor);
-            match tables.iter().all(holds) {
+            let stored = found.data.weights.tensors().map_err(|error| of_file(error.into()))?;
+            match tables.iter().all(|(name, tensor)| stored.get(name) == Some(tensor)) {
                 true => Ok(found),
                 false => Err(of_file(PackageError::OtherTables)),
             }

@@ -57,7 +57,7 @@ struct Config {
 /// Checks that tensors which follow from the configuration are as it says.
 pub(super) fn check_buffers(buffers: &[Buffer], weights: &Weights<'_>) -> Result<(), RankError> {
     for Buffer { name, value } in buffers {
-        let other = weights.get(name).filter(|stored| stored.to_f64() != value.to_f64());
+        let other = weights.get(name)?.filter(|stored| stored.to_f64() != value.to_f64());
         if let Some(stored) = other {
             let (expected, actual) = (value.to_f64(), stored.to_f64());
             return Err(RankError::Buffer { name: name.clone(), expected, actual });

@@ -145,16 +145,14 @@ fn apart(
 fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, HostTensor>, RankError> {
     let types: HashMap<&str, DType> = plan.parameters().map(|Named { name, dtype, .. }| (name, dtype)).collect();
     let by_column: HashSet<&str> = plan.parameters_by_column().collect();
-    let tensor = |name: &str| {
-        let tensor = if by_column.contains(name) { weights.columns(name) } else { weights.get(name) };
-        Some((name.to_owned(), tensor?))
+    let convert = |name: &str| {
+        let tensor = weights.laid(name, by_column.contains(name))?;
+        let tensor = match types.get(name) {
+            Some(&expected) => tensor.map(|tensor| tensor.stored_as(expected)).transpose()?,
+            None => tensor,
+        };
+        Ok(tensor.map(|tensor| (name.to_owned(), tensor)))
     };
-    let convert = |(name, tensor): (String, HostTensor)| match types.get(name.as_str()) {
-        None => Ok((name, tensor)),
-        Some(&expected) => match tensor.stored_as(expected) {
-            Ok(tensor) => Ok((name, tensor)),
-            Err(error) => Err(RuntimeError::of_stored(&name, error).into()),
-        },
-    };
-    weights.names().filter_map(tensor).map(convert).collect()
+    let converted = |name| convert(name).map_err(|error| RuntimeError::of_stored(name, error).into()).transpose();
+    weights.names().filter_map(converted).collect()
 }

@@ -208,7 +208,7 @@ pub(super) fn is_apart(plan: &Plan) -> bool {
 /// Compares tensors of the weights that follow from the configuration.
 pub(crate) fn check_buffers(config: &Config, weights: &Weights<'_>) -> Result<(), RankError> {
     for buffer in config.buffers().map_err(|error| RankError::Trace(Box::new(error)))? {
-        if let Some(stored) = weights.get(&buffer.name)
+        if let Some(stored) = weights.get(&buffer.name)?
             && (stored.shape() != buffer.value.shape() || stored.to_f64() != buffer.value.to_f64())
         {
             let (expected, actual) = (buffer.value.to_f64(), stored.to_f64());

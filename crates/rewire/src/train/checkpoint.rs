@@ -1,4 +1,5 @@
 use super::{Position, RankTrainError};
+use crate::rank::RankError;
 use crate::weights::{Weights, serialize};
 use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ impl Checkpoint {
         let own = own.map(|(key, value)| (key.to_owned(), value));
         let metadata = self.metadata.clone().into_iter().chain(own);
         let metadata = metadata.map(|(key, value)| (format!("{PREFIX}{key}"), value)).collect();
-        Ok(serialize(&self.states, &metadata).map_err(crate::rank::RankError::from)?)
+        Ok(serialize(&self.states, &metadata).map_err(RankError::from)?)
     }
 
     /// From the bytes of a file, named `file` in errors.
@@ -64,8 +65,6 @@ impl Checkpoint {
             value.ok_or_else(|| bad(format!("`{PREFIX}{key}` is no number")))
         };
         let (steps, position) = (number("steps")?, Position { epoch: number("epoch")?, batch: number("batch")? });
-        let names: Vec<String> = weights.names().map(str::to_owned).collect();
-        let states = names.into_iter().filter_map(|name| weights.get(&name).map(|tensor| (name, tensor))).collect();
-        Ok(Self { steps, position, states, metadata })
+        Ok(Self { steps, position, states: weights.tensors().map_err(RankError::from)?, metadata })
     }
 }

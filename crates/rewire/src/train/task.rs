@@ -53,15 +53,11 @@ impl RankTask {
         let objective = objective(&self.config)?;
         let shapes = models::parameters(objective.graph());
         let shapes = shapes.into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
-        let fresh = match weights {
-            Some(_) => BTreeMap::new(),
+        let begin = match weights {
+            Some(weights) => weights.tensors().map_err(RankError::from)?,
             None => super::initial(&shapes, train.shuffle_seed.unwrap_or(0))?,
         };
-        let begin = |name: &str| match weights {
-            Some(weights) => weights.get(name),
-            None => fresh.get(name).cloned(),
-        };
-        Ok(Trainer::new(&objective, train, begin, self.options.of_model())?)
+        Ok(Trainer::new(&objective, train, |name| begin.get(name).cloned(), self.options.of_model())?)
     }
 
     /// What makes inputs of a training's steps from users.

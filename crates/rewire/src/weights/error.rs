@@ -1,4 +1,4 @@
-use rewire_graph::Coded;
+use rewire_graph::{Coded, TensorSizeError};
 use safetensors::SafeTensorError;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
@@ -38,6 +38,14 @@ pub enum WeightsError {
     Memory {
         /// Bytes of its tensors.
         bytes: usize,
+    },
+    /// There is no memory for a tensor.
+    #[error("`{name}`: {source}")]
+    Tensor {
+        /// Name of the tensor.
+        name: String,
+        /// Its type, shape and size.
+        source: TensorSizeError,
     },
     /// A tensor has an element type that cannot be used.
     #[error(

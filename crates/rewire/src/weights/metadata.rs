@@ -58,13 +58,13 @@ mod tests {
     fn rows_that_are_columns_are_told() {
         let values: Vec<f32> = (0..24).map(|n| (n * 29 % 17) as f32).collect();
         let weight = HostTensor::f32(vec![3, 8], &values).unwrap();
-        let rows = weight.clone().transposed().stored_as(DType::Rows8).unwrap();
+        let rows = weight.clone().transposed().unwrap().stored_as(DType::Rows8).unwrap();
         let tensors = BTreeMap::from([("w".to_owned(), rows.clone()), ("v".to_owned(), weight.clone())]);
         let file = serialize(&tensors, &with_columns(["w"].into_iter())).unwrap();
         let weights = Weights::parse(file).unwrap();
-        let get = |name: &str| weights.get(name).unwrap();
-        assert_eq!((get("w"), get("v")), (rows.clone().transposed(), weight.clone()));
-        assert_eq!((weights.columns("w"), weights.columns("v")), (Some(rows), Some(weight.transposed())));
+        let laid = |name: &str, by_column| weights.laid(name, by_column).unwrap().unwrap();
+        assert_eq!((laid("w", false), laid("v", false)), (rows.clone().transposed().unwrap(), weight.clone()));
+        assert_eq!((laid("w", true), laid("v", true)), (rows, weight.transposed().unwrap()));
         assert!(weights.metadata().is_empty());
     }
 }

@@ -13,7 +13,7 @@ pub(crate) use write::header;
 
 use error::format_error;
 use metadata::{COLUMNS, ROWS, told_of};
-use rewire_graph::{DType, HostTensor, Ordered, SharedBytes};
+use rewire_graph::{DType, HostTensor, Ordered, SharedBytes, TensorSizeError};
 use rewire_runtime::{Backing, Parameters};
 #[cfg(feature = "files")]
 use rewire_runtime::{FileContent, Mapping, read_file};
@@ -198,32 +198,42 @@ impl<'a> Weights<'a> {
         self
     }
 
-    /// The tensor of a name.
-    pub fn get(&self, name: &str) -> Option<HostTensor> {
-        let entry = self.entries.get(name)?;
-        let tensor = self.stored(entry);
-        if entry.by_column { tensor.map(HostTensor::transposed) } else { tensor }
+    /// The tensor of a name; `None` if it is not there.
+    ///
+    /// # Errors
+    /// [`WeightsError::Tensor`] if there is no memory for it.
+    pub fn get(&self, name: &str) -> Result<Option<HostTensor>, WeightsError> {
+        self.laid(name, false).map_err(|source| WeightsError::Tensor { name: name.to_owned(), source })
     }
 
-    /// [`Weights::get`] with the last two dimensions exchanged, as it is stored where the file has columns one after the other.
-    pub(crate) fn columns(&self, name: &str) -> Option<HostTensor> {
-        let entry = self.entries.get(name)?;
-        let tensor = self.stored(entry);
-        if entry.by_column { tensor } else { tensor.map(HostTensor::transposed) }
+    /// All tensors by name.
+    ///
+    /// # Errors
+    /// As [`Weights::get`].
+    pub fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, WeightsError> {
+        let tensor = |name: &String| Ok(self.get(name)?.map(|tensor| (name.clone(), tensor)));
+        self.entries.keys().filter_map(|name| tensor(name).transpose()).collect()
+    }
+
+    /// The tensor of a name, with its last two dimensions exchanged if `by_column`: as the file has it, where that is so.
+    pub(crate) fn laid(&self, name: &str, by_column: bool) -> Result<Option<HostTensor>, TensorSizeError> {
+        let Some(entry) = self.entries.get(name) else { return Ok(None) };
+        let tensor = self.stored(entry)?;
+        if entry.by_column == by_column { Ok(Some(tensor)) } else { tensor.transposed().map(Some) }
     }
 
     /// A tensor as the file has it.
-    fn stored(&self, entry: &Entry) -> Option<HostTensor> {
-        let file = self.files.get(entry.file)?;
-        let bytes = file.bytes().get(entry.bytes.clone())?;
-        let data: SharedBytes = match (entry.dtype, file) {
+    fn stored(&self, Entry { dtype, shape, file, bytes: range, .. }: &Entry) -> Result<HostTensor, TensorSizeError> {
+        let (shape, file) = (shape.clone(), &self.files[*file]);
+        let bytes = &file.bytes()[range.clone()];
+        match (dtype, file) {
             (DType::Bool, _) => {
-                Arc::new(bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect::<Vec<u8>>())
+                let words = bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect();
+                HostTensor::from_bytes(DType::Bool, shape, words)
             }
-            (_, Data::Shared(all)) => Arc::new(Part::of(all, entry.bytes.clone())),
-            (_, Data::Borrowed(_)) => Arc::new(bytes.to_vec()),
-        };
-        HostTensor::from_shared(entry.dtype, entry.shape.clone(), data).ok()
+            (_, Data::Shared(all)) => HostTensor::from_shared(*dtype, shape, Arc::new(Part::of(all, range.clone()))),
+            (_, Data::Borrowed(_)) => HostTensor::copied(*dtype, shape, bytes),
+        }
     }
 
     /// Element type and shape of a tensor in its file.
@@ -244,12 +254,12 @@ impl<'a> Weights<'a> {
 }
 
 impl Parameters for &Weights<'_> {
-    fn parameter(&self, name: &str) -> Option<HostTensor> {
-        self.get(name)
+    fn parameter(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        self.laid(name, false)
     }
 
-    fn columns(&self, name: &str) -> Option<HostTensor> {
-        (*self).columns(name)
+    fn columns(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        self.laid(name, true)
     }
 
     fn backing(&self) -> Vec<Arc<dyn Backing>> {
@@ -286,11 +296,11 @@ mod tests {
         let bytes = file();
         let weights = Weights::parse(&bytes[..]).unwrap();
         assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b", "c"]);
-        assert_eq!(weights.get("a").unwrap().shape(), [2, 3]);
-        assert_eq!(weights.get("b").unwrap().to_i64(), [-1, 1 << 40]);
-        assert_eq!(weights.get("c").unwrap().to_i64(), [1, 0, 1]);
+        assert_eq!(weights.get("a").unwrap().unwrap().shape(), [2, 3]);
+        assert_eq!(weights.get("b").unwrap().unwrap().to_i64(), [-1, 1 << 40]);
+        assert_eq!(weights.get("c").unwrap().unwrap().to_i64(), [1, 0, 1]);
         assert_eq!(weights.metadata()["op"], "x");
-        assert!(weights.get("d").is_none());
+        assert!(weights.get("d").unwrap().is_none());
     }
 
     #[test]
@@ -331,10 +341,10 @@ mod tests {
     fn bf16_stays_as_it_is() {
         let bytes =
             with_header(r#"{"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}"#, &[0x80, 0x3f, 0x00, 0xc0]);
-        let tensor = Weights::parse(bytes).unwrap().get("w").unwrap();
+        let tensor = Weights::parse(bytes).unwrap().get("w").unwrap().unwrap();
         assert_eq!((tensor.dtype(), tensor.to_f32()), (DType::BF16, vec![1.0, -2.0]));
         let written = serialize(&BTreeMap::from([("w".to_owned(), tensor.clone())]), &BTreeMap::new()).unwrap();
-        assert_eq!(Weights::parse(written).unwrap().get("w"), Some(tensor));
+        assert_eq!(Weights::parse(written).unwrap().get("w").unwrap(), Some(tensor));
     }
 
     #[test]
@@ -364,11 +374,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("rewire-weights-{}", std::process::id()));
         std::fs::write(&path, file()).unwrap();
         let weights = Weights::read(&path).unwrap();
-        let first = || weights.get("a").unwrap();
+        let first = || weights.get("a").unwrap().unwrap();
         assert_eq!((first().bytes().as_ptr(), first().to_f32().len()), (first().bytes().as_ptr(), 6));
         let (again, parsed) = (weights.clone(), Weights::parse(file()).unwrap());
         std::fs::remove_file(&path).unwrap();
-        assert!(again.names().all(|name| again.get(name) == parsed.get(name)));
+        assert_eq!(again.tensors().unwrap(), parsed.tensors().unwrap());
         std::fs::write(&path, []).unwrap();
         assert!(matches!(Weights::read(&path), Err(WeightsError::File { .. })));
         std::fs::remove_file(&path).unwrap();

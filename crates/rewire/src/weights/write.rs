@@ -105,7 +105,7 @@ mod tests {
             let file = serialize(&BTreeMap::from([("t".to_owned(), rows.clone())]), &BTreeMap::new()).unwrap();
             assert!(String::from_utf8_lossy(&file).contains(&format!(r#""dtype":"U8","shape":[2,{bytes}]"#)));
             let weights = Weights::parse(file).unwrap();
-            assert_eq!(weights.get("t"), Some(rows));
+            assert_eq!(weights.get("t").unwrap(), Some(rows));
             assert!(weights.metadata().is_empty());
         }
     }

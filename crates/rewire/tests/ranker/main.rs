@@ -383,7 +383,7 @@ fn overflow_is_reported() {
     let bytes = weights(&config);
     let parsed = Weights::parse(&bytes[..]).unwrap();
     let tensors = parsed.names().map(|name| {
-        let tensor = parsed.get(name).unwrap();
+        let tensor = parsed.get(name).unwrap().unwrap();
         let scale = if name.starts_with("_multitask_module") { f64::from(f32::MAX) } else { 1.0 };
         let values: Vec<f64> = tensor.to_f64().iter().map(|value| value * scale).collect();
         (name.to_owned(), HostTensor::from_f64(DType::F32, tensor.shape().to_vec(), &values).unwrap())

@@ -1,5 +1,5 @@
 use crate::RunError;
-use rewire_graph::HostTensor;
+use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -25,12 +25,18 @@ use std::sync::Arc;
 /// ```
 pub trait Parameters: Send {
     /// The parameter of a name; `None` if it is not there.
-    fn parameter(&self, name: &str) -> Option<HostTensor>;
+    ///
+    /// # Errors
+    /// [`TensorSizeError::Memory`] if there is no memory for it.
+    fn parameter(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError>;
 
     /// The parameter of a name with its last two dimensions exchanged, for plans that hold it by column
     /// ([`rewire_graph_rewrite::plan::Plan::by_column`]); as it is stored, where that is so.
-    fn columns(&self, name: &str) -> Option<HostTensor> {
-        self.parameter(name).map(HostTensor::transposed)
+    ///
+    /// # Errors
+    /// As [`Parameters::parameter`].
+    fn columns(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        self.parameter(name)?.map(HostTensor::transposed).transpose()
     }
 
     /// What the memory of the tensors rests on, if it is not memory of their own: files that are mapped.
@@ -49,31 +55,31 @@ pub trait Backing: fmt::Debug + Send + Sync {
 }
 
 impl<F: Fn(&str) -> Option<HostTensor> + Send> Parameters for F {
-    fn parameter(&self, name: &str) -> Option<HostTensor> {
-        self(name)
+    fn parameter(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        Ok(self(name))
     }
 }
 
 impl Parameters for &HashMap<String, HostTensor> {
-    fn parameter(&self, name: &str) -> Option<HostTensor> {
-        self.get(name).cloned()
+    fn parameter(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        Ok(self.get(name).cloned())
     }
 }
 
 impl Parameters for &BTreeMap<String, HostTensor> {
-    fn parameter(&self, name: &str) -> Option<HostTensor> {
-        self.get(name).cloned()
+    fn parameter(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        Ok(self.get(name).cloned())
     }
 }
 
 impl<const N: usize> Parameters for [(&str, HostTensor); N] {
-    fn parameter(&self, name: &str) -> Option<HostTensor> {
-        self.iter().find(|(own, _)| *own == name).map(|(_, tensor)| tensor.clone())
+    fn parameter(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        Ok(self.iter().find(|(own, _)| *own == name).map(|(_, tensor)| tensor.clone()))
     }
 }
 
 impl Parameters for () {
-    fn parameter(&self, _: &str) -> Option<HostTensor> {
-        None
+    fn parameter(&self, _: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        Ok(None)
     }
 }

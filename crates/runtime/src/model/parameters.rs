@@ -204,6 +204,7 @@ fn parameter(plan: &Plan, n: usize, name: &str, parameters: &impl Parameters) ->
         shape
     };
     let given = if by_column { parameters.columns(name) } else { parameters.parameter(name) };
+    let given = given.map_err(|error| RuntimeError::of_stored(name, error.into()))?;
     let name = name.to_owned();
     let Some(tensor) = given else {
         return Err(RuntimeError::MissingParameter { name, dtype, shape: bound(expected) });

@@ -151,10 +151,10 @@ fn states_are_written_to_a_file_and_read_from_it() {
     for mut session in sessions(&graph) {
         (0..4).for_each(|turn| drop(run(&mut session, &inputs(2, turn)).unwrap()));
         let file = serialize(&session.states().unwrap(), &BTreeMap::new()).unwrap();
-        let weights = Weights::parse(file).unwrap();
+        let states = Weights::parse(file).unwrap().tensors().unwrap();
         let mut other = session.model().session();
-        for name in weights.names() {
-            other.set_state(name, weights.get(name).unwrap()).unwrap();
+        for (name, state) in states {
+            other.set_state(&name, state).unwrap();
         }
         for turn in 4..9 {
             let given = inputs(3, turn);

@@ -193,7 +193,7 @@ fn a_pipeline_that_was_stopped_goes_on_with_the_same_bits() {
     assert_eq!(a, b);
     let learned = Weights::parse(a).unwrap();
     // An epoch of 192 rows has 5 batches.
-    let norm = |name: &str| learned.get(&format!("deep_mlp.mlp.0.perceptron.1.{name}")).unwrap();
+    let norm = |name: &str| learned.get(&format!("deep_mlp.mlp.0.perceptron.1.{name}")).unwrap().unwrap();
     assert_eq!(norm("num_batches_tracked").to_i64(), [6]);
     assert!(norm("running_mean").to_f64().iter().all(|mean| *mean != 0.0));
     let data = golden("deepfm_taobao").join("data.parquet").display().to_string();
@@ -252,7 +252,7 @@ fn a_training_from_nothing_has_the_tensors_of_the_reference() {
         let mut own = task.initial(0).unwrap();
         let expected = Weights::read(&folder.join("model.safetensors")).unwrap();
         for name in expected.names() {
-            let (tensor, key) = (expected.get(name).unwrap(), name.strip_prefix("model.").unwrap_or(name));
+            let (tensor, key) = (expected.get(name).unwrap().unwrap(), name.strip_prefix("model.").unwrap_or(name));
             let drawn = own.remove(key).unwrap_or_else(|| panic!("{folder:?} lacks {key}"));
             if tensor.dtype() == DType::I64 && !key.ends_with("num_batches_tracked") {
                 assert_eq!(drawn.to_i64(), tensor.to_i64(), "{folder:?}: {key}");

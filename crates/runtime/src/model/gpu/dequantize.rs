@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(plain.to_f32(), rows.to_f32().into_iter().map(expected).collect::<Vec<_>>());
         assert!(plain.to_f32().contains(&65504.0) && plain.to_f32().contains(&-65504.0));
         let turned = halves(&rows, true).unwrap();
-        assert_eq!((turned.shape(), turned.to_f32()), (&[2, 4, 3][..], plain.transposed().to_f32()));
+        assert_eq!((turned.shape(), turned.to_f32()), (&[2, 4, 3][..], plain.transposed().unwrap().to_f32()));
     }
 
     fn half_of(value: f32) -> f32 {
