@@ -7,8 +7,8 @@ use super::coords::Coords;
 use super::function::{self, Facts, Text};
 use super::module::Module;
 use super::value::{COMPONENTS, Emitted};
-use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes};
+use rewire_graph::{Ordered, Scalar};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
@@ -26,8 +26,8 @@ pub(super) struct Code {
 impl Code {
     /// The code of one point. `values` are sums that are known, by position.
     pub fn point(coords: &Coords, values: &[(u8, Emitted)]) -> Self {
-        let coords = coords.iter().map(|(axis, name)| (axis, Emitted::Uniform(name.to_owned()))).collect();
-        let values = values.iter().cloned().collect();
+        let coords = coords.iter().map(|(axis, name)| (axis, Emitted::Uniform(name.to_owned()))).ordered_map();
+        let values = values.iter().cloned().ordered_map();
         Self { known: HashMap::new(), coords, values, lanes: Rc::from([]), valid: None, text: String::new() }
     }
 
@@ -64,7 +64,8 @@ impl Code {
 
     /// An inner block for one of four points.
     fn lane(&self, lane: usize) -> Self {
-        let only = |values: &BTreeMap<u8, Emitted>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).collect();
+        let only =
+            |values: &BTreeMap<u8, Emitted>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).ordered_map();
         Self {
             known: self.known.iter().map(|(&id, value)| (id, value.in_lane(lane))).collect(),
             coords: only(&self.coords),

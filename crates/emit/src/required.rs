@@ -1,5 +1,6 @@
 //! Which expressions are evaluated whichever way choices go.
 
+use rewire_graph::Ordered;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::BTreeSet;
 
@@ -38,7 +39,7 @@ impl Required {
             let all = roots.iter().fold(0, |all, &root| all | self.word(root, word));
             (0..64u32).filter(move |bit| all >> bit & 1 == 1).map(move |bit| ExprId(word as u32 * 64 + bit))
         };
-        (0..self.pitch).flat_map(of_word).collect()
+        (0..self.pitch).flat_map(of_word).ordered_set()
     }
 
     fn word(&self, id: ExprId, word: usize) -> u64 {

@@ -5,6 +5,7 @@ use super::validate::validate;
 use super::{EmitError, ParsedKernel};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value, filters, functions, tests};
+use rewire_graph::Ordered;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph_rewrite::device::{EmittedKernel, Extension, GridFactor, Param, Target, TileList};
 use std::collections::BTreeSet;
@@ -169,5 +170,5 @@ fn named(text: &'static str) -> Vec<(&'static str, &'static str)> {
 pub(super) fn called(text: &str) -> BTreeSet<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = |(at, _): (usize, &str)| text.get(..at)?.rsplit(|c| !is_name(c)).next();
-    text.match_indices('(').filter_map(name).collect()
+    text.match_indices('(').filter_map(name).ordered_set()
 }

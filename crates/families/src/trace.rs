@@ -3,7 +3,7 @@ use crate::models::{self, Model};
 use rewire_features::{FeatureValues, Features, Problem, Problems};
 use rewire_graph::limits::MAX_WIDTH;
 use rewire_graph::op::Input;
-use rewire_graph::{Graph, GraphError, Scope, Tensor};
+use rewire_graph::{Graph, GraphError, Ordered, Scope, Tensor};
 use rewire_hstu::models::ModelError;
 use rewire_hstu::modules::{Buffer, ConfigError, MAX_PARTS, MlpConfig};
 use rewire_hstu::pipeline::{HstuModel, KeptChannel};
@@ -75,7 +75,7 @@ impl Interface {
 
     /// The features whose columns the graph's inputs of these names are made of.
     pub fn columns<'i>(&self, inputs: impl IntoIterator<Item = &'i str>) -> Vec<String> {
-        let inputs: BTreeSet<&str> = inputs.into_iter().collect();
+        let inputs: BTreeSet<&str> = inputs.into_iter().ordered_set();
         let read = self.features.features.values().filter(|feature| inputs.contains(feature.input("values").as_str()));
         read.map(|feature| feature.name.clone()).collect()
     }

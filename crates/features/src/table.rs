@@ -2,7 +2,7 @@ use crate::encode::Encoded;
 use crate::feature::Context;
 use crate::message::{one_of, read_feature};
 use crate::{Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, NegativeRow, Problems, read};
-use rewire_graph::HostTensor;
+use rewire_graph::{HostTensor, Ordered};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,9 +111,9 @@ impl Features {
         }
         let samplers = ["negative_sampler", "negative_sampler_v2", "hard_negative_sampler", "hard_negative_sampler_v2"];
         let attributes = samplers.iter().filter_map(|sampler| of_data(sampler)?.get("attr_fields")?.as_array());
-        let names: BTreeSet<&str> = attributes.flatten().filter_map(Value::as_str).collect();
+        let names: BTreeSet<&str> = attributes.flatten().filter_map(Value::as_str).ordered_set();
         let scalar = self.features.values().filter(|feature| feature.sequence.is_none());
-        self.sampled = scalar.map(|f| f.name.clone()).filter(|name| names.contains(name.as_str())).collect();
+        self.sampled = scalar.map(|f| f.name.clone()).filter(|name| names.contains(name.as_str())).ordered_set();
     }
 
     fn share_lengths(&mut self) {

@@ -1,7 +1,7 @@
 //! Kernels by operator and module.
 
 use crate::{Kernel, ParseKernelError, RuntimeError};
-use rewire_graph::nearest_names;
+use rewire_graph::{Ordered, nearest_names};
 use rewire_graph_rewrite::plan::{BufferId, Step};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -67,7 +67,7 @@ impl KernelRule {
     /// [`RuntimeError::KernelRule`] names a pattern that matches no step, and names that are like it.
     pub fn of_steps<'a>(rules: &'a [Self], steps: &[Step]) -> Result<Vec<Option<&'a Self>>, RuntimeError> {
         if let Some(rule) = rules.iter().find(|rule| !steps.iter().any(|step| rule.matches(step))) {
-            let names: BTreeSet<String> = steps.iter().flat_map(names).collect();
+            let names: BTreeSet<String> = steps.iter().flat_map(names).ordered_set();
             let nearest = nearest_names(&rule.pattern, names.iter().map(String::as_str));
             let near = nearest.into_iter().take(LISTED).map(str::to_owned).collect();
             return Err(RuntimeError::KernelRule { pattern: rule.pattern.clone(), near });

@@ -1,6 +1,6 @@
 use crate::plan::{Binding, Extent, HostSlot, ShapeValues, Step};
 use rewire_graph::op::Input;
-use rewire_graph::{Dim, Graph, Layout, SizeSource, Symbol};
+use rewire_graph::{Dim, Graph, Layout, Ordered, SizeSource, Symbol};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Samples that are assumed where nothing is known of a run.
@@ -57,7 +57,7 @@ impl Sizes {
             _ => ASSUMED_ROWS,
         };
         let symbols = (0..).map(Symbol).zip(graph.sizes().iter().map(|size| value(&size.source) as i64));
-        Self { symbols: symbols.collect(), sample: ASSUMED_ROWS / ASSUMED_SAMPLES, ..Self::default() }
+        Self { symbols: symbols.ordered_map(), sample: ASSUMED_ROWS / ASSUMED_SAMPLES, ..Self::default() }
     }
 
     /// Rows of a sample, where all samples are alike.

@@ -1,8 +1,8 @@
 use super::{Count, Domain, Sizes};
 use crate::plan::{Body, MemorySpace, Nest, Output};
-use rewire_graph::Scalar;
 use rewire_graph::pointwise::functions::FUNCTION;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::{Ordered, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations of a random number.
@@ -76,7 +76,7 @@ impl<'a> Tally<'a> {
             }
             _ => 0,
         };
-        let operands: BTreeSet<u16> = self.loads.keys().map(|(operand, _)| *operand).collect();
+        let operands: BTreeSet<u16> = self.loads.keys().map(|(operand, _)| *operand).ordered_set();
         let read = |operand: u16| {
             let loads = self.loads.range((operand, ExprId(0))..=(operand, ExprId(u32::MAX)));
             loads.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add).min(size(operand))

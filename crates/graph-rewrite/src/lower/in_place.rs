@@ -2,8 +2,8 @@
 
 use crate::lower::Refusal;
 use crate::plan::{Computation, Nest, Plan, Step};
-use rewire_graph::Value;
 use rewire_graph::pointwise::{Dag, Expr};
+use rewire_graph::{Ordered, Value};
 use std::collections::BTreeMap;
 
 impl Plan {
@@ -26,7 +26,7 @@ pub(super) fn leave_out(
     is_left: impl Fn(Value) -> bool,
 ) -> Result<(), Refusal> {
     let kept = (0..).zip(operands.iter()).filter(|(_, value)| !is_left(**value)).map(|(position, _)| position);
-    let moved: BTreeMap<u16, u16> = kept.zip(0..).collect();
+    let moved: BTreeMap<u16, u16> = kept.zip(0..).ordered_map();
     if moved.len() == operands.len() {
         return Ok(());
     }

@@ -1,5 +1,5 @@
 use super::timeline::Timeline;
-use rewire_graph::NodeId;
+use rewire_graph::{Arrange, NodeId};
 use std::collections::HashMap;
 
 /// Kernels that run again together, at most.
@@ -39,7 +39,7 @@ impl Costs {
         let Some(peak) = (0..facts.live.len()).max_by_key(|&step| facts.live[step]) else { return false };
         let mut choices: Vec<Choice> =
             (0..peak).flat_map(|wanted| self.choices(timeline, &facts, wanted, peak)).collect();
-        choices.sort_by(|a, b| a.price.total_cmp(&b.price));
+        choices.arrange_by(|a, b| a.price.total_cmp(&b.price));
         let before = height(&facts.live, facts.live[peak]);
         for choice in choices {
             let mut next = timeline.clone();

@@ -1,5 +1,5 @@
 use super::{Attempt, Match, Patch, Rule};
-use rewire_graph::{Graph, GraphError, NodeId, Tensor, Value};
+use rewire_graph::{Graph, GraphError, NodeId, Ordered, Tensor, Value};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Rule for Decompose {
         let Some(node) = graph.node(root) else { return Ok(Attempt::Nothing) };
         let Some(forms) = node.op.custom() else { return Ok(Attempt::Nothing) };
         let inputs = graph.inputs(root).into_iter().enumerate();
-        let captures: BTreeMap<String, Value> = inputs.map(|(n, value)| (n.to_string(), value)).collect();
+        let captures: BTreeMap<String, Value> = inputs.map(|(n, value)| (n.to_string(), value)).ordered_map();
         let count = captures.len();
         let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);
         let known = Cell::new(true);

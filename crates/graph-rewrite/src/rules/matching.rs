@@ -3,7 +3,7 @@ use super::mismatch::{Mismatch, Reason};
 use super::placeholder::{Kind, Placeholder, PlaceholderOp};
 use super::unify::{fits, same};
 use rewire_graph::op::{Constant, Role};
-use rewire_graph::{Dim, Graph, GraphError, NodeId, Symbol, TypeError, Value, reached};
+use rewire_graph::{Dim, Graph, GraphError, NodeId, Ordered, Symbol, TypeError, Value, reached};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Alternatives that are tried at one place of a graph in vain, after which there is no match.
@@ -126,7 +126,7 @@ impl Form {
         };
         let passes = |id: &NodeId| !matches!(self.placeholder(*id), Some(Placeholder::Repeat { .. }));
         let starts = self.graph.ids().filter(named).chain(carried.map(|carried| carried.node)).filter(passes);
-        reached(starts, |id| self.graph.users(id).into_iter().filter(passes)).into_iter().collect()
+        reached(starts, |id| self.graph.users(id).into_iter().filter(passes)).into_iter().ordered_set()
     }
 
     /// A bound of the operators on the longest way through the pattern.
@@ -240,7 +240,7 @@ impl<'g> Search<'_, 'g> {
             let name = self.form.placeholder(pattern.node)?.captured()?;
             Some((name.to_owned(), *value))
         };
-        let mut captures: BTreeMap<String, Value> = state.bound.iter().filter_map(named).collect();
+        let mut captures: BTreeMap<String, Value> = state.bound.iter().filter_map(named).ordered_map();
         let mut repetitions: BTreeMap<String, usize> = BTreeMap::new();
         for Repetition { name: repeat, captured } in self.repeated.iter().rev() {
             let number = repetitions.entry(repeat.clone()).or_default();

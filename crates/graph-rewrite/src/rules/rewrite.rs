@@ -2,7 +2,7 @@ use super::{Attempt, PatchError, Rule};
 use crate::lower::RewriteError;
 use crate::passes::Context;
 use rewire_graph::op::Role;
-use rewire_graph::{Graph, Layout, NodeId, SizeSource};
+use rewire_graph::{Graph, Layout, NodeId, Ordered, SizeSource};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Applies rules wherever they match, oldest node first, until none does. Returns the rules that fired, in order.
@@ -94,7 +94,7 @@ fn is_needed(graph: &Graph, id: NodeId) -> bool {
 
 /// The nodes and what reads them, up to a distance.
 fn above(graph: &Graph, nodes: Vec<NodeId>, reach: usize) -> BTreeSet<NodeId> {
-    let mut found: BTreeSet<NodeId> = nodes.into_iter().filter(|&id| graph.node(id).is_some()).collect();
+    let mut found: BTreeSet<NodeId> = nodes.into_iter().filter(|&id| graph.node(id).is_some()).ordered_set();
     let mut edge: Vec<NodeId> = found.iter().copied().collect();
     for _ in 1..reach {
         edge = edge.iter().flat_map(|&id| graph.users(id)).filter(|&id| found.insert(id)).collect();

@@ -1,6 +1,6 @@
 use super::{Attempt, Match, Patch, Rule};
 use rewire_graph::op::{ReduceOp, ScoreBroadcast, ScoreKind, ScoreReduce, ScoreSoftmax, WeightedSum};
-use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor, Value};
+use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Ordered, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Makes the softmax of scores a function of each score and of the logarithm of its query's sum, where other sums than
@@ -23,7 +23,7 @@ impl Rule for SpreadSoftmax {
             return Ok(Attempt::Nothing);
         }
         let names = ["scores", "keep", "rows", "keys"].map(str::to_owned);
-        let captures: BTreeMap<String, Value> = names.into_iter().zip(graph.inputs(root)).collect();
+        let captures: BTreeMap<String, Value> = names.into_iter().zip(graph.inputs(root)).ordered_map();
         let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);
         Ok(Attempt::Found(Patch::trace(&found, |r| {
             let [scores, keep, rows, keys] = ["scores", "keep", "rows", "keys"].map(|name| r.tensor(name));

@@ -38,7 +38,7 @@ use crate::weights::{Part, Weights};
 use error::decoded;
 use head::Head;
 use kernels::Told;
-use rewire_graph::{DType, SharedBytes};
+use rewire_graph::{DType, Ordered, SharedBytes};
 use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_runtime::{DeviceTunings, ModelOptions};
@@ -258,7 +258,7 @@ impl Package {
         let tower = |(name, range): (&str, Range<usize>)| {
             Some((name.strip_prefix(&tower_part(""))?.to_owned(), Part::of(&bytes, range)))
         };
-        let towers = parts.iter().filter_map(tower).collect();
+        let towers = parts.iter().filter_map(tower).ordered_map();
         let all = 0..(*bytes).as_ref().len();
         Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, weights, tables })
     }

@@ -5,7 +5,7 @@ use crate::package::PackageError;
 use crate::rank::Kept;
 use rewire_families::{HISTORIES, Histories, Interface};
 use rewire_features::Features;
-use rewire_graph::HostTensor;
+use rewire_graph::{HostTensor, Ordered};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_runtime::hash;
 use std::collections::{BTreeSet, HashSet};
@@ -66,7 +66,7 @@ impl Apart {
     /// The columns that are read.
     pub fn columns(&self) -> Vec<String> {
         let counted = self.histories.channels.iter().map(|channel| &channel.feature);
-        let all: BTreeSet<&String> = self.kept.iter().chain(&self.requests).chain(counted).collect();
+        let all: BTreeSet<&String> = self.kept.iter().chain(&self.requests).chain(counted).ordered_set();
         all.into_iter().cloned().collect()
     }
 

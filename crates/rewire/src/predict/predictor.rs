@@ -5,7 +5,7 @@ use super::{Column, EncodeError, Feature, Imported, LabelledTask, PredictedColum
 use crate::package::{Package, PackageError};
 use crate::rank::{Description, Embedded, Kept, RankError, RankOptions, Sessions, compiled, store, text_of};
 use crate::weights::Weights;
-use rewire_graph::HostTensor;
+use rewire_graph::{HostTensor, Ordered};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_runtime::{Inputs, Model, ModelOptions, Report, Session, block_on};
 use std::collections::BTreeMap;
@@ -255,7 +255,7 @@ impl Predictor {
     pub fn faults(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> BTreeMap<usize, EncodeError> {
         let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
         let fault = |row| Some((row, self.0.signature.encode(column, row..row + 1).err()?));
-        (0..rows).filter_map(fault).collect()
+        (0..rows).filter_map(fault).ordered_map()
     }
 
     /// [`Predictor::predict`] for callers that do not block.

@@ -1,6 +1,7 @@
 //! How far the scores of two models are apart.
 
 use super::{Candidate, Ranked, Ranker, Schema, Task};
+use rewire_graph::Arrange;
 use rewire_metrics::Auc;
 use thiserror::Error;
 
@@ -115,8 +116,8 @@ impl Comparison {
         self.reordered += u64::from(own.iter().zip(&other).take(FIRST).any(is_moved));
         self.users += 1;
         self.candidates += own.len() as u64;
-        own.sort_by_key(|candidate| candidate.position);
-        other.sort_by_key(|candidate| candidate.position);
+        own.arrange_by_key(|candidate| candidate.position);
+        other.arrange_by_key(|candidate| candidate.position);
         for (own, other) in own.into_iter().zip(other) {
             let label = labels.and_then(|labels| labels.get(own.position));
             for (change, logits) in self.tasks.iter_mut().zip(own.logits.iter().zip(&other.logits)) {

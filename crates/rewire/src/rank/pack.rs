@@ -153,6 +153,9 @@ fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, Host
         };
         Ok(tensor.map(|tensor| (name.to_owned(), tensor)))
     };
-    let converted = |name| convert(name).map_err(|error| RuntimeError::of_stored(name, error).into()).transpose();
-    weights.names().filter_map(converted).collect()
+    let mut converted = BTreeMap::new();
+    for name in weights.names() {
+        converted.extend(convert(name).map_err(|error| RuntimeError::of_stored(name, error))?);
+    }
+    Ok(converted)
 }

@@ -1,7 +1,7 @@
 //! What the metadata of a file tell of its tensors.
 
 use super::WeightsError;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, HostTensor, Ordered};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) const COLUMNS: &str = "rewire.columns";
 pub(crate) fn with_columns<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let names: Vec<&str> = names.collect();
     let told = (!names.is_empty()).then(|| (COLUMNS.to_owned(), serde_json::json!(names).to_string()));
-    told.into_iter().collect()
+    told.into_iter().ordered_map()
 }
 
 /// The metadata with the types of rows that bytes do not tell.
@@ -26,7 +26,7 @@ pub(super) fn with_rows(
     let mut metadata = metadata.clone();
     let is_told = |dtype: DType| !dtype.format().is_written() && dtype != DType::Rows8;
     let told = tensors.iter().filter(|(_, tensor)| is_told(tensor.dtype()));
-    let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).collect();
+    let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).ordered_map();
     if !told.is_empty() {
         let told = serde_json::to_string(&told).map_err(|error| told_wrong(ROWS, &error, 0))?;
         metadata.insert(ROWS.to_owned(), told);

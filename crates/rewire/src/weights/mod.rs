@@ -211,8 +211,11 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// As [`Weights::get`].
     pub fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, WeightsError> {
-        let tensor = |name: &String| Ok(self.get(name)?.map(|tensor| (name.clone(), tensor)));
-        self.entries.keys().filter_map(|name| tensor(name).transpose()).collect()
+        let mut tensors = BTreeMap::new();
+        for name in self.entries.keys() {
+            tensors.extend(self.get(name)?.map(|tensor| (name.clone(), tensor)));
+        }
+        Ok(tensors)
     }
 
     /// The tensor of a name, with its last two dimensions exchanged if `by_column`: as the file has it, where that is so.

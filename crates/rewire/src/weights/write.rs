@@ -2,7 +2,7 @@
 
 use super::WeightsError;
 use super::metadata::with_rows;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{Arrange, DType, HostTensor};
 use safetensors::Dtype;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -32,7 +32,7 @@ pub(crate) fn header<'a>(
 ) -> Result<(Vec<u8>, Vec<View<'a>>), WeightsError> {
     use safetensors::View as _;
     let mut views: Vec<_> = tensors.iter().map(|(name, tensor)| (name, View::of(tensor))).collect();
-    views.sort_by_key(|(_, view)| std::cmp::Reverse(view.tensor.dtype().format().bits));
+    views.arrange_by_key(|(_, view)| std::cmp::Reverse(view.tensor.dtype().format().bits));
     let mut entries =
         serde_json::Map::from_iter([("__metadata__".to_owned(), serde_json::json!(with_rows(tensors, metadata)?))]);
     let mut end = 0;

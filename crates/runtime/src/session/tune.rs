@@ -5,6 +5,7 @@ use super::{Detail, Inputs, Lane, Session};
 use crate::model::{OpenTrial, Verdict};
 use crate::tuning::{Bucket, Trial, identity};
 use crate::{RunError, block_on};
+use rewire_graph::Arrange;
 use rewire_graph_rewrite::cost::Machine;
 use rewire_graph_rewrite::device::Tuning;
 use std::time::Duration;
@@ -149,7 +150,7 @@ impl Session {
         let mut open = side.kernels().unmeasured(sizes, again);
         let counts = self.counts(inputs)?;
         let seconds = |step: &usize| Machine::TYPICAL.seconds(&counts.get(*step).copied().unwrap_or_default());
-        open.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
+        open.arrange_by(|a, b| seconds(b).total_cmp(&seconds(a)));
         Ok(open)
     }
 
@@ -236,7 +237,7 @@ impl Session {
         if let (Some(store), false) = (&self.model.options().tunings, found.is_empty()) {
             store.keep(side.gpu(), found)?;
         }
-        tuned.sort_by_key(|tuned| tuned.step);
+        tuned.arrange_by_key(|tuned| tuned.step);
         Ok(tuned)
     }
 

@@ -1,6 +1,6 @@
 use super::partition::{BINDINGS, GroupId, Partition};
 use crate::lower::Refusal;
-use rewire_graph::{NodeId, Type, Value, reached};
+use rewire_graph::{NodeId, Ordered, Type, Value, reached};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
@@ -65,8 +65,8 @@ impl Partition<'_> {
     /// Elementwise nodes that a kernel computes before its anchor.
     fn prologue(&self, group: GroupId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
-        let anchors: BTreeSet<NodeId> = nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).collect();
-        let mut found: BTreeSet<NodeId> = self.cone(nodes, &self.results(nodes)).free.into_iter().collect();
+        let anchors: BTreeSet<NodeId> = nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set();
+        let mut found: BTreeSet<NodeId> = self.cone(nodes, &self.results(nodes)).free.into_iter().ordered_set();
         found.extend(nodes.iter().filter(|&&id| self.is_elementwise(id) && !self.depends(vec![id], &anchors)));
         found.retain(|&id| !self.is_scores(id) && !self.inputs(id).is_empty());
         found
@@ -76,7 +76,7 @@ impl Partition<'_> {
     pub(super) fn part(&self, group: GroupId, id: NodeId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
         let own = |id| self.inputs(id).iter().map(|value| value.node).filter(|producer| nodes.contains(producer));
-        reached([id], own).into_iter().collect()
+        reached([id], own).into_iter().ordered_set()
     }
 
     /// The excess of a kernel and of a part of it, if the part became a kernel of its own.

@@ -5,7 +5,7 @@ use crate::lower::Refusal;
 use crate::schedule::Schedule;
 use rewire_graph::op::{Call, MatMul, Reduce, SegmentReduce};
 use rewire_graph::pointwise::UnaryOp;
-use rewire_graph::{DType, Dim, Layout, NodeId, Value};
+use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Partition<'_> {
@@ -52,16 +52,17 @@ impl Partition<'_> {
         if products.len() != 1 || !between.iter().any(|&id| is_reduction(id)) {
             return None;
         }
-        let mut nodes: BTreeSet<NodeId> = between.into_iter().filter(|&id| self.depends(vec![id], &products)).collect();
+        let mut nodes: BTreeSet<NodeId> =
+            between.into_iter().filter(|&id| self.depends(vec![id], &products)).ordered_set();
         nodes.insert(id);
         (self.spares(&nodes) && self.accepts(&nodes)).then_some(nodes)
     }
 
     /// True if what is left of other groups without `nodes` can still be computed.
     fn spares(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        let groups: BTreeSet<GroupId> = nodes.iter().filter_map(|&id| self.group_of(id)).collect();
+        let groups: BTreeSet<GroupId> = nodes.iter().filter_map(|&id| self.group_of(id)).ordered_set();
         groups.into_iter().all(|group| {
-            let rest: BTreeSet<NodeId> = self.groups[group].difference(nodes).copied().collect();
+            let rest: BTreeSet<NodeId> = self.groups[group].difference(nodes).copied().ordered_set();
             rest.is_empty() || self.accepts(&rest)
         })
     }
@@ -75,7 +76,8 @@ impl Partition<'_> {
     fn seed_reduction(&mut self, id: NodeId, reducing: &mut HashMap<Value, Vec<GroupId>>) {
         let cone = self.cone(&BTreeSet::new(), &[id]);
         let form = self.reduced(id);
-        let mut earlier: BTreeSet<GroupId> = cone.read.iter().filter_map(|value| self.group_of(value.node)).collect();
+        let mut earlier: BTreeSet<GroupId> =
+            cone.read.iter().filter_map(|value| self.group_of(value.node)).ordered_set();
         earlier.retain(|&group| self.reduces(group, &form));
         let depending: Vec<(GroupId, BTreeSet<NodeId>)> =
             earlier.iter().rev().take(NEIGHBOURS).map(|&group| (group, self.path(group, &cone.free))).collect();
@@ -124,7 +126,7 @@ impl Partition<'_> {
         groups: impl Iterator<Item = &'g Vec<GroupId>>,
     ) -> Vec<GroupId> {
         let latest = |groups: &'g Vec<GroupId>| groups.iter().rev().take(NEIGHBOURS).copied();
-        let candidates: BTreeSet<GroupId> = groups.flat_map(latest).collect();
+        let candidates: BTreeSet<GroupId> = groups.flat_map(latest).ordered_set();
         let candidates = candidates.into_iter().rev().filter(|&group| self.reduces(group, form));
         let mut candidates: Vec<GroupId> = candidates.take(NEIGHBOURS).collect();
         let Some(first) = candidates.iter().filter_map(|&group| self.first(&self.groups[group])).min() else {
@@ -308,7 +310,7 @@ impl Partition<'_> {
                 .map(|&id| self.group_of(id))
                 .collect();
             let (Some(&Some(product)), 1) = (readers.first(), readers.len()) else { continue };
-            let nodes: BTreeSet<NodeId> = self.groups[norm].union(&self.groups[product]).copied().collect();
+            let nodes: BTreeSet<NodeId> = self.groups[norm].union(&self.groups[product]).copied().ordered_set();
             let is_bound =
                 results.iter().any(|&id| self.is_output(id)) || self.takes_halves(product, &stored) == Some(true);
             if is_bound || !self.accepts(&nodes) {
@@ -341,10 +343,10 @@ impl Partition<'_> {
             let alike = alike.get(extents.as_slice()).map_or(&[][..], Vec::as_slice);
             let next = alike.iter().copied().filter(|&second| second > first && !self.groups[second].is_empty());
             let connected = self.connected(first).into_iter().filter(|&second| second > first);
-            let seconds: BTreeSet<GroupId> = next.take(NEIGHBOURS).chain(connected).collect();
+            let seconds: BTreeSet<GroupId> = next.take(NEIGHBOURS).chain(connected).ordered_set();
             for second in seconds.into_iter().filter(|second| walks.contains_key(second)) {
                 let both = [first, second].map(|group| &self.groups[group]);
-                let nodes: BTreeSet<NodeId> = both.into_iter().flatten().copied().collect();
+                let nodes: BTreeSet<NodeId> = both.into_iter().flatten().copied().ordered_set();
                 if both.iter().all(|nodes| !nodes.is_empty()) && self.accepts(&nodes) {
                     self.assign(first, nodes);
                 }
@@ -370,7 +372,7 @@ impl Partition<'_> {
             let producers = self.inputs(id).iter().map(|value| value.node);
             self.users(id).iter().copied().chain(producers)
         });
-        around.filter_map(|id| self.group_of(id)).collect()
+        around.filter_map(|id| self.group_of(id)).ordered_set()
     }
 
     /// True if repeating a free node, with the free nodes it is computed from, takes no tensor or no more than some

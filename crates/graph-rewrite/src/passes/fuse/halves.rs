@@ -4,7 +4,7 @@ use super::partition::{GroupId, Partition};
 use crate::plan::{Computation, MemorySpace};
 use crate::schedule::Schedule;
 use rewire_graph::op::{JaggedConcat, JaggedSlice};
-use rewire_graph::{DType, NodeId, Value};
+use rewire_graph::{DType, NodeId, Ordered, Value};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
@@ -43,7 +43,8 @@ impl Partition<'_> {
         let searched = nodes.iter().copied().chain(cone.free).filter(is_read);
         let searched: Vec<NodeId> = searched.collect();
         for id in searched {
-            let mut others: BTreeSet<GroupId> = self.users(id).iter().filter_map(|&user| self.group_of(user)).collect();
+            let mut others: BTreeSet<GroupId> =
+                self.users(id).iter().filter_map(|&user| self.group_of(user)).ordered_set();
             others.remove(&group);
             let part = self.part(group, id);
             if !others.into_iter().any(|other| self.is_free(id) && self.place_into(other, id))
@@ -78,7 +79,7 @@ impl Partition<'_> {
 
     /// The operators of a group that others are around.
     fn anchors(&self, group: GroupId) -> BTreeSet<NodeId> {
-        self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).collect()
+        self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set()
     }
 
     /// What a kernel computes itself of the operands of its products: halves, the nearest that do more than move the elements of

@@ -17,7 +17,7 @@ mod trials;
 use super::{Context, Pass};
 use crate::lower::RewriteError;
 use partition::Partition;
-use rewire_graph::{Graph, NodeId};
+use rewire_graph::{Graph, NodeId, Ordered};
 use std::collections::BTreeSet;
 pub(super) use trials::Trials;
 
@@ -59,7 +59,7 @@ impl Pass for Fuse {
 fn explain(partition: &Partition, context: &mut Context) {
     for (group, nodes) in partition.groups.iter().enumerate() {
         for other in partition.connected(group).into_iter().filter(|&other| other > group) {
-            let both: BTreeSet<NodeId> = nodes.union(&partition.groups[other]).copied().collect();
+            let both: BTreeSet<NodeId> = nodes.union(&partition.groups[other]).copied().ordered_set();
             let anchors = [nodes, &partition.groups[other]].map(|nodes| outline::anchor(partition.graph, nodes));
             let [Some(first), Some(second)] = anchors else { continue };
             let name = partition.graph.node(second).map_or("", |node| node.op.name());

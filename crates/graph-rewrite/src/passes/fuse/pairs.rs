@@ -2,7 +2,7 @@
 
 use super::partition::{BINDINGS, GroupId, Partition};
 use rewire_graph::op::{Op, ScoreKind, Scores, WeightedSum};
-use rewire_graph::{NodeId, reached};
+use rewire_graph::{NodeId, Ordered, reached};
 use std::collections::BTreeSet;
 
 /// What a sum over pairs has a result of.
@@ -38,7 +38,7 @@ impl Partition<'_> {
             let readers = self.inputs(product).first().map_or(&[][..], |query| self.users(query.node));
             readers.iter().filter(move |&&other| self.is_product(other) && self.inputs(other) == self.inputs(product))
         });
-        alike.filter_map(|&product| self.group_of(product)).filter(same).collect()
+        alike.filter_map(|&product| self.group_of(product)).filter(same).ordered_set()
     }
 
     fn is_product(&self, id: NodeId) -> bool {
@@ -49,7 +49,7 @@ impl Partition<'_> {
     fn scores_of(&self, id: NodeId) -> BTreeSet<NodeId> {
         let made_of = |id| self.inputs(id).iter().map(|value| value.node).filter(|&id| self.is_scores(id));
         let pairs = reached([id], made_of);
-        let products: BTreeSet<NodeId> = pairs.iter().copied().filter(|&id| self.is_product(id)).collect();
-        pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).collect()
+        let products: BTreeSet<NodeId> = pairs.iter().copied().filter(|&id| self.is_product(id)).ordered_set();
+        pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).ordered_set()
     }
 }

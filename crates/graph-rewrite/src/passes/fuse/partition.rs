@@ -4,7 +4,7 @@ use super::trials::{Trial, Trials};
 use crate::device::{Target, Windows};
 use crate::lower::pooled;
 use rewire_graph::op::{MatMul, Op, Role, SetRows};
-use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Type, Value};
+use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Ordered, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
 /// A kernel in the making, by position.
@@ -94,7 +94,7 @@ impl<'a> Partition<'a> {
         }
         let pooled = pooled(graph, &graph.fixed()?);
         let set = order.iter().filter(|&&id| graph.op::<SetRows>(id).is_some());
-        let tables = set.filter_map(|&id| graph.inputs(id).first().copied()).collect();
+        let tables = set.filter_map(|&id| graph.inputs(id).first().copied()).ordered_set();
         Ok(Self { graph, order, groups: vec![], tried: vec![], pooled, tables, trials: trials.clone(), facts })
     }
 
@@ -228,7 +228,7 @@ impl<'a> Partition<'a> {
             heap.extend(producers.filter(|id| nodes.contains(id) || self.is_free(*id)).filter_map(entry));
         }
         let read = inside.iter().flat_map(|&id| self.inputs(id)).copied();
-        Cone { read: read.filter(|value| !self.is_inside(nodes, window, value.node)).collect(), free, window }
+        Cone { read: read.filter(|value| !self.is_inside(nodes, window, value.node)).ordered_set(), free, window }
     }
 
     /// Takes the nodes of a group back to those without a kernel.
@@ -368,7 +368,7 @@ impl<'a> Partition<'a> {
     /// Storage bindings if every free node that the kernel reads from were computed by another one.
     pub fn least_bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let read = nodes.iter().flat_map(|&id| self.inputs(id)).filter(|value| !nodes.contains(&value.node));
-        let outside: BTreeSet<Value> = read.map(|&value| self.source(nodes, value)).collect();
+        let outside: BTreeSet<Value> = read.map(|&value| self.source(nodes, value)).ordered_set();
         let computed =
             outside.into_iter().filter(|value| !self.is_free(value.node) || !self.inputs(value.node).is_empty());
         self.count(self.loaded(nodes, computed), false) + self.results(nodes).len()

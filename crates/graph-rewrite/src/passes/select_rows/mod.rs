@@ -10,7 +10,7 @@ use moved::{Moved, Operand, Remedy};
 use read::Read;
 use rewire_graph::op::{JaggedSlice, Op};
 use rewire_graph::pointwise::BinaryOp;
-use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, Value};
+use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, Ordered, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl Pass for SelectRows {
 
 /// All selections of rows.
 fn selections(graph: &Graph) -> BTreeSet<NodeId> {
-    graph.ids().filter(|id| Selection::of(graph, *id).is_some()).collect()
+    graph.ids().filter(|id| Selection::of(graph, *id).is_some()).ordered_set()
 }
 
 /// The graph in which operators compute what is read.

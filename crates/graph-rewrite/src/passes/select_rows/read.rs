@@ -1,7 +1,7 @@
 use super::Selection;
 use super::moved::{Moved, Operand, moved};
 use rewire_graph::op::{MatMul, Reduce};
-use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
+use rewire_graph::{Graph, GraphError, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What readers need of the values of a graph.
@@ -45,7 +45,7 @@ impl Read {
         let is_moved = |(x, selection): &(Value, Selection)| {
             paying.contains(selection) && self.moved.contains_key(&(x.node, selection.clone()))
         };
-        self.selections.iter().filter(|(_, selection)| is_moved(selection)).map(|(id, _)| *id).collect()
+        self.selections.iter().filter(|(_, selection)| is_moved(selection)).map(|(id, _)| *id).ordered_set()
     }
 
     /// The rows that are read of a value of which not all are.

@@ -8,7 +8,7 @@ use super::{Column, Problems};
 use crate::rank::{RankError, RankOptions, compiled};
 use rewire_families::{LOSS, SIMILARITY, Task, TracedLosses, trace_losses};
 use rewire_features::NegativeRow;
-use rewire_graph::{HostTensor, Mode};
+use rewire_graph::{HostTensor, Mode, Ordered};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_hstu::models::parameters;
 use rewire_metrics::{Batch, Metric, MetricConfig, Read};
@@ -139,7 +139,7 @@ impl Evaluator {
         let model = Model::load_async(plan.clone(), weights, options.clone()).await?;
         let session = model.session();
         let metrics = metrics.iter().map(|metric| metric.config.metric(metric.num_class)).collect();
-        let losses = traced.losses.iter().map(|name| (name.clone(), Mean::default())).collect();
+        let losses = traced.losses.iter().map(|name| (name.clone(), Mean::default())).ordered_map();
         Ok(Evaluation { evaluator: self.clone(), model, session, metrics, losses, rows: 0 })
     }
 }
