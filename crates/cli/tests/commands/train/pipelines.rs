@@ -135,6 +135,31 @@ fn a_trained_pipeline_is_evaluated_and_goes_back_as_a_checkpoint() {
 }
 
 #[test]
+fn a_package_keeps_the_booster_through_a_training_and_an_export() {
+    let (name, folder) = ("rocket_launching_criteo", Folder::new());
+    let of = |file: &str| golden(name).join(file).display().to_string();
+    let to = |file: &str| folder.0.join(file).display().to_string();
+    let import = |checkpoint: &str, model: &str| {
+        let imported = run(&["import", &of("pipeline.config"), "--checkpoint", checkpoint, "--out", model]);
+        assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+    };
+    let [package, out, dcp, back] = ["model.rewire", "out", "dcp", "back"].map(to);
+    import(&of("model.safetensors"), &package);
+    let trained = ["train", "--kernel", "cpu", "--model", &package, "--data", &of("data.parquet"), "--out", &out];
+    let trained = run(&[&trained[..], &["--export-dcp", &dcp]].concat());
+    assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+    import(&dcp, &back);
+    let files = [golden(name).join("model.safetensors"), folder.0.join("out/model.safetensors")];
+    let [before, after] = files.map(|file| tensors(&file));
+    assert_eq!(after, tensors(&folder.0.join("back/model.safetensors")));
+    let own = |(name, values): (String, Vec<f64>)| (name.strip_prefix("model.").unwrap_or(&name).to_owned(), values);
+    let before: HashMap<String, Vec<f64>> = before.into_iter().map(own).collect();
+    assert_eq!(before.len(), after.len());
+    let boosted: Vec<_> = after.iter().filter(|(name, _)| name.starts_with("booster_")).collect();
+    assert!(boosted.len() > 2 && boosted.iter().all(|(name, values)| before[name] != *values), "{boosted:?}");
+}
+
+#[test]
 fn a_gpu_trains_a_pipeline_as_the_reference() {
     if std::env::var_os("REWIRE_TEST_ALL").is_some() {
         for name in ["deepfm_taobao", "deepfm_small_tables", "mmoe_taobao", "dlrm_hstu_train", "hstu_match_cosine"] {
