@@ -12,6 +12,8 @@ mod border;
 mod cancellation;
 #[cfg(feature = "gpu")]
 mod device;
+#[cfg(feature = "folders")]
+mod evaluator;
 #[cfg(all(feature = "gpu", target_vendor = "apple"))]
 mod metal;
 mod options;
@@ -30,11 +32,16 @@ pub use border::{Status, rewire_message, rewire_version};
 pub use cancellation::{
     CancellationToken, rewire_cancellation_token_cancel, rewire_cancellation_token_free, rewire_cancellation_token_new,
 };
+#[cfg(feature = "folders")]
+pub use evaluator::{
+    Evaluation, Evaluator, Value, Values, rewire_evaluation_add_arrow, rewire_evaluation_free, rewire_evaluation_new,
+    rewire_evaluation_values, rewire_evaluator_batch_size, rewire_evaluator_free, rewire_evaluator_load,
+};
 #[cfg(all(feature = "gpu", target_vendor = "apple"))]
 pub use metal::rewire_options_metal_device;
 pub use options::{
     Options, REWIRE_KERNEL_AUTO, REWIRE_KERNEL_CPU, REWIRE_KERNEL_WGPU, rewire_options_adapter, rewire_options_free,
-    rewire_options_kernel, rewire_options_new, rewire_options_pipelines,
+    rewire_options_kernel, rewire_options_kernel_for, rewire_options_new, rewire_options_pipelines,
 };
 pub use predictor::{
     Predictor, rewire_predict_arrow, rewire_predictor_describe, rewire_predictor_free, rewire_predictor_from_bytes,

@@ -1,7 +1,7 @@
 use crate::border::{Failure, Status, call, change, free, give, text};
 use rewire::Mapping;
 use rewire::rank::RankOptions;
-use rewire::runtime::{Kernel, PipelineStore};
+use rewire::runtime::{Kernel, KernelRule, PipelineStore};
 use std::ffi::c_char;
 
 /// A hardware GPU where there is one, and the CPU otherwise.
@@ -50,14 +50,35 @@ pub unsafe extern "C" fn rewire_options_kernel(options: *mut Options, kernel: u3
     call(|| {
         // SAFETY: the caller's promise.
         let options = unsafe { change(options, "options") }?;
-        options.options.kernel = match kernel {
-            REWIRE_KERNEL_AUTO => Kernel::Auto,
-            REWIRE_KERNEL_WGPU => Kernel::Wgpu,
-            REWIRE_KERNEL_CPU => Kernel::Cpu,
-            _ => {
-                return Err(Failure::argument("kernel", "REWIRE_KERNEL_AUTO, REWIRE_KERNEL_WGPU or REWIRE_KERNEL_CPU"));
-            }
-        };
+        options.options.kernel = kernel_of(kernel)?;
+        Ok(())
+    })
+}
+
+fn kernel_of(kernel: u32) -> Result<Kernel, Failure> {
+    match kernel {
+        REWIRE_KERNEL_AUTO => Ok(Kernel::Auto),
+        REWIRE_KERNEL_WGPU => Ok(Kernel::Wgpu),
+        REWIRE_KERNEL_CPU => Ok(Kernel::Cpu),
+        _ => Err(Failure::argument("kernel", "REWIRE_KERNEL_AUTO, REWIRE_KERNEL_WGPU or REWIRE_KERNEL_CPU")),
+    }
+}
+
+/// What runs the steps whose operator or module matches a pattern, in which `*` matches any text. Of several patterns that match a step, the last
+/// counts; loading fails where one matches none.
+///
+/// # Safety
+/// `options` are null or a handle that nobody else uses meanwhile, `pattern` is null or text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_options_kernel_for(
+    options: *mut Options,
+    pattern: *const c_char,
+    kernel: u32,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (options, pattern) = unsafe { (change(options, "options")?, text(pattern, "pattern")?) };
+        options.options.kernel_rules.push(KernelRule { pattern: pattern.to_owned(), kernel: kernel_of(kernel)? });
         Ok(())
     })
 }

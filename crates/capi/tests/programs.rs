@@ -1,6 +1,10 @@
 //! The header is that of the source, and programs in C and C++ rank with it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[cfg(target_os = "linux")]
+use rewire::predict::{Column, Evaluated, Evaluator, OwnedCell};
+#[cfg(target_os = "linux")]
+use rewire::rank::RankOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,9 +15,19 @@ fn here(path: &str) -> PathBuf {
 #[test]
 fn the_header_is_that_of_the_source() {
     let mut builder = cbindgen::Builder::new().with_config(cbindgen::Config::from_file(here("cbindgen.toml")).unwrap());
-    for name in
-        ["border", "options", "ranker", "batch", "ranking", "cancellation", "arrow", "predictor", "vulkan", "metal"]
-    {
+    for name in [
+        "border",
+        "options",
+        "ranker",
+        "batch",
+        "ranking",
+        "cancellation",
+        "arrow",
+        "predictor",
+        "evaluator",
+        "vulkan",
+        "metal",
+    ] {
         builder = builder.with_src(here("src").join(name).with_extension("rs"));
     }
     let mut text = vec![];
@@ -107,15 +121,41 @@ fn write_imported(path: &Path) {
     std::fs::write(path, package.bytes()).unwrap();
 }
 
+/// The metrics and losses of the rows of `tests/c/predict.c`.
+#[cfg(target_os = "linux")]
+fn evaluated(package: &Path) -> String {
+    use OwnedCell::{Float, Int, Map, Null, Text};
+    let options = RankOptions { kernel: rewire::Kernel::Cpu, ..RankOptions::default() };
+    let (evaluator, weights) = Evaluator::load(package, &options).unwrap();
+    let click = |id: i64, weight: f64| (Int(id), Float(weight));
+    let columns = [
+        ("user", [1, 2, 3].map(Int)),
+        ("price", [0.5, 1.5, 2.5].map(Float)),
+        ("tags", [Text("1|2".into()), Text("3".into()), Null]),
+        ("clicks", [vec![click(1, 0.5), click(2, 2.0)], vec![], vec![click(3, 1.0)]].map(Map)),
+        ("label", [1, 0, 1].map(Int)),
+    ];
+    let columns = columns.map(|(name, cells)| (name, Column::of_cells(cells.into()).unwrap()));
+    let mut evaluation = evaluator.begin(&weights).unwrap();
+    evaluation.add(3, &columns, None).unwrap();
+    let Evaluated { metrics, losses, .. } = evaluation.evaluated();
+    assert!(metrics.len() == 3 && losses.len() == 1);
+    let line = |(name, value): (String, Option<f64>)| match value {
+        Some(value) => format!("{name} {value:.9}\n"),
+        None => format!("{name} nan\n"),
+    };
+    metrics.into_iter().chain(losses).map(line).collect()
+}
+
 #[cfg(target_os = "linux")]
 #[test]
-fn a_program_in_c_predicts_tables() {
+fn a_program_in_c_predicts_and_evaluates_tables() {
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("imported.rewire");
     write_imported(&package);
     let without_gpus = [("VK_DRIVER_FILES", "/nowhere")];
     let text = run_with(&package, &without_gpus, "cc", &["-std=c11"], "tests/c/predict.c", &["-lrewire_c"]);
-    assert_eq!(text, "3 rows\n");
+    assert_eq!(text, format!("{}3 rows\n", evaluated(&package)));
 }
 
 #[cfg(target_os = "linux")]

@@ -13,7 +13,7 @@ mod request;
 
 pub use cancellation::CancellationToken;
 pub use error::RewireError;
-pub use options::{Kernel, Mapping, Options};
+pub use options::{Kernel, KernelRule, Mapping, Options};
 pub use ranker::{Ranker, Schema};
 pub use ranking::Ranking;
 pub use request::Request;

@@ -27,6 +27,18 @@ pub enum Mapping {
     Never,
 }
 
+/// What runs some steps of a model.
+pub type KernelRule = rewire::KernelRule;
+
+/// What runs some steps of a model.
+#[uniffi::remote(Record)]
+pub struct KernelRule {
+    /// Matches the operator or the module of a step; `*` matches any text.
+    pub pattern: String,
+    /// What runs the steps that match.
+    pub kernel: Kernel,
+}
+
 /// What a model runs on, and how it is loaded.
 #[derive(Clone, Debug, uniffi::Record)]
 pub struct Options {
@@ -42,11 +54,14 @@ pub struct Options {
     /// Which files are mapped into memory: large ones if left out.
     #[uniffi(default)]
     pub mapping: Option<Mapping>,
+    /// What runs some steps instead. Of several rules that match a step, the last counts; one that matches none is an error.
+    #[uniffi(default)]
+    pub kernel_for: Vec<KernelRule>,
 }
 
 impl From<Options> for RankOptions {
-    fn from(Options { kernel, adapter, pipelines, mapping }: Options) -> Self {
+    fn from(Options { kernel, adapter, pipelines, mapping, kernel_for }: Options) -> Self {
         let (pipelines, mapping) = (pipelines.map(PipelineStore::at), mapping.unwrap_or_default());
-        Self { kernel, adapter, pipelines, mapping, ..Self::default() }
+        Self { kernel, adapter, pipelines, mapping, kernel_rules: kernel_for, ..Self::default() }
     }
 }

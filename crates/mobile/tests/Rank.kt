@@ -1,6 +1,7 @@
 /* Ranks users with every call of the library: RankKt PACKAGE USERS. */
 import rewire.CancellationToken
 import rewire.Kernel
+import rewire.KernelRule
 import rewire.Mapping
 import rewire.Options
 import rewire.Ranker
@@ -55,6 +56,8 @@ fun checkFaults(ranker: Ranker) {
     check(fails<RewireException.Model> { Ranker.fromBytes("rewire".toByteArray(), CPU) }.code.startsWith("package."))
     val absent = Options(Kernel.WGPU, adapter = "no such adapter", pipelines = "/tmp", mapping = Mapping.LARGE)
     check("no such adapter" in fails<RewireException.Model> { Ranker.fromBytes(PACKAGE, absent) }.reason)
+    val ruled = CPU.copy(kernelFor = listOf(KernelRule("nowhere*", Kernel.CPU)))
+    check("nowhere*" in fails<RewireException.Model> { Ranker.fromBytes(PACKAGE, ruled) }.reason)
     val missing = U0.copy(history = U0.history - "action")
     val request = fails<RewireException.Request> { ranker.rank(listOf(U1, missing)) }
     check(request.code == "rank.request" && "user `u0`: `history.action` is missing" in request.reason) { request.message }

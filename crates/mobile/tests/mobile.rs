@@ -1,7 +1,7 @@
 //! What Kotlin and Swift call. `cargo xtask reach kotlin swiftc` calls it from there.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use rewire_mobile::{CancellationToken, Kernel, Mapping, Options, Ranker, Ranking, Request, RewireError};
+use rewire_mobile::{CancellationToken, Kernel, KernelRule, Mapping, Options, Ranker, Ranking, Request, RewireError};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,14 @@ fn kept(name: &str) -> String {
 }
 
 fn on_cpu() -> Option<Options> {
-    Some(Options { kernel: Kernel::Cpu, adapter: None, pipelines: None, mapping: Some(Mapping::Never) })
+    let (kernel, mapping) = (Kernel::Cpu, Some(Mapping::Never));
+    Some(Options { kernel, adapter: None, pipelines: None, mapping, kernel_for: vec![] })
+}
+
+/// Steps that match a pattern run on the CPU, others where they can.
+fn ruled(pattern: &str) -> Option<Options> {
+    let rule = KernelRule { pattern: pattern.to_owned(), kernel: Kernel::Cpu };
+    Some(Options { kernel: Kernel::Auto, kernel_for: vec![rule], ..on_cpu()? })
 }
 
 fn ranker() -> Ranker {
@@ -58,6 +65,8 @@ fn records_and_json_are_ranked_alike() {
     let of_bytes = Ranker::from_bytes(bytes, on_cpu()).unwrap();
     assert_eq!(of_bytes.rank_json(text.clone(), None), ranker.rank_json(text, None));
     ranker.trim();
+    let by_rule = Ranker::load(kept("format-1.rewire"), ruled("*")).unwrap();
+    assert_eq!((by_rule.rank(vec![request()], None).unwrap(), by_rule.device()), (one, "cpu".into()));
     assert!(ranker.rank(vec![], None).unwrap().users.is_empty());
 }
 
@@ -73,7 +82,10 @@ fn errors_tell_what_was_wrong() {
         adapter: Some("no such adapter".into()),
         pipelines: Some("/tmp".into()),
         mapping: Some(Mapping::Large),
+        kernel_for: vec![],
     };
+    let rule = Ranker::load(kept("format-1.rewire"), ruled("nowhere*")).unwrap_err();
+    assert!(matches!(&rule, RewireError::Model { reason, .. } if reason.contains("nowhere*")), "{rule:?}");
     let device = Ranker::load(kept("format-1.rewire"), Some(absent)).unwrap_err();
     assert!(matches!(&device, RewireError::Model { reason, .. } if reason.contains("no such adapter")), "{device:?}");
 

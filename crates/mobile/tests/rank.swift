@@ -55,6 +55,8 @@ func checkFaults(_ ranker: Ranker, _ package: Data) {
     guard case .Model = failure({ try Ranker.fromBytes(bytes: Data("rewire".utf8), options: cpu) }) else { return check(false) }
     let absent = Options(kernel: .wgpu, adapter: "no such adapter", pipelines: "/tmp", mapping: .large)
     guard case .Model = failure({ try Ranker.fromBytes(bytes: package, options: absent) }) else { return check(false) }
+    let ruled = Options(kernel: .cpu, mapping: .never, kernelFor: [KernelRule(pattern: "nowhere*", kernel: .cpu)])
+    guard case .Model = failure({ try Ranker.fromBytes(bytes: package, options: ruled) }) else { return check(false) }
     let missing = Request(user: "u0", contextual: u0.contextual, candidates: u0.candidates)
     if case .Request(let code, let reason) = failure({ try ranker.rank(requests: [u1, missing]) }) {
         check(code == "rank.request" && reason.contains("user `u0`: `history."), reason)

@@ -26,6 +26,27 @@ pub fn with_columns<T>(
     work(rows_of(&all).map_err(|error| errors::of_request(&error))?, &all)
 }
 
+/// Calls `work` with the columns of these names of a batch, a mapping or a table by Arrow's interface, and their number of rows.
+pub fn of_batch<T>(
+    batch: &Bound<'_, PyAny>,
+    names: &[String],
+    work: impl FnOnce(usize, &[(&str, Column<'_>)]) -> PyResult<T>,
+) -> PyResult<T> {
+    match batch.cast::<PyMapping>() {
+        Ok(mapping) if !table::is_arrow(batch)? => return with_columns(mapping, names, work),
+        _ => {}
+    }
+    let (mut work, mut result) = (Some(work), None);
+    table::each_table(batch, names, |rows, columns| {
+        let work = work
+            .take()
+            .ok_or_else(|| errors::request("expected a batch, got a table of several: combine its chunks"))?;
+        result = Some(work(rows, columns)?);
+        Ok(())
+    })?;
+    result.ok_or_else(|| errors::request("expected a batch, got a table without rows"))
+}
+
 /// A column with whatever owns its memory.
 enum Exported<'py> {
     Own(Column<'static>),

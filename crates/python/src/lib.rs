@@ -4,6 +4,7 @@
 mod arrays;
 mod columns;
 mod errors;
+mod evaluator;
 mod model;
 mod predictions;
 mod predictor;
@@ -16,6 +17,8 @@ mod trace;
 mod _rewire {
     #[pymodule_export]
     use crate::errors::{GraphError, ModelError, RequestError, RewireError, RunError};
+    #[pymodule_export]
+    use crate::evaluator::{Evaluation, Evaluator};
     #[pymodule_export]
     use crate::model::{Model, Session};
     #[pymodule_export]

@@ -1,4 +1,4 @@
-use crate::ranker::kernel_of;
+use crate::ranker::{kernel_of, rules_of};
 use crate::trace::Graph;
 use crate::{arrays, errors};
 use pyo3::prelude::*;
@@ -29,7 +29,7 @@ fn given(parameters: &Bound<'_, PyAny>, types: &BTreeMap<String, DType>) -> PyRe
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (graph, parameters = None, *, kernel = "auto", adapter = None, pipelines = None))]
+    #[pyo3(signature = (graph, parameters = None, *, kernel = "auto", adapter = None, pipelines = None, kernel_for = None))]
     fn new(
         py: Python<'_>,
         graph: &Graph,
@@ -37,9 +37,11 @@ impl Model {
         kernel: &str,
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
+        kernel_for: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let pipelines = pipelines.map(PipelineStore::at);
-        let options = ModelOptions { kernel: kernel_of(kernel)?, adapter, pipelines, ..ModelOptions::default() };
+        let (kernel, kernel_rules) = (kernel_of(kernel)?, rules_of(kernel_for)?);
+        let options = ModelOptions { kernel, adapter, pipelines, kernel_rules, ..ModelOptions::default() };
         let plan = py.detach(|| rewire::lower(&rewire::optimize(graph.0.clone())?.0));
         let plan = plan.map_err(|error| errors::of_graph(&error))?;
         let types = plan.parameters().map(|parameter| (parameter.name.to_owned(), parameter.dtype)).collect();

@@ -2,7 +2,7 @@ use crate::predictions::Predictions;
 use crate::ranker::{Ranker, options_of};
 use crate::{columns, errors, table};
 use pyo3::prelude::*;
-use pyo3::types::PyMapping;
+use pyo3::types::{PyDict, PyMapping};
 use rewire::predict::{self, Column, Predicted};
 use rewire_arrow::OwnedTable;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct Predictor(predict::Predictor);
 #[pymethods]
 impl Predictor {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large"))]
+    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
     pub fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -22,8 +22,9 @@ impl Predictor {
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
         mapping: &str,
+        kernel_for: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines, mapping)?;
+        let options = options_of(kernel, adapter, pipelines, mapping, kernel_for)?;
         py.detach(|| predict::Predictor::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))
     }
 
@@ -94,7 +95,7 @@ impl Predictor {
 
 /// The model of a folder or package, whichever kind it is.
 #[pyfunction]
-#[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large"))]
+#[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
 pub fn load<'py>(
     py: Python<'py>,
     path: PathBuf,
@@ -102,9 +103,10 @@ pub fn load<'py>(
     adapter: Option<String>,
     pipelines: Option<PathBuf>,
     mapping: &str,
+    kernel_for: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match predict::is_imported(&path) {
-        true => Bound::new(py, Predictor::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
-        false => Bound::new(py, Ranker::new(py, path, kernel, adapter, pipelines, mapping)?)?.into_any(),
+        true => Bound::new(py, Predictor::new(py, path, kernel, adapter, pipelines, mapping, kernel_for)?)?.into_any(),
+        false => Bound::new(py, Ranker::new(py, path, kernel, adapter, pipelines, mapping, kernel_for)?)?.into_any(),
     })
 }

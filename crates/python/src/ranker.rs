@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyMapping, PyString};
 use rewire::Mapping;
 use rewire::rank::{self, Batch, RankOptions, Ranked};
-use rewire::runtime::{Kernel, PipelineStore};
+use rewire::runtime::{Kernel, KernelRule, PipelineStore};
 use std::path::PathBuf;
 
 /// What runs kernels, by its name.
@@ -18,15 +18,25 @@ fn mapping_of(name: &str) -> PyResult<Mapping> {
     name.parse().map_err(|error: rewire::runtime::ParseMappingError| PyValueError::new_err(error.to_string()))
 }
 
+/// What runs kernels, by patterns of operators and modules.
+pub fn rules_of(kernel_for: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<KernelRule>> {
+    let rule = |(pattern, kernel): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        Ok(KernelRule { pattern: pattern.extract()?, kernel: kernel_of(&kernel.extract::<String>()?)? })
+    };
+    kernel_for.into_iter().flatten().map(rule).collect()
+}
+
 /// How a model is loaded.
 pub fn options_of(
     kernel: &str,
     adapter: Option<String>,
     pipelines: Option<PathBuf>,
     mapping: &str,
+    kernel_for: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<RankOptions> {
     let (kernel, mapping, pipelines) = (kernel_of(kernel)?, mapping_of(mapping)?, pipelines.map(PipelineStore::at));
-    Ok(RankOptions { kernel, adapter, pipelines, mapping, ..RankOptions::default() })
+    let kernel_rules = rules_of(kernel_for)?;
+    Ok(RankOptions { kernel, adapter, pipelines, mapping, kernel_rules, ..RankOptions::default() })
 }
 
 /// Lists and numbers in place of those of numpy, pandas, polars and pyarrow, which `json` does not know.
@@ -48,7 +58,7 @@ pub struct Ranker(rank::Ranker);
 #[pymethods]
 impl Ranker {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large"))]
+    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
     pub fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -56,8 +66,9 @@ impl Ranker {
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
         mapping: &str,
+        kernel_for: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines, mapping)?;
+        let options = options_of(kernel, adapter, pipelines, mapping, kernel_for)?;
         py.detach(|| rank::Ranker::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))
     }
 

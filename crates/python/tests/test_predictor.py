@@ -35,7 +35,7 @@ class Imported:
 
     @staticmethod
     def run(*arguments):
-        subprocess.run([PROGRAM, *arguments], check=True, capture_output=True)
+        return subprocess.run([PROGRAM, *arguments], check=True, capture_output=True)
 
     def check(self, predictions):
         found = pa.table(predictions)
@@ -107,6 +107,44 @@ def test_a_description_has_a_row(imported):
         row = json.loads(description.splitlines()[-1])
         assert "ids 0 to" in description and all(output in description for output in predictor.outputs)
         assert len(predictor.predict({column: [value] for column, value in row.items()})) == 1
+
+
+@pytest.mark.parametrize("name", ["mmoe_taobao", "dlrm_hstu_kuairand", "hstu_match_cosine"])
+def test_evaluations_are_those_of_the_program(imported, name):
+    model, source = imported(name), PIPELINES / name
+    options = ["--kernel", "cpu", "--json", "--model", model.model, "--data", source / "data.parquet", "--batch", "50"]
+    sampled, negatives = source / "negatives.parquet", None
+    if sampled.exists():
+        options, negatives = [*options, "--negatives", sampled], parquet.read_table(sampled)
+    expected = json.loads(model.run("eval", *options).stdout)
+    evaluator = rewire.Evaluator(model.model, kernel="cpu")
+    found = tables.evaluate(evaluator, model.table, negatives, batch_size=50)
+    assert found == {key: expected[key] for key in ("metrics", "losses", "rows")}
+    assert found["rows"] == model.table.num_rows and evaluator.metrics == list(found["metrics"])
+    assert all(value is not None for value in found["losses"].values())
+
+    evaluation = evaluator.begin()
+    batch = {column: model.table[column].slice(0, 50).to_pylist() for column in evaluator.columns}
+    row = None if negatives is None else negatives.slice(0, 1)
+    losses = evaluation.add(batch, negatives=row)
+    assert losses and losses == evaluator.begin().add(model.table.slice(0, 50).combine_chunks(), negatives=row)
+    with pytest.raises(rewire.RequestError, match="combine its chunks"):
+        evaluation.add(pa.concat_tables([model.table.slice(0, 7), model.table.slice(7, 3)]), negatives=row)
+    with pytest.raises(rewire.RequestError, match="there is no column"):
+        evaluation.add({}, negatives=row)
+
+
+def test_kernels_are_chosen_by_module(imported):
+    model = imported("mmoe_taobao")
+    module = rewire.Predictor(model.model, kernel="auto", kernel_for={"*": "cpu"})
+    assert module.device == "cpu"
+    model.check(module.predict(model.table))
+    for kind in (rewire.Predictor, rewire.Evaluator, rewire.load):
+        with pytest.raises(ValueError, match="kernel: "):
+            kind(model.model, kernel_for={"*": "gpu"})
+    for load in (rewire.Predictor, rewire.load, lambda *path, **rules: rewire.Evaluator(*path, **rules).begin()):
+        with pytest.raises(rewire.ModelError, match="nowhere"):
+            load(model.model, kernel="cpu", kernel_for={"nowhere*": "cpu"})
 
 
 def test_columns_are_carried_along(imported):

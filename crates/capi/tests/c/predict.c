@@ -1,4 +1,4 @@
-/* Predicts a table of three users, a slice of a larger one, through Arrow's C data interface: predict PACKAGE. */
+/* Predicts and evaluates a table of three users, a slice of a larger one, through Arrow's C data interface: predict PACKAGE. */
 #include "rewire.h"
 #include <math.h>
 #include <stdio.h>
@@ -13,11 +13,12 @@
         }                                                                                                              \
     } while (0)
 
-enum { COLUMNS = 4, ROWS = 3 };
+enum { COLUMNS = 5, ROWS = 3 };
 
 /* A row before those that are meant. */
 static const int16_t USERS[] = {9, 1, 2, 3};
 static const double PRICES[] = {9, 0.5, 1.5, 2.5};
+static const int16_t LABELS[] = {0, 1, 0, 1};
 /* Ids in text; the last row has none. */
 static const int32_t TAG_ENDS[] = {0, 0, 3, 4, 4};
 static const char TAGS[] = "1|23";
@@ -64,6 +65,7 @@ static void fill(struct table *table) {
     table->buffers[2][0] = &WITH_TAGS;
     table->arrays[2].null_count = 1;
     column(table, 3, "clicks", "+m", CLICK_ENDS, NULL);
+    column(table, 4, "label", "s", LABELS, NULL);
     const char *formats[] = {"l", "f"};
     const void *values[] = {CLICKS, WEIGHTS};
     for (int n = 0; n < 2; n++) {
@@ -116,6 +118,33 @@ static void check_faults(const rewire_predictor *predictor, struct table *table)
     CHECK(rewire_predict_arrow(predictor, NULL, NULL, NULL, &schema, &array) == REWIRE_STATUS_ARGUMENT);
 }
 
+static void print(const rewire_value *values, size_t count) {
+    for (size_t n = 0; n < count; n++)
+        printf("%s %.9f\n", values[n].name, values[n].value);
+}
+
+static void evaluate(const char *package, const rewire_options *options, struct table *table) {
+    rewire_evaluator *evaluator = NULL;
+    rewire_evaluation *evaluation = NULL;
+    rewire_values values;
+    CHECK(rewire_evaluator_load("/nowhere", options, &evaluator) == REWIRE_STATUS_MODEL);
+    CHECK(rewire_evaluator_load(package, options, &evaluator) == REWIRE_STATUS_OK);
+    CHECK(rewire_evaluator_batch_size(evaluator) == 8 && rewire_evaluator_batch_size(NULL) == 0);
+    CHECK(rewire_evaluation_new(evaluator, &evaluation) == REWIRE_STATUS_OK);
+    rewire_evaluator_free(evaluator);
+    CHECK(rewire_evaluation_add_arrow(evaluation, NULL, NULL, NULL, NULL) == REWIRE_STATUS_ARGUMENT);
+    table->columns[4].name = "other";
+    CHECK(rewire_evaluation_add_arrow(evaluation, &table->schema, &table->array, NULL, NULL) == REWIRE_STATUS_REQUEST);
+    CHECK(strstr(rewire_message(), "there is no column `label`"));
+    fill(table);
+    CHECK(rewire_evaluation_add_arrow(evaluation, &table->schema, &table->array, NULL, NULL) == REWIRE_STATUS_OK);
+    CHECK(rewire_evaluation_values(evaluation, NULL) == REWIRE_STATUS_ARGUMENT);
+    CHECK(rewire_evaluation_values(evaluation, &values) == REWIRE_STATUS_OK && values.rows == ROWS);
+    print(values.metrics, values.metric_count);
+    print(values.losses, values.loss_count);
+    rewire_evaluation_free(evaluation);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     rewire_options *options = NULL;
@@ -124,11 +153,19 @@ int main(int count, char **arguments) {
     CHECK(rewire_options_kernel(options, REWIRE_KERNEL_CPU) == REWIRE_STATUS_OK);
     CHECK(rewire_predictor_load("/nowhere", options, &predictor) == REWIRE_STATUS_MODEL);
     CHECK(rewire_predictor_load(arguments[1], options, &predictor) == REWIRE_STATUS_OK);
+    CHECK(rewire_options_kernel_for(options, "mlp*", 9) == REWIRE_STATUS_ARGUMENT);
+    CHECK(rewire_options_kernel_for(options, NULL, REWIRE_KERNEL_CPU) == REWIRE_STATUS_ARGUMENT);
+    CHECK(rewire_options_kernel_for(options, "*", REWIRE_KERNEL_CPU) == REWIRE_STATUS_OK);
+    static struct table table;
+    fill(&table);
+    evaluate(arguments[1], options, &table);
+    CHECK(rewire_options_kernel_for(options, "nowhere*", REWIRE_KERNEL_CPU) == REWIRE_STATUS_OK);
+    rewire_predictor *other = NULL;
+    CHECK(rewire_predictor_load(arguments[1], options, &other) == REWIRE_STATUS_MODEL);
+    CHECK(strstr(rewire_message(), "nowhere*"));
     rewire_options_free(options);
     CHECK(strstr(rewire_predictor_describe(predictor), "ids 0 to 3") && !rewire_predictor_describe(NULL));
 
-    static struct table table;
-    fill(&table);
     check_faults(predictor, &table);
     struct ArrowSchema schema;
     struct ArrowArray array;

@@ -124,7 +124,7 @@ impl Files<'_> {
                 progress.update(read, format_args!("{} batches", number + 1));
             }
         }
-        let evaluated = evaluation.finish();
+        let evaluated = evaluation.evaluated();
         match evaluated.rows {
             0 => Err(self.empty().into()),
             _ => Ok(evaluated),

@@ -10,12 +10,18 @@
 >>> predictor = rewire.Predictor("model.rewire")                 # doctest: +SKIP
 >>> predictor.predict(pyarrow.parquet.read_table("data.parquet"))["probs"]  # doctest: +SKIP
 
+`Evaluator` computes the losses and metrics of their configurations:
+
+>>> rewire.tables.evaluate(rewire.Evaluator("model.rewire"), pyarrow.parquet.read_table("data.parquet"))  # doctest: +SKIP
+
 `Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
 
 `rewire.tables` carries columns along, `rewire.spark` and `rewire.ray` score tables of any size.
 """
 
 from ._rewire import (
+    Evaluation,
+    Evaluator,
     Graph,
     GraphError,
     Model,
@@ -35,6 +41,8 @@ from ._rewire import (
 )
 
 __all__ = [
+    "Evaluation",
+    "Evaluator",
     "Graph",
     "GraphError",
     "Model",

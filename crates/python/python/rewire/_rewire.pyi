@@ -9,6 +9,7 @@ Result = TypeVar("Result")
 Extent = int | Size
 DType = Literal["f32", "f16", "bf16", "i64", "i32", "u32", "bool", "rows8", "rows4", "rows2"] | type[numpy.generic] | numpy.dtype[Any]
 Operand = Tensor | float | int
+Kernel = Literal["auto", "wgpu", "cpu"]
 
 class ArrowTable(Protocol):
     """A table by Arrow's C stream interface: pyarrow, polars, pandas from 2.2 on."""
@@ -43,19 +44,23 @@ class Ranker:
     `path` is a package, or a folder with `config.json` and `model.safetensors`. `kernel` says what it runs on: `auto` takes a hardware GPU
     where there is one, `wgpu` any, `cpu` none. `adapter` is a part of a GPU's name, driver or backend, or `#` and its number. `pipelines` is a folder
     that keeps compiled kernels for later starts. `mapping` says which files are mapped into memory: `large` those of 4 MiB and more, which must be
-    replaced by renaming others over them, `never` none, so that the model does not depend on its files.
+    replaced by renaming others over them, `never` none, so that the model does not depend on its files. `kernel_for`
+    are kernels by pattern: steps whose operator or module matches a pattern, in which `*` matches any text, run on its kernel. Of several patterns the
+    last counts.
 
-    Raises `ModelError` where the model cannot be read or there is no device as asked, `ValueError` for another kernel or mapping.
+    Raises `ModelError` where the model cannot be read, there is no device as asked or a pattern matches no step, `ValueError` for another kernel
+    or mapping.
     """
 
     def __init__(
         self,
         path: str | PathLike[str],
         *,
-        kernel: Literal["auto", "wgpu", "cpu"] = "auto",
+        kernel: Kernel = "auto",
         adapter: str | None = None,
         pipelines: str | PathLike[str] | None = None,
         mapping: Literal["large", "never"] = "large",
+        kernel_for: dict[str, Kernel] | None = None,
     ) -> None: ...
     @property
     def tasks(self) -> list[str]:
@@ -100,9 +105,11 @@ class Predictor:
         self,
         path: str | PathLike[str],
         *,
-        kernel: Literal["auto", "wgpu", "cpu"] = "auto",
+        kernel: Kernel = "auto",
         adapter: str | None = None,
         pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
+        kernel_for: dict[str, Kernel] | None = None,
     ) -> None: ...
     @property
     def columns(self) -> list[str]:
@@ -136,12 +143,65 @@ class Predictor:
         `RunError`.
         """
 
+class Evaluator:
+    """Evaluates an imported model: the losses and metrics of its configuration, by the reference's names. `rewire.tables.evaluate` evaluates a table.
+
+    Arguments and errors are those of `Ranker`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        kernel: Kernel = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
+        kernel_for: dict[str, Kernel] | None = None,
+    ) -> None: ...
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that it reads: features, labels and groups."""
+
+    @property
+    def negatives(self) -> list[str]:
+        """Names of the columns of sampled items that it reads; empty for models without them."""
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch: the `eval_batch_size` of the configuration, or else its `batch_size`."""
+
+    def begin(self) -> Evaluation:
+        """An evaluation without batches."""
+
+class Evaluation:
+    """An evaluation, batch by batch."""
+
+    @property
+    def device(self) -> str:
+        """Name of the GPU that it runs on, or `cpu`."""
+
+    def add(
+        self, batch: ArrowTable | ArrowBatch | Mapping[str, Any], *, negatives: ArrowTable | ArrowBatch | Mapping[str, Any] | None = None
+    ) -> dict[str, float]:
+        """Adds a batch, a table as `Predictor.predict` reads it in one piece, and returns its losses. `negatives` has a row with the sampled items of the
+        batch. Raises `RequestError` or `RunError`."""
+
+    def result(self) -> dict[str, Any]:
+        """Of all batches, `metrics` and `losses` by name, None where one is not defined, and the number of `rows`."""
+
 def load(
     path: str | PathLike[str],
     *,
-    kernel: Literal["auto", "wgpu", "cpu"] = "auto",
+    kernel: Kernel = "auto",
     adapter: str | None = None,
     pipelines: str | PathLike[str] | None = None,
+    mapping: Literal["large", "never"] = "large",
+    kernel_for: dict[str, Kernel] | None = None,
 ) -> Ranker | Predictor:
     """The model of a folder or package, whichever kind it is."""
 
@@ -374,7 +434,7 @@ class Model:
     """A traced model, rewritten and ready to run. Any number of threads share it, each with a session.
 
     `parameters` are arrays by name, or the path of a safetensors file. Numbers are taken in any type that loses nothing but the precision of floats.
-    `kernel`, `adapter` and `pipelines` are those of `Ranker`. Raises `ModelError`, and `GraphError` where the graph cannot be lowered.
+    `kernel`, `adapter`, `pipelines` and `kernel_for` are those of `Ranker`. Raises `ModelError`, and `GraphError` where the graph cannot be lowered.
     """
 
     def __init__(
@@ -382,9 +442,10 @@ class Model:
         graph: Graph,
         parameters: Mapping[str, ArrayLike] | str | PathLike[str] | None = None,
         *,
-        kernel: Literal["auto", "wgpu", "cpu"] = "auto",
+        kernel: Kernel = "auto",
         adapter: str | None = None,
         pipelines: str | PathLike[str] | None = None,
+        kernel_for: dict[str, Kernel] | None = None,
     ) -> None: ...
     @property
     def device(self) -> str:

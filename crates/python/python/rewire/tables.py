@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ._rewire import Predictor, Ranker, load
+from ._rewire import Evaluator, Predictor, Ranker, load
 
 INDEX = "__request"
 
@@ -49,6 +50,21 @@ def _by_candidate(column: pa.ChunkedArray, requests: pa.ChunkedArray, name: str)
     if not parents.equals(requests.combine_chunks().cast(parents.type)):
         raise ValueError(f"column `{name}`: expected a value a candidate in each list")
     return pa.chunked_array([pc.list_flatten(column.combine_chunks())])
+
+
+def evaluate(
+    evaluator: Evaluator, table: pa.Table, negatives: pa.Table | None = None, batch_size: int | None = None
+) -> dict[str, Any]:
+    """The losses and metrics of a model on `table`, as `rewire eval` computes them: `metrics` and `losses` by name, and the number of `rows`.
+
+    `negatives` has a row of sampled items for each batch. Batches have the rows of the configuration unless `batch_size` is given.
+    """
+    evaluation = evaluator.begin()
+    size = batch_size or evaluator.batch_size
+    for number, start in enumerate(range(0, table.num_rows, size)):
+        sampled = None if negatives is None else negatives.slice(number, 1).combine_chunks()
+        evaluation.add(table.slice(start, size).combine_chunks(), negatives=sampled)
+    return evaluation.result()
 
 
 def fields(model: Ranker | Predictor, table: pa.Schema, columns: Sequence[str] = ()) -> pa.Schema:

@@ -31,7 +31,7 @@ const BATCH: usize = 1024;
 /// let integers = |values: &'static [i64]| Column::new(Data::I64(values.into()));
 /// let columns = [("user_id", integers(&[7, 9])), ("clk", integers(&[1, 0]))];
 /// evaluation.add(2, &columns, None)?;
-/// for (name, value) in evaluation.finish().metrics {
+/// for (name, value) in evaluation.evaluated().metrics {
 ///     println!("{name}: {value:?}");
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -272,8 +272,8 @@ impl Evaluation {
         self.model.report()
     }
 
-    /// Losses and metrics of all batches.
-    pub fn finish(self) -> Evaluated {
+    /// Losses and metrics of all batches so far.
+    pub fn evaluated(&self) -> Evaluated {
         let Compiled { traced, metrics, .. } = &*self.evaluator.0;
         let metrics = metrics.iter().zip(&self.metrics);
         let metrics = metrics.map(|(of, metric)| (of.name.clone(), metric.value().filter(|value| value.is_finite())));
