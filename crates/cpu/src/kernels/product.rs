@@ -2,7 +2,7 @@
 
 use super::arch::Arch;
 use super::error::CpuError;
-use super::scratch::{room, zeros};
+use super::scratch::{room, slab, zeros};
 use super::stream::prefetch;
 use super::tasks;
 use gemm_common::Parallelism;
@@ -125,6 +125,7 @@ fn multiply_blocks(
     b: Matrix<'_>,
     accumulate: bool,
 ) -> Result<(), CpuError> {
+    slab()?;
     let depth = a.columns.min(b.rows);
     let mut end = 0;
     while end < depth {
