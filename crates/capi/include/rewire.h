@@ -95,6 +95,12 @@ typedef struct rewire_batch rewire_batch;
 // Stops rankings from another thread.
 typedef struct rewire_cancellation_token rewire_cancellation_token;
 
+// An evaluation, batch by batch.
+typedef struct rewire_evaluation rewire_evaluation;
+
+// Evaluates an imported model: the losses and metrics of its configuration. Any number of threads begin evaluations with it.
+typedef struct rewire_evaluator rewire_evaluator;
+
 // What a model runs on, and how it is loaded.
 typedef struct rewire_options rewire_options;
 
@@ -152,6 +158,28 @@ typedef struct rewire_scores {
   const float *logits;
 } rewire_scores;
 
+// A metric or a loss.
+typedef struct rewire_value {
+  // Its name, as the reference has it.
+  const char *name;
+  // NaN where it is not defined.
+  double value;
+} rewire_value;
+
+// Metrics and losses in the order of the configuration, as long as the evaluation is there and is not asked again.
+typedef struct rewire_values {
+  // The metrics.
+  const struct rewire_value *metrics;
+  // How many there are.
+  uintptr_t metric_count;
+  // The means of the losses over batches, weighted by the number of their labels.
+  const struct rewire_value *losses;
+  // How many there are.
+  uintptr_t loss_count;
+  // Number of rows.
+  uint64_t rows;
+} rewire_values;
+
 // The app's own Vulkan instance. It stays the app's, and open for as long as what is made with it is there.
 typedef struct rewire_vulkan_instance {
   // `VkInstance`.
@@ -187,6 +215,15 @@ enum rewire_status rewire_options_new(struct rewire_options **out);
 // # Safety
 // `options` are null or a handle that nobody else uses meanwhile.
 enum rewire_status rewire_options_kernel(struct rewire_options *options, uint32_t kernel);
+
+// What runs the steps whose operator or module matches a pattern, in which `*` matches any text. Of several patterns that match a step, the last
+// counts; loading fails where one matches none.
+//
+// # Safety
+// `options` are null or a handle that nobody else uses meanwhile, `pattern` is null or text that ends with a zero.
+enum rewire_status rewire_options_kernel_for(struct rewire_options *options,
+                                             const char *pattern,
+                                             uint32_t kernel);
 
 // The GPU to use: a part of its name, driver, backend or PCI address, or `#` and its number.
 //
@@ -408,6 +445,55 @@ enum rewire_status rewire_predict_arrow(const struct rewire_predictor *predictor
 // # Safety
 // `predictor` is null, or a handle that is not used any more.
 void rewire_predictor_free(struct rewire_predictor *predictor);
+
+// Loads a package, or a folder with `config.json` and `model.safetensors`, to evaluate it. `options` may be null. Libraries for packages alone lack it.
+//
+// # Safety
+// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+enum rewire_status rewire_evaluator_load(const char *path,
+                                         const struct rewire_options *options,
+                                         struct rewire_evaluator **out);
+
+// Rows of a batch: the `eval_batch_size` of the configuration, or else its `batch_size`; 0 for null.
+//
+// # Safety
+// `evaluator` is null or a handle.
+uintptr_t rewire_evaluator_batch_size(const struct rewire_evaluator *evaluator);
+
+// Frees an evaluator. Evaluations of it stay.
+//
+// # Safety
+// `evaluator` is null, or a handle that is not used any more.
+void rewire_evaluator_free(struct rewire_evaluator *evaluator);
+
+// Begins an evaluation.
+//
+// # Safety
+// `evaluator` is null or a handle, `out` a place for the handle.
+enum rewire_status rewire_evaluation_new(const struct rewire_evaluator *evaluator, struct rewire_evaluation **out);
+
+// Adds a batch: a table as `rewire_predict_arrow` reads it, with labels and groups. Models that compare users with sampled items also read a table
+// with one row of them; it is null for others. The tables stay the caller's.
+//
+// # Safety
+// `evaluation` is null or a handle that nobody else uses meanwhile; the structures are null or as Arrow's C data interface has them, not released.
+enum rewire_status rewire_evaluation_add_arrow(struct rewire_evaluation *evaluation,
+                                               const struct ArrowSchema *schema,
+                                               const struct ArrowArray *array,
+                                               const struct ArrowSchema *negatives_schema,
+                                               const struct ArrowArray *negatives_array);
+
+// Losses and metrics of all batches.
+//
+// # Safety
+// `evaluation` is null or a handle that nobody else uses meanwhile, `out` a place for the values.
+enum rewire_status rewire_evaluation_values(struct rewire_evaluation *evaluation, struct rewire_values *out);
+
+// Frees an evaluation.
+//
+// # Safety
+// `evaluation` is null, or a handle that is not used any more.
+void rewire_evaluation_free(struct rewire_evaluation *evaluation);
 
 // Looks at a physical device of an instance of the app's. On Windows, Linux, Android and FreeBSD.
 //
