@@ -1,7 +1,7 @@
 use super::jagged::{extent_of, global, locate, samples};
 use super::{
-    Accumulated, Accumulator, EvaluateError, Gradient, GradientError, Op, ReduceOp, Requirement, Span, arity, rank,
-    same_size,
+    Accumulated, Accumulator, EvaluateError, Gradient, GradientError, Op, ReduceOp, Requirement, Span, arity, axes,
+    rank, same_size,
 };
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
@@ -411,7 +411,7 @@ impl Op for ScoreSoftmax {
 
 impl Accumulated for ScoreSoftmax {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
-        let &[sample, head, row, key] = coords else { return at.dag().float(0.0) };
+        let [sample, head, row, key] = axes(coords);
         let kept = |at: &mut dyn Accumulator, key: ExprId| {
             if at.ty(1).rank() == 0 { at.load(1, &[]) } else { at.load(1, &[sample, head, row, key]) }
         };

@@ -1,7 +1,8 @@
 use super::accumulate::matrix;
 use super::jagged::{extent_of, global, samples};
 use super::{
-    Accumulated, Accumulator, EvaluateError, Gradient, GradientError, Op, ReduceOp, Requirement, Span, arity, same_size,
+    Accumulated, Accumulator, EvaluateError, Gradient, GradientError, Op, ReduceOp, Requirement, Span, arity, axes,
+    same_size,
 };
 use crate::interpret::Array;
 use crate::pointwise::ExprId;
@@ -79,7 +80,7 @@ impl Op for MatMul {
 impl Accumulated for MatMul {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
         let (entry, element) = coords.split_at(coords.len().saturating_sub(2));
-        let &[row, column] = element else { return at.dag().float(0.0) };
+        let [row, column] = axes(element);
         let (a, b) = (at.ty(0).clone(), at.ty(1).clone());
         let depth = a.shape.last().cloned().unwrap_or_default();
         at.accumulate(ReduceOp::Sum, Span::Dense(depth), coords, &mut |at, k| {
@@ -227,7 +228,7 @@ impl Op for JaggedJaggedMatMul {
 
 impl Accumulated for JaggedJaggedMatMul {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
-        let &[sample, row, column] = coords else { return at.dag().float(0.0) };
+        let [sample, row, column] = axes(coords);
         at.accumulate(ReduceOp::Sum, Span::Ragged { offsets: 2, sample }, coords, &mut |at, n| {
             let n = global(at, 2, sample, n);
             vec![at.load(0, &[n, row]), at.load(1, &[n, column])]

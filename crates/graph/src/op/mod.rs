@@ -203,6 +203,12 @@ pub(crate) fn arity<const N: usize>(inputs: &[&Type]) -> Result<[Type; N], TypeE
     owned.try_into().map_err(|_| TypeError::new("operands", format!("{N} values"), format!("{count}")))
 }
 
+/// The coordinates of a result of `N` axes, as its type rule has them.
+pub(crate) fn axes<const N: usize>(coords: &[ExprId]) -> [ExprId; N] {
+    debug_assert_eq!(coords.len(), N, "a result has as many coordinates as axes");
+    std::array::from_fn(|axis| coords[axis])
+}
+
 /// Checks a rank.
 pub(crate) fn rank(argument: &str, ty: &Type, rank: usize) -> Result<(), TypeError> {
     if ty.rank() == rank { Ok(()) } else { Err(TypeError::new(argument, format!("of {rank} dimensions"), ty)) }

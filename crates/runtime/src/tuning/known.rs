@@ -88,8 +88,11 @@ fn numbered(terms: &Map<String, Value>, order: &mut Vec<Symbol>) -> Map<String, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph::{DType, Dim};
+    use rewire_graph::pointwise::UnaryOp;
+    use rewire_graph::{DType, Dim, Scope};
     use rewire_graph_rewrite::plan::{self, Body, MemorySpace, Operand};
+    use rewire_graph_rewrite::{lower, optimize};
+    use std::collections::BTreeSet;
 
     /// A kernel that reads `[a]` and `[b]`.
     fn reads(a: u32, b: u32) -> Computation {
@@ -112,6 +115,32 @@ mod tests {
         let size =
             |kernel: &Computation| Bucket::new(&symbols(kernel), |symbol| Some(if symbol.0 == 7 { 64 } else { 8 }));
         assert_eq!((size(&reads(7, 3)).to_string(), size(&reads(3, 7)).to_string()), ("64x8".into(), "8x64".into()));
+    }
+
+    #[test]
+    fn all_that_a_kernel_is_emitted_from_tells_it_apart() {
+        let scope = Scope::new();
+        let x = scope.input("x", DType::F32, (scope.size("rows"), 8));
+        let y = x.matmul(&scope.parameter("weight", DType::F32, [8, 6])).silu();
+        let plan = lower(&optimize(scope.finish(&[("y", y)]).unwrap()).unwrap().0).unwrap();
+        let kernel = &plan.steps[0].computation;
+        let edits: [fn(&mut plan::Nest); 8] = [
+            |nest| nest.body.operands[0].dtype = DType::F16,
+            |nest| nest.body.operands[1].space = MemorySpace::Pooled,
+            |nest| nest.body.operands[1].shape[0] = 9.into(),
+            |nest| nest.axes[2].extent = plan::Extent::Dense(9.into()),
+            |nest| nest.accumulations[0].dtype = DType::F16,
+            |nest| nest.outputs[0].dtype = DType::F16,
+            |nest| nest.outputs[0].columns = Some((0, 4)),
+            |nest| nest.outputs[0].value = nest.body.dag.unary(UnaryOp::Neg, nest.outputs[0].value),
+        ];
+        let mut known = BTreeSet::from([identity(kernel)]);
+        for (number, edit) in edits.into_iter().enumerate() {
+            let mut other = kernel.clone();
+            let Computation::Nest(own) = &mut other else { panic!("{other:?}") };
+            own.edit(edit).unwrap();
+            assert!(known.insert(identity(&other)), "edit {number}");
+        }
     }
 
     #[test]
