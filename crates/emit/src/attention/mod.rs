@@ -73,7 +73,7 @@ impl Scheduled for Bound<'_, Attention> {
                     true => of(tile.fewer_rows(), 2),
                     false => (tile.rows(), tuning),
                 };
-                let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
+                let smaller = [of(tile.rows() / 2, 2), of(tile.fewer_rows() / 2, 2), of(2 * target.matrix, 4)];
                 // More keys a tile take more workgroup memory.
                 let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(self, target, choice), Ok(Some(_)));
                 [whole].into_iter().chain(smaller).filter(fits).collect()

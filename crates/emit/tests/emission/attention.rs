@@ -2,6 +2,7 @@ use crate::build::{Build, combined, contracted, indices, noise, output, own, sym
 use crate::device::device;
 use crate::tensor::{Num, Tensor};
 use crate::{check, check_on, check_tuned, with_matrices};
+use rewire_emit::{EmitError, emit};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::device::{Target, Tuning};
@@ -321,6 +322,18 @@ fn cooperative_matrices_attend_over_halves() {
             assert!(wgsl.contains("coopMultiplyAdd"), "{name}");
         }
     }
+}
+
+#[test]
+fn lanes_that_share_a_row_of_a_softmax_are_a_power_of_two() {
+    let case = AttentionCase { mask: Mask::Causal, heads: 1, qk: 16, v: 16, dtype: DType::F16, softmax: true };
+    let (kernel, ..) = kernel(&case, &[4], None);
+    let tile = |columns| {
+        emit(&kernel, &with_matrices(16, 32), &Tuning { columns: Some(columns), ..Tuning::default() }).map(drop)
+    };
+    assert_eq!(tile(32), Ok(()));
+    let error = tile(48).unwrap_err();
+    assert!(matches!(error, EmitError::Tuning { parameter: "columns", got: 48, .. }), "{error}");
 }
 
 #[test]
