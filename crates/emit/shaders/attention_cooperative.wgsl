@@ -6,6 +6,9 @@
 // {{ row_matrices * size }} queries, which they hold in registers, and divide keys and columns of the result among themselves. Tiles of KEYS keys follow one
 // another, the next on its way in registers: scores {{ "become weights in registers" if in_registers else "pass through workgroup memory to become weights" }}. Whether a tile counts at
 // all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a thread each{{ ", for the queries of each subgroup" if in_registers }}.
+{% if softmax %}
+// Weights are exponentials of what scores exceed their row's shift by, which results are divided by the sums of.
+{% endif %}
 
 enable wgpu_cooperative_matrix;
 
@@ -40,9 +43,14 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% include "tile_page_memory.wgsl" %}
 
 {{ hooks -}}
+{% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
+{% from "online_softmax.wgsl" import add_up, combine, elements, largest_of, memory, sum_of %}
+{{ memory(masked, not in_registers) if softmax -}}
 {% if in_registers %}
 {% include "matrix_elements.wgsl" %}
-{% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
+{% if softmax %}
+{{ elements(sums, masked) -}}
+{% else %}
 // The weight of a pair in a tile of which all do count. Rows past the last query read that one.
 fn weight_of_whole(row: u32, column: u32, product: f32, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32) -> f32 {
     return weigh(c0, c1, min(i0 + i32(row), rows - 1), j0 + i32(column), product, true);
@@ -69,9 +77,16 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 }
 
 {% endif %}
+{% endif %}
 {% from "staged_rows.wgsl" import fetch, fetched, put %}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
+{# The row and the group of four keys of a tile that a lane takes. #}
+{% macro staged_row(n) %}((lane + {{ n * subgroup }}u) / {{ keys // 4 }}u % {{ size }}u){% endmacro %}
+{% set staged_group = "(lane % " ~ keys // 4 ~ "u)" %}
 {% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
+{# The row and the group of four columns of a matrix in memory that a lane takes. #}
+{% macro element_row(n) %}((lane + {{ n * subgroup }}u) / {{ size // 4 }}u % {{ size }}u){% endmacro %}
+{% set element_group = "(lane % " ~ size // 4 ~ "u)" %}
 {# Scores of a matrix of keys of a tile, from `buffer` on. #}
 {% macro multiply(c, score, buffer) %}
 {% for r in range(row_matrices) %}
@@ -84,10 +99,18 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% endfor %}
 {% endfor %}
 {% endmacro %}
+{# Where a matrix of scores lies. #}
+{% macro place(r, c) %}c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys{% endmacro %}
 {# Adds the values of a matrix of keys, weighted. #}
 {% macro add(c, kind) %}
 {% for r in range(row_matrices) %}
+{% if softmax %}
+            let exponential{{ r }}_{{ c }} = matrix_each_exponential_of(excess{{ r }}_{{ c }});
+            total{{ r }} = total{{ r }} + exponential{{ r }}_{{ c }};
+            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(exponential{{ r }}_{{ c }}));
+{% else %}
             let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(matrix_each_weight_of_{{ kind }}(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys)));
+{% endif %}
 {% endfor %}
 {% for d in range(columns) %}
             let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ value_tile.base + c * size * value_tile.pitch + d * size // 4 }}u], VALUE_PITCH);
@@ -95,6 +118,58 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
             sum{{ r }}_{{ d }} = coopMultiplyAdd(weights{{ r }}_{{ c }}, value{{ c }}_{{ d }}, sum{{ r }}_{{ d }});
 {% endfor %}
 {% endfor %}
+{% endmacro %}
+{# Adds those of all keys of a tile. #}
+{% macro add_all(kind) %}
+{% for c in range(keys // size) %}
+{{ add(c, kind) -}}
+{% endfor %}
+{% endmacro %}
+{# Adds what a tile of scores gives. Where a row's shift is raised first, branches have matrices of their own. #}
+{% macro soften(kind) %}
+{% for r in range(row_matrices) %}{% for c in range(keys // size) %}
+            let excess{{ r }}_{{ c }} = matrix_each_excess_of_{{ kind }}(score{{ r }}_{{ c }}, {{ place(r, c) }}, first_row + {{ r * size }}u);
+{% endfor %}{% endfor %}
+            var most = LOWEST;
+{% for r in range(row_matrices) %}{% for c in range(keys // size) %}{% for n in range(elements_held) %}
+            most = max(most, matrix_element(excess{{ r }}_{{ c }}, {{ n }}u));
+{% endfor %}{% endfor %}{% endfor %}
+            if (subgroup_uniform(subgroupAny(most > MOST_EXCESS))) {
+                let pitch = STAGE_PITCH;
+{% for r in range(row_matrices) %}
+{% for n in range(element_items) %}
+                var largest{{ r }}_{{ n }} = LOWEST;
+{% endfor %}
+{% for c in range(keys // size) %}
+                {{ branch_barrier }}
+                coopStoreT(matrix_each_score_of_part(score{{ r }}_{{ c }}, {{ place(r, c) }}), &stage[own_stage], pitch);
+                {{ branch_barrier }}
+{% for n in range(element_items) %}
+                let four{{ r }}_{{ c }}_{{ n }} = stage[own_stage + {{ element_row(n) }} * STAGE_PITCH + {{ element_group }}];
+                largest{{ r }}_{{ n }} = max(largest{{ r }}_{{ n }}, {{ largest_of("four" ~ r ~ "_" ~ c ~ "_" ~ n) }});
+{% endfor %}
+{% endfor %}
+{% for n in range(element_items) %}
+{{ combine("largest" ~ r ~ "_" ~ n, "max", size // 4) -}}
+                if ({{ element_group }} == 0u) {
+                    raise(first_row + {{ r * size }}u + {{ element_row(n) }}, largest{{ r }}_{{ n }});
+                }
+{% endfor %}
+{% endfor %}
+                {{ branch_barrier }}
+{% for r in range(row_matrices) %}
+{% for c in range(keys // size) %}
+                let excess{{ r }}_{{ c }} = matrix_each_excess_of_{{ kind }}(score{{ r }}_{{ c }}, {{ place(r, c) }}, first_row + {{ r * size }}u);
+{% endfor %}
+{% for d in range(columns) %}
+                sum{{ r }}_{{ d }} = matrix_each_rescaled(sum{{ r }}_{{ d }}, first_row + {{ r * size }}u);
+{% endfor %}
+                total{{ r }} = matrix_each_rescaled(total{{ r }}, first_row + {{ r * size }}u);
+{% endfor %}
+{{ add_all(kind) -}}
+            } else {
+{{ add_all(kind) -}}
+            }
 {% endmacro %}
 {# The scores of the tile that follows. #}
 {% macro follow() %}
@@ -109,9 +184,21 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% macro step(kind) %}
 {% for c in range(keys // size) %}
 {{ multiply(c, "score", "buffer") if not scores_ahead -}}
-{{ add(c, kind) -}}
+{{ add(c, kind) if not softmax -}}
 {% endfor %}
+{{ soften(kind) if softmax -}}
 {{ follow() if scores_ahead -}}
+{% endmacro %}
+{# What the sums of a row are multiplied by in the end: without a key, nothing. Where all keys weigh nothing, what 0 / 0 is. #}
+{% macro finish_total(r, n, row, group, lanes) %}
+{{ add_up("total" ~ r ~ "_" ~ n, lanes) -}}
+    if ({{ group }} == 0u) {
+        let row = first_row + {{ r * size }}u + {{ row }};
+        row_scale[row] = 1.0f / total{{ r }}_{{ n }};
+        if (total{{ r }}_{{ n }} == 0.0f && !attends(c0, c1, min(i0 + i32(row), rows - 1), keys)) {
+            row_scale[row] = 0.0f;
+        }
+    }
 {% endmacro %}
 {% set with_lanes = true %}
 {% include "pair_tile.wgsl" %}
@@ -120,6 +207,11 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
     let own_stage = subgroup * {{ size * stage_pitch }}u;
 {% if in_registers %}
     let own_i0 = i0 + i32(first_row);
+{% endif %}
+{% if softmax %}
+    for (var row = local; row < ROWS; row += THREADS) {
+        row_shift[row] = LOWEST;
+    }
 {% endif %}
 {% include "mask.wgsl" %}
 {% for d0 in range(0, depth, chunk) %}{% for n in range(query_items) %}
@@ -159,6 +251,15 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% for r in range(row_matrices) %}{% for c in range(columns) %}
     var sum{{ r }}_{{ c }} = coop_mat{{ size }}x{{ size }}<f32, C>();
 {% endfor %}{% endfor %}
+{% if softmax %}{% for r in range(row_matrices) %}
+{% if in_registers %}
+    var total{{ r }} = {{ sums }}();
+{% else %}
+{% for n in range(stage_items) %}
+    var total{{ r }}_{{ n }} = 0.0f;
+{% endfor %}
+{% endif %}
+{% endfor %}{% endif %}
 {{ fetched(key_tile) -}}
 {{ fetched(value_tile) -}}
 {% include "first_tile_of_page.wgsl" %}
@@ -255,6 +356,9 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
         coopStoreT(score{{ r }}_{{ c }}, &stage[stage{{ r }}_{{ c }}], pitch);
 {% endfor %}{% endfor %}
         subgroupBarrier();
+{% if softmax %}
+{% include "softened_scores.wgsl" %}
+{% else %}
 {% for r in range(row_matrices) %}{% for n in range(stage_items) %}
         let item{{ r }}_{{ n }} = {{ at_most("lane + " ~ n ~ "u * SUBGROUP", (n + 1) * subgroup > stage_groups, stage_groups) }};
         let row{{ r }}_{{ n }} = item{{ r }}_{{ n }} / {{ part_keys // 4 }}u;
@@ -290,6 +394,7 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% endif %}
         weight_tile[(first_row + {{ r * size }}u + row{{ r }}_{{ n }}) * WEIGHT_PITCH + part * {{ part_keys // 4 }}u + group{{ r }}_{{ n }}] = vec4<f16>(weight{{ r }}_{{ n }});
 {% endfor %}{% endfor %}
+{% endif %}
         {{ "workgroupBarrier" if split > 1 else "subgroupBarrier" }}();
 {% for k in range(0, keys, size) %}
 {% for r in range(row_matrices) %}
@@ -306,6 +411,24 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% endif %}
 
     let pitch = STAGE_PITCH;
+{% if softmax %}
+{% for r in range(row_matrices) %}
+{% if in_registers %}
+    subgroupBarrier();
+    coopStoreT(total{{ r }}, &stage[own_stage], pitch);
+    subgroupBarrier();
+{% for n in range(element_items) %}
+    let four{{ r }}_{{ n }} = stage[own_stage + {{ element_row(n) }} * STAGE_PITCH + {{ element_group }}];
+    var total{{ r }}_{{ n }} = {{ sum_of("four" ~ r ~ "_" ~ n) }};
+{{ finish_total(r, n, element_row(n), element_group, size // 4) -}}
+{% endfor %}
+{% else %}
+{% for n in range(stage_items) %}
+{{ finish_total(r, n, staged_row(n), staged_group, keys // 4) -}}
+{% endfor %}
+{% endif %}
+{% endfor %}
+{% endif %}
 {% for h in range(result_matrices) %}
     let result_start{{ h }} = own_stage + {{ h * size // 4 }}u;
 {% endfor %}
@@ -323,7 +446,7 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
         let i = i0 + i32(first_row + {{ r * size }}u + row);
         let d = i32(part * {{ columns * size }}u + {{ c * size }}u + column * 4u);
         if (row < {{ size }}u && i < rows && d < {{ v_width }}) {
-            finish(c0, c1, i, d, stage[own_stage + row * STAGE_PITCH + column]);
+            finish(c0, c1, i, d, stage[own_stage + row * STAGE_PITCH + column]{% if softmax %} * row_scale[first_row + {{ r * size }}u + row]{% endif %});
         }
     }
 {% endfor %}

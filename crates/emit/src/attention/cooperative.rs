@@ -20,6 +20,8 @@ const WIDE: u32 = 64;
 
 /// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
 const SUBGROUPS: u32 = 4;
+/// Subgroups of a workgroup at most whose registers are all taken.
+const MOST_SUBGROUPS: u32 = 8;
 /// Heads up to this width leave registers for more keys at once.
 const NARROW: u32 = 32;
 
@@ -42,10 +44,12 @@ pub(super) struct CooperativeAttentionTile {
     in_registers: bool,
     /// Scores of the tile that follows are computed beside the weights of one.
     scores_ahead: bool,
+    /// Weights are the softmax of scores.
+    softmax: bool,
 }
 
 impl CooperativeAttentionTile {
-    /// The tile for attention that takes cooperative matrices: of halves, without softmax, on a target that has them.
+    /// The tile for attention that takes cooperative matrices: of halves, on a target that has them.
     pub fn new(kernel: &Bound<'_, Attention>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
@@ -56,8 +60,10 @@ impl CooperativeAttentionTile {
         let (width, in_registers) = (depth.max(value_depth), target.matrix_elements);
         // Matrices of queries of a subgroup, subgroups, and matrices of keys.
         let (suited, subgroups, suited_keys) = match in_registers {
-            false => (1 + u32::from(width > WIDE), None, 1),
+            false => (1 + u32::from(width > WIDE && !kernel.softmax), None, 1),
             true if width <= NARROW => (1, Some(8), 2),
+            // Registers of scores ahead hold what exponentials are added up in.
+            true if width > WIDE && kernel.softmax => (2, Some(8), 1),
             true => (2, Some(4), 1),
         };
         let row_matrices = tuning.rows_per_thread.map_or(Ok(suited), |got| match got {
@@ -76,18 +82,40 @@ impl CooperativeAttentionTile {
         let keys = whole("columns", tuning.columns, size, suited_keys * size)?;
         let whole_matrices = |split: &u32| [keys, value_depth].iter().all(|width| width.is_multiple_of(split * size));
         let few = |split: &u32| rows / (row_matrices * size) * split <= SUBGROUPS * row_matrices;
-        let shared = [4, 2].into_iter().find(|split| !in_registers && few(split) && whole_matrices(split));
+        let shared =
+            [4, 2].into_iter().find(|split| !in_registers && !kernel.softmax && few(split) && whole_matrices(split));
         let split = shared.unwrap_or(1);
+        if kernel.softmax && !in_registers && !(keys.is_power_of_two() && keys / 4 <= subgroup) {
+            let expected = format!("a power of two up to {}, since lanes share rows", 4 * subgroup);
+            return Err(EmitError::Tuning { parameter: "columns", expected, got: keys });
+        }
         // Narrower heads are faster with the registers of more workgroups at once.
-        let scores_ahead = in_registers && width > WIDE;
-        let tile =
-            Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split, in_registers, scores_ahead };
+        let scores_ahead = in_registers && width > WIDE && !kernel.softmax;
+        let softmax = kernel.softmax;
+        let tile = Self {
+            size,
+            subgroup,
+            depth,
+            value_depth,
+            rows,
+            row_matrices,
+            keys,
+            split,
+            in_registers,
+            scores_ahead,
+            softmax,
+        };
         Ok(tile.smaller().find(|tile| tile.bytes() <= target.workgroup_bytes && tile.threads() <= target.invocations))
     }
 
     /// Queries of a workgroup.
     pub fn rows(&self) -> u32 {
         self.rows
+    }
+
+    /// Queries of a workgroup whose subgroups have one matrix of them each.
+    pub fn fewer_rows(&self) -> u32 {
+        self.rows.min(MOST_SUBGROUPS * self.size)
     }
 
     /// True if weights are computed in the registers that hold products.
@@ -160,7 +188,8 @@ impl CooperativeAttentionTile {
             true => (0, 32 * self.subgroups()),
             false => (self.rows * Self::pitch(self.keys), 0),
         };
-        8 * (self.tile_length() + weights) + 16 * self.stage_length() + pages + 256
+        let shifts = if self.softmax { 8 * self.rows } else { 0 };
+        8 * (self.tile_length() + weights) + 16 * self.stage_length() + pages + shifts + 256
     }
 }
 
@@ -184,6 +213,8 @@ pub(super) fn emit(
     module: Module,
 ) -> Result<ParsedKernel, EmitError> {
     let (threads, pitch) = (tile.threads(), CooperativeAttentionTile::pitch);
+    // Software drivers run a subgroup in step, and take its barriers for barriers of the workgroup, all of which would have to branch.
+    let branch_barrier = if module.target.software { "" } else { "subgroupBarrier();" };
     let staged = |name, (width, depth): (usize, u32), base| {
         StagedRows { name, rows: tile.keys, width, depth, pitch: pitch(depth), base, threads, side_by_side: true }
             .variable()
@@ -195,6 +226,10 @@ pub(super) fn emit(
         ("guarded", reads_pairs(kernel).into()),
         ("stage_groups", stage_groups.into()),
         ("stage_items", stage_groups.div_ceil(tile.subgroup).into()),
+        ("element_items", (tile.size * tile.size / 4).div_ceil(tile.subgroup).into()),
+        ("elements_held", (tile.size * tile.size).div_ceil(tile.subgroup).into()),
+        ("softmax", tile.softmax.into()),
+        ("branch_barrier", branch_barrier.into()),
         ("size", tile.size.into()),
         ("subgroup", tile.subgroup.into()),
         ("row_matrices", tile.row_matrices.into()),

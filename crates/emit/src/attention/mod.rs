@@ -65,15 +65,15 @@ impl Scheduled for Bound<'_, Attention> {
                     let columns = tuning.columns.or(Some(keys * target.matrix));
                     (rows, Tuning { rows: Some(rows), columns, ..fewer })
                 };
-                let is_short = tile.in_registers() && rows <= samples.saturating_mul(u64::from(tile.rows() / 2));
+                let is_short = tile.in_registers() && rows <= samples.saturating_mul(u64::from(tile.fewer_rows() / 2));
                 let is_many = samples.saturating_mul(self.heads as u64) >= MANY_WORKGROUPS;
                 let whole = match is_short {
-                    true if is_many => of(tile.rows() / 2, 1),
+                    true if is_many => of(tile.fewer_rows() / 2, 1),
                     // Subgroups without queries load keys for the others.
-                    true => of(tile.rows(), 2),
+                    true => of(tile.fewer_rows(), 2),
                     false => (tile.rows(), tuning),
                 };
-                let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
+                let smaller = [of(tile.rows() / 2, 2), of(tile.fewer_rows() / 2, 2), of(2 * target.matrix, 4)];
                 // More keys a tile take more workgroup memory.
                 let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(self, target, choice), Ok(Some(_)));
                 [whole].into_iter().chain(smaller).filter(fits).collect()
@@ -174,13 +174,17 @@ fn hooks(
     Ok(text + &finish(module, &four, kernel.sum(), &kernel.nest.outputs)?)
 }
 
+/// The weight, or the score of a softmax, of a pair that does not count.
+fn filler(kernel: &Bound<'_, Attention>) -> &'static str {
+    if kernel.softmax { "LOWEST" } else { "0.0f" }
+}
+
 /// Hooks that tell which of four neighbouring keys count, and what they weigh.
 fn scores_of_four(kernel: &Bound<'_, Attention>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
     let keep = frame(kernel).keep(module, pair)?;
     let mut code = Code::four(module, kernel.key, pair, &[(0, Emitted::Vector("product".to_owned()))], Some("kept"));
     let weight = code.eval_one(module, kernel.score)?.vector(Scalar::F32);
-    let filler = if kernel.softmax { "LOWEST" } else { "0.0f" };
-    code.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
+    code.line(&format!("return select(vec4<f32>({}), {weight}, kept);", filler(kernel)));
     Ok(keep + &function("weigh", pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &code.take()))
 }
 
@@ -190,6 +194,6 @@ fn scores_of_one(kernel: &Bound<'_, Attention>, module: &mut Module, pair: &Coor
     let mut code = Code::point(pair, &[(0, Emitted::Uniform("product".to_owned()))]);
     code.restrict("kept".to_owned());
     let weight = code.eval_one(module, kernel.score)?.first();
-    code.line(&format!("return select(0.0f, {weight}, kept);"));
+    code.line(&format!("return select({}, {weight}, kept);", filler(kernel)));
     Ok(keep + &function("weigh", pair, ", product: f32, kept: bool", "f32", &code.take()))
 }

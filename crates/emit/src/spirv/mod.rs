@@ -8,6 +8,7 @@
 //! | `matrix_to_halves(m)`, `matrix_to_floats(m)` | `OpFConvert` of sums to halves, and back |
 //! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
 //! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, which takes the row, the column, the element and the rest; of a matrix among them its element |
+//! | `matrix_element(m, n)` | `OpCompositeExtract` of the element of a constant number that an invocation holds |
 //! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs; the part lies within it |
 //! | `tensor_clamped_NAME(.., row, column, rows, columns)` | the same of a part that may end beyond the tensor: there is zero, and nothing is stored |
 //! | `subgroup_uniform(condition)` | the condition, which is the same for all invocations of a subgroup |
@@ -48,6 +49,8 @@ enum Replacement {
     Instruction(Op),
     /// The function that is called for every element.
     Each(u32),
+    /// An element that an invocation holds.
+    Element,
 }
 
 impl ParsedKernel {
@@ -94,6 +97,7 @@ fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     };
     let mut rewriter = Rewriter {
         replacements: replacements(&words)?,
+        constants: constants(&words).collect(),
         semantics: semantics(&words),
         strideless: strideless(&words),
         tensor_functions,
@@ -127,6 +131,8 @@ enum Place {
 
 struct Rewriter {
     replacements: HashMap<u32, Replacement>,
+    /// Words of constants, by their ids.
+    constants: HashMap<u32, u32>,
     /// Of barriers, and what stands in their place.
     semantics: Option<(u32, u32)>,
     /// Arrays that have no stride.
@@ -207,7 +213,7 @@ impl Rewriter {
         }
         let known = instruction.word(3).and_then(|id| self.replacements.get(&id)).copied();
         match (known.filter(|_| instruction.is(Op::FunctionCall)), &self.tensors) {
-            (Some(replacement), _) => return replace(&mut self.result, instruction, replacement),
+            (Some(replacement), _) => return self.replace(instruction, replacement),
             (None, Some(tensors)) if instruction.is(Op::TypeCooperativeMatrixKHR) => {
                 return tensors.declare_matrix(&mut self.result, instruction);
             }
@@ -224,6 +230,27 @@ impl Rewriter {
         if let Some(tensors) = self.tensors.as_ref().filter(|tensors| tensors.is_integer(instruction)) {
             tensors.declare_of_integers(&mut self.result);
         }
+        Ok(())
+    }
+
+    /// Writes what replaces a call: its type, its result and its arguments stay.
+    fn replace(&mut self, call: Instruction, replacement: Replacement) -> Result<(), String> {
+        let &[_, ty, id, _, ref arguments @ ..] = call.words() else {
+            return Err("a call without a function".to_owned());
+        };
+        let (op, operands) = match (replacement, arguments) {
+            (Replacement::Instruction(op), arguments) => (op, arguments.to_vec()),
+            (Replacement::Each(function), &[matrix, ref rest @ ..]) => {
+                (Op::CooperativeMatrixPerElementOpNV, [&[matrix, function], rest].concat())
+            }
+            (Replacement::Each(_), []) => return Err("an operation on elements of no matrix".to_owned()),
+            (Replacement::Element, &[matrix, number]) => {
+                let number = self.constants.get(&number).ok_or("an element whose number is no constant")?;
+                (Op::CompositeExtract, vec![matrix, *number])
+            }
+            (Replacement::Element, _) => return Err("an element of no matrix".to_owned()),
+        };
+        words::push(&mut self.result, op, &[&[ty, id], operands.as_slice()].concat());
         Ok(())
     }
 
@@ -245,14 +272,17 @@ impl Rewriter {
     }
 }
 
+/// The ids of constants of a word, and their words.
+fn constants(words: &Words) -> impl Iterator<Item = (u32, u32)> {
+    words.instructions().filter(|one| one.is(Op::Constant)).filter_map(|one| match *one.words() {
+        [_, _, id, word] => Some((id, word)),
+        _ => None,
+    })
+}
+
 /// Constants of a module that are semantics of barriers: of no memory, and what stands in their place.
 fn semantics(words: &Words) -> Option<(u32, u32)> {
-    let constant = |wanted: u32| {
-        words.instructions().find_map(|instruction| match *instruction.words() {
-            [_, _, id, word] if instruction.is(Op::Constant) && word == wanted => Some(id),
-            _ => None,
-        })
-    };
+    let constant = |wanted: u32| constants(words).find_map(|(id, word)| (word == wanted).then_some(id));
     Some((constant(OF_NO_MEMORY)?, constant(OF_WORKGROUP)?))
 }
 
@@ -291,6 +321,7 @@ fn replacements(words: &Words) -> Result<HashMap<u32, Replacement>, String> {
         let replacement = match name.as_str() {
             "matrix_to_halves" | "matrix_to_floats" => Replacement::Instruction(Op::FConvert),
             "matrix_to_left" => Replacement::Instruction(Op::CooperativeMatrixConvertNV),
+            "matrix_element" => Replacement::Element,
             "subgroup_uniform" => Replacement::Instruction(Op::CopyObject),
             name => match name.strip_prefix(EACH) {
                 Some(own) => {
@@ -303,18 +334,4 @@ fn replacements(words: &Words) -> Result<HashMap<u32, Replacement>, String> {
         replacements.insert(id, replacement);
     }
     Ok(replacements)
-}
-
-/// Writes what replaces a call: its type, its result and its arguments stay.
-fn replace(result: &mut Vec<u32>, call: Instruction, replacement: Replacement) -> Result<(), String> {
-    let [_, ty, id, _, arguments @ ..] = call.words() else { return Err("a call without a function".to_owned()) };
-    match (replacement, arguments) {
-        (Replacement::Instruction(op), arguments) => words::push(result, op, &[&[*ty, *id], arguments].concat()),
-        (Replacement::Each(function), [matrix, rest @ ..]) => {
-            let operands = [&[*ty, *id, *matrix, function], rest].concat();
-            words::push(result, Op::CooperativeMatrixPerElementOpNV, &operands);
-        }
-        (Replacement::Each(_), []) => return Err("an operation on elements of no matrix".to_owned()),
-    }
-    Ok(())
 }

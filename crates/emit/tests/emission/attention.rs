@@ -1,9 +1,11 @@
 use crate::build::{Build, combined, contracted, indices, noise, output, own, sym};
+use crate::device::device;
 use crate::tensor::{Num, Tensor};
 use crate::{check, check_on, check_tuned, with_matrices};
+use rewire_emit::{EmitError, emit};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::device::Tuning;
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -196,7 +198,8 @@ pub fn kernel(
     let most = b.body.dag.int(199);
     let gap = b.bin(Min, gap, most);
     let bias = b.load(bias, &[h, gap]);
-    let scale = b.float(0.2);
+    // Scores of halves of which later ones are far larger than earlier ones.
+    let scale = b.float(if case.softmax && case.dtype == DType::F16 { 3.0 } else { 0.2 });
     let scaled = b.bin(Mul, dot, scale);
     let biased = b.bin(Add, scaled, bias);
     let score = if case.softmax { biased } else { b.body.dag.unary(UnaryOp::Silu, biased) };
@@ -300,8 +303,9 @@ fn cooperative_matrices_attend_over_halves() {
         (Mask::Rows, (128, 128), vec![35], 2, 2),
         (Mask::Nothing, (16, 16), vec![9, 0], 1, 2),
     ];
-    for (mask, (qk, v), lengths, each, groups) in cases {
-        let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax: false };
+    let cases = cases.into_iter().flat_map(|case| [false, true].map(|softmax| (case.clone(), softmax)));
+    for ((mask, (qk, v), lengths, each, groups), softmax) in cases {
+        let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax };
         let (kernel, data, symbols) = kernel(&case, &lengths, None);
         for (matrix, subgroup) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
             let tuning = Tuning {
@@ -310,11 +314,26 @@ fn cooperative_matrices_attend_over_halves() {
                 rows_per_thread: Some(each),
                 ..Tuning::default()
             };
-            let name = format!("{mask:?} {qk} {v} {lengths:?}, {each} x {groups} matrices of {matrix}");
-            let wgsl = check_on(&name, &kernel, &data, &symbols, &with_matrices(matrix, subgroup), &tuning);
+            let name = format!("{mask:?} {qk} {v} {lengths:?}, {each} x {groups} of {matrix}, softmax {softmax}");
+            // Software drivers have barriers of their own.
+            let software = device().is_some_and(|device| device.software);
+            let target = Target { software, ..with_matrices(matrix, subgroup) };
+            let wgsl = check_on(&name, &kernel, &data, &symbols, &target, &tuning);
             assert!(wgsl.contains("coopMultiplyAdd"), "{name}");
         }
     }
+}
+
+#[test]
+fn lanes_that_share_a_row_of_a_softmax_are_a_power_of_two() {
+    let case = AttentionCase { mask: Mask::Causal, heads: 1, qk: 16, v: 16, dtype: DType::F16, softmax: true };
+    let (kernel, ..) = kernel(&case, &[4], None);
+    let tile = |columns| {
+        emit(&kernel, &with_matrices(16, 32), &Tuning { columns: Some(columns), ..Tuning::default() }).map(drop)
+    };
+    assert_eq!(tile(32), Ok(()));
+    let error = tile(48).unwrap_err();
+    assert!(matches!(error, EmitError::Tuning { parameter: "columns", got: 48, .. }), "{error}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct Device {
     device: wgpu::Device,
     queue: wgpu::Queue,
     pub f16: bool,
+    /// It computes on the CPU.
+    pub software: bool,
     /// Size of its cooperative matrices, and of its subgroups; none are 0.
     pub matrices: (u32, u32),
     /// By source; `None` of those that do not run.
@@ -62,7 +64,8 @@ async fn open() -> Result<Device, String> {
     let fixed = adapter.features().contains(wanted) && info.subgroup_min_size == info.subgroup_max_size;
     let matrices = if fixed { (size.unwrap_or(0), info.subgroup_min_size) } else { (0, 0) };
     let (device, queue) = adapter.request_device(&request).await.map_err(|e| e.to_string())?;
-    Ok(Device { name: info.name, device, queue, f16, matrices, pipelines: RefCell::default() })
+    let software = info.device_type == wgpu::DeviceType::Cpu;
+    Ok(Device { name: info.name, device, queue, f16, software, matrices, pipelines: RefCell::default() })
 }
 
 fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -> Vec<i32> {

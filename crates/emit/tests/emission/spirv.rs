@@ -59,8 +59,9 @@ fn validate(name: &str, words: &[u32]) {
 #[test]
 fn weights_of_attention_stay_in_registers() {
     let masks = [Mask::None, Mask::Causal, Mask::Targets, Mask::Intervals, Mask::Rows];
-    for (mask, (qk, v)) in masks.into_iter().zip([(25, 50), (128, 128), (64, 64), (32, 12), (16, 16)]) {
-        let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax: false };
+    let cases = masks.into_iter().zip([(25, 50), (128, 128), (64, 64), (32, 12), (16, 16)]);
+    for ((mask, (qk, v)), softmax) in cases.flat_map(|case| [false, true].map(|softmax| (case, softmax))) {
+        let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax };
         let (kernel, ..) = attention::kernel(&case, &[40, 3], None);
         for (matrix, subgroup) in [(8, 8), (16, 32)] {
             let target = with_elements(matrix, subgroup);
@@ -68,7 +69,7 @@ fn weights_of_attention_stay_in_registers() {
             assert_eq!(emitted.kernel.extension, Some(Extension::Elements));
             assert!(!emitted.kernel.wgsl.contains("weight_tile"));
             for checked in [false, true] {
-                let name = format!("{mask:?} {qk} {v}, matrices of {matrix}, checked {checked}");
+                let name = format!("{mask:?} {qk} {v}, matrices of {matrix}, softmax {softmax}, checked {checked}");
                 let words = emitted.spirv(&target, checked).unwrap();
                 assert!(count(&words, PER_ELEMENT) > 0 && count(&words, CONVERT) > 0, "{name}");
                 validate(&name, &words);

@@ -193,23 +193,29 @@ fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
     let elements = Target { matrix_elements: true, workgroup_bytes: 48 << 10, ..with_matrices(16, 32) };
     let wide =
         attention::AttentionCase { mask: Mask::Causal, heads: 4, qk: 128, v: 128, dtype: DType::F16, softmax: false };
-    let (kernel, ..) = attention::kernel(&wide, &[4], None);
-    let suited = |target: &Target, samples, rows| {
+    let suited = |wide: &attention::AttentionCase, target: &Target, samples, rows| {
+        let (kernel, ..) = attention::kernel(wide, &[4], None);
         let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
         let tuning =
             suited(of_family(Tuning::default(), &kernel, target), &kernel, target, |dim| Some(size(dim)? as u64));
         (tuning.rows, tuning.columns, tuning.rows_per_thread)
     };
-    assert_eq!(suited(&elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
+    assert_eq!(suited(&wide, &elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
     assert_eq!(
-        suited(&elements, 32, 32 * 65),
+        suited(&wide, &elements, 32, 32 * 65),
         (None, None, None),
         "more than half of a workgroup's subgroups have queries"
     );
-    assert_eq!(suited(&elements, 8, 8 * 64).0, Some(64), "few workgroups");
-    assert_eq!(suited(&elements, 128, 128 * 50), (Some(64), Some(16), Some(1)), "many workgroups");
+    assert_eq!(suited(&wide, &elements, 8, 8 * 64).0, Some(64), "few workgroups");
+    assert_eq!(suited(&wide, &elements, 128, 128 * 50), (Some(64), Some(16), Some(1)), "many workgroups");
     let staged = Target { matrix_elements: false, ..elements.clone() };
-    assert_eq!(suited(&staged, 32, 32 * 64), (None, None, None), "subgroups share queries there");
+    assert_eq!(suited(&wide, &staged, 32, 32 * 64), (None, None, None), "subgroups share queries there");
+    // A softmax has twice as many queries a subgroup, and as many a workgroup where that has a matrix of them.
+    let wide = attention::AttentionCase { softmax: true, ..wide };
+    assert_eq!(suited(&wide, &elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
+    assert_eq!(suited(&wide, &elements, 32, 32 * 65), (None, None, None));
+    assert_eq!(suited(&wide, &elements, 8, 8 * 64).0, Some(64), "few workgroups");
+    assert_eq!(suited(&wide, &elements, 128, 128 * 50), (Some(64), Some(16), Some(1)), "many workgroups");
 }
 
 #[test]

@@ -250,7 +250,7 @@ impl Analysis for Bound<'_, Attention> {
 
     fn takes_halves(&self) -> bool {
         let factors = [(self.q, self.depth), (self.k, self.depth), (self.v, self.column)];
-        !self.softmax && halves::suit(&self.nest.body, &factors, &[])
+        halves::suit(&self.nest.body, &factors, &[])
     }
 }
 

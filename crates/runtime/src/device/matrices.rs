@@ -135,11 +135,30 @@ impl RightMatrices {
     const NONE: Self = Self { products: false, half_sums: false, elements: false };
 }
 
-/// What self-tests found, those of gradients when the first model with such kernels is loaded.
+/// Kernels that few models have, which are tested when the first such model is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RareKernel {
+    /// Gradients of attention.
+    Gradients,
+    /// Attention with a softmax.
+    Softmax,
+}
+
+/// What self-tests found.
 #[derive(Debug, Default)]
 pub(crate) struct TestedMatrices {
     matrices: OnceLock<RightMatrices>,
     gradients: OnceLock<bool>,
+    softmax: OnceLock<bool>,
+}
+
+impl TestedMatrices {
+    fn rare(&self, kernel: RareKernel) -> &OnceLock<bool> {
+        match kernel {
+            RareKernel::Gradients => &self.gradients,
+            RareKernel::Softmax => &self.softmax,
+        }
+    }
 }
 
 /// Why kernels use no cooperative matrices of a target.
@@ -268,10 +287,12 @@ impl Gpu {
         }
     }
 
-    /// What the self-test of cooperative matrices found: nothing is right where gradients are wrong.
+    /// What the self-test of cooperative matrices found: nothing is right where a rare kernel is wrong.
     pub(crate) fn matrices_tested(&self) -> Option<RightMatrices> {
+        let is_wrong =
+            [RareKernel::Gradients, RareKernel::Softmax].map(|kernel| self.rare_tested(kernel) == Some(false));
         let right = self.right.matrices.get().copied();
-        right.map(|right| if self.right.gradients.get() == Some(&false) { RightMatrices::NONE } else { right })
+        right.map(|right| if is_wrong.contains(&true) { RightMatrices::NONE } else { right })
     }
 
     /// Keeps what the self-test found, or what another one found before; the result of that one.
@@ -279,14 +300,14 @@ impl Gpu {
         *self.right.matrices.get_or_init(|| right)
     }
 
-    /// Whether the self-test found gradients of attention right; `None` before it.
-    pub(crate) fn gradients_tested(&self) -> Option<bool> {
-        self.right.gradients.get().copied()
+    /// Whether the self-test found a rare kernel right; `None` before it.
+    pub(crate) fn rare_tested(&self, kernel: RareKernel) -> Option<bool> {
+        self.right.rare(kernel).get().copied()
     }
 
-    /// As [`Gpu::set_matrices_tested`], of gradients.
-    pub(crate) fn set_gradients_tested(&self, are_right: bool) -> bool {
-        *self.right.gradients.get_or_init(|| are_right)
+    /// As [`Gpu::set_matrices_tested`], of a rare kernel.
+    pub(crate) fn set_rare_tested(&self, kernel: RareKernel, is_right: bool) -> bool {
+        *self.right.rare(kernel).get_or_init(|| is_right)
     }
 
     /// The device with what the self-test found right.
@@ -306,7 +327,7 @@ impl Gpu {
     pub(crate) fn untested(&self) -> Self {
         let right = RightMatrices { products: true, half_sums: true, elements: true };
         let mut gpu = self.clone();
-        gpu.right = Arc::new(TestedMatrices { matrices: right.into(), gradients: true.into() });
+        gpu.right = Arc::new(TestedMatrices { matrices: right.into(), gradients: true.into(), softmax: true.into() });
         gpu
     }
 }
@@ -365,15 +386,17 @@ mod tests {
     }
 
     #[test]
-    fn wrong_gradients_turn_all_matrices_off() {
+    fn a_wrong_rare_kernel_turns_all_matrices_off() {
         let Ok(mut gpu) = Gpu::open(None) else { return };
         gpu.target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..gpu.target };
         gpu.reason = MatrixReason::NoExtension;
-        gpu.right = Arc::default();
-        gpu.set_matrices_tested(RightMatrices { products: true, half_sums: true, elements: true });
-        assert_eq!(gpu.matrices().tier, MatrixTier::Wgsl);
-        assert!(!gpu.set_gradients_tested(false));
-        assert_eq!(gpu.matrices(), Matrices { tier: MatrixTier::None, reason: MatrixReason::WrongResults });
+        for kernel in [RareKernel::Gradients, RareKernel::Softmax] {
+            gpu.right = Arc::default();
+            gpu.set_matrices_tested(RightMatrices { products: true, half_sums: true, elements: true });
+            assert_eq!(gpu.matrices().tier, MatrixTier::Wgsl);
+            assert!(!gpu.set_rare_tested(kernel, false));
+            assert_eq!(gpu.matrices(), Matrices { tier: MatrixTier::None, reason: MatrixReason::WrongResults });
+        }
     }
 
     #[test]

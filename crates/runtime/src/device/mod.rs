@@ -22,9 +22,9 @@ pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async}
 pub use gpu::Gpu;
 pub(crate) use gpu::SMALLEST;
 pub(crate) use mapping::Mapping;
-#[cfg(feature = "emit")]
-pub(crate) use matrices::RightMatrices;
 pub use matrices::{Matrices, MatrixReason, MatrixTier, ParseMatrixTierError};
+#[cfg(feature = "emit")]
+pub(crate) use matrices::{RareKernel, RightMatrices};
 pub(crate) use workers::blocks;
 #[cfg(target_arch = "wasm32")]
 pub(crate) use workers::promise;

@@ -2,7 +2,7 @@
 
 use super::{Model, ModelOptions};
 use crate::boxed::BoxedFuture;
-use crate::device::RightMatrices;
+use crate::device::{RareKernel, RightMatrices};
 use crate::{Gpu, Inputs, Kernel, RuntimeError, Session};
 use rewire_emit::of_family;
 use rewire_graph::{DType, Graph, HostTensor, Scope, Seed, differentiate};
@@ -25,7 +25,7 @@ const WIDE: usize = 100;
 /// The device, without its cooperative matrices, or without their sums of halves or operations on their elements, where results of them
 /// are wrong: drivers offer broken ones.
 ///
-/// Tests once a device, and only where a kernel of the plan multiplies by such matrices; gradients of attention where the plan has some.
+/// Tests once a device, and only where a kernel of the plan multiplies by such matrices; rare kernels where the plan has some.
 pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
     let kernels: Vec<&Step> = plan.steps.iter().filter(|step| is_cooperative(step, gpu.target())).collect();
     if kernels.is_empty() {
@@ -35,9 +35,16 @@ pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
         Some(right) => right,
         None => gpu.set_matrices_tested(test(&gpu).await),
     };
-    if right.products && gpu.gradients_tested().is_none() && kernels.iter().any(|step| is_gradient(step)) {
-        let are_right = differentiates_rightly(&gpu.clone().with_right_matrices(right)).await;
-        warn(&gpu, "cooperative matrices, for gradients of attention,", gpu.set_gradients_tested(are_right));
+    for kernel in [RareKernel::Gradients, RareKernel::Softmax] {
+        let is_one = |step: &&Step| rare(step) == Some(kernel);
+        if right.products && gpu.rare_tested(kernel).is_none() && kernels.iter().any(is_one) {
+            let tested = gpu.clone().with_right_matrices(right);
+            let (name, is_right) = match kernel {
+                RareKernel::Gradients => ("gradients of attention", differentiates_rightly(&tested).await),
+                RareKernel::Softmax => ("attention with a softmax", softens_rightly(&tested).await),
+            };
+            warn(&gpu, &format!("cooperative matrices, for {name},"), gpu.set_rare_tested(kernel, is_right));
+        }
     }
     let right = gpu.matrices_tested().unwrap_or(right);
     gpu.with_right_matrices(right)
@@ -48,9 +55,13 @@ fn is_cooperative(step: &Step, target: &Target) -> bool {
     of_family(Tuning::default(), &step.computation, target).matrices == Some(true)
 }
 
-/// True for kernels that only gradients of attention have.
-fn is_gradient(step: &Step) -> bool {
-    matches!(step.computation.schedule(), Some(Schedule::Pairs(_)))
+/// Which rare kernel computes a step, if one does. Only gradients of attention have pairs.
+fn rare(step: &Step) -> Option<RareKernel> {
+    match step.computation.schedule()? {
+        Schedule::Pairs(_) => Some(RareKernel::Gradients),
+        Schedule::Attention(attention) if attention.softmax => Some(RareKernel::Softmax),
+        _ => None,
+    }
 }
 
 fn warn(gpu: &Gpu, what: &str, is_right: bool) {
@@ -143,8 +154,42 @@ fn plan(sums: DType, [rows, depth, columns]: [usize; 3]) -> Option<Plan> {
     Some(plan)
 }
 
+/// What the weights of attention are made of its products by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Weights {
+    /// They are products that are not negative.
+    Products,
+    /// They are the softmax of products that are several times as large, so that later keys outweigh earlier ones.
+    Softmax,
+}
+
+/// What products are multiplied by before their softmax.
+const GAIN: f64 = 4.0;
+/// The largest error of a result of a softmax.
+const TOLERANCE: f64 = 4e-3;
+
 /// Whether causal attention of whole numbers, different in every row, column and head, is exact: halves hold its products, weights and results.
 async fn attends_rightly(gpu: &Gpu, width: usize) -> bool {
+    let (given, expected) = attended_exactly(width, Weights::Products);
+    attention(gpu, width, Weights::Products, given).await.is_some_and(|result| result == expected)
+}
+
+/// Whether causal attention with a softmax is as exact as halves are, with narrow and with wide heads.
+async fn softens_rightly(gpu: &Gpu) -> bool {
+    let widths = if gpu.target().software { &[NARROW][..] } else { &[NARROW, WIDE] };
+    for &width in widths {
+        let (given, expected) = attended_exactly(width, Weights::Softmax);
+        let result = attention(gpu, width, Weights::Softmax, given).await.unwrap_or_default();
+        let near = |(result, expected): (&f64, &f64)| (result - expected).abs() <= TOLERANCE;
+        if result.len() != expected.len() || !result.iter().zip(&expected).all(near) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Queries, keys and values of causal attention, and its results.
+fn attended_exactly(width: usize, weights: Weights) -> ([Vec<f64>; 3], Vec<f64>) {
     let rows: usize = LENGTHS.iter().sum();
     let number = |n: usize, factor: usize| (n * factor % 7 % 3) as f64 - 1.0;
     let [q, k, v] =
@@ -152,32 +197,46 @@ async fn attends_rightly(gpu: &Gpu, width: usize) -> bool {
     let mut expected = vec![0.0; rows * HEADS * width];
     let mut first = 0;
     for length in LENGTHS {
-        for (i, j) in (first..first + length).flat_map(|i| (first..=i).map(move |j| (i, j))) {
-            for head in 0..HEADS {
-                let (row, key) = ((i * HEADS + head) * width, (j * HEADS + head) * width);
-                let product: f64 = (0..width).map(|d| q[row + d] * k[key + d]).sum();
-                (0..width).for_each(|d| expected[row + d] += product.max(0.0) * v[key + d]);
+        for (i, head) in (first..first + length).flat_map(|i| (0..HEADS).map(move |head| (i, head))) {
+            let place = |n: usize| (n * HEADS + head) * width;
+            let product = |j: usize| (0..width).map(|d| q[place(i) + d] * k[place(j) + d]).sum::<f64>();
+            let products: Vec<f64> = (first..=i).map(product).collect();
+            let largest = products.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weight = |product: &f64| match weights {
+                Weights::Products => product.max(0.0),
+                Weights::Softmax => (GAIN * (product - largest)).exp(),
+            };
+            let total = match weights {
+                Weights::Products => 1.0,
+                Weights::Softmax => products.iter().map(weight).sum(),
+            };
+            for (j, product) in (first..).zip(&products) {
+                (0..width).for_each(|d| expected[place(i) + d] += weight(product) / total * v[place(j) + d]);
             }
         }
         first += length;
     }
-    attention(gpu, width, [&q, &k, &v]).await.is_some_and(|result| result == expected)
+    ([q, k, v], expected)
 }
 
-/// Attention whose weights are products that are not negative.
-fn attention_plan(width: usize) -> Option<Plan> {
+fn attention_plan(width: usize, weights: Weights) -> Option<Plan> {
     let scope = Scope::new();
     let rows = scope.lengths("lengths", LENGTHS.len());
     let shape = [rows.total.clone(), HEADS.into(), width.into()];
     let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F16, &shape));
     let keep = rows.row_index(&rows, HEADS).ge(&rows.key_index(&rows, HEADS));
-    let weights = keep.select(&q.scores(&k, &rows, &rows).maximum(0.0), &scope.scalar(DType::F32, 0.0));
+    let products = q.scores(&k, &rows, &rows);
+    let weights = match weights {
+        Weights::Products => keep.select(&products.maximum(0.0), &scope.scalar(DType::F32, 0.0)),
+        Weights::Softmax => (&products * GAIN).softmax_scores(Some(&keep), &rows, &rows),
+    };
     let graph = scope.finish(&[("y", weights.weighted_sum(&v, &rows, &rows))]).ok()?;
     lower(&optimize(graph).ok()?.0).ok()
 }
 
-async fn attention(gpu: &Gpu, width: usize, given: [&[f64]; 3]) -> Option<Vec<f64>> {
-    let mut session = load(gpu, attention_plan(width)?).await?;
+async fn attention(gpu: &Gpu, width: usize, weights: Weights, given: [Vec<f64>; 3]) -> Option<Vec<f64>> {
+    let mut session = load(gpu, attention_plan(width, weights)?).await?;
+    let given = given.each_ref().map(Vec::as_slice);
     let inputs = attended(width, ["q", "k", "v"].into_iter().zip(given))?;
     Some(session.run_async(&inputs).await.ok()?.get("y")?.to_f64())
 }
@@ -277,6 +336,8 @@ mod tests {
     use rewire_emit::emit;
     use rewire_graph_rewrite::device::{Extension, Tuning};
 
+    const WEIGHTS: [Weights; 2] = [Weights::Products, Weights::Softmax];
+
     fn target() -> Target {
         let (workgroup_bytes, invocations, subgroup_size) = (48 << 10, 1024, 32);
         let (f16, subgroups, matrix_elements) = (true, true, true);
@@ -292,18 +353,24 @@ mod tests {
         };
         let shared = extensions(shared_plan().unwrap(), &target());
         assert!(matches!(shared[..], [Some(Extension::Workgroup { .. })]), "{shared:?}");
-        for width in [NARROW, WIDE] {
-            assert_eq!(extensions(attention_plan(width).unwrap(), &target()), [Some(Extension::Elements)]);
+        for (width, weights) in [NARROW, WIDE].into_iter().flat_map(|width| WEIGHTS.map(|weights| (width, weights))) {
+            let plan = attention_plan(width, weights).unwrap();
+            let kernel = (weights == Weights::Softmax).then_some(RareKernel::Softmax);
+            assert!(plan.steps.iter().all(|step| rare(step) == kernel));
+            assert_eq!(extensions(plan, &target()), [Some(Extension::Elements)]);
         }
         let plain = Target { matrix_elements: false, workgroup_matrices: 0, ..target() };
         assert_eq!(extensions(plan(DType::F32, PRODUCT).unwrap(), &plain), [None]);
         let gradients = gradients_plan().unwrap();
-        assert!(!gradients.steps.is_empty() && gradients.steps.iter().all(is_gradient));
+        assert!(
+            !gradients.steps.is_empty() && gradients.steps.iter().all(|step| rare(step) == Some(RareKernel::Gradients))
+        );
         for target in [plain, target()] {
             let extension = target.matrix_elements.then_some(Extension::Elements);
             assert!(extensions(gradients.clone(), &target).iter().all(|own| *own == extension));
-            let plans = [plan(DType::F32, PRODUCT), plan(DType::F16, PRODUCT), attention_plan(NARROW), shared_plan()];
-            for plan in plans.into_iter().flatten().chain([gradients.clone()]) {
+            let products = [plan(DType::F32, PRODUCT), plan(DType::F16, PRODUCT), shared_plan()];
+            let attention = WEIGHTS.map(|weights| attention_plan(NARROW, weights));
+            for plan in products.into_iter().chain(attention).flatten().chain([gradients.clone()]) {
                 let shader = |step: &Step| emit(&step.computation, &target, &Tuning::default()).unwrap().wgsl;
                 assert!(plan.steps.iter().all(|step| shader(step).contains("enable wgpu_cooperative_matrix")));
                 assert!(plan.steps.iter().all(|step| is_cooperative(step, &target)));
@@ -326,6 +393,7 @@ mod tests {
         if gpu.target().f16 {
             assert!(crate::block_on(is_right(&gpu, DType::F32, PRODUCT)));
             assert!([NARROW, WIDE].into_iter().all(|width| crate::block_on(attends_rightly(&gpu, width))));
+            assert!(crate::block_on(softens_rightly(&gpu)));
             assert!(crate::block_on(shares_rightly(&gpu)));
             assert!(crate::block_on(differentiates_rightly(&gpu)));
         }
