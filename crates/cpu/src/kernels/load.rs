@@ -7,11 +7,15 @@ use super::machine::LoadPattern;
 use super::operand::View;
 use super::program::{Last, Load, Source, Start};
 use super::storage::Elements;
+use super::stream::prefetch;
 use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 
 /// An offset that is out of range, as is every sum of up to eight of them.
 pub(super) const OUTSIDE: usize = usize::MAX / 16;
+
+/// Floats of a row that are asked for ahead; the processor asks for those behind them.
+const FIRST: usize = 64;
 
 /// The elements of a run that a row of a tile reads, and where they belong.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +89,11 @@ impl Execution<'_, '_> {
             LoadPattern::Nowhere | LoadPattern::Spaced(..) | LoadPattern::Scattered => {
                 floats.starts.clear();
                 floats.starts.extend(parts.iter().map(|part| part.start));
+                // Rows of a table lie anywhere.
+                if let Elements::F32(elements) = elements {
+                    let row = |&start: &usize| elements.get(start..start + grid.points.min(FIRST));
+                    floats.starts.iter().filter_map(row).for_each(|row| prefetch(row, 0));
+                }
             }
             LoadPattern::Copied if grid.len() > floats.copy.len() => return false,
             LoadPattern::Copied => {
@@ -151,7 +160,7 @@ impl Execution<'_, '_> {
 
 /// What an index adds to an offset.
 #[inline(always)]
-fn step(index: i32, extent: usize, stride: usize) -> usize {
+pub(super) fn step(index: i32, extent: usize, stride: usize) -> usize {
     let index = index as u32 as usize;
     if index < extent { index * stride } else { OUTSIDE }
 }

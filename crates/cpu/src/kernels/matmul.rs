@@ -108,6 +108,7 @@ struct Worker<'a> {
     b: PanelMachine<'a>,
     epilogue: Writer<'a>,
     coords: Coords,
+    left: Vec<f32>,
     sums: Vec<f32>,
 }
 
@@ -153,7 +154,7 @@ impl CompiledMatmul {
         b: Option<&Factor<'_>>,
         block: Block,
     ) -> Result<(), CpuError> {
-        let Worker { stats, a, b: panel, epilogue, coords, sums } = worker;
+        let Worker { stats, a, b: panel, epilogue, coords, left, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
         let k = sizes.k.get(block.entry).copied().unwrap_or(0);
@@ -165,7 +166,7 @@ impl CompiledMatmul {
                 &own
             }
         };
-        let left = a.matrix(coords, block.row, (block.rows, k), Some(stats))?;
+        let left = a.matrix(coords, block.row, (block.rows, k), Some(stats))?.gathered(left)?;
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
@@ -210,7 +211,7 @@ impl Scheduled for CompiledMatmul {
             None if !self.shared => None,
             None => {
                 let all = rows.iter().sum();
-                Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| Panels::new(b))?)
+                Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| Panels::for_run(b))?)
             }
         };
         let most = blocks.iter().map(|block| block.rows * block.columns).max().unwrap_or(0);
@@ -236,13 +237,20 @@ impl Scheduled for CompiledMatmul {
                 b: self.b.machine(env),
                 epilogue: self.stores.writer(env),
                 coords: Coords::new(self.axes),
+                left: vec![],
                 sums: vec![],
             },
             |worker, blocks| {
                 let mut blocks = blocks.into_iter();
                 blocks.try_for_each(|(block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block))
             },
-        )
+        )?;
+        if let Some(Factor::Panels(panels)) = b
+            && let Some(panels) = Arc::into_inner(panels)
+        {
+            panels.recycle();
+        }
+        Ok(())
     }
 }
 

@@ -42,6 +42,7 @@ mod reductions;
 mod rows;
 mod run;
 mod scratch;
+mod small;
 mod step;
 mod storage;
 mod store;
@@ -96,7 +97,13 @@ fn scheduled(kernel: &ScheduledNest) -> Result<Arc<dyn Scheduled>, CpuError> {
     Ok(match kernel.schedule() {
         Schedule::Map(schedule) => Arc::new(map::CompiledMap::new(&Bound { nest, schedule })?),
         Schedule::Reduction(schedule) => Arc::new(reduce::CompiledReduce::new(&Bound { nest, schedule })?),
-        Schedule::Product(schedule) => Arc::new(matmul::CompiledMatmul::new(&Bound { nest, schedule })?),
+        Schedule::Product(schedule) => {
+            let product = Bound { nest, schedule };
+            match small::CompiledSmallProduct::new(&product)? {
+                Some(small) => Arc::new(small),
+                None => Arc::new(matmul::CompiledMatmul::new(&product)?),
+            }
+        }
         Schedule::Attention(schedule) => Arc::new(attention::CompiledAttention::new(&Bound { nest, schedule })?),
         Schedule::Fold(schedule) => Arc::new(fold::CompiledFold::new(&Bound { nest, schedule })?),
         Schedule::Pairs(schedule) => Arc::new(pairs::CompiledPairs::new(&Bound { nest, schedule })?),

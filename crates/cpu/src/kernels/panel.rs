@@ -41,10 +41,10 @@ struct Segment {
 
 /// The elements one after the other.
 #[derive(Clone, Debug)]
-struct Joined {
-    line: JoinedMatrix,
+pub(super) struct Joined {
+    pub line: JoinedMatrix,
     /// Column after column in place of row after row.
-    by_column: bool,
+    pub by_column: bool,
     /// Columns; rows if it goes column after column.
     width: usize,
     /// All elements.
@@ -150,7 +150,7 @@ pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, columns: &Range<us
 }
 
 impl Joined {
-    fn new(
+    pub(super) fn new(
         body: &Body,
         id: ExprId,
         (row, column): (u8, u8),

@@ -7,6 +7,7 @@ use super::stream::prefetch;
 use super::tasks;
 use gemm_common::Parallelism;
 use rewire_graph::DType;
+use std::cell::Cell;
 use std::slice::ChunksExactMut;
 
 /// A matrix in memory, in range by construction.
@@ -56,6 +57,23 @@ impl<'a> Matrix<'a> {
         let (row, column) = (row.min(self.rows), column.min(self.columns));
         let data = self.data.get(row * self.row_stride + column * self.column_stride..).unwrap_or(&[]);
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
+    }
+
+    /// The matrix with its columns copied next to each other, where they lie far apart: lines of the same place in pages push one another
+    /// out of the caches.
+    pub(super) fn gathered<'e>(self, columns: &'e mut Vec<f32>) -> Result<Matrix<'e>, CpuError>
+    where
+        'a: 'e,
+    {
+        if self.row_stride != 1 || self.column_stride <= self.rows || self.rows == 0 {
+            return Ok(self);
+        }
+        let copy = room(columns, self.rows * self.columns)?;
+        for (to, from) in copy.chunks_exact_mut(self.rows).zip(self.data.chunks(self.column_stride)) {
+            prefetch(from.get(..self.rows).unwrap_or(&[]), AHEAD * self.column_stride);
+            to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
+        }
+        Ok(Matrix { data: copy, column_stride: self.rows, ..self })
     }
 
     /// The elements row by row, with zeros up to `rows` rows and `columns` columns.
@@ -194,7 +212,26 @@ pub(super) struct Panels {
     width: usize,
 }
 
+thread_local! {
+    /// Memory of panels that are done, for the next ones of the thread.
+    static SPARE: Cell<Vec<f32>> = const { Cell::new(vec![]) };
+}
+/// Floats that a thread keeps, at most.
+const MOST_SPARE: usize = 1 << 20;
+
 impl Panels {
+    /// [`Panels::new`] for one run, which ends with [`Panels::recycle`].
+    pub(super) fn for_run(matrix: Matrix<'_>) -> Result<Self, CpuError> {
+        let mut panels = Self { data: SPARE.take(), ..Self::default() };
+        panels.pack_together(matrix)?;
+        Ok(panels)
+    }
+
+    /// Keeps the memory for the next panels.
+    pub(super) fn recycle(self) {
+        SPARE.set(if self.data.len() <= MOST_SPARE { self.data } else { vec![] });
+    }
+
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> u64 {
         (self.data.capacity() * size_of::<f32>()) as u64
@@ -208,14 +245,18 @@ impl Panels {
     /// The panels of a matrix, copied by all threads.
     pub(super) fn new(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self::default();
-        let tasks = panels.reshape(matrix)?.enumerate().collect();
+        panels.pack_together(matrix)?;
+        Ok(panels)
+    }
+
+    fn pack_together(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
+        let tasks = self.reshape(matrix)?.enumerate().collect();
         let width = Self::width(matrix.columns);
         let pack = |(): &mut (), (n, panel): (usize, &mut [f32])| {
             pack_panel(panel, n * width, width, matrix);
             Ok(())
         };
-        tasks::for_each(tasks, || (), pack)?;
-        Ok(panels)
+        tasks::for_each(tasks, || (), pack)
     }
 
     /// The panels of a matrix, copied by this thread.

@@ -2,8 +2,8 @@
 
 use super::chain::Destination;
 use super::error::CpuError;
-use super::lanes::{Grid, LANES, Lanes, Progression, Row, tile_rows};
-use super::load::{OUTSIDE, add_offsets};
+use super::lanes::{Grid, LANES, Lanes, Progression, ROWS, Row, tile_rows};
+use super::load::{OUTSIDE, add_offsets, step};
 use super::machine::{Machine, RowInputs};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, matches, strides};
@@ -273,13 +273,15 @@ impl Store {
         {
             return target.store(offset, T::values(all));
         }
-        let spaced = self.spaced(machine, target, grid, at.1);
-        for row in 0..grid.rows {
-            let offset = match spaced {
-                Some((start, gap)) => Some(start + row * gap),
-                None => self.offset(machine, target, grid, row, at),
-            };
-            let Some(offset) = offset else { continue };
+        let mut offsets = [OUTSIDE; ROWS];
+        let offsets = &mut offsets[..grid.rows.min(ROWS)];
+        match self.spaced(machine, target, grid, at.1) {
+            Some((start, gap)) => {
+                offsets.iter_mut().enumerate().for_each(|(row, offset)| *offset = start + row * gap);
+            }
+            None => self.offsets(machine, target, at, (grid, offsets)),
+        }
+        for (row, &mut offset) in offsets.iter_mut().enumerate().filter(|(_, offset)| **offset < OUTSIDE) {
             match lanes.row(row, grid.points) {
                 Row::Each(row) => target.store(offset, T::values(row)),
                 Row::Same(value) => {
@@ -313,39 +315,47 @@ impl Store {
         place.offsets()
     }
 
-    /// Where a row of a tile goes.
-    fn offset(
+    /// Where the rows of a tile go, [`OUTSIDE`] at least where they are out of range.
+    fn offsets(
         &self,
         machine: &Machine<'_>,
         target: &Target<'_>,
-        grid: Grid,
-        row: usize,
         (first, column): (usize, usize),
-    ) -> Option<usize> {
-        let int = |root: usize| machine.ints(root).at(row, 0, grid.points).unwrap_or(-1);
-        let (outer, rest, start) = match &self.pattern {
-            StorePattern::Scatter => return None,
-            &StorePattern::Identity { shift, outer } => {
-                let pitch = target.span(outer).0;
-                (outer, (first + row) * pitch, column as i64 + shift)
-            }
-            StorePattern::Run { outer, multiples, constant } => {
-                let mut rest = 0;
-                for (axis, (&extent, &stride)) in
-                    target.shape.iter().zip(target.strides.iter()).take(*outer).enumerate()
-                {
-                    let index = usize::try_from(int(self.root + 1 + axis)).ok().filter(|&index| index < extent)?;
-                    rest += index * stride;
-                }
-                let first = (column as i32).wrapping_add(*constant);
-                let start = multiples.iter().enumerate().fold(first, |sum, (term, &multiple)| {
-                    sum.wrapping_add(int(self.root + 1 + outer + term).wrapping_mul(multiple))
-                });
-                (*outer, rest, start.into())
-            }
+        (grid, offsets): (Grid, &mut [usize]),
+    ) {
+        let within = |start: i64, width: usize| {
+            let start = usize::try_from(start).ok().filter(|start| start + grid.points <= width);
+            start.unwrap_or(OUTSIDE)
         };
-        let start = usize::try_from(start).ok().filter(|start| start + grid.points <= target.span(outer).1)?;
-        Some(rest + start)
+        let (outer, multiples, constant) = match &self.pattern {
+            StorePattern::Scatter => return,
+            &StorePattern::Identity { shift, outer } => {
+                let (pitch, width) = target.span(outer);
+                let start = within(column as i64 + shift, width);
+                for (row, offset) in offsets.iter_mut().enumerate() {
+                    *offset = start + (first + row) * pitch;
+                }
+                return;
+            }
+            StorePattern::Run { outer, multiples, constant } => (*outer, multiples, *constant),
+        };
+        let index = |position: usize| machine.ints(self.root + 1 + position);
+        let mut starts = [(column as i32).wrapping_add(constant); ROWS];
+        for (term, &multiple) in multiples.iter().enumerate() {
+            let term = index(outer + term);
+            for (row, start) in starts.iter_mut().take(grid.rows).enumerate() {
+                *start = start.wrapping_add(term.at(row, 0, grid.points).unwrap_or(-1).wrapping_mul(multiple));
+            }
+        }
+        let width = target.span(outer).1;
+        offsets.iter_mut().zip(starts).for_each(|(offset, start)| *offset = within(start.into(), width));
+        for (axis, (&extent, &stride)) in target.shape.iter().zip(target.strides.iter()).take(outer).enumerate() {
+            let index = index(axis);
+            for (row, offset) in offsets.iter_mut().enumerate() {
+                let index = index.at(row, 0, grid.points).unwrap_or(-1);
+                *offset = offset.wrapping_add(step(index, extent, stride));
+            }
+        }
     }
 
     fn scatter<T: Scalars>(&self, machine: &Machine<'_>, target: &mut Target<'_>, lanes: Lanes<'_, T>, grid: Grid) {
@@ -472,6 +482,8 @@ pub(super) fn deal<'a, 's>(
         let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if let Some(pitch) = pitch {
             let pieces = elements.pieces((blocks.size * pitch).max(1)).into_iter().enumerate();
             Box::new(pieces.map(move |(n, piece)| Sink::Own(piece, n * blocks.size * pitch)))
+        } else if blocks.count() == 1 {
+            Box::new(std::iter::once(Sink::Own(elements, 0)))
         } else {
             let shared = elements.share();
             Box::new(std::iter::repeat_with(move || Sink::Shared(shared)))

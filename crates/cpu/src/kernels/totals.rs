@@ -2,7 +2,6 @@
 
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
-use super::stream::prefetch;
 use pulp::{Simd, WithSimd};
 use rewire_graph_rewrite::plan::ReduceOp;
 
@@ -40,9 +39,6 @@ pub(super) fn neutral(op: ReduceOp) -> f32 {
     op.start()
 }
 
-/// Rows that are asked for ahead of the one that is combined.
-const AHEAD: usize = 8;
-
 /// Rows that rows of values are combined into, one after the other.
 #[derive(Debug)]
 pub(super) struct Owners<'s> {
@@ -75,12 +71,6 @@ impl Owners<'_> {
     fn by(&mut self, value: Lanes<'_, f32>, from: Block, block: Block, combine: impl Fn(&mut [f32], Row<'_, f32>)) {
         let owners = self.owners.get(block.row..block.row + block.rows).unwrap_or(&[]);
         for (n, &owner) in owners.iter().enumerate() {
-            // Rows of a table lie anywhere.
-            if let (Lanes::Scattered(..), true) = (value, n + AHEAD < owners.len())
-                && let Row::Each(values) = from.row(value, n + AHEAD)
-            {
-                prefetch(values, 0);
-            }
             let start = owner * self.pitch + block.start();
             if let Some(totals) = self.totals.get_mut(start..start + block.points) {
                 combine(totals, from.row(value, n));

@@ -1,10 +1,11 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Cast, Movement, Slice};
-use rewire_graph::{Graph, NodeId, Value};
+use rewire_graph::op::{Cast, MatMul, Movement, Op, Permute, Slice};
+use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::sync::Arc;
 
-/// Removes changes of layout and type that change nothing, and merges parts of parts.
+/// Removes changes of layout and type that change nothing, merges parts of parts, and computes products transposed that are read
+/// transposed alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CleanLayout;
 
@@ -29,6 +30,11 @@ impl Pass for CleanLayout {
                 let path = cleaned.node(id).map_or_else(String::new, |node| node.path.clone());
                 let node = cleaned.add(Arc::new(part), &[whole], &path).map_err(failed)?;
                 cleaned.replace_except(old, Value { node, port: 0 }, &[]);
+            } else if let Some(factors) = transposed_product(&cleaned, id)
+                && context.permits(self.name(), graph, id)
+            {
+                let product = swapped(&mut cleaned, id, factors).map_err(failed)?;
+                cleaned.replace_except(old, product, &[]);
             }
         }
         Ok(cleaned)
@@ -53,4 +59,25 @@ fn part_of_part(graph: &Graph, id: NodeId) -> Option<(Slice, Value)> {
     let whole = *graph.inputs(inner).first()?;
     let part = Slice { axis: outer.axis, start: first.start + outer.start, len: outer.len };
     (outer.axis == first.axis).then_some((part, whole))
+}
+
+/// The factors of a product of matrices that nothing but this transposition reads, such as the gradient of a weight that a linear map
+/// reads transposed.
+fn transposed_product(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
+    let &[product] = graph.inputs(id).as_slice() else { return None };
+    let is_transposed = graph.op::<Permute>(id).is_some_and(|permute| permute.axes == [1, 0]);
+    let is_only = graph.users(product.node) == [id] && graph.outputs().iter().all(|(_, output)| *output != product);
+    graph.op::<MatMul>(product.node).filter(|_| is_transposed && is_only)?;
+    graph.inputs(product.node).try_into().ok()
+}
+
+/// The product of both factors transposed, the right one first.
+fn swapped(graph: &mut Graph, id: NodeId, [left, right]: [Value; 2]) -> Result<Value, GraphError> {
+    let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
+    let mut add = |op: Arc<dyn Op>, operands: &[Value]| -> Result<Value, GraphError> {
+        Ok(Value { node: graph.add(op, operands, &path)?, port: 0 })
+    };
+    let transposed = || Arc::new(Permute { axes: vec![1, 0] });
+    let (left, right) = (add(transposed(), &[left])?, add(transposed(), &[right])?);
+    add(Arc::new(MatMul), &[right, left])
 }

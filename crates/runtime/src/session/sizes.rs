@@ -4,7 +4,7 @@ use crate::memory::Layout;
 use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::{DType, Dim, HostTensor, Symbol, nearest_names};
 use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Source, Step};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The sizes of a run: what the shape program computed, and the layout of every tensor.
@@ -85,7 +85,8 @@ impl Sizes {
         states: &Shapes,
     ) -> Result<Self, RunError> {
         let inputs = || declared.iter().zip(bound);
-        let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, value)| *value);
+        let by_name: HashMap<&str, &RunValue> = inputs().map(|(input, value)| (input.name.as_str(), *value)).collect();
+        let named = |name: &str| by_name.get(name).copied();
         let shape = |name: &str| named(name).map(RunValue::shape).or_else(|| states.get(name).map(Vec::as_slice));
         let extent = |name: &str, axis: usize| shape(name)?.get(axis).copied();
         let extents = plan.shapes.extents(extent)?;

@@ -128,11 +128,14 @@ impl<'a> Sorting<'a> {
             values.push(flat);
             parts.push(addends.index);
         }
-        let position = self.lookups.len();
-        let lookup = Lookup { name: names::lookup(position), parts, table_rows, is_sparse };
-        let sum = lookup.sum(&self.scope, &values);
-        self.lookups.push(lookup);
-        Ok(Some((position, sum)))
+        let same = |known: &Lookup| {
+            known.parts == parts && (known.table_rows, known.is_sparse) == (table_rows, is_sparse)
+        };
+        let position = self.lookups.iter().position(same).unwrap_or(self.lookups.len());
+        if position == self.lookups.len() {
+            self.lookups.push(Lookup { name: names::lookup(position), parts, table_rows, is_sparse });
+        }
+        Ok(self.lookups.get(position).map(|lookup| (position, lookup.sum(&self.scope, &values))))
     }
 
     /// The lookups, the graph of their indices, and the graph with the sums of segments.

@@ -18,7 +18,8 @@ use report::{Progress, Submitted};
 use rewire_graph::op::Role;
 use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
 use rewire_graph_rewrite::plan::Plan;
-use rewire_graph_rewrite::{lower, optimize};
+use rewire_graph_rewrite::passes::{PartialSums, Pass, Pipeline};
+use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,7 +96,7 @@ impl Trainer {
         config.check()?;
         let step = StepGraph::new(objective, config)?;
         let fixed = parameters(&step.graph);
-        let (graph, _) = optimize(step.graph)?;
+        let (graph, _) = passes(options.kernel)?.run(step.graph)?;
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
         let model = Model::load(lower(&graph)?, &initial, options)?;
         let mut session = model.session();
@@ -287,6 +288,14 @@ pub struct ParameterMoment {
     pub moment: &'static str,
     /// Its values: of the parameter's shape, or one a row.
     pub tensor: HostTensor,
+}
+
+/// The passes for what runs the steps: on the CPU a sum over rows occupies all threads without parts.
+fn passes(kernel: Kernel) -> Result<Pipeline, RewriteError> {
+    match kernel {
+        Kernel::Cpu => Pipeline::default().without(PartialSums.name()),
+        Kernel::Auto | Kernel::Wgpu => Ok(Pipeline::default()),
+    }
 }
 
 /// Names and types of a graph's parameters, in their order.

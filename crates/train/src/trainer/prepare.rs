@@ -84,8 +84,7 @@ impl Preparer {
         let sorted = self.lookups.iter().map(|lookup| {
             let parts = (0..lookup.parts.len()).filter_map(|part| outputs.get(&lookup.part(part)));
             let last = lookup.table_rows.saturating_sub(1) as i64;
-            let index: Vec<usize> = parts.flat_map(HostTensor::to_i64).map(|row| row.clamp(0, last) as usize).collect();
-            Sorted::new(&index)
+            Sorted::new(parts.flat_map(HostTensor::to_i64).map(|row| row.clamp(0, last) as usize))
         });
         Ok(sorted.collect())
     }
@@ -103,10 +102,10 @@ fn rows_of(lookup: &Lookup, parts: &[&Sorted]) -> Vec<usize> {
 }
 
 impl Sorted {
-    fn new(index: &[usize]) -> Self {
-        let mut order: Vec<u32> = (0..index.len() as u32).collect();
-        order.sort_by_key(|&position| index.get(position as usize));
-        let rows = order.iter().filter_map(|&position| index.get(position as usize).copied()).collect();
+    fn new(index: impl Iterator<Item = usize>) -> Self {
+        let mut sorted: Vec<(usize, u32)> = index.zip(0..).collect();
+        sorted.sort_unstable();
+        let (rows, order) = sorted.into_iter().unzip();
         Self { rows, order }
     }
 

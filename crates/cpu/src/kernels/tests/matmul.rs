@@ -233,3 +233,63 @@ fn a_computed_factor_may_lie_transposed() {
         assert_close(&out[0], &expected, 3e-6);
     }
 }
+
+/// `sum over k of a(entry, m, k) * b(entry, k, n)` plus its row, with the axes of the result and those of each factor in these orders.
+fn small([m, n, k]: [usize; 3], order: [usize; 3], transposed: [bool; 2]) -> Computation {
+    let mut dag = Dag::new();
+    let [entry, row, column, x] = [0, 1, 2, 3].map(|axis| dag.coord(axis, None));
+    let swapped = |[a, b]: [ExprId; 2], swap: bool| if swap { vec![entry, b, a] } else { vec![entry, a, b] };
+    let a = dag.load(0, DType::F32, swapped([row, x], transposed[0]));
+    let b = dag.load(1, DType::F32, swapped([x, column], transposed[1]));
+    let (sum, own) = (dag.value(0, Scalar::F32), dag.cast(row, Scalar::F32));
+    let value = dag.binary(BinaryOp::Add, sum, own);
+    let (index, extents) = ([entry, row, column], [symbol(0), m.into(), n.into()]);
+    let output = Output {
+        target: 0,
+        dtype: DType::F32,
+        shape: order.map(|axis| extents[axis].clone()).to_vec(),
+        index: order.map(|axis| index[axis]).to_vec(),
+        value,
+        columns: None,
+    };
+    let shape = |[a, b]: [usize; 2], swap: bool| {
+        let [a, b] = if swap { [b, a] } else { [a, b] };
+        device(DType::F32, vec![symbol(0), a.into(), b.into()])
+    };
+    let operands = vec![shape([m, k], transposed[0]), shape([k, n], transposed[1])];
+    let mut axes = Axis::points(extents);
+    axes.push(Axis::sum(Extent::Dense(k.into())));
+    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 3, factors: vec![a, b], dtype: DType::F32 }];
+    Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
+}
+
+#[test]
+fn small_products_of_a_batch_meet_plain_loops() {
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 2, 0]];
+    for ([m, n, k], entries) in [([1, 3, 128], 70), ([21, 16, 21], 5), ([3, 40, 1], 130), ([5, 1, 7], 1), ([2, 2, 2], 0)] {
+        for (order, transposed) in orders.into_iter().zip([[false, true], [true, false], [false, false]]) {
+            let data = [(1, m * k), (2, k * n)].map(|(seed, size)| Data::Device(tensor(DType::F32, &[entries, size], seed)));
+            let (a, b) = (floats(&data[0]), floats(&data[1]));
+            let shaped = |data: &Data, [rows, columns]: [usize; 2], swap: bool| {
+                let Data::Device(tensor) = data else { unreachable!() };
+                let shape = if swap { vec![entries, columns, rows] } else { vec![entries, rows, columns] };
+                Data::Device(rewire_graph::HostTensor::from_bytes(DType::F32, shape, tensor.bytes().to_vec()).unwrap())
+            };
+            let shaped = [shaped(&data[0], [m, k], transposed[0]), shaped(&data[1], [k, n], transposed[1])];
+            let out = run_on_any_threads(&small([m, n, k], order, transposed), &shaped, &vec![entries as i64]);
+            let extents = [entries, m, n];
+            let mut expected = vec![0.0; entries * m * n];
+            for e in 0..entries {
+                for i in 0..m {
+                    for j in 0..n {
+                        let a = |x: usize| a[e * m * k + if transposed[0] { x * m + i } else { i * k + x }];
+                        let b = |x: usize| b[e * k * n + if transposed[1] { j * k + x } else { x * n + j }];
+                        let place = order.iter().fold(0, |place, &axis| place * extents[axis] + [e, i, j][axis]);
+                        expected[place] = i as f64 + (0..k).map(|x| a(x) * b(x)).sum::<f64>();
+                    }
+                }
+            }
+            assert_close(&out[0], &expected, 3e-6);
+        }
+    }
+}

@@ -25,9 +25,10 @@ impl Unary for Relu {
         Some(a.map(|end| at.unary(UnaryOp::Relu, end)))
     }
 
-    fn gradient<A: Algebra>(at: &mut A, x: &A::Value, _: &A::Value, g: &A::Value) -> Option<A::Value> {
+    // Of its value, which what reads it keeps, so that nothing else is kept.
+    fn gradient<A: Algebra>(at: &mut A, _: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
         let zero = at.number(0.0);
-        let above = at.binary(BinaryOp::Gt, x, &zero);
+        let above = at.binary(BinaryOp::Gt, y, &zero);
         Some(at.select(&above, g, &zero))
     }
 }
