@@ -4,7 +4,7 @@ use super::machine::{AnchorLanes, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::{Panel, PanelMachine};
-use super::product::{Matrix, Panels, multiply};
+use super::product::{Matrix, Panels, blocks_of_sum, multiply};
 use super::program::AnchorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
@@ -79,19 +79,24 @@ impl<'a> Factor<'a> {
         Ok(if rows >= MANY { Self::Panels(Arc::new(pack(b)?)) } else { Self::Matrix(b) })
     }
 
-    /// `out = a b` for some columns of `b`.
+    /// `out = a b` for some columns of `b`, `gathered` having room for a part of `a`.
     fn multiply(
         &self,
         out: &mut [f32],
         stride: usize,
         a: Matrix<'_>,
-        column: usize,
-        columns: usize,
+        (column, columns): (usize, usize),
+        gathered: &mut Vec<f32>,
     ) -> Result<(), CpuError> {
-        match self {
-            Self::Matrix(b) => multiply(out, stride, a, b.part((0, column), (b.rows, columns)), false),
-            Self::Panels(b) => b.multiply(out, stride, a, (column, column + columns, 0), false),
+        let mut multiply = |a: Matrix<'_>, row: usize| match self {
+            Self::Matrix(b) => multiply(out, stride, a, b.part((row, column), (a.columns, columns)), row > 0),
+            Self::Panels(b) => b.multiply(out, stride, a, (column, column + columns, row), row > 0),
+        };
+        if !a.is_spread() || a.columns == 0 {
+            return multiply(a, 0);
         }
+        let mut parts = blocks_of_sum(a.columns);
+        parts.try_for_each(|(row, depth)| multiply(a.part((0, row), (a.rows, depth)).gathered(gathered)?, row))
     }
 }
 
@@ -108,7 +113,7 @@ struct Worker<'a> {
     b: PanelMachine<'a>,
     epilogue: Writer<'a>,
     coords: Coords,
-    left: Vec<f32>,
+    gathered: Vec<f32>,
     sums: Vec<f32>,
 }
 
@@ -154,7 +159,7 @@ impl CompiledMatmul {
         b: Option<&Factor<'_>>,
         block: Block,
     ) -> Result<(), CpuError> {
-        let Worker { stats, a, b: panel, epilogue, coords, left, sums } = worker;
+        let Worker { stats, a, b: panel, epilogue, coords, gathered, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
         let k = sizes.k.get(block.entry).copied().unwrap_or(0);
@@ -166,7 +171,7 @@ impl CompiledMatmul {
                 &own
             }
         };
-        let left = a.matrix(coords, block.row, (block.rows, k), Some(stats))?.gathered(left)?;
+        let left = a.matrix(coords, block.row, (block.rows, k), Some(stats))?;
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
@@ -174,7 +179,7 @@ impl CompiledMatmul {
                 let first = step * STEP;
                 let rows = STEP.min(block.rows - first);
                 let sums = room(sums, rows * stride)?;
-                right.multiply(sums, stride, left.part((first, 0), (rows, k)), column, columns)?;
+                right.multiply(sums, stride, left.part((first, 0), (rows, k)), (column, columns), gathered)?;
                 coords.count(batch, block.row + first);
                 let lanes = &[AnchorLanes { data: sums, stride, origin: column }];
                 let inputs = RowInputs { rows, coords: coords.all(), lanes, ..RowInputs::default() };
@@ -237,7 +242,7 @@ impl Scheduled for CompiledMatmul {
                 b: self.b.machine(env),
                 epilogue: self.stores.writer(env),
                 coords: Coords::new(self.axes),
-                left: vec![],
+                gathered: vec![],
                 sums: vec![],
             },
             |worker, blocks| {

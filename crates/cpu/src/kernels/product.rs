@@ -59,13 +59,17 @@ impl<'a> Matrix<'a> {
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
     }
 
-    /// The matrix with its columns copied next to each other, where they lie far apart: lines of the same place in pages push one another
-    /// out of the caches.
+    /// True if its columns lie in rows of memory that are longer than they are.
+    pub(super) fn is_spread(self) -> bool {
+        self.row_stride == 1 && self.column_stride > self.rows && self.rows > 0
+    }
+
+    /// The matrix with its columns next to each other: lines at the same place of many pages would push one another out of the caches.
     pub(super) fn gathered<'e>(self, columns: &'e mut Vec<f32>) -> Result<Matrix<'e>, CpuError>
     where
         'a: 'e,
     {
-        if self.row_stride != 1 || self.column_stride <= self.rows || self.rows == 0 {
+        if !self.is_spread() {
             return Ok(self);
         }
         let copy = room(columns, self.rows * self.columns)?;
@@ -136,6 +140,17 @@ pub(super) fn multiply(
     Ok(())
 }
 
+/// Where the blocks of a sum of so many terms begin, and their terms. The last one has no fewer than the library needs.
+pub(super) fn blocks_of_sum(terms: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rest = terms.checked_sub(start).filter(|&rest| rest > 0)?;
+        let count = if rest > DEPTH && rest < DEPTH + LEAST { rest - LEAST } else { rest.min(DEPTH) };
+        start += count;
+        Some((start - count, count))
+    })
+}
+
 fn multiply_blocks(
     out: &mut [f32],
     stride: usize,
@@ -144,13 +159,7 @@ fn multiply_blocks(
     accumulate: bool,
 ) -> Result<(), CpuError> {
     slab()?;
-    let depth = a.columns.min(b.rows);
-    let mut end = 0;
-    while end < depth {
-        let (start, rest) = (end, depth - end);
-        // The last block has no fewer terms than the library needs.
-        let k = if rest > DEPTH && rest < DEPTH + LEAST { rest - LEAST } else { rest.min(DEPTH) };
-        end = start + k;
+    for (start, k) in blocks_of_sum(a.columns.min(b.rows)) {
         let (a, b) = (a.part((0, start), (a.rows, k)), b.part((start, 0), (k, b.columns)));
         let accumulate = accumulate || start > 0;
         if k >= LEAST {

@@ -128,9 +128,8 @@ impl<'a> Sorting<'a> {
             values.push(flat);
             parts.push(addends.index);
         }
-        let same = |known: &Lookup| {
-            known.parts == parts && (known.table_rows, known.is_sparse) == (table_rows, is_sparse)
-        };
+        let same =
+            |known: &Lookup| known.parts == parts && (known.table_rows, known.is_sparse) == (table_rows, is_sparse);
         let position = self.lookups.iter().position(same).unwrap_or(self.lookups.len());
         if position == self.lookups.len() {
             self.lookups.push(Lookup { name: names::lookup(position), parts, table_rows, is_sparse });

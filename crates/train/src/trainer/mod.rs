@@ -17,8 +17,8 @@ use memory::Limited;
 use report::{Progress, Submitted};
 use rewire_graph::op::Role;
 use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
-use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::passes::{PartialSums, Pass, Pipeline};
+use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session};
 use std::collections::BTreeMap;
@@ -96,9 +96,13 @@ impl Trainer {
         config.check()?;
         let step = StepGraph::new(objective, config)?;
         let fixed = parameters(&step.graph);
-        let (graph, _) = passes(options.kernel)?.run(step.graph)?;
+        let mut graph = passes(options.kernel)?.run(step.graph.clone())?.0;
+        let mut model = Model::load(lower(&graph)?, &initial, options.clone())?;
+        if options.kernel == Kernel::Auto && model.report().gpu_steps == 0 {
+            graph = passes(Kernel::Cpu)?.run(step.graph)?.0;
+            model = Model::load(lower(&graph)?, &initial, options)?;
+        }
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
-        let model = Model::load(lower(&graph)?, &initial, options)?;
         let mut session = model.session();
         for (name, state) in &step.states {
             session.set_state(name, state.begin(&initial)?)?;

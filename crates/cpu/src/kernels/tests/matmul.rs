@@ -266,9 +266,12 @@ fn small([m, n, k]: [usize; 3], order: [usize; 3], transposed: [bool; 2]) -> Com
 #[test]
 fn small_products_of_a_batch_meet_plain_loops() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 2, 0]];
-    for ([m, n, k], entries) in [([1, 3, 128], 70), ([21, 16, 21], 5), ([3, 40, 1], 130), ([5, 1, 7], 1), ([2, 2, 2], 0)] {
+    for ([m, n, k], entries) in
+        [([1, 3, 128], 70), ([21, 16, 21], 5), ([3, 40, 1], 130), ([5, 1, 7], 1), ([2, 2, 2], 0)]
+    {
         for (order, transposed) in orders.into_iter().zip([[false, true], [true, false], [false, false]]) {
-            let data = [(1, m * k), (2, k * n)].map(|(seed, size)| Data::Device(tensor(DType::F32, &[entries, size], seed)));
+            let data =
+                [(1, m * k), (2, k * n)].map(|(seed, size)| Data::Device(tensor(DType::F32, &[entries, size], seed)));
             let (a, b) = (floats(&data[0]), floats(&data[1]));
             let shaped = |data: &Data, [rows, columns]: [usize; 2], swap: bool| {
                 let Data::Device(tensor) = data else { unreachable!() };
