@@ -166,9 +166,12 @@ fn train(kernel: Kernel, more: &str) -> Option<Result<Trained, TrainError>> {
 fn training_keeps_a_limit_of_memory_with_the_same_bits() {
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {
         let Some(Ok(all)) = train(kernel, "") else { continue };
-        let limited = train(kernel, r#", "memory_limit": 230000"#).unwrap().unwrap_or_else(|error| panic!("{error}"));
+        // The largest of these limits that lets kernels run again: without parts of sums a step of the CPU needs less.
+        let within = |limit: usize| train(kernel, &format!(r#", "memory_limit": {limit}"#)).unwrap().ok();
+        let limits = [230_000, 200_000, 170_000, 140_000, 110_000, 80_000];
+        let limited = limits.into_iter().filter_map(within).find(|found| found.kernels > all.kernels);
+        let limited = limited.unwrap_or_else(|| panic!("{kernel}: {} kernels with any limit", all.kernels));
         assert_eq!((limited.losses, limited.parameters), (all.losses, all.parameters), "{kernel}");
-        assert!(limited.kernels > all.kernels, "{kernel}: {} kernels, {}", limited.kernels, all.kernels);
         match train(kernel, r#", "memory_limit": 3000"#).unwrap() {
             Err(TrainError::Memory { limit: 3000, needed }) => assert!(needed > 3000),
             other => panic!("{kernel}: {:?}", other.map(|found| found.losses)),
