@@ -241,7 +241,7 @@ fn small([m, n, k]: [usize; 3], order: [usize; 3], transposed: [bool; 2]) -> Com
     let swapped = |[a, b]: [ExprId; 2], swap: bool| if swap { vec![entry, b, a] } else { vec![entry, a, b] };
     let a = dag.load(0, DType::F32, swapped([row, x], transposed[0]));
     let b = dag.load(1, DType::F32, swapped([x, column], transposed[1]));
-    let (sum, own) = (dag.value(0, Scalar::F32), dag.cast(row, Scalar::F32));
+    let (sum, own) = (dag.value(0, Scalar::F32), dag.cast(Scalar::F32, row));
     let value = dag.binary(BinaryOp::Add, sum, own);
     let (index, extents) = ([entry, row, column], [symbol(0), m.into(), n.into()]);
     let output = Output {
