@@ -37,7 +37,7 @@ BATCHES = LONG
 # Of losses from those in double precision. Where a gradient is a sum that cancels out, rounding decides the direction of Adam's first
 # steps: there the errors of PyTorch itself, times so much.
 LOSS_TOLERANCE = 1e-5
-MOST_ERRORS = 4
+MOST_ERRORS = 2
 EPS = {"sparse": 1e-8, "dense": 1e-8}
 RATE = {"sparse": 0.01, "dense": 0.001}
 # Of 0 the first update of an element is its rate whatever the gradient, so that rounding decides its sign.
