@@ -61,8 +61,6 @@ pub enum CliError {
     Rewrite(Box<RewriteError>),
     #[error("{file} does not describe a device")]
     Target { file: String, source: serde_json::Error },
-    #[error("internal error: the graph's drawing is no Graphviz source: {reason}")]
-    Drawing { reason: String },
     #[error("cannot write {file}")]
     Write { file: String, source: io::Error },
     #[error("{failed} of {cases} cases are not ok")]

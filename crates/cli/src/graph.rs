@@ -3,8 +3,6 @@ use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::plan;
-use layout::backends::svg::SVGWriter;
-use layout::gv::{DotParser, GraphBuilder};
 use rewire::emit::emit;
 use rewire::emit::mapping::map;
 use rewire::graph::op::{Fused, HostOp};
@@ -114,20 +112,9 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let drawing = match options.format {
         Format::Text => graph.text_with(&remarks),
         Format::Dot => graph.dot_with(&remarks),
-        Format::Svg => svg(&graph.dot_with(&remarks))?,
+        Format::Svg => graph.svg_with(&remarks),
     };
     Ok(output.line(drawing.trim_end())?)
-}
-
-/// A picture of Graphviz source.
-fn svg(dot: &str) -> Result<String, CliError> {
-    let parsed = DotParser::new(dot).process().map_err(|reason| CliError::Drawing { reason })?;
-    let mut builder = GraphBuilder::new();
-    builder.visit_graph(&parsed);
-    let mut writer = SVGWriter::new();
-    builder.get().do_it(false, false, false, &mut writer);
-    let document = writer.finalize();
-    Ok(document.split_once("?>").map_or(document.as_str(), |(_, picture)| picture).to_owned())
 }
 
 /// The text of the configuration of a model folder or package, or a package without one.

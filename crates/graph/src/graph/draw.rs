@@ -1,10 +1,7 @@
-use super::{Graph, Node, NodeId};
+use super::{Graph, NodeId};
 use crate::op::{Fused, Input, Parameter, Role};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-
-/// Attributes of more characters are left out of drawings.
-const MAX_ATTRIBUTES: usize = 48;
 
 /// What is written beside the nodes of a drawing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,74 +109,97 @@ impl Graph {
         }
     }
 
-    /// Graphviz source: [`Graph::dot_with`] without remarks.
+    /// Graphviz source. Fused operators are boxes around their bodies; modules are labels.
     pub fn dot(&self) -> String {
         self.dot_with(&Remarks::default())
     }
 
-    /// Graphviz source. A node has its operator, attributes, module path and types; one of a fused operator lists its body.
-    /// Remarks of the graph are a node without edges.
-    ///
-    /// ```
-    /// use rewire_graph::{DType, Remarks, Scope};
-    /// let scope = Scope::new();
-    /// let x = scope.input("x", DType::F32, &[4.into()]);
-    /// let graph = scope.finish(&[("y", x.silu())])?;
-    /// assert!(graph.dot_with(&Remarks::default()).contains("n0 -> n1;"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// [`Graph::dot`] with remarks on fused operators and below the graph.
     pub fn dot_with(&self, remarks: &Remarks) -> String {
         let mut text = String::from(
-            "digraph rewire {\n  rankdir=TB;\n  node [shape=box, style=filled, fillcolor=white, fontname=\"Helvetica\", fontsize=10];\n",
+            "digraph rewire {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"Helvetica\", fontsize=10];\n",
         );
-        if !remarks.graph.is_empty() {
-            let _ = writeln!(text, "  remarks [label=\"{}\", color=\"white\"];", escape(&remarks.graph.join("\n")));
-        }
-        let order = self.order().unwrap_or_default();
-        let numbers = Numbers::of(&order);
-        for id in order {
+        let mut names = BTreeMap::new();
+        for id in self.order().unwrap_or_default() {
             let Some(node) = self.node(id) else { continue };
-            let (number, color) = (numbers.of_node(id), color(node.op.role()));
-            let label = self.label(id, remarks.nodes.get(&id)).join("\n");
-            let _ = writeln!(text, "  n{number} [label=\"{}\", fillcolor=\"{color}\"];", escape(&label));
-            for value in self.inputs(id) {
-                let _ = writeln!(text, "  n{} -> n{number};", numbers.of_node(value.node));
+            match node.op.role() {
+                Role::Fused(fused) => self.dot_fused(&mut text, &mut names, id, (fused, remarks)),
+                _ => {
+                    let name = format!("n{}", id.number());
+                    let label = label(node.op.name(), &self.attributes(id), &node.types);
+                    let color = match node.op.name() {
+                        "input" => "#d9ead3",
+                        "parameter" => "#fff2cc",
+                        "constant" => "#eeeeee",
+                        _ => "white",
+                    };
+                    let _ = writeln!(text, "  {name} [label=\"{label}\", fillcolor=\"{color}\"];");
+                    names.insert(super::Value { node: id, port: 0 }, name.clone());
+                    for value in self.inputs(id) {
+                        if let Some(source) = names.get(&value) {
+                            let _ = writeln!(text, "  {source} -> {name};");
+                        }
+                    }
+                }
             }
         }
         for (n, (name, value)) in self.outputs().iter().enumerate() {
             let _ = writeln!(text, "  out{n} [label=\"{}\", fillcolor=\"#f4cccc\"];", escape(name));
-            let _ = writeln!(text, "  n{} -> out{n};", numbers.of_node(value.node));
+            if let Some(source) = names.get(value) {
+                let _ = writeln!(text, "  {source} -> out{n};");
+            }
+        }
+        if !remarks.graph.is_empty() {
+            let _ = writeln!(text, "  label=\"{}\";", escape(&remarks.graph.join("\n")));
         }
         text.push_str("}\n");
         text
     }
 
-    /// The lines of a node's box.
-    fn label(&self, id: NodeId, remark: Option<&String>) -> Vec<String> {
-        let Some(node) = self.node(id) else { return vec![] };
-        let attributes = self.attributes(id);
-        let attributes = if attributes.len() > MAX_ATTRIBUTES { "" } else { attributes.as_str() };
-        let mut lines = vec![format!("{}{attributes}", node.op.name())];
-        lines.extend([node.path.clone()].into_iter().filter(|path| !path.is_empty()));
-        if let Role::Fused(fused) = node.op.role() {
-            lines.extend(fused.body.body_lines());
+    fn dot_fused(
+        &self,
+        text: &mut String,
+        names: &mut BTreeMap<super::Value, String>,
+        id: NodeId,
+        (fused, remarks): (&Fused, &Remarks),
+    ) {
+        let number = id.number();
+        let remark = remarks.nodes.get(&id).map_or_else(String::new, |remark| format!("\n{remark}"));
+        let path = self.node(id).map_or("", |node| node.path.as_str());
+        let _ = writeln!(
+            text,
+            "  subgraph cluster_{number} {{\n    label=\"{}\"; style=filled; color=\"#9fc5e8\"; fillcolor=\"#eaf3fb\"; fontname=\"Helvetica\"; fontsize=10;",
+            escape(&format!("{} {path}{remark}", fused.name))
+        );
+        let body = &fused.body;
+        let mut edges = String::new();
+        let mut inner: BTreeMap<super::Value, String> = BTreeMap::new();
+        let operands = self.inputs(id);
+        for node_id in body.order().unwrap_or_default() {
+            let Some(node) = body.node(node_id) else { continue };
+            let value = super::Value { node: node_id, port: 0 };
+            if let Some(position) = Fused::operand(node.op.as_ref()) {
+                if let Some(source) = operands.get(position).and_then(|operand| names.get(operand)) {
+                    inner.insert(value, source.clone());
+                }
+                continue;
+            }
+            let name = format!("n{number}_{}", node_id.number());
+            let label = label(node.op.name(), &body.attributes(node_id), &node.types);
+            let _ = writeln!(text, "    {name} [label=\"{label}\"];");
+            for operand in body.inputs(node_id) {
+                if let Some(source) = inner.get(&operand) {
+                    let _ = writeln!(edges, "  {source} -> {name};");
+                }
+            }
+            inner.insert(value, name);
         }
-        lines.push(joined(&node.types));
-        lines.extend(remark.cloned());
-        lines
-    }
-
-    /// A line an operator, `%3 = silu(%2)`, of the body of a fused operator.
-    fn body_lines(&self) -> Vec<String> {
-        let order = self.order().unwrap_or_default();
-        let numbers = Numbers::of(&order);
-        let computed = order.iter().filter_map(|&id| Some((id, self.node(id)?)));
-        let computed = computed.filter(|(_, node)| Fused::operand(node.op.as_ref()).is_none());
-        let line = |(id, node): (NodeId, &Node)| {
-            let operands: Vec<String> = self.inputs(id).iter().map(|value| numbers.of_value(value)).collect();
-            format!("%{} = {}({})", numbers.of_node(id), node.op.name(), operands.join(", "))
-        };
-        computed.map(line).collect()
+        let _ = writeln!(text, "  }}\n{edges}");
+        for (port, (_, value)) in body.outputs().iter().enumerate() {
+            if let Some(source) = inner.get(value) {
+                names.insert(super::Value { node: id, port: port as u32 }, source.clone());
+            }
+        }
     }
 
     /// How often each operator occurs, by name.
@@ -214,15 +234,10 @@ fn joined(types: &[crate::Type]) -> String {
     types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The fill of a node's box.
-fn color(role: Role<'_>) -> &'static str {
-    match role {
-        Role::Input(_) => "#d9ead3",
-        Role::Parameter(_) => "#fff2cc",
-        Role::Constant(_) => "#eeeeee",
-        Role::Fused(_) => "#eaf3fb",
-        Role::Host(_) | Role::Computed => "white",
-    }
+fn label(op: &str, attributes: &str, types: &[crate::Type]) -> String {
+    let attributes = if attributes.len() > 48 { "" } else { attributes };
+    let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+    escape(&format!("{op} {attributes}\n{}", types.join("\n")))
 }
 
 fn escape(text: &str) -> String {

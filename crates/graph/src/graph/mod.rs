@@ -5,6 +5,7 @@ mod draw;
 mod ids;
 mod learned;
 mod order;
+mod svg;
 mod verify;
 
 pub use copies::Copies;
