@@ -126,7 +126,7 @@ mod tests {
         let kernel = &plan.steps[0].computation;
         let edits: [fn(&mut plan::Nest); 8] = [
             |nest| nest.body.operands[0].dtype = DType::F16,
-            |nest| nest.body.operands[1].space = MemorySpace::Pooled,
+            |nest| nest.body.operands[1].space = MemorySpace::Device,
             |nest| nest.body.operands[1].shape[0] = 9.into(),
             |nest| nest.axes[2].extent = plan::Extent::Dense(9.into()),
             |nest| nest.accumulations[0].dtype = DType::F16,

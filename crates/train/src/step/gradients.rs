@@ -105,8 +105,9 @@ impl<'a> Sorting<'a> {
         for id in self.graph.order()?.into_iter().filter(|id| needed.contains(id)) {
             let Some(rows) = self.graph.op::<IndexAdd>(id).and_then(|op| op.rows.as_const()) else { continue };
             let [values, index] = self.graph.inputs(id)[..] else { continue };
-            if let Some((position, sum)) = self.sum(&[Addends { values, index }], rows, false)? {
-                let name = self.lookups[position].name.clone();
+            if let Some((_, sum)) = self.sum(&[Addends { values, index }], rows, false)? {
+                // Sums by the same index share a lookup.
+                let name = names::replaced(self.replaced.len());
                 self.outputs.insert(name.clone(), sum);
                 self.replaced.push((Value { node: id, port: 0 }, name));
             }

@@ -61,6 +61,11 @@ pub fn lookup(position: usize) -> String {
     format!("{PREFIX}lookup:{position}")
 }
 
+/// An output that is a sum by the index of a lookup, until it has replaced what it is the sum of.
+pub fn replaced(position: usize) -> String {
+    format!("{PREFIX}replaced:{position}")
+}
+
 /// True for a name that models may not use.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(PREFIX)
