@@ -2,7 +2,7 @@
 
 use rewire::weights::{Weights, WeightsError, serialize};
 use rewire_graph::{DType, Graph, HostTensor, Scope, StoredTypeError, TensorSizeError};
-use rewire_runtime::{Inputs, Kernel, ModelOptions, Outputs, RunError, Session, ThreadPool, ThreadPoolOptions};
+use rewire_runtime::{Inputs, Kernel, ModelOptions, RunError, Session};
 use rewire_tests::backend::{Tensors, load, run};
 use rewire_tests::noise::Noise;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -66,8 +66,8 @@ fn graph() -> (Graph, Tensors) {
     (scope.finish(&outputs).unwrap(), shapes.map(floats).into())
 }
 
-/// Refuses each of the large requests of a run in turn.
-fn refuse_each(run_once: impl Fn(&mut Session, &Inputs) -> Result<Outputs, RunError>) {
+#[test]
+fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
     let _refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
     let (graph, parameters) = graph();
     let inputs = Tensors::from([
@@ -82,7 +82,7 @@ fn refuse_each(run_once: impl Fn(&mut Session, &Inputs) -> Result<Outputs, RunEr
     for granted in 0.. {
         session.trim();
         GRANTED.store(granted, Ordering::Relaxed);
-        let result = run_once(&mut session, &given);
+        let result = session.run(&given);
         if GRANTED.swap(isize::MAX, Ordering::Relaxed) >= 0 {
             assert!(result.is_ok());
             break;
@@ -93,19 +93,6 @@ fn refuse_each(run_once: impl Fn(&mut Session, &Inputs) -> Result<Outputs, RunEr
         assert!(run(&mut session, &inputs).unwrap() == expected, "after request {granted}");
     }
     assert!(refused > 8, "{refused} requests");
-}
-
-#[test]
-fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
-    refuse_each(|session, given| session.run(given));
-}
-
-#[test]
-fn memory_that_a_new_thread_is_refused_is_an_error_and_the_next_run_is_right() {
-    let alone = ThreadPool::new(ThreadPoolOptions { threads: Some(1), ..ThreadPoolOptions::default() }).unwrap();
-    refuse_each(|session, given| {
-        std::thread::scope(|scope| scope.spawn(|| alone.install(|| session.run(given))).join().unwrap())
-    });
 }
 
 #[test]

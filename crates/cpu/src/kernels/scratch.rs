@@ -1,9 +1,6 @@
 //! Memory that kernels take while they run.
 
 use super::error::CpuError;
-use gemm_common::cache::CACHE_INFO;
-use gemm_common::gemm::L2_SLAB;
-use std::cell::Cell;
 
 /// Bytes for the registers and small lists of a thread that runs tasks.
 const HEADROOM: usize = 256 << 10;
@@ -30,24 +27,6 @@ pub(super) fn headroom() -> Result<(), CpuError> {
     reserve(&mut room, HEADROOM)?;
     // Memory that nobody uses is not taken at all.
     std::hint::black_box(&room);
-    Ok(())
-}
-
-thread_local! {
-    /// True once the thread has what [`slab`] makes sure of.
-    static HAS_SLAB: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Makes sure that a thread has the memory, as large as a cache of the second level, that the library of products takes for it without asking
-/// and keeps.
-pub(super) fn slab() -> Result<(), CpuError> {
-    if !HAS_SLAB.get() {
-        let mut room: Vec<u8> = vec![];
-        reserve(&mut room, CACHE_INFO[1].cache_bytes + HEADROOM)?;
-        std::hint::black_box(&room);
-        drop(room);
-        L2_SLAB.with(|_| HAS_SLAB.set(true));
-    }
     Ok(())
 }
 
