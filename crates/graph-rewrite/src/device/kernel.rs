@@ -62,7 +62,7 @@ pub enum Slot {
 /// A kernel ready for a device.
 ///
 /// Bind group 0: binding 0 is the uniform block of `params` as `array<vec4<i32>, N>`, and binding
-/// `1 + n` is `slots[n]`. A tensor of several [`Windows`] has as many slots in a row. The grid is the product of its factors, folded to two dimensions by the
+/// `1 + n` is `slots[n]`. A tensor of several [`Windows`](super::Windows) has as many slots in a row. The grid is the product of its factors, folded to two dimensions by the
 /// caller: `flat = workgroup_id.x + workgroup_id.y * num_workgroups.x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmittedKernel {
