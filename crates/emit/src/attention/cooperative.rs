@@ -49,7 +49,7 @@ pub(super) struct CooperativeAttentionTile {
 }
 
 impl CooperativeAttentionTile {
-    /// The tile for attention that takes cooperative matrices: of halves, on a target that has them.
+    /// The tile for attention that takes cooperative matrices: of f16, on a target that has them.
     pub fn new(kernel: &Bound<'_, Attention>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);

@@ -198,7 +198,7 @@ pub fn kernel(
     let most = b.body.dag.int(199);
     let gap = b.bin(Min, gap, most);
     let bias = b.load(bias, &[h, gap]);
-    // Scores of halves of which later ones are far larger than earlier ones.
+    // Scores of f16 factors, later ones far larger than earlier ones.
     let scale = b.float(if case.softmax && case.dtype == DType::F16 { 3.0 } else { 0.2 });
     let scaled = b.bin(Mul, dot, scale);
     let biased = b.bin(Add, scaled, bias);

@@ -9,6 +9,7 @@
 
 mod affine;
 mod algebra;
+mod bounds;
 mod call;
 mod dag;
 pub mod functions;
