@@ -25,13 +25,13 @@ pub(crate) fn run() -> Result<(), String> {
 /// cannot load. Programs run with that tree's own loader and libraries.
 pub(crate) struct NewerLavapipe {
     loader: PathBuf,
-    libraries: PathBuf,
+    pub(crate) libraries: PathBuf,
     driver: PathBuf,
 }
 
 impl NewerLavapipe {
     /// The driver of a tree of Debian.
-    fn of(tree: &Path) -> Result<Self, String> {
+    pub(crate) fn of(tree: &Path) -> Result<Self, String> {
         let libraries = tree.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
         let loader = file_with_prefix(&libraries, "ld-linux-", "")
             .ok_or_else(|| format!("{} has no dynamic loader: remove the folder and try again", libraries.display()))?;
@@ -45,10 +45,21 @@ impl NewerLavapipe {
         if tree.exists() { Self::of(&tree).map(Some) } else { Ok(None) }
     }
 
+    /// A program with the libraries of the tree, and one that is loaded before.
+    pub(crate) fn program(&self, program: &Path, before: Option<&Path>) -> Command {
+        let mut command = Command::new(&self.loader);
+        command.arg("--library-path").arg(&self.libraries);
+        if let Some(before) = before {
+            command.arg("--preload").arg(before);
+        }
+        command.arg(program);
+        command
+    }
+
     /// A program that sees this driver alone.
     pub(crate) fn run(&self, program: &Command) -> Command {
-        let mut command = Command::new(&self.loader);
-        command.arg("--library-path").arg(&self.libraries).arg(program.get_program()).args(program.get_args());
+        let mut command = self.program(Path::new(program.get_program()), None);
+        command.args(program.get_args());
         program.get_current_dir().map(|folder| command.current_dir(folder));
         command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
         with_driver(command, Some(&self.driver))
@@ -96,7 +107,7 @@ fn tree() -> PathBuf {
 }
 
 /// Debian unstable with Mesa's drivers, fetched once.
-fn debian_unstable() -> Result<PathBuf, String> {
+pub(crate) fn debian_unstable() -> Result<PathBuf, String> {
     let folder = tree();
     if folder.exists() {
         return Ok(folder);
@@ -109,7 +120,10 @@ fn debian_unstable() -> Result<PathBuf, String> {
     let partial = folder.with_extension("partial");
     let path = partial.to_string_lossy();
     apt.as_root("rm", &["-rf", &path])?;
-    apt.as_root("debootstrap", &["--variant=minbase", "--include=mesa-vulkan-drivers,spirv-tools", "sid", &path])?;
+    apt.as_root(
+        "debootstrap",
+        &["--variant=minbase", "--include=mesa-vulkan-drivers,mesa-drm-shim,spirv-tools", "sid", &path],
+    )?;
     std::fs::rename(&partial, &folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
 }
@@ -140,7 +154,7 @@ fn under_validation() -> Result<(), String> {
 }
 
 /// Writes a manifest of a driver or layer for the Vulkan loader.
-fn manifest(name: &str, kind: &str, library: &Path, more: &str) -> Result<PathBuf, String> {
+pub(crate) fn manifest(name: &str, kind: &str, library: &Path, more: &str) -> Result<PathBuf, String> {
     let path = root().join("target/vulkan").join(name);
     let library = library.display();
     let text = format!(

@@ -83,6 +83,8 @@ pub enum CliError {
     NoCaches,
     #[error("{failed} of {all} could not be measured")]
     NotMeasured { failed: usize, all: usize },
+    #[error("{failed} of {all} kernels did not compile")]
+    NotCompiled { failed: usize, all: usize },
     #[error("the training of {op} with seed {seed} failed: {reason}")]
     Quality { op: String, seed: u64, reason: String },
     #[error("{worse} of {all} are worse than before, in part worse, or could not be compared")]

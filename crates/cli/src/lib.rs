@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod caches;
+mod compile;
 mod continued;
 mod demo;
 mod describe;
@@ -92,6 +93,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Verify(options) => verify::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),
         Command::Tune(options) => tune::run(options, &args.common, output),
+        Command::Compile(options) => compile::run(options, &args.common, output),
         Command::Profile(options) => profile::run(options, &args.common, output),
         Command::Graph(options) => graph::run(options, &args.common, output),
         Command::Describe(options) => describe::run(options, &args.common, output),

@@ -84,6 +84,10 @@ impl Files {
                 files.model("the model", Some(Path::new(&options.op)));
                 files.add("--output", Access::Writes, options.output.as_deref());
             }
+            Command::Compile(options) => {
+                options.works.iter().for_each(|work| files.model("the work", Some(Path::new(work))));
+                files.add("--isa", Access::WritesBelow, options.isa.as_deref());
+            }
             // They write standard output, and the cache folder.
             Command::Devices
             | Command::Rank(_)

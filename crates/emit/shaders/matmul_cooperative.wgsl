@@ -7,6 +7,9 @@
 // reads is loaded {{ rounds_ahead }} rounds of them ahead{{ ", and halves of each result's own during the last stages, in the registers of those that do not follow" if streamed }}.
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
+{% if varying %}
+// A subgroup has {{ subgroup }} invocations or fewer: then there are more subgroups than parts of the tile, and the last ones only stage operands.
+{% endif %}
 
 enable wgpu_cooperative_matrix;
 
@@ -72,7 +75,7 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% set staged = "stage[stage0 + row * STAGE_PITCH + column]" %}
 {% set staged = staged if sum == "f32" else "vec4<f32>(" ~ staged ~ ")" %}
 {% macro item(n, round) %}
-        let item = lane + {{ n * subgroup }}u;
+        let item = {{ n if varying else "lane + " ~ n * subgroup ~ "u" }};
         let row = item / {{ size * stage_matrices // 4 }}u;
         let column = item % {{ size * stage_matrices // 4 }}u;
         let m = m0 + i32(subgroup_m + {{ round[0] * size }}u + row);
@@ -106,6 +109,7 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% endfor %}
 {% endmacro %}
 {% set with_lanes = true %}
+{% set with_subgroup_size = varying %}
 {% include "workgroup.wgsl" %}
     let local = i32(local_index);
 {{ body }}
@@ -113,6 +117,9 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
     let depth = {{ k }};
 {% include "statistics.wgsl" %}
 
+{% if varying %}
+    let has_part = subgroup < {{ subgroup_rows * subgroup_columns }}u;
+{% endif %}
     let subgroup_m = (subgroup / {{ subgroup_columns }}u) * {{ matrices_m * size }}u;
     let subgroup_n = (subgroup % {{ subgroup_columns }}u) * {{ matrices_n * size }}u;
 {{ origin("left", left, "m0", "rows") -}}
@@ -153,6 +160,9 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
         }{% endif %}
 
         workgroupBarrier();
+{% if varying %}
+        if (has_part) {
+{% endif %}
 {% for step in range(0, tile_k, size) %}
 {% for i in range(matrices_m) %}
 {% if left.along_depth %}
@@ -172,6 +182,9 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% endfor %}
 {% endfor %}
 {% endfor %}
+{% if varying %}
+        }
+{% endif %}
 {% endfor %}
     }
 
@@ -188,15 +201,29 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% for round in rounds %}
 {% set at = loop.index0 %}
 {% set place = at % rounds_ahead if rounds_ahead else 0 %}
+{% if varying %}
+    if (has_part) {
+{% endif %}
 {% for h in range(stage_matrices) %}
     coopStoreT(sum{{ round[0] }}_{{ round[1] + h }}, &stage[stage{{ h }}], pitch);
 {% endfor %}
+{% if varying %}
+    }
+{% endif %}
     subgroupBarrier();
+{% if varying %}
+    for (var first = lane; has_part && first < {{ size * size * stage_matrices // 4 }}u; first += subgroup_size) {
+{{ item("first", round) -}}
+        if (m < rows && n < columns) {
+            finish({{ batch }}m, n, {{ staged }});
+        }
+    }
+{% endif %}
 {% for n in range(stage_items if rounds_ahead else 0) %}
     let loaded{{ at }}_{{ n }} = ahead{{ place }}_{{ n }};
 {% endfor %}
 {{ load_ahead(rounds[at + rounds_ahead], place) if rounds_ahead and at + rounds_ahead < (rounds | length) -}}
-{% for n in range(stage_items) %}
+{% for n in range(0 if varying else stage_items) %}
     {
 {{ item(n, round) -}}
         if (row < {{ size }}u && m < rows && n < columns) {

@@ -48,7 +48,7 @@ fn {{ combination.name }}(local: i32, value: {{ combination.type }}) -> {{ combi
 {% set with_lanes = shuffles %}
 {% include "workgroup.wgsl" %}
 {% if shuffles %}
-    let local = i32(subgroup * {{ subgroup }}u + lane);
+    let local = i32(subgroup * {{ subgroup }} + lane);
 {% else %}
     let local = i32(local_index);
 {% endif %}

@@ -6,6 +6,9 @@ fn main(
 {% if with_lanes is defined and with_lanes %}
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_invocation_id) lane: u32,
+{% if with_subgroup_size is defined and with_subgroup_size %}
+    @builtin(subgroup_size) subgroup_size: u32,
+{% endif %}
 {% endif %}
 ) {
     let workgroup = i32(group.x + group.y * groups.x);

@@ -77,6 +77,16 @@ impl ParsedKernel {
         let module = validate::parse(&kernel.wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
         Ok(Self { kernel, module })
     }
+
+    /// Bytes of workgroup memory that it declares.
+    pub fn workgroup_bytes(&self) -> u64 {
+        validate::workgroup_bytes(&self.module)
+    }
+
+    /// True if it multiplies cooperative matrices.
+    pub fn multiplies_matrices(&self) -> bool {
+        self.module.types.iter().any(|(_, ty)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. }))
+    }
 }
 
 /// Emits the shader of `kernel` for `target`, validated. Tensors of symbolic size fit a binding each.

@@ -83,17 +83,19 @@ impl Scheduled for Bound<'_, Reduction> {
         let combinations: Vec<_> = combinations.iter().map(|ops| combination(ops, widest)).collect();
         let rows = module.product(outer);
         let subgroup = module.target.subgroup_size;
+        // Whole subgroups, and whole rows within each, whichever size they have.
         let shuffles = module.target.subgroups
-            && subgroup.is_power_of_two()
-            && (2..=subgroup as usize).contains(&columns.threads)
-            && threads.is_multiple_of(subgroup);
+            && subgroup.is_known()
+            && (2..=subgroup.min as usize).contains(&columns.threads)
+            && threads.is_multiple_of(subgroup.max);
         let variables = vec![
             ("row_threads", columns.threads.into()),
             ("combinations", Variable::from(combinations)),
             ("widest", vector_type(widest).into()),
             ("rows", rows.into()),
             ("shuffles", shuffles.into()),
-            ("subgroup", subgroup.into()),
+            ("subgroup", subgroup.one().map_or_else(|| "subgroup_size".to_owned(), |size| format!("{size}u")).into()),
+            ("with_subgroup_size", (shuffles && subgroup.one().is_none()).into()),
         ];
         let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
         let main =

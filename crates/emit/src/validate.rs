@@ -35,19 +35,20 @@ pub(super) fn check_for(module: &naga::Module, wgsl: &str, target: &Target) -> R
 pub(super) fn validate(wgsl: &str, target: &Target) -> Result<naga::Module, EmitError> {
     let module = parse(wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
     check_for(&module, wgsl, target)?;
-    let space = |space: fn(&naga::AddressSpace) -> bool| {
-        module.global_variables.iter().filter(move |(_, v)| space(&v.space)).map(|(_, v)| v)
-    };
-    let bytes = space(|s| matches!(s, naga::AddressSpace::WorkGroup))
-        .map(|v| u64::from(module.types[v.ty].inner.size(module.to_ctx())).next_multiple_of(16))
-        .sum();
-    let buffers = space(|s| matches!(s, naga::AddressSpace::Storage { .. })).count() as u64;
+    let is_buffer = |variable: &naga::GlobalVariable| matches!(variable.space, naga::AddressSpace::Storage { .. });
+    let buffers = module.global_variables.iter().filter(|(_, variable)| is_buffer(variable)).count() as u64;
     let invocations =
         module.entry_points.iter().map(|e| e.workgroup_size.iter().map(|&n| u64::from(n)).product()).max();
-    limit("bytes of workgroup memory", bytes, target.workgroup_bytes)?;
+    limit("bytes of workgroup memory", workgroup_bytes(&module), target.workgroup_bytes)?;
     limit("storage buffers", buffers, target.storage_buffers)?;
     limit("invocations a workgroup", invocations.unwrap_or(0), target.invocations)?;
     Ok(module)
+}
+
+/// Bytes of workgroup memory that a module declares.
+pub(super) fn workgroup_bytes(module: &naga::Module) -> u64 {
+    let own = module.global_variables.iter().filter(|(_, variable)| variable.space == naga::AddressSpace::WorkGroup);
+    own.map(|(_, variable)| u64::from(module.types[variable.ty].inner.size(module.to_ctx())).next_multiple_of(16)).sum()
 }
 
 pub(super) fn limit(what: &'static str, needed: u64, limit: u32) -> Result<(), EmitError> {

@@ -3,7 +3,7 @@
 
 use rewire_emit::{candidates, emit};
 use rewire_graph::{DType, Scope};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use rewire_graph_rewrite::plan::Computation;
 use rewire_graph_rewrite::{lower, optimize};
 
@@ -45,7 +45,8 @@ fn tunings_are_owners_of_a_thread() {
 
 #[test]
 fn halves_take_cooperative_matrices() {
-    let target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
+    let target =
+        Target { f16: true, subgroups: true, subgroup_size: SubgroupSizes::fixed(32), matrix: 16, ..Target::BASELINE };
     let kernel = kernel(DType::F16);
     let emitted = emit(&kernel, &target, &Tuning::default()).unwrap();
     assert!(emitted.wgsl.contains("coopMultiplyAdd"));

@@ -4,9 +4,7 @@ use rewire::describe;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{Count, Machine};
 use rewire_graph_rewrite::device::Tuning;
-use rewire_graph_rewrite::lower;
-use rewire_graph_rewrite::passes::Pipeline;
-use rewire_graph_rewrite::plan::{Binding, Plan, Table};
+use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_runtime::{
     Detail, Gpu, Inputs, Kernel, KernelRule, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, Profile,
     RunError, RunValue, Session, Tables, TuningStore, wgpu,
@@ -244,11 +242,7 @@ pub(crate) struct LoadedWorkload {
 
 impl LoadedWorkload {
     fn new(workload: &Workload, options: ModelOptions) -> Result<Self, BenchError> {
-        let mut plan = match &workload.program {
-            Program::Graph(graph) => lower(&Pipeline::default().for_storage(workload.dtype).run(graph.clone())?.0)?,
-            Program::Package(package) => package.plan()?,
-        };
-        plan.store(workload.precision, |name| workload.tables.contains(name).then_some(Table::Pooled));
+        let plan = workload.plan()?;
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
         let model = match &workload.program {

@@ -14,6 +14,7 @@ mod backward;
 mod bench;
 mod ceilings;
 mod compare;
+mod compile;
 mod draft;
 mod error;
 mod host;
@@ -34,6 +35,7 @@ mod workload;
 
 pub use bench::{Bench, BenchOptions, Profiled};
 pub use compare::{Category, Comparison, Metric, Thresholds, compare};
+pub use compile::{CompiledStep, compile};
 pub use error::BenchError;
 pub use machines::Machines;
 pub use noise::Noise;

@@ -3,9 +3,7 @@
 use crate::{BenchError, Program, Workload};
 use rewire_graph::op::Input;
 use rewire_graph::{Graph, GraphError, HostTensor, NodeId};
-use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::split::{Parts, lookups, split};
-use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
 
 impl Workload {
@@ -46,10 +44,6 @@ impl Workload {
         part.inputs.retain(|(name, _)| plan.inputs().any(|input| input.name == name));
         part.parameters.retain(|name, _| plan.parameters().any(|parameter| parameter.name == name));
         Ok(part)
-    }
-
-    fn plan(&self) -> Result<Plan, BenchError> {
-        Ok(lower(&optimize(self.graph()?.clone())?.0)?)
     }
 }
 

@@ -39,6 +39,8 @@ use rewire_cpu::parallel;
 
 #[cfg(feature = "files")]
 pub use content::{FileContent, MAPPED_BYTES, Mapping, ParseMappingError, read_file};
+#[cfg(feature = "emit")]
+pub use device::{CompiledKernel, KernelCompiler};
 pub use device::{
     DeviceInfo, DeviceKind, DeviceLimits, Gpu, Matrices, MatrixReason, MatrixTier, ParseMatrixTierError, Work,
     WorkDropped, Workers, block_on, devices, devices_async,

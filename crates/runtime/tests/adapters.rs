@@ -78,7 +78,7 @@ fn tiers_of_matrices_are_limited_and_none_that_is_missing_is_taken() {
     let Ok(gpu) = Gpu::open(None) else { return };
     let own = gpu.matrices();
     assert_eq!(devices()[0].matrices, own);
-    assert_eq!(own.tier > MatrixTier::None, gpu.target().cooperative().is_some(), "{own}");
+    assert_eq!(own.tier > MatrixTier::None, gpu.target().matrices_of_subgroups().is_some(), "{own}");
     for tier in [MatrixTier::None, MatrixTier::Wgsl, MatrixTier::Spirv] {
         let limited = gpu.with_matrix_tier(tier);
         if tier > own.tier {
@@ -128,7 +128,7 @@ fn a_device_of_the_app_has_the_tier_that_it_was_opened_for() {
     let opened = Gpu::from_device(device, queue);
     assert_eq!(opened.matrices().tier, MatrixTier::None);
     let opened = opened.with_matrices_of(&adapter);
-    assert_eq!(opened.matrices().tier == MatrixTier::None, opened.target().cooperative().is_none());
+    assert_eq!(opened.matrices().tier == MatrixTier::None, opened.target().matrices_of_subgroups().is_none());
     let opened = opened.matrices();
     assert!(has_matrices || opened.tier == MatrixTier::None);
     let (device, queue) = block_on(adapter.request_device(&request())).unwrap();

@@ -4,7 +4,7 @@
 
 use rewire_emit::emit;
 use rewire_graph::Graph;
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use rewire_graph_rewrite::plan::{Computation, Plan};
 use rewire_tests::backend::plan;
 use rewire_tests::golden::stored;
@@ -21,7 +21,8 @@ fn targets() -> [(&'static str, Target); 5] {
         f16: true,
         int64: true,
         subgroups: true,
-        subgroup_size: 32,
+        subgroup_size: SubgroupSizes::fixed(32),
+        registers: 255,
         storage_buffers: 64,
         workgroup_bytes: 48 << 10,
         invocations: 1024,
@@ -36,7 +37,7 @@ fn targets() -> [(&'static str, Target); 5] {
         multiprocessors: 132,
         ..matrices.clone()
     };
-    let software = Target { software: true, subgroup_size: 8, ..device.clone() };
+    let software = Target { software: true, subgroup_size: SubgroupSizes::fixed(8), ..device.clone() };
     [
         ("baseline", Target::BASELINE),
         ("software", software),

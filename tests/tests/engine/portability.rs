@@ -1,7 +1,7 @@
 //! Kernels stay within the WebGPU baseline, and use more where there is more.
 
 use rewire_emit::emit;
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use rewire_runtime::ModelOptions;
 use rewire_tests::backend::{gpu, load, on, oracle, plan, run};
 use rewire_tests::build::build;
@@ -10,7 +10,7 @@ use rewire_tests::program::{Program, compiled, hold};
 
 fn rich() -> Target {
     let (storage_buffers, workgroup_bytes, invocations, binding_bytes) = (64, 48 << 10, 1024, 2 << 30);
-    let (subgroup_size, matrix) = (32, 16);
+    let (subgroup_size, matrix) = (SubgroupSizes::fixed(32), 16);
     Target {
         f16: true,
         int64: true,
@@ -21,6 +21,7 @@ fn rich() -> Target {
         matrix_elements: true,
         workgroup_matrices: invocations,
         multiprocessors: 132,
+        registers: 255,
         software: false,
         storage_buffers,
         workgroup_bytes,
@@ -73,6 +74,9 @@ fn each_feature_may_be_missing() {
         Target { f16: false, ..full.clone() },
         Target { int64: false, ..full.clone() },
         Target { subgroups: false, ..full.clone() },
+        // Kernels are right for every size of a range.
+        Target { subgroup_size: SubgroupSizes { min: 4, max: 64 }, ..full.clone() },
+        Target { registers: 0, ..full.clone() },
         Target { matrix: 0, ..full.clone() },
         Target { storage_buffers: 8, ..full.clone() },
         Target { workgroup_bytes: 16 << 10, ..full.clone() },

@@ -80,6 +80,8 @@ fn of_adapters(common: &Common, command: &Command) -> Option<&'static str> {
         Some("--kernel cpu has no tunings: leave out --tuning, or take --kernel wgpu")
     } else if matches!(command, Command::Tune(_)) {
         Some("tune measures kernels of adapters: take --kernel wgpu")
+    } else if matches!(command, Command::Compile(_)) {
+        Some("compile takes kernels of adapters: take --kernel wgpu")
     } else {
         None
     }

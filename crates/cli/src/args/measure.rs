@@ -87,6 +87,27 @@ pub struct Tune {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
+pub struct Compile {
+    /// What to compile: operators and modules as listed below, `demo`, model folders, packages and golden cases; `demo` if left out.
+    #[arg(value_name = "WORK")]
+    pub works: Vec<String>,
+    /// Also compile a set of workloads, each at its own sizes.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
+    pub suite: Option<String>,
+    /// Tile sizes for all kernels: a list such as rows=64,columns=32, or default.
+    #[arg(long, value_name = "TUNING", default_value = "default")]
+    pub tuning: Tuning,
+    /// Write the instructions of every kernel into this folder, a file each.
+    #[arg(long, value_name = "DIR")]
+    pub isa: Option<PathBuf>,
+    #[command(flatten)]
+    pub sizes: Sizes,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = operators())]
 pub struct Profile {
     /// What to run: an operator or module as listed below, `demo`, a model folder or a package.
     #[arg(value_name = "OP|MODEL")]

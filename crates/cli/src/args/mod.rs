@@ -9,7 +9,7 @@ mod retrieve;
 mod watching;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
-pub use measure::{Bench, Profile, Sizes, Tune};
+pub use measure::{Bench, Compile, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
 pub use quality::Quality;
 pub use retrieve::{IndexKind, Retrieve};
@@ -89,6 +89,8 @@ pub enum Command {
     Bench(Box<Bench>),
     /// Measures the tunings of the kernels of operators, modules and models on the adapter, and keeps the fastest for later runs.
     Tune(Box<Tune>),
+    /// Compiles the kernels of operators, modules and models for an adapter of Vulkan, runs none, and prints what its driver tells of each.
+    Compile(Box<Compile>),
     /// Writes a Chrome trace of a run: what the host did, and every kernel by module.
     Profile(Box<Profile>),
     /// Draws the graph of a model or golden case.

@@ -1,5 +1,5 @@
 use super::{Parts, lies_along, place, result_coords, suits};
-use crate::hook::{Ahead, Element, Four, finish_ahead, streamed};
+use crate::hook::{Ahead, Element, Four, finish, finish_ahead, streamed};
 use crate::module::Module;
 use crate::template::{Main, Template, template};
 use crate::{EmitError, ParsedKernel};
@@ -23,8 +23,9 @@ const STREAMED_ROUNDS: usize = 8;
 pub(super) struct CooperativeMatmulTile {
     /// Rows, columns and depth of a matrix.
     size: u32,
-    /// Invocations of a subgroup.
+    /// Invocations of a subgroup, the most where that varies.
     subgroup: u32,
+    varying: bool,
     /// Rows and columns of subgroups.
     subgroups: (u32, u32),
     /// Rows and columns of matrices of a subgroup.
@@ -44,7 +45,10 @@ pub(super) struct CooperativeMatmulTile {
 impl CooperativeMatmulTile {
     /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
     pub fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
-        let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
+        let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.takes_halves()) else {
+            return Ok(None);
+        };
+        let (subgroup, varying) = (sizes.max, sizes.one().is_none());
         let Some(n) = kernel.n.as_const() else { return Ok(None) };
         // A depth that a run decides is taken to be long.
         let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(usize::MAX);
@@ -78,7 +82,7 @@ impl CooperativeMatmulTile {
             let steps = u32::try_from(k).unwrap_or(u32::MAX).div_ceil(depth);
             let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
             let sets = (2..=most).rev().find(suits).unwrap_or(1);
-            Self { size, subgroup, subgroups, matrices, depth, sets, stage_matrices, along_depth, sum }
+            Self { size, subgroup, varying, subgroups, matrices, depth, sets, stage_matrices, along_depth, sum }
         };
         let (deep, flat) = (with(2 * least, 2, 1), with(least, 4, n.1.min(2)));
         let statistics = kernel.stats.len() as u32;
@@ -178,8 +182,13 @@ pub(super) fn emit(
     let outputs = &kernel.nest.outputs;
     let depth = kernel.k.dense().and_then(Dim::as_const);
     let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
-    let streamed = if ragged || !tile.holds_results() { None } else { streamed(&mut module, &result, outputs)? };
-    let (hooks, ahead) = finish_ahead(&mut module, &result, kernel.sum(), outputs, streamed.as_ref())?;
+    let streams = !ragged && !tile.varying && tile.holds_results();
+    let streamed = if streams { streamed(&mut module, &result, outputs)? } else { None };
+    let (hooks, ahead) = match tile.varying {
+        // How many results an invocation writes is not known.
+        true => (finish(&mut module, &result, kernel.sum(), outputs)?, Ahead::Nothing),
+        false => finish_ahead(&mut module, &result, kernel.sum(), outputs, streamed.as_ref())?,
+    };
     parts.hooks += &hooks;
     let rounds_ahead = match ahead {
         Ahead::Nothing => 0,
@@ -191,6 +200,7 @@ pub(super) fn emit(
         ("stats", parts.stats.into()),
         ("size", tile.size.into()),
         ("subgroup", tile.subgroup.into()),
+        ("varying", tile.varying.into()),
         ("subgroup_rows", tile.subgroups.0.into()),
         ("subgroup_columns", tile.subgroups.1.into()),
         ("matrices_m", tile.matrices.0.into()),

@@ -46,9 +46,10 @@ impl MatmulTile {
             _ if target.software => (rows, 32),
             _ if few_rows => (16, 64),
             _ => {
+                let registers = registers((128, 128, 16), (16, 1), 256) <= budget(target);
                 let wasteful = n.is_some_and(|n| n < 1024 && n.next_multiple_of(128) != n.next_multiple_of(64));
                 let memory = bytes(kernel, (128, 128, 16)) <= target.workgroup_bytes;
-                if wasteful || !memory || target.invocations < 256 { (64, 64) } else { (128, 128) }
+                if wasteful || !memory || !registers || target.invocations < 256 { (64, 64) } else { (128, 128) }
             }
         }
     }
@@ -57,16 +58,22 @@ impl MatmulTile {
         let suited = Self::size(kernel, target);
         let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
         let is_small = m.saturating_mul(n) <= SMALL && !target.software;
-        let fits = |k: &u32| is_small && bytes(kernel, (m, n, *k)) <= SMALL_BYTES;
-        let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
-        let rows = tuning.rows_per_thread.unwrap_or(match (m, n) {
+        let suited_rows = match (m, n) {
             _ if target.software => 1,
             (..=16, _) | (_, ..=4) => 1,
             (..=32, _) => 2,
             (_, ..64) => 4,
             (128.., 128..) => 16,
             _ => 8,
-        });
+        };
+        let threads = |rows: u32| (m / rows).max(1) * (n / 4).max(1);
+        let holds =
+            |k: u32, rows: u32| target.software || registers((m, n, k), (rows, 1), threads(rows)) <= budget(target);
+        let fits = |k: &u32| is_small && bytes(kernel, (m, n, *k)) <= SMALL_BYTES && holds(*k, suited_rows);
+        let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
+        let fewer = |rows: &u32| m.is_multiple_of(*rows) && threads(*rows) <= target.invocations && holds(k, *rows);
+        let shares = std::iter::successors(Some(suited_rows), |rows| (*rows > 1).then_some(rows / 2));
+        let rows = tuning.rows_per_thread.unwrap_or_else(|| shares.clone().find(fewer).unwrap_or(suited_rows));
         for (parameter, got) in [("rows", m), ("columns", n), ("depth", k)] {
             if got == 0 || got % 4 != 0 || got > 256 {
                 let expected = "a multiple of four up to 256".to_owned();
@@ -92,6 +99,22 @@ impl MatmulTile {
     fn threads(&self) -> u32 {
         self.parts * (self.m / self.rows) * (self.n / 4 / self.groups)
     }
+}
+
+/// Registers that an invocation has for a product: sums, factors of a step, elements on their way, and places.
+fn registers((m, n, k): (u32, u32, u32), (rows, groups): (u32, u32), threads: u32) -> u32 {
+    let on_their_way = (m * k / 4).div_ceil(threads) + (k * n / 4).div_ceil(threads);
+    4 * (rows * groups + rows + groups + on_their_way) + PLACES
+}
+
+/// Registers for indices and loop counters.
+const PLACES: u32 = 16;
+
+/// Registers where a target tells none: those of the smallest GPUs that people own.
+const FEW_REGISTERS: u32 = 64;
+
+fn budget(target: &Target) -> u32 {
+    if target.registers == 0 { FEW_REGISTERS } else { target.registers }
 }
 
 /// A tile for few rows whose sums are split; `None` where they are too short.

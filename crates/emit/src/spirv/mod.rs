@@ -54,8 +54,8 @@ enum Replacement {
 }
 
 impl ParsedKernel {
-    /// The SPIR-V of a kernel with an [`EmittedKernel::extension`](super::EmittedKernel::extension), for a device of Vulkan 1.3 that offers what
-    /// `target` does. `checked`: with checks of every index and bounds of every loop.
+    /// The SPIR-V of a kernel, for a device of Vulkan 1.3 that offers what `target` does. `checked`: with checks of every index and bounds
+    /// of every loop.
     ///
     /// # Errors
     /// [`EmitError::Shader`] where naga cannot write it, or it calls what it does not declare.
@@ -81,8 +81,10 @@ impl ParsedKernel {
             ..spv::Options::default()
         };
         let words = spv::write_vec(&self.module, &info, &options, None).map_err(|error| failed(error.to_string()))?;
-        let extension = self.kernel.extension.ok_or_else(|| failed("it is WGSL as it stands".to_owned()))?;
-        replaced(&words, extension).map_err(failed)
+        match self.kernel.extension {
+            Some(extension) => replaced(&words, extension).map_err(failed),
+            None => Ok(words),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ mod tuning;
 
 use rewire_emit::emit;
 use rewire_graph::{DType, Symbol};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
 use std::path::Path;
@@ -40,6 +40,7 @@ fn check_tuned(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &
 
 /// A target with cooperative matrices of a size.
 fn with_matrices(matrix: u32, subgroup_size: u32) -> Target {
+    let subgroup_size = SubgroupSizes::fixed(subgroup_size);
     Target { f16: true, subgroups: true, subgroup_size, matrix, workgroup_bytes: 32 << 10, ..Target::BASELINE }
 }
 
@@ -55,7 +56,7 @@ fn check_on(
     let symbols: HashMap<Symbol, i64> = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
     let emitted = emit(kernel, target, tuning).unwrap_or_else(|e| panic!("{name}: {e}"));
     let has = |device: &&device::Device| {
-        (device.f16 || !target.f16) && (target.matrix == 0 || device.matrices == (target.matrix, target.subgroup_size))
+        (device.f16 || !target.f16) && (target.matrix == 0 || Some(device.matrices) == target.cooperative())
     };
     let device = device::device().filter(has);
     if let Some(got) = device.and_then(|device| device.run(kernel, &emitted, operands, &symbols)) {

@@ -4,12 +4,14 @@
 
 mod dequantize;
 mod kernel;
+mod subgroups;
 mod target;
 mod tuning;
 mod windows;
 
 pub use dequantize::dequantized;
 pub use kernel::{EmittedKernel, Extension, GridFactor, Param, Slot, TileList};
+pub use subgroups::SubgroupSizes;
 pub use target::Target;
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::Windows;

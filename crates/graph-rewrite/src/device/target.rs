@@ -1,3 +1,4 @@
+use super::SubgroupSizes;
 use serde::{Deserialize, Serialize};
 
 /// What an adapter offers to a kernel.
@@ -9,8 +10,8 @@ pub struct Target {
     pub int64: bool,
     /// Subgroup operations and barriers work.
     pub subgroups: bool,
-    /// Invocations of a subgroup; 0 where that varies.
-    pub subgroup_size: u32,
+    /// Invocations of a subgroup. Kernels are right for every size of the range.
+    pub subgroup_size: SubgroupSizes,
     /// Rows, columns and depth of a cooperative matrix with halves as operands and `f32` sums; 0 where there are none.
     ///
     /// Products take them whose operands are made of stored halves and stay as large as those, or are `Rows8`: bounded functions, sums,
@@ -30,6 +31,10 @@ pub struct Target {
     /// Multiprocessors that run such workgroups, which tiles of products may follow; 0 where that is not known.
     #[serde(default)]
     pub multiprocessors: u32,
+    /// Registers of 32 bits that an invocation may have before too few subgroups run side by side, or values are spilled; 0 where that is not
+    /// known, and tiles are small.
+    #[serde(default)]
+    pub registers: u32,
     /// Shaders are compiled for a CPU, where short ones are soonest done.
     pub software: bool,
     /// Storage buffers a kernel may bind.
@@ -48,12 +53,13 @@ impl Target {
         f16: false,
         int64: false,
         subgroups: false,
-        subgroup_size: 0,
+        subgroup_size: SubgroupSizes::UNKNOWN,
         matrix: 0,
         half_sums: false,
         matrix_elements: false,
         workgroup_matrices: 0,
         multiprocessors: 0,
+        registers: 0,
         software: false,
         storage_buffers: 8,
         workgroup_bytes: 16 << 10,
@@ -78,20 +84,27 @@ impl Target {
             && [0, 8, 16].contains(&self.matrix)
             && self.workgroup_matrices <= self.invocations
             && self.multiprocessors <= 1 << 16
-            && (self.subgroup_size == 0 || self.subgroup_size.is_power_of_two() && self.subgroup_size <= 128)
+            && self.registers <= 1 << 10
+            && self.subgroup_size.is_device()
     }
 
     /// The extent of cooperative matrices and the invocations of a subgroup; `None` where kernels use no such matrices. They need
     /// `shader-f16`, and subgroups with barriers and one known size.
     ///
     /// ```
-    /// use rewire_graph_rewrite::device::Target;
-    /// let fixed = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
+    /// use rewire_graph_rewrite::device::{SubgroupSizes, Target};
+    /// let fixed = Target { f16: true, subgroups: true, subgroup_size: SubgroupSizes::fixed(32), matrix: 16, ..Target::BASELINE };
     /// assert_eq!(fixed.cooperative(), Some((16, 32)));
-    /// assert_eq!(Target { subgroup_size: 0, ..fixed }.cooperative(), None);
+    /// assert_eq!(Target { subgroup_size: SubgroupSizes::UNKNOWN, ..fixed }.cooperative(), None);
     /// ```
     pub fn cooperative(&self) -> Option<(u32, u32)> {
-        let is_usable = self.f16 && self.subgroups && self.subgroup_size != 0 && self.matrix != 0;
+        let (matrix, sizes) = self.matrices_of_subgroups()?;
+        Some((matrix, sizes.one()?))
+    }
+
+    /// The extent of cooperative matrices and the invocations of a subgroup, for kernels that are right for each of a range.
+    pub fn matrices_of_subgroups(&self) -> Option<(u32, SubgroupSizes)> {
+        let is_usable = self.f16 && self.subgroups && self.matrix != 0 && self.subgroup_size.is_known();
         is_usable.then_some((self.matrix, self.subgroup_size))
     }
 
@@ -118,12 +131,13 @@ impl Target {
             f16: self.f16 && other.f16,
             int64: self.int64 && other.int64,
             subgroups: self.subgroups && other.subgroups,
-            subgroup_size: if self.subgroup_size == other.subgroup_size { self.subgroup_size } else { 0 },
+            subgroup_size: self.subgroup_size.union(other.subgroup_size),
             matrix: if self.matrix == other.matrix { self.matrix } else { 0 },
             half_sums: self.half_sums && other.half_sums,
             matrix_elements: self.matrix_elements && other.matrix_elements,
             workgroup_matrices: self.workgroup_matrices.min(other.workgroup_matrices),
             multiprocessors: if self.multiprocessors == other.multiprocessors { self.multiprocessors } else { 0 },
+            registers: self.registers.min(other.registers),
             software: self.software,
             storage_buffers: self.storage_buffers.min(other.storage_buffers),
             workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),

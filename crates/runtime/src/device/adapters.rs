@@ -231,7 +231,7 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> DeviceInfo {
             .iter()
             .map(|p| format!("{}x{}x{} {:?} {:?}", p.m_size, p.n_size, p.k_size, p.ab_type, p.cr_type))
             .collect(),
-        matrices: Matrices::offered(adapter, &target),
+        matrices: Matrices::offered(adapter, target.clone()).1,
         limits: Some(DeviceLimits {
             binding_bytes: target.binding_bytes,
             buffer_bytes: limits.max_buffer_size,

@@ -1,5 +1,6 @@
 use super::adapters::{self, hardware};
 use super::elements;
+use super::family;
 use super::loss::Loss;
 use super::matrices::{MatrixReason, TestedMatrices};
 use super::opened::Opened;
@@ -134,7 +135,7 @@ impl Gpu {
     #[must_use]
     pub fn restricted(&self, target: &Target) -> Self {
         let target = self.target.within(target);
-        let of = |target: &Target| (target.matrices(), target.cooperative());
+        let of = |target: &Target| (target.matrices(), target.matrices_of_subgroups());
         // What is off is not tested.
         let (right, reason) = match of(&target) == of(&self.target) {
             true => (self.right.clone(), self.reason),
@@ -144,26 +145,7 @@ impl Gpu {
     }
 
     async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
-        let optional = wgpu::Features::SHADER_F16
-            | wgpu::Features::SHADER_INT64
-            | wgpu::Features::SUBGROUP
-            | wgpu::Features::SUBGROUP_BARRIER
-            | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
-            | wgpu::Features::TIMESTAMP_QUERY
-            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
-            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
-            | wgpu::Features::PIPELINE_CACHE;
-        let request = wgpu::DeviceDescriptor {
-            label: Some("rewire"),
-            required_features: adapter.features() & optional,
-            required_limits: adapter.limits(),
-            // SAFETY: the one experimental feature is that of cooperative matrices. Emitted shaders load and store whole
-            // matrices within their workgroup memory, and a self-test goes before their first use.
-            experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
-            // Blocks of memory that grow with what is asked for: a first one of 128 MiB takes a driver 15 ms.
-            memory_hints: wgpu::MemoryHints::Manual { suballocated_device_memory_block_size: 8 << 20..256 << 20 },
-            ..Default::default()
-        };
+        let request = descriptor(adapter);
         let (device, queue) = timed_async("opening the device", elements::request_device(adapter, request))
             .await
             .map_err(|error| GpuError::Open { adapter: adapter.get_info().name, reason: error.to_string() })?;
@@ -428,18 +410,42 @@ fn describe(error: wgpu::Error, what: &str) -> GpuError {
     }
 }
 
+/// The device that kernels want of an adapter.
+pub(super) fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
+    let optional = wgpu::Features::SHADER_F16
+        | wgpu::Features::SHADER_INT64
+        | wgpu::Features::SUBGROUP
+        | wgpu::Features::SUBGROUP_BARRIER
+        | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+        | wgpu::Features::TIMESTAMP_QUERY
+        | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
+        | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
+        | wgpu::Features::PIPELINE_CACHE;
+    wgpu::DeviceDescriptor {
+        label: Some("rewire"),
+        required_features: adapter.features() & optional,
+        required_limits: adapter.limits(),
+        // SAFETY: the one experimental feature is that of cooperative matrices. Emitted shaders load and store whole
+        // matrices within their workgroup memory, and a self-test goes before their first use.
+        experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+        // Blocks of memory that grow with what is asked for: a first one of 128 MiB takes a driver 15 ms.
+        memory_hints: wgpu::MemoryHints::Manual { suballocated_device_memory_block_size: 8 << 20..256 << 20 },
+        ..Default::default()
+    }
+}
+
 pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgpu::AdapterInfo) -> Target {
-    let fixed = info.subgroup_min_size == info.subgroup_max_size;
     Target {
         f16: features.contains(wgpu::Features::SHADER_F16),
         int64: features.contains(wgpu::Features::SHADER_INT64),
         subgroups: features.contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER),
-        subgroup_size: if fixed { info.subgroup_min_size } else { 0 },
+        subgroup_size: family::subgroup_sizes(info),
         matrix: 0,
         half_sums: false,
         matrix_elements: false,
         workgroup_matrices: 0,
         multiprocessors: 0,
+        registers: family::registers(info),
         software: !hardware(info),
         storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,

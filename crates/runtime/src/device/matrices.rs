@@ -25,6 +25,20 @@ pub enum MatrixTier {
     Spirv,
 }
 
+impl MatrixTier {
+    /// A target whose kernels are of this tier.
+    pub(super) fn limited(self, target: &Target) -> Target {
+        Target {
+            matrix: if self == Self::None { 0 } else { target.matrix },
+            half_sums: target.half_sums && self > Self::None,
+            matrix_elements: target.matrix_elements && self == Self::Spirv,
+            workgroup_matrices: if self == Self::Spirv { target.workgroup_matrices } else { 0 },
+            multiprocessors: if self == Self::Spirv { target.multiprocessors } else { 0 },
+            ..target.clone()
+        }
+    }
+}
+
 /// A text that names no [`MatrixTier`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown tier of matrices `{0}`: expected none, wgsl or spirv")]
@@ -46,8 +60,8 @@ pub enum MatrixReason {
     NoHalves,
     /// Shaders have no subgroups with barriers.
     NoSubgroups,
-    /// Subgroups have one of several sizes, as on AMD, Intel and Apple; kernels divide matrices among subgroups of a known size.
-    VaryingSubgroups,
+    /// Sizes of subgroups are not known.
+    UnknownSubgroups,
     /// The device was opened without `EXPERIMENTAL_COOPERATIVE_MATRIX`, or [`Gpu::with_matrices_of`](crate::Gpu::with_matrices_of) was not
     /// called.
     NotOpened,
@@ -72,8 +86,8 @@ impl Display for MatrixReason {
             Self::NoSubgroups => {
                 "its shaders have no subgroups with barriers, which kernels of cooperative matrices need"
             }
-            Self::VaryingSubgroups => {
-                "the size of its subgroups varies, and kernels of cooperative matrices need one that is known"
+            Self::UnknownSubgroups => {
+                "sizes of its subgroups are not known, among which kernels divide cooperative matrices"
             }
             Self::NotOpened => "the device was opened without cooperative matrices",
             Self::NoExtension => "the driver has no VK_NV_cooperative_matrix2",
@@ -100,17 +114,25 @@ impl Matrices {
     pub(super) const NONE: Self = Self { tier: MatrixTier::None, reason: MatrixReason::NoMatrices };
 
     /// What kernels will use of a device that is opened from an adapter, with this target beside its matrices.
-    pub(super) fn offered(adapter: &wgpu::Adapter, target: &Target) -> Self {
-        match unusable(&Target { matrix: matrices(adapter).0, ..target.clone() }) {
-            Some(reason) => Self { tier: MatrixTier::None, reason },
-            None => Self::of(elements::offered(adapter)),
-        }
+    pub(super) fn offered(adapter: &wgpu::Adapter, target: Target) -> (Target, Self) {
+        Self::with(adapter, target, elements::offered(adapter))
     }
 
-    pub(super) fn of(extension: Result<MatrixExtension, MatrixReason>) -> Self {
-        match extension {
-            Ok(_) => Self { tier: MatrixTier::Spirv, reason: MatrixReason::Highest },
-            Err(reason) => Self { tier: MatrixTier::Wgsl, reason },
+    /// A target with the matrices of its adapter, of which a device has this extension.
+    fn with(
+        adapter: &wgpu::Adapter,
+        target: Target,
+        extension: Result<MatrixExtension, MatrixReason>,
+    ) -> (Target, Self) {
+        let (matrix, half_sums) = matrices(adapter);
+        let with = Target { matrix, half_sums, ..target.clone() };
+        match (unusable(&with), extension) {
+            (Some(reason), _) => (target, Self { tier: MatrixTier::None, reason }),
+            (None, Err(reason)) => (with, Self { tier: MatrixTier::Wgsl, reason }),
+            (None, Ok(MatrixExtension { workgroup, multiprocessors })) => (
+                Target { matrix_elements: true, workgroup_matrices: workgroup, multiprocessors, ..with },
+                Self { tier: MatrixTier::Spirv, reason: MatrixReason::Highest },
+            ),
         }
     }
 }
@@ -167,7 +189,7 @@ fn unusable(target: &Target) -> Option<MatrixReason> {
         (target.matrix != 0, MatrixReason::NoMatrices),
         (target.f16, MatrixReason::NoHalves),
         (target.subgroups, MatrixReason::NoSubgroups),
-        (target.subgroup_size != 0, MatrixReason::VaryingSubgroups),
+        (target.subgroup_size.is_known(), MatrixReason::UnknownSubgroups),
     ];
     needs.into_iter().find(|(is_there, _)| !is_there).map(|(_, reason)| reason)
 }
@@ -208,26 +230,24 @@ impl Gpu {
     /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does so by itself; a device alone does not tell their sizes.
     #[must_use]
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
-        let (matrix, half_sums) = matrices(adapter);
-        let offered = Target { matrix, half_sums, ..self.target.clone() };
-        let is_opened = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
-        if let Some(reason) = unusable(&offered).or((!is_opened).then_some(MatrixReason::NotOpened)) {
-            self.reason = reason;
+        if !self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
+            self.reason = match Matrices::offered(adapter, self.target.clone()).1 {
+                Matrices { tier: MatrixTier::None, reason } => reason,
+                _ => MatrixReason::NotOpened,
+            };
             return self;
         }
-        self.target = offered;
         let extension = elements::enabled(adapter, &self.device);
-        self.reason = Matrices::of(extension).reason;
-        self.target.matrix_elements = extension.is_ok();
-        let of_workgroups = extension.map_or((0, 0), |extension| (extension.workgroup, extension.multiprocessors));
-        (self.target.workgroup_matrices, self.target.multiprocessors) = of_workgroups;
+        let own;
+        (self.target, own) = Matrices::with(adapter, self.target.clone(), extension);
+        self.reason = own.reason;
         self
     }
 
     /// How kernels multiply halves here, and why no faster way.
     pub fn matrices(&self) -> Matrices {
         let right = self.matrices_tested();
-        let products = self.target.cooperative().is_some() && right.is_none_or(|right| right.products);
+        let products = self.target.matrices_of_subgroups().is_some() && right.is_none_or(|right| right.products);
         let elements = self.target.matrix_elements && right.is_none_or(|right| right.elements);
         let tier = match (products, elements) {
             (false, _) => MatrixTier::None,
@@ -258,17 +278,8 @@ impl Gpu {
         if tier > own.tier {
             return Err(GpuError::Matrices { adapter: self.name(), tier, own });
         }
-        let target = &self.target;
-        let limited = Target {
-            matrix: if tier == MatrixTier::None { 0 } else { target.matrix },
-            half_sums: target.half_sums && tier > MatrixTier::None,
-            matrix_elements: tier == MatrixTier::Spirv,
-            workgroup_matrices: if tier == MatrixTier::Spirv { target.workgroup_matrices } else { 0 },
-            multiprocessors: if tier == MatrixTier::Spirv { target.multiprocessors } else { 0 },
-            ..target.clone()
-        };
         let reason = if tier < own.tier { MatrixReason::Limited } else { self.reason };
-        let mut gpu = self.restricted(&limited);
+        let mut gpu = self.restricted(&tier.limited(&self.target));
         gpu.reason = reason;
         Ok(gpu)
     }
@@ -346,21 +357,19 @@ pub(super) fn matrices(adapter: &wgpu::Adapter) -> (u32, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rewire_graph_rewrite::device::SubgroupSizes;
 
     /// Targets as drivers of several vendors offer them, and what kernels use of their matrices.
     #[test]
     fn a_tier_is_one_that_kernels_use() {
-        let nvidia = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
-        let varying = Some(MatrixReason::VaryingSubgroups);
+        let subgroup_size = SubgroupSizes::fixed(32);
+        let nvidia = Target { f16: true, subgroups: true, subgroup_size, matrix: 16, ..Target::BASELINE };
+        let sizes = |min, max| Target { subgroup_size: SubgroupSizes { min, max }, ..nvidia.clone() };
         for (name, target, reason) in [
             ("NVIDIA", nvidia.clone(), None),
-            ("AMD, subgroups of 32 to 64", Target { subgroup_size: 0, ..nvidia.clone() }, varying),
-            (
-                "Intel, subgroups of 8 to 32, matrices of 8",
-                Target { subgroup_size: 0, matrix: 8, ..nvidia.clone() },
-                varying,
-            ),
-            ("Apple, matrices of 8", Target { subgroup_size: 0, matrix: 8, ..nvidia.clone() }, varying),
+            ("AMD, subgroups of 32 to 64", sizes(32, 64), None),
+            ("Intel, subgroups of 8 to 32, matrices of 8", Target { matrix: 8, ..sizes(8, 32) }, None),
+            ("sizes that are not known", sizes(0, 0), Some(MatrixReason::UnknownSubgroups)),
             (
                 "no barriers of subgroups",
                 Target { subgroups: false, ..nvidia.clone() },
@@ -370,14 +379,15 @@ mod tests {
             ("no matrices", Target { matrix: 0, ..nvidia.clone() }, Some(MatrixReason::NoMatrices)),
         ] {
             assert_eq!(unusable(&target), reason, "{name}");
-            assert_eq!(target.cooperative().is_none(), reason.is_some(), "{name}");
+            assert_eq!(target.matrices_of_subgroups().is_none(), reason.is_some(), "{name}");
         }
     }
 
     #[test]
     fn a_device_without_what_kernels_need_has_no_tier() {
         let Ok(mut gpu) = Gpu::open(None) else { return };
-        gpu.target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..gpu.target };
+        gpu.target =
+            Target { f16: true, subgroups: true, subgroup_size: SubgroupSizes::fixed(32), matrix: 16, ..gpu.target };
         gpu.reason = MatrixReason::NoExtension;
         assert_eq!(gpu.matrices().tier, MatrixTier::Wgsl);
         let without = gpu.restricted(&Target { f16: false, ..gpu.target().clone() });
@@ -388,7 +398,8 @@ mod tests {
     #[test]
     fn a_wrong_rare_kernel_turns_all_matrices_off() {
         let Ok(mut gpu) = Gpu::open(None) else { return };
-        gpu.target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..gpu.target };
+        gpu.target =
+            Target { f16: true, subgroups: true, subgroup_size: SubgroupSizes::fixed(32), matrix: 16, ..gpu.target };
         gpu.reason = MatrixReason::NoExtension;
         for kernel in [RareKernel::Gradients, RareKernel::Softmax] {
             gpu.right = Arc::default();
@@ -406,7 +417,7 @@ mod tests {
         gpu.target = Target {
             f16: true,
             subgroups: true,
-            subgroup_size: 32,
+            subgroup_size: SubgroupSizes::fixed(32),
             matrix: 16,
             half_sums: true,
             matrix_elements: true,

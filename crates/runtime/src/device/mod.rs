@@ -2,11 +2,20 @@
 
 mod adapters;
 mod capacity;
+#[cfg(feature = "emit")]
+mod compiled;
+#[cfg(feature = "emit")]
+#[cfg_attr(
+    not(all(feature = "spirv", any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))),
+    path = "compiler_absent.rs"
+)]
+mod compiler;
 #[cfg_attr(
     not(all(feature = "spirv", any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))),
     path = "elements_absent.rs"
 )]
 mod elements;
+mod family;
 #[cfg(test)]
 mod faults;
 mod gpu;
@@ -19,6 +28,10 @@ mod submit;
 mod workers;
 
 pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async};
+#[cfg(feature = "emit")]
+pub use compiled::CompiledKernel;
+#[cfg(feature = "emit")]
+pub use compiler::KernelCompiler;
 pub use gpu::Gpu;
 pub(crate) use gpu::SMALLEST;
 pub(crate) use mapping::Mapping;

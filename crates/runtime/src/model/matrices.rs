@@ -334,12 +334,12 @@ async fn product(gpu: &Gpu, [left, right]: [&[f64]; 2], sums: DType, extents: [u
 mod tests {
     use super::*;
     use rewire_emit::emit;
-    use rewire_graph_rewrite::device::{Extension, Tuning};
+    use rewire_graph_rewrite::device::{Extension, SubgroupSizes, Tuning};
 
     const WEIGHTS: [Weights; 2] = [Weights::Products, Weights::Softmax];
 
     fn target() -> Target {
-        let (workgroup_bytes, invocations, subgroup_size) = (48 << 10, 1024, 32);
+        let (workgroup_bytes, invocations, subgroup_size) = (48 << 10, 1024, SubgroupSizes::fixed(32));
         let (f16, subgroups, matrix_elements) = (true, true, true);
         let matrices = Target { matrix: 16, matrix_elements, workgroup_matrices: 256, ..Target::BASELINE };
         Target { f16, subgroups, subgroup_size, workgroup_bytes, invocations, ..matrices }
@@ -361,6 +361,9 @@ mod tests {
         }
         let plain = Target { matrix_elements: false, workgroup_matrices: 0, ..target() };
         assert_eq!(extensions(plan(DType::F32, PRODUCT).unwrap(), &plain), [None]);
+        // AMD: products are divided among as many subgroups as there are.
+        let range = Target { subgroup_size: SubgroupSizes { min: 32, max: 64 }, ..plain.clone() };
+        assert!(plan(DType::F32, PRODUCT).unwrap().steps.iter().all(|step| is_cooperative(step, &range)));
         let gradients = gradients_plan().unwrap();
         assert!(
             !gradients.steps.is_empty() && gradients.steps.iter().all(|step| rare(step) == Some(RareKernel::Gradients))
@@ -374,9 +377,8 @@ mod tests {
                 let shader = |step: &Step| emit(&step.computation, &target, &Tuning::default()).unwrap().wgsl;
                 assert!(plan.steps.iter().all(|step| shader(step).contains("enable wgpu_cooperative_matrix")));
                 assert!(plan.steps.iter().all(|step| is_cooperative(step, &target)));
-                // AMD, Intel and Apple: no kernel multiplies by matrices, and none is tested.
-                let varying = Target { subgroup_size: 0, ..target.clone() };
-                assert!(!plan.steps.iter().any(|step| is_cooperative(step, &varying)));
+                let unknown = Target { subgroup_size: SubgroupSizes::UNKNOWN, ..target.clone() };
+                assert!(!plan.steps.iter().any(|step| is_cooperative(step, &unknown)));
             }
         }
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rewire::package::{Package, TargetKernels};
 use rewire_emit::{ParsedKernel, emit};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_tests::fuzz::packages::{
     changed_apart, changed_package, changed_parts, embed, kept, kept_apart, matching, rank, rank_apart, seal,
@@ -166,7 +166,7 @@ fn devices_that_there_are_not_are_errors() {
         with(|target| target.invocations = 0),
         with(|target| target.workgroup_bytes = u32::MAX),
         with(|target| target.binding_bytes = u64::MAX),
-        with(|target| target.subgroup_size = 3),
+        with(|target| target.subgroup_size = SubgroupSizes::fixed(3)),
         with(|target| target.matrix = 1),
         with(|target| target.workgroup_matrices = u32::MAX),
         with(|target| target.multiprocessors = u32::MAX),
@@ -188,7 +188,7 @@ fn targets() -> impl Strategy<Value = Target> {
             f16,
             int64,
             subgroups,
-            subgroup_size: (1 << size) & !1,
+            subgroup_size: SubgroupSizes::fixed((1 << size) & !1),
             matrix: [0, 8, 16][matrix],
             half_sums: f16,
             matrix_elements: registers,

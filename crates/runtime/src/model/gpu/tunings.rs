@@ -451,11 +451,18 @@ mod tests {
     use super::*;
     use crate::session::tests::product;
     use rewire_graph::DType;
+    use rewire_graph_rewrite::device::SubgroupSizes;
     use rewire_graph_rewrite::plan::{Computation, Extent};
 
     #[test]
     fn the_order_of_sums_is_decided_for_all_sizes() {
-        let target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
+        let target = Target {
+            f16: true,
+            subgroups: true,
+            subgroup_size: SubgroupSizes::fixed(32),
+            matrix: 16,
+            ..Target::BASELINE
+        };
         let mut plan = product();
         let step = &mut plan.steps[0];
         let Computation::Nest(kernel) = &mut step.computation else { panic!("a product is a nest") };

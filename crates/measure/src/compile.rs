@@ -1,0 +1,114 @@
+//! Kernels as the compiler of a GPU makes them, which run nowhere.
+
+use crate::{BenchError, Program, Workload};
+use rewire::emit::{ParsedKernel, emit_with_windows, of_family};
+use rewire_graph::op::Registry;
+use rewire_graph_rewrite::device::{Target, Tuning, Windows};
+use rewire_graph_rewrite::lower;
+use rewire_graph_rewrite::passes::Pipeline;
+use rewire_graph_rewrite::plan::{Computation, Plan, Step, Table};
+use rewire_graph_rewrite::prove::confine;
+use rewire_runtime::{CompiledKernel, KernelCompiler, RuntimeError};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// A kernel of a workload as the driver of an adapter compiled it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CompiledStep {
+    /// The operator, module or model.
+    pub work: String,
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Its module path.
+    pub path: String,
+    /// Its schedule; `None` for an operator of a user's own.
+    pub schedule: Option<&'static str>,
+    /// The adapter.
+    pub adapter: String,
+    /// What the driver tells.
+    #[serde(flatten)]
+    pub compiled: CompiledKernel,
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: Option<u64>,
+    /// True where it multiplies cooperative matrices.
+    pub matrix: bool,
+    /// Why it did not compile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl CompiledStep {
+    /// True where the driver found too few registers.
+    pub fn spills(&self) -> bool {
+        self.compiled.spills.is_some_and(|count| count > 0) || self.compiled.scratch.is_some_and(|bytes| bytes > 0)
+    }
+}
+
+/// A compiled shader with the figures of its module.
+type Figures = Result<(CompiledKernel, u64, bool), String>;
+
+impl Workload {
+    /// The plan of its kernels.
+    ///
+    /// # Errors
+    /// [`BenchError`] where the graph cannot be rewritten or lowered, or the package is damaged.
+    pub fn plan(&self) -> Result<Plan, BenchError> {
+        let mut plan = match &self.program {
+            Program::Graph(graph) => lower(&Pipeline::default().for_storage(self.dtype).run(graph.clone())?.0)?,
+            Program::Package(package) => package.plan()?,
+        };
+        plan.store(self.precision, |name| self.tables.contains(name).then_some(Table::Pooled));
+        Ok(plan)
+    }
+}
+
+/// Emits and compiles the kernels of a plan, for sizes that nothing is known of. With `code`, results have the programs. A kernel that does
+/// not compile has an error in its place.
+///
+/// # Errors
+/// [`BenchError::Load`] where the plan is not good.
+pub fn compile(
+    work: &str,
+    mut plan: Plan,
+    compiler: &KernelCompiler,
+    tuning: Tuning,
+    code: bool,
+) -> Result<Vec<CompiledStep>, BenchError> {
+    let wrong = |reason: String| BenchError::from(RuntimeError::Plan { reason });
+    plan.bind(&Registry::default()).map_err(|error| wrong(error.to_string()))?;
+    confine(&mut plan).map_err(|error| wrong(error.to_string()))?;
+    let mut known: HashMap<String, Figures> = HashMap::new();
+    let mut compiled = |step: &Step| -> Figures {
+        let parsed = emitted(&step.computation, compiler.target(), tuning)?;
+        let figures = known.entry(parsed.kernel.wgsl.clone()).or_insert_with(|| {
+            let compiled = compiler.compile(&parsed, code).map_err(|error| error.to_string())?;
+            Ok((compiled, parsed.workgroup_bytes(), parsed.multiplies_matrices()))
+        });
+        figures.clone()
+    };
+    let record = |step: &Step| {
+        let own = CompiledStep {
+            work: work.to_owned(),
+            kernel: step.name.clone(),
+            path: step.path.clone(),
+            schedule: match &step.computation {
+                Computation::Nest(nest) => Some(nest.schedule().name()),
+                Computation::Custom(_) => None,
+            },
+            adapter: compiler.name().to_owned(),
+            ..CompiledStep::default()
+        };
+        match compiled(step) {
+            Ok((compiled, bytes, matrix)) => CompiledStep { compiled, workgroup_bytes: Some(bytes), matrix, ..own },
+            Err(error) => CompiledStep { error: Some(error), ..own },
+        }
+    };
+    Ok(plan.load.iter().chain(&plan.steps).map(record).collect())
+}
+
+/// The kernel that a model is loaded with.
+fn emitted(computation: &Computation, target: &Target, tuning: Tuning) -> Result<ParsedKernel, String> {
+    let tuning = of_family(tuning, computation, target);
+    let windows = Windows::of_constants(computation, target);
+    emit_with_windows(computation, target, &tuning, &windows).map_err(|error| error.to_string())
+}

@@ -1,0 +1,64 @@
+//! What is known of families of GPUs that no API tells.
+
+use rewire_graph_rewrite::device::SubgroupSizes;
+
+// Vendors as PCI numbers them, and Apple as Mesa does.
+const AMD: u32 = 0x1002;
+const APPLE: u32 = 0x106b;
+const ARM: u32 = 0x13b5;
+const BROADCOM: u32 = 0x14e4;
+const INTEL: u32 = 0x8086;
+const NVIDIA: u32 = 0x10de;
+const QUALCOMM: u32 = 0x5143;
+
+/// Registers of 32 bits that an invocation may have, see [`Target::registers`](rewire_graph_rewrite::device::Target::registers).
+/// `docs/gpus.md` has what the drivers make of them.
+pub(super) fn registers(info: &wgpu::AdapterInfo) -> u32 {
+    match vendor(info) {
+        NVIDIA => 255,
+        // Eight subgroups of 64 on RDNA 3.
+        AMD => 192,
+        // 640 threads of a core.
+        APPLE => 76,
+        // Eight waves.
+        QUALCOMM => 96,
+        // Subgroups of 16 share 128 registers of 32 bytes, of which a compiler needs some itself.
+        INTEL => 48,
+        ARM => 64,
+        BROADCOM => 32,
+        _ => 0,
+    }
+}
+
+/// Sizes of subgroups. Metal tells a range for all GPUs, of which Apple's own have one size.
+pub(super) fn subgroup_sizes(info: &wgpu::AdapterInfo) -> SubgroupSizes {
+    match (info.backend, vendor(info)) {
+        (wgpu::Backend::Metal, APPLE) => SubgroupSizes::fixed(32),
+        _ => SubgroupSizes { min: info.subgroup_min_size, max: info.subgroup_max_size },
+    }
+}
+
+/// The vendor, which Metal tells by the name alone.
+fn vendor(info: &wgpu::AdapterInfo) -> u32 {
+    if info.backend == wgpu::Backend::Metal && info.name.starts_with("Apple") { APPLE } else { info.vendor }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapter(name: &str, vendor: u32, backend: wgpu::Backend) -> wgpu::AdapterInfo {
+        let info = wgpu::AdapterInfo::new(wgpu::DeviceType::Other, backend);
+        wgpu::AdapterInfo { name: name.to_owned(), vendor, subgroup_min_size: 4, subgroup_max_size: 64, ..info }
+    }
+
+    #[test]
+    fn gpus_of_apple_have_subgroups_of_one_size_on_metal() {
+        let apple = adapter("Apple M2", 0, wgpu::Backend::Metal);
+        assert_eq!((subgroup_sizes(&apple), registers(&apple)), (SubgroupSizes::fixed(32), 76));
+        let intel = adapter("Intel(R) Iris(TM) Plus Graphics", 0, wgpu::Backend::Metal);
+        assert_eq!((subgroup_sizes(&intel), registers(&intel)), (SubgroupSizes { min: 4, max: 64 }, 0));
+        let mesa = adapter("Apple M1 (G13G A0)", APPLE, wgpu::Backend::Vulkan);
+        assert_eq!((subgroup_sizes(&mesa), registers(&mesa)), (SubgroupSizes { min: 4, max: 64 }, 76));
+    }
+}

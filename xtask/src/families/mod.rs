@@ -1,0 +1,143 @@
+//! Kernels compiled for GPUs that are not here, by the compilers of their drivers.
+//!
+//! Mesa's drivers run on a shim in place of the kernel's driver and of the hardware: nothing is computed, and every kernel is compiled.
+
+mod intel;
+mod page;
+
+use crate::drivers::{NewerLavapipe, debian_unstable, manifest};
+use crate::setup;
+use crate::shell::{cargo, root, run as run_command};
+use intel::IntelDriver;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A GPU that a driver compiles for.
+struct Family {
+    name: &'static str,
+    /// As people call it.
+    title: &'static str,
+    driver: Driver,
+    /// What its shim takes the GPU by.
+    value: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Driver {
+    Radv,
+    Nvk,
+    Turnip,
+    Honeykrisp,
+    Anv,
+}
+
+impl Driver {
+    /// The library, its shim, and the variable that names the GPU.
+    fn files(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Radv => ("libvulkan_radeon.so", "libamdgpu_noop_drm_shim.so", "AMDGPU_GPU_ID"),
+            Self::Nvk => ("libvulkan_nouveau.so", "libnouveau_noop_drm_shim.so", "NOUVEAU_CHIPSET"),
+            Self::Turnip => ("libvulkan_freedreno.so", "libfreedreno_noop_drm_shim.so", "FD_GPU_ID"),
+            Self::Honeykrisp => ("libvulkan_asahi.so", "libasahi_noop_drm_shim.so", "ASAHI_GPU"),
+            Self::Anv => ("libvulkan_intel.so", "libintel_noop_drm_shim.so", "INTEL_STUB_GPU_PLATFORM"),
+        }
+    }
+}
+
+const fn family(name: &'static str, title: &'static str, driver: Driver, value: &'static str) -> Family {
+    Family { name, title, driver, value }
+}
+
+const FAMILIES: [Family; 16] = [
+    family("vega10", "AMD Vega (GCN 5)", Driver::Radv, "vega10"),
+    family("navi21", "AMD RX 6800 (RDNA 2)", Driver::Radv, "navi21"),
+    family("navi31", "AMD RX 7900 (RDNA 3)", Driver::Radv, "navi31"),
+    family("phoenix", "AMD Ryzen 7040 (RDNA 3)", Driver::Radv, "phoenix"),
+    family("gfx1201", "AMD RX 9070 (RDNA 4)", Driver::Radv, "gfx1201"),
+    family("turing", "NVIDIA Turing, by NVK", Driver::Nvk, "162"),
+    family("ampere", "NVIDIA Ampere, by NVK", Driver::Nvk, "172"),
+    family("ada", "NVIDIA Ada, by NVK", Driver::Nvk, "192"),
+    family("blackwell", "NVIDIA Blackwell, by NVK", Driver::Nvk, "1b2"),
+    family("adreno660", "Qualcomm Adreno 660", Driver::Turnip, "660"),
+    family("adreno740", "Qualcomm Adreno 740", Driver::Turnip, "740"),
+    family("m1", "Apple M1, by Mesa", Driver::Honeykrisp, "m1"),
+    family("tgl", "Intel Tiger Lake", Driver::Anv, "tgl"),
+    family("mtl", "Intel Meteor Lake", Driver::Anv, "mtl"),
+    family("dg2", "Intel Arc A770", Driver::Anv, "dg2"),
+    family("lnl", "Intel Lunar Lake", Driver::Anv, "lnl"),
+];
+
+/// What is compiled: the demo, the standard workloads, and the golden cases.
+fn works() -> Result<Vec<String>, String> {
+    let folder = root().join("tests/golden");
+    let failed = |error| format!("{}: {error}", folder.display());
+    let mut cases = vec![];
+    let mut folders = vec![folder.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "safetensors") {
+                cases.push(path.display().to_string());
+            }
+        }
+    }
+    cases.sort();
+    Ok([vec!["--suite".to_owned(), "standard".to_owned()], cases].concat())
+}
+
+/// Compiles for some families, or all, and writes `docs/gpus.md` where it is all.
+pub(crate) fn run(names: &[&str]) -> Result<(), String> {
+    if !cfg!(target_os = "linux") {
+        return Err("the drivers are made for Linux".into());
+    }
+    if let Some(unknown) = names.iter().find(|name| FAMILIES.iter().all(|family| family.name != **name)) {
+        let known = FAMILIES.each_ref().map(|family| family.name).join(", ");
+        return Err(format!("there is no family `{unknown}`: expected {known}"));
+    }
+    setup::run()?;
+    run_command(cargo(&["build", "--workspace", "--bin", "rewire"]))?;
+    let wanted = |family: &&Family| names.is_empty() || names.contains(&family.name);
+    let tree = NewerLavapipe::of(&debian_unstable()?)?;
+    let intel = FAMILIES.iter().filter(wanted).any(|family| family.driver == Driver::Anv);
+    let intel = if intel { Some(IntelDriver::get()?) } else { None };
+    let mut sections = vec![];
+    for family in FAMILIES.iter().filter(wanted) {
+        let mut command = with_family(family, &tree, intel.as_ref())?;
+        command.args(["--json", "--kernel", "wgpu", "compile"]).args(works()?);
+        let output = command.output().map_err(|error| format!("{}: {error}", family.name))?;
+        let figures = page::Figures::of(&String::from_utf8_lossy(&output.stdout));
+        if figures.kernels() == 0 {
+            return Err(format!("{}: {}", family.name, String::from_utf8_lossy(&output.stderr)));
+        }
+        eprintln!("{}: {}", family.name, figures.in_words());
+        sections.push((family.title, figures));
+    }
+    if names.is_empty() { page::write(&sections) } else { Ok(()) }
+}
+
+/// The program on the driver of a family.
+fn with_family(family: &Family, tree: &NewerLavapipe, intel: Option<&IntelDriver>) -> Result<Command, String> {
+    let program = root().join("target/debug/rewire");
+    let (library, shim, variable) = family.driver.files();
+    let mut command = match (family.driver, intel) {
+        (Driver::Anv, Some(intel)) => {
+            let mut command = Command::new(program);
+            command.env("LD_LIBRARY_PATH", &intel.libraries).env("LD_PRELOAD", &intel.shim);
+            command.env("VK_ICD_FILENAMES", icd(family, &intel.libraries.join(library))?);
+            command
+        }
+        _ => {
+            let mut command = tree.program(&program, Some(&tree.libraries.join(shim)));
+            command.env("VK_ICD_FILENAMES", icd(family, &tree.libraries.join(library))?);
+            command
+        }
+    };
+    command.env(variable, family.value).env("RADV_DEBUG", "nocache").env("MESA_SHADER_CACHE_DISABLE", "true");
+    Ok(command)
+}
+
+fn icd(family: &Family, library: &Path) -> Result<PathBuf, String> {
+    manifest(&format!("{}_icd.json", family.name), "ICD", library, "")
+}
