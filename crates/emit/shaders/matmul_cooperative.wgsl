@@ -8,7 +8,8 @@
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
 {% if varying %}
-// A subgroup has {{ subgroup }} invocations or fewer: then there are more subgroups than parts of the tile, and the last ones only stage operands.
+// A subgroup has {{ subgroup }} invocations or fewer: then there are more subgroups than parts of the tile, and several compute the same part, of which
+// the first writes the results.
 {% endif %}
 
 enable wgpu_cooperative_matrix;
@@ -117,11 +118,13 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
     let depth = {{ k }};
 {% include "statistics.wgsl" %}
 
+{% set part = "part" if varying else "subgroup" %}
 {% if varying %}
-    let has_part = subgroup < {{ subgroup_rows * subgroup_columns }}u;
+    let part = subgroup % {{ subgroup_rows * subgroup_columns }}u;
+    let is_first = subgroup == part;
 {% endif %}
-    let subgroup_m = (subgroup / {{ subgroup_columns }}u) * {{ matrices_m * size }}u;
-    let subgroup_n = (subgroup % {{ subgroup_columns }}u) * {{ matrices_n * size }}u;
+    let subgroup_m = ({{ part }} / {{ subgroup_columns }}u) * {{ matrices_m * size }}u;
+    let subgroup_n = ({{ part }} % {{ subgroup_columns }}u) * {{ matrices_n * size }}u;
 {{ origin("left", left, "m0", "rows") -}}
 {{ origin("right", right, "n0", "columns") -}}
 {% for set in range(sets) %}
@@ -160,9 +163,6 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
         }{% endif %}
 
         workgroupBarrier();
-{% if varying %}
-        if (has_part) {
-{% endif %}
 {% for step in range(0, tile_k, size) %}
 {% for i in range(matrices_m) %}
 {% if left.along_depth %}
@@ -182,15 +182,12 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% endfor %}
 {% endfor %}
 {% endfor %}
-{% if varying %}
-        }
-{% endif %}
 {% endfor %}
     }
 
     let pitch = STAGE_PITCH;
 {% for h in range(stage_matrices) %}
-    let stage{{ h }} = subgroup * {{ size * stage_pitch }}u + {{ h * size // 4 }}u;
+    let stage{{ h }} = {{ part }} * {{ size * stage_pitch }}u + {{ h * size // 4 }}u;
 {% endfor %}
 {% for place in range(rounds_ahead) %}
 {% for n in range(stage_items) %}
@@ -201,18 +198,12 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% for round in rounds %}
 {% set at = loop.index0 %}
 {% set place = at % rounds_ahead if rounds_ahead else 0 %}
-{% if varying %}
-    if (has_part) {
-{% endif %}
 {% for h in range(stage_matrices) %}
     coopStoreT(sum{{ round[0] }}_{{ round[1] + h }}, &stage[stage{{ h }}], pitch);
 {% endfor %}
+    {{ "workgroupBarrier" if varying else "subgroupBarrier" }}();
 {% if varying %}
-    }
-{% endif %}
-    subgroupBarrier();
-{% if varying %}
-    for (var first = lane; has_part && first < {{ size * size * stage_matrices // 4 }}u; first += subgroup_size) {
+    for (var first = lane; is_first && first < {{ size * size * stage_matrices // 4 }}u; first += subgroup_size) {
 {{ item("first", round) -}}
         if (m < rows && n < columns) {
             finish({{ batch }}m, n, {{ staged }});
@@ -231,6 +222,6 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
         }
     }
 {% endfor %}
-    subgroupBarrier();
+    {{ "workgroupBarrier" if varying else "subgroupBarrier" }}();
 {% endfor %}
 }

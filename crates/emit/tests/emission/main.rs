@@ -55,8 +55,11 @@ fn check_on(
 ) -> String {
     let symbols: HashMap<Symbol, i64> = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
     let emitted = emit(kernel, target, tuning).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let sizes = target.subgroup_size;
     let has = |device: &&device::Device| {
-        (device.f16 || !target.f16) && (target.matrix == 0 || Some(device.matrices) == target.cooperative())
+        let (matrix, subgroup) = device.matrices;
+        let has_matrices = matrix == target.matrix && (sizes.min..=sizes.max).contains(&subgroup);
+        (device.f16 || !target.f16) && (target.matrix == 0 || has_matrices)
     };
     let device = device::device().filter(has);
     if let Some(got) = device.and_then(|device| device.run(kernel, &emitted, operands, &symbols)) {
