@@ -46,7 +46,7 @@ impl MatmulTile {
             _ if target.software => (rows, 32),
             _ if few_rows => (16, 64),
             _ => {
-                let registers = registers((128, 128, 16), (16, 1), 256) <= budget(target);
+                let registers = registers((128, 128, 16), (16, 1), 256) <= target.register_budget();
                 let wasteful = n.is_some_and(|n| n < 1024 && n.next_multiple_of(128) != n.next_multiple_of(64));
                 let memory = bytes(kernel, (128, 128, 16)) <= target.workgroup_bytes;
                 if wasteful || !memory || !registers || target.invocations < 256 { (64, 64) } else { (128, 128) }
@@ -67,8 +67,9 @@ impl MatmulTile {
             _ => 8,
         };
         let threads = |rows: u32| (m / rows).max(1) * (n / 4).max(1);
-        let holds =
-            |k: u32, rows: u32| target.software || registers((m, n, k), (rows, 1), threads(rows)) <= budget(target);
+        let holds = |k: u32, rows: u32| {
+            target.software || registers((m, n, k), (rows, 1), threads(rows)) <= target.register_budget()
+        };
         let fits = |k: &u32| is_small && bytes(kernel, (m, n, *k)) <= SMALL_BYTES && holds(*k, suited_rows);
         let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
         let fewer = |rows: &u32| m.is_multiple_of(*rows) && threads(*rows) <= target.invocations && holds(k, *rows);
@@ -109,13 +110,6 @@ fn registers((m, n, k): (u32, u32, u32), (rows, groups): (u32, u32), threads: u3
 
 /// Registers for indices and loop counters.
 const PLACES: u32 = 16;
-
-/// Registers where a target tells none: those of the smallest GPUs that people own.
-const FEW_REGISTERS: u32 = 64;
-
-fn budget(target: &Target) -> u32 {
-    if target.registers == 0 { FEW_REGISTERS } else { target.registers }
-}
 
 /// A tile for few rows whose sums are split; `None` where they are too short.
 pub(super) fn split(

@@ -47,6 +47,9 @@ pub struct Target {
     pub binding_bytes: u64,
 }
 
+/// Registers of the smallest GPUs that people own.
+const FEW_REGISTERS: u32 = 64;
+
 impl Target {
     /// What every WebGPU implementation offers.
     pub const BASELINE: Self = Self {
@@ -106,6 +109,17 @@ impl Target {
     pub fn matrices_of_subgroups(&self) -> Option<(u32, SubgroupSizes)> {
         let is_usable = self.f16 && self.subgroups && self.matrix != 0 && self.subgroup_size.is_known();
         is_usable.then_some((self.matrix, self.subgroup_size))
+    }
+
+    /// Registers that a tile may take of an invocation.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::device::Target;
+    /// assert_eq!(Target { registers: 255, ..Target::BASELINE }.register_budget(), 255);
+    /// assert_eq!(Target::BASELINE.register_budget(), 64);
+    /// ```
+    pub fn register_budget(&self) -> u32 {
+        if self.registers == 0 { FEW_REGISTERS } else { self.registers }
     }
 
     /// True where kernels use matrices that a workgroup shares.

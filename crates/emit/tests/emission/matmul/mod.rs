@@ -114,10 +114,13 @@ fn cooperative_matrices_compute_a_product_of_halves() {
         let left = if transposed.0 { [2, k, m] } else { [2, m, k] };
         let right = if transposed.1 { [n, k] } else { [k, n] };
         let data = [noise(DType::F16, &left, 1), noise(DType::F16, &right, 2), noise(DType::F32, &[n], 3)];
-        let ranges = [(8, (8, 8)), (8, (32, 32)), (16, (32, 32)), (16, (64, 64)), (8, (4, 32)), (8, (8, 16)), (16, (32, 64))];
+        let ranges =
+            [(8, (8, 8)), (8, (32, 32)), (16, (32, 32)), (16, (64, 64)), (8, (4, 32)), (8, (8, 16)), (16, (32, 64))];
         for (matrix, (min, max)) in ranges {
             let tuning = Tuning { rows: Some(rows * matrix), columns: Some(columns * matrix), ..Tuning::default() };
-            let name = format!("{m}x{n}x{k} {transposed:?}, {rows}x{columns} matrices of {matrix}, subgroups of {min} to {max}");
+            let name = format!(
+                "{m}x{n}x{k} {transposed:?}, {rows}x{columns} matrices of {matrix}, subgroups of {min} to {max}"
+            );
             let target = Target { subgroup_size: SubgroupSizes { min, max }, ..with_matrices(matrix, max) };
             let wgsl = check_on(&name, &kernel, &data, &[(0, m as i64)], &target, &tuning);
             assert!(wgsl.contains("coopMultiplyAdd"), "{name}");
