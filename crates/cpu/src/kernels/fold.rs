@@ -393,7 +393,7 @@ impl Results {
                 let blocks = across(width, combined);
                 (blocks, blocks.size.min(width).next_multiple_of(16))
             }
-            (false, _) => (Blocks::of_rows(all, each, TASK), width.next_multiple_of(16)),
+            (false, _) => (Blocks::of_rows(all, each, TASK), width),
         };
         Self { outer: outer.to_vec(), inner, pitch, is_single, blocks, width }
     }

@@ -16,6 +16,8 @@ pub(super) const OUTSIDE: usize = usize::MAX / 16;
 
 /// Floats of a row that are asked for ahead; the processor asks for those behind them.
 const FIRST: usize = 64;
+/// Points of a row up to which rows from anywhere are brought together, so that what is computed of them is one line.
+const NARROW: usize = 32;
 
 /// The elements of a run that a row of a tile reads, and where they belong.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,17 +85,18 @@ impl Execution<'_, '_> {
         let grid = self.grid;
         let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return true };
         let is_whole = matches!(elements, Elements::F32(_)) && parts.iter().all(|part| part.len == grid.points);
+        let is_narrow = grid.points <= NARROW && grid.len() <= floats.copy.len();
         floats.operand = load.operand.into();
-        floats.pattern = if is_whole { LoadPattern::Scattered } else { LoadPattern::Copied };
+        floats.pattern = if is_whole && !is_narrow { LoadPattern::Scattered } else { LoadPattern::Copied };
+        // Rows of a table lie anywhere.
+        if let (true, Elements::F32(elements)) = (is_whole, elements) {
+            let row = |part: &Part| elements.get(part.start..part.start + grid.points.min(FIRST));
+            parts.iter().filter_map(row).for_each(|row| prefetch(row, 0));
+        }
         match floats.pattern {
             LoadPattern::Nowhere | LoadPattern::Spaced(..) | LoadPattern::Scattered => {
                 floats.starts.clear();
                 floats.starts.extend(parts.iter().map(|part| part.start));
-                // Rows of a table lie anywhere.
-                if let Elements::F32(elements) = elements {
-                    let row = |&start: &usize| elements.get(start..start + grid.points.min(FIRST));
-                    floats.starts.iter().filter_map(row).for_each(|row| prefetch(row, 0));
-                }
             }
             LoadPattern::Copied if grid.len() > floats.copy.len() => return false,
             LoadPattern::Copied => {

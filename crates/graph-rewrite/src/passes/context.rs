@@ -1,4 +1,4 @@
-use super::fuse::Trials;
+use super::fuse::{BINDINGS, Trials};
 use super::{Application, NearMiss};
 use crate::cost::Machine;
 use rewire_graph::{DType, Graph, NodeId};
@@ -12,6 +12,7 @@ pub struct Context {
     explaining: bool,
     machine: Machine,
     storage: Storage,
+    bindings: Bindings,
     trials: Trials,
     pub(super) applications: Vec<Application>,
     pub(super) near_misses: Vec<NearMiss>,
@@ -28,6 +29,16 @@ impl Default for Storage {
     }
 }
 
+/// How many tensors a kernel may read and write.
+#[derive(Clone, Copy, Debug)]
+struct Bindings(usize);
+
+impl Default for Bindings {
+    fn default() -> Self {
+        Self(BINDINGS)
+    }
+}
+
 impl Context {
     /// A context in which every rewrite is permitted.
     pub fn new() -> Self {
@@ -36,7 +47,8 @@ impl Context {
 
     /// A context for passes within a pass: every rewrite is permitted, and what was tried before is known.
     pub(super) fn within(&self) -> Self {
-        Self { machine: self.machine, storage: self.storage, trials: self.trials.clone(), ..Self::default() }
+        let Self { machine, storage, bindings, ref trials, .. } = *self;
+        Self { machine, storage, bindings, trials: trials.clone(), ..Self::default() }
     }
 
     /// The same context for another graph, of whose kernels nothing was tried.
@@ -67,6 +79,16 @@ impl Context {
     /// Lets passes choose for floats stored as `dtype` between kernels.
     pub(super) fn store_floats_as(&mut self, dtype: DType) {
         self.storage = Storage(dtype);
+    }
+
+    /// Lets kernels read and write up to `count` tensors.
+    pub(super) fn bind(&mut self, count: usize) {
+        self.bindings = Bindings(count);
+    }
+
+    /// How many tensors a kernel may read and write.
+    pub fn bindings(&self) -> usize {
+        self.bindings.0
     }
 
     /// How a value of type `dtype` is stored that one kernel writes and another one reads.

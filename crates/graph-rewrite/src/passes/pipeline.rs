@@ -98,6 +98,13 @@ impl Pipeline {
         self
     }
 
+    /// The pipeline, whose kernels read and write up to `count` tensors instead of as many as every GPU binds.
+    #[must_use]
+    pub fn for_bindings(mut self, count: usize) -> Self {
+        self.context.bind(count);
+        self
+    }
+
     /// The pipeline, whose report tells what was nearly rewritten as well, and how many bytes move.
     #[must_use]
     pub fn explain(mut self) -> Self {

@@ -20,7 +20,9 @@ use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
 use rewire_graph_rewrite::passes::{PartialSums, Pass, Pipeline};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
-use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session};
+use rewire_runtime::{
+    DeviceKind, Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session, devices,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -96,12 +98,8 @@ impl Trainer {
         config.check()?;
         let step = StepGraph::new(objective, config)?;
         let fixed = parameters(&step.graph);
-        let mut graph = passes(options.kernel)?.run(step.graph.clone())?.0;
-        let mut model = Model::load(lower(&graph)?, &initial, options.clone())?;
-        if options.kernel == Kernel::Auto && model.report().gpu_steps == 0 {
-            graph = passes(Kernel::Cpu)?.run(step.graph)?.0;
-            model = Model::load(lower(&graph)?, &initial, options)?;
-        }
+        let graph = passes(&options)?.run(step.graph)?.0;
+        let model = Model::load(lower(&graph)?, &initial, options)?;
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
         let mut session = model.session();
         for (name, state) in &step.states {
@@ -294,11 +292,20 @@ pub struct ParameterMoment {
     pub tensor: HostTensor,
 }
 
-/// The passes for what runs the steps: on the CPU a sum over rows occupies all threads without parts.
-fn passes(kernel: Kernel) -> Result<Pipeline, RewriteError> {
-    match kernel {
-        Kernel::Cpu => Pipeline::default().without(PartialSums.name()),
-        Kernel::Auto | Kernel::Wgpu => Ok(Pipeline::default()),
+/// Tensors that a kernel on the CPU may read and write.
+const CPU_BINDINGS: usize = 32;
+
+/// The passes for what runs the steps: on the CPU a sum over rows occupies all threads without parts, and kernels may read more tensors.
+fn passes(options: &ModelOptions) -> Result<Pipeline, RewriteError> {
+    let is_open = options.gpu.is_some() || options.adapter.is_some() || !options.kernel_rules.is_empty();
+    let on_cpu = match options.kernel {
+        Kernel::Cpu => options.kernel_rules.is_empty(),
+        Kernel::Wgpu => false,
+        Kernel::Auto => !is_open && devices().iter().all(|device| !device.auto || device.kind == DeviceKind::Cpu),
+    };
+    match on_cpu {
+        true => Ok(Pipeline::default().without(PartialSums.name())?.for_bindings(CPU_BINDINGS)),
+        false => Ok(Pipeline::default()),
     }
 }
 

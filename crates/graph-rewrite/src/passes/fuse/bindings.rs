@@ -1,4 +1,4 @@
-use super::partition::{BINDINGS, GroupId, Partition};
+use super::partition::{GroupId, Partition};
 use crate::lower::Refusal;
 use rewire_graph::{NodeId, Ordered, Type, Value, reached};
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ impl Partition<'_> {
 
     /// How many bindings too many a kernel takes.
     fn excess(&self, nodes: &BTreeSet<NodeId>) -> usize {
-        self.bindings(nodes).saturating_sub(BINDINGS)
+        self.bindings(nodes).saturating_sub(self.most_bindings)
     }
 
     /// The part of a kernel's prologue whose absence frees the most bindings, and of those the one that

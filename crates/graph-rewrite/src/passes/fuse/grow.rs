@@ -1,4 +1,4 @@
-use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
+use super::partition::{GroupId, OPERATORS, Partition};
 use super::{cost, pairs};
 use crate::cost::{Machine, Sizes};
 use crate::lower::Refusal;
@@ -167,8 +167,8 @@ impl Partition<'_> {
         let bindings = self.least_bindings(nodes);
         if nodes.len() > OPERATORS {
             format!("together they have {} operators, more than {OPERATORS}", nodes.len())
-        } else if bindings > BINDINGS {
-            format!("together they take {bindings} bindings, more than {BINDINGS}")
+        } else if bindings > self.most_bindings {
+            format!("together they take {bindings} bindings, more than {}", self.most_bindings)
         } else if self.leaves_and_returns(nodes) {
             "what one computes reaches the other by way of a third kernel".to_owned()
         } else {
@@ -190,7 +190,7 @@ impl Partition<'_> {
     }
 
     fn is_small(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        nodes.len() <= OPERATORS && self.least_bindings(nodes) <= BINDINGS
+        nodes.len() <= OPERATORS && self.least_bindings(nodes) <= self.most_bindings
     }
 
     /// Moves readers of a group's results into the group for as long as they fit its epilogue.

@@ -19,6 +19,7 @@ use crate::lower::RewriteError;
 use partition::Partition;
 use rewire_graph::{Graph, NodeId, Ordered};
 use std::collections::BTreeSet;
+pub(super) use partition::BINDINGS;
 pub(super) use trials::Trials;
 
 /// Replaces the operators of a graph by fused operators, one a kernel.
@@ -34,7 +35,7 @@ impl Pass for Fuse {
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph("fuse", source);
-        let mut partition = Partition::new(graph, context.trials()).map_err(failed)?;
+        let mut partition = Partition::new(graph, context.trials(), context.bindings()).map_err(failed)?;
         partition.seed();
         for group in 0..partition.groups.len() {
             partition.grow_epilogue(group);

@@ -1,6 +1,6 @@
 //! Sums over the pairs of queries and keys.
 
-use super::partition::{BINDINGS, GroupId, Partition};
+use super::partition::{GroupId, Partition};
 use rewire_graph::op::{Op, ScoreKind, Scores, WeightedSum};
 use rewire_graph::{NodeId, Ordered, reached};
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ impl Partition<'_> {
         let own: Vec<NodeId> = nodes.iter().copied().collect();
         let joined = self.sums_alike(id, &nodes).into_iter().map(|group| (group, self.closed(group, &own)));
         let mut joined = joined.collect::<Vec<_>>().into_iter();
-        match joined.find(|(_, nodes)| self.bindings(nodes) <= BINDINGS && self.accepts(nodes)) {
+        match joined.find(|(_, nodes)| self.bindings(nodes) <= self.most_bindings && self.accepts(nodes)) {
             Some((group, nodes)) => self.assign(group, nodes),
             None => drop(self.create(nodes)),
         }

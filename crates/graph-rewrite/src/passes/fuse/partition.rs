@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, BinaryHeap, HashSet};
 /// A kernel in the making, by position.
 pub(super) type GroupId = usize;
 
-/// Bindings that a fused kernel may take: the WebGPU baseline.
-pub(super) const BINDINGS: usize = 8;
+/// Bindings that every GPU has: the WebGPU baseline.
+pub(in crate::passes) const BINDINGS: usize = 8;
 
 /// Operators that a kernel may have: compilers of shaders take their time with more.
 pub(super) const OPERATORS: usize = 192;
@@ -40,6 +40,8 @@ pub(super) struct Partition<'a> {
     pooled: HashSet<Value>,
     /// Tables of which a kernel sets rows in place.
     pub tables: BTreeSet<Value>,
+    /// Bindings that a kernel may take.
+    pub most_bindings: usize,
     trials: Trials,
     /// By [`NodeId::number`].
     facts: Vec<Facts>,
@@ -62,7 +64,7 @@ struct Facts {
 }
 
 impl<'a> Partition<'a> {
-    pub fn new(graph: &'a Graph, trials: &Trials) -> Result<Self, GraphError> {
+    pub fn new(graph: &'a Graph, trials: &Trials, most_bindings: usize) -> Result<Self, GraphError> {
         let live = graph.live();
         let mut order = graph.order()?;
         order.retain(|id| live.contains(id));
@@ -95,7 +97,7 @@ impl<'a> Partition<'a> {
         let pooled = pooled(graph, &graph.fixed()?);
         let set = order.iter().filter(|&&id| graph.op::<SetRows>(id).is_some());
         let tables = set.filter_map(|&id| graph.inputs(id).first().copied()).ordered_set();
-        Ok(Self { graph, order, groups: vec![], tried: vec![], pooled, tables, trials: trials.clone(), facts })
+        Ok(Self { graph, order, groups: vec![], tried: vec![], pooled, tables, most_bindings, trials: trials.clone(), facts })
     }
 
     fn facts(&self, id: NodeId) -> Option<&Facts> {
