@@ -317,10 +317,21 @@ impl BinaryVisitor for OfPair<'_, '_, '_> {
 
 /// The largest `b` with `offsets[b] <= row`; 0 if there is none.
 fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
-    let after = match offsets.map(|view| view.elements) {
-        Some(Elements::I64(offsets)) => offsets.partition_point(|&offset| offset <= i64::from(row)),
-        Some(Elements::I32(offsets)) => offsets.partition_point(|&offset| offset <= row),
+    match offsets.map(|view| view.elements) {
+        Some(Elements::I64(offsets)) => last_up_to(offsets, row.into(), row),
+        Some(Elements::I32(offsets)) => last_up_to(offsets, row, row),
         _ => 0,
-    };
-    (after as i32 - 1).max(0)
+    }
+}
+
+/// The last of ascending offsets that is not above `row`; 0 if there is none. It is near `guess` where samples have one row.
+fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, guess: i32) -> i32 {
+    if let Ok(n) = usize::try_from(guess)
+        && let Some([first, next]) = offsets.get(n..n.saturating_add(2))
+        && *first <= row
+        && row < *next
+    {
+        return guess;
+    }
+    (offsets.partition_point(|&offset| offset <= row) as i32 - 1).max(0)
 }

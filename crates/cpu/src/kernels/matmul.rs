@@ -20,8 +20,10 @@ use std::sync::Arc;
 
 /// Rows whose sums are in memory at once.
 const STEP: usize = 48;
-/// Rows from which on columns are cut too where there are few tasks.
+/// Rows from which on columns are cut too where there are few tasks, and tasks of fewer rows would read a large right factor again.
 const BLOCK: usize = 2 * STEP;
+/// Elements of a right factor that lie in a cache of one processor.
+const RIGHT: usize = 1 << 18;
 /// Steps of a task, at most: as many as read the right factor from a cache that is shared seldom enough.
 const STEPS: usize = 8;
 /// Elements of the left factor that a task keeps, unless two steps have more.
@@ -263,7 +265,8 @@ impl Scheduled for CompiledMatmul {
 /// are cut too.
 fn blocks(rows: &[usize], n: usize, k: usize) -> Vec<Block> {
     let of_rows = |size: usize| rows.iter().map(|rows| rows.div_ceil(size)).sum::<usize>();
-    let wanted = (2 * threads()).div_ceil(of_rows(BLOCK).max(1)).max(1);
+    let least = if n.saturating_mul(k) <= RIGHT { STEP } else { BLOCK };
+    let wanted = (2 * threads()).div_ceil(of_rows(least).max(1)).max(1);
     let width = n.div_ceil(wanted).next_multiple_of(64).max(64);
     let most = if wanted > 1 { 2 } else { (LEFT / (STEP * k.max(1))).clamp(2, STEPS) };
     let mut rest = of_rows(STEP);

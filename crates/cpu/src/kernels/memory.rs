@@ -77,10 +77,15 @@ impl Memory {
             Storage::Host(_) => self.dtype == dtype && self.shape == shape,
         };
         if !keeps {
+            // Tensors of several sizes may take turns in memory that a host tensor shares time and again.
+            let most = match &self.storage {
+                Storage::Own(lines) => size.max(lines.len()),
+                Storage::Host(_) => size,
+            };
             let spare = self.lent.take().filter(|lent| lent.len() >= size && Arc::strong_count(lent) == 1);
             let lines = match spare {
                 Some(lines) => lines,
-                None => Arc::new(Lines::zeros(size).ok_or_else(|| CpuError::Memory { dtype, shape: shape.to_vec() })?),
+                None => Arc::new(Lines::zeros(most).ok_or_else(|| CpuError::Memory { dtype, shape: shape.to_vec() })?),
             };
             if let Storage::Own(old) = std::mem::replace(&mut self.storage, Storage::Own(lines)) {
                 self.lent = Some(old).filter(|old| Arc::strong_count(old) > 1);
@@ -318,6 +323,24 @@ impl Sink<'_> {
         match self {
             Self::Own(elements, base) => elements.store(offset.wrapping_sub(*base), values),
             Self::Shared(elements) => elements.store(offset, values),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_hosts_share_has_room_for_the_largest_tensor_it_held() {
+        let mut memory = Memory::new(DType::F32, &[40, 4]).unwrap();
+        let bytes = memory.bytes();
+        for _ in 0..3 {
+            let shared = memory.to_host().unwrap();
+            memory.reset(DType::F32, &[8, 4]).unwrap();
+            memory.write(&[1; 8]).unwrap();
+            assert_eq!(memory.bytes(), bytes);
+            memory.reset(DType::F32, shared.shape()).unwrap();
         }
     }
 }

@@ -334,7 +334,14 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     if columns < width {
         panel.fill(0.0);
     }
-    for first in (0..columns).step_by(SIDE) {
+    for (n, lines) in panel.chunks_mut(LINE * width).enumerate() {
+        turn(lines, width, block.part((n * LINE, 0), (LINE, columns)));
+    }
+}
+
+/// Copies a matrix whose columns may lie in rows of memory.
+fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
+    for first in (0..block.columns).step_by(SIDE) {
         let from = block.part((0, first), (block.rows, SIDE));
         let squares = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE } else { 0 };
         for column in from.data.chunks(from.column_stride.max(1)).take(SIDE) {
@@ -355,6 +362,8 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
 const AHEAD: usize = 8;
 /// Rows and columns that are exchanged at once.
 const SIDE: usize = 4;
+/// Elements of a column that are copied before those of the next one: a cache line.
+const LINE: usize = 16;
 
 /// Copies a square whose columns lie in a row to `column` of some lines.
 #[inline(always)]

@@ -1,31 +1,34 @@
 //! What kernels write.
 
+mod deal;
+
 use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Progression, ROWS, Row, tile_rows};
 use super::load::{OUTSIDE, add_offsets, step};
 use super::machine::{Machine, RowInputs};
 use super::memory::{Memory, Scalars, Sink};
-use super::operand::{Env, matches, strides};
+use super::operand::{Env, matches};
 use super::program::{AnchorValue, Program};
 use super::run::{Run, run};
-use super::storage::{SharedElements, Values};
+use super::storage::Values;
 use super::stream::Stream;
-use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
 use rewire_graph::{Arrange, Dim, Scalar};
 use rewire_graph_rewrite::plan::{Body, Output, Written};
 use std::ops::Range;
 use std::sync::Arc;
 
+pub(super) use deal::{Blocks, SharedOutputs, deal};
+
 /// Where an output's elements go.
 #[derive(Clone, Debug)]
 enum StorePattern {
-    /// Element `(c0, c1, .., x)` of the loop is element `(c0, c1, .., x + shift)` of the output.
+    /// Point `x` of a row of the loop is element `x + shift` of the same row of the output.
     Identity {
         /// Columns to move by.
         shift: i64,
-        /// Dimensions before those that a row spans.
-        outer: usize,
+        rows: Rows,
     },
     /// Neighbouring points write neighbouring elements.
     Run {
@@ -38,6 +41,15 @@ enum StorePattern {
     },
     /// Anywhere.
     Scatter,
+}
+
+/// The rows of an output.
+#[derive(Clone, Copy, Debug)]
+enum Rows {
+    /// What the dimensions after so many first ones make up.
+    After(usize),
+    /// So many elements of the one dimension.
+    Of(usize),
 }
 
 /// An output compiled along an axis.
@@ -76,11 +88,15 @@ pub(super) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Elements from one to the next of the rows that the dimensions after the first `outer` ones make up, and
-    /// elements of a row.
-    fn span(&self, outer: usize) -> (usize, usize) {
-        let pitch = outer.checked_sub(1).and_then(|axis| self.strides.get(axis)).copied().unwrap_or(0);
-        (pitch, self.shape.iter().skip(outer).product())
+    /// Elements from one row to the next, and elements of a row.
+    fn span(&self, rows: Rows) -> (usize, usize) {
+        match rows {
+            Rows::Of(width) => (width, width),
+            Rows::After(outer) => {
+                let pitch = outer.checked_sub(1).and_then(|axis| self.strides.get(axis)).copied().unwrap_or(0);
+                (pitch, self.shape.iter().skip(outer).product())
+            }
+        }
     }
 
     /// Stores neighbouring elements from `offset` on.
@@ -206,8 +222,11 @@ fn pattern(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &m
     let (rest, shape) = (&output.index[..outer], &output.shape[..outer]);
     let mut coords = rest.iter().enumerate().map(|(n, &id)| *dag.expr(id) == Expr::Coord(n as u8));
     let identity = rows == Some(shape) && coords.all(|same| same);
+    if let Some(width) = flat_rows(dag, &start, rows).filter(|_| output.shape.len() == 1) {
+        return StorePattern::Identity { shift: 0, rows: Rows::Of(width) };
+    }
     match start.as_constant().and_then(|shift| i64::try_from(shift).ok()) {
-        Some(shift) if identity => StorePattern::Identity { shift, outer },
+        Some(shift) if identity => StorePattern::Identity { shift, rows: Rows::After(outer) },
         _ => {
             roots.extend(rest.iter().copied().chain(start.terms().map(|(term, _)| term)));
             let multiples = start.terms().map(|(_, multiple)| multiple as i32).collect();
@@ -216,13 +235,22 @@ fn pattern(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &m
     }
 }
 
+/// Elements of a row where the one dimension of an output holds the rows of the loop one after the other, which begin at `start`.
+fn flat_rows(dag: &Dag, start: &Affine<ExprId>, rows: Option<&[Dim]>) -> Option<usize> {
+    let mut terms = start.terms();
+    let (Some((row, width)), None, [_]) = (terms.next(), terms.next(), rows?) else { return None };
+    let is_row = *dag.expr(row) == Expr::Coord(0) && start.offset() == 0;
+    usize::try_from(width).ok().filter(|&width| is_row && width > 0)
+}
+
 impl Store {
     /// Elements between what neighbouring rows of a loop write, or neighbouring points if its row is cut, where
     /// blocks write pieces of their own.
     fn pitch(&self, strides: &[usize], blocks: Blocks) -> Option<usize> {
         match self.pattern {
             StorePattern::Identity { shift, .. } if blocks.across => (shift == 0).then_some(1),
-            StorePattern::Identity { outer, .. } => strides.get(outer.checked_sub(1)?).copied(),
+            StorePattern::Identity { rows: Rows::After(outer), .. } => strides.get(outer.checked_sub(1)?).copied(),
+            StorePattern::Identity { rows: Rows::Of(width), .. } => Some(width),
             _ => None,
         }
     }
@@ -236,8 +264,8 @@ impl Store {
         (row, column): (usize, usize),
         points: usize,
     ) -> bool {
-        let StorePattern::Identity { shift, outer } = self.pattern else { return false };
-        let (pitch, width) = target.span(outer);
+        let StorePattern::Identity { shift, rows } = self.pattern else { return false };
+        let (pitch, width) = target.span(rows);
         let start = usize::try_from(column as i64 + shift).ok().filter(|start| start + points <= width);
         let Some(out) = start.and_then(|start| target.sink.floats(row * pitch + start)) else { return false };
         let out_len = out.len();
@@ -295,8 +323,8 @@ impl Store {
 
     /// Where a tile goes whose rows lie one after the other.
     fn joined_offset(&self, target: &Target<'_>, grid: Grid, (row, column): (usize, usize)) -> Option<usize> {
-        let StorePattern::Identity { shift, outer } = self.pattern else { return None };
-        let (pitch, width) = target.span(outer);
+        let StorePattern::Identity { shift, rows } = self.pattern else { return None };
+        let (pitch, width) = target.span(rows);
         (shift == 0 && column == 0 && grid.points == width && pitch == width).then_some(row * pitch)
     }
 
@@ -308,7 +336,7 @@ impl Store {
         for (term, &multiple) in multiples.iter().enumerate() {
             place = place.plus(index(outer + term)?, multiple.into());
         }
-        place = place.within(grid.rows, (target.span(*outer).1 + 1).checked_sub(grid.points)?)?;
+        place = place.within(grid.rows, (target.span(Rows::After(*outer)).1 + 1).checked_sub(grid.points)?)?;
         for (axis, (&extent, &stride)) in target.shape.iter().zip(target.strides.iter()).take(*outer).enumerate() {
             place = place.plus(index(axis)?.within(grid.rows, extent)?, stride as i64);
         }
@@ -329,8 +357,8 @@ impl Store {
         };
         let (outer, multiples, constant) = match &self.pattern {
             StorePattern::Scatter => return,
-            &StorePattern::Identity { shift, outer } => {
-                let (pitch, width) = target.span(outer);
+            &StorePattern::Identity { shift, rows } => {
+                let (pitch, width) = target.span(rows);
                 let start = within(column as i64 + shift, width);
                 for (row, offset) in offsets.iter_mut().enumerate() {
                     *offset = start + (first + row) * pitch;
@@ -347,7 +375,7 @@ impl Store {
                 *start = start.wrapping_add(term.at(row, 0, grid.points).unwrap_or(-1).wrapping_mul(multiple));
             }
         }
-        let width = target.span(outer).1;
+        let width = target.span(Rows::After(outer)).1;
         offsets.iter_mut().zip(starts).for_each(|(offset, start)| *offset = within(start.into(), width));
         for (axis, (&extent, &stride)) in target.shape.iter().zip(target.strides.iter()).take(outer).enumerate() {
             let index = index(axis);
@@ -395,104 +423,4 @@ pub(super) fn check(declared: &[Written<'_>], outputs: &[&mut Memory], env: &Env
         }
     }
     Ok(())
-}
-
-/// Outputs that several tasks write.
-#[derive(Debug)]
-pub(super) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, [Arc<[usize]>; 2])>);
-
-impl<'a> SharedOutputs<'a> {
-    pub(super) fn new(outputs: &'a mut [&mut Memory]) -> Result<Self, CpuError> {
-        let shared = |output: &'a mut &mut Memory| {
-            let [shape, strides] = [output.shape().to_vec(), strides(output.dtype(), output.shape())];
-            Ok((output.elements_mut()?.share(), [shape.into(), strides.into()]))
-        };
-        outputs.iter_mut().map(shared).collect::<Result<_, _>>().map(Self)
-    }
-
-    /// The targets of one task.
-    pub(super) fn targets(&self) -> Vec<Target<'a>> {
-        let target = |(elements, [shape, strides]): &(SharedElements<'a>, [Arc<[usize]>; 2])| Target {
-            sink: Sink::Shared(*elements),
-            strides: strides.clone(),
-            shape: shape.clone(),
-            stream: None,
-        };
-        self.0.iter().map(target).collect()
-    }
-}
-
-/// How the points of a loop are cut into tasks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks {
-    /// Rows of the loop.
-    pub rows: usize,
-    /// Points of a row.
-    pub width: usize,
-    /// Rows of a block, or points of a row if `across`.
-    pub size: usize,
-    /// The one row is cut into blocks.
-    pub across: bool,
-}
-
-/// Blocks of a loop, at most, where each has more points than asked for.
-const MOST: usize = 128;
-
-impl Blocks {
-    /// Blocks of whole rows with `points` points or somewhat more.
-    pub(super) fn of_rows(rows: usize, width: usize, points: usize) -> Self {
-        let size = (points / width.max(1)).max(rows.div_ceil(MOST)).max(1);
-        Self { rows, width, size, across: false }
-    }
-
-    /// Blocks of `points` points or somewhat more; a single row is cut.
-    pub(super) fn of_points(rows: usize, width: usize, points: usize) -> Self {
-        if rows == 1 {
-            Self { rows, width, size: points.max(width.div_ceil(MOST)).next_multiple_of(LANES), across: true }
-        } else {
-            Self::of_rows(rows, width, points)
-        }
-    }
-
-    /// Number of blocks.
-    pub(super) fn count(self) -> usize {
-        if self.across { self.width.div_ceil(self.size) } else { self.rows.div_ceil(self.size) }
-    }
-
-    /// Rows and columns of a block.
-    pub(super) fn block(self, n: usize) -> (Range<usize>, Range<usize>) {
-        let within = |all: usize| n * self.size..((n + 1) * self.size).min(all);
-        if self.across { (0..1, within(self.width)) } else { (within(self.rows), 0..self.width) }
-    }
-}
-
-/// Deals out outputs to the blocks of a loop: pieces of their own where the loop's rows are the output's rows.
-pub(super) fn deal<'a, 's>(
-    stores: impl Iterator<Item = &'s Store> + Clone,
-    outputs: &'a mut [&mut Memory],
-    blocks: Blocks,
-) -> Result<Vec<Vec<Target<'a>>>, CpuError> {
-    let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
-    for (position, output) in outputs.iter_mut().enumerate() {
-        let shape: Arc<[usize]> = output.shape().into();
-        let (strides, elements) = (Arc::<[usize]>::from(strides(output.dtype(), &shape)), output.elements_mut()?);
-        let writers = stores.clone().filter(|store| store.target == position);
-        let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
-        let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));
-        let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if let Some(pitch) = pitch {
-            let pieces = elements.pieces((blocks.size * pitch).max(1)).into_iter().enumerate();
-            Box::new(pieces.map(move |(n, piece)| Sink::Own(piece, n * blocks.size * pitch)))
-        } else if blocks.count() == 1 {
-            Box::new(std::iter::once(Sink::Own(elements, 0)))
-        } else {
-            let shared = elements.share();
-            Box::new(std::iter::repeat_with(move || Sink::Shared(shared)))
-        };
-        for (targets, sink) in dealt.iter_mut().zip(sinks) {
-            let bytes = shape.iter().product::<usize>() * size_of::<f32>();
-            let stream = pitch.and_then(|_| Stream::of(bytes));
-            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone(), stream });
-        }
-    }
-    Ok(dealt)
 }

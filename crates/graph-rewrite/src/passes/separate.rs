@@ -6,9 +6,6 @@ use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value, reached};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Parts of a concatenation that one kernel reads at most: with its result, the bindings of the WebGPU baseline.
-const PARTS: usize = 7;
-
 /// Gives every sum over pairs scores of its own, since scores are never stored, those of [`SpreadSoftmax`] among them, and
 /// cuts concatenations of more parts than a kernel can read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,10 +36,11 @@ impl Pass for Separate {
                 }
                 taken.extend(own);
             } else if let Some(concat) = node.op.downcast_ref::<Concat>()
-                && separated.inputs(id).len() > PARTS
+                && separated.inputs(id).len() >= context.bindings()
                 && context.permits(self.name(), graph, id)
             {
-                cut(&mut separated, id, concat.axis).map_err(failed)?;
+                // A kernel binds its result as well.
+                cut(&mut separated, id, (concat.axis, context.bindings() - 1)).map_err(failed)?;
             }
         }
         Ok(separated)
@@ -83,12 +81,13 @@ fn copy_scores(graph: &mut Graph, sum: NodeId, own: &[NodeId]) -> Result<(), Gra
     Ok(())
 }
 
-fn cut(graph: &mut Graph, id: NodeId, axis: usize) -> Result<(), GraphError> {
+/// Cuts a concatenation into those of `most` parts.
+fn cut(graph: &mut Graph, id: NodeId, (axis, most): (usize, usize)) -> Result<(), GraphError> {
     let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
     let mut parts = graph.inputs(id);
     while parts.len() > 1 {
         let mut joined = vec![];
-        for chunk in parts.chunks(PARTS) {
+        for chunk in parts.chunks(most) {
             joined.push(match chunk {
                 [one] => *one,
                 _ => Value { node: graph.add(Arc::new(Concat { axis }), chunk, &path)?, port: 0 },

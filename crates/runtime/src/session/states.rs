@@ -7,7 +7,7 @@ use crate::memory::Layout;
 use crate::{RunError, block_on};
 use rewire_graph::{DType, Dim, HostTensor, Ordered, nearest_names};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// The states of a session that have values, by name. Others are zeros.
 #[derive(Clone, Debug, Default)]
@@ -253,13 +253,13 @@ impl Session {
         let model = self.model.clone();
         let (mut all, mut values) = (inputs.clone(), vec![]);
         self.states.shapes(model.plan()).iter().for_each(|(name, shape)| all.hold(name, shape));
+        let in_place: HashSet<&str> = model.plan().states_in_place().map(|(name, _)| name).collect();
         for (name, buffer) in model.plan().states() {
             if inputs.get(name).is_some() {
                 let reason = "it is a state: set it by `Session::set_state`".to_owned();
                 return Err(RunError::InputPlace { name: name.to_owned(), reason });
             }
-            let in_place = model.plan().states_in_place().any(|(written, _)| written == name);
-            if self.gpu.is_none() && in_place {
+            if self.gpu.is_none() && in_place.contains(name) {
                 self.states.bring(name, buffer)?;
                 continue;
             }

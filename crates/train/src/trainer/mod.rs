@@ -20,9 +20,7 @@ use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
 use rewire_graph_rewrite::passes::{PartialSums, Pass, Pipeline};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
-use rewire_runtime::{
-    DeviceKind, Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session, devices,
-};
+use rewire_runtime::{DeviceKind, Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session, devices};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

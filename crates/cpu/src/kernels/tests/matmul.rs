@@ -56,6 +56,24 @@ fn floats(data: &Data) -> Vec<f64> {
 }
 
 #[test]
+fn rows_in_a_vector_have_the_bits_of_rows_of_a_matrix() {
+    for (m, n, k) in [(1, 5, 3), (130, 34, 20), (200, 546, 7)] {
+        let matrix = dense(DType::F32, n, k, false, false);
+        let mut nest = matrix.nest().unwrap().clone();
+        let [row, column] = [0, 1].map(|coord| nest.body.dag.coord(coord, None));
+        let width = nest.body.dag.int(n as i64);
+        let start = nest.body.dag.binary(BinaryOp::Mul, row, width);
+        let place = nest.body.dag.binary(BinaryOp::Add, start, column);
+        nest.outputs[0].shape = vec![symbol(0) * n as i64];
+        nest.outputs[0].index = vec![place];
+        let vector = Computation::of(nest).unwrap();
+        let (data, symbols) = (dense_data(DType::F32, m, n, k, false), vec![m as i64]);
+        let [a, b] = [matrix, vector].map(|kernel| run_on_any_threads(&kernel, &data, &symbols));
+        assert_eq!(a[0].bytes(), b[0].bytes(), "{m} {n} {k}");
+    }
+}
+
+#[test]
 fn dense_products_meet_plain_loops() {
     for (m, n, k) in
         [(1, 1, 1), (1, 64, 50), (130, 25, 25), (64, 50, 1), (300, 1, 33), (5, 200, 600), (0, 8, 8), (3, 4, 0)]

@@ -1,4 +1,4 @@
-use super::partition::{GroupId, OPERATORS, Partition};
+use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
 use super::{cost, pairs};
 use crate::cost::{Machine, Sizes};
 use crate::lower::Refusal;
@@ -400,6 +400,8 @@ impl Partition<'_> {
     fn weight(&self, id: NodeId) -> usize {
         match self.graph.node(id) {
             Some(node) => match node.op.name() {
+                // Every element chooses among the operands.
+                "concat" if self.inputs(id).len() > BINDINGS => self.inputs(id).len(),
                 "reshape" | "permute" | "slice" | "broadcast" | "constant" | "cast" | "concat" => 0,
                 "neg" => 1,
                 _ if node.op.downcast_ref::<UnaryOp>().is_some() || node.op.downcast_ref::<Call>().is_some() => 8,

@@ -16,10 +16,10 @@ mod trials;
 
 use super::{Context, Pass};
 use crate::lower::RewriteError;
+pub(super) use partition::BINDINGS;
 use partition::Partition;
 use rewire_graph::{Graph, NodeId, Ordered};
 use std::collections::BTreeSet;
-pub(super) use partition::BINDINGS;
 pub(super) use trials::Trials;
 
 /// Replaces the operators of a graph by fused operators, one a kernel.

@@ -97,7 +97,17 @@ impl<'a> Partition<'a> {
         let pooled = pooled(graph, &graph.fixed()?);
         let set = order.iter().filter(|&&id| graph.op::<SetRows>(id).is_some());
         let tables = set.filter_map(|&id| graph.inputs(id).first().copied()).ordered_set();
-        Ok(Self { graph, order, groups: vec![], tried: vec![], pooled, tables, most_bindings, trials: trials.clone(), facts })
+        Ok(Self {
+            graph,
+            order,
+            groups: vec![],
+            tried: vec![],
+            pooled,
+            tables,
+            most_bindings,
+            trials: trials.clone(),
+            facts,
+        })
     }
 
     fn facts(&self, id: NodeId) -> Option<&Facts> {

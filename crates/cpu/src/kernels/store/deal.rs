@@ -1,0 +1,111 @@
+//! The outputs of the tasks that a loop is cut into.
+
+use super::{Store, Target};
+use crate::kernels::error::CpuError;
+use crate::kernels::lanes::LANES;
+use crate::kernels::memory::{Memory, Sink};
+use crate::kernels::operand::strides;
+use crate::kernels::storage::SharedElements;
+use crate::kernels::stream::Stream;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Outputs that several tasks write.
+#[derive(Debug)]
+pub(in crate::kernels) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, [Arc<[usize]>; 2])>);
+
+impl<'a> SharedOutputs<'a> {
+    pub(in crate::kernels) fn new(outputs: &'a mut [&mut Memory]) -> Result<Self, CpuError> {
+        let shared = |output: &'a mut &mut Memory| {
+            let [shape, strides] = [output.shape().to_vec(), strides(output.dtype(), output.shape())];
+            Ok((output.elements_mut()?.share(), [shape.into(), strides.into()]))
+        };
+        outputs.iter_mut().map(shared).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The targets of one task.
+    pub(in crate::kernels) fn targets(&self) -> Vec<Target<'a>> {
+        let target = |(elements, [shape, strides]): &(SharedElements<'a>, [Arc<[usize]>; 2])| Target {
+            sink: Sink::Shared(*elements),
+            strides: strides.clone(),
+            shape: shape.clone(),
+            stream: None,
+        };
+        self.0.iter().map(target).collect()
+    }
+}
+
+/// How the points of a loop are cut into tasks.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::kernels) struct Blocks {
+    /// Rows of the loop.
+    pub rows: usize,
+    /// Points of a row.
+    pub width: usize,
+    /// Rows of a block, or points of a row if `across`.
+    pub size: usize,
+    /// The one row is cut into blocks.
+    pub across: bool,
+}
+
+/// Blocks of a loop, at most, where each has more points than asked for.
+const MOST: usize = 128;
+
+impl Blocks {
+    /// Blocks of whole rows with `points` points or somewhat more.
+    pub(in crate::kernels) fn of_rows(rows: usize, width: usize, points: usize) -> Self {
+        let size = (points / width.max(1)).max(rows.div_ceil(MOST)).max(1);
+        Self { rows, width, size, across: false }
+    }
+
+    /// Blocks of `points` points or somewhat more; a single row is cut.
+    pub(in crate::kernels) fn of_points(rows: usize, width: usize, points: usize) -> Self {
+        if rows == 1 {
+            Self { rows, width, size: points.max(width.div_ceil(MOST)).next_multiple_of(LANES), across: true }
+        } else {
+            Self::of_rows(rows, width, points)
+        }
+    }
+
+    /// Number of blocks.
+    pub(in crate::kernels) fn count(self) -> usize {
+        if self.across { self.width.div_ceil(self.size) } else { self.rows.div_ceil(self.size) }
+    }
+
+    /// Rows and columns of a block.
+    pub(in crate::kernels) fn block(self, n: usize) -> (Range<usize>, Range<usize>) {
+        let within = |all: usize| n * self.size..((n + 1) * self.size).min(all);
+        if self.across { (0..1, within(self.width)) } else { (within(self.rows), 0..self.width) }
+    }
+}
+
+/// Deals out outputs to the blocks of a loop: pieces of their own where the loop's rows are the output's rows.
+pub(in crate::kernels) fn deal<'a, 's>(
+    stores: impl Iterator<Item = &'s Store> + Clone,
+    outputs: &'a mut [&mut Memory],
+    blocks: Blocks,
+) -> Result<Vec<Vec<Target<'a>>>, CpuError> {
+    let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
+    for (position, output) in outputs.iter_mut().enumerate() {
+        let shape: Arc<[usize]> = output.shape().into();
+        let (strides, elements) = (Arc::<[usize]>::from(strides(output.dtype(), &shape)), output.elements_mut()?);
+        let writers = stores.clone().filter(|store| store.target == position);
+        let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
+        let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));
+        let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if let Some(pitch) = pitch {
+            let pieces = elements.pieces((blocks.size * pitch).max(1)).into_iter().enumerate();
+            Box::new(pieces.map(move |(n, piece)| Sink::Own(piece, n * blocks.size * pitch)))
+        } else if blocks.count() == 1 {
+            Box::new(std::iter::once(Sink::Own(elements, 0)))
+        } else {
+            let shared = elements.share();
+            Box::new(std::iter::repeat_with(move || Sink::Shared(shared)))
+        };
+        for (targets, sink) in dealt.iter_mut().zip(sinks) {
+            let bytes = shape.iter().product::<usize>() * size_of::<f32>();
+            let stream = pitch.and_then(|_| Stream::of(bytes));
+            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone(), stream });
+        }
+    }
+    Ok(dealt)
+}
