@@ -2,6 +2,8 @@
 
 use super::*;
 use rewire_emit::emit;
+use rewire_graph_rewrite::lower;
+use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{MemorySpace, Source};
 
 #[test]
@@ -72,6 +74,26 @@ fn parameters_without_readers_are_not_part_of_a_plan() {
         vec![x.silu()]
     });
     assert!(plan.buffers.iter().all(|buffer| !matches!(buffer.source, Source::Parameter(_))));
+}
+
+/// A sum and a concatenation of 12 inputs are one kernel each where kernels bind enough.
+#[test]
+fn kernels_take_the_bindings_that_they_are_given() {
+    let scope = Scope::new();
+    let rows = scope.size("rows");
+    let inputs: Vec<Tensor> = (0..12).map(|n| scope.input(&format!("x{n}"), F32, (&rows, 4))).collect();
+    let sum = inputs.iter().cloned().reduce(|a, b| a + b).unwrap();
+    let joined = scope.concat(&inputs.iter().collect::<Vec<_>>(), 1);
+    let graph = scope.finish(&[("sum", sum), ("joined", joined)]).unwrap();
+    let steps = |bindings: usize| {
+        let fused = Pipeline::default().for_bindings(bindings).run(graph.clone()).unwrap().0;
+        let steps = lower(&fused).unwrap().steps;
+        let most = steps.iter().map(|step| step.reads.len() + step.writes.len()).max().unwrap();
+        assert!(most <= bindings, "{most} of {bindings} bindings");
+        steps.len()
+    };
+    assert!(steps(8) > 2);
+    assert_eq!(steps(13), 2);
 }
 
 /// A table of three bindings and as many others as make eight with it counted once, or with all of it counted.
