@@ -293,18 +293,20 @@ pub struct ParameterMoment {
 /// Tensors that a kernel on the CPU may read and write.
 const CPU_BINDINGS: usize = 32;
 
-/// The passes for what runs the steps: on the CPU a sum over rows occupies all threads without parts, and kernels may read more tensors.
+/// The passes for what runs the steps: on the CPU a sum over rows occupies all threads without parts, and kernels may read more tensors
+/// where none of them has to run on a device.
 fn passes(options: &ModelOptions) -> Result<Pipeline, RewriteError> {
-    let is_open = options.gpu.is_some() || options.adapter.is_some() || !options.kernel_rules.is_empty();
+    let is_named = options.gpu.is_some() || options.adapter.is_some();
     let on_cpu = match options.kernel {
-        Kernel::Cpu => options.kernel_rules.is_empty(),
+        Kernel::Cpu => true,
         Kernel::Wgpu => false,
-        Kernel::Auto => !is_open && devices().iter().all(|device| !device.auto || device.kind == DeviceKind::Cpu),
+        Kernel::Auto => !is_named && devices().iter().all(|device| !device.auto || device.kind == DeviceKind::Cpu),
     };
-    match on_cpu {
-        true => Ok(Pipeline::default().without(PartialSums.name())?.for_bindings(CPU_BINDINGS)),
-        false => Ok(Pipeline::default()),
+    if !on_cpu {
+        return Ok(Pipeline::default());
     }
+    let passes = Pipeline::default().without(PartialSums.name())?;
+    Ok(if options.kernel_rules.is_empty() { passes.for_bindings(CPU_BINDINGS) } else { passes })
 }
 
 /// Names and types of a graph's parameters, in their order.
