@@ -2,27 +2,38 @@
 
 use rewire::weights::{Weights, WeightsError, serialize};
 use rewire_graph::{DType, Graph, HostTensor, Scope, StoredTypeError, TensorSizeError};
-use rewire_runtime::{Inputs, Kernel, ModelOptions, RunError, Session};
+use rewire_runtime::{Inputs, Kernel, ModelOptions, RunError, Session, ThreadPool, ThreadPoolOptions};
 use rewire_tests::backend::{Tensors, load, run};
+use rewire_tests::compare::Results;
 use rewire_tests::noise::Noise;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes from which on memory may be refused. Lists that grow with the number of tasks are smaller.
 const LARGE: usize = 1 << 16;
 
-/// Refuses one request for large memory.
+/// Refuses one request for large memory, or those past a ceiling.
 struct Refusing;
 
 /// Large requests that are granted before one is refused.
 static GRANTED: AtomicIsize = AtomicIsize::new(isize::MAX);
 
+/// Bytes that the process holds.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that it may hold after a large request.
+static CEILING: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 // SAFETY: memory comes from the system's allocator and goes back to it; null says that there is none.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() >= LARGE && GRANTED.fetch_sub(1, Ordering::Relaxed) == 0 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        let is_refused = layout.size() >= LARGE
+            && (live > CEILING.load(Ordering::Relaxed) || GRANTED.fetch_sub(1, Ordering::Relaxed) == 0);
+        if is_refused {
+            LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
             return std::ptr::null_mut();
         }
         // SAFETY: the caller's layout is passed on.
@@ -30,6 +41,7 @@ unsafe impl GlobalAlloc for Refusing {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the pointer came from the system's allocator with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -66,9 +78,8 @@ fn graph() -> (Graph, Tensors) {
     (scope.finish(&outputs).unwrap(), shapes.map(floats).into())
 }
 
-#[test]
-fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
-    let _refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+/// A session, inputs and what a run computes.
+fn loaded() -> (Session, Tensors, Results) {
     let (graph, parameters) = graph();
     let inputs = Tensors::from([
         ("lengths".to_owned(), HostTensor::lengths(&LENGTHS)),
@@ -77,7 +88,22 @@ fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
     let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     let mut session: Session = load(&graph, &parameters, options).unwrap();
     let expected = run(&mut session, &inputs).unwrap();
-    let given: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    (session, inputs, expected)
+}
+
+fn given(inputs: &Tensors) -> Inputs {
+    inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect()
+}
+
+fn is_shortage(error: &RunError) -> bool {
+    matches!(error, RunError::Cpu { .. }) && error.to_string().contains("no memory for")
+}
+
+#[test]
+fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
+    let _refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut session, inputs, expected) = loaded();
+    let given = given(&inputs);
     let mut refused = 0;
     for granted in 0.. {
         session.trim();
@@ -88,11 +114,31 @@ fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
             break;
         }
         let error = result.map(|_| ()).unwrap_err();
-        assert!(matches!(error, RunError::Cpu { .. }) && error.to_string().contains("no memory for"), "{error}");
+        assert!(is_shortage(&error), "{error}");
         refused += 1;
         assert!(run(&mut session, &inputs).unwrap() == expected, "after request {granted}");
     }
     assert!(refused > 8, "{refused} requests");
+}
+
+#[test]
+fn a_new_thread_below_a_ceiling_of_memory_ends_with_an_error_and_the_next_run_is_right() {
+    let _refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut session, inputs, expected) = loaded();
+    let given = given(&inputs);
+    let alone = ThreadPool::new(ThreadPoolOptions { threads: Some(1), ..ThreadPoolOptions::default() }).unwrap();
+    let mut refused = 0;
+    for room in (0..).step_by(LARGE) {
+        session.trim();
+        CEILING.store(LIVE.load(Ordering::Relaxed) + room, Ordering::Relaxed);
+        let result = std::thread::scope(|scope| scope.spawn(|| alone.install(|| session.run(&given))).join().unwrap());
+        CEILING.store(usize::MAX, Ordering::Relaxed);
+        let Err(error) = result else { break };
+        assert!(is_shortage(&error), "{error}");
+        refused += 1;
+        assert!(run(&mut session, &inputs).unwrap() == expected, "with {room} bytes");
+    }
+    assert!(refused > 8, "{refused} ceilings");
 }
 
 #[test]

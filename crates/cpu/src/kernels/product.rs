@@ -2,7 +2,7 @@
 
 use super::arch::Arch;
 use super::error::CpuError;
-use super::scratch::{room, zeros};
+use super::scratch::{room, slab, zeros};
 use super::stream::prefetch;
 use super::tasks;
 use gemm_common::Parallelism;
@@ -158,6 +158,7 @@ fn multiply_blocks(
     b: Matrix<'_>,
     accumulate: bool,
 ) -> Result<(), CpuError> {
+    slab()?;
     for (start, k) in blocks_of_sum(a.columns.min(b.rows)) {
         let (a, b) = (a.part((0, start), (a.rows, k)), b.part((start, 0), (k, b.columns)));
         let accumulate = accumulate || start > 0;

@@ -1,6 +1,10 @@
 //! Memory that kernels take while they run.
 
 use super::error::CpuError;
+use dyn_stack::{MemBuffer, StackReq};
+use gemm_common::cache::CACHE_INFO;
+use gemm_common::gemm::{CACHELINE_ALIGN, L2_SLAB};
+use std::cell::Cell;
 
 /// Bytes for the registers and small lists of a thread that runs tasks.
 const HEADROOM: usize = 256 << 10;
@@ -27,6 +31,23 @@ pub(super) fn headroom() -> Result<(), CpuError> {
     reserve(&mut room, HEADROOM)?;
     // Memory that nobody uses is not taken at all.
     std::hint::black_box(&room);
+    Ok(())
+}
+
+thread_local! {
+    /// True once [`slab`] has given the thread its buffer.
+    static HAS_SLAB: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Gives a thread the buffer of the library of products, as large as a cache of the second level. The library makes it without asking where a
+/// thread has none.
+pub(super) fn slab() -> Result<(), CpuError> {
+    if !HAS_SLAB.get() {
+        let bytes = CACHE_INFO[1].cache_bytes;
+        let request = StackReq::new_aligned::<u8>(bytes, CACHELINE_ALIGN);
+        L2_SLAB.set(MemBuffer::try_new(request).map_err(|_| CpuError::Scratch { bytes })?);
+        HAS_SLAB.set(true);
+    }
     Ok(())
 }
 
