@@ -28,7 +28,7 @@ pub struct TracedCached {
 /// As [`trace`](crate::trace), and for pipelines of other models.
 pub fn trace_cached(config: &Value, dtype: DType) -> Result<TracedCached, TraceError> {
     let pipeline = Pipeline::parse(config)?;
-    let Some(hstu) = pipeline.hstu.as_ref().filter(|_| pipeline.histories().is_some()) else {
+    let Some(hstu) = pipeline.hstu.as_ref().filter(|_| pipeline.interface().histories.is_some()) else {
         let reason = "must have a ranking model of the HSTU family whose histories can be kept apart from candidates";
         return Err(Problem::new("/model_config", reason).into());
     };

@@ -6,7 +6,7 @@ use rewire_graph::op::Input;
 use rewire_graph::{Graph, GraphError, Ordered, Scope, Tensor};
 use rewire_hstu::models::ModelError;
 use rewire_hstu::modules::{Buffer, ConfigError, MAX_PARTS, MlpConfig};
-use rewire_hstu::pipeline::{HstuModel, KeptChannel};
+use rewire_hstu::pipeline::{HstuModel, KeptChannel, Layout};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use thiserror::Error;
@@ -34,7 +34,7 @@ impl From<Problem> for TraceError {
 pub struct Interface {
     /// The features and groups of the pipeline.
     pub features: Features,
-    /// How histories are kept apart from candidates, where [`trace_cached`](crate::trace_cached) takes the pipeline.
+    /// How histories lie in plans that keep them apart from candidates.
     pub histories: Option<Histories>,
     /// The input that has the number of items of every row, where outputs are of items.
     lengths: Option<String>,
@@ -53,6 +53,25 @@ pub struct Histories {
     pub is_ascending: bool,
 }
 
+impl Histories {
+    /// `None` where a ranking model's groups of sequences or times are not there.
+    fn of(features: &Features, layout: Layout) -> Option<Self> {
+        let channel = |KeptChannel { name, tokens_per_step }: &KeptChannel| {
+            let feature = features.first_sequence(name)?.name.clone();
+            Some(Channel { feature, name: name.clone(), tokens_per_step: *tokens_per_step })
+        };
+        let channels: Vec<Channel> = layout.channels.iter().map(channel).collect::<Option<_>>()?;
+        let time = features.first_sequence("candidate_timestamp")?;
+        let is_number = matches!(time.values, FeatureValues::Floats { embedding: None, .. }) && time.value_dim == 1;
+        (is_number && !channels.is_empty()).then(|| Self {
+            context: layout.contextual_tokens(features.dense_parts("contextual")),
+            channels,
+            time: time.name.clone(),
+            is_ascending: layout.is_ascending,
+        })
+    }
+}
+
 /// A channel of [`Histories`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
@@ -65,12 +84,20 @@ pub struct Channel {
 }
 
 impl Interface {
-    /// Reads the configuration of [`trace`] without tracing it.
+    /// Reads what [`trace`] made a plan of, without the options of its modules.
     ///
     /// # Errors
-    /// [`TraceError::Config`] lists the keys that cannot be read, by their JSON pointers.
-    pub fn new(config: &Value) -> Result<Self, TraceError> {
-        Ok(Pipeline::parse(config)?.interface())
+    /// The keys of features and groups that cannot be read, by their JSON pointers.
+    pub fn new(config: &Value) -> Result<Self, Problems> {
+        let (kind, message) = model_of(config)?;
+        let features = Features::parse(config, wide_dim(kind, message))?;
+        Ok(Self::of(features, Layout::of(kind, message)))
+    }
+
+    fn of(features: Features, layout: Option<Layout>) -> Self {
+        let lengths = layout.as_ref().and_then(|layout| features.lengths_input(&layout.items));
+        let histories = layout.and_then(|layout| Histories::of(&features, layout));
+        Self { features, histories, lengths }
     }
 
     /// The features whose columns the graph's inputs of these names are made of.
@@ -158,20 +185,12 @@ pub(crate) struct Pipeline<'a> {
 
 impl<'a> Pipeline<'a> {
     pub fn parse(config: &'a Value) -> Result<Self, TraceError> {
-        let pointer = "/model_config";
-        let model = config.get("model_config").unwrap_or(&Value::Null);
-        let members = model.as_object().into_iter().flatten();
-        let kinds: Vec<(&String, &Value)> = members.filter(|(key, _)| !OTHER_KEYS.contains(&key.as_str())).collect();
-        let [(kind, message)] = kinds.as_slice() else {
-            return Err(Problem::new(pointer, "must have one model").into());
-        };
-        let wide = message.get("wide_embedding_dim").and_then(Value::as_u64);
-        let wide = wide.and_then(|wide| usize::try_from(wide).ok());
-        let wide = wide.unwrap_or(if *kind == "xdeepfm" { 16 } else { 0 });
-        let (features, mut problems) = match Features::parse(config, wide) {
+        let (kind, message) = model_of(config)?;
+        let (features, mut problems) = match Features::parse(config, wide_dim(kind, message)) {
             Ok(features) => (Some(features), Problems::default()),
             Err(problems) => (None, problems),
         };
+        let (pointer, model) = ("/model_config", config.get("model_config").unwrap_or(&Value::Null));
         check(message, &format!("{pointer}/{kind}"), &mut problems);
         let groups = model.get("feature_groups").and_then(Value::as_array).into_iter().flatten();
         for (index, group) in groups.enumerate() {
@@ -192,26 +211,11 @@ impl<'a> Pipeline<'a> {
         Model { scope, features, config, kind, message, prefix, items: prefix, extra: None }
     }
 
-    fn interface(&self) -> Interface {
-        let items = self.hstu.as_ref().and_then(|hstu| hstu.candidate_groups().into_iter().next());
-        let lengths = items.and_then(|group| self.features.lengths_input(&group));
-        Interface { features: self.features.clone(), histories: self.histories(), lengths }
-    }
-
-    /// How histories are kept, where they can be.
-    pub fn histories(&self) -> Option<Histories> {
-        let (hstu, features) = (self.hstu.as_ref()?, &self.features);
-        let channel = |KeptChannel { name, tokens_per_step }: KeptChannel| {
-            Some(Channel { feature: features.first_sequence(&name)?.name.clone(), name, tokens_per_step })
-        };
-        let time = features.first_sequence("candidate_timestamp")?;
-        let is_number = matches!(time.values, FeatureValues::Floats { embedding: None, .. }) && time.value_dim == 1;
-        Some(Histories {
-            context: hstu.contextual_tokens(features.dense_parts("contextual")),
-            channels: hstu.kept_channels()?.into_iter().map(channel).collect::<Option<_>>()?,
-            time: is_number.then(|| time.name.clone())?,
-            is_ascending: hstu.is_ascending(),
-        })
+    /// The interface; without histories where they cannot be kept apart.
+    pub fn interface(&self) -> Interface {
+        let interface = Interface::of(self.features.clone(), Layout::of(self.kind, self.message));
+        let is_cacheable = self.hstu.as_ref().is_some_and(HstuModel::is_cacheable);
+        Interface { histories: interface.histories.filter(|_| is_cacheable), ..interface }
     }
 
     pub fn finish(self, scope: Scope, predictions: &[(String, Tensor)]) -> Result<Traced, TraceError> {
@@ -228,6 +232,23 @@ impl<'a> Pipeline<'a> {
         let columns = interface.columns(inputs(&graph, ""));
         Ok(Traced { graph, interface, columns, outputs, buffers, temperature })
     }
+}
+
+/// The only model of a configuration: its key in `model_config`, and what that has.
+fn model_of(config: &Value) -> Result<(&str, &Value), Problems> {
+    let members = config.get("model_config").and_then(Value::as_object).into_iter().flatten();
+    let mut kinds = members.filter(|(key, _)| !OTHER_KEYS.contains(&key.as_str()));
+    match (kinds.next(), kinds.next()) {
+        (Some((kind, message)), None) => Ok((kind, message)),
+        _ => Err(Problems(vec![Problem::new("/model_config", "must have one model")])),
+    }
+}
+
+/// Columns of the tables of WIDE groups; 0 for the default.
+fn wide_dim(kind: &str, message: &Value) -> usize {
+    let wide = message.get("wide_embedding_dim").and_then(Value::as_u64);
+    let wide = wide.and_then(|wide| usize::try_from(wide).ok());
+    wide.unwrap_or(if kind == "xdeepfm" { 16 } else { 0 })
 }
 
 /// Keys of `model_config` that are no models.

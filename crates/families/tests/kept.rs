@@ -1,7 +1,7 @@
 //! Rankers of the HSTU family in two parts give what they give as a whole.
 #![allow(clippy::unwrap_used)]
 
-use rewire_families::{HISTORIES, trace, trace_cached};
+use rewire_families::{HISTORIES, Interface, trace, trace_cached};
 use rewire_features::{Column, Feature, Features, OwnedCell};
 use rewire_graph::op::Input;
 use rewire_graph::{DType, HostTensor, interpret};
@@ -25,8 +25,12 @@ struct Case {
     tokens_a_step: usize,
 }
 
+fn folder_of(case: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec").join(case)
+}
+
 fn file(case: &Case, name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec").join(case.folder).join(name)
+    folder_of(case.folder).join(name)
 }
 
 fn weights(case: &Case) -> Result<Tensors, Box<dyn Error>> {
@@ -131,4 +135,19 @@ fn kept_histories_give_the_predictions_of_the_whole() -> Result<(), Box<dyn Erro
     // Rows of candidates depend on contextual features here.
     let channels = &[("uih", "uih_seq")];
     check(&Case { folder: "dlrm_hstu_interleave", channels, context: 1, tokens_a_step: 2 })
+}
+
+/// What is read of a package's configuration is what its model was traced with.
+#[test]
+fn the_interface_of_a_configuration_is_that_of_its_model() -> Result<(), Box<dyn Error>> {
+    let kinds = ["descending", "interleave", "kuairand", "train"].map(|kind| format!("dlrm_hstu_{kind}"));
+    for folder in kinds.iter().map(String::as_str).chain(["ultra_hstu_channels", "hstu_match_cosine", "mind_taobao"]) {
+        let pipeline = rewire_tzrec::Pipeline::read(&folder_of(folder).join("pipeline.config"))?;
+        let (traced, own) = (trace(pipeline.json())?, Interface::new(pipeline.json())?);
+        assert_eq!(traced.interface.histories, own.histories, "{folder}");
+        assert_eq!(own.histories.is_some(), folder.contains("hstu_") && !folder.contains("match"), "{folder}");
+        let rows: Vec<_> = traced.outputs.iter().map(|output| own.rows_of(&output.name)).collect();
+        assert_eq!(traced.outputs.into_iter().map(|output| output.rows).collect::<Vec<_>>(), rows, "{folder}");
+    }
+    Ok(())
 }

@@ -181,8 +181,11 @@ fn inner_product() -> Similarity {
     Similarity::InnerProduct
 }
 
+/// The group of candidates.
+pub(super) const CANDIDATE: &str = "candidate";
+
 fn candidate() -> String {
-    "candidate".to_owned()
+    CANDIDATE.to_owned()
 }
 
 fn input_dropout_ratio() -> f32 {
@@ -268,8 +271,13 @@ impl Hstu {
 
     /// The prefix of the names of its groups.
     pub fn channel(&self) -> &str {
-        if self.name.is_empty() { "uih" } else { &self.name }
+        channel_of(&self.name)
     }
+}
+
+/// The prefix of the names of a pipeline's groups, by its name.
+pub(super) fn channel_of(name: &str) -> &str {
+    if name.is_empty() { "uih" } else { name }
 }
 
 impl FusionMtlTower {

@@ -11,6 +11,7 @@
 //! - `contextual_interleave_preprocessor` interleaves actions unless `enable_interleaving` is false; candidates have none.
 
 mod inputs;
+mod layout;
 mod matching;
 pub mod message;
 mod predictions;
@@ -18,6 +19,7 @@ mod ranking;
 
 use crate::models::{self, ModelError};
 use crate::modules::{Buffer, ConfigError};
+pub use layout::{KeptChannel, Layout};
 use message::{Hstu, Match, Ranking};
 pub use predictions::prediction;
 use rewire_graph::{DType, Ragged, Scope, Tensor};
@@ -46,15 +48,6 @@ pub enum Group {
         /// Steps of every row of the batch.
         rows: Ragged,
     },
-}
-
-/// A channel of a ranking model, whose histories are kept in a cache of their own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptChannel {
-    /// The prefix of its groups and inputs.
-    pub name: String,
-    /// Rows of the cache that a step of the history takes.
-    pub tokens_per_step: usize,
 }
 
 /// What a model gives.
@@ -129,29 +122,12 @@ impl HstuModel {
         }
     }
 
-    /// The channels of a model that can be traced in [two parts](HstuModel::forward_cached): it ranks, candidates see the history and
-    /// themselves, and the history sees no candidates. `None` for other models.
-    pub fn kept_channels(&self) -> Option<Vec<KeptChannel>> {
+    /// True for a model that can be traced in [two parts](HstuModel::forward_cached): it ranks, candidates see the history and themselves, and
+    /// the history sees no candidates.
+    pub fn is_cacheable(&self) -> bool {
         match self {
-            Self::Ranking(model) => model.kept_channels(),
-            Self::Match(_) => None,
-        }
-    }
-
-    /// The contextual tokens before each history, by the number of contextual features.
-    pub fn contextual_tokens(&self, features: usize) -> usize {
-        let is_one = match self {
-            Self::Ranking(model) => model.concat_contextual_features,
-            Self::Match(model) => model.user_tower.concat_contextual_features,
-        };
-        if is_one { features.min(1) } else { features }
-    }
-
-    /// False where sequences begin with their latest event.
-    pub fn is_ascending(&self) -> bool {
-        match self {
-            Self::Ranking(model) => model.sequence_timestamp_is_ascending,
-            Self::Match(model) => model.sequence_timestamp_is_ascending,
+            Self::Ranking(model) => model.is_cacheable(),
+            Self::Match(_) => false,
         }
     }
 
@@ -173,7 +149,7 @@ impl HstuModel {
     /// Contextual features of requests are read only where rows of candidates depend on them (`parameterized_mlp`).
     ///
     /// # Errors
-    /// As [`HstuModel::forward`]; a matching model has no such parts, nor one without [`HstuModel::kept_channels`].
+    /// As [`HstuModel::forward`]; a matching model has no such parts, nor one that is not [`HstuModel::is_cacheable`].
     pub fn forward_cached(
         &self,
         scope: &Scope,

@@ -2,10 +2,10 @@
 
 use super::inputs::Inputs;
 use super::message::{Hstu, Ranking, Widths};
-use super::{Groups, KeptChannel, Outputs, prediction};
+use super::{Groups, Outputs, prediction};
 use crate::models::ModelError;
 use crate::modules::{
-    Buffer, ConfigError, Features, FusionMtlTower, HistoryCache, HstuTransducer, Mode, Sequence, normed_swish_mlp,
+    Buffer, ConfigError, Features, FusionMtlTower, HistoryCache, HstuTransducer, Sequence, normed_swish_mlp,
     some_parts, width,
 };
 use rewire_graph::{DType, Scope, Tensor};
@@ -109,15 +109,10 @@ impl Ranking {
         Ok(Histories { contextual, channels })
     }
 
-    /// The channels, if histories can be kept apart from candidates in all of them.
-    pub(super) fn kept_channels(&self) -> Option<Vec<KeptChannel>> {
-        let channel = |hstu: &Hstu| {
-            let config = hstu.config(Widths { max_seq_len: self.max_seq_len, ..Widths::default() }).ok()?;
-            let tokens_per_step = if config.input_preprocessor.doubles_targets(Mode::Train) { 2 } else { 1 };
-            let name = hstu.channel().to_owned();
-            config.is_cacheable().then_some(KeptChannel { name, tokens_per_step })
-        };
-        self.hstu.iter().map(channel).collect()
+    /// True if histories can be kept apart from candidates in all channels.
+    pub(super) fn is_cacheable(&self) -> bool {
+        let widths = Widths { max_seq_len: self.max_seq_len, ..Widths::default() };
+        self.hstu.iter().all(|hstu| hstu.config(widths).is_ok_and(|config| config.is_cacheable()))
     }
 
     /// Predictions from the vectors that each channel gives of every candidate.

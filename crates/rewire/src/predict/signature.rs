@@ -1,9 +1,9 @@
 use super::apart::Apart;
-use super::imported::{is_table, pipeline_of, problems_of};
+use super::imported::{is_table, pipeline_of};
 use super::{Column, EncodeError, Feature, FeatureValues, Features};
 use crate::package::PackageError;
 use crate::rank::RankError;
-use rewire_families::{HISTORIES, Interface, OutputRows, TraceError};
+use rewire_families::{HISTORIES, Interface, OutputRows};
 use rewire_graph::{Dim, HostTensor};
 use rewire_graph_rewrite::plan::{Named, Plan, PlanOutput};
 use serde::Serialize;
@@ -121,7 +121,7 @@ impl Signature {
     /// # Errors
     /// [`RankError::Pipeline`], and [`RankError::Package`] for a plan that is not of the configuration.
     pub fn new(name: &str, config: &str, plan: &Plan) -> Result<Self, RankError> {
-        let bad = |error: TraceError| RankError::Pipeline { name: name.to_owned(), problems: problems_of(error) };
+        let bad = |problems| RankError::Pipeline { name: name.to_owned(), problems };
         let pipeline = pipeline_of(name, config)?;
         let interface = Interface::new(&pipeline).map_err(bad)?;
         let states = plan.states();
