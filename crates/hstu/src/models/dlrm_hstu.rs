@@ -180,11 +180,17 @@ struct Model {
     tower: FusionMtlTower,
 }
 
+/// The tables of a configuration, and the options of its modules with the widths of these.
+fn configured(config: &Config) -> Result<(Tables, HstuConfig), ConfigError> {
+    let tables = Tables::new(&config.features, &config.feature_groups)?;
+    let hstu = tables.configure(&config.hstu, config.max_seq_len)?;
+    Ok((tables, hstu))
+}
+
 impl Model {
     fn new(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let tables = Tables::new(&config.features, &config.feature_groups)?;
-        let hstu = tables.configure(&config.hstu, config.max_seq_len)?;
+        let (tables, hstu) = configured(config)?;
         let transducer = HstuTransducer::new(hstu).map_err(|error| error.within("hstu"))?;
         let tower = FusionMtlTower { config: config.fusion_mtl_tower.clone() };
         let item_hidden = config.item_embedding_hidden_dim;

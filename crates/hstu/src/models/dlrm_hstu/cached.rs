@@ -21,7 +21,7 @@
 //!
 //! `k_cache` and `v_cache` of every layer, with as many rows as the app gives them.
 
-use super::{Config, Model, TRANSDUCER};
+use super::{Config, Model, TRANSDUCER, configured};
 use crate::models::ModelError;
 use crate::modules::{ConfigError, Features, HistoryCache};
 use rewire_graph::{DType, Graph, Scope, Tensor};
@@ -58,12 +58,12 @@ impl Config {
 
     /// True if the model can be traced in two parts: candidates see history and themselves, and history sees no candidates.
     pub fn is_cacheable(&self) -> bool {
-        Model::new(self).is_ok_and(|model| model.transducer.hstu.config.is_cacheable())
+        configured(self).is_ok_and(|(_, hstu)| hstu.is_cacheable())
     }
 
     /// True if a history that is kept can be gone on from when events are added to it.
     pub fn is_appendable(&self) -> bool {
-        Model::new(self).is_ok_and(|model| model.transducer.hstu.config.is_appendable())
+        configured(self).is_ok_and(|(_, hstu)| hstu.is_appendable())
     }
 
     /// The inputs of the graph in two parts, with their element types; `None` for lengths, which the host reads as integers of any type.
