@@ -1,0 +1,87 @@
+//! Lowerings of operators, by kind.
+
+mod activation;
+mod attention;
+mod conv;
+mod create;
+mod index;
+mod jagged;
+mod loss;
+mod matmul;
+mod movement;
+mod norm;
+mod order;
+mod pad;
+mod pointwise;
+mod pool;
+mod recurrent;
+mod reduce;
+mod resize;
+mod scan;
+mod scatter;
+mod size;
+
+pub(crate) use movement::{ViewRegion, permutation, region, replaced};
+
+use crate::array::Array;
+use crate::call::Call;
+use crate::value::{Lowered, Value};
+
+/// A lowering.
+#[derive(Clone, Copy)]
+pub(crate) enum Lowering {
+    /// To one tensor.
+    One(fn(&Call<'_>) -> Lowered<Array>),
+    /// To any values.
+    Many(fn(&Call<'_>) -> Lowered<Vec<Value>>),
+}
+
+/// Operators of one kind with one result.
+type One = &'static [(&'static str, fn(&Call<'_>) -> Lowered<Array>)];
+
+/// Operators of one kind with several results, or none.
+type Many = &'static [(&'static str, fn(&Call<'_>) -> Lowered<Vec<Value>>)];
+
+const ONE: &[One] = &[
+    activation::ONE,
+    attention::ONE,
+    conv::ONE,
+    create::ONE,
+    index::ONE,
+    jagged::ONE,
+    loss::ONE,
+    matmul::ONE,
+    movement::ONE,
+    norm::ONE,
+    order::ONE,
+    pad::ONE,
+    pointwise::ONE,
+    pool::ONE,
+    reduce::ONE,
+    resize::ONE,
+    scan::ONE,
+    scatter::ONE,
+];
+
+const MANY: &[Many] = &[
+    attention::MANY,
+    index::MANY,
+    jagged::MANY,
+    loss::MANY,
+    movement::MANY,
+    norm::MANY,
+    order::MANY,
+    pointwise::MANY,
+    pool::MANY,
+    recurrent::MANY,
+    reduce::MANY,
+    scan::MANY,
+    size::MANY,
+];
+
+/// All operators with a lowering, by their names with or without an overload.
+pub(crate) fn operators() -> impl Iterator<Item = (&'static str, Lowering)> {
+    let one = ONE.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::One(lower)));
+    let many = MANY.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::Many(lower)));
+    one.chain(many)
+}

@@ -1,0 +1,178 @@
+//! Recurrent cells and layers, unrolled over a constant length.
+
+use super::Many;
+use crate::array::Array;
+use crate::call::Call;
+use crate::value::{Fault, Lowered, Value};
+use rewire_graph::Tensor;
+
+/// Steps that are unrolled.
+const MAX_STEPS: usize = 1 << 12;
+
+pub(super) const MANY: Many = &[
+    ("aten.gru", |c| layers(c, Cell::Gru)),
+    ("aten.lstm", |c| layers(c, Cell::Lstm)),
+    ("aten.rnn_tanh", |c| layers(c, Cell::Tanh)),
+    ("aten.rnn_relu", |c| layers(c, Cell::Relu)),
+    ("aten.gru_cell", |c| cell(c, Cell::Gru)),
+    ("aten.lstm_cell", |c| cell(c, Cell::Lstm)),
+    ("aten.rnn_tanh_cell", |c| cell(c, Cell::Tanh)),
+    ("aten.rnn_relu_cell", |c| cell(c, Cell::Relu)),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Cell {
+    Gru,
+    Lstm,
+    Tanh,
+    Relu,
+}
+
+/// Weights of a layer in one direction.
+#[derive(Clone)]
+struct Weights {
+    input: Tensor,
+    hidden: Tensor,
+    biases: Option<[Tensor; 2]>,
+}
+
+/// The state of a layer: hidden, and the cell of an LSTM.
+#[derive(Clone)]
+struct State {
+    hidden: Tensor,
+    cell: Option<Tensor>,
+}
+
+impl Weights {
+    /// `W x + b` of the input, for all steps at once.
+    fn projected(&self, x: &Tensor) -> Tensor {
+        x.linear(&self.input, self.biases.as_ref().map(|biases| &biases[0]))
+    }
+
+    /// A step, given the projected input.
+    fn step(&self, cell: Cell, x: &Tensor, state: &State) -> Lowered<State> {
+        let hidden = state.hidden.linear(&self.hidden, self.biases.as_ref().map(|biases| &biases[1]));
+        let gates = match cell {
+            Cell::Gru => 3,
+            Cell::Lstm => 4,
+            Cell::Tanh | Cell::Relu => 1,
+        };
+        let width = x.width() / gates;
+        let gate = |x: &Tensor, n: usize| x.slice(x.rank() - 1, n * width, width);
+        let both = |n: usize| gate(x, n) + gate(&hidden, n);
+        match cell {
+            Cell::Gru => {
+                let (reset, update) = (both(0).sigmoid(), both(1).sigmoid());
+                let new = (gate(x, 2) + reset * gate(&hidden, 2)).tanh();
+                let next = (&state.hidden - &new) * update + &new;
+                Ok(State { hidden: next, cell: None })
+            }
+            Cell::Lstm => {
+                let Some(own) = &state.cell else { return Fault::program("an LSTM without a cell") };
+                let kept = both(1).sigmoid() * own + both(0).sigmoid() * both(2).tanh();
+                Ok(State { hidden: both(3).sigmoid() * kept.tanh(), cell: Some(kept) })
+            }
+            Cell::Tanh => Ok(State { hidden: both(0).tanh(), cell: None }),
+            Cell::Relu => Ok(State { hidden: both(0).relu(), cell: None }),
+        }
+    }
+}
+
+fn tensors(values: &[Array]) -> Vec<Tensor> {
+    values.iter().map(|x| x.tensor.clone()).collect()
+}
+
+fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
+    if c.overload != "input" {
+        return Fault::unsupported("packed sequences");
+    }
+    if c.bool_or("train", false)? && c.float_or("dropout", 0.0)? != 0.0 {
+        return Fault::unsupported("training");
+    }
+    let initial = if kind == Cell::Lstm { c.tensors("hx")? } else { vec![c.tensor("hx")?] };
+    let (biased, directions) = (c.bool_or("has_biases", true)?, 1 + usize::from(c.bool_or("bidirectional", false)?));
+    let parameters = tensors(&c.tensors("params")?);
+    let each = if biased { 4 } else { 2 };
+    let count = usize::try_from(c.int_or("num_layers", 1)?).unwrap_or(0);
+    if parameters.len() != each * count * directions {
+        return Fault::unsupported("projected hidden states");
+    }
+    let is_batch_first = c.bool_or("batch_first", false)?;
+    let x = c.x()?;
+    let is_batched = x.rank() == 3;
+    let mut x = if is_batched { x.tensor } else { c.cx.unsqueeze(&x.tensor, usize::from(is_batch_first))? };
+    if is_batch_first {
+        x = x.transpose(0, 1);
+    }
+    let Some(steps) = c.cx.extent(&x, 0).as_extent().filter(|&steps| steps <= MAX_STEPS) else {
+        return Fault::unsupported("a sequence of symbolic length, or of more than 4096 steps");
+    };
+    let mut finals: Vec<State> = vec![];
+    for layer in 0..count {
+        let mut sides = vec![];
+        for direction in 0..directions {
+            let place = layer * directions + direction;
+            let own = &parameters[place * each..(place + 1) * each];
+            let biases = biased.then(|| [own[2].clone(), own[3].clone()]);
+            let weights = Weights { input: own[0].clone(), hidden: own[1].clone(), biases };
+            let start = |x: &Array| {
+                let x = if is_batched { x.tensor.clone() } else { c.cx.unsqueeze(&x.tensor, 1)? };
+                c.cx.select(&x, 0, &place.into())
+            };
+            let cell = initial.get(1).map(start).transpose()?;
+            let Some(hidden) = initial.first() else { return Fault::program("no initial state") };
+            let mut state = State { hidden: start(hidden)?, cell };
+            let projected = weights.projected(&x);
+            let mut outputs = vec![];
+            for n in 0..steps {
+                let n = if direction == 1 { steps - 1 - n } else { n };
+                state = weights.step(kind, &c.cx.select(&projected, 0, &n.into())?, &state)?;
+                outputs.push(c.cx.unsqueeze(&state.hidden, 0)?);
+            }
+            if direction == 1 {
+                outputs.reverse();
+            }
+            sides.push(joined(c, outputs, 0));
+            finals.push(state);
+        }
+        x = joined(c, sides, 2);
+    }
+    let mut y = if is_batch_first { x.transpose(0, 1) } else { x };
+    if !is_batched {
+        y = c.cx.squeeze(&y, usize::from(is_batch_first))?;
+    }
+    let stacked = |parts: Vec<Tensor>| {
+        let parts = parts.iter().map(|x| c.cx.unsqueeze(x, 0)).collect::<Lowered<Vec<_>>>()?;
+        let all = joined(c, parts, 0);
+        if is_batched { Ok(all) } else { c.cx.squeeze(&all, 1) }
+    };
+    let mut results =
+        vec![c.nth(0, &y)?, c.nth(1, &stacked(finals.iter().map(|state| state.hidden.clone()).collect())?)?];
+    if kind == Cell::Lstm {
+        results.push(c.nth(2, &stacked(finals.iter().filter_map(|state| state.cell.clone()).collect())?)?);
+    }
+    Ok(results)
+}
+
+/// Tensors along an axis, a few at once.
+fn joined(c: &Call<'_>, mut parts: Vec<Tensor>, axis: usize) -> Tensor {
+    while parts.len() > 1 {
+        parts = parts.chunks(8).map(|parts| c.cx.concat(parts, axis)).collect();
+    }
+    parts.pop().unwrap_or_else(|| c.cx.f(0.0))
+}
+
+fn cell(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
+    let x = c.tensor("input")?.tensor;
+    let initial = if kind == Cell::Lstm { c.tensors("hx")? } else { vec![c.tensor("hx")?] };
+    let biases = match (c.optional_tensor("b_ih")?, c.optional_tensor("b_hh")?) {
+        (Some(a), Some(b)) => Some([a.tensor, b.tensor]),
+        _ => None,
+    };
+    let weights = Weights { input: c.tensor("w_ih")?.tensor, hidden: c.tensor("w_hh")?.tensor, biases };
+    let Some(hidden) = initial.first() else { return Fault::program("no initial state") };
+    let state = State { hidden: hidden.tensor.clone(), cell: initial.get(1).map(|x| x.tensor.clone()) };
+    let next = weights.step(kind, &weights.projected(&x), &state)?;
+    let results = std::iter::once(next.hidden).chain(next.cell);
+    results.enumerate().map(|(output, x)| c.nth(output, &x)).collect()
+}

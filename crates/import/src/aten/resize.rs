@@ -1,0 +1,124 @@
+//! Resizing of images.
+
+use super::One;
+use super::order::along;
+use crate::ScalarType;
+use crate::array::Array;
+use crate::call::Call;
+use crate::size::Size;
+use crate::value::{Fault, Lowered, Number};
+use rewire_graph::{DType, Tensor};
+
+pub(super) const ONE: One = &[
+    ("aten.upsample_nearest1d", |c| resized(c, Mode::Nearest)),
+    ("aten.upsample_nearest2d", |c| resized(c, Mode::Nearest)),
+    ("aten.upsample_nearest3d", |c| resized(c, Mode::Nearest)),
+    ("aten._upsample_nearest_exact1d", |c| resized(c, Mode::NearestExact)),
+    ("aten._upsample_nearest_exact2d", |c| resized(c, Mode::NearestExact)),
+    ("aten._upsample_nearest_exact3d", |c| resized(c, Mode::NearestExact)),
+    ("aten.upsample_linear1d", |c| resized(c, Mode::Linear)),
+    ("aten.upsample_bilinear2d", |c| resized(c, Mode::Linear)),
+    ("aten.upsample_trilinear3d", |c| resized(c, Mode::Linear)),
+    ("aten.upsample_bicubic2d", |c| resized(c, Mode::Cubic)),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Nearest,
+    NearestExact,
+    Linear,
+    Cubic,
+}
+
+fn resized(c: &Call<'_>, mode: Mode) -> Lowered<Array> {
+    let x = c.x()?;
+    if !x.ty.is_float() {
+        return Fault::unsupported("integers");
+    }
+    let (shape, aligned) = (c.shape(0)?, c.bool_or("align_corners", false)?);
+    let mut y = x.tensor.clone();
+    for axis in 2..x.rank() {
+        let (from, to) = (c.cx.extent(&y, axis), &shape[axis]);
+        if from == *to {
+            continue;
+        }
+        let scale = scale(c, axis - 2, [&from, to], aligned && mode != Mode::Nearest)?;
+        let mut along = vec![Size::from(1); x.rank() - axis];
+        along[0] = to.clone();
+        let places = c.cx.reshape(&c.cx.iota(to)?.cast(DType::F32), &along)?;
+        let place = match mode {
+            Mode::Nearest => places * scale,
+            Mode::NearestExact => (places + 0.5) * scale,
+            _ if aligned => places * scale,
+            Mode::Linear => ((places + 0.5) * scale - 0.5).maximum(0.0),
+            Mode::Cubic => (places + 0.5) * scale - 0.5,
+        };
+        y = interpolated(c, &y, axis, &place, mode)?;
+    }
+    c.result(&y)
+}
+
+/// Elements of the operand by element of the result along an axis.
+fn scale(c: &Call<'_>, axis: usize, [from, to]: [&Size; 2], aligned: bool) -> Lowered<Tensor> {
+    let number = |size: &Size| Ok(c.cx.number(&Number::Int(size.clone()), ScalarType::F32)?.tensor);
+    if aligned {
+        let (from, to) = (number(&from.minus(&1.into()))?, number(&to.minus(&1.into()))?);
+        return Ok(to.gt(0.0).select(&(from / &to), &c.cx.f(0.0)));
+    }
+    let given = match c.has("scale_factors") {
+        true => c.floats("scale_factors")?.get(axis).copied(),
+        false => {
+            let name = match (c.has("scales"), ["scales_d", "scales_h", "scales_w"]) {
+                (true, _) => "scales",
+                (false, names) => {
+                    let rank = if c.base.contains("3d") { 3 } else { 2 };
+                    names[3 - rank + axis]
+                }
+            };
+            if c.has(name) { Some(c.float(name)?) } else { None }
+        }
+    };
+    match (given, from.as_const(), to.as_const()) {
+        (Some(scale), _, _) => Ok(c.cx.f(f64::from(scale.recip() as f32))),
+        (None, Some(from), Some(to)) => Ok(c.cx.f(f64::from(from as f32 / to as f32))),
+        _ => Ok(number(from)? / number(to)?),
+    }
+}
+
+fn interpolated(c: &Call<'_>, x: &Tensor, axis: usize, place: &Tensor, mode: Mode) -> Lowered<Tensor> {
+    let last = c.cx.number(&Number::Int(c.cx.extent(x, axis).minus(&1.into())), ScalarType::I64)?.tensor;
+    let mut shape = c.cx.shape(x);
+    shape[axis] = c.cx.extent(place, 0);
+    let taken = |index: Tensor| {
+        let index = index.maximum(0i64).minimum(&last);
+        along(c.cx, x, axis, &c.cx.expand(&index, &shape)?)
+    };
+    let floor = place.floor();
+    let first = floor.cast(DType::I64);
+    let weight = place - &floor;
+    match mode {
+        Mode::Nearest | Mode::NearestExact => taken(first),
+        Mode::Linear => {
+            let (a, b) = (taken(first.clone())?, taken(first + 1i64)?);
+            Ok(a * (c.cx.f(1.0) - &weight) + b * weight)
+        }
+        Mode::Cubic => {
+            let mut sum: Option<Tensor> = None;
+            for step in -1i64..=2 {
+                let distance = (&weight - step as f64).abs();
+                let part = taken(&first + step)? * cubic(&distance);
+                sum = Some(sum.map_or_else(|| part.clone(), |sum| sum + &part));
+            }
+            sum.ok_or_else(|| Fault::Program("no taps".to_owned()))
+        }
+    }
+}
+
+/// The kernel of cubic convolution with a = -0.75 (Keys, 1981).
+fn cubic(distance: &Tensor) -> Tensor {
+    const A: f64 = -0.75;
+    let x = distance;
+    let near = ((x * (A + 2.0)) - (A + 3.0)) * x * x + 1.0;
+    let far = ((x * A - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+    x.le(1.0).select(&near, &far)
+}

@@ -1,0 +1,142 @@
+//! Cumulative operators.
+
+use super::reduce::{extreme, integer_sum, limit};
+use super::{Many, One};
+use crate::ScalarType;
+use crate::array::Array;
+use crate::call::Call;
+use crate::context::{Context, coord};
+use crate::value::{Fault, Lowered, Value};
+use rewire_graph::op::IndexExpr;
+use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::{DType, Tensor};
+
+pub(super) const ONE: One =
+    &[("aten.cumsum", cumsum), ("aten.cumprod", cumprod), ("aten.logcumsumexp", logcumsumexp), ("aten.diff", diff)];
+
+pub(super) const MANY: Many =
+    &[("aten.cummax", |c| cumulative_extreme(c, true)), ("aten.cummin", |c| cumulative_extreme(c, false))];
+
+/// A tensor with its axis repeated as rows, and the condition that a column is not after its row.
+///
+/// The rows are in the place of the axis, the columns follow it.
+struct Triangle {
+    columns: Tensor,
+    keeps: Tensor,
+}
+
+impl Triangle {
+    fn of(cx: &Context, x: &Tensor, axis: usize) -> Lowered<Self> {
+        let mut shape = cx.shape(x);
+        shape.insert(axis, 1.into());
+        let columns = cx.reshape(x, &shape)?;
+        shape[axis] = shape[axis + 1].clone();
+        let keeps = cx.positions(&shape, axis)?.ge(&cx.positions(&shape, axis + 1)?);
+        Ok(Self { columns, keeps })
+    }
+
+    /// The tensor where the condition holds, else a value.
+    fn select(&self, other: &Tensor) -> Tensor {
+        self.keeps.select(&self.columns, other)
+    }
+}
+
+fn cumsum(c: &Call<'_>) -> Lowered<Array> {
+    let (x, ty) = (c.x()?, c.ty(0)?);
+    if x.rank() == 0 {
+        return Ok(c.cx.cast(&x, ty));
+    }
+    let axis = c.axis("dim", x.rank())?;
+    let x = if ty.is_float() || x.ty.is_float() { c.cx.cast(&x, ty) } else { x };
+    c.result(&prefix_sum(c.cx, &x, axis)?)
+}
+
+/// The sums of all elements up to each one; of integers an `I64`.
+pub(super) fn prefix_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
+    let triangle = Triangle::of(cx, &x.tensor, axis)?;
+    if x.ty.is_float() {
+        return cx.squeeze(&triangle.select(&cx.f(0.0)).sum(axis + 1), axis + 1);
+    }
+    let kept = match x.ty {
+        ScalarType::Bool => triangle.keeps.and(&triangle.columns),
+        _ => triangle.select(&cx.zero(&x.tensor)),
+    };
+    let sums = integer_sum(cx, &Array { tensor: kept, ty: x.ty }, &[axis + 1])?;
+    cx.squeeze(&sums, axis + 1)
+}
+
+/// By doubling: after step n each element is the product of the 2^n elements up to it.
+fn cumprod(c: &Call<'_>) -> Lowered<Array> {
+    let x = c.cx.cast(&c.x()?, c.ty(0)?).tensor;
+    if x.rank() == 0 {
+        return c.result(&x);
+    }
+    let axis = c.axis("dim", x.rank())?;
+    let shape = c.cx.shape(&x);
+    let most = c.cx.sizes.borrow().most(&shape[axis]);
+    let Some(most) = most.filter(|&most| most <= 1 << 16) else {
+        return Fault::unsupported("a cumulative product of more than 65536 elements");
+    };
+    let one = c.cx.scope.scalar(if x.dtype().is_float() { DType::F32 } else { x.dtype() }, 1i64);
+    let (mut y, mut step) = (x, 1usize);
+    while step < most {
+        let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
+        index[axis] = coord(axis).binary(BinaryOp::Sub, step as i64);
+        let before = c.cx.remap(&y, &shape, index, Some(&one), &[])?;
+        y = y * before;
+        step *= 2;
+    }
+    c.result(&y)
+}
+
+fn logcumsumexp(c: &Call<'_>) -> Lowered<Array> {
+    let x = c.x()?;
+    if x.rank() == 0 {
+        return Ok(x);
+    }
+    let axis = c.axis("dim", x.rank())?;
+    let triangle = Triangle::of(c.cx, &x.tensor, axis)?;
+    let kept = triangle.select(&c.cx.f(f64::NEG_INFINITY));
+    let largest = kept.max(axis + 1);
+    let finite = largest.abs().lt(f64::INFINITY).select(&largest, &c.cx.f(0.0));
+    let sums = (kept - &finite).exp().sum(axis + 1).log() + finite;
+    c.result(&c.cx.squeeze(&sums, axis + 1)?)
+}
+
+fn cumulative_extreme(c: &Call<'_>, is_max: bool) -> Lowered<Vec<Value>> {
+    let x = c.x()?;
+    if x.rank() == 0 {
+        return Ok(vec![x.into(), c.cx.scalar(0.0, ScalarType::I64)?.into()]);
+    }
+    let axis = c.axis("dim", x.rank())?;
+    limit(c.cx, &c.cx.extent(&x.tensor, axis), 1 << 24, "a search")?;
+    let triangle = Triangle::of(c.cx, &x.tensor, axis)?;
+    // Outside of the triangle stands the first element, which every row holds.
+    let first = c.cx.slice(&triangle.columns, axis + 1, (&0.into(), 1), &1.into())?;
+    let kept = Array { tensor: triangle.select(&first), ty: x.ty };
+    let best = extreme(c.cx, &kept, &[axis + 1], is_max)?;
+    let mut hits = triangle.columns.equal(&best);
+    if x.ty.is_float() {
+        hits = hits.or(c.cx.is_nan(&triangle.columns).and(c.cx.is_nan(&best)));
+    }
+    let shape = c.cx.shape(&hits);
+    let places = c.cx.positions(&shape, axis + 1)?.cast(DType::F32);
+    let last = triangle.keeps.and(hits).select(&places, &c.cx.f(-1.0)).max(axis + 1).cast(DType::I64);
+    Ok(vec![c.nth(0, &c.cx.squeeze(&best, axis + 1)?)?, c.nth(1, &c.cx.squeeze(&last, axis + 1)?)?])
+}
+
+fn diff(c: &Call<'_>) -> Lowered<Array> {
+    let mut y = c.x()?;
+    let axis = c.axis_or("dim", -1, y.rank())?;
+    let ends = [c.optional_tensor("prepend")?, Some(y.clone()), c.optional_tensor("append")?];
+    let parts: Vec<Tensor> = ends.into_iter().flatten().map(|part| c.cx.cast(&part, y.ty).tensor).collect();
+    y.tensor = c.cx.concat(&parts, axis);
+    for _ in 0..c.int_or("n", 1)?.clamp(0, 64) {
+        let less = c.cx.extent(&y.tensor, axis).minus(&1.into());
+        let [after, before] = [1i64, 0].map(|start| c.cx.slice(&y.tensor, axis, (&start.into(), 1), &less));
+        let (after, before) = (after?, before?);
+        let tensor = if y.ty == ScalarType::Bool { after.not_equal(&before) } else { after - before };
+        y = c.cx.stored(&tensor, y.ty)?;
+    }
+    Ok(y)
+}

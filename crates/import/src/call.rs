@@ -1,0 +1,238 @@
+//! The arguments of a node, by the names of its operator's schema.
+
+use crate::ScalarType;
+use crate::array::Array;
+use crate::context::Context;
+use crate::size::Size;
+use crate::value::{Fault, Lowered, Number, Value};
+use rewire_graph::Tensor;
+use std::collections::HashMap;
+
+/// The declared type of a result.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    pub ty: ScalarType,
+    /// The sizes, or why they are not known.
+    pub shape: Result<Vec<Size>, String>,
+}
+
+/// A node with its arguments.
+pub(crate) struct Call<'a> {
+    pub cx: &'a Context,
+    /// The operator without its overload: `aten.add`.
+    pub base: &'a str,
+    /// The overload.
+    pub overload: &'a str,
+    pub arguments: HashMap<String, Value>,
+    /// Arguments in their order.
+    pub order: Vec<Value>,
+    /// By result; `None` where it is no tensor.
+    pub declared: Vec<Option<Declared>>,
+}
+
+impl Call<'_> {
+    /// An argument that was given and is not None.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.arguments.get(name).filter(|value| !matches!(value, Value::None))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    fn missing<T>(&self, name: &str, expected: &str) -> Lowered<T> {
+        Fault::program(format!("{}: the argument `{name}` is no {expected}", self.base))
+    }
+
+    /// A tensor; a number is one without axes.
+    pub fn tensor(&self, name: &str) -> Lowered<Array> {
+        match self.get(name) {
+            Some(Value::Tensor(array)) => Ok(array.clone()),
+            Some(Value::Number(number)) => self.cx.number(number, self.cx.type_of(number)),
+            _ => self.missing(name, "tensor"),
+        }
+    }
+
+    pub fn optional_tensor(&self, name: &str) -> Lowered<Option<Array>> {
+        if self.has(name) { self.tensor(name).map(Some) } else { Ok(None) }
+    }
+
+    /// The first argument.
+    pub fn x(&self) -> Lowered<Array> {
+        match self.order.first() {
+            Some(Value::Tensor(array)) => Ok(array.clone()),
+            Some(Value::Number(number)) => self.cx.number(number, self.cx.type_of(number)),
+            _ => self.missing("self", "tensor"),
+        }
+    }
+
+    pub fn tensors(&self, name: &str) -> Lowered<Vec<Array>> {
+        let Some(Value::List(values)) = self.get(name) else { return self.missing(name, "list of tensors") };
+        let tensors = values.iter().map(|value| match value {
+            Value::Tensor(array) => Ok(array.clone()),
+            _ => self.missing(name, "list of tensors"),
+        });
+        tensors.collect()
+    }
+
+    pub fn optional_tensors(&self, name: &str) -> Lowered<Vec<Option<Array>>> {
+        let Some(Value::List(values)) = self.get(name) else { return self.missing(name, "list of tensors") };
+        let tensors = values.iter().map(|value| match value {
+            Value::Tensor(array) => Ok(Some(array.clone())),
+            Value::None => Ok(None),
+            _ => self.missing(name, "list of tensors"),
+        });
+        tensors.collect()
+    }
+
+    pub fn number(&self, name: &str) -> Lowered<Number> {
+        match self.get(name) {
+            Some(Value::Number(number)) => Ok(number.clone()),
+            _ => self.missing(name, "number"),
+        }
+    }
+
+    pub fn size(&self, name: &str) -> Lowered<Size> {
+        match self.get(name) {
+            Some(Value::Number(Number::Int(size))) => Ok(size.clone()),
+            Some(Value::Number(Number::Bool(value))) => Ok(Size::from(i64::from(*value))),
+            _ => self.missing(name, "integer"),
+        }
+    }
+
+    pub fn size_or(&self, name: &str, default: i64) -> Lowered<Size> {
+        if self.has(name) { self.size(name) } else { Ok(Size::from(default)) }
+    }
+
+    /// An integer that is part of the program.
+    pub fn int(&self, name: &str) -> Lowered<i64> {
+        let size = self.size(name)?;
+        size.as_const().ok_or_else(|| Fault::Unsupported(format!("a symbolic `{name}`")))
+    }
+
+    pub fn int_or(&self, name: &str, default: i64) -> Lowered<i64> {
+        if self.has(name) { self.int(name) } else { Ok(default) }
+    }
+
+    pub fn sizes(&self, name: &str) -> Lowered<Vec<Size>> {
+        match self.get(name) {
+            Some(Value::Number(Number::Int(size))) => Ok(vec![size.clone()]),
+            Some(Value::List(values)) => {
+                let sizes = values.iter().map(|value| match value {
+                    Value::Number(Number::Int(size)) => Ok(size.clone()),
+                    _ => self.missing(name, "list of integers"),
+                });
+                sizes.collect()
+            }
+            _ => self.missing(name, "list of integers"),
+        }
+    }
+
+    pub fn ints(&self, name: &str) -> Lowered<Vec<i64>> {
+        let sizes = self.sizes(name)?;
+        let ints = sizes.iter().map(Size::as_const).collect::<Option<Vec<_>>>();
+        ints.ok_or_else(|| Fault::Unsupported(format!("a symbolic `{name}`")))
+    }
+
+    pub fn ints_or(&self, name: &str, default: &[i64]) -> Lowered<Vec<i64>> {
+        if self.has(name) { self.ints(name) } else { Ok(default.to_vec()) }
+    }
+
+    pub fn float(&self, name: &str) -> Lowered<f64> {
+        match self.number(name)? {
+            Number::Float(value) => Ok(value),
+            Number::Bool(value) => Ok(f64::from(u8::from(value))),
+            Number::Int(size) => match size.as_const() {
+                Some(value) => Ok(value as f64),
+                None => Fault::unsupported(format!("a symbolic `{name}`")),
+            },
+            Number::Computed(_) => Fault::unsupported(format!("a symbolic `{name}`")),
+        }
+    }
+
+    pub fn float_or(&self, name: &str, default: f64) -> Lowered<f64> {
+        if self.has(name) { self.float(name) } else { Ok(default) }
+    }
+
+    pub fn floats(&self, name: &str) -> Lowered<Vec<f64>> {
+        let Some(Value::List(values)) = self.get(name) else { return self.missing(name, "list of floats") };
+        let floats = values.iter().map(|value| match value {
+            Value::Number(Number::Float(value)) => Ok(*value),
+            Value::Number(Number::Int(size)) => {
+                size.as_const().map(|value| value as f64).ok_or_else(|| Fault::Unsupported(format!("`{name}`")))
+            }
+            _ => self.missing(name, "list of floats"),
+        });
+        floats.collect()
+    }
+
+    pub fn bool_or(&self, name: &str, default: bool) -> Lowered<bool> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(Value::Number(Number::Bool(value))) => Ok(*value),
+            Some(Value::Number(Number::Int(size))) if size.as_const().is_some() => Ok(size.as_const() != Some(0)),
+            Some(_) => self.missing(name, "bool"),
+        }
+    }
+
+    pub fn string_or(&self, name: &str, default: &str) -> Lowered<String> {
+        match self.get(name) {
+            None => Ok(default.to_owned()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(_) => self.missing(name, "string"),
+        }
+    }
+
+    /// An axis of a tensor, which counts from the end where it is negative.
+    pub fn axis_or(&self, name: &str, default: i64, rank: usize) -> Lowered<usize> {
+        axis(self.int_or(name, default)?, rank)
+    }
+
+    pub fn axis(&self, name: &str, rank: usize) -> Lowered<usize> {
+        axis(self.int(name)?, rank)
+    }
+
+    /// Axes of a tensor; all if none are given.
+    pub fn axes(&self, name: &str, rank: usize) -> Lowered<Vec<usize>> {
+        let given = if self.has(name) { self.ints(name)? } else { vec![] };
+        if given.is_empty() {
+            return Ok((0..rank).collect());
+        }
+        let mut axes = given.into_iter().map(|dim| axis(dim, rank)).collect::<Lowered<Vec<_>>>()?;
+        axes.sort_unstable();
+        axes.dedup();
+        Ok(axes)
+    }
+
+    /// The declared type of a result.
+    pub fn ty(&self, output: usize) -> Lowered<ScalarType> {
+        let declared = self.declared.get(output).and_then(Option::as_ref);
+        declared.map(|declared| declared.ty).ok_or_else(|| Fault::Program(format!("{}: no result {output}", self.base)))
+    }
+
+    /// The declared sizes of a result.
+    pub fn shape(&self, output: usize) -> Lowered<Vec<Size>> {
+        match self.declared.get(output).and_then(Option::as_ref).map(|declared| &declared.shape) {
+            Some(Ok(shape)) => Ok(shape.clone()),
+            Some(Err(reason)) => Fault::unsupported(reason),
+            None => Fault::program(format!("{}: no result {output}", self.base)),
+        }
+    }
+
+    /// The first result, of its declared type.
+    pub fn result(&self, tensor: &Tensor) -> Lowered<Array> {
+        self.cx.stored(tensor, self.ty(0)?)
+    }
+
+    /// A result, of its declared type.
+    pub fn nth(&self, output: usize, tensor: &Tensor) -> Lowered<Value> {
+        self.cx.stored(tensor, self.ty(output)?).map(Value::Tensor)
+    }
+}
+
+/// An axis of a tensor of some rank. A tensor without axes has axis 0.
+pub(crate) fn axis(dim: i64, rank: usize) -> Lowered<usize> {
+    let count = rank.max(1) as i64;
+    let place = if dim < 0 { dim + count } else { dim };
+    usize::try_from(place).ok().filter(|_| place < count).ok_or_else(|| Fault::Program(format!("no axis {dim}")))
+}

@@ -1,0 +1,114 @@
+use rewire_graph::{GraphError, TensorSizeError};
+use std::collections::BTreeMap;
+use std::fmt;
+use thiserror::Error;
+
+/// Why a file could not be imported.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The file could not be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The archive is corrupt, or no archive of torch.export.
+    #[error("{entry}: {reason}")]
+    Archive {
+        /// The entry of the archive.
+        entry: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file needs a version of the format that is not known.
+    #[error("{what} {actual} is not supported: expected {expected}")]
+    Version {
+        /// What has the version.
+        what: &'static str,
+        /// The known version.
+        expected: String,
+        /// The version of the file.
+        actual: String,
+    },
+    /// A payload can only be read by executing a pickle.
+    #[error("`{name}` is stored as a pickle, which is never executed")]
+    Pickle {
+        /// The tensor or object.
+        name: String,
+    },
+    /// The program contradicts its format.
+    #[error("node `{node}`: {reason}")]
+    Program {
+        /// The node, tensor or symbol.
+        node: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Operators without a lowering, all of them.
+    #[error("{0}")]
+    Unsupported(Unsupported),
+    /// The operators do not make a graph.
+    #[error("node `{node}`: {source}")]
+    Graph {
+        /// The node that was lowered last.
+        node: String,
+        /// What is wrong with the graph.
+        source: GraphError,
+    },
+    /// A tensor has an impossible size.
+    #[error("tensor `{name}`: {source}")]
+    Tensor {
+        /// The tensor.
+        name: String,
+        /// What is wrong with it.
+        source: TensorSizeError,
+    },
+}
+
+impl ImportError {
+    pub(crate) fn archive(entry: &str, reason: impl ToString) -> Self {
+        Self::Archive { entry: entry.to_owned(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn program(node: &str, reason: impl ToString) -> Self {
+        Self::Program { node: node.to_owned(), reason: reason.to_string() }
+    }
+}
+
+/// The parts of a program that cannot be lowered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsupported {
+    /// By operator and reason, how often it occurs in each module.
+    pub operators: BTreeMap<(String, String), BTreeMap<String, usize>>,
+}
+
+impl Unsupported {
+    /// Notes an operator in a module.
+    pub(crate) fn add(&mut self, operator: &str, reason: &str, module: &str) {
+        let modules = self.operators.entry((operator.to_owned(), reason.to_owned())).or_default();
+        *modules.entry(module.to_owned()).or_insert(0) += 1;
+    }
+
+    /// True if everything can be lowered.
+    pub fn is_empty(&self) -> bool {
+        self.operators.is_empty()
+    }
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unsupported operators:")?;
+        for ((operator, reason), modules) in &self.operators {
+            let count: usize = modules.values().sum();
+            write!(f, "\n  {operator} ({count}): {reason}; in ")?;
+            for (n, (module, count)) in modules.iter().enumerate() {
+                let module = if module.is_empty() { "the model itself" } else { module };
+                write!(f, "{}{module} ({count})", if n == 0 { "" } else { ", " })?;
+            }
+        }
+        Ok(())
+    }
+}

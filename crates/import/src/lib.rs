@@ -1,0 +1,23 @@
+//! Models that PyTorch exports, as graphs.
+//!
+//! [`pt2::read`] makes a [`rewire_graph::Graph`] with its parameters from an archive of `torch.export.save`, before or after
+//! `run_decompositions()`. Symbolic sizes stay symbolic; size arithmetic goes to the shape program. Nothing in a file is
+//! executed: payloads that need pickle are refused. [`ImportError::Unsupported`] lists all operators without a lowering.
+#![forbid(unsafe_code)]
+
+mod array;
+mod aten;
+mod call;
+mod context;
+mod error;
+mod float;
+mod model;
+pub mod pt2;
+mod scalar_type;
+mod size;
+mod sizes;
+mod value;
+
+pub use error::{ImportError, Unsupported};
+pub use model::{ImportedModel, OutputKind, OutputSpec, TensorSpec};
+pub use scalar_type::ScalarType;

@@ -1,0 +1,123 @@
+//! The expressions of symbolic sizes: nested calls, as sympy's `srepr` writes them.
+
+use crate::size::Size;
+use crate::sizes::Sizes;
+use rewire_graph::pointwise::BinaryOp;
+
+/// Calls within one another.
+const MAX_DEPTH: usize = 64;
+
+/// Terms of a size.
+const MAX_TERMS: usize = 1 << 10;
+
+/// The size that an expression describes.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn parse(text: &str, sizes: &mut Sizes) -> Result<Size, String> {
+    let mut parser = Parser { rest: text, sizes };
+    let size = parser.size(0)?;
+    match parser.rest.trim_start() {
+        "" => Ok(size),
+        rest => Err(format!("`{rest}` after an expression")),
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+    sizes: &'a mut Sizes,
+}
+
+impl<'a> Parser<'a> {
+    fn take(&mut self, accept: impl Fn(char) -> bool) -> &'a str {
+        self.rest = self.rest.trim_start();
+        let end = self.rest.find(|c| !accept(c)).unwrap_or(self.rest.len());
+        let (token, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        token
+    }
+
+    fn accepts(&mut self, token: char) -> bool {
+        self.rest = self.rest.trim_start();
+        let stripped = self.rest.strip_prefix(token);
+        self.rest = stripped.unwrap_or(self.rest);
+        stripped.is_some()
+    }
+
+    fn expect(&mut self, token: char) -> Result<(), String> {
+        if self.accepts(token) { Ok(()) } else { Err(format!("expected `{token}` before `{}`", self.rest)) }
+    }
+
+    fn size(&mut self, depth: usize) -> Result<Size, String> {
+        if depth > MAX_DEPTH {
+            return Err(format!("an expression of more than {MAX_DEPTH} levels"));
+        }
+        let head = self.take(|c| c.is_alphanumeric() || c == '_');
+        self.expect('(')?;
+        match head {
+            "Symbol" => return self.symbol(),
+            "Integer" => {
+                let digits = self.take(|c| c.is_ascii_digit() || c == '-');
+                let value: i64 = digits.parse().map_err(|_| format!("no integer: `{digits}`"))?;
+                self.expect(')')?;
+                return Ok(Size::from(value));
+            }
+            _ => {}
+        }
+        let mut arguments = vec![];
+        while !self.accepts(')') {
+            arguments.push(self.size(depth + 1)?);
+            if !self.accepts(',') {
+                self.expect(')')?;
+                break;
+            }
+        }
+        let size = self.call(head, &arguments)?;
+        if size.terms().count() > MAX_TERMS { Err("a size of too many terms".to_owned()) } else { Ok(size) }
+    }
+
+    fn symbol(&mut self) -> Result<Size, String> {
+        self.expect('\'')?;
+        let name = self.take(|c| c.is_alphanumeric() || c == '_');
+        self.expect('\'')?;
+        // Assumptions of sympy: positive=True, integer=True.
+        self.take(|c| c != ')');
+        self.expect(')')?;
+        if !name.starts_with('s') {
+            return Err(format!("the size {name} depends on data"));
+        }
+        Ok(self.sizes.symbol(name))
+    }
+
+    fn call(&mut self, head: &str, arguments: &[Size]) -> Result<Size, String> {
+        let by_zero = || format!("{head} by 0");
+        match (head, arguments) {
+            ("Add", _) => Ok(arguments.iter().fold(Size::default(), |sum, size| sum.plus(size))),
+            ("Mul", _) => Ok(Size::product(arguments)),
+            ("Max", [first, rest @ ..]) => Ok(rest.iter().fold(first.clone(), |a, b| self.sizes.larger(&a, b))),
+            ("Min", [first, rest @ ..]) => Ok(rest.iter().fold(first.clone(), |a, b| self.sizes.smaller(&a, b))),
+            ("FloorDiv" | "CleanDiv", [a, b]) => self.sizes.quotient(a, b).ok_or_else(by_zero),
+            ("CeilDiv", [a, b]) => {
+                let negated = self.sizes.quotient(&Size::default().minus(a), b).ok_or_else(by_zero)?;
+                Ok(Size::default().minus(&negated))
+            }
+            ("Mod" | "PythonMod", [a, b]) => self.sizes.remainder(a, b).ok_or_else(by_zero),
+            ("ModularIndexing", [base, divisor, modulus]) => {
+                let quotient = self.sizes.quotient(base, divisor).ok_or_else(by_zero)?;
+                self.sizes.remainder(&quotient, modulus).ok_or_else(by_zero)
+            }
+            ("Pow" | "PowByNatural", [base, exponent]) => match exponent.as_const() {
+                Some(exponent @ 0..=8) => Ok((0..exponent).fold(Size::from(1), |power, _| power.times(base))),
+                _ => Err(format!("the power {exponent:?}")),
+            },
+            ("TruncToInt" | "FloorToInt" | "ToFloat" | "Identity", [x]) => Ok(x.clone()),
+            ("GreaterThan" | "Ge", [a, b]) => Ok(self.sizes.compared(BinaryOp::Ge, a, b)),
+            ("LessThan" | "Le", [a, b]) => Ok(self.sizes.compared(BinaryOp::Le, a, b)),
+            ("StrictGreaterThan" | "Gt", [a, b]) => Ok(self.sizes.compared(BinaryOp::Gt, a, b)),
+            ("StrictLessThan" | "Lt", [a, b]) => Ok(self.sizes.compared(BinaryOp::Lt, a, b)),
+            ("Equality" | "Eq", [a, b]) => Ok(self.sizes.compared(BinaryOp::Eq, a, b)),
+            ("Unequality" | "Ne", [a, b]) => Ok(self.sizes.compared(BinaryOp::Ne, a, b)),
+            _ => Err(format!("{head} of {} arguments in a size", arguments.len())),
+        }
+    }
+}

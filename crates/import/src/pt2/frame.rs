@@ -1,0 +1,458 @@
+//! The nodes of a graph, lowered one after the other.
+
+use super::alias;
+use super::archive::element_type;
+use super::expr::parse;
+use super::inputs::shape_of;
+use super::schema::{Argument, Graph, Node, SymArgument, SymInt};
+use super::target::{Target, module};
+use crate::array::Array;
+use crate::aten::Lowering;
+use crate::call::{Call, Declared};
+use crate::context::Context;
+use crate::value::{Fault, Lowered, Value};
+use crate::{ImportError, ScalarType, Unsupported};
+use rewire_graph::{Dim, HostTensor};
+use std::collections::{HashMap, HashSet};
+
+/// A tensor of the file that becomes a parameter when a node reads it.
+pub(super) struct Parameter {
+    pub name: String,
+    pub tensor: HostTensor,
+    pub ty: ScalarType,
+}
+
+/// A named value.
+pub(super) struct Slot {
+    value: Value,
+    parameter: Option<Parameter>,
+    view: Option<View>,
+    /// Increases with every write.
+    version: u64,
+}
+
+/// The tensor that a value shows part of.
+struct View {
+    base: String,
+    /// The node that made it, and which of its results it is.
+    node: usize,
+    output: usize,
+    /// The version of the base that it shows.
+    seen: u64,
+    /// True if the operator may have copied the elements.
+    is_ambiguous: bool,
+}
+
+impl Slot {
+    pub fn of(value: Value) -> Self {
+        Self { value, parameter: None, view: None, version: 0 }
+    }
+
+    pub fn parameter(parameter: Parameter) -> Self {
+        Self { parameter: Some(parameter), ..Self::of(Value::None) }
+    }
+}
+
+/// A graph with the values of its nodes so far.
+pub(super) struct Frame<'a> {
+    pub cx: &'a Context,
+    pub graph: &'a Graph,
+    unsupported: &'a mut Unsupported,
+    slots: HashMap<String, Slot>,
+    parameters: HashMap<String, HostTensor>,
+    /// Results of nodes without a lowering, and what is computed from them.
+    tainted: HashSet<String>,
+}
+
+/// The names of a node's results, in order; lists are flattened.
+fn result_names(outputs: &[Argument]) -> Vec<Option<&str>> {
+    let mut names = vec![];
+    for output in outputs {
+        match output {
+            Argument::AsTensor(name) => names.push(Some(name.name.as_str())),
+            Argument::AsTensors(list) => names.extend(list.iter().map(|name| Some(name.name.as_str()))),
+            Argument::AsSymInt(SymArgument::AsName(name))
+            | Argument::AsSymFloat(SymArgument::AsName(name))
+            | Argument::AsSymBool(SymArgument::AsName(name)) => names.push(Some(name)),
+            _ => names.push(None),
+        }
+    }
+    names
+}
+
+/// Names that an argument reads.
+fn read_names(argument: &Argument) -> Vec<&str> {
+    match argument {
+        Argument::AsSymInts(symbols) | Argument::AsSymFloats(symbols) => {
+            let named = symbols.iter().filter_map(|symbol| match symbol {
+                SymArgument::AsName(name) => Some(name.as_str()),
+                _ => None,
+            });
+            named.collect()
+        }
+        Argument::AsOptionalTensors(tensors) => {
+            let named = tensors.iter().filter_map(|tensor| match tensor {
+                super::schema::OptionalTensor::AsTensor(name) => Some(name.name.as_str()),
+                super::schema::OptionalTensor::AsNone(_) => None,
+            });
+            named.collect()
+        }
+        other => result_names(std::slice::from_ref(other)).into_iter().flatten().collect(),
+    }
+}
+
+impl<'a> Frame<'a> {
+    pub fn new(
+        cx: &'a Context,
+        graph: &'a Graph,
+        unsupported: &'a mut Unsupported,
+        slots: HashMap<String, Slot>,
+    ) -> Self {
+        Self { cx, graph, unsupported, slots, parameters: HashMap::new(), tainted: HashSet::new() }
+    }
+
+    /// The parameters that nodes read.
+    pub fn into_parameters(self) -> HashMap<String, HostTensor> {
+        self.parameters
+    }
+
+    /// Lowers all nodes.
+    pub fn run(&mut self) -> Result<(), ImportError> {
+        let graph = self.graph;
+        for (place, node) in graph.nodes.iter().enumerate() {
+            let path = module(node);
+            let cx = self.cx;
+            cx.scope.module(path, |_| self.node(place, node))?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, place: usize, node: &Node) -> Result<(), ImportError> {
+        let target = Target::of(&node.target);
+        let names = result_names(&node.outputs);
+        let reads: Vec<&str> = node.inputs.iter().flat_map(|argument| read_names(&argument.arg)).collect();
+        let was_tainted = reads.iter().any(|name| self.tainted.contains(*name));
+        let lowered = match target.is_higher_order() {
+            true => self.higher_order(node)?,
+            false => self.lower(node, &target)?,
+        };
+        let flat = lowered.and_then(|values| self.checked(node, flattened(values), &names));
+        match flat {
+            Ok(values) => {
+                for (output, (name, value)) in names.iter().zip(values).enumerate() {
+                    let Some(name) = name else { continue };
+                    self.define(name, value, place, output, &target);
+                }
+                if target.is_in_place {
+                    self.write_in_place(node, names.first().copied().flatten())?;
+                }
+            }
+            Err(fault) => {
+                let (Fault::Unsupported(reason) | Fault::Program(reason)) = fault;
+                if !was_tainted && target.lowering().is_some() || target.is_higher_order() {
+                    self.unsupported.add(&node.target, &reason, module(node));
+                }
+                self.taint(&names);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives results that have no value their declared types, so that all faults are found.
+    fn taint(&mut self, names: &[Option<&str>]) {
+        for name in names.iter().flatten() {
+            self.tainted.insert((*name).to_owned());
+            let declared = self.declared(name);
+            let zeros = declared.and_then(|declared| {
+                let zero = self.cx.scalar(0.0, declared.ty).ok()?;
+                let tensor = self.cx.expand(&zero.tensor, &declared.shape.ok()?).ok()?;
+                Some(Value::Tensor(Array { tensor, ty: declared.ty }))
+            });
+            let size = self.graph.sym_int_values.get(*name).and_then(|size| match size {
+                SymInt::AsInt(value) => Some(Value::int(*value)),
+                SymInt::AsExpr(expr) => parse(&expr.expr_str, &mut self.cx.sizes.borrow_mut()).ok().map(Value::int),
+            });
+            self.slots.insert((*name).to_owned(), Slot::of(zeros.or(size).unwrap_or(Value::None)));
+        }
+    }
+
+    /// The declared type of a tensor.
+    fn declared(&self, name: &str) -> Option<Declared> {
+        let meta = self.graph.tensor_values.get(name)?;
+        let ty = element_type(name, meta).ok()?;
+        Some(Declared { ty, shape: shape_of(self.cx, meta) })
+    }
+
+    fn call<'c>(&mut self, node: &Node, target: &'c Target) -> Result<Call<'c>, ImportError>
+    where
+        'a: 'c,
+    {
+        let mut arguments = HashMap::new();
+        let mut order = vec![];
+        for argument in &node.inputs {
+            let value = self.value(&argument.arg)?;
+            order.push(value.clone());
+            arguments.insert(argument.name.clone(), value);
+        }
+        let names = result_names(&node.outputs);
+        let declared = names.iter().map(|name| name.and_then(|name| self.declared(name))).collect();
+        Ok(Call { cx: self.cx, base: &target.base, overload: &target.overload, arguments, order, declared })
+    }
+
+    fn lower(&mut self, node: &Node, target: &Target) -> Result<Lowered<Vec<Value>>, ImportError> {
+        let Some(lowering) = target.lowering() else {
+            return Ok(Fault::unsupported("no lowering"));
+        };
+        // A result of an unknown element type has no value.
+        for name in result_names(&node.outputs).into_iter().flatten() {
+            if let Some(meta) = self.graph.tensor_values.get(name)
+                && let Err(error) = element_type(name, meta)
+            {
+                return Ok(Fault::unsupported(error.to_string()));
+            }
+        }
+        let call = self.call(node, target)?;
+        Ok(match lowering {
+            Lowering::One(lower) => lower(&call).map(|array| vec![Value::Tensor(array)]),
+            Lowering::Many(lower) => lower(&call),
+        })
+    }
+
+    /// Compares results with their declared types.
+    fn checked(&self, node: &Node, values: Vec<Value>, names: &[Option<&str>]) -> Lowered<Vec<Value>> {
+        if values.len() < names.iter().flatten().count() {
+            return Fault::unsupported(format!("{} results of {}", values.len(), names.len()));
+        }
+        for (name, value) in names.iter().zip(&values) {
+            let (Some(name), Value::Tensor(array)) = (name, value) else { continue };
+            if array.tensor.is_poisoned() {
+                return Fault::unsupported("operands that the graph does not take");
+            }
+            let Some(declared) = self.declared(name) else { continue };
+            if declared.ty != array.ty {
+                return Fault::unsupported(format!("a result of type {} instead of {}", array.ty, declared.ty));
+            }
+            let Ok(shape) = declared.shape else { continue };
+            let own = self.cx.shape(&array.tensor);
+            if own != shape {
+                let shown = |dims: Lowered<Vec<Dim>>| dims.map_or_else(|_| "?".to_owned(), |dims| format!("{dims:?}"));
+                let (own, shape) = (shown(self.cx.dims(&own)), shown(self.cx.dims(&shape)));
+                return Fault::unsupported(format!("{}: sizes {own} not proven equal to {shape}", node.target));
+            }
+        }
+        Ok(values)
+    }
+
+    fn define(&mut self, name: &str, value: Value, node: usize, output: usize, target: &Target) {
+        let base = self.graph.nodes[node].inputs.first().and_then(|argument| match &argument.arg {
+            Argument::AsTensor(base) => Some(base.name.clone()),
+            _ => None,
+        });
+        let view = base.filter(|_| alias::is_view(&target.base) && !target.is_in_place).and_then(|base| {
+            let own = self.slots.get(&base)?;
+            // A conversion to another type copies.
+            let same = match (&own.value, &value) {
+                (Value::Tensor(a), Value::Tensor(b)) => a.ty == b.ty,
+                _ => own.parameter.is_some(),
+            };
+            let is_ordered = self.is_ordered(&base);
+            same.then(|| View {
+                seen: own.version,
+                is_ambiguous: alias::may_copy(&target.base) && !is_ordered,
+                base,
+                node,
+                output,
+            })
+        });
+        self.slots.insert(name.to_owned(), Slot { view, ..Slot::of(value) });
+    }
+
+    /// True if a value holds all elements of its tensor in their order.
+    fn is_ordered(&self, name: &str) -> bool {
+        let Some(view) = self.slots.get(name).and_then(|slot| slot.view.as_ref()) else { return true };
+        let base = Target::of(&self.graph.nodes[view.node].target).base;
+        alias::is_whole(&base) && self.is_ordered(&view.base)
+    }
+
+    /// The value of a name, with all writes so far.
+    pub fn read(&mut self, name: &str) -> Result<Value, ImportError> {
+        let unknown = || ImportError::program(name, "read before it is defined");
+        let slot = self.slots.get_mut(name).ok_or_else(unknown)?;
+        if let Some(Parameter { name: parameter, tensor, ty }) = slot.parameter.take() {
+            let shape: Vec<Dim> = tensor.shape().iter().map(|&extent| Dim::from(extent)).collect();
+            let value = self.cx.scope.parameter(&parameter, tensor.dtype(), shape);
+            slot.value = Value::Tensor(Array { tensor: value, ty });
+            self.parameters.insert(parameter, tensor);
+        }
+        let Some((base, seen)) = slot.view.as_ref().map(|view| (view.base.clone(), view.seen)) else {
+            return Ok(slot.value.clone());
+        };
+        self.read(&base)?;
+        let version = self.slots.get(&base).map_or(0, |slot| slot.version);
+        if version != seen {
+            self.refresh(name, version)?;
+        }
+        self.slots.get(name).map(|slot| slot.value.clone()).ok_or_else(|| ImportError::program(name, "no value"))
+    }
+
+    /// Makes a view again after a write to its base.
+    fn refresh(&mut self, name: &str, version: u64) -> Result<(), ImportError> {
+        let Some((node, output, is_ambiguous)) = self.slots.get(name).and_then(|slot| {
+            let view = slot.view.as_ref()?;
+            Some((view.node, view.output, view.is_ambiguous))
+        }) else {
+            return Ok(());
+        };
+        let node = &self.graph.nodes[node];
+        if is_ambiguous {
+            let reason = "its tensor is written in place later, and it may be a copy or not";
+            self.unsupported.add(&node.target, reason, module(node));
+        }
+        let target = Target::of(&node.target);
+        let values = self.lower(node, &target)?.map(flattened);
+        let value = values.ok().and_then(|values| values.into_iter().nth(output)).unwrap_or(Value::None);
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.value = value;
+            slot.version += 1;
+            if let Some(view) = &mut slot.view {
+                view.seen = version;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the result of an operator in place to its first argument, of which it is another name then.
+    fn write_in_place(&mut self, node: &Node, result: Option<&str>) -> Result<(), ImportError> {
+        let Some(Argument::AsTensor(first)) = node.inputs.first().map(|argument| &argument.arg) else {
+            return Ok(());
+        };
+        let Some(result) = result else { return Ok(()) };
+        let Value::Tensor(value) = self.read(result)? else { return Ok(()) };
+        let Value::Tensor(own) = self.read(&first.name)? else { return Ok(()) };
+        let value = self.cx.cast(&value, own.ty);
+        let written = match self.cx.expand(&value.tensor, &self.cx.shape(&own.tensor)) {
+            Ok(tensor) => self.write(&first.name, Array { tensor, ty: own.ty })?,
+            Err(fault) => Err(fault),
+        };
+        if let Err(Fault::Unsupported(reason) | Fault::Program(reason)) = written {
+            self.unsupported.add(&node.target, &reason, module(node));
+        }
+        // Later reads of the result see later writes.
+        let place = self.graph.nodes.iter().position(|other| std::ptr::eq(other, node)).unwrap_or(0);
+        let seen = self.slots.get(&first.name).map_or(0, |slot| slot.version);
+        if let Some(slot) = self.slots.get_mut(result) {
+            slot.view = Some(View { base: first.name.clone(), node: place, output: 0, seen, is_ambiguous: false });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, name: &str, value: Array) -> Result<Lowered<()>, ImportError> {
+        let view = self.slots.get(name).and_then(|slot| slot.view.as_ref());
+        let Some((base, node, output, is_ambiguous)) =
+            view.map(|view| (view.base.clone(), view.node, view.output, view.is_ambiguous))
+        else {
+            self.set(name, value, None);
+            return Ok(Ok(()));
+        };
+        if is_ambiguous {
+            return Ok(Fault::unsupported("a write to a tensor that may be a copy or not"));
+        }
+        let node = &self.graph.nodes[node];
+        let target = Target::of(&node.target);
+        let Value::Tensor(own) = self.read(&base)? else { return Ok(Fault::program("a view of no tensor")) };
+        let tensor = if target.is_in_place {
+            Ok(value.tensor.clone())
+        } else {
+            let call = self.call(node, &target)?;
+            alias::written(&call, &own.tensor, &value.tensor, output)
+        };
+        match tensor {
+            Ok(tensor) => {
+                let written = self.write(&base, Array { tensor, ty: own.ty })?;
+                let seen = self.slots.get(&base).map_or(0, |slot| slot.version);
+                self.set(name, value, Some(seen));
+                Ok(written)
+            }
+            Err(fault) => Ok(Err(fault)),
+        }
+    }
+
+    fn set(&mut self, name: &str, value: Array, seen: Option<u64>) {
+        if let Some(slot) = self.slots.get_mut(name) {
+            slot.value = Value::Tensor(value);
+            slot.version += 1;
+            if let (Some(view), Some(seen)) = (&mut slot.view, seen) {
+                view.seen = seen;
+            }
+        }
+    }
+
+    /// Control flow: both branches are computed, and their results chosen by the predicate.
+    fn higher_order(&mut self, node: &Node) -> Result<Lowered<Vec<Value>>, ImportError> {
+        let graphs = node.inputs.iter().filter_map(|argument| match &argument.arg {
+            Argument::AsGraph(inner) => Some(&inner.graph),
+            _ => None,
+        });
+        let graphs: Vec<&Graph> = graphs.collect();
+        let first = node.inputs.iter().position(|argument| matches!(argument.arg, Argument::AsGraph(_))).unwrap_or(0);
+        let (mut before, mut operands) = (vec![], vec![]);
+        for (place, argument) in node.inputs.iter().enumerate() {
+            match &argument.arg {
+                Argument::AsGraph(_) => {}
+                arg if place < first => before.push(self.value(arg)?),
+                arg => operands.push(self.value(arg)?),
+            }
+        }
+        let operands = flattened(operands);
+        let mut results = vec![];
+        for graph in graphs {
+            results.push(self.inner(graph, &operands)?);
+        }
+        match results.as_slice() {
+            [only] => Ok(Ok(only.clone())),
+            [yes, no] => {
+                let predicate = match before.first() {
+                    Some(Value::Tensor(array)) => Ok(self.cx.cast(array, ScalarType::Bool)),
+                    Some(Value::Number(number)) => {
+                        self.cx.number(number, ScalarType::I64).map(|x| self.cx.cast(&x, ScalarType::Bool))
+                    }
+                    _ => Fault::program("a branch without a condition"),
+                };
+                Ok(predicate.and_then(|predicate| {
+                    let pairs = yes.iter().zip(no).map(|(yes, no)| match (yes, no) {
+                        (Value::Tensor(yes), Value::Tensor(no)) => {
+                            let predicate = self.cx.reshape(&predicate.tensor, &[])?;
+                            let tensor = predicate.select(&yes.tensor, &no.tensor);
+                            self.cx.stored(&tensor, yes.ty).map(Value::Tensor)
+                        }
+                        _ => Fault::unsupported("branches that return no tensors"),
+                    });
+                    pairs.collect()
+                }))
+            }
+            _ => Ok(Fault::program("control flow without a graph")),
+        }
+    }
+
+    /// The results of a graph within this one.
+    fn inner(&mut self, graph: &Graph, operands: &[Value]) -> Result<Vec<Value>, ImportError> {
+        let names = result_names(&graph.inputs);
+        let named = names.iter().zip(operands).filter_map(|(name, value)| Some(((*name)?.to_owned(), value.clone())));
+        let slots = named.map(|(name, value)| (name, Slot::of(value))).collect();
+        let mut inner = Frame::new(self.cx, graph, self.unsupported, slots);
+        inner.run()?;
+        graph.outputs.iter().map(|output| inner.value(output)).collect()
+    }
+}
+
+/// Values with lists in their place.
+fn flattened(values: Vec<Value>) -> Vec<Value> {
+    let mut flat = vec![];
+    for value in values {
+        match value {
+            Value::List(values) => flat.extend(values),
+            other => flat.push(other),
+        }
+    }
+    flat
+}

@@ -1,0 +1,117 @@
+use rewire_graph::DType;
+use std::fmt;
+
+/// An element type of PyTorch.
+///
+/// `U8`, `I8` and `I16` are computed as `I32` and wrapped after each operator. `F64` is computed in single precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum ScalarType {
+    Bool,
+    U8,
+    I8,
+    I16,
+    I32,
+    I64,
+    F16,
+    BF16,
+    F32,
+    F64,
+}
+
+impl ScalarType {
+    /// The type of a number in the archive.
+    pub(crate) fn of_code(code: u64) -> Option<Self> {
+        Some(match code {
+            1 => Self::U8,
+            2 => Self::I8,
+            3 => Self::I16,
+            4 => Self::I32,
+            5 => Self::I64,
+            6 => Self::F16,
+            7 => Self::F32,
+            8 => Self::F64,
+            12 => Self::Bool,
+            13 => Self::BF16,
+            _ => return None,
+        })
+    }
+
+    /// The storage type of its tensors.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::Bool => DType::Bool,
+            Self::U8 | Self::I8 | Self::I16 | Self::I32 => DType::I32,
+            Self::I64 => DType::I64,
+            Self::F16 => DType::F16,
+            Self::BF16 => DType::BF16,
+            Self::F32 | Self::F64 => DType::F32,
+        }
+    }
+
+    /// The type that arithmetic on it is done in.
+    pub(crate) fn computed(self) -> DType {
+        if self.is_float() { DType::F32 } else { self.dtype() }
+    }
+
+    /// True of floats.
+    pub fn is_float(self) -> bool {
+        self >= Self::F16
+    }
+
+    /// True of integers.
+    pub fn is_integer(self) -> bool {
+        !self.is_float() && self != Self::Bool
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::I16 | Self::F16 | Self::BF16 => 2,
+            Self::I32 | Self::F32 => 4,
+            Self::I64 | Self::F64 => 8,
+        }
+    }
+
+    /// The category of type promotion.
+    fn category(self) -> u8 {
+        match self {
+            Self::Bool => 0,
+            _ if self.is_integer() => 1,
+            _ => 2,
+        }
+    }
+
+    /// The common type of two tensors of equal priority.
+    pub(crate) fn promote(self, other: Self) -> Self {
+        let (low, high) = (self.min(other), self.max(other));
+        match (low, high) {
+            (Self::U8, Self::I8) => Self::I16,
+            (Self::F16, Self::BF16) => Self::F32,
+            _ => high,
+        }
+    }
+
+    /// The common type of this and a type of lower priority: that of a 0-dim tensor, or of a number.
+    pub(crate) fn promote_weak(self, weak: Self) -> Self {
+        if weak.category() > self.category() { weak } else { self }
+    }
+}
+
+impl fmt::Display for ScalarType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bool => "bool",
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        })
+    }
+}

@@ -1,0 +1,57 @@
+use crate::array::Array;
+use crate::size::Size;
+use rewire_graph::Tensor;
+
+/// Why a node has no lowering.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// The operator, or this use of it, is not supported.
+    Unsupported(String),
+    /// The program contradicts the operator's schema.
+    Program(String),
+}
+
+impl Fault {
+    pub fn unsupported<T>(reason: impl Into<String>) -> Lowered<T> {
+        Err(Self::Unsupported(reason.into()))
+    }
+
+    pub fn program<T>(reason: impl Into<String>) -> Lowered<T> {
+        Err(Self::Program(reason.into()))
+    }
+}
+
+/// The result of a lowering.
+pub(crate) type Lowered<T> = Result<T, Fault>;
+
+/// A number outside of tensors.
+#[derive(Clone, Debug)]
+pub(crate) enum Number {
+    Int(Size),
+    Float(f64),
+    Bool(bool),
+    /// A float that is computed from sizes, a 0-dim `F32`.
+    Computed(Tensor),
+}
+
+/// A value of a program.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    None,
+    Tensor(Array),
+    List(Vec<Value>),
+    Number(Number),
+    String(String),
+}
+
+impl Value {
+    pub fn int(value: impl Into<Size>) -> Self {
+        Self::Number(Number::Int(value.into()))
+    }
+}
+
+impl From<Array> for Value {
+    fn from(array: Array) -> Self {
+        Self::Tensor(array)
+    }
+}

@@ -1,0 +1,46 @@
+//! Exported programs with their results: <https://pytorch.org/docs/stable/export.html>.
+//!
+//! `REWIRE_PT2=DIR cargo test -p rewire-import --test corpus -- --ignored --nocapture` replays other folders of the same layout.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod case;
+
+use case::{Case, Outcome};
+use std::path::Path;
+
+/// Replays all models of a folder, and returns those that are wrong.
+fn replay(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let (mut failures, mut right, mut all) = (vec![], 0, 0);
+    let filter = std::env::var("REWIRE_CASE").ok();
+    for path in names.iter().filter(|path| path.join("meta.json").is_file()) {
+        let case = Case::read(path);
+        if filter.as_ref().is_some_and(|filter| !case.name.contains(filter.as_str())) {
+            continue;
+        }
+        for file in ["model.pt2", "model_core.pt2"].iter().filter(|file| path.join(file).is_file()) {
+            all += 1;
+            match case.replay(file) {
+                Outcome::Right { error, nodes } => {
+                    right += 1;
+                    println!("ok   {:24} {file:15} error/limit {error:.2} nodes {nodes}", case.name);
+                }
+                Outcome::Wrong(reason) => {
+                    println!("FAIL {:24} {file:15} {reason}", case.name);
+                    failures.push(format!("{} {file}: {reason}", case.name));
+                }
+            }
+        }
+    }
+    println!("{right} of {all}");
+    failures
+}
+
+#[test]
+#[ignore = "replays the folder REWIRE_PT2"]
+fn other_models() {
+    let folder = std::env::var("REWIRE_PT2").unwrap();
+    let failures = replay(Path::new(&folder));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
