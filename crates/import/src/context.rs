@@ -183,15 +183,18 @@ impl Context {
         if from == shape {
             return Ok(x.clone());
         }
-        if Size::product(&from) != Size::product(shape) {
-            return Fault::unsupported("a reshape between sizes that cannot be proven equal");
+        let (own, wanted) = (Size::product(&from), Size::product(shape));
+        let is_proven = own == wanted;
+        if !is_proven {
+            self.check_equal(&own, &wanted)?;
         }
         let dims = self.dims(shape)?;
         if Reshape::runs(x.shape(), &dims).is_some() {
             return Ok(x.reshape(dims));
         }
         let mut index = vec![];
-        for (own, other) in runs(&from, shape) {
+        let all = vec![(0..from.len(), 0..shape.len())];
+        for (own, other) in if is_proven { runs(&from, shape) } else { all } {
             let mut flat = IndexExpr::Int(0);
             for axis in other.clone() {
                 let scaled = flat.binary(BinaryOp::Mul, self.index(&shape[axis])?);
@@ -213,6 +216,32 @@ impl Context {
             index.extend(parts);
         }
         self.remap(x, shape, index, None, &[])
+    }
+
+    /// Fails a run in which two sizes differ.
+    fn check_equal(&self, a: &Size, b: &Size) -> Lowered<()> {
+        if a.minus(b).as_const().is_some() {
+            return Fault::unsupported("sizes that differ");
+        }
+        let mut sizes = self.sizes.borrow_mut();
+        let (Some(a), Some(b)) = (sizes.host(a), sizes.host(b)) else {
+            return Fault::unsupported("a size that no input determines");
+        };
+        a.at_most(&b, "a size");
+        b.at_most(&a, "a size");
+        Ok(())
+    }
+
+    /// The same tensor under sizes that are written in another way. A run in which they differ fails.
+    pub fn resized(&self, x: &Tensor, shape: &[Size]) -> Lowered<Tensor> {
+        let own = self.shape(x);
+        if own.len() != shape.len() {
+            return Fault::unsupported(format!("{} axes instead of {}", own.len(), shape.len()));
+        }
+        for (own, size) in own.iter().zip(shape).filter(|(own, size)| own != size) {
+            self.check_equal(own, size)?;
+        }
+        self.remap(x, shape, (0..own.len()).map(coord).collect(), None, &[])
     }
 
     /// Extents of 1 and missing leading axes repeated to a shape.

@@ -1,12 +1,12 @@
 //! Activation functions.
 
-use super::One;
 use super::pointwise::{Operand, common_type, computed, operand};
+use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::call::Call;
 use crate::size::Size;
-use crate::value::{Fault, Lowered};
+use crate::value::{Fault, Lowered, Value};
 use rewire_graph::Tensor;
 
 pub(super) const ONE: One = &[
@@ -32,15 +32,8 @@ pub(super) const ONE: One = &[
             Ok(x.gt(0.0).select(x, &(x * slope)))
         })
     }),
-    ("aten.rrelu", |c| {
-        float(c, |c, x| {
-            if c.bool_or("training", false)? {
-                return Fault::unsupported("training");
-            }
-            let slope = (c.float_or("lower", 0.125)? + c.float_or("upper", 1.0 / 3.0)?) / 2.0;
-            Ok(x.ge(0.0).select(x, &(x * slope)))
-        })
-    }),
+    ("aten.rrelu", rrelu),
+    ("aten.rrelu_with_noise", rrelu),
     ("aten.prelu", prelu),
     ("aten._prelu_kernel", prelu),
     ("aten.hardtanh", |c| limited(c, c.float_or("min_val", -1.0)?, c.float_or("max_val", 1.0)?)),
@@ -69,6 +62,28 @@ pub(super) const ONE: One = &[
     ("aten.special_logit", logit),
     ("aten.glu", glu),
 ];
+
+pub(super) const MANY: Many = &[
+    ("aten.rrelu_with_noise_functional", |c| {
+        let y = rrelu(c)?;
+        Ok(vec![y.into(), Value::None])
+    }),
+    ("aten.log_sigmoid_forward", |c| {
+        let y = float(c, |_, x| Ok(-(-x).softplus()))?;
+        Ok(vec![y.into(), Value::None])
+    }),
+];
+
+/// At inference the slope is the mean of its bounds.
+fn rrelu(c: &Call<'_>) -> Lowered<Array> {
+    float(c, |c, x| {
+        if c.bool_or("training", false)? {
+            return Fault::unsupported("training");
+        }
+        let slope = (c.float_or("lower", 0.125)? + c.float_or("upper", 1.0 / 3.0)?) / 2.0;
+        Ok(x.ge(0.0).select(x, &(x * slope)))
+    })
+}
 
 /// A function of floats.
 fn float(c: &Call<'_>, f: fn(&Call<'_>, &Tensor) -> Lowered<Tensor>) -> Lowered<Array> {

@@ -3,7 +3,7 @@
 use super::activation::common;
 use super::norm::overall_mean;
 use super::order::along;
-use super::reduce::{float_sum, log_softmax};
+use super::reduce::{float_sum, log_softmax, p_norm};
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
@@ -77,6 +77,9 @@ pub(super) const ONE: One = &[
         let loss = target.not_equal(1.0).select(&margin, &zero) + target.not_equal(-1.0).select(&x, &zero);
         reduced(c, &loss)
     }),
+    ("aten.poisson_nll_loss", poisson),
+    ("aten.triplet_margin_loss", triplet),
+    ("aten.cosine_embedding_loss", cosine_embedding),
 ];
 
 pub(super) const MANY: Many = &[("aten.nll_loss_forward", total_weight), ("aten.nll_loss2d_forward", total_weight)];
@@ -113,6 +116,47 @@ fn elementwise(c: &Call<'_>, f: fn(&Call<'_>, &Tensor, &Tensor) -> Lowered<Tenso
     }
     let loss = f(c, &a, &b)?;
     reduced(c, &loss)
+}
+
+fn poisson(c: &Call<'_>) -> Lowered<Array> {
+    let ([x, target], _) = common(c, ["input", "target"])?;
+    let is_log = c.bool_or("log_input", true)?;
+    let loss = if is_log { x.exp() - &target * &x } else { &x - &target * (&x + c.float_or("eps", 1e-8)?).log() };
+    let loss = if c.bool_or("full", false)? {
+        // Stirling's approximation of the factorial.
+        let stirling = &target * target.log() - &target + (&target * (2.0 * std::f64::consts::PI)).log() * 0.5;
+        loss + target.le(1.0).select(&c.cx.f(0.0), &stirling)
+    } else {
+        loss
+    };
+    reduced(c, &loss)
+}
+
+fn triplet(c: &Call<'_>) -> Lowered<Array> {
+    let ([anchor, positive, negative], _) = common(c, ["anchor", "positive", "negative"])?;
+    let (p, eps) = (c.float_or("p", 2.0)?, c.float_or("eps", 1e-6)?);
+    let distance = |a: &Tensor, b: &Tensor| {
+        let axis = a.rank().max(b.rank()) - 1;
+        c.cx.squeeze(&p_norm(c.cx, &(a - b + eps), &[axis], p)?, axis)
+    };
+    let near = distance(&anchor, &positive)?;
+    let mut far = distance(&anchor, &negative)?;
+    if c.bool_or("swap", false)? {
+        far = far.minimum(distance(&positive, &negative)?);
+    }
+    reduced(c, &(near - far + c.float_or("margin", 1.0)?).maximum(0.0))
+}
+
+fn cosine_embedding(c: &Call<'_>) -> Lowered<Array> {
+    let ([a, b, target], _) = common(c, ["input1", "input2", "target"])?;
+    let axis = a.rank().max(b.rank()) - 1;
+    let sum = |x: Tensor| c.cx.squeeze(&float_sum(&x, &[axis]), axis);
+    let lengths = (sum(a.square())? + 1e-12) * (sum(b.square())? + 1e-12);
+    let cosine = sum(&a * &b)? / lengths.sqrt();
+    let zero = c.cx.f(0.0);
+    let alike = target.equal(1.0).select(&(c.cx.f(1.0) - &cosine), &zero);
+    let other = (&cosine - c.float_or("margin", 0.0)?).maximum(0.0);
+    reduced(c, &(alike + target.equal(-1.0).select(&other, &zero)))
 }
 
 /// The axis of classes.

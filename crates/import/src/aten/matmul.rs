@@ -67,13 +67,36 @@ pub(super) const ONE: One = &[
         c.result(&contract(c.cx, [&a.tensor, &b.tensor], [&own, &other])?)
     }),
     ("aten.kron", kron),
-    ("aten.chain_matmul", |c| {
-        let mut matrices = c.tensors("matrices")?.into_iter();
-        let first = matrices.next().ok_or_else(|| Fault::Program("no matrices".to_owned()))?;
-        let product = matrices.try_fold(first.tensor, |product, matrix| matmul(c.cx, &product, &matrix.tensor))?;
-        c.result(&product)
-    }),
+    ("aten.chain_matmul", |c| chain(c, "matrices")),
+    ("aten.linalg_multi_dot", |c| chain(c, "tensors")),
+    ("aten._trilinear", trilinear),
 ];
+
+/// The product of several matrices.
+fn chain(c: &Call<'_>, name: &str) -> Lowered<Array> {
+    let mut matrices = c.tensors(name)?.into_iter();
+    let first = matrices.next().ok_or_else(|| Fault::Program("no matrices".to_owned()))?;
+    let product = matrices.try_fold(first.tensor, |product, matrix| matmul(c.cx, &product, &matrix.tensor))?;
+    c.result(&product)
+}
+
+/// The product of three tensors, each with new axes, summed over some.
+fn trilinear(c: &Call<'_>) -> Lowered<Array> {
+    let mut product: Option<Tensor> = None;
+    for n in ["1", "2", "3"] {
+        let x = c.tensor(&format!("i{n}"))?;
+        only_floats(x.ty.is_float())?;
+        let mut dims = c.ints(&format!("expand{n}"))?;
+        dims.sort_unstable();
+        let place = |x: Tensor, dim: i64| c.cx.unsqueeze(&x, axis(dim, x.rank() + 1)?);
+        let x = dims.into_iter().try_fold(x.tensor, place)?;
+        product = Some(product.map_or_else(|| x.clone(), |product| product * &x));
+    }
+    let product = product.ok_or_else(|| Fault::Program("no factors".to_owned()))?;
+    let axes = c.ints("sumdim")?.into_iter().map(|dim| axis(dim, product.rank())).collect::<Lowered<Vec<_>>>()?;
+    let sum = super::reduce::float_sum(&product, &axes);
+    c.result(&super::reduce::without_axes(c.cx, &sum, &axes)?)
+}
 
 fn only_floats(is_float: bool) -> Lowered<()> {
     if is_float { Ok(()) } else { Fault::unsupported("a product of integer matrices") }

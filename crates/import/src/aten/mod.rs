@@ -14,6 +14,7 @@ mod order;
 mod pad;
 mod pointwise;
 mod pool;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod resize;
@@ -57,6 +58,7 @@ const ONE: &[One] = &[
     pad::ONE,
     pointwise::ONE,
     pool::ONE,
+    quantized::ONE,
     reduce::ONE,
     resize::ONE,
     scan::ONE,
@@ -64,6 +66,7 @@ const ONE: &[One] = &[
 ];
 
 const MANY: &[Many] = &[
+    activation::MANY,
     attention::MANY,
     index::MANY,
     jagged::MANY,

@@ -30,6 +30,9 @@ pub(super) const ONE: One = &[
     ("aten.squeeze", reshape),
     ("aten.squeeze_copy", reshape),
     ("aten.atleast_1d", reshape),
+    ("aten.atleast_2d", reshape),
+    ("aten.atleast_3d", reshape),
+    ("aten.block_diag", block_diagonal),
     ("aten.expand", expand),
     ("aten.expand_copy", expand),
     ("aten.expand_as", expand),
@@ -443,6 +446,25 @@ fn diag_embed(c: &Call<'_>, offset: i64, dims: [i64; 2]) -> Lowered<Array> {
     let index = others.chain([place]).collect();
     let zero = c.cx.zero(&x.tensor);
     Ok(Array { tensor: c.cx.remap(&x.tensor, &shape, index, Some(&zero), &[])?, ty: x.ty })
+}
+
+/// Matrices along the diagonal of one.
+fn block_diagonal(c: &Call<'_>) -> Lowered<Array> {
+    let (ty, shape) = (c.ty(0)?, c.shape(0)?);
+    let mut sum: Option<Tensor> = None;
+    let (mut row, mut column) = (Size::default(), Size::default());
+    for x in c.tensors("tensors")? {
+        let own = c.cx.shape(&x.tensor);
+        let matrix = [vec![Size::from(1); 2 - own.len().min(2)], own].concat();
+        let x = c.cx.reshape(&c.cx.cast(&x, ty).tensor, &matrix)?;
+        let index =
+            [(0, &row), (1, &column)].map(|(axis, start)| Ok(coord(axis).binary(BinaryOp::Sub, c.cx.index(start)?)));
+        let index = index.into_iter().collect::<Lowered<Vec<_>>>()?;
+        let part = c.cx.remap(&x, &shape, index, Some(&c.cx.zero(&x)), &[])?;
+        sum = Some(sum.map_or_else(|| part.clone(), |sum| sum + &part));
+        (row, column) = (row.plus(&matrix[0]), column.plus(&matrix[1]));
+    }
+    c.result(&sum.ok_or_else(|| Fault::Program("no matrices".to_owned()))?)
 }
 
 fn pixels(c: &Call<'_>, is_shuffle: bool) -> Lowered<Array> {

@@ -4,9 +4,11 @@ use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::call::Call;
-use crate::context::Context;
+use crate::context::{Context, coord};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
+use rewire_graph::op::IndexExpr;
+use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Tensor};
 
 pub(super) const ONE: One = &[
@@ -275,24 +277,35 @@ fn with_index(c: &Call<'_>, is_max: bool) -> Lowered<Vec<Value>> {
     Ok(vec![kept_or_removed(c, &best, &[axis], 0)?, kept_or_removed(c, &index, &[axis], 1)?])
 }
 
+/// Steps of doubling that cover an axis; of an axis without a known limit a run checks it.
+pub(super) fn doublings(cx: &Context, extent: &Size, what: &str) -> Lowered<u32> {
+    let most = cx.sizes.borrow().most(extent).unwrap_or(MAX_DOUBLED).min(MAX_DOUBLED);
+    limit(cx, extent, most, what)?;
+    Ok(most.max(1).next_power_of_two().trailing_zeros())
+}
+
+/// Elements of an axis whose products are computed by doubling.
+const MAX_DOUBLED: usize = 1 << 16;
+
 /// The product along an axis, which stays with extent 1: pairs of neighbours, again and again.
 pub(super) fn product(cx: &Context, x: &Tensor, axis: usize) -> Lowered<Tensor> {
-    let shape = cx.shape(x);
-    let most = cx.sizes.borrow().most(&shape[axis]);
-    let Some(most) = most.filter(|&most| most <= 1 << 16) else {
-        return Fault::unsupported("a product of more than 65536 elements");
-    };
+    let mut shape = cx.shape(x);
+    let steps = doublings(cx, &shape[axis], "a product")?;
     let one = cx.scope.scalar(if x.dtype().is_float() { DType::F32 } else { x.dtype() }, 1i64);
-    let mut padded = shape.clone();
-    let mut extent = most.max(1).next_power_of_two();
-    padded[axis] = Size::from(extent);
-    let mut y = cx.remap(x, &padded, (0..shape.len()).map(crate::context::coord).collect(), Some(&one), &[])?;
-    while extent > 1 {
-        extent /= 2;
-        let half = Size::from(extent);
-        let parts = [0, extent].map(|start| cx.slice(&y, axis, (&start.into(), 1), &half));
-        let [a, b] = parts;
-        y = a? * b?;
+    let mut y = x.clone();
+    for step in 0..=steps {
+        // Without a neighbour, and without any element, the factor is 1.
+        let is_last = step == steps;
+        shape[axis] = match is_last {
+            true => Size::from(1),
+            false => cx.quotient(&shape[axis].plus(&1.into()), &2.into())?,
+        };
+        let part = |other: i64| {
+            let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
+            index[axis] = coord(axis).binary(BinaryOp::Mul, 2i64).binary(BinaryOp::Add, other);
+            cx.remap(&y, &shape, index, Some(&one), &[])
+        };
+        y = if is_last { part(0)? } else { part(0)? * part(1)? };
     }
     Ok(y)
 }

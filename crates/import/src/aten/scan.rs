@@ -1,12 +1,12 @@
 //! Cumulative operators.
 
-use super::reduce::{extreme, integer_sum, limit};
+use super::reduce::{doublings, extreme, integer_sum, limit};
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::call::Call;
 use crate::context::{Context, coord};
-use crate::value::{Fault, Lowered, Value};
+use crate::value::{Lowered, Value};
 use rewire_graph::op::IndexExpr;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Tensor};
@@ -73,18 +73,14 @@ fn cumprod(c: &Call<'_>) -> Lowered<Array> {
     }
     let axis = c.axis("dim", x.rank())?;
     let shape = c.cx.shape(&x);
-    let most = c.cx.sizes.borrow().most(&shape[axis]);
-    let Some(most) = most.filter(|&most| most <= 1 << 16) else {
-        return Fault::unsupported("a cumulative product of more than 65536 elements");
-    };
+    let steps = doublings(c.cx, &shape[axis], "a cumulative product")?;
     let one = c.cx.scope.scalar(if x.dtype().is_float() { DType::F32 } else { x.dtype() }, 1i64);
-    let (mut y, mut step) = (x, 1usize);
-    while step < most {
+    let mut y = x;
+    for step in 0..steps {
         let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
-        index[axis] = coord(axis).binary(BinaryOp::Sub, step as i64);
+        index[axis] = coord(axis).binary(BinaryOp::Sub, 1i64 << step);
         let before = c.cx.remap(&y, &shape, index, Some(&one), &[])?;
         y = y * before;
-        step *= 2;
     }
     c.result(&y)
 }

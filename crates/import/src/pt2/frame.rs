@@ -136,7 +136,7 @@ impl<'a> Frame<'a> {
             true => self.higher_order(node)?,
             false => self.lower(node, &target)?,
         };
-        let flat = lowered.and_then(|values| self.checked(node, flattened(values), &names));
+        let flat = lowered.and_then(|values| self.checked(flattened(values), &names));
         match flat {
             Ok(values) => {
                 for (output, (name, value)) in names.iter().zip(values).enumerate() {
@@ -218,29 +218,34 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Compares results with their declared types.
-    fn checked(&self, node: &Node, values: Vec<Value>, names: &[Option<&str>]) -> Lowered<Vec<Value>> {
+    /// Results of their declared types and sizes.
+    fn checked(&self, values: Vec<Value>, names: &[Option<&str>]) -> Lowered<Vec<Value>> {
         if values.len() < names.iter().flatten().count() {
             return Fault::unsupported(format!("{} results of {}", values.len(), names.len()));
         }
-        for (name, value) in names.iter().zip(&values) {
-            let (Some(name), Value::Tensor(array)) = (name, value) else { continue };
-            if array.tensor.is_poisoned() {
-                return Fault::unsupported("operands that the graph does not take");
-            }
-            let Some(declared) = self.declared(name) else { continue };
-            if declared.ty != array.ty {
-                return Fault::unsupported(format!("a result of type {} instead of {}", array.ty, declared.ty));
-            }
-            let Ok(shape) = declared.shape else { continue };
-            let own = self.cx.shape(&array.tensor);
-            if own != shape {
-                let shown = |dims: Lowered<Vec<Dim>>| dims.map_or_else(|_| "?".to_owned(), |dims| format!("{dims:?}"));
-                let (own, shape) = (shown(self.cx.dims(&own)), shown(self.cx.dims(&shape)));
-                return Fault::unsupported(format!("{}: sizes {own} not proven equal to {shape}", node.target));
-            }
+        let mut names = names.iter();
+        let checked = values.into_iter().map(|value| match (names.next().copied().flatten(), value) {
+            (Some(name), Value::Tensor(array)) => self.checked_tensor(name, array).map(Value::Tensor),
+            (_, value) => Ok(value),
+        });
+        checked.collect()
+    }
+
+    fn checked_tensor(&self, name: &str, array: Array) -> Lowered<Array> {
+        if array.tensor.is_poisoned() {
+            return Fault::unsupported("operands that the graph does not take");
         }
-        Ok(values)
+        let Some(declared) = self.declared(name) else { return Ok(array) };
+        if declared.ty != array.ty {
+            return Fault::unsupported(format!("a result of type {} instead of {}", array.ty, declared.ty));
+        }
+        match declared.shape {
+            Ok(shape) if shape != self.cx.shape(&array.tensor) => {
+                let tensor = self.cx.resized(&array.tensor, &shape)?;
+                Ok(Array { tensor, ty: array.ty })
+            }
+            _ => Ok(array),
+        }
     }
 
     fn define(&mut self, name: &str, value: Value, node: usize, output: usize, target: &Target) {
@@ -309,8 +314,14 @@ impl<'a> Frame<'a> {
             self.unsupported.add(&node.target, reason, module(node));
         }
         let target = Target::of(&node.target);
-        let values = self.lower(node, &target)?.map(flattened);
-        let value = values.ok().and_then(|values| values.into_iter().nth(output)).unwrap_or(Value::None);
+        let value = if target.is_in_place {
+            // Another name of its first argument.
+            let base = self.slots.get(name).and_then(|slot| slot.view.as_ref()).map(|view| view.base.clone());
+            self.read(&base.unwrap_or_default())?
+        } else {
+            let values = self.lower(node, &target)?.map(flattened);
+            values.ok().and_then(|values| values.into_iter().nth(output)).unwrap_or(Value::None)
+        };
         if let Some(slot) = self.slots.get_mut(name) {
             slot.value = value;
             slot.version += 1;

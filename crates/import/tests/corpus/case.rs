@@ -1,6 +1,7 @@
 //! A model of a folder with inputs and results.
 
-use rewire_graph::{DType, HostTensor, interpret};
+use crate::backend::{Backend, Ready};
+use rewire_graph::{DType, HostTensor};
 use rewire_import::{ImportedModel, OutputKind, ScalarType, pt2};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -124,21 +125,22 @@ impl Case {
         Self { name, folder: folder.to_owned(), meta }
     }
 
-    pub fn replay(&self, file: &str) -> Outcome {
-        self.replayed(file).map_or_else(Outcome::Wrong, |(error, nodes)| Outcome::Right { error, nodes })
+    pub fn replay(&self, file: &str, backend: Backend) -> Outcome {
+        self.replayed(file, backend).map_or_else(Outcome::Wrong, |(error, nodes)| Outcome::Right { error, nodes })
     }
 
-    fn replayed(&self, file: &str) -> Result<(f64, usize), String> {
+    fn replayed(&self, file: &str, backend: Backend) -> Result<(f64, usize), String> {
         let model = pt2::read(&self.folder.join(file)).map_err(|error| error.to_string())?;
+        let ready = Ready::new(&model, backend)?;
         let mut worst = 0f64;
         for set in 0..self.meta["sets"].as_array().unwrap().len() {
-            let error = self.run(&model, set, file).map_err(|reason| format!("set {set}: {reason}"))?;
+            let error = self.run(&model, &ready, set, file).map_err(|reason| format!("set {set}: {reason}"))?;
             worst = worst.max(error);
         }
         Ok((worst, model.graph.len()))
     }
 
-    fn run(&self, model: &ImportedModel, set: usize, file: &str) -> Result<f64, String> {
+    fn run(&self, model: &ImportedModel, ready: &Ready<'_>, set: usize, file: &str) -> Result<f64, String> {
         let given = load(&self.folder.join(format!("inputs_{set}.safetensors")));
         let names: Vec<&str> =
             self.meta["inputs"].as_array().unwrap().iter().map(|input| input["name"].as_str().unwrap()).collect();
@@ -148,8 +150,7 @@ impl Case {
             let stored = stored.ok_or_else(|| format!("no input `{}`", spec.name))?;
             inputs.insert(spec.name.clone(), stored.tensor(spec.ty.dtype()));
         }
-        inputs.extend(model.states.iter().map(|(name, tensor)| (name.clone(), tensor.clone())));
-        let results = interpret(&model.graph, &inputs, &model.parameters).map_err(|error| error.to_string())?;
+        let results = ready.run(&inputs, &model.states)?;
         let expected = load(&self.folder.join(format!("outputs_{set}.safetensors")));
         let tolerance = ["rtol", "atol"].map(|name| self.meta["tolerance"][name].as_f64().unwrap());
         let outputs = self.meta["outputs"].as_array().unwrap();

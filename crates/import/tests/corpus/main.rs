@@ -1,15 +1,18 @@
 //! Exported programs with their results: <https://pytorch.org/docs/stable/export.html>.
 //!
-//! `REWIRE_PT2=DIR cargo test -p rewire-import --test corpus -- --ignored --nocapture` replays other folders of the same layout.
+//! `REWIRE_PT2=DIR cargo test -p rewire-import --test corpus -- --ignored --nocapture` replays other folders of the same layout,
+//! with `REWIRE_CPU=1` on the CPU, and with `REWIRE_CASE=NAME` the models whose names hold `NAME`.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod backend;
 mod case;
 
+use backend::Backend;
 use case::{Case, Outcome};
 use std::path::Path;
 
 /// Replays all models of a folder, and returns those that are wrong.
-fn replay(folder: &Path) -> Vec<String> {
+fn replay(folder: &Path, backend: Backend) -> Vec<String> {
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
     let (mut failures, mut right, mut all) = (vec![], 0, 0);
@@ -21,7 +24,7 @@ fn replay(folder: &Path) -> Vec<String> {
         }
         for file in ["model.pt2", "model_core.pt2"].iter().filter(|file| path.join(file).is_file()) {
             all += 1;
-            match case.replay(file) {
+            match case.replay(file, backend) {
                 Outcome::Right { error, nodes } => {
                     right += 1;
                     println!("ok   {:24} {file:15} error/limit {error:.2} nodes {nodes}", case.name);
@@ -37,10 +40,26 @@ fn replay(folder: &Path) -> Vec<String> {
     failures
 }
 
+/// Models of the repository, without the stack traces of their nodes.
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/pt2");
+
+#[test]
+fn models_are_right_in_the_interpreter() {
+    let failures = replay(Path::new(MODELS), Backend::Interpreter);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn models_are_right_on_the_cpu() {
+    let failures = replay(Path::new(MODELS), Backend::Cpu);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 #[test]
 #[ignore = "replays the folder REWIRE_PT2"]
 fn other_models() {
     let folder = std::env::var("REWIRE_PT2").unwrap();
-    let failures = replay(Path::new(&folder));
+    let backend = if std::env::var_os("REWIRE_CPU").is_some() { Backend::Cpu } else { Backend::Interpreter };
+    let failures = replay(Path::new(&folder), backend);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
