@@ -16,7 +16,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod attention;
 mod call;
 mod candidates;
 mod check;
@@ -146,7 +145,6 @@ fn scheduled<T>(kernel: &ScheduledNest, call: impl FnOnce(&dyn Scheduled) -> T) 
         Schedule::Map(schedule) => call(&Bound { nest, schedule }),
         Schedule::Reduction(schedule) => call(&Bound { nest, schedule }),
         Schedule::Product(schedule) => call(&Bound { nest, schedule }),
-        Schedule::Attention(schedule) => call(&Bound { nest, schedule }),
         Schedule::Pairs(schedule) => call(&Bound { nest, schedule }),
         Schedule::Fold(schedule) => call(&Bound { nest, schedule }),
     }

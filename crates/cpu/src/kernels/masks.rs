@@ -82,7 +82,7 @@ impl PairMask {
             let (dag, key) = (&body.dag, axes.key as u8);
             if dag.scalar(mask) != Scalar::Bool {
                 let reason = "its mask is no truth value".to_owned();
-                return Err(CpuError::Unsupported { kernel: "attention", reason });
+                return Err(CpuError::Unsupported { kernel: "pairs", reason });
             }
             Ok(Mask {
                 program: Program::compile(dag, &body.operands, &[mask], key, &|_, _| None)?,

@@ -4,7 +4,6 @@
 
 mod affine;
 mod arch;
-mod attention;
 mod branch;
 mod chain;
 mod compile;
@@ -43,6 +42,7 @@ mod rows;
 mod run;
 mod scratch;
 mod small;
+mod softmax;
 mod step;
 mod storage;
 mod store;
@@ -104,7 +104,6 @@ fn scheduled(kernel: &ScheduledNest) -> Result<Arc<dyn Scheduled>, CpuError> {
                 None => Arc::new(matmul::CompiledMatmul::new(&product)?),
             }
         }
-        Schedule::Attention(schedule) => Arc::new(attention::CompiledAttention::new(&Bound { nest, schedule })?),
         Schedule::Fold(schedule) => Arc::new(fold::CompiledFold::new(&Bound { nest, schedule })?),
         Schedule::Pairs(schedule) => Arc::new(pairs::CompiledPairs::new(&Bound { nest, schedule })?),
     })

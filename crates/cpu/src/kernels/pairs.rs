@@ -10,6 +10,7 @@ use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
 use super::program::{AnchorValue, Program};
 use super::scratch::room;
+use super::softmax::{Kept, Softmax};
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
 use super::visible::{Block, KEYS, RowsAndKeys};
@@ -18,7 +19,7 @@ use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Bound, Dot, PairSum, Pairs};
 
-/// Sums over pairs of two ragged axes.
+/// Sums over pairs of the rows of two axes.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledPairs {
     space: RowsAndKeys,
@@ -27,6 +28,7 @@ pub(super) struct CompiledPairs {
     dots: Vec<CompiledDot>,
     passes: Vec<Pass>,
     mask: PairMask,
+    softmax: bool,
     results: Vec<Results>,
 }
 
@@ -51,6 +53,8 @@ struct CompiledDot {
 struct CompiledSum {
     value: usize,
     op: ReduceOp,
+    /// The weight of a pair that does not count.
+    hidden: f32,
     element: Option<Elements>,
 }
 
@@ -74,6 +78,7 @@ struct Worker<'a> {
     masks: MaskMachine<'a>,
     /// Sample and head of what is copied.
     current: Option<(usize, usize)>,
+    owners: Vec<PanelMachine<'a>>,
     dots: Vec<Products<'a>>,
     passes: Vec<PassMachine<'a>>,
     writers: Vec<Writer<'a>>,
@@ -81,6 +86,8 @@ struct Worker<'a> {
     coords: Coords,
     /// By value, what a row has of sums without elements.
     statistics: Vec<[f32; ROWS]>,
+    /// By row, where weights are a softmax.
+    softmax: Vec<Softmax>,
 }
 
 struct PassMachine<'a> {
@@ -92,7 +99,6 @@ struct PassMachine<'a> {
 /// The dot products of a block.
 struct Products<'a> {
     width: usize,
-    owner: PanelMachine<'a>,
     other: PanelMachine<'a>,
     panels: Panels,
     values: Vec<f32>,
@@ -111,6 +117,57 @@ struct Weighted<'a> {
     panel: PanelMachine<'a>,
     panels: Panels,
     totals: Vec<f32>,
+}
+
+/// Rows of a block, and what passes over the others share.
+struct Tile<'t, 'a> {
+    rows: usize,
+    masks: &'t MaskMachine<'a>,
+    coords: &'t Coords,
+    owners: &'t [Matrix<'t>],
+    dots: &'t mut [Products<'a>],
+    statistics: &'t mut [[f32; ROWS]],
+    softmax: &'t mut [Softmax],
+}
+
+impl PassMachine<'_> {
+    /// Adds the pairs of a span to the sums.
+    fn add(&mut self, span: &[KeyTile], tile: &mut Tile<'_, '_>) -> Result<(), CpuError> {
+        let Tile { rows, masks, coords, owners, dots, statistics, softmax } = tile;
+        let rows = *rows;
+        let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
+        let origin = first / KEYS * KEYS;
+        let (count, skip, stride) = (last - first, first - origin, (last - origin).next_multiple_of(KEYS));
+        let read = dots.iter_mut().zip(*owners).enumerate().filter(|(n, _)| self.dots >> n & 1 == 1);
+        for (_, (dot, owner)) in read {
+            let values = room(&mut dot.values, rows * stride)?;
+            dot.panels.multiply(values, stride, *owner, (origin, last, 0), false)?;
+        }
+        let lanes: Vec<AnchorLanes<'_>> =
+            dots.iter().map(|dot| AnchorLanes { data: &dot.values, stride, origin }).collect();
+        let inputs = RowInputs { first: 0, rows, coords: coords.all(), values: statistics, lanes: &lanes };
+        let outs = self.sums.iter_mut().map(|sum| room(&mut sum.weights, rows * stride));
+        fill(&mut self.weights, inputs, (origin, stride), (&mut outs.collect::<Result<Vec<_>, _>>()?, stride));
+        for Sum { of, weights, elements } in &mut self.sums {
+            masks.hide(span, of.hidden, (weights, stride, rows), origin);
+            let Some(elements) = elements else {
+                let lines = weights.chunks(stride).zip(&mut statistics[of.value][..rows]);
+                lines.for_each(|(line, all)| *all = combined(of.op, *all, first, &line[skip..skip + count]));
+                continue;
+            };
+            let out_stride = elements.stride();
+            let lines = weights.chunks_mut(stride).zip(elements.totals.chunks_exact_mut(out_stride));
+            for (row, ((line, sums), state)) in lines.zip(softmax.iter_mut()).enumerate() {
+                state.weigh(&mut line[skip..skip + count], sums, Kept { masks, span, row });
+            }
+            let weights = weights.get(skip..).unwrap_or(&[]);
+            if let Some(weights) = Matrix::new(weights, (rows, count), (stride, 1)) {
+                let place = (0, elements.width, first);
+                elements.panels.multiply(&mut elements.totals, out_stride, weights, place, true)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Weighted<'_> {
@@ -133,7 +190,7 @@ impl CompiledPairs {
         });
         let axes = PairAxes {
             count: kernel.nest.axes.len(),
-            head: Some(kernel.head),
+            head: kernel.head,
             row: kernel.owner.into(),
             key: kernel.other.into(),
         };
@@ -141,9 +198,10 @@ impl CompiledPairs {
             dots: dots.collect::<Result<_, CpuError>>()?,
             passes: kernel.passes.iter().map(|sums| Pass::new(kernel, sums)).collect::<Result<_, _>>()?,
             mask: PairMask::new(body, kernel.mask, axes)?,
+            softmax: kernel.softmax,
             results: results(kernel)?,
             space: RowsAndKeys {
-                samples: vec![kernel.samples.clone()],
+                samples: kernel.samples.clone(),
                 heads: kernel.heads,
                 rows: kernel.owners.clone(),
                 keys: kernel.others.clone(),
@@ -156,7 +214,6 @@ impl CompiledPairs {
     fn worker<'a>(&'a self, env: &'a Env<'a>, samples: Vec<usize>, targets: Vec<Target<'a>>) -> Worker<'a> {
         let products = |dot: &'a CompiledDot| Products {
             width: dot.width,
-            owner: dot.owner.machine(env),
             other: dot.other.machine(env),
             panels: Panels::default(),
             values: vec![],
@@ -177,12 +234,14 @@ impl CompiledPairs {
         Worker {
             masks: self.mask.machine(env, samples),
             current: None,
+            owners: self.dots.iter().map(|dot| dot.owner.machine(env)).collect(),
             dots: self.dots.iter().map(products).collect(),
             passes: self.passes.iter().map(pass).collect(),
             writers: self.results.iter().map(|results| results.stores.writer(env)).collect(),
             targets,
             coords: Coords::new(self.axes.count),
             statistics: vec![[0.0; ROWS]; self.values],
+            softmax: vec![],
         }
     }
 
@@ -196,53 +255,29 @@ impl CompiledPairs {
                 room(&mut elements.totals, block.rows * stride)?.fill(0.0);
             }
         }
-        for pass in 0..self.passes.len() {
-            for span in spans.iter() {
-                self.span(worker, block, pass, span)?;
-            }
+        worker.softmax.clear();
+        worker.softmax.resize(if self.softmax { block.rows } else { 0 }, Softmax::NO_KEYS);
+        let Worker { masks, owners, dots, passes, coords, statistics, softmax, .. } = worker;
+        let owners = owners.iter_mut().zip(&*dots);
+        let owners = owners.map(|(owner, dot)| owner.matrix(coords, block.row, (block.rows, dot.width), None));
+        let owners: Vec<Matrix<'_>> = owners.collect::<Result<_, _>>()?;
+        coords.count(self.axes.row, block.row);
+        let mut tile = Tile { rows: block.rows, masks, coords, owners: &owners, dots, statistics, softmax };
+        for pass in passes {
+            spans.iter().try_for_each(|span| pass.add(span, &mut tile))?;
         }
         self.finish(worker, block);
         Ok(())
     }
 
-    /// Adds the pairs of a span to the sums of a pass.
-    fn span(&self, worker: &mut Worker<'_>, block: Block, pass: usize, span: &[KeyTile]) -> Result<(), CpuError> {
-        let Worker { masks, dots, passes, coords, statistics, .. } = worker;
-        let Some(PassMachine { weights, dots: used, sums }) = passes.get_mut(pass) else { return Ok(()) };
-        let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
-        let origin = first / KEYS * KEYS;
-        let (count, skip, stride) = (last - first, first - origin, (last - origin).next_multiple_of(KEYS));
-        for (_, dot) in dots.iter_mut().enumerate().filter(|(n, _)| *used >> n & 1 == 1) {
-            let rows = dot.owner.matrix(coords, block.row, (block.rows, dot.width), None)?;
-            let values = room(&mut dot.values, block.rows * stride)?;
-            dot.panels.multiply(values, stride, rows, (origin, last, 0), false)?;
-        }
-        coords.count(self.axes.row, block.row);
-        let lanes: Vec<AnchorLanes<'_>> =
-            dots.iter().map(|dot| AnchorLanes { data: &dot.values, stride, origin }).collect();
-        let inputs = RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
-        let outs = sums.iter_mut().map(|sum| room(&mut sum.weights, block.rows * stride));
-        fill(weights, inputs, (origin, stride), (&mut outs.collect::<Result<Vec<_>, _>>()?, stride));
-        for Sum { of, weights, elements } in sums {
-            masks.hide(span, of.op.start(), (weights, stride, block.rows), origin);
-            let Some(elements) = elements else {
-                let lines = weights.chunks(stride).zip(&mut statistics[of.value][..block.rows]);
-                lines.for_each(|(line, all)| *all = combined(of.op, *all, first, &line[skip..skip + count]));
-                continue;
-            };
-            let out_stride = elements.stride();
-            let weights = weights.get(skip..).unwrap_or(&[]);
-            if let Some(weights) = Matrix::new(weights, (block.rows, count), (stride, 1)) {
-                let place = (0, elements.width, first);
-                elements.panels.multiply(&mut elements.totals, out_stride, weights, place, true)?;
-            }
-        }
-        Ok(())
-    }
-
     fn finish(&self, worker: &mut Worker<'_>, block: Block) {
-        let Worker { passes, writers, targets, coords, statistics, .. } = worker;
+        let Worker { passes, writers, targets, coords, statistics, softmax, .. } = worker;
         coords.count(self.axes.row, block.row);
+        let elements = passes.iter_mut().flat_map(|pass| &mut pass.sums).filter_map(|sum| sum.elements.as_mut());
+        for elements in elements {
+            let stride = elements.stride();
+            elements.totals.chunks_exact_mut(stride).zip(&*softmax).for_each(|(sums, state)| state.finish(sums));
+        }
         for (results, writer) in self.results.iter().zip(writers) {
             let elements = passes.iter().flat_map(|pass| &pass.sums).filter_map(|sum| sum.elements.as_ref());
             let own = elements.filter(|elements| Some(elements.column) == results.column);
@@ -281,6 +316,10 @@ impl Pass {
             }
         };
         let (dag, weights) = weights(kernel, sums);
+        if weights.iter().any(|&weight| dag.scalar(weight) != Scalar::F32) {
+            let reason = "the weight of a pair is no float".to_owned();
+            return Err(CpuError::Unsupported { kernel: "pairs", reason });
+        }
         Ok(Self {
             sums: sums.iter().map(|sum| CompiledSum::new(kernel, sum)).collect::<Result<_, _>>()?,
             weights: Program::compile(&dag, &body.operands, &weights, kernel.other, &anchor)?,
@@ -355,7 +394,8 @@ impl CompiledSum {
             let panel = Panel::new(&kernel.nest.body, element.value, rows, (None, Some(element.width)))?;
             Ok(Elements { panel, column: element.column, width: element.width })
         });
-        Ok(Self { value: sum.value.into(), op: sum.op, element: element.transpose()? })
+        let hidden = if kernel.softmax { f32::MIN } else { sum.op.start() };
+        Ok(Self { value: sum.value.into(), op: sum.op, hidden, element: element.transpose()? })
     }
 }
 

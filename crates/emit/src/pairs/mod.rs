@@ -1,6 +1,7 @@
-//! Sums over pairs of the rows of two ragged axes: on cooperative matrices where the target has them and the operands are
+//! Sums over pairs of the rows of two axes: on cooperative matrices where the target has them and the operands are
 //! halves, else by multiply-add.
 
+mod attention;
 mod cooperative;
 mod plain;
 
@@ -15,6 +16,7 @@ use super::template::Template;
 use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::checked::Checked;
+use attention::Attention;
 use cooperative::CooperativePairsTile;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
@@ -34,6 +36,9 @@ fn cooperative_tile(
 
 impl Scheduled for Bound<'_, Pairs> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        if let Some(attention) = Attention::of(self) {
+            return attention.emit(module, tuning);
+        }
         let kernel = Emitter { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
         match cooperative_tile(self, module.target, tuning)? {
             Some(tile) => kernel.cooperative(&tile, module),
@@ -42,14 +47,36 @@ impl Scheduled for Bound<'_, Pairs> {
     }
 
     fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+        if let Some(attention) = Attention::of(self) {
+            return attention.candidates(target, base);
+        }
         if base.matrices == Some(true) {
             return cooperative::candidates(target.matrix);
         }
         [1, 2, 4].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
     }
 
+    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        Attention::of(self).map_or(tuning, |attention| attention.suited(tuning, target, size))
+    }
+
     fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {
-        matches!(cooperative_tile(self, target, tuning), Ok(Some(_)))
+        match Attention::of(self) {
+            Some(attention) => attention.is_cooperative(target, tuning),
+            None => matches!(cooperative_tile(self, target, tuning), Ok(Some(_))),
+        }
+    }
+}
+
+fn frame<'k>(kernel: &'k Bound<'_, Pairs>) -> Frame<'k> {
+    Frame {
+        samples: &kernel.samples,
+        heads: kernel.heads,
+        head: kernel.head,
+        pair: Pair { row: kernel.owner, key: kernel.other },
+        rows: &kernel.owners,
+        keys: &kernel.others,
+        mask: kernel.mask,
     }
 }
 
@@ -72,16 +99,7 @@ struct Tiling {
 
 impl Emitter<'_> {
     fn frame(&self) -> Frame<'_> {
-        let kernel = self.kernel;
-        Frame {
-            samples: std::slice::from_ref(&kernel.samples),
-            heads: kernel.heads,
-            head: Some(kernel.head),
-            pair: Pair { row: kernel.owner, key: kernel.other },
-            rows: &kernel.owners,
-            keys: &kernel.others,
-            mask: kernel.mask,
-        }
+        frame(self.kernel)
     }
 
     /// Fills a template with functions for its pairs, those of `hooks`, and what the templates share.

@@ -61,7 +61,6 @@ impl ScheduledNest {
             Schedule::Map(schedule) => call(&Bound { nest, schedule }),
             Schedule::Reduction(schedule) => call(&Bound { nest, schedule }),
             Schedule::Product(schedule) => call(&Bound { nest, schedule }),
-            Schedule::Attention(schedule) => call(&Bound { nest, schedule }),
             Schedule::Pairs(schedule) => call(&Bound { nest, schedule }),
             Schedule::Fold(schedule) => call(&Bound { nest, schedule }),
         }
@@ -110,8 +109,9 @@ impl TryFrom<Stored> for ScheduledNest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::MemorySpace;
-    use rewire_graph::{DType, Dim};
+    use crate::plan::{Computation, MemorySpace};
+    use crate::{lower, optimize};
+    use rewire_graph::{DType, Dim, Scope};
     use serde_json::{Value, json};
 
     /// `x * x` of `[8, 4]`, as a plan stores it.
@@ -141,7 +141,7 @@ mod tests {
         };
         assert_eq!(with(Value::Null).unwrap(), expected, "a plan of an earlier format");
         assert_eq!(with(json!("spiral")).unwrap_err(), "there is no schedule `spiral`");
-        for name in ["reduction", "product", "attention", "pairs", "fold"] {
+        for name in ["reduction", "product", "pairs", "fold"] {
             let result = with(json!(name)).map(|own| own.schedule().name());
             assert!(result.is_err() || result == Ok(name), "{name}: {result:?}");
         }
@@ -149,5 +149,18 @@ mod tests {
         let mut beyond = plain.clone();
         beyond["outputs"][0]["value"] = json!(99);
         assert!(read(beyond).unwrap_err().starts_with("refers to expression 99"));
+    }
+
+    #[test]
+    fn attention_of_earlier_plans_is_a_sum_over_pairs() {
+        let scope = Scope::new();
+        let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F32, &[scope.size("rows"), 8.into()]));
+        let y = q.matmul(&k.transpose(0, 1)).softmax(1).matmul(&v);
+        let plan = lower(&optimize(scope.finish(&[("y", y)]).unwrap()).unwrap().0).unwrap();
+        let [step] = plan.steps.as_slice() else { panic!("{plan:?}") };
+        let stored = serde_json::to_string(&step.computation).unwrap();
+        let earlier = stored.replace("\"schedule\":\"pairs\"", "\"schedule\":\"attention\"");
+        assert_ne!(stored, earlier);
+        assert_eq!(serde_json::from_str::<Computation>(&earlier).unwrap(), step.computation);
     }
 }

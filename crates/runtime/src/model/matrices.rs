@@ -55,11 +55,11 @@ fn is_cooperative(step: &Step, target: &Target) -> bool {
     of_family(Tuning::default(), &step.computation, target).matrices == Some(true)
 }
 
-/// Which rare kernel computes a step, if one does. Only gradients of attention have pairs.
+/// Which rare kernel computes a step, if one does: other sums over pairs than attention are its gradients.
 fn rare(step: &Step) -> Option<RareKernel> {
     match step.computation.schedule()? {
-        Schedule::Pairs(_) => Some(RareKernel::Gradients),
-        Schedule::Attention(attention) if attention.softmax => Some(RareKernel::Softmax),
+        Schedule::Pairs(pairs) if pairs.softmax => Some(RareKernel::Softmax),
+        Schedule::Pairs(pairs) if pairs.attention().is_none() => Some(RareKernel::Gradients),
         _ => None,
     }
 }

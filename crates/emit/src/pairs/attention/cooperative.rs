@@ -1,11 +1,11 @@
-use super::{Score, Variant, fill, reads_pairs};
+use super::{Attention, AttentionVariant, Score, fill, reads_pairs};
 use crate::hook::Element;
 use crate::module::Module;
 use crate::staged_rows::StagedRows;
 use crate::template::{Template, template};
 use crate::{EmitError, ParsedKernel};
 use rewire_graph_rewrite::device::{Target, Tuning};
-use rewire_graph_rewrite::schedule::{Analysis, Attention, Bound};
+use rewire_graph_rewrite::schedule::Analysis;
 
 static TEMPLATE: Template = template!("attention_cooperative.wgsl");
 
@@ -50,10 +50,10 @@ pub(super) struct CooperativeAttentionTile {
 
 impl CooperativeAttentionTile {
     /// The tile for attention that takes cooperative matrices: of f16, on a target that has them.
-    pub fn new(kernel: &Bound<'_, Attention>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
-        let (depth, value_depth) = (whole(kernel.qk_width), whole(kernel.v_width));
+        let (depth, value_depth) = (whole(kernel.parts.dot.width), whole(kernel.parts.element.width));
         if depth.max(value_depth) > WIDEST {
             return Ok(None);
         }
@@ -208,7 +208,7 @@ pub(super) fn candidates(size: u32) -> Vec<Tuning> {
 
 /// Emits attention of cooperative matrices.
 pub(super) fn emit(
-    kernel: &Bound<'_, Attention>,
+    kernel: &Attention<'_>,
     tile: &CooperativeAttentionTile,
     module: Module,
 ) -> Result<ParsedKernel, EmitError> {
@@ -250,10 +250,14 @@ pub(super) fn emit(
         ("tile_length", tile.tile_length().into()),
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),
-        ("key_tile", staged("key", (kernel.qk_width, tile.depth), 0)),
-        ("value_tile", staged("value", (kernel.v_width, tile.value_depth), tile.keys * pitch(tile.depth))),
+        ("key_tile", staged("key", (kernel.parts.dot.width, tile.depth), 0)),
+        ("value_tile", staged("value", (kernel.parts.element.width, tile.value_depth), tile.keys * pitch(tile.depth))),
     ];
     let rows = tile.rows;
     let score = if tile.in_registers { Score::Element } else { Score::Four };
-    fill(kernel, module, Variant { template: &TEMPLATE, threads, element: Element::Half, score, rows, variables })
+    fill(
+        kernel,
+        module,
+        AttentionVariant { template: &TEMPLATE, threads, element: Element::Half, score, rows, variables },
+    )
 }

@@ -1,10 +1,9 @@
-use super::{Score, Variant, fill, reads_pairs};
+use super::{Attention, AttentionVariant, Score, fill, reads_pairs};
 use crate::hook::Element;
 use crate::module::Module;
 use crate::template::{Template, template};
 use crate::{EmitError, ParsedKernel};
 use rewire_graph_rewrite::device::{Target, Tuning};
-use rewire_graph_rewrite::schedule::{Attention, Bound};
 
 static TEMPLATE: Template = template!("attention.wgsl");
 
@@ -33,9 +32,9 @@ pub(super) struct AttentionTile {
 }
 
 impl AttentionTile {
-    pub fn new(kernel: &Bound<'_, Attention>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
-        let width = (kernel.qk_width.max(1) as u32).next_multiple_of(4);
-        let value_chunks = (kernel.v_width as u32).div_ceil(CHUNK).max(1);
+    pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+        let width = (kernel.parts.dot.width.max(1) as u32).next_multiple_of(4);
+        let value_chunks = (kernel.parts.element.width as u32).div_ceil(CHUNK).max(1);
         // As many as take the memory of a chunk of keys.
         let value_keys = 1 << (KEYS / value_chunks).max(4).ilog2();
         let each = tuning.rows_per_thread.unwrap_or(1);
@@ -71,7 +70,7 @@ impl AttentionTile {
     }
 
     /// Bytes of workgroup memory, with those of the mask's bounds.
-    fn bytes(&self, kernel: &Bound<'_, Attention>) -> u32 {
+    fn bytes(&self, kernel: &Attention<'_>) -> u32 {
         let words = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
         let statistics = words * 4 * self.rows();
         16 * (self.rows() * self.pitch() + self.key_tile()) + statistics + 256
@@ -79,7 +78,7 @@ impl AttentionTile {
 }
 
 /// Emits attention of multiply-adds.
-pub(super) fn emit(kernel: &Bound<'_, Attention>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let tile = AttentionTile::new(kernel, module.target, tuning)?;
     let variables = vec![
         // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
@@ -95,5 +94,5 @@ pub(super) fn emit(kernel: &Bound<'_, Attention>, module: Module, tuning: &Tunin
     ];
     let rows = tile.rows();
     let (element, score) = (Element::Float, Score::Four);
-    fill(kernel, module, Variant { template: &TEMPLATE, threads: THREADS, element, score, rows, variables })
+    fill(kernel, module, AttentionVariant { template: &TEMPLATE, threads: THREADS, element, score, rows, variables })
 }

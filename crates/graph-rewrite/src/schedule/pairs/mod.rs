@@ -1,0 +1,338 @@
+//! Sums over pairs of the rows of two axes: attention, its softmax, and gradients.
+
+mod count;
+mod softmax;
+
+use super::{Bound, depends, halves};
+use crate::cost::bits;
+use crate::lower::Refusal;
+use crate::plan::{Accumulation, Extent, Nest, Output, ReduceOp};
+use rewire_graph::Dim;
+use rewire_graph::limits::{MAX_WIDTH, check_count};
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
+
+/// Sums over pairs, for every row of one axis, its owner, and every head:
+/// `out(i, d) = sum over j of [mask(i, j)] * weight(i, j, <owner_i, other_j>, ..) * element(j, d)`.
+///
+/// Weights are made of dot products of an owner and another row, which every tile of pairs computes once for all sums.
+/// Axes of results are the samples, the owners, the heads of ragged rows, and an axis of columns for each different width of a
+/// result; of dense rows the samples, a head of a constant extent, if there is one, the owners and the columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
+    /// Extents of the axes that make up the samples.
+    pub samples: Vec<Dim>,
+    /// Number of heads.
+    pub heads: usize,
+    /// The coordinate of heads, if there is one.
+    pub head: Option<u8>,
+    /// The coordinate of owners.
+    pub owner: u8,
+    /// Owners of a sample.
+    pub owners: Extent,
+    /// The coordinate of what sums run over.
+    pub other: u8,
+    /// The others of a sample.
+    pub others: Extent,
+    /// Dot products, each `Value(n)` of what follows.
+    pub dots: Vec<Dot>,
+    /// Sums over the others, in passes: one reads sums of earlier passes alone.
+    pub passes: Vec<Vec<PairSum>>,
+    /// What must hold of a pair for any sum to count it; nothing if `None`. Tiles without any such pair are skipped.
+    pub mask: Option<ExprId>,
+    /// Weights are `exp(weight - max) / sum` over the others that count, instead of the weight: there is one dot product and one sum.
+    pub softmax: bool,
+}
+
+/// A dot product of every pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dot {
+    /// Its position among the values.
+    pub value: u8,
+    /// The coordinate that is summed, and its extent.
+    pub depth: u8,
+    /// The extent of the sum.
+    pub width: usize,
+    /// The factor of the owner.
+    pub owner: ExprId,
+    /// The factor of the other row.
+    pub other: ExprId,
+}
+
+/// A sum, or another combination, over the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairSum {
+    /// Its position among the values.
+    pub value: u8,
+    /// How elements are combined.
+    pub op: ReduceOp,
+    /// The weight of a pair that the mask lets count.
+    pub weight: ExprId,
+    /// What is weighted, a row of the others: without it the weights themselves are combined.
+    pub element: Option<Element>,
+}
+
+/// Rows of the others that a sum weighs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Element {
+    /// The element.
+    pub value: ExprId,
+    /// The coordinate of its columns.
+    pub column: u8,
+    /// The number of its columns.
+    pub width: usize,
+}
+
+/// One dot product of pairs, and one sum of rows that a function of it weighs.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'k> {
+    /// The dot product of a query and a key.
+    pub dot: &'k Dot,
+    /// The sum for a query.
+    pub sum: &'k PairSum,
+    /// The values.
+    pub element: Element,
+}
+
+/// Columns of dense values that a kernel keeps in registers at most.
+const WIDEST: usize = 256;
+
+impl Pairs {
+    /// Takes nests whose sums run over one axis, or over the columns of rows of it and of the owners.
+    ///
+    /// # Errors
+    /// [`Refusal`] for another nest.
+    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
+        let mut pairs = Self::without_sums(nest)?;
+        for (value, sum) in (0u8..).zip(&nest.accumulations) {
+            let bound = Bound { nest, schedule: &pairs };
+            match sum.axis == pairs.other {
+                true => {
+                    let sum = bound.sum(value, sum)?;
+                    pairs.add_sum(sum, nest.body.dag.values(sum.weight));
+                }
+                false => {
+                    let dot = bound.dot(value, sum)?;
+                    pairs.dots.push(dot);
+                }
+            }
+        }
+        Bound { nest, schedule: &pairs }.check()?;
+        match softmax::of(nest, &pairs) {
+            Some((mask, sum)) => {
+                (pairs.softmax, pairs.mask, pairs.passes) = (true, mask, vec![vec![sum]]);
+            }
+            None => {
+                pairs.mask = Bound { nest, schedule: &pairs }.common_mask();
+                pairs.passes.iter_mut().flatten().for_each(|sum| sum.weight = unmasked(nest, pairs.mask, sum));
+            }
+        }
+        Bound { nest, schedule: &pairs }.check_attention()?;
+        Ok(pairs)
+    }
+
+    /// The axes of results and of what is summed last.
+    fn without_sums(nest: &Nest) -> Result<Self, Refusal> {
+        let form = || Refusal::from("it is no sum over pairs of rows with axes of samples, heads, rows and columns");
+        let rank = nest.rank();
+        let extent = |axis: usize| nest.axes.get(axis).map(|axis| &axis.extent);
+        let constant = |axis: usize| extent(axis)?.dense()?.as_const();
+        let (owner, head, outer) = match extent(1) {
+            Some(Extent::Ragged { .. }) if rank > 2 => (1, Some(2), 1),
+            _ => {
+                let owner = rank.checked_sub(2).ok_or_else(form)?;
+                let head = owner.checked_sub(1).filter(|&head| constant(head).is_some());
+                (owner, head, owner - usize::from(head.is_some()))
+            }
+        };
+        let samples = (0..outer).map(|axis| extent(axis)?.dense().cloned()).collect::<Option<Vec<Dim>>>();
+        let heads = head.map_or(Some(1), constant).ok_or("pairs have no constant number of heads")?;
+        let other = nest.accumulations.last().ok_or_else(form)?.axis;
+        let others = nest.axes.get(usize::from(other)).filter(|axis| axis.summed).ok_or_else(form)?;
+        Ok(Self {
+            samples: samples.ok_or_else(form)?,
+            heads,
+            head: head.map(|head| head as u8),
+            owner: owner as u8,
+            owners: extent(owner).cloned().ok_or_else(form)?,
+            other,
+            others: others.extent.clone(),
+            dots: vec![],
+            passes: vec![],
+            mask: None,
+            softmax: false,
+        })
+    }
+
+    /// Adds a sum whose weight reads the sums that have a bit in `read`: to the pass after theirs.
+    fn add_sum(&mut self, sum: PairSum, read: u32) {
+        let pass = self.passes.iter().rposition(|pass| pass.iter().any(|sum| read >> sum.value & 1 == 1));
+        let pass = pass.map_or(0, |earlier| earlier + 1);
+        if pass == self.passes.len() {
+            self.passes.push(vec![]);
+        }
+        self.passes[pass].push(sum);
+    }
+
+    /// All sums, in order of passes.
+    pub fn sums(&self) -> impl Iterator<Item = &PairSum> {
+        self.passes.iter().flatten()
+    }
+
+    /// The one dot product and the one sum, if there are no others.
+    pub fn attention(&self) -> Option<Attention<'_>> {
+        match (self.dots.as_slice(), self.passes.as_slice()) {
+            ([dot], [pass]) => match pass.as_slice() {
+                [sum] => sum.element.map(|element| Attention { dot, sum, element }),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// What a sum weighs a pair with where the mask holds.
+fn unmasked(nest: &Nest, mask: Option<ExprId>, sum: &PairSum) -> ExprId {
+    match *nest.body.dag.expr(sum.weight) {
+        Expr::Select(own, weight, _) if Some(own) == mask => weight,
+        _ => sum.weight,
+    }
+}
+
+impl Bound<'_, Pairs> {
+    /// True if an expression depends on axes of samples, on heads and on `own` alone.
+    fn is_of(&self, id: ExprId, own: &[u8]) -> bool {
+        let outer = (0..self.samples.len() as u8).chain(self.head);
+        !depends(self.nest, [id], !outer.fold(bits(own), |all, axis| all | bits(&[axis])))
+    }
+
+    /// The width of an axis of columns, if it is one.
+    pub fn width(&self, axis: u8) -> Option<usize> {
+        self.nest.axes.get(usize::from(axis))?.extent.dense()?.as_const()
+    }
+
+    fn dot(&self, value: u8, sum: &Accumulation) -> Result<Dot, Refusal> {
+        let depth = sum.axis;
+        let width = self.width(depth).ok_or("the width of a dot product of pairs is no constant")?;
+        let &[a, b] = sum.factors.as_slice() else {
+            return Err("pairs are made of other sums than dot products".into());
+        };
+        // A product of transposed rows has its factors the other way around.
+        let (owner, other) = if depends(self.nest, [a], bits(&[self.other])) { (b, a) } else { (a, b) };
+        let apart = self.is_of(owner, &[self.owner, depth]) && self.is_of(other, &[self.other, depth]);
+        if !apart || self.nest.body.dag.values(owner) | self.nest.body.dag.values(other) != 0 {
+            return Err("a factor of a dot product depends on more than its row and its column".into());
+        }
+        check_count("columns", width, MAX_WIDTH)?;
+        Ok(Dot { value, depth, width, owner, other })
+    }
+
+    fn sum(&self, value: u8, sum: &Accumulation) -> Result<PairSum, Refusal> {
+        let (weight, element) = match *sum.factors.as_slice() {
+            [weight] => (weight, None),
+            [weight, element] => (weight, Some(self.element(element, sum.op)?)),
+            _ => return Err("a sum over pairs has more than two factors".into()),
+        };
+        if !self.is_of(weight, &[self.owner, self.other]) {
+            return Err("the weight of a pair depends on the column".into());
+        }
+        Ok(PairSum { value, op: sum.op, weight, element })
+    }
+
+    fn element(&self, value: ExprId, op: ReduceOp) -> Result<Element, Refusal> {
+        // One column is read at 0.
+        let single = || self.columns().find(|&column| self.width(column) == Some(1)).or(self.columns().next());
+        let column = self.columns().find(|&column| depends(self.nest, [value], bits(&[column]))).or_else(single);
+        let column = column.ok_or("what pairs weigh has no columns")?;
+        let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
+        if !self.is_of(value, &[self.other, column]) || self.nest.body.dag.values(value) != 0 {
+            return Err("what pairs weigh depends on more than its row and its column".into());
+        }
+        if op != ReduceOp::Sum {
+            return Err("weighted rows of pairs are combined otherwise than by a sum".into());
+        }
+        check_count("columns", width, MAX_WIDTH)?;
+        Ok(Element { value, column, width })
+    }
+
+    /// The axes of columns of results.
+    fn columns(&self) -> impl Iterator<Item = u8> + use<> {
+        self.head.map_or(self.owner, |head| head.max(self.owner)) + 1..self.nest.rank() as u8
+    }
+
+    /// The column that an output has, if it has one.
+    pub fn column_of(&self, output: &Output) -> Option<u8> {
+        let own = self.columns().find(|&column| output.roots().any(|id| depends(self.nest, [id], bits(&[column]))));
+        let read = output.roots().fold(0, |bits, id| bits | self.nest.body.dag.values(id));
+        own.or_else(|| {
+            let sum = self.sums().find(|sum| read >> sum.value & 1 == 1)?;
+            sum.element.map(|element| element.column)
+        })
+    }
+
+    /// The mask that hides pairs from all sums.
+    fn common_mask(&self) -> Option<ExprId> {
+        let dag = &self.nest.body.dag;
+        let mut masks = self.sums().map(|sum| self.mask_of(sum));
+        let first = masks.next()??;
+        let plain = dag.values(first) == 0 && masks.all(|mask| mask == Some(first));
+        plain.then_some(first)
+    }
+
+    /// The mask without which a pair does not count for a sum: that of its weight, or of a factor of it.
+    fn mask_of(&self, sum: &PairSum) -> Option<ExprId> {
+        let dag = &self.nest.body.dag;
+        let mut factors = vec![sum.weight];
+        while let Some(factor) = factors.pop() {
+            match *dag.expr(factor) {
+                Expr::Select(mask, _, hidden) if *dag.expr(hidden) == Expr::Float(sum.op.start().to_bits()) => {
+                    return Some(mask);
+                }
+                Expr::Binary(BinaryOp::Mul, a, b) if sum.op == ReduceOp::Sum => factors.extend([a, b]),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        check_count("heads", self.heads, MAX_WIDTH)?;
+        let dag = &self.nest.body.dag;
+        let dots = self.dots.iter().fold(0, |bits, dot| bits | 1u32 << dot.value);
+        for output in &self.nest.outputs {
+            let values = output.roots().fold(0, |bits, id| bits | dag.values(id));
+            let column = self.column_of(output);
+            let strays = self.sums().any(|sum| {
+                values >> sum.value & 1 == 1 && sum.element.is_some_and(|element| Some(element.column) != column)
+            });
+            if values & dots != 0 || strays {
+                return Err("an output reads pairs, or columns of two widths".into());
+            }
+        }
+        // A sum of columns is read in the columns, and by no weight.
+        let wide = self.sums().filter(|sum| sum.element.is_some()).fold(0, |bits, sum| bits | 1u32 << sum.value);
+        let read = self.sums().fold(0, |bits, sum| bits | dag.values(sum.weight));
+        if read & wide != 0 {
+            return Err("the weight of a pair reads a sum of columns".into());
+        }
+        Ok(())
+    }
+
+    /// Only sums of one dot product are of dense rows, or of a part of the columns.
+    fn check_attention(&self) -> Result<(), Refusal> {
+        let attention = self.attention();
+        let is_ragged = |extent: &Extent| matches!(extent, Extent::Ragged { .. });
+        let ragged = is_ragged(&self.owners) && is_ragged(&self.others);
+        if attention.is_none() && !ragged {
+            return Err("what lies between two products is neither a function of pairs nor a softmax of rows".into());
+        }
+        if attention.is_none() && self.nest.outputs.iter().any(|output| output.columns.is_some()) {
+            return Err("an output is a part of the columns of a sum over pairs".into());
+        }
+        match attention {
+            Some(attention) if self.owners.dense().is_some() && attention.element.width > WIDEST => {
+                Err(format!("its values are wider than {WIDEST}").into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
