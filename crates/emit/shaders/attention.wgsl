@@ -51,8 +51,8 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
             {
                 let item = local + {{ n * 128 }};
                 let d = {{ d0 }} + (item % CHUNK) * 4;
-                if (item < ROWS * CHUNK{% if qk_width % chunk %} && d < {{ qk_width }}{% endif %}) {
-                    fetched_query{{ n }} = query(c0, c1, min(i0 + item / CHUNK, rows - 1), d);
+                if (item < ROWS * CHUNK{% if width % chunk %} && d < {{ width }}{% endif %}) {
+                    fetched_query{{ n }} = owner{{ dot }}(c0, c1, min(i0 + item / CHUNK, rows - 1), d);
                 }
             }
 {% endfor %}
@@ -77,8 +77,8 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
                 // Rows past the last key read that one; their weights are 0.
                 let j = min(next + item / CHUNK, keys - 1);
                 fetched{{ n }} = vec4<f32>(0.0f);
-                if (item < KEYS * CHUNK{% if qk_width % chunk %} && d < {{ qk_width }}{% endif %}) {
-                    fetched{{ n }} = key(c0, c1, j, d);
+                if (item < KEYS * CHUNK{% if width % chunk %} && d < {{ width }}{% endif %}) {
+                    fetched{{ n }} = other{{ dot }}(c0, c1, j, d);
                 }
             }
 {% endfor %}
@@ -101,8 +101,8 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
             let d = (item % {{ value_groups }}) * 4;
             let j = min(j0 + {{ k0 }} + item / {{ value_groups }}, keys - 1);
             fetched{{ n }} = vec4<f32>(0.0f);
-            if (item < {{ value_keys * value_groups }}{% if v_width < value_groups * 4 %} && d < {{ v_width }}{% endif %}) {
-                fetched{{ n }} = value(c0, c1, j, d);
+            if (item < {{ value_keys * value_groups }}{% if columns < value_groups * 4 %} && d < {{ columns }}{% endif %}) {
+                fetched{{ n }} = element{{ sum }}(c0, c1, j, d);
             }
         }
 {% endfor %}
@@ -161,13 +161,13 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
 {% for i in range(rows_per_thread) %}
         var score{{ i }} = vec4<f32>(0.0f);
 {% endfor %}
-{% for d0 in range(0, qk_width, chunk) %}
+{% for d0 in range(0, width, chunk) %}
         {
             workgroupBarrier();
 {{ put_keys() -}}
 {{ stage_queries(d0) -}}
             workgroupBarrier();
-{% if d0 + chunk < qk_width %}
+{% if d0 + chunk < width %}
 {{ fetch_keys(d0 + chunk) -}}
 {% else %}
 {{ fetch_values(0) -}}
@@ -194,11 +194,11 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
 {% endfor %}
         }
 {% for i in range(rows_per_thread) %}
-        score{{ i }} = weigh(c0, c1, row{{ i }}, near, score{{ i }}, kept{{ i }});
+        score{{ i }} = weigh0(c0, c1, row{{ i }}, near, kept{{ i }}, score{{ i }}).of{{ sum }};
 {% endfor %}
 {% else %}
 {% for i in range(rows_per_thread) %}
-        score{{ i }} = weigh(c0, c1, row{{ i }}, near, score{{ i }}, vec4<bool>(true));
+        score{{ i }} = weigh0(c0, c1, row{{ i }}, near, vec4<bool>(true), score{{ i }}).of{{ sum }};
 {% endfor %}
         if (!whole) {
             let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
@@ -301,8 +301,8 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
         let part = select(1.0f / total, 0.0f, total < 0.0f);
 {% endif %}
 {% for chunk in range(value_chunks) %}
-        if ({{ chunk * 32 }} + thread_group * 4 < {{ v_width }}) {
-            finish(c0, c1, i0 + thread_row + {{ i }}, {{ chunk * 32 }} + thread_group * 4, sum{{ chunk }}_{{ i }}{% if softmax %} * part{% endif %});
+        if ({{ chunk * 32 }} + thread_group * 4 < {{ columns }}) {
+            finish{{ column }}(c0, c1, i0 + thread_row + {{ i }}, {{ chunk * 32 }} + thread_group * 4, sum{{ chunk }}_{{ i }}{% if softmax %} * part{% endif %});
         }
 {% endfor %}
     }

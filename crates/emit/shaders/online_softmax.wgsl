@@ -54,11 +54,11 @@ fn attends(c0: i32, c1: i32, i: i32, keys: i32) -> bool {
 {% endmacro %}
 {% macro largest_of(four) %}max(max({{ four }}.x, {{ four }}.y), max({{ four }}.z, {{ four }}.w)){% endmacro %}
 {% macro sum_of(four) %}({{ four }}.x + {{ four }}.y) + ({{ four }}.z + {{ four }}.w){% endmacro %}
-{# The functions of elements of matrices: `sums` is their type, `parameters` and `arguments` tell the place of a pair. #}
-{% macro elements(sums, masked) %}
+{# The functions of elements of matrices: `sums` is their type, `sum` the number of the hook. #}
+{% macro elements(sums, masked, sum) %}
 // What a score exceeds its row's shift by, in a tile of which all pairs count. Rows past the last query read that one.
 fn excess_of_whole(row: u32, column: u32, product: f32, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32, first_row: u32) -> f32 {
-    return weigh(c0, c1, min(i0 + i32(row), rows - 1), j0 + i32(column), product, true) - row_shift[first_row + row];
+    return weigh{{ sum }}(c0, c1, min(i0 + i32(row), rows - 1), j0 + i32(column), true, product) - row_shift[first_row + row];
 }
 
 fn counts_pair(i: i32, j: i32, c0: i32, c1: i32, rows: i32, keys: i32) -> bool {
@@ -73,14 +73,14 @@ fn counts_pair(i: i32, j: i32, c0: i32, c1: i32, rows: i32, keys: i32) -> bool {
 fn score_of_part(row: u32, column: u32, product: f32, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32) -> f32 {
     let i = i0 + i32(row);
     let j = j0 + i32(column);
-    return weigh(c0, c1, min(i, rows - 1), min(j, keys - 1), product, counts_pair(i, j, c0, c1, rows, keys));
+    return weigh{{ sum }}(c0, c1, min(i, rows - 1), min(j, keys - 1), counts_pair(i, j, c0, c1, rows, keys), product);
 }
 
 fn excess_of_part(row: u32, column: u32, product: f32, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32, first_row: u32) -> f32 {
     let i = i0 + i32(row);
     let j = j0 + i32(column);
     let kept = counts_pair(i, j, c0, c1, rows, keys);
-    let score = weigh(c0, c1, min(i, rows - 1), min(j, keys - 1), product, kept);
+    let score = weigh{{ sum }}(c0, c1, min(i, rows - 1), min(j, keys - 1), kept, product);
     return select(LOWEST, score - row_shift[first_row + row], kept);
 }
 

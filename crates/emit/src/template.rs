@@ -15,21 +15,25 @@ const FUNCTIONS: &str = include_str!("../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../shaders/functions_int64.wgsl");
 
 /// What several templates include.
-const SHARED: [(&str, &str); 15] = [
+const SHARED: [(&str, &str); 19] = [
     ("dot_products.wgsl", include_str!("../shaders/dot_products.wgsl")),
     ("first_tile_of_page.wgsl", include_str!("../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../shaders/mask.wgsl")),
+    ("matrices.wgsl", include_str!("../shaders/matrices.wgsl")),
     ("matrix_elements.wgsl", include_str!("../shaders/matrix_elements.wgsl")),
     ("next_tile.wgsl", include_str!("../shaders/next_tile.wgsl")),
     ("next_tile_of_page.wgsl", include_str!("../shaders/next_tile_of_page.wgsl")),
     ("online_softmax.wgsl", include_str!("../shaders/online_softmax.wgsl")),
     ("pair_tile.wgsl", include_str!("../shaders/pair_tile.wgsl")),
+    ("results.wgsl", include_str!("../shaders/results.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../shaders/row_bounds_memory.wgsl")),
-    ("softened_scores.wgsl", include_str!("../shaders/softened_scores.wgsl")),
+    ("staged_owners.wgsl", include_str!("../shaders/staged_owners.wgsl")),
     ("staged_rows.wgsl", include_str!("../shaders/staged_rows.wgsl")),
     ("statistics.wgsl", include_str!("../shaders/statistics.wgsl")),
     ("statistics_memory.wgsl", include_str!("../shaders/statistics_memory.wgsl")),
     ("tile_page_memory.wgsl", include_str!("../shaders/tile_page_memory.wgsl")),
+    ("weigh_memory.wgsl", include_str!("../shaders/weigh_memory.wgsl")),
+    ("weigh_registers.wgsl", include_str!("../shaders/weigh_registers.wgsl")),
     ("workgroup.wgsl", include_str!("../shaders/workgroup.wgsl")),
 ];
 

@@ -1,9 +1,10 @@
 //! Sums over pairs of the rows of two axes: on cooperative matrices where the target has them and the operands are
 //! halves, else by multiply-add.
 
-mod attention;
 mod cooperative;
 mod plain;
+mod suited;
+mod tile;
 
 use super::coords::Coords;
 use super::expr::Code;
@@ -16,29 +17,25 @@ use super::template::Template;
 use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::checked::Checked;
-use attention::Attention;
-use cooperative::CooperativePairsTile;
 use minijinja::Value as Variable;
-use rewire_graph::pointwise::ExprId;
+use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Arrange, Dim, Scalar};
 use rewire_graph_rewrite::device::{Extension, Target, Tuning};
 use rewire_graph_rewrite::plan::Output;
 use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
+use tile::CooperativeTile;
 
 /// The tile of pairs on cooperative matrices; `None` for pairs of multiply-adds.
 fn cooperative_tile(
     kernel: &Bound<'_, Pairs>,
     target: &Target,
     tuning: &Tuning,
-) -> Result<Option<CooperativePairsTile>, EmitError> {
-    tuning.cooperative(|| CooperativePairsTile::new(kernel, target, tuning))
+) -> Result<Option<CooperativeTile>, EmitError> {
+    tuning.cooperative(|| CooperativeTile::new(kernel, target, tuning))
 }
 
 impl Scheduled for Bound<'_, Pairs> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-        if let Some(attention) = Attention::of(self) {
-            return attention.emit(module, tuning);
-        }
         let kernel = Emitter { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
         match cooperative_tile(self, module.target, tuning)? {
             Some(tile) => kernel.cooperative(&tile, module),
@@ -47,36 +44,21 @@ impl Scheduled for Bound<'_, Pairs> {
     }
 
     fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
-        if let Some(attention) = Attention::of(self) {
-            return attention.candidates(target, base);
-        }
+        let is_attention = self.attention().is_some();
         if base.matrices == Some(true) {
-            return cooperative::candidates(target.matrix);
+            return cooperative::candidates(target.matrix, is_attention);
         }
-        [1, 2, 4].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
+        let rows: &[u32] = if is_attention { &[1, 2, 4, 8] } else { &[1, 2, 4] };
+        rows.iter().map(|&rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).collect()
     }
 
     fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        Attention::of(self).map_or(tuning, |attention| attention.suited(tuning, target, size))
+        let attention = self.attention();
+        attention.map_or(tuning, |attention| suited::suited(self, attention, tuning, (target, size)))
     }
 
     fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {
-        match Attention::of(self) {
-            Some(attention) => attention.is_cooperative(target, tuning),
-            None => matches!(cooperative_tile(self, target, tuning), Ok(Some(_))),
-        }
-    }
-}
-
-fn frame<'k>(kernel: &'k Bound<'_, Pairs>) -> Frame<'k> {
-    Frame {
-        samples: &kernel.samples,
-        heads: kernel.heads,
-        head: kernel.head,
-        pair: Pair { row: kernel.owner, key: kernel.other },
-        rows: &kernel.owners,
-        keys: &kernel.others,
-        mask: kernel.mask,
+        matches!(cooperative_tile(self, target, tuning), Ok(Some(_)))
     }
 }
 
@@ -99,7 +81,30 @@ struct Tiling {
 
 impl Emitter<'_> {
     fn frame(&self) -> Frame<'_> {
-        frame(self.kernel)
+        let kernel = self.kernel;
+        Frame {
+            samples: &kernel.samples,
+            heads: kernel.heads,
+            head: kernel.head,
+            pair: Pair { row: kernel.owner, key: kernel.other },
+            rows: &kernel.owners,
+            keys: &kernel.others,
+            mask: kernel.mask,
+        }
+    }
+
+    /// True if a weight reads memory by its row or by the other one, which a mask may keep within bounds.
+    fn reads_pairs(&self) -> bool {
+        let pair = 1u32 << self.kernel.owner | 1 << self.kernel.other;
+        let dag = &self.kernel.nest.body.dag;
+        let weights: Vec<ExprId> = self.kernel.sums().map(|sum| sum.weight).collect();
+        let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Call { .. });
+        dag.reachable(&weights).iter().any(|id| reads(id) && dag.coords(*id) & pair != 0)
+    }
+
+    /// The weight of a pair that does not count, or its score where weights are a softmax.
+    fn hidden(&self, sum: &PairSum) -> String {
+        if self.kernel.softmax { "LOWEST".to_owned() } else { Combine(sum.op).identity() }
     }
 
     /// Fills a template with functions for its pairs, those of `hooks`, and what the templates share.
@@ -194,7 +199,7 @@ impl Emitter<'_> {
                 1.0 => weight,
                 gain => format!("{weight} * {gain:?}f"),
             };
-            let identity = Combine(sum.op).identity();
+            let identity = self.hidden(sum);
             members.push(format!("    of{}: vec4<f32>,\n", sum.value));
             weights.push(format!("select(vec4<f32>({identity}), {weight}, kept)"));
         }

@@ -9,9 +9,10 @@ use crate::value::Emitted;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph_rewrite::device::{Target, Tuning};
-use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
+use rewire_graph_rewrite::schedule::{Attention, Bound, PairSum, Pairs};
 
 static TEMPLATE: Template = template!("pairs.wgsl");
+static ATTENTION: Template = template!("attention.wgsl");
 
 const THREADS: u32 = 128;
 const THREAD_ROWS: u32 = 16;
@@ -19,10 +20,81 @@ const THREAD_ROWS: u32 = 16;
 const OTHERS: u32 = 32;
 /// Columns that are staged at once.
 const CHUNK: usize = 32;
+/// The most where barriers cost more than memory.
+const LONG_CHUNK: u32 = 128;
 /// Groups of four in a row of a staged tile, or of weights, padding included.
 const PITCH: u32 = 9;
 /// Sums of a thread, in groups of four, that fit its registers beside products.
 const MOST_SUMS: usize = 16;
+
+/// Sums of a thread of attention, in groups of four, that fit its registers.
+const MOST_ATTENTION_SUMS: u32 = 32;
+
+/// How owners and what attention weighs are divided among threads and steps.
+#[derive(Clone, Copy)]
+pub(super) struct AttentionTile {
+    /// Owners of a thread.
+    each: u32,
+    /// Columns of products that are staged at once.
+    chunk: u32,
+    /// Chunks of 32 columns of what is weighed.
+    value_chunks: u32,
+    /// Others of which these are staged at once.
+    value_keys: u32,
+}
+
+impl AttentionTile {
+    pub fn new(
+        kernel: &Bound<'_, Pairs>,
+        attention: Attention<'_>,
+        target: &Target,
+        tuning: &Tuning,
+    ) -> Result<Self, EmitError> {
+        let width = (attention.dot.width.max(1) as u32).next_multiple_of(4);
+        let value_chunks = (attention.element.width as u32).div_ceil(CHUNK as u32).max(1);
+        // As many as take the memory of a chunk of keys.
+        let value_keys = 1 << (OTHERS / value_chunks).max(4).ilog2();
+        let each = tuning.rows_per_thread.unwrap_or(1);
+        if !(1..=8).contains(&each) {
+            let expected = "1 to 8".to_owned();
+            return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
+        }
+        let tile = Self { each, chunk: width.min(CHUNK as u32), value_chunks, value_keys };
+        let fits = |tile: &Self| {
+            tile.each * value_chunks <= MOST_ATTENTION_SUMS && tile.bytes(kernel) <= target.workgroup_bytes
+        };
+        if target.software {
+            // Software drivers take long to compile a barrier, and hold no tile in registers.
+            let few_barriers = Self { chunk: width.min(LONG_CHUNK), value_keys: OTHERS, ..tile };
+            return Ok(if fits(&few_barriers) { few_barriers } else { tile });
+        }
+        let larger = [4, 2].map(|each| Self { each, ..tile });
+        let larger = larger.into_iter().filter(|_| tuning.rows_per_thread.is_none());
+        Ok(larger.into_iter().find(fits).unwrap_or(tile))
+    }
+
+    /// Owners of a workgroup.
+    pub fn rows(&self) -> u32 {
+        self.each * THREAD_ROWS
+    }
+
+    /// Groups of four in a row of a staged tile, or of weights, padding included.
+    fn pitch(&self) -> u32 {
+        self.chunk.max(OTHERS) / 4 + 1
+    }
+
+    /// Groups of four of the others that are staged at once.
+    fn key_tile(&self) -> u32 {
+        (OTHERS * self.pitch()).max(self.value_keys * self.value_chunks * 8)
+    }
+
+    /// Bytes of workgroup memory, with those of the mask's bounds.
+    fn bytes(&self, kernel: &Bound<'_, Pairs>) -> u32 {
+        let words = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
+        let statistics = words * 4 * self.rows();
+        16 * (self.rows() * self.pitch() + self.key_tile()) + statistics + 256
+    }
+}
 
 /// Owners of a thread.
 fn rows_per_thread(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<u32, EmitError> {
@@ -42,10 +114,41 @@ fn rows_per_thread(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) 
 impl Emitter<'_> {
     /// Emits pairs of multiply-adds.
     pub(super) fn plain(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        if let Some(attention) = self.kernel.attention() {
+            return self.plain_attention(attention, module, tuning);
+        }
         let each = rows_per_thread(self.kernel, module.target, tuning)?;
         let variables = self.plain_variables(each);
         let tiling =
             Tiling { template: &TEMPLATE, threads: THREADS, rows: each * THREAD_ROWS, extension: None, variables };
+        self.fill(module, tiling, |module| self.plain_hooks(module))
+    }
+
+    fn plain_attention(
+        &self,
+        attention: Attention<'_>,
+        module: Module,
+        tuning: &Tuning,
+    ) -> Result<ParsedKernel, EmitError> {
+        let tile = AttentionTile::new(self.kernel, attention, module.target, tuning)?;
+        let variables = vec![
+            // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
+            ("ahead", (!module.target.software).into()),
+            ("rows_per_thread", tile.each.into()),
+            ("chunk", tile.chunk.into()),
+            ("pitch", tile.pitch().into()),
+            ("key_tile", tile.key_tile().into()),
+            ("value_chunks", tile.value_chunks.into()),
+            ("value_keys", tile.value_keys.into()),
+            ("softmax", self.kernel.softmax.into()),
+            ("guarded", self.reads_pairs().into()),
+            ("dot", attention.dot.value.into()),
+            ("sum", attention.sum.value.into()),
+            ("column", attention.element.column.into()),
+            ("width", attention.dot.width.into()),
+            ("columns", attention.element.width.into()),
+        ];
+        let tiling = Tiling { template: &ATTENTION, threads: THREADS, rows: tile.rows(), extension: None, variables };
         self.fill(module, tiling, |module| self.plain_hooks(module))
     }
 

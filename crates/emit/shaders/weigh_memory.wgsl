@@ -1,0 +1,164 @@
+{# Scores of a tile of pairs that pass through workgroup memory to become weights there. `t` is the tile: the products of `together`
+matrices of rows lie side by side. #}
+{% from "online_softmax.wgsl" import combine, largest_of, sum_of %}
+{% from "matrices.wgsl" import lane_group, lane_row, left, right, sums_of %}
+{# Products of a matrix of rows, those of all others of a subgroup. #}
+{% macro multiply(t, dot, first) %}
+{% for r in range(first, first + t.together) %}{% for c in range(t.part_keys // t.size) %}
+        var matrix{{ dot.value }}_{{ r }}_{{ c }} = {{ sums_of(t) }}();
+{% endfor %}{% endfor %}
+{% for d in range(0, dot.depth, t.size) %}{% for c in range(t.part_keys // t.size) %}
+        let other{{ dot.value }}_{{ first }}_{{ c }}_{{ d }} = coopLoad<{{ right(t) }}>(&tile_memory[(part * {{ t.part_keys }}u + {{ c * t.size }}u) * {{ dot.tile_pitch }}u + {{ dot.base + d // 4 }}u], {{ dot.tile_pitch }}u);
+{% for r in range(first, first + t.together) %}
+        matrix{{ dot.value }}_{{ r }}_{{ c }} = coopMultiplyAdd(rows{{ dot.value }}_{{ r }}_{{ d }}, other{{ dot.value }}_{{ first }}_{{ c }}_{{ d }}, matrix{{ dot.value }}_{{ r }}_{{ c }});
+{% endfor %}
+{% endfor %}{% endfor %}
+{% for r in range(first, first + t.together) %}{% for c in range(t.part_keys // t.size) %}
+        coopStoreT(matrix{{ dot.value }}_{{ r }}_{{ c }}, &stage[stage{{ r - first }}_{{ c }}], pitch);
+{% endfor %}{% endfor %}
+        subgroupBarrier();
+{% endmacro %}
+{# The pairs of a group of four others: a lane takes `stage_items` of them a matrix of rows. #}
+{% macro place(t, r, n) %}
+        let row{{ r }}_{{ n }} = first_row + {{ r * t.size }}u + {{ lane_row(t, n, t.part_keys) }};
+        let i{{ r }}_{{ n }} = min(i0 + i32(row{{ r }}_{{ n }}), rows - 1);
+        let group{{ r }}_{{ n }} = {{ lane_group(t, n, t.part_keys) }};
+        let j{{ r }}_{{ n }} = j0 + i32(part * {{ t.part_keys }}u + group{{ r }}_{{ n }} * 4u);
+        // Groups beyond the last other read the last one, and do not count.
+        let near{{ r }}_{{ n }} = min(j{{ r }}_{{ n }}, (keys - 1) & -4);
+{% endmacro %}
+{% macro staged(t, r, n) %}stage[own_stage + {{ lane_row(t, n, t.part_keys) }} * STAGE_PITCH + {{ r % t.together * t.part_keys // 4 }}u + {{ lane_group(t, n, t.part_keys) }}]{% endmacro %}
+{% macro weigh(t, r, n, kept) %}weigh0(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, {{ kept }}{% for dot in t.dots %}, product{{ dot.value }}_{{ r }}_{{ n }}{% endfor %}){% endmacro %}
+{# Which pairs count, where some do not. #}
+{% macro decide(t, r, n, masked) %}
+            let inside{{ r }}_{{ n }} = (j{{ r }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+            let counts{{ r }}_{{ n }} = inside{{ r }}_{{ n }}{% if masked %} & keep(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, inside{{ r }}_{{ n }}){% endif %};
+{% endmacro %}
+{# Weights of the matrices of rows from `first` on. #}
+{% macro weigh_rows(t, first, masked) %}
+{% set rows = range(first, first + t.together) %}
+{% for r in rows %}{% for n in range(t.stage_items) %}
+{{ place(t, r, n) -}}
+{% if t.guarded %}
+        var kept{{ r }}_{{ n }} = vec4<bool>(true);
+{% else %}
+        var weights{{ r }}_{{ n }} = {{ weigh(t, r, n, "vec4<bool>(true)") }};
+{% endif %}
+{% endfor %}{% endfor %}
+        if (!whole) {
+{% for r in rows %}{% for n in range(t.stage_items) %}
+{{ decide(t, r, n, masked) -}}
+{% if t.guarded %}
+            kept{{ r }}_{{ n }} = counts{{ r }}_{{ n }};
+{% else %}
+{% for sum in t.sums %}
+            weights{{ r }}_{{ n }}.of{{ sum.value }} = select(vec4<f32>(), weights{{ r }}_{{ n }}.of{{ sum.value }}, counts{{ r }}_{{ n }});
+{% endfor %}
+{% endif %}
+{% endfor %}{% endfor %}
+        }
+{% for r in rows %}{% for n in range(t.stage_items) %}
+{% if t.guarded %}
+        let weights{{ r }}_{{ n }} = {{ weigh(t, r, n, "kept" ~ r ~ "_" ~ n) }};
+{% endif %}
+{% for sum in t.sums %}
+        weight_tile[{{ sum.base }}u + row{{ r }}_{{ n }} * WEIGHT_PITCH + part * {{ t.part_keys // 4 }}u + group{{ r }}_{{ n }}] = vec4<f16>(weights{{ r }}_{{ n }}.of{{ sum.value }});
+{% endfor %}
+{% endfor %}{% endfor %}
+{% endmacro %}
+{# The exponentials of a tile of scores, and what they add to their rows. #}
+{% macro soften(t, masked) %}
+{% set sum = t.sums[0] %}
+{% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
+{{ place(t, r, n) -}}
+{% if t.guarded %}
+        var kept{{ r }}_{{ n }} = vec4<bool>(true);
+{% else %}
+        var excess{{ r }}_{{ n }} = {{ weigh(t, r, n, "vec4<bool>(true)") }}.of{{ sum.value }} - row_shift[row{{ r }}_{{ n }}];
+{% endif %}
+{% endfor %}{% endfor %}
+        if (!whole) {
+{% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
+{{ decide(t, r, n, masked) -}}
+{% if t.guarded %}
+            kept{{ r }}_{{ n }} = counts{{ r }}_{{ n }};
+{% else %}
+            excess{{ r }}_{{ n }} = select(vec4<f32>(LOWEST), excess{{ r }}_{{ n }}, counts{{ r }}_{{ n }});
+{% endif %}
+{% endfor %}{% endfor %}
+        }
+        var most = vec4<f32>(LOWEST);
+{% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
+{% if t.guarded %}
+        var excess{{ r }}_{{ n }} = select(vec4<f32>(LOWEST), {{ weigh(t, r, n, "kept" ~ r ~ "_" ~ n) }}.of{{ sum.value }} - row_shift[row{{ r }}_{{ n }}], kept{{ r }}_{{ n }});
+{% endif %}
+        most = max(most, excess{{ r }}_{{ n }});
+{% endfor %}{% endfor %}
+        while (subgroupAny(any(most > vec4<f32>(MOST_EXCESS)))) {
+{% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
+            let counted{{ r }}_{{ n }} = excess{{ r }}_{{ n }} != vec4<f32>(LOWEST);
+            let again{{ r }}_{{ n }} = {{ staged(t, r, n) }};
+            let scored{{ r }}_{{ n }} = weigh0(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, counted{{ r }}_{{ n }}, again{{ r }}_{{ n }}).of{{ sum.value }};
+            var largest{{ r }}_{{ n }} = {{ largest_of("scored" ~ r ~ "_" ~ n) }};
+{{ combine("largest" ~ r ~ "_" ~ n, "max", t.keys // 4) -}}
+            if (group{{ r }}_{{ n }} == 0u) {
+                raise(row{{ r }}_{{ n }}, largest{{ r }}_{{ n }});
+            }
+{% endfor %}{% endfor %}
+            {{ t.branch_barrier }}
+            // Nothing lies above its row's shift now.
+            most = vec4<f32>(LOWEST);
+{% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
+            total{{ r }}_{{ n }} *= row_scale[row{{ r }}_{{ n }}];
+            excess{{ r }}_{{ n }} = select(vec4<f32>(LOWEST), scored{{ r }}_{{ n }} - row_shift[row{{ r }}_{{ n }}], counted{{ r }}_{{ n }});
+{% endfor %}{% endfor %}
+            {{ t.branch_barrier }}
+{% for r in range(t.row_matrices) %}{% for c in range(sum.matrices) %}
+            coopStoreT(sum{{ sum.value }}_{{ r }}_{{ c }}, &stage[own_stage], pitch);
+            {{ t.branch_barrier }}
+{% for n in range(t.element_items) %}
+            stage[own_stage + {{ lane_row(t, n, t.size) }} * STAGE_PITCH + {{ lane_group(t, n, t.size) }}] *= row_scale[first_row + {{ r * t.size }}u + {{ lane_row(t, n, t.size) }}];
+{% endfor %}
+            {{ t.branch_barrier }}
+            sum{{ sum.value }}_{{ r }}_{{ c }} = coopLoadT<{{ sums_of(t) }}>(&stage[own_stage], pitch);
+            {{ t.branch_barrier }}
+{% endfor %}{% endfor %}
+        }
+{% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
+        let weight{{ r }}_{{ n }} = exp(excess{{ r }}_{{ n }});
+        total{{ r }}_{{ n }} += {{ sum_of("weight" ~ r ~ "_" ~ n) }};
+        weight_tile[row{{ r }}_{{ n }} * WEIGHT_PITCH + group{{ r }}_{{ n }}] = vec4<f16>(weight{{ r }}_{{ n }});
+{% endfor %}{% endfor %}
+{% endmacro %}
+{# Adds what a tile of others gives. #}
+{% macro step(t, masked) %}
+        let pitch = STAGE_PITCH;
+{% for r in range(t.together) %}{% for c in range(t.part_keys // t.size) %}
+        let stage{{ r }}_{{ c }} = own_stage + {{ (r * t.part_keys + c * t.size) // 4 }}u;
+{% endfor %}{% endfor %}
+{% for first in range(0, t.row_matrices, t.together) %}
+{% for dot in t.dots %}
+{{ multiply(t, dot, first) -}}
+{% for r in range(first, first + t.together) %}{% for n in range(t.stage_items) %}
+        let product{{ dot.value }}_{{ r }}_{{ n }} = {{ staged(t, r, n) }};
+{% endfor %}{% endfor %}
+{% if t.together < t.row_matrices or t.dots | length > 1 %}
+        subgroupBarrier();
+{% endif %}
+{% endfor %}
+{{ soften(t, masked) if t.softmax -}}
+{{ weigh_rows(t, first, masked) if not t.softmax -}}
+{% endfor %}
+        {{ "workgroupBarrier" if t.split > 1 else "subgroupBarrier" }}();
+{% for k in range(0, t.keys, t.size) %}{% for sum in t.sums %}
+{% for r in range(t.row_matrices) %}
+        let left{{ sum.value }}_{{ r }}_{{ k }} = coopLoadT<{{ left(t) }}>(&weight_tile[{{ sum.base }}u + (first_row + {{ r * t.size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
+{% endfor %}
+{% for c in range(sum.matrices) %}
+        let element{{ sum.value }}_{{ c }}_{{ k }} = coopLoadT<{{ right(t) }}>(&tile_memory[{{ sum.tile_base + k * sum.tile_pitch }}u + part * {{ sum.matrices * t.size // 4 }}u + {{ c * t.size // 4 }}u], {{ sum.tile_pitch }}u);
+{% for r in range(t.row_matrices) %}
+        sum{{ sum.value }}_{{ r }}_{{ c }} = coopMultiplyAdd(left{{ sum.value }}_{{ r }}_{{ k }}, element{{ sum.value }}_{{ c }}_{{ k }}, sum{{ sum.value }}_{{ r }}_{{ c }});
+{% endfor %}
+{% endfor %}
+{% endfor %}{% endfor %}
+{% endmacro %}

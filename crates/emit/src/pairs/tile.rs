@@ -1,0 +1,295 @@
+//! Tiles of pairs on cooperative matrices.
+
+use crate::EmitError;
+use rewire_graph::limits::MAX_AXES;
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::schedule::{Analysis, Bound, Pairs};
+
+/// f16 elements by which rows of staged tiles are padded, and f32 elements by which those of products are.
+const PADDING: u32 = 8;
+const STAGE_PADDING: u32 = 4;
+/// The widest head of attention whose queries and sums fit the registers of a subgroup.
+const WIDEST: u32 = 128;
+/// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often, or have scores
+/// ahead.
+const WIDE: u32 = 64;
+/// Heads up to this width leave registers for more keys at once.
+const NARROW: u32 = 32;
+/// Elements of an owner, its sums counted twice, that fit the registers of a subgroup with a matrix of owners.
+const MOST_ELEMENTS: u32 = 800;
+/// Elements of an owner up to which a workgroup whose weights stay in registers has fewer subgroups, and these two matrices of owners.
+const SOME_ELEMENTS: u32 = 400;
+const FEW_ELEMENTS: u32 = 256;
+/// Subgroups of a workgroup, for each matrix of owners that one holds, up to which they share owners.
+const SUBGROUPS: u32 = 4;
+/// Subgroups of a workgroup at most whose registers are all taken.
+const MOST_SUBGROUPS: u32 = 8;
+/// A coordinate that no nest has, which columns are named by where expressions are compared.
+const COLUMNS: u8 = MAX_AXES as u8;
+
+/// What pairs read of the others, once for products and sums.
+pub(super) struct Other {
+    pub root: ExprId,
+    /// The coordinate of its columns.
+    pub axis: u8,
+    pub width: usize,
+}
+
+/// How a workgroup's owners and others are divided among subgroups and matrices.
+pub(super) struct CooperativeTile {
+    pub size: u32,
+    pub subgroup: u32,
+    /// Owners of a workgroup, and of a subgroup in matrices.
+    pub rows: u32,
+    pub row_matrices: u32,
+    /// Others of a tile.
+    pub keys: u32,
+    /// Subgroups that share owners.
+    pub split: u32,
+    /// Matrices of owners whose products pass through workgroup memory at once.
+    pub together: u32,
+    /// What is staged of the others.
+    pub others: Vec<Other>,
+    /// Widths of products, in whole matrices.
+    pub depths: Vec<u32>,
+    /// Number of sums, and the narrowest in whole matrices.
+    sums: u32,
+    narrowest: u32,
+    /// Weights are computed in the registers that hold products.
+    pub in_registers: bool,
+    /// Products of the tile that follows are computed beside the weights of one.
+    pub products_ahead: bool,
+    pub softmax: bool,
+}
+
+/// Matrices of owners of a subgroup and of a workgroup, and of others, where a tuning says nothing.
+struct Suited {
+    row_matrices: u32,
+    subgroups: u32,
+    keys: u32,
+}
+
+impl CooperativeTile {
+    /// The tile for pairs that take cooperative matrices: sums of f16 rows in one pass, on a target that has them.
+    pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+        let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
+        let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
+        let depths: Vec<u32> = kernel.dots.iter().map(|dot| whole(dot.width)).collect();
+        let columns = || kernel.sums().filter_map(|sum| sum.element.map(|element| whole(element.width)));
+        let elements = depths.iter().sum::<u32>() + 2 * columns().sum::<u32>();
+        let widest = depths.iter().copied().chain(columns()).max().unwrap_or(0);
+        let is_attention = kernel.attention().is_some();
+        if if is_attention { widest > WIDEST } else { elements > MOST_ELEMENTS } {
+            return Ok(None);
+        }
+        let (in_registers, softmax) = (target.matrix_elements, kernel.softmax);
+        let suited = match is_attention {
+            true => Suited::attention(widest, in_registers, softmax),
+            false => Suited::several(elements, in_registers),
+        };
+        let row_matrices = match tuning.rows_per_thread.unwrap_or(suited.row_matrices) {
+            got @ (1 | 2) => got,
+            got => {
+                return Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 or 2".to_owned(), got });
+            }
+        };
+        let count = |parameter, wanted: Option<u32>, unit: u32, default: u32| match wanted {
+            Some(got) if got == 0 || got % unit != 0 || got > 8 * unit => {
+                let expected = format!("a multiple of {unit} up to {}", 8 * unit);
+                Err(EmitError::Tuning { parameter, expected, got })
+            }
+            _ => Ok(wanted.unwrap_or(default)),
+        };
+        let unit = row_matrices * size;
+        let subgroups = if is_attention && !in_registers { 8 / row_matrices } else { suited.subgroups };
+        let rows = count("rows", tuning.rows, unit, subgroups * unit)?;
+        let keys = count("columns", tuning.columns, size, suited.keys * size)?;
+        if softmax && !in_registers && !(keys.is_power_of_two() && keys / 4 <= subgroup) {
+            let expected = format!("a power of two up to {}, since lanes share rows", 4 * subgroup);
+            return Err(EmitError::Tuning { parameter: "columns", expected, got: keys });
+        }
+        let narrowest = columns().min().unwrap_or(size);
+        let whole_matrices = |split: &u32| [keys, narrowest].iter().all(|width| width.is_multiple_of(split * size));
+        let few = |split: &u32| rows / unit * split <= SUBGROUPS * row_matrices;
+        let shares = is_attention && !in_registers && !softmax;
+        let split = [4, 2].into_iter().find(|split| shares && few(split) && whole_matrices(split)).unwrap_or(1);
+        // Narrower heads are faster with the registers of more workgroups at once.
+        let products_ahead = is_attention && in_registers && widest > WIDE && !softmax;
+        let tile = Self {
+            size,
+            subgroup,
+            rows,
+            row_matrices,
+            keys,
+            split,
+            together: if is_attention { row_matrices } else { 1 },
+            others: others(kernel, products_ahead),
+            depths,
+            sums: kernel.sums().count() as u32,
+            narrowest,
+            in_registers,
+            products_ahead,
+            softmax,
+        };
+        Ok(tile.that_fits(target))
+    }
+
+    /// The tile, or one of fewer owners, which takes less workgroup memory.
+    fn that_fits(mut self, target: &Target) -> Option<Self> {
+        let unit = self.row_matrices * self.size;
+        while self.bytes() > target.workgroup_bytes || self.threads() > target.invocations {
+            if !self.rows.is_multiple_of(2 * unit) {
+                return None;
+            }
+            self.rows /= 2;
+        }
+        Some(self)
+    }
+
+    /// Owners of a workgroup whose subgroups have one matrix of them each.
+    pub fn fewer_rows(&self) -> u32 {
+        self.rows.min(MOST_SUBGROUPS * self.size)
+    }
+
+    pub fn subgroups(&self) -> u32 {
+        self.rows / (self.row_matrices * self.size) * self.split
+    }
+
+    pub fn threads(&self) -> u32 {
+        self.subgroups() * self.subgroup
+    }
+
+    /// A width in whole matrices.
+    pub fn whole(&self, width: usize) -> u32 {
+        (width.max(1) as u32).next_multiple_of(self.size)
+    }
+
+    /// Length of a row of a staged tile, in groups of four.
+    pub fn pitch(width: u32) -> u32 {
+        (width + PADDING) / 4
+    }
+
+    /// Others whose weights a subgroup computes.
+    pub fn part_keys(&self) -> u32 {
+        self.keys / self.split
+    }
+
+    pub fn stage_pitch(&self) -> u32 {
+        let columns = if self.in_registers { self.size } else { self.together * self.part_keys().max(self.size) };
+        (columns + STAGE_PADDING) / 4
+    }
+
+    pub fn stage_length(&self) -> u32 {
+        self.subgroups() * self.size * self.stage_pitch()
+    }
+
+    /// Matrices of results that leave at once: as many as the stage is wide.
+    pub fn result_matrices(&self) -> u32 {
+        let columns = self.narrowest / self.size / self.split;
+        let several = !self.in_registers && columns.is_multiple_of(self.together);
+        if several { self.together } else { 1 }
+    }
+
+    /// Weights of a sum in workgroup memory, in groups of four.
+    pub fn weight_length(&self) -> u32 {
+        if self.in_registers { 0 } else { self.rows * Self::pitch(self.keys) }
+    }
+
+    pub fn weights_length(&self) -> u32 {
+        self.sums * self.weight_length()
+    }
+
+    /// Length of a tile of the others.
+    pub fn buffer_length(&self) -> u32 {
+        self.base(self.others.len())
+    }
+
+    /// Where the others of a number begin in the memory of tiles.
+    pub fn base(&self, number: usize) -> u32 {
+        self.others.iter().take(number).map(|other| self.keys * Self::pitch(self.whole(other.width))).sum()
+    }
+
+    pub fn tile_length(&self) -> u32 {
+        let buffers = if self.in_registers { 2 } else { 1 };
+        (buffers * self.buffer_length()).max(self.rows * Self::pitch(self.size))
+    }
+
+    /// Columns of owners that are staged at once.
+    pub fn chunk(&self, depth: u32) -> u32 {
+        let fits = |matrices: &u32| self.rows * Self::pitch(matrices * self.size) <= self.tile_length();
+        (1..=depth / self.size).rev().find(fits).unwrap_or(1) * self.size
+    }
+
+    /// Bytes of workgroup memory, but for the bounds of the mask.
+    fn bytes(&self) -> u32 {
+        let pages = if self.in_registers { 32 * self.subgroups() } else { 0 };
+        let shifts = if self.softmax { 8 * self.rows } else { 0 };
+        8 * (self.tile_length() + self.weights_length()) + 16 * self.stage_length() + pages + shifts + 256
+    }
+
+    /// The number of the others that are the same, a product's or a sum's.
+    pub fn place(&self, dag: &Dag, wanted: &Other, of_sum: bool) -> Option<usize> {
+        let first = if of_sum && self.products_ahead { self.depths.len() } else { 0 };
+        Some(first + place(self.others.get(first..)?, dag, wanted)?)
+    }
+}
+
+impl Suited {
+    fn attention(widest: u32, in_registers: bool, softmax: bool) -> Self {
+        let (row_matrices, subgroups, keys) = match in_registers {
+            false if widest > WIDE && !softmax => (2, 4, 1),
+            false => (1, 8, 1),
+            true if widest <= NARROW => (1, 8, 2),
+            // Registers of products ahead hold what exponentials are added up in.
+            true if widest > WIDE && softmax => (2, 8, 1),
+            true => (2, 4, 1),
+        };
+        Self { row_matrices, subgroups, keys }
+    }
+
+    fn several(elements: u32, in_registers: bool) -> Self {
+        match in_registers {
+            true => Self {
+                row_matrices: if elements > FEW_ELEMENTS { 1 } else { 2 },
+                subgroups: if elements > SOME_ELEMENTS { MOST_SUBGROUPS } else { SUBGROUPS },
+                keys: 2,
+            },
+            false => {
+                Self { row_matrices: if elements > MOST_ELEMENTS / 2 { 1 } else { 2 }, subgroups: SUBGROUPS, keys: 1 }
+            }
+        }
+    }
+}
+
+/// What the products and sums of a kernel read of the others, without what is the same but for the name of its columns. Products ahead
+/// have tiles of their own.
+fn others(kernel: &Bound<'_, Pairs>, products_ahead: bool) -> Vec<Other> {
+    let dag = &kernel.nest.body.dag;
+    let dots = kernel.dots.iter().map(|dot| Other { root: dot.other, axis: dot.depth, width: dot.width });
+    let elements = kernel.sums().filter_map(|sum| sum.element);
+    let elements = elements.map(|element| Other { root: element.value, axis: element.column, width: element.width });
+    dots.chain(elements).fold(vec![], |mut others: Vec<Other>, new| {
+        if products_ahead || place(&others, dag, &new).is_none() {
+            others.push(new);
+        }
+        others
+    })
+}
+
+fn place(others: &[Other], dag: &Dag, wanted: &Other) -> Option<usize> {
+    others.iter().position(|other| other.width == wanted.width && alike(dag, other, wanted))
+}
+
+/// True if two expressions are the same but for the coordinate of their columns.
+fn alike(dag: &Dag, a: &Other, b: &Other) -> bool {
+    let mut joint = Dag::new();
+    let mut copy = |other: &Other| {
+        let renamed = |dag: &mut Dag, expr: &Expr, _: &[ExprId]| match *expr {
+            Expr::Coord(axis) if axis == other.axis => Some(dag.coord(COLUMNS, Some(other.width))),
+            _ => None,
+        };
+        joint.graft(dag, &[other.root], renamed)
+    };
+    copy(a) == copy(b)
+}
