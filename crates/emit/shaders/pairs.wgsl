@@ -1,11 +1,12 @@
-// Sums over the pairs of the rows of two ragged axes, for every row of one of them, its owner, of every sample and head:
+// Sums over the pairs of rows, for every row of one axis, its owner, of every sample and head:
 // finish(i, d, sum over j of weigh(i, j, <owner(i), other(j)>..) * element(j, d)..), and sums of the weights alone.
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
-// A workgroup has ROWS owners of one head, `rows` of a sample; its threads are 16 x 8, each with {{ rows_per_thread }} owners. A pass over the
+// A workgroup has ROWS owners of one head, `rows` of a sample; its threads are 16 x 8, each with {{ t.rows_per_thread }} owners. A pass over the
 // others, `keys` of a sample, takes tiles of KEYS of them: dot products from chunks of columns staged in workgroup memory, weights
-// where the owners were, then what is weighted, a chunk of columns at a time, summed in registers. Sums of weights alone are
-// in workgroup memory, and later passes read them. Tiles of which bounds of the mask show that no pair counts are passed over.
+// where the owners were, then what is weighted, some others at a time, summed in registers.{{ " The others that follow are on their way meanwhile." if t.ahead }} Sums of
+// weights alone are in workgroup memory, and later passes read them. Tiles of which bounds of the mask show that no pair counts are
+// passed over.
 
 const THREADS = 128;
 const ROWS = {{ rows }};
@@ -14,76 +15,31 @@ const KEYS = 32;
 const SPAN = KEYS * 16;
 const HEADS = {{ heads }};
 // Groups of four columns that are staged at once.
-const CHUNK = 8;
+const CHUNK = {{ t.chunk // 4 }};
 // Rows of tiles, in groups of four, are padded against bank conflicts.
-const PITCH = {{ pitch }};
+const PITCH = {{ t.pitch }};
 
+{% from "rows_of_floats.wgsl" import accumulate, dot_products, fetch, put_elements, put_others, stage_owners %}
+{% from "softmax_of_rows.wgsl" import begin, memory, note_keys, share, soften %}
 {{ declarations -}}
 // Columns of the owners, then weights.
-var<workgroup> row_tile: array<vec4<f32>, {{ rows * pitch }}>;
+var<workgroup> row_tile: array<vec4<f32>, {{ rows * t.pitch }}>;
 // Columns of the others.
-var<workgroup> key_tile: array<vec4<f32>, {{ 32 * pitch }}>;
+var<workgroup> key_tile: array<vec4<f32>, {{ t.key_tile }}>;
 {% for statistic in statistics %}
 var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endfor %}
+{{ memory(masked) if t.softmax -}}
 {% include "row_bounds_memory.wgsl" %}
 
 {{ hooks -}}
-{% from "dot_products.wgsl" import dot_products %}
-{% macro multiply(dot) %}
-{% for i in range(rows_per_thread) %}
-            var product{{ dot.value }}_{{ i }} = vec4<f32>(0.0f);
-{% endfor %}
-            for (var d0 = 0; d0 < {{ dot.width }}; d0 += CHUNK * 4) {
-                workgroupBarrier();
-                for (var item = local; item < ROWS * CHUNK; item += THREADS) {
-                    let d = d0 + (item % CHUNK) * 4;
-                    var fetched = vec4<f32>(0.0f);
-                    if (d < {{ dot.width }}) {
-                        fetched = owner{{ dot.value }}(c0, c1, min(i0 + item / CHUNK, rows - 1), d);
-                    }
-                    row_tile[(item / CHUNK) * PITCH + item % CHUNK] = fetched;
-                }
-                for (var item = local; item < KEYS * CHUNK; item += THREADS) {
-                    let d = d0 + (item % CHUNK) * 4;
-                    let row = item / CHUNK;
-                    var fetched = vec4<f32>(0.0f);
-                    if (d < {{ dot.width }}) {
-                        fetched = other{{ dot.value }}(c0, c1, min(j0 + row, keys - 1), d);
-                    }
-                    key_tile[((row % 4) * 8 + row / 4) * PITCH + item % CHUNK] = fetched;
-                }
-                workgroupBarrier();
-{{ dot_products("product" ~ dot.value ~ "_", rows_per_thread) | indent(4, true) }}
-            }
-{% endmacro %}
-{% macro stage(sum, chunk) %}
-                for (var item = local; item < KEYS * CHUNK; item += THREADS) {
-                    let d = {{ chunk * 32 }} + (item % CHUNK) * 4;
-                    let other = j0 + item / CHUNK;
-                    var fetched = vec4<f32>(0.0f);
-                    if (other < keys && d < {{ sum.width }}) {
-                        fetched = element{{ sum.value }}(c0, c1, other, d);
-                    }
-                    key_tile[item] = fetched;
-                }
-{% endmacro %}
-{% macro accumulate(sum, chunk) %}
-                for (var step = 0; step < KEYS / 4; step++) {
-{% for i in range(rows_per_thread) %}
-                    let w{{ i }} = row_tile[(thread_row + {{ i }}) * PITCH + step];
-{% endfor %}
-{% for l in range(4) %}
-                    let v{{ l }} = key_tile[(step * 4 + {{ l }}) * CHUNK + thread_group];
-{% for i in range(rows_per_thread) %}
-                    sum{{ sum.value }}_{{ chunk }}_{{ i }} += w{{ i }}.{{ "xyzw"[l] }} * v{{ l }};
-{% endfor %}{% endfor %}
-                }
-{% endmacro %}
+{% macro weigh(pass, i, kept) %}weigh{{ pass.number }}(c0, c1, row{{ i }}, near, {{ kept }}
+{%- for dot in pass.dots %}, product{{ dot.value }}_{{ i }}{% endfor %}
+{%- for value in pass.reads %}, statistic_{{ value }}[thread_row + {{ i }}]{% endfor %}){% endmacro %}
 {% include "pair_tile.wgsl" %}
-    let thread_row = (local / 8) * {{ rows_per_thread }};
+    let thread_row = (local / 8) * {{ t.rows_per_thread }};
     let thread_group = local % 8;
-{% for i in range(rows_per_thread) %}
+{% for i in range(t.rows_per_thread) %}
     let row{{ i }} = min(i0 + thread_row + {{ i }}, rows - 1);
 {% endfor %}
 {% if statistics %}
@@ -93,94 +49,140 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endfor %}
     }
 {% endif %}
+{{ begin(masked) if t.softmax -}}
 {% include "mask.wgsl" %}
-{% for pass in passes %}{% for sum in pass.sums %}{% for chunk in range(sum.chunks) %}{% for i in range(rows_per_thread) %}
+{% for pass in passes %}{% for sum in pass.sums %}{% for chunk in range(sum.chunks) %}{% for i in range(t.rows_per_thread) %}
     var sum{{ sum.value }}_{{ chunk }}_{{ i }} = vec4<f32>(0.0f);
 {% endfor %}{% endfor %}{% endfor %}{% endfor %}
+{% for n in range(t.items) %}
+    var fetched{{ n }} = vec4<f32>(0.0f);
+{% endfor %}
 {% for pass in passes %}
 
     {
-        var next = 0;
-        var whole_next = true;
-        while (next < keys) {
+    var next = 0;
+    var whole_next = true;
+{% if t.ahead %}
 {% include "next_tile.wgsl" %}
-            if (next >= keys) {
-                break;
-            }
-            let j0 = next;
-{% for dot in pass.dots %}
-{{ multiply(dot) -}}
-{% endfor %}
-            let j = j0 + thread_group * 4;
-            // Groups beyond the last other read the last one, and do not count.
-            let near = min(j, (keys - 1) & -4);
-            let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
-{% set number = loop.index0 %}
-{% for i in range(rows_per_thread) %}
-            var kept{{ i }} = inside;
-{% endfor %}
-{% if masked %}
-            if (!whole_next) {
-{% for i in range(rows_per_thread) %}
-                kept{{ i }} = inside & keep(c0, c1, row{{ i }}, near, inside);
-{% endfor %}
-            }
+    if (next < keys) {
+{{ fetch(t, pass.first, "next") -}}
+    }
 {% endif %}
-{% for i in range(rows_per_thread) %}
-            let weights{{ i }} = weigh{{ number }}(c0, c1, row{{ i }}, near, kept{{ i }}
-{%- for dot in pass.dots %}, product{{ dot.value }}_{{ i }}{% endfor %}
-{%- for value in pass.reads %}, statistic_{{ value }}[thread_row + {{ i }}]{% endfor %});
-{% endfor %}
-{% for sum in pass.sums %}
-            {
-                workgroupBarrier();
-{% for i in range(rows_per_thread) %}
-                row_tile[(thread_row + {{ i }}) * PITCH + thread_group] = weights{{ i }}.of{{ sum.value }};
-{% endfor %}
-{% if sum.chunks %}
-{{ stage(sum, 0) -}}
-                workgroupBarrier();
-{{ accumulate(sum, 0) -}}
-{% for chunk in range(1, sum.chunks) %}
-                workgroupBarrier();
-{{ stage(sum, chunk) -}}
-                workgroupBarrier();
-{{ accumulate(sum, chunk) -}}
-{% endfor %}
-{% else %}
-                workgroupBarrier();
-                if (local < ROWS) {
-                    var total = statistic_{{ sum.value }}[local];
-                    for (var step = 0; step < KEYS / 4; step++) {
-                        let weights = row_tile[local * PITCH + step];
-                        total = {{ sum.join }};
-                    }
-                    statistic_{{ sum.value }}[local] = total;
-                }
-{% endif %}
-            }
-{% endfor %}
-            next += KEYS;
+    while (next < keys) {
+{% if not t.ahead %}
+{% include "next_tile.wgsl" %}
+        if (next >= keys) {
+            break;
         }
-{% if statistics %}
+{{ fetch(t, pass.first, "next") -}}
+{% endif %}
+        let j0 = next;
+        let whole = whole_next;
+{% for dot in pass.dots %}
+{% for i in range(t.rows_per_thread) %}
+        var product{{ dot.value }}_{{ i }} = vec4<f32>(0.0f);
+{% endfor %}
+{% for part in dot.parts %}
+        {
+            workgroupBarrier();
+{{ put_others(t) -}}
+{{ stage_owners(t, dot, part.at) -}}
+            workgroupBarrier();
+{{ fetch(t, part.following, "j0") -}}
+{{ dot_products(t, "product" ~ dot.value ~ "_") -}}
+        }
+{% endfor %}
+{% endfor %}
+
+        let j = j0 + thread_group * 4;
+        // Groups beyond the last other read the last one, and do not count.
+        let near = min(j, (keys - 1) & -4);
+{% for i in range(t.rows_per_thread) %}
+{% if t.guarded %}
+        var kept{{ i }} = vec4<bool>(true);
+{% else %}
+        var weights{{ i }} = {{ weigh(pass, i, "vec4<bool>(true)") }};
+{% endif %}
+{% endfor %}
+        if (!whole) {
+            let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% for i in range(t.rows_per_thread) %}
+            {{ "" if t.guarded else "let " }}kept{{ i }} = inside{% if masked %} & keep(c0, c1, row{{ i }}, near, inside){% endif %};
+{% if not t.guarded %}{% for sum in pass.sums %}
+            weights{{ i }}.of{{ sum.value }} = select(vec4<f32>({{ sum.hidden }}), weights{{ i }}.of{{ sum.value }}, kept{{ i }});
+{% endfor %}{% endif %}
+{{ note_keys(i) if t.softmax and masked -}}
+{% endfor %}
+        }
+{% if t.guarded %}{% for i in range(t.rows_per_thread) %}
+        let weights{{ i }} = {{ weigh(pass, i, "kept" ~ i) }};
+{% endfor %}{% endif %}
+{% for sum in pass.sums %}
         workgroupBarrier();
+{% for i in range(t.rows_per_thread) %}
+        row_tile[(thread_row + {{ i }}) * PITCH + thread_group] = weights{{ i }}.of{{ sum.value }};
+{% endfor %}
+{% for part in sum.parts %}
+{% if not loop.first %}
+        workgroupBarrier();
+{% endif %}
+{{ put_elements(sum) -}}
+        workgroupBarrier();
+{% if t.softmax and loop.first %}
+{{ soften(t, sum, masked) -}}
+{% endif %}
+{% if part.is_last %}
+        next += KEYS;
+{% if t.ahead %}
+{% include "next_tile.wgsl" %}
+        if (next < keys) {
+{{ fetch(t, pass.first, "next") -}}
+        }
+{% endif %}
+{% else %}
+{{ fetch(t, part.following, "j0") -}}
+{% endif %}
+{{ accumulate(t, sum, part.at) -}}
+{% else %}
+        workgroupBarrier();
+        if (local < ROWS) {
+            var total = statistic_{{ sum.value }}[local];
+            for (var step = 0; step < KEYS / 4; step++) {
+                let weights = row_tile[local * PITCH + step];
+                total = {{ sum.join }};
+            }
+            statistic_{{ sum.value }}[local] = total;
+        }
+{% if sum.is_last %}
+        next += KEYS;
+{% if t.ahead %}
+{% include "next_tile.wgsl" %}
+        if (next < keys) {
+{{ fetch(t, pass.first, "next") -}}
+        }
+{% endif %}
+{% endif %}
+{% endfor %}
+{% endfor %}
+    }
+{% if statistics or t.softmax %}
+    workgroupBarrier();
 {% endif %}
     }
 {% endfor %}
-{% for column in columns %}
-{% for i in range(rows_per_thread) %}
+{% for column in columns %}{% for i in range(t.rows_per_thread) %}
 
     if (i0 + thread_row + {{ i }} < rows) {
+{{ share(i) if t.softmax -}}
 {% for chunk in range(column.chunks) %}
         if ({{ chunk * 32 }} + thread_group * 4 < {{ column.width }}) {
             finish{{ column.axis }}(c0, c1, row{{ i }}, {{ chunk * 32 }} + thread_group * 4
-{%- for value in column.sums %}, sum{{ value }}_{{ chunk }}_{{ i }}{% endfor %}
+{%- for value in column.sums %}, sum{{ value }}_{{ chunk }}_{{ i }}{{ " * part" if t.softmax }}{% endfor %}
 {%- for statistic in statistics %}, statistic_{{ statistic.value }}[thread_row + {{ i }}]{% endfor %});
         }
 {% endfor %}
     }
-{% endfor %}
-{% endfor %}
+{% endfor %}{% endfor %}
 {% if rowwise %}
 
     if (local < ROWS && i0 + local < rows) {

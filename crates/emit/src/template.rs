@@ -15,8 +15,7 @@ const FUNCTIONS: &str = include_str!("../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../shaders/functions_int64.wgsl");
 
 /// What several templates include.
-const SHARED: [(&str, &str); 19] = [
-    ("dot_products.wgsl", include_str!("../shaders/dot_products.wgsl")),
+const SHARED: [(&str, &str); 20] = [
     ("first_tile_of_page.wgsl", include_str!("../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../shaders/mask.wgsl")),
     ("matrices.wgsl", include_str!("../shaders/matrices.wgsl")),
@@ -27,6 +26,8 @@ const SHARED: [(&str, &str); 19] = [
     ("pair_tile.wgsl", include_str!("../shaders/pair_tile.wgsl")),
     ("results.wgsl", include_str!("../shaders/results.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../shaders/row_bounds_memory.wgsl")),
+    ("rows_of_floats.wgsl", include_str!("../shaders/rows_of_floats.wgsl")),
+    ("softmax_of_rows.wgsl", include_str!("../shaders/softmax_of_rows.wgsl")),
     ("staged_owners.wgsl", include_str!("../shaders/staged_owners.wgsl")),
     ("staged_rows.wgsl", include_str!("../shaders/staged_rows.wgsl")),
     ("statistics.wgsl", include_str!("../shaders/statistics.wgsl")),

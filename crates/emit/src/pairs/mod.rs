@@ -44,17 +44,14 @@ impl Scheduled for Bound<'_, Pairs> {
     }
 
     fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
-        let is_attention = self.attention().is_some();
         if base.matrices == Some(true) {
-            return cooperative::candidates(target.matrix, is_attention);
+            return cooperative::candidates(target.matrix, self.attention().is_some());
         }
-        let rows: &[u32] = if is_attention { &[1, 2, 4, 8] } else { &[1, 2, 4] };
-        rows.iter().map(|&rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).collect()
+        [1, 2, 4, 8].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
     }
 
     fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        let attention = self.attention();
-        attention.map_or(tuning, |attention| suited::suited(self, attention, tuning, (target, size)))
+        if self.attention().is_some() { suited::suited(self, tuning, (target, size)) } else { tuning }
     }
 
     fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {

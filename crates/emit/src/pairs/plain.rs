@@ -9,63 +9,49 @@ use crate::value::Emitted;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph_rewrite::device::{Target, Tuning};
-use rewire_graph_rewrite::schedule::{Attention, Bound, PairSum, Pairs};
+use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
 
 static TEMPLATE: Template = template!("pairs.wgsl");
-static ATTENTION: Template = template!("attention.wgsl");
 
 const THREADS: u32 = 128;
 const THREAD_ROWS: u32 = 16;
 /// Others of a tile.
 const OTHERS: u32 = 32;
 /// Columns that are staged at once.
-const CHUNK: usize = 32;
+const CHUNK: u32 = 32;
 /// The most where barriers cost more than memory.
 const LONG_CHUNK: u32 = 128;
-/// Groups of four in a row of a staged tile, or of weights, padding included.
-const PITCH: u32 = 9;
-/// Sums of a thread, in groups of four, that fit its registers beside products.
-const MOST_SUMS: usize = 16;
+/// Sums of a thread, in groups of four, that fit its registers: of one sum, and beside the products of several.
+const MOST_SUMS: u32 = 32;
+const MOST_OF_SEVERAL: u32 = 16;
 
-/// Sums of a thread of attention, in groups of four, that fit its registers.
-const MOST_ATTENTION_SUMS: u32 = 32;
-
-/// How owners and what attention weighs are divided among threads and steps.
+/// How owners and others are divided among threads and steps.
 #[derive(Clone, Copy)]
-pub(super) struct AttentionTile {
+pub(super) struct PlainTile {
     /// Owners of a thread.
     each: u32,
     /// Columns of products that are staged at once.
     chunk: u32,
-    /// Chunks of 32 columns of what is weighed.
-    value_chunks: u32,
-    /// Others of which these are staged at once.
-    value_keys: u32,
+    /// All others of a tile are staged at once for a sum.
+    few_barriers: bool,
 }
 
-impl AttentionTile {
-    pub fn new(
-        kernel: &Bound<'_, Pairs>,
-        attention: Attention<'_>,
-        target: &Target,
-        tuning: &Tuning,
-    ) -> Result<Self, EmitError> {
-        let width = (attention.dot.width.max(1) as u32).next_multiple_of(4);
-        let value_chunks = (attention.element.width as u32).div_ceil(CHUNK as u32).max(1);
-        // As many as take the memory of a chunk of keys.
-        let value_keys = 1 << (OTHERS / value_chunks).max(4).ilog2();
+impl PlainTile {
+    pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+        let width = kernel.dots.iter().map(|dot| dot.width as u32).max().unwrap_or(1);
+        let width = width.max(1).next_multiple_of(4);
+        let sums: u32 = kernel.sums().map(chunks).sum();
+        let most = if kernel.attention().is_some() { MOST_SUMS } else { MOST_OF_SEVERAL };
+        let fits = |tile: &Self| tile.each * sums <= most && tile.bytes(kernel) <= target.workgroup_bytes;
         let each = tuning.rows_per_thread.unwrap_or(1);
         if !(1..=8).contains(&each) {
             let expected = "1 to 8".to_owned();
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
         }
-        let tile = Self { each, chunk: width.min(CHUNK as u32), value_chunks, value_keys };
-        let fits = |tile: &Self| {
-            tile.each * value_chunks <= MOST_ATTENTION_SUMS && tile.bytes(kernel) <= target.workgroup_bytes
-        };
+        let tile = Self { each, chunk: width.min(CHUNK), few_barriers: false };
         if target.software {
             // Software drivers take long to compile a barrier, and hold no tile in registers.
-            let few_barriers = Self { chunk: width.min(LONG_CHUNK), value_keys: OTHERS, ..tile };
+            let few_barriers = Self { chunk: width.min(LONG_CHUNK), few_barriers: true, ..tile };
             return Ok(if fits(&few_barriers) { few_barriers } else { tile });
         }
         let larger = [4, 2].map(|each| Self { each, ..tile });
@@ -83,94 +69,94 @@ impl AttentionTile {
         self.chunk.max(OTHERS) / 4 + 1
     }
 
+    /// Others of which the elements of a sum are staged at once: as many as take the memory of a chunk of products.
+    fn others(&self, sum: &PairSum) -> u32 {
+        if self.few_barriers { OTHERS } else { 1 << (OTHERS / chunks(sum).max(1)).max(4).ilog2() }
+    }
+
     /// Groups of four of the others that are staged at once.
-    fn key_tile(&self) -> u32 {
-        (OTHERS * self.pitch()).max(self.value_keys * self.value_chunks * 8)
+    fn key_tile(&self, kernel: &Bound<'_, Pairs>) -> u32 {
+        let elements = kernel.sums().map(|sum| self.others(sum) * chunks(sum) * 8);
+        elements.fold(OTHERS * self.pitch(), u32::max)
     }
 
     /// Bytes of workgroup memory, with those of the mask's bounds.
     fn bytes(&self, kernel: &Bound<'_, Pairs>) -> u32 {
-        let words = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
-        let statistics = words * 4 * self.rows();
-        16 * (self.rows() * self.pitch() + self.key_tile()) + statistics + 256
+        let softmax = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
+        let statistics = kernel.sums().filter(|sum| sum.element.is_none()).count() as u32;
+        16 * (self.rows() * self.pitch() + self.key_tile(kernel)) + (softmax + statistics) * 4 * self.rows() + 256
     }
 }
 
-/// Owners of a thread.
-fn rows_per_thread(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<u32, EmitError> {
-    let sums: usize = kernel.sums().filter_map(|sum| sum.element).map(|element| element.width.div_ceil(CHUNK)).sum();
-    let statistics = kernel.sums().count() as u32;
-    let bytes = |each: u32| 16 * PITCH * (each * THREAD_ROWS + OTHERS) + 4 * each * THREAD_ROWS * statistics + 256;
-    let fits = |each: &u32| *each as usize * sums <= MOST_SUMS && bytes(*each) <= target.workgroup_bytes;
-    // Software drivers take long to compile, and hold no tile in registers.
-    let choices: &[u32] = if target.software { &[2, 1] } else { &[4, 2, 1] };
-    let suited = choices.iter().copied().find(fits).unwrap_or(1);
-    match tuning.rows_per_thread.unwrap_or(suited) {
-        each @ 1..=4 => Ok(each),
-        got => Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 to 4".to_owned(), got }),
+/// Chunks of 32 columns of what a sum weighs.
+fn chunks(sum: &PairSum) -> u32 {
+    sum.element.map_or(0, |element| (element.width as u32).div_ceil(CHUNK).max(1))
+}
+
+/// What is staged next of the others.
+struct Piece {
+    hook: String,
+    /// Columns of a row, and those from which some groups of four are staged.
+    width: usize,
+    column: u32,
+    groups: u32,
+    /// The first other of the tile, and the number of them.
+    row: u32,
+    rows: u32,
+}
+
+impl Piece {
+    fn items(&self) -> u32 {
+        (self.rows * self.groups).div_ceil(THREADS)
+    }
+
+    /// What templates know a piece by, or the end of pieces.
+    fn variable(piece: Option<&Self>) -> Variable {
+        let Some(piece) = piece else { return Variable::from_pairs([("items", 0)]) };
+        Variable::from_pairs([
+            ("items", Variable::from(piece.items())),
+            ("hook", piece.hook.clone().into()),
+            ("width", piece.width.into()),
+            ("column", piece.column.into()),
+            ("groups", piece.groups.into()),
+            ("row", piece.row.into()),
+            ("rows", piece.rows.into()),
+        ])
     }
 }
 
 impl Emitter<'_> {
     /// Emits pairs of multiply-adds.
     pub(super) fn plain(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-        if let Some(attention) = self.kernel.attention() {
-            return self.plain_attention(attention, module, tuning);
-        }
-        let each = rows_per_thread(self.kernel, module.target, tuning)?;
-        let variables = self.plain_variables(each);
-        let tiling =
-            Tiling { template: &TEMPLATE, threads: THREADS, rows: each * THREAD_ROWS, extension: None, variables };
+        let tile = PlainTile::new(self.kernel, module.target, tuning)?;
+        let variables = self.plain_variables(&tile, module.target);
+        let tiling = Tiling { template: &TEMPLATE, threads: THREADS, rows: tile.rows(), extension: None, variables };
         self.fill(module, tiling, |module| self.plain_hooks(module))
     }
 
-    fn plain_attention(
-        &self,
-        attention: Attention<'_>,
-        module: Module,
-        tuning: &Tuning,
-    ) -> Result<ParsedKernel, EmitError> {
-        let tile = AttentionTile::new(self.kernel, attention, module.target, tuning)?;
-        let variables = vec![
-            // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
-            ("ahead", (!module.target.software).into()),
-            ("rows_per_thread", tile.each.into()),
+    fn plain_variables(&self, tile: &PlainTile, target: &Target) -> Vec<(&'static str, Variable)> {
+        let pieces: Vec<Vec<Piece>> = self.kernel.passes.iter().map(|pass| self.pieces(tile, pass)).collect();
+        let items = pieces.iter().flatten().map(Piece::items).max().unwrap_or(0);
+        let t = Variable::from_pairs([
+            ("rows_per_thread", Variable::from(tile.each)),
+            ("rows", tile.rows().into()),
             ("chunk", tile.chunk.into()),
             ("pitch", tile.pitch().into()),
-            ("key_tile", tile.key_tile().into()),
-            ("value_chunks", tile.value_chunks.into()),
-            ("value_keys", tile.value_keys.into()),
-            ("softmax", self.kernel.softmax.into()),
+            ("key_tile", tile.key_tile(self.kernel).into()),
+            ("items", items.into()),
+            // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
+            ("ahead", (!target.software).into()),
             ("guarded", self.reads_pairs().into()),
-            ("dot", attention.dot.value.into()),
-            ("sum", attention.sum.value.into()),
-            ("column", attention.element.column.into()),
-            ("width", attention.dot.width.into()),
-            ("columns", attention.element.width.into()),
-        ];
-        let tiling = Tiling { template: &ATTENTION, threads: THREADS, rows: tile.rows(), extension: None, variables };
-        self.fill(module, tiling, |module| self.plain_hooks(module))
-    }
-
-    fn plain_variables(&self, each: u32) -> Vec<(&'static str, Variable)> {
-        let chunks = |width: usize| Variable::from(width.div_ceil(CHUNK).max(1));
-        let pass = |pass: &Vec<PairSum>| {
-            let read = self.read(pass);
-            let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1);
-            let dots = dots.map(|dot| Variable::from_pairs([("value", usize::from(dot.value)), ("width", dot.width)]));
-            let statistics: Vec<u8> = self.statistics(read).into_iter().map(|(value, ..)| value).collect();
-            Variable::from_pairs([
-                ("dots", dots.collect::<Vec<_>>()),
-                ("reads", statistics.into_iter().map(Variable::from).collect()),
-                ("sums", pass.iter().map(|sum| self.sum(sum)).collect()),
-            ])
-        };
+            ("softmax", self.kernel.softmax.into()),
+        ]);
+        let passes = self.kernel.passes.iter().zip(&pieces).enumerate();
+        let passes = passes.map(|(number, (pass, pieces))| self.pass(tile, number, pass, pieces));
         let columns = self.columns().into_iter().map(|(column, width)| {
             let sums = self.weighted(column).map(|sum| Variable::from(sum.value)).collect::<Vec<_>>();
             Variable::from_pairs([
                 ("axis", column.into()),
                 ("width", width.into()),
-                ("chunks", chunks(width)),
+                ("chunks", Variable::from(width.div_ceil(CHUNK as usize).max(1))),
                 ("sums", sums.into()),
             ])
         });
@@ -179,23 +165,84 @@ impl Emitter<'_> {
             Variable::from_pairs([("value", Variable::from(sum.value)), ("identity", identity.into())])
         });
         vec![
-            ("rows_per_thread", each.into()),
-            ("pitch", PITCH.into()),
-            ("passes", self.kernel.passes.iter().map(pass).collect::<Vec<_>>().into()),
+            ("t", t),
+            ("passes", passes.collect::<Vec<_>>().into()),
             ("columns", columns.collect::<Vec<_>>().into()),
             ("statistics", statistics.collect::<Vec<_>>().into()),
             ("rowwise", self.outputs(None).next().is_some().into()),
         ]
     }
 
-    fn sum(&self, sum: &PairSum) -> Variable {
-        let combine = Combine(sum.op);
-        let width = sum.element.map_or(0, |element| element.width);
+    /// What a pass stages of the others of a tile, in order.
+    fn pieces(&self, tile: &PlainTile, pass: &[PairSum]) -> Vec<Piece> {
+        let read = self.read(pass);
+        let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1);
+        let columns = dots.flat_map(|dot| {
+            (0..dot.width.max(1) as u32).step_by(tile.chunk as usize).map(|column| Piece {
+                hook: format!("other{}", dot.value),
+                width: dot.width,
+                column,
+                groups: tile.chunk / 4,
+                row: 0,
+                rows: OTHERS,
+            })
+        });
+        let elements = pass.iter().filter_map(|sum| Some((sum, sum.element?))).flat_map(|(sum, element)| {
+            let rows = tile.others(sum);
+            (0..OTHERS).step_by(rows as usize).map(move |row| Piece {
+                hook: format!("element{}", sum.value),
+                width: element.width,
+                column: 0,
+                groups: chunks(sum) * 8,
+                row,
+                rows,
+            })
+        });
+        columns.chain(elements).collect()
+    }
+
+    fn pass(&self, tile: &PlainTile, number: usize, pass: &[PairSum], pieces: &[Piece]) -> Variable {
+        let parts = |hook: String, is_last: bool| {
+            let own = pieces.iter().enumerate().filter(move |(_, piece)| piece.hook == hook);
+            let part = |(at, piece): (usize, &Piece)| {
+                let is_end = at + 1 == pieces.len();
+                Variable::from_pairs([
+                    ("at", Variable::from(piece.column + piece.row)),
+                    ("following", Piece::variable(pieces.get(at + 1))),
+                    ("is_last", (is_last && is_end).into()),
+                ])
+            };
+            Variable::from(own.map(part).collect::<Vec<_>>())
+        };
+        let read = self.read(pass);
+        let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1).map(|dot| {
+            Variable::from_pairs([
+                ("value", Variable::from(dot.value)),
+                ("width", dot.width.into()),
+                ("parts", parts(format!("other{}", dot.value), false)),
+            ])
+        });
+        let sums = pass.iter().enumerate().map(|(at, sum)| {
+            let combine = Combine(sum.op);
+            let is_last = at + 1 == pass.len();
+            Variable::from_pairs([
+                ("value", Variable::from(sum.value)),
+                ("chunks", chunks(sum).into()),
+                ("keys", tile.others(sum).into()),
+                ("items", (tile.others(sum) * chunks(sum) * 8).div_ceil(THREADS).into()),
+                ("parts", parts(format!("element{}", sum.value), is_last)),
+                ("hidden", self.hidden(sum).into()),
+                ("join", combine.join("total", &combine.total("weights")).into()),
+                ("is_last", is_last.into()),
+            ])
+        });
+        let statistics: Vec<u8> = self.statistics(read).into_iter().map(|(value, ..)| value).collect();
         Variable::from_pairs([
-            ("value", Variable::from(sum.value)),
-            ("width", width.into()),
-            ("chunks", width.div_ceil(CHUNK).into()),
-            ("join", combine.join("total", &combine.total("weights")).into()),
+            ("number", Variable::from(number)),
+            ("first", Piece::variable(pieces.first())),
+            ("dots", dots.collect::<Vec<_>>().into()),
+            ("sums", sums.collect::<Vec<_>>().into()),
+            ("reads", statistics.into_iter().map(Variable::from).collect()),
         ])
     }
 

@@ -1,11 +1,11 @@
 //! Tiles of attention that follow the sizes of a run.
 
 use super::cooperative_tile;
-use super::plain::AttentionTile;
+use super::plain::PlainTile;
 use super::tile::CooperativeTile;
 use rewire_graph::Dim;
 use rewire_graph_rewrite::device::{Target, Tuning};
-use rewire_graph_rewrite::schedule::{Attention, Bound, Pairs};
+use rewire_graph_rewrite::schedule::{Bound, Pairs};
 
 /// Workgroups below which a GPU is not occupied.
 const FEW_WORKGROUPS: u64 = 96;
@@ -25,7 +25,6 @@ struct Run<'k> {
 /// Fewer owners a workgroup, and a subgroup or thread, where there are few. Of cooperative matrices, more others a tile.
 pub(super) fn suited(
     kernel: &Bound<'_, Pairs>,
-    attention: Attention<'_>,
     tuning: Tuning,
     (target, size): (&Target, &dyn Fn(&Dim) -> Option<u64>),
 ) -> Tuning {
@@ -39,7 +38,7 @@ pub(super) fn suited(
     let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
     let choices = match cooperative_tile(kernel, target, &tuning) {
         Ok(Some(tile)) => run.cooperative(&tile),
-        Ok(None) => match AttentionTile::new(kernel, attention, target, &tuning) {
+        Ok(None) => match PlainTile::new(kernel, target, &tuning) {
             Ok(tile) => vec![(tile.rows(), tuning), (tile.rows(), fewer)],
             Err(_) => return tuning,
         },
