@@ -25,6 +25,12 @@ const LONG_CHUNK: u32 = 128;
 const MOST_SUMS: u32 = 32;
 const MOST_OF_SEVERAL: u32 = 16;
 
+/// Groups of four factors of a step of a product, and of others on their way.
+const FACTORS: u32 = 5;
+const ON_THEIR_WAY: u32 = 2;
+/// Registers for indices and loop counters.
+const PLACES: u32 = 24;
+
 /// How owners and others are divided among threads and steps.
 #[derive(Clone, Copy)]
 pub(super) struct PlainTile {
@@ -43,6 +49,7 @@ impl PlainTile {
         let sums: u32 = kernel.sums().map(chunks).sum();
         let most = if kernel.attention().is_some() { MOST_SUMS } else { MOST_OF_SEVERAL };
         let fits = |tile: &Self| tile.each * sums <= most && tile.bytes(kernel) <= target.workgroup_bytes;
+        let holds = |tile: &Self| tile.registers(sums, kernel.dots.len() as u32) <= target.register_budget();
         let each = tuning.rows_per_thread.unwrap_or(1);
         if !(1..=8).contains(&each) {
             let expected = "1 to 8".to_owned();
@@ -56,7 +63,12 @@ impl PlainTile {
         }
         let larger = [4, 2].map(|each| Self { each, ..tile });
         let larger = larger.into_iter().filter(|_| tuning.rows_per_thread.is_none());
-        Ok(larger.into_iter().find(fits).unwrap_or(tile))
+        Ok(larger.into_iter().find(|tile| fits(tile) && holds(tile)).unwrap_or(tile))
+    }
+
+    /// Registers of a thread: its sums and products, factors of a step, others on their way, and places.
+    fn registers(&self, sums: u32, dots: u32) -> u32 {
+        4 * (self.each * (sums + dots) + FACTORS.max(self.each + 1) + ON_THEIR_WAY) + PLACES
     }
 
     /// Owners of a workgroup.

@@ -47,8 +47,8 @@ pub struct Target {
     pub binding_bytes: u64,
 }
 
-/// Registers of the smallest GPUs that people own.
-const FEW_REGISTERS: u32 = 64;
+/// Registers of small GPUs.
+const FEW_REGISTERS: u32 = 96;
 
 impl Target {
     /// What every WebGPU implementation offers.
@@ -116,7 +116,7 @@ impl Target {
     /// ```
     /// use rewire_graph_rewrite::device::Target;
     /// assert_eq!(Target { registers: 255, ..Target::BASELINE }.register_budget(), 255);
-    /// assert_eq!(Target::BASELINE.register_budget(), 64);
+    /// assert_eq!(Target::BASELINE.register_budget(), 96);
     /// ```
     pub fn register_budget(&self) -> u32 {
         if self.registers == 0 { FEW_REGISTERS } else { self.registers }
