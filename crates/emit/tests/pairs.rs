@@ -40,7 +40,7 @@ fn emitted_shader() {
 fn tunings_are_owners_of_a_thread() {
     let candidates = candidates(&Tuning::default(), &kernel(DType::F32), &Target::BASELINE);
     let rows: Vec<Option<u32>> = candidates.iter().map(|tuning| tuning.rows_per_thread).collect();
-    assert_eq!(rows, [None, Some(1), Some(2)]);
+    assert_eq!(rows, [None, Some(1), Some(4)]);
 }
 
 #[test]

@@ -61,9 +61,10 @@ impl Emitter<'_> {
 
     /// The tile as templates know it.
     fn tile_variables(&self, tile: &CooperativeTile, branch_barrier: &str) -> Vec<(&'static str, Variable)> {
-        let (others, dots, sums, columns) = self.parts(tile);
+        let others = self.staged(tile);
         let ahead = if tile.products_ahead { tile.depths.len() } else { others.len() };
         let (early, late) = others.split_at(ahead);
+        let sums = (0..).zip(self.kernel.sums()).map(|(position, sum)| self.sum_variable(tile, position, sum));
         let stage_groups = tile.size * tile.part_keys() / 4;
         let element_items = |each: u32| (tile.size * tile.size / each).div_ceil(tile.subgroup);
         vec![
@@ -93,36 +94,41 @@ impl Emitter<'_> {
             ("result_matrices", tile.result_matrices().into()),
             ("early", early.to_vec().into()),
             ("late", late.to_vec().into()),
-            ("dots", dots.into()),
-            ("sums", sums.into()),
-            ("columns", columns.into()),
+            ("dots", self.dot_variables(tile).into()),
+            ("sums", sums.collect::<Vec<_>>().into()),
+            ("columns", self.column_variables(tile).into()),
         ]
     }
 
-    /// What is staged of the others, products, sums and columns of results.
-    fn parts(&self, tile: &CooperativeTile) -> (Vec<Variable>, Vec<Variable>, Vec<Variable>, Vec<Variable>) {
-        let dag = &self.kernel.nest.body.dag;
-        let pitch = |width: usize| CooperativeTile::pitch(tile.whole(width));
-        let base = |root, axis, width, of_sum| {
-            let number = tile.place(dag, &Other { root, axis, width }, of_sum);
-            debug_assert!(number.is_some(), "the others are those of products and sums");
-            tile.base(number.unwrap_or(0))
-        };
-        let others = tile.others.iter().enumerate().map(|(number, other)| {
+    /// What is staged of the others.
+    fn staged(&self, tile: &CooperativeTile) -> Vec<Variable> {
+        let staged = |(number, other): (usize, &Other)| {
             let staged = StagedRows {
                 name: &format!("other{number}"),
                 rows: tile.keys,
                 width: other.width,
                 depth: tile.whole(other.width),
-                pitch: pitch(other.width),
+                pitch: tile.pitch_of(other.width),
                 base: tile.base(number),
                 threads: tile.threads(),
                 side_by_side: self.kernel.attention().is_some(),
             };
             staged.variable()
-        });
+        };
+        tile.others.iter().enumerate().map(staged).collect()
+    }
+
+    /// Where what a product or a sum reads of the others begins in the memory of tiles.
+    fn base(&self, tile: &CooperativeTile, other: &Other, of_sum: bool) -> u32 {
+        let number = tile.place(&self.kernel.nest.body.dag, other, of_sum);
+        debug_assert!(number.is_some(), "the others are those of products and sums");
+        tile.base(number.unwrap_or(0))
+    }
+
+    fn dot_variables(&self, tile: &CooperativeTile) -> Vec<Variable> {
         let dots = self.kernel.dots.iter().zip(&tile.depths).map(|(dot, &depth)| {
             let chunk = tile.chunk(depth);
+            let other = Other { root: dot.other, axis: dot.depth, width: dot.width };
             Variable::from_pairs([
                 ("value", Variable::from(dot.value)),
                 ("width", dot.width.into()),
@@ -130,38 +136,41 @@ impl Emitter<'_> {
                 ("chunk", chunk.into()),
                 ("pitch", CooperativeTile::pitch(chunk).into()),
                 ("items", (tile.rows * chunk / 4).div_ceil(tile.threads()).into()),
-                ("base", base(dot.other, dot.depth, dot.width, false).into()),
-                ("tile_pitch", pitch(dot.width).into()),
+                ("base", self.base(tile, &other, false).into()),
+                ("tile_pitch", tile.pitch_of(dot.width).into()),
             ])
         });
-        let matrices = |width: usize| Variable::from(tile.whole(width) / tile.size / tile.split);
-        let sum = |position: u32, sum: &PairSum| {
-            let element = sum.element.map(|element| {
-                let base = base(element.value, element.column, element.width, true);
-                (base, element.width)
-            });
-            let (base, width) = element.unwrap_or((0, 0));
-            let scale = 1.0 / self.gain(sum);
-            Variable::from_pairs([
-                ("value", Variable::from(sum.value)),
-                ("matrices", matrices(width)),
-                ("base", (position * tile.weight_length()).into()),
-                ("tile_base", base.into()),
-                ("tile_pitch", pitch(width).into()),
-                ("scale", if scale == 1.0 { String::new() } else { format!(" * {scale:?}f") }.into()),
-            ])
-        };
-        let sums = (0..).zip(self.kernel.sums()).map(|(position, own)| sum(position, own));
+        dots.collect()
+    }
+
+    fn sum_variable(&self, tile: &CooperativeTile, position: u32, sum: &PairSum) -> Variable {
+        let element = sum.element.map(|element| {
+            let other = Other { root: element.value, axis: element.column, width: element.width };
+            (self.base(tile, &other, true), element.width)
+        });
+        let (base, width) = element.unwrap_or((0, 0));
+        let scale = self.gain(sum).recip();
+        Variable::from_pairs([
+            ("value", Variable::from(sum.value)),
+            ("matrices", tile.matrices(width).into()),
+            ("base", (position * tile.weight_length()).into()),
+            ("tile_base", base.into()),
+            ("tile_pitch", tile.pitch_of(width).into()),
+            ("scale", if scale == 1.0 { String::new() } else { format!(" * {scale:?}f") }.into()),
+        ])
+    }
+
+    fn column_variables(&self, tile: &CooperativeTile) -> Vec<Variable> {
         let columns = self.columns().into_iter().map(|(axis, width)| {
-            let sums: Vec<Variable> = self.weighted(axis).map(|own| sum(0, own)).collect();
+            let sums: Vec<Variable> = self.weighted(axis).map(|sum| self.sum_variable(tile, 0, sum)).collect();
             Variable::from_pairs([
                 ("axis", Variable::from(axis)),
                 ("width", width.into()),
-                ("matrices", matrices(width)),
+                ("matrices", tile.matrices(width).into()),
                 ("sums", sums.into()),
             ])
         });
-        (others.collect(), dots.collect(), sums.collect(), columns.collect())
+        columns.collect()
     }
 
     /// What the weights of a sum are multiplied by, so that f16 elements hold them.

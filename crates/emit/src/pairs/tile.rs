@@ -80,7 +80,8 @@ impl CooperativeTile {
         let elements = depths.iter().sum::<u32>() + 2 * columns().sum::<u32>();
         let widest = depths.iter().copied().chain(columns()).max().unwrap_or(0);
         let is_attention = kernel.attention().is_some();
-        if if is_attention { widest > WIDEST } else { elements > MOST_ELEMENTS } {
+        let fits = if is_attention { widest <= WIDEST } else { elements <= MOST_ELEMENTS };
+        if !fits {
             return Ok(None);
         }
         let (in_registers, softmax) = (target.matrix_elements, kernel.softmax);
@@ -94,17 +95,10 @@ impl CooperativeTile {
                 return Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 or 2".to_owned(), got });
             }
         };
-        let count = |parameter, wanted: Option<u32>, unit: u32, default: u32| match wanted {
-            Some(got) if got == 0 || got % unit != 0 || got > 8 * unit => {
-                let expected = format!("a multiple of {unit} up to {}", 8 * unit);
-                Err(EmitError::Tuning { parameter, expected, got })
-            }
-            _ => Ok(wanted.unwrap_or(default)),
-        };
         let unit = row_matrices * size;
         let subgroups = if is_attention && !in_registers { 8 / row_matrices } else { suited.subgroups };
-        let rows = count("rows", tuning.rows, unit, subgroups * unit)?;
-        let keys = count("columns", tuning.columns, size, suited.keys * size)?;
+        let rows = multiple("rows", tuning.rows, unit, subgroups * unit)?;
+        let keys = multiple("columns", tuning.columns, size, suited.keys * size)?;
         if softmax && !in_registers && !(keys.is_power_of_two() && keys / 4 <= subgroup) {
             let expected = format!("a power of two up to {}, since lanes share rows", 4 * subgroup);
             return Err(EmitError::Tuning { parameter: "columns", expected, got: keys });
@@ -170,6 +164,16 @@ impl CooperativeTile {
         (width + PADDING) / 4
     }
 
+    /// Length of a staged row of so many columns.
+    pub fn pitch_of(&self, width: usize) -> u32 {
+        Self::pitch(self.whole(width))
+    }
+
+    /// Matrices of columns that a subgroup sums.
+    pub fn matrices(&self, width: usize) -> u32 {
+        self.whole(width) / self.size / self.split
+    }
+
     /// Others whose weights a subgroup computes.
     pub fn part_keys(&self) -> u32 {
         self.keys / self.split
@@ -207,7 +211,7 @@ impl CooperativeTile {
 
     /// Where the others of a number begin in the memory of tiles.
     pub fn base(&self, number: usize) -> u32 {
-        self.others.iter().take(number).map(|other| self.keys * Self::pitch(self.whole(other.width))).sum()
+        self.others.iter().take(number).map(|other| self.keys * self.pitch_of(other.width)).sum()
     }
 
     pub fn tile_length(&self) -> u32 {
@@ -232,6 +236,17 @@ impl CooperativeTile {
     pub fn place(&self, dag: &Dag, wanted: &Other, of_sum: bool) -> Option<usize> {
         let first = if of_sum && self.products_ahead { self.depths.len() } else { 0 };
         Some(first + place(self.others.get(first..)?, dag, wanted)?)
+    }
+}
+
+/// A size that a tuning sets, a multiple of `unit`, or what suits.
+fn multiple(parameter: &'static str, wanted: Option<u32>, unit: u32, suited: u32) -> Result<u32, EmitError> {
+    match wanted {
+        Some(got) if got == 0 || !got.is_multiple_of(unit) || got > 8 * unit => {
+            let expected = format!("a multiple of {unit} up to {}", 8 * unit);
+            Err(EmitError::Tuning { parameter, expected, got })
+        }
+        _ => Ok(wanted.unwrap_or(suited)),
     }
 }
 

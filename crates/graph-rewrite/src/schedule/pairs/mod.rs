@@ -240,7 +240,7 @@ impl Bound<'_, Pairs> {
 
     fn element(&self, value: ExprId, op: ReduceOp) -> Result<Element, Refusal> {
         // One column is read at 0.
-        let single = || self.columns().find(|&column| self.width(column) == Some(1)).or(self.columns().next());
+        let single = || self.columns().find(|&column| self.width(column) == Some(1)).or_else(|| self.columns().next());
         let column = self.columns().find(|&column| depends(self.nest, [value], bits(&[column]))).or_else(single);
         let column = column.ok_or("what pairs weigh has no columns")?;
         let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
