@@ -3,7 +3,7 @@
 use crate::ScalarType;
 use crate::context::Context;
 use rewire_graph::Tensor;
-use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2};
+use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
 
 /// `((c[0] x + c[1]) x + ..) x + c[n]`
 fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
@@ -57,7 +57,7 @@ impl Context {
     }
 
     pub fn atan2(&self, y: &Tensor, x: &Tensor) -> Tensor {
-        let (zero, pi) = (self.f(0.0), self.f(std::f64::consts::PI));
+        let (zero, pi) = (self.f(0.0), self.f(PI));
         let both_infinite = y.abs().equal(f64::INFINITY).and(x.abs().equal(f64::INFINITY));
         let ratio = both_infinite.select(&self.f(1.0), &(y.abs() / x.abs()));
         let origin = y.equal(0.0).and(x.equal(0.0));
@@ -152,6 +152,47 @@ impl Context {
         let outer = polynomial(&(w.sqrt() - 3.0), &far);
         let y = w.lt(5.0).select(&inner, &outer) * x;
         x.abs().equal(1.0).select(&(x * f64::INFINITY), &y)
+    }
+
+    /// Lanczos' approximation, and the reflection below one half.
+    pub fn lgamma(&self, x: &Tensor) -> Tensor {
+        const COEFFICIENTS: [f64; 8] = [
+            676.5203681218851,
+            -1259.1392167224028,
+            771.3234287776531,
+            -176.6150291621406,
+            12.507343278686905,
+            -0.13857109526572012,
+            9.984369578019572e-6,
+            1.5056327351493116e-7,
+        ];
+        let is_low = x.lt(0.5);
+        let shifted = is_low.select(&-x, &(x - 1.0));
+        let mut sum = self.f(0.9999999999998099);
+        for (n, coefficient) in COEFFICIENTS.iter().enumerate() {
+            sum = sum + self.f(*coefficient) / (&shifted + (n + 1) as f64);
+        }
+        let t = &shifted + 7.5;
+        let log = (&shifted + 0.5) * t.log() - &t + sum.log() + 0.9189385332046727;
+        let fraction = x - x.floor();
+        let reflected = self.f(PI.ln()) - (fraction * PI).sin().abs().log() - &log;
+        is_low.select(&reflected, &log)
+    }
+
+    /// The asymptotic series after six steps up, and the reflection below 0.
+    pub fn digamma(&self, x: &Tensor) -> Tensor {
+        let is_negative = x.lt(0.0);
+        let own = is_negative.select(&(self.f(1.0) - x), x);
+        let mut sum = self.f(0.0);
+        for n in 0..6 {
+            sum = sum - self.f(1.0) / (&own + f64::from(n));
+        }
+        let y = &own + 6.0;
+        let square = self.f(1.0) / y.square();
+        let series = polynomial(&square, &[-1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0]) * &square;
+        let value = sum + y.log() - self.f(0.5) / &y + series;
+        let angle = x * PI;
+        is_negative.select(&(&value - (angle.cos() / angle.sin()) * PI), &value)
     }
 
     /// The magnitude of `y` with the sign of `x`.

@@ -9,6 +9,7 @@ mod array;
 mod aten;
 mod call;
 mod context;
+mod elements;
 mod error;
 mod float;
 mod model;
@@ -16,8 +17,10 @@ pub mod pt2;
 mod scalar_type;
 mod size;
 mod sizes;
+pub mod tensors;
 mod value;
 
 pub use error::{ImportError, Unsupported};
 pub use model::{ImportedModel, OutputKind, OutputSpec, TensorSpec};
 pub use scalar_type::ScalarType;
+pub use tensors::TypedTensor;

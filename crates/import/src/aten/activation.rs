@@ -1,6 +1,6 @@
 //! Activation functions.
 
-use super::pointwise::{Operand, common_type, computed, operand};
+use super::binary::{Operand, common_type, computed, operand};
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;

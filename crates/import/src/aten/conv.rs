@@ -22,6 +22,7 @@ pub(super) const ONE: One = &[
     ("aten._convolution", |c| convolution(c, None)),
     ("aten.cudnn_convolution", |c| convolution(c, Some(false))),
     ("aten.im2col", im2col),
+    ("aten.col2im", col2im),
 ];
 
 /// A window over the spatial axes of a tensor.
@@ -210,4 +211,29 @@ fn im2col(c: &Call<'_>) -> Lowered<Array> {
     let index = [coord(0), coord(1)].into_iter().chain(spatial).collect();
     let patches = c.cx.remap(&x.tensor, &shape, index, Some(&c.cx.zero(&x.tensor)), &[])?;
     c.result(&c.cx.reshape(&patches, &c.shape(0)?)?)
+}
+
+/// The sum of overlapping patches, the transpose of [`im2col`].
+fn col2im(c: &Call<'_>) -> Lowered<Array> {
+    let x = c.x()?;
+    if x.rank() != 3 || !x.ty.is_float() {
+        return Fault::unsupported("columns without a batch, or of integers");
+    }
+    let window = Sliding::of(c, spread(c.ints("kernel_size")?, 2)?)?;
+    let shape = c.shape(0)?;
+    let kernel: Vec<Size> = window.kernel.iter().map(|&extent| Size::from(extent)).collect();
+    let mut places = vec![];
+    for axis in 0..2 {
+        let span = window.dilation[axis] * (window.kernel[axis] - 1) + 1;
+        let room = shape[2 + axis].plus(&Size::from(2 * window.padding[axis] - span));
+        places.push(c.cx.quotient(&room, &window.stride[axis].into())?.plus(&1.into()));
+    }
+    let columns = [&shape[..2], kernel.as_slice(), &places].concat();
+    let columns = c.cx.reshape(&x.tensor, &columns)?;
+    // By element of the kernel, what it adds to each pixel.
+    let parts = [&shape[..2], kernel.as_slice(), &shape[2..]].concat();
+    let spatial = (0..2).map(|axis| window.transposed_place(axis, coord(4 + axis), coord(2 + axis)));
+    let index = (0..4).map(coord).chain(spatial).collect();
+    let parts = c.cx.remap(&columns, &parts, index, Some(&c.cx.f(0.0)), &[])?;
+    c.result(&c.cx.reshape(&parts.sum(3).sum(2), &shape)?)
 }

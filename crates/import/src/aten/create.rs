@@ -1,7 +1,7 @@
 //! Tensors that are made of numbers.
 
 use super::One;
-use super::pointwise::{computed, operand};
+use super::binary::{computed, operand};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::call::Call;
@@ -58,7 +58,7 @@ pub(super) const ONE: One = &[
 fn filled(c: &Call<'_>, name: &str) -> Lowered<Array> {
     let ty = c.ty(0)?;
     let value = match operand(c, name)? {
-        super::pointwise::Operand::Number(number) => c.cx.number(&number, ty)?.tensor,
+        super::binary::Operand::Number(number) => c.cx.number(&number, ty)?.tensor,
         array => computed(c, &array, ty)?,
     };
     Ok(Array { tensor: c.cx.expand(&value, &c.shape(0)?)?, ty })

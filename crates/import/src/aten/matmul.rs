@@ -2,7 +2,7 @@
 
 use super::One;
 use super::activation::common;
-use super::pointwise::{computed, operand};
+use super::binary::{computed, operand};
 use crate::array::Array;
 use crate::call::{Call, axis};
 use crate::context::Context;

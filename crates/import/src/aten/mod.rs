@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod binary;
 mod conv;
 mod create;
 mod index;
@@ -18,6 +19,7 @@ mod quantized;
 mod recurrent;
 mod reduce;
 mod resize;
+mod sample;
 mod scan;
 mod scatter;
 mod size;
@@ -46,6 +48,7 @@ type Many = &'static [(&'static str, fn(&Call<'_>) -> Lowered<Vec<Value>>)];
 const ONE: &[One] = &[
     activation::ONE,
     attention::ONE,
+    binary::ONE,
     conv::ONE,
     create::ONE,
     index::ONE,
@@ -61,6 +64,7 @@ const ONE: &[One] = &[
     quantized::ONE,
     reduce::ONE,
     resize::ONE,
+    sample::ONE,
     scan::ONE,
     scatter::ONE,
 ];

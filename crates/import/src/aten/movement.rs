@@ -1,6 +1,6 @@
 //! Operators that move elements, and the regions of their operands that they show.
 
-use super::pointwise::{Operand, common_type};
+use super::binary::{Operand, common_type};
 use super::{Many, One};
 use crate::array::Array;
 use crate::call::{Call, axis};

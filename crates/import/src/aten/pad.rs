@@ -1,7 +1,7 @@
 //! Padding.
 
 use super::One;
-use super::pointwise::{computed, operand};
+use super::binary::{computed, operand};
 use crate::array::Array;
 use crate::call::Call;
 use crate::context::coord;

@@ -1,7 +1,7 @@
 //! Quantization that is written out by torchao: integers with a scale and a zero point.
 
 use super::One;
-use super::pointwise::{computed, operand};
+use super::binary::{computed, operand};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::call::Call;

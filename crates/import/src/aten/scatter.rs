@@ -1,8 +1,8 @@
 //! Elements written at indices. Of several sources for one place the last one counts.
 
 use super::One;
+use super::binary::{computed, operand};
 use super::index::{Advanced, integers};
-use super::pointwise::{computed, operand};
 use super::reduce::{extreme, limit, product, total};
 use crate::ScalarType;
 use crate::array::Array;

@@ -1,8 +1,8 @@
 //! The ZIP of a `.pt2` file.
 
 use super::schema::{Payload, Payloads, Program, SCHEMA_MAJOR, SymInt, TensorMeta};
+use crate::elements::Elements;
 use crate::{ImportError, ScalarType};
-use half::{bf16, f16};
 use rewire_graph::HostTensor;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -155,73 +155,4 @@ fn constants(sizes: &[SymInt]) -> Option<Vec<usize>> {
         SymInt::AsExpr(_) => None,
     };
     sizes.iter().map(constant).collect()
-}
-
-/// Elements of a storage.
-struct Elements<'a> {
-    storage: &'a [u8],
-    ty: ScalarType,
-    sizes: &'a [usize],
-    strides: &'a [usize],
-    offset: usize,
-}
-
-impl Elements<'_> {
-    fn tensor(&self, name: &str) -> Result<HostTensor, ImportError> {
-        let failed = |source| ImportError::Tensor { name: name.to_owned(), source };
-        let shape = self.sizes.to_vec();
-        macro_rules! read {
-            ($ty:ty, $convert:expr) => {{
-                let values =
-                    self.values(name, |bytes: [u8; size_of::<$ty>()]| $convert(<$ty>::from_le_bytes(bytes)))?;
-                HostTensor::new(shape, &values).map_err(failed)
-            }};
-        }
-        match self.ty {
-            ScalarType::Bool => read!(u8, |x: u8| x != 0),
-            ScalarType::U8 => read!(u8, i32::from),
-            ScalarType::I8 => read!(i8, i32::from),
-            ScalarType::I16 => read!(i16, i32::from),
-            ScalarType::I32 => read!(i32, |x: i32| x),
-            ScalarType::I64 => read!(i64, |x: i64| x),
-            ScalarType::F32 => read!(f32, |x: f32| x),
-            ScalarType::F64 => read!(f64, |x: f64| x as f32),
-            ScalarType::F16 => {
-                let values = self.values(name, |bytes: [u8; 2]| f16::from_le_bytes(bytes).to_f64())?;
-                HostTensor::from_f64(self.ty.dtype(), shape, &values).map_err(failed)
-            }
-            ScalarType::BF16 => {
-                let values = self.values(name, |bytes: [u8; 2]| bf16::from_le_bytes(bytes).to_f64())?;
-                HostTensor::from_f64(self.ty.dtype(), shape, &values).map_err(failed)
-            }
-        }
-    }
-
-    /// The elements in row-major order.
-    fn values<const N: usize, T>(&self, name: &str, read: impl Fn([u8; N]) -> T) -> Result<Vec<T>, ImportError> {
-        debug_assert_eq!(N, self.ty.bytes(), "bytes of an element");
-        let count: usize = self.sizes.iter().product();
-        let mut values = Vec::with_capacity(count);
-        let mut place = vec![0usize; self.sizes.len()];
-        let outside = || ImportError::program(name, "the tensor reaches beyond its storage");
-        for _ in 0..count {
-            let mut at = self.offset;
-            for (&coord, &stride) in place.iter().zip(self.strides) {
-                at = coord.checked_mul(stride).and_then(|step| at.checked_add(step)).ok_or_else(outside)?;
-            }
-            let start = at.checked_mul(N).ok_or_else(outside)?;
-            let bytes = start.checked_add(N).and_then(|end| self.storage.get(start..end)).ok_or_else(outside)?;
-            let mut element = [0; N];
-            element.copy_from_slice(bytes);
-            values.push(read(element));
-            for (coord, &extent) in place.iter_mut().zip(self.sizes).rev() {
-                *coord += 1;
-                if *coord < extent {
-                    break;
-                }
-                *coord = 0;
-            }
-        }
-        Ok(values)
-    }
 }

@@ -1,4 +1,7 @@
+mod exported;
 mod variants;
+
+pub(crate) use exported::is_exported;
 
 use crate::case::Expected;
 use crate::replay::ReplayError;
@@ -110,6 +113,8 @@ enum Failure {
     #[error(transparent)]
     GoldenCase(#[from] CaseError),
     #[error(transparent)]
+    Exported(#[from] exported::ExportedError),
+    #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
     #[error(transparent)]
     Rewrite(Box<RewriteError>),
@@ -140,6 +145,7 @@ impl Failure {
             {
                 Status::Unsupported
             }
+            Self::Exported(error) => error.status(),
             Self::Differentiate(DifferentiateError::Operator { .. }) => Status::Unsupported,
             Self::Rewrite(error) if matches!(**error, RewriteError::Unsupported { .. }) => Status::Unsupported,
             Self::Load(error) if matches!(**error, RuntimeError::Step { .. }) => Status::Unsupported,
@@ -182,8 +188,11 @@ impl Verifier {
         Ok(Self { options, session })
     }
 
-    /// Replays a case. Whatever goes wrong is in the report.
+    /// Replays a case, or the exported programs of a folder. Whatever goes wrong is in the report.
     pub fn verify(&self, path: &Path) -> CaseReport {
+        if is_exported(path) {
+            return self.exported(path);
+        }
         let mut report = self.report(path);
         let replayed = self.load(path, &mut report).and_then(|mut loaded| {
             let outputs = self.compare(&mut loaded, &mut report)?;

@@ -1,0 +1,70 @@
+//! Safetensors files with the element types of PyTorch.
+
+use crate::elements::{Elements, encoded};
+use crate::{ImportError, ScalarType};
+use rewire_graph::HostTensor;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+
+/// A tensor with its element type in PyTorch; it is stored in [`ScalarType::dtype`].
+#[derive(Clone, Debug)]
+pub struct TypedTensor {
+    /// The element type.
+    pub ty: ScalarType,
+    /// The elements.
+    pub tensor: HostTensor,
+}
+
+const TYPES: [(ScalarType, Dtype); 10] = [
+    (ScalarType::Bool, Dtype::BOOL),
+    (ScalarType::U8, Dtype::U8),
+    (ScalarType::I8, Dtype::I8),
+    (ScalarType::I16, Dtype::I16),
+    (ScalarType::I32, Dtype::I32),
+    (ScalarType::I64, Dtype::I64),
+    (ScalarType::F16, Dtype::F16),
+    (ScalarType::BF16, Dtype::BF16),
+    (ScalarType::F32, Dtype::F32),
+    (ScalarType::F64, Dtype::F64),
+];
+
+/// The tensors of a safetensors file, by name.
+///
+/// # Errors
+/// [`ImportError`] if it is no such file, or has tensors of other types.
+pub fn deserialize(bytes: &[u8]) -> Result<BTreeMap<String, TypedTensor>, ImportError> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| ImportError::archive("the tensors", error))?;
+    let tensors = file.iter().map(|(name, view)| {
+        let ty = TYPES.iter().find(|(_, dtype)| *dtype == view.dtype()).map(|(ty, _)| *ty);
+        let ty =
+            ty.ok_or_else(|| ImportError::program(name, format!("the type {:?} is not supported", view.dtype())))?;
+        let sizes = view.shape();
+        let strides: Vec<usize> = (0..sizes.len()).map(|axis| sizes[axis + 1..].iter().product()).collect();
+        let elements = Elements { storage: view.data(), ty, sizes, strides: &strides, offset: 0 };
+        Ok((name.to_owned(), TypedTensor { ty, tensor: elements.tensor(name)? }))
+    });
+    tensors.collect()
+}
+
+/// The bytes of a safetensors file of tensors.
+///
+/// # Errors
+/// [`ImportError`] if a tensor does not have the storage type of its elements.
+pub fn serialize(tensors: &BTreeMap<String, TypedTensor>) -> Result<Vec<u8>, ImportError> {
+    let mut encodings = vec![];
+    for (name, TypedTensor { ty, tensor }) in tensors {
+        if tensor.dtype() != ty.dtype() {
+            return Err(ImportError::program(name, format!("{} stored as {}", ty, tensor.dtype())));
+        }
+        encodings.push((name, *ty, tensor.shape().to_vec(), encoded(tensor, *ty)));
+    }
+    let mut views = vec![];
+    for (name, ty, shape, bytes) in &encodings {
+        let dtype = TYPES.iter().find(|(own, _)| own == ty).map(|(_, dtype)| *dtype);
+        let dtype = dtype.ok_or_else(|| ImportError::program(name, "a type without a name"))?;
+        let view = TensorView::new(dtype, shape.clone(), bytes).map_err(|error| ImportError::program(name, error))?;
+        views.push((name.as_str(), view));
+    }
+    safetensors::serialize(views, None).map_err(|error| ImportError::archive("the tensors", error))
+}

@@ -1,0 +1,265 @@
+//! Exported programs with their results: folders with `model.pt2`, `meta.json` and safetensors files.
+
+use super::{CaseReport, Failure, Status, Verifier};
+use rewire::write_file;
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_import::{ImportError, ImportedModel, OutputKind, OutputSpec, TypedTensor, pt2, tensors};
+use rewire_runtime::{Inputs, Model, Session};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// The programs of a folder, and what the names of their results begin with.
+const PROGRAMS: [(&str, &str); 2] = [("model.pt2", ""), ("model_core.pt2", "core_")];
+
+/// Why an exported program could not be replayed.
+#[derive(Debug, Error)]
+pub(super) enum ExportedError {
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error("{}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{}: {reason}", path.display())]
+    Metadata { path: PathBuf, reason: String },
+    #[error("set {set}: {reason}")]
+    Wrong { set: usize, reason: String },
+}
+
+impl ExportedError {
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Import(ImportError::Unsupported(_)) => Status::Unsupported,
+            Self::Wrong { .. } => Status::Fail,
+            _ => Status::Error,
+        }
+    }
+}
+
+/// True of a folder with an exported program and its results.
+pub(crate) fn is_exported(folder: &Path) -> bool {
+    folder.join("meta.json").is_file() && folder.join(PROGRAMS[0].0).is_file()
+}
+
+/// Tensors by name.
+type Tensors = BTreeMap<String, TypedTensor>;
+
+/// What a run gave.
+#[derive(Default)]
+struct Results {
+    outputs: Tensors,
+    scalars: Map<String, Value>,
+    mutations: Tensors,
+}
+
+/// A folder.
+struct Exported<'a> {
+    folder: &'a Path,
+    meta: Value,
+}
+
+impl Exported<'_> {
+    fn bad(&self, reason: &str) -> ExportedError {
+        ExportedError::Metadata { path: self.folder.join("meta.json"), reason: reason.to_owned() }
+    }
+
+    fn list(&self, key: &str) -> Result<&Vec<Value>, ExportedError> {
+        self.meta[key].as_array().ok_or_else(|| self.bad(&format!("no list `{key}`")))
+    }
+
+    /// The names of inputs or outputs.
+    fn names(&self, key: &str) -> Result<Vec<String>, ExportedError> {
+        let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
+        Ok(self.list(key)?.iter().map(name).collect())
+    }
+
+    fn tolerance(&self) -> Result<[f64; 2], ExportedError> {
+        let [rtol, atol] = ["rtol", "atol"].map(|name| self.meta["tolerance"][name].as_f64());
+        rtol.zip(atol).map(|(rtol, atol)| [rtol, atol]).ok_or_else(|| self.bad("no tolerance"))
+    }
+
+    /// The tensors of a file; none without one.
+    fn tensors(&self, name: &str) -> Result<Tensors, ExportedError> {
+        let path = self.folder.join(name);
+        if !path.is_file() {
+            return Ok(Tensors::new());
+        }
+        let bytes = std::fs::read(&path).map_err(|source| ExportedError::Read { path, source })?;
+        Ok(tensors::deserialize(&bytes)?)
+    }
+
+    /// The inputs of a run by the names of the program, whose order is that of the folder.
+    fn inputs(&self, model: &ImportedModel, set: usize) -> Result<Inputs, ExportedError> {
+        let mut given = self.tensors(&format!("inputs_{set}.safetensors"))?;
+        let names = self.names("inputs")?;
+        let mut inputs = Inputs::new();
+        for (place, spec) in model.inputs.iter().enumerate() {
+            let stored = given.remove(&spec.name).or_else(|| given.remove(names.get(place)?));
+            let stored = stored.ok_or_else(|| self.bad(&format!("no input `{}` in set {set}", spec.name)))?;
+            inputs.insert(spec.name.clone(), stored.tensor);
+        }
+        Ok(inputs)
+    }
+
+    /// The largest error as a part of the tolerance.
+    fn compare(&self, set: usize, results: &Results) -> Result<f64, ExportedError> {
+        let tolerance = self.tolerance()?;
+        let wrong = |reason: String| ExportedError::Wrong { set, reason };
+        let files = [("outputs", &results.outputs), ("mutations", &results.mutations)];
+        let mut worst = 0f64;
+        for (kind, computed) in files {
+            for (name, expected) in self.tensors(&format!("{kind}_{set}.safetensors"))? {
+                let computed = computed.get(&name).ok_or_else(|| wrong(format!("no {kind} `{name}`")))?;
+                let error = error_of(computed, &expected, tolerance);
+                worst = worst.max(error.map_err(|reason| wrong(format!("`{name}`: {reason}")))?);
+            }
+        }
+        let scalars = self.meta["sets"][set]["output_scalars"].as_object();
+        for (name, expected) in
+            scalars.into_iter().flatten().filter(|(name, value)| !name.is_empty() && !value.is_null())
+        {
+            if results.scalars.get(name) != Some(expected) {
+                return Err(wrong(format!("`{name}` is {:?}, expected {expected}", results.scalars.get(name))));
+            }
+        }
+        Ok(worst)
+    }
+}
+
+/// The largest error as a part of the tolerance, or why the result is wrong. NaN equals NaN.
+fn error_of(computed: &TypedTensor, expected: &TypedTensor, [rtol, atol]: [f64; 2]) -> Result<f64, String> {
+    if computed.ty != expected.ty {
+        return Err(format!("of type {}, expected {}", computed.ty, expected.ty));
+    }
+    let (shape, wanted) = (computed.tensor.shape(), expected.tensor.shape());
+    if shape != wanted {
+        return Err(format!("of shape {shape:?}, expected {wanted:?}"));
+    }
+    if !expected.ty.is_float() {
+        let (computed, expected) = (computed.tensor.to_i64(), expected.tensor.to_i64());
+        let wrong = computed.iter().zip(&expected).position(|(computed, expected)| computed != expected);
+        return wrong.map_or(Ok(0.0), |at| Err(format!("{} at element {at}, expected {}", computed[at], expected[at])));
+    }
+    let mut worst = 0f64;
+    for (at, (value, wanted)) in computed.tensor.to_f64().into_iter().zip(expected.tensor.to_f64()).enumerate() {
+        if value == wanted || value.is_nan() && wanted.is_nan() {
+            continue;
+        }
+        let error = (value - wanted).abs() / (atol + rtol * wanted.abs());
+        if error.is_nan() || error > 1.0 || !wanted.is_finite() {
+            return Err(format!("{value} at element {at}, expected {wanted}"));
+        }
+        worst = worst.max(error);
+    }
+    Ok(worst)
+}
+
+impl Verifier {
+    /// Replays the programs of a folder over all of its sets.
+    pub(super) fn exported(&self, folder: &Path) -> CaseReport {
+        let mut report = self.report(folder);
+        report.op = "pt2".to_owned();
+        let replayed = self.replay_exported(folder, &mut report);
+        report.or_failure(replayed)
+    }
+
+    fn replay_exported(&self, folder: &Path, report: &mut CaseReport) -> Result<(), Failure> {
+        let path = folder.join("meta.json");
+        let text = std::fs::read(&path).map_err(|source| ExportedError::Read { path: path.clone(), source })?;
+        let meta = serde_json::from_slice(&text);
+        let meta = meta.map_err(|error| ExportedError::Metadata { path, reason: error.to_string() })?;
+        let exported = Exported { folder, meta };
+        let [rtol, _] = exported.tolerance()?;
+        report.tolerance = rtol;
+        let mut first = Ok(());
+        // What one program does wrong does not keep the others from being saved.
+        for (file, prefix) in PROGRAMS.iter().filter(|(file, _)| folder.join(file).is_file()) {
+            let replayed = self.replay_program(&exported, (file, prefix), report);
+            first = first.and(replayed);
+        }
+        first
+    }
+
+    fn replay_program(
+        &self,
+        exported: &Exported<'_>,
+        (file, prefix): (&str, &str),
+        report: &mut CaseReport,
+    ) -> Result<(), Failure> {
+        let model = pt2::read(&exported.folder.join(file)).map_err(ExportedError::from)?;
+        let plan = lower(&optimize(model.graph.clone())?.0)?;
+        let loaded = Model::load(plan, &model.parameters, self.session.clone())?;
+        let names = exported.names("outputs")?;
+        let mut first = Ok(());
+        for set in 0..exported.list("sets")?.len() {
+            let mut session = loaded.session();
+            (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
+            report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
+            let results = run(&mut session, &model, exported.inputs(&model, set)?, &names)?;
+            let compared = exported.compare(set, &results).map(|error| {
+                let error = error * report.tolerance;
+                report.max_rel_err = Some(report.max_rel_err.map_or(error, |worst| worst.max(error)));
+            });
+            self.save_exported(exported.folder, (prefix, set), &results)?;
+            first = first.and(compared);
+        }
+        Ok(first?)
+    }
+
+    fn save_exported(&self, folder: &Path, (prefix, set): (&str, usize), results: &Results) -> Result<(), Failure> {
+        let (Some(save), Some(name)) = (&self.options.save, folder.file_name()) else { return Ok(()) };
+        let save = save.join(name);
+        let write = |name: String, bytes: &[u8]| {
+            let path = save.join(name);
+            let written = std::fs::create_dir_all(&save).and_then(|()| write_file(&path, bytes));
+            written.map_err(|error| Failure::Save { path, reason: error.to_string() })
+        };
+        let encoded = |tensors: &Tensors| tensors::serialize(tensors).map_err(ExportedError::from);
+        write(format!("{prefix}outputs_{set}.safetensors"), &encoded(&results.outputs)?)?;
+        if !results.scalars.is_empty() {
+            let scalars = Value::Object(results.scalars.clone());
+            write(format!("{prefix}scalars_{set}.json"), scalars.to_string().as_bytes())?;
+        }
+        if !results.mutations.is_empty() {
+            write(format!("{prefix}mutations_{set}.safetensors"), &encoded(&results.mutations)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The results of a run by the names of the folder.
+fn run(session: &mut Session, model: &ImportedModel, inputs: Inputs, names: &[String]) -> Result<Results, Failure> {
+    for (name, tensor) in &model.states {
+        session.set_state(name, tensor.clone())?;
+    }
+    let outputs = session.run(&inputs)?;
+    let states = session.states()?;
+    let tensor = |spec: &OutputSpec| match &spec.kind {
+        OutputKind::Tensor(name, ty) => {
+            let output = outputs.get(name).or_else(|| states.get(name)).cloned();
+            output.map(|tensor| TypedTensor { ty: *ty, tensor })
+        }
+        _ => None,
+    };
+    let mut results = Results::default();
+    for (place, spec) in model.outputs.iter().enumerate() {
+        let name = names.get(place).unwrap_or(&spec.name).clone();
+        let scalar = match &spec.kind {
+            OutputKind::Tensor(..) => {
+                results.outputs.extend(tensor(spec).map(|tensor| (name, tensor)));
+                continue;
+            }
+            OutputKind::Size(output) => {
+                outputs.get(output).and_then(|tensor| tensor.to_i64().first().copied()).map(|value| json!(value))
+            }
+            OutputKind::Integer(value) => Some(json!(value)),
+            OutputKind::Float(value) => Some(json!(value)),
+            OutputKind::Bool(value) => Some(json!(value)),
+            OutputKind::None => None,
+        };
+        results.scalars.extend(scalar.filter(|_| !name.is_empty()).map(|scalar| (name, scalar)));
+    }
+    let changed = model.mutations.iter().filter_map(|spec| Some((spec.name.clone(), tensor(spec)?)));
+    results.mutations = changed.collect();
+    Ok(results)
+}
