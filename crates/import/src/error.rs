@@ -56,7 +56,7 @@ pub enum ImportError {
         /// The node that was lowered last.
         node: String,
         /// What is wrong with the graph.
-        source: GraphError,
+        source: Box<GraphError>,
     },
     /// A tensor has an impossible size.
     #[error("tensor `{name}`: {source}")]

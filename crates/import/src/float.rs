@@ -46,7 +46,7 @@ impl Context {
 
     pub fn atan(&self, x: &Tensor) -> Tensor {
         let a = x.abs();
-        let (large, middle) = (a.gt(2.414213562373095), a.gt(0.4142135623730950));
+        let (large, middle) = (a.gt(2.414213562373095), a.gt(0.414213562373095));
         let start = large.select(&self.f(FRAC_PI_2), &middle.select(&self.f(FRAC_PI_4), &self.f(0.0)));
         let reciprocal = self.f(-1.0) / &a;
         let z = large.select(&reciprocal, &middle.select(&((&a - 1.0) / (&a + 1.0)), &a));

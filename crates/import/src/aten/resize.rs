@@ -37,8 +37,8 @@ fn resized(c: &Call<'_>, mode: Mode) -> Lowered<Array> {
     }
     let (shape, aligned) = (c.shape(0)?, c.bool_or("align_corners", false)?);
     let mut y = x.tensor.clone();
-    for axis in 2..x.rank() {
-        let (from, to) = (c.cx.extent(&y, axis), &shape[axis]);
+    for (axis, to) in shape.iter().enumerate().skip(2) {
+        let from = c.cx.extent(&y, axis);
         if from == *to {
             continue;
         }

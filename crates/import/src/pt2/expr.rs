@@ -23,6 +23,10 @@ pub(crate) fn parse(text: &str, sizes: &mut Sizes) -> Result<Size, String> {
     }
 }
 
+fn too_many() -> String {
+    format!("a size of more than {MAX_TERMS} terms")
+}
+
 struct Parser<'a> {
     rest: &'a str,
     sizes: &'a mut Sizes,
@@ -73,7 +77,7 @@ impl<'a> Parser<'a> {
             }
         }
         let size = self.call(head, &arguments)?;
-        if size.terms().count() > MAX_TERMS { Err("a size of too many terms".to_owned()) } else { Ok(size) }
+        if size.terms().count() > MAX_TERMS { Err(too_many()) } else { Ok(size) }
     }
 
     fn symbol(&mut self) -> Result<Size, String> {
@@ -93,7 +97,10 @@ impl<'a> Parser<'a> {
         let by_zero = || format!("{head} by 0");
         match (head, arguments) {
             ("Add", _) => Ok(arguments.iter().fold(Size::default(), |sum, size| sum.plus(size))),
-            ("Mul", _) => Ok(Size::product(arguments)),
+            ("Mul", _) => arguments.iter().try_fold(Size::from(1), |product, size| {
+                let product = product.times(size);
+                if product.terms().count() > MAX_TERMS { Err(too_many()) } else { Ok(product) }
+            }),
             ("Max", [first, rest @ ..]) => Ok(rest.iter().fold(first.clone(), |a, b| self.sizes.larger(&a, b))),
             ("Min", [first, rest @ ..]) => Ok(rest.iter().fold(first.clone(), |a, b| self.sizes.smaller(&a, b))),
             ("FloorDiv" | "CleanDiv", [a, b]) => self.sizes.quotient(a, b).ok_or_else(by_zero),
@@ -107,7 +114,7 @@ impl<'a> Parser<'a> {
                 self.sizes.remainder(&quotient, modulus).ok_or_else(by_zero)
             }
             ("Pow" | "PowByNatural", [base, exponent]) => match exponent.as_const() {
-                Some(exponent @ 0..=8) => Ok((0..exponent).fold(Size::from(1), |power, _| power.times(base))),
+                Some(exponent @ 0..=8) => self.call("Mul", &vec![base.clone(); exponent as usize]),
                 _ => Err(format!("the power {exponent:?}")),
             },
             ("TruncToInt" | "FloorToInt" | "ToFloat" | "Identity", [x]) => Ok(x.clone()),

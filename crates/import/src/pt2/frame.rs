@@ -41,7 +41,12 @@ struct View {
     seen: u64,
     /// True if the operator may have copied the elements.
     is_ambiguous: bool,
+    /// Views up to a tensor that is none.
+    depth: usize,
 }
+
+/// Views of views, which reads follow.
+const MAX_VIEWS: usize = 512;
 
 impl Slot {
     pub fn of(value: Value) -> Self {
@@ -50,6 +55,10 @@ impl Slot {
 
     pub fn parameter(parameter: Parameter) -> Self {
         Self { parameter: Some(parameter), ..Self::of(Value::None) }
+    }
+
+    fn depth(&self) -> usize {
+        self.view.as_ref().map_or(0, |view| view.depth)
     }
 }
 
@@ -132,6 +141,9 @@ impl<'a> Frame<'a> {
         let names = result_names(&node.outputs);
         let reads: Vec<&str> = node.inputs.iter().flat_map(|argument| read_names(&argument.arg)).collect();
         let was_tainted = reads.iter().any(|name| self.tainted.contains(*name));
+        if reads.iter().filter_map(|name| self.slots.get(*name)).any(|slot| slot.depth() > MAX_VIEWS) {
+            return Err(ImportError::program(&node.target, format!("more than {MAX_VIEWS} views of one tensor")));
+        }
         let lowered = match target.is_higher_order() {
             true => self.higher_order(node)?,
             false => self.lower(node, &target)?,
@@ -264,6 +276,7 @@ impl<'a> Frame<'a> {
             same.then(|| View {
                 seen: own.version,
                 is_ambiguous: alias::may_copy(&target.base) && !is_ordered,
+                depth: own.depth() + 1,
                 base,
                 node,
                 output,
@@ -350,9 +363,10 @@ impl<'a> Frame<'a> {
         }
         // Later reads of the result see later writes.
         let place = self.graph.nodes.iter().position(|other| std::ptr::eq(other, node)).unwrap_or(0);
-        let seen = self.slots.get(&first.name).map_or(0, |slot| slot.version);
+        let (seen, depth) = self.slots.get(&first.name).map_or((0, 0), |slot| (slot.version, slot.depth()));
         if let Some(slot) = self.slots.get_mut(result) {
-            slot.view = Some(View { base: first.name.clone(), node: place, output: 0, seen, is_ambiguous: false });
+            let base = first.name.clone();
+            slot.view = Some(View { base, node: place, output: 0, seen, is_ambiguous: false, depth: depth + 1 });
         }
         Ok(())
     }

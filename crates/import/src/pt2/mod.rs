@@ -53,7 +53,8 @@ pub fn parse(bytes: &[u8]) -> Result<ImportedModel, ImportError> {
     let outputs: Vec<(&str, rewire_graph::Tensor)> =
         results.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let finished = cx.scope.finish(&outputs);
-    let graph = finished.map_err(|source| ImportError::Graph { node: "output".to_owned(), source })?;
+    let graph =
+        finished.map_err(|source| ImportError::Graph { node: "output".to_owned(), source: Box::new(source) })?;
     Ok(ImportedModel {
         graph,
         parameters,

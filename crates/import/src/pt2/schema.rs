@@ -85,6 +85,7 @@ pub(crate) struct Name {
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::enum_variant_names, reason = "the names of the format")]
 pub(crate) enum SymArgument {
     AsName(String),
     AsInt(i64),
@@ -127,6 +128,7 @@ impl<'de> Deserialize<'de> for Float {
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::enum_variant_names, reason = "the names of the format")]
 pub(crate) enum Argument {
     AsNone(bool),
     AsTensor(Name),

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 pub enum Backend {
     Interpreter,
     Cpu,
+    Gpu,
 }
 
 /// A model that is ready to run.
@@ -25,7 +26,8 @@ impl<'a> Ready<'a> {
         }
         let (fused, _) = optimize(model.graph.clone()).map_err(|error| format!("optimize: {error}"))?;
         let plan = lower(&fused).map_err(|error| format!("lower: {error}"))?;
-        let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let kernel = if backend == Backend::Cpu { Kernel::Cpu } else { Kernel::Wgpu };
+        let options = ModelOptions { kernel, ..ModelOptions::default() };
         let model = Model::load(plan, &model.parameters, options).map_err(|error| format!("load: {error}"))?;
         Ok(Self::Loaded(Box::new(model)))
     }

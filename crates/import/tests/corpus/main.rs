@@ -1,7 +1,7 @@
 //! Exported programs with their results: <https://pytorch.org/docs/stable/export.html>.
 //!
 //! `REWIRE_PT2=DIR cargo test -p rewire-import --test corpus -- --ignored --nocapture` replays other folders of the same layout,
-//! with `REWIRE_CPU=1` on the CPU, and with `REWIRE_CASE=NAME` the models whose names hold `NAME`.
+//! with `REWIRE_KERNEL=cpu` on the CPU, with `--features rewire-runtime/gpu,rewire-runtime/emit` and `REWIRE_KERNEL=wgpu` on a GPU, and with `REWIRE_CASE=NAME` the models whose names hold `NAME`.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod backend;
@@ -59,7 +59,11 @@ fn models_are_right_on_the_cpu() {
 #[ignore = "replays the folder REWIRE_PT2"]
 fn other_models() {
     let folder = std::env::var("REWIRE_PT2").unwrap();
-    let backend = if std::env::var_os("REWIRE_CPU").is_some() { Backend::Cpu } else { Backend::Interpreter };
+    let backend = match std::env::var("REWIRE_KERNEL").as_deref() {
+        Ok("cpu") => Backend::Cpu,
+        Ok("wgpu") => Backend::Gpu,
+        _ => Backend::Interpreter,
+    };
     let failures = replay(Path::new(&folder), backend);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
