@@ -40,10 +40,10 @@ pub fn padded_bytes(_: DType, _: &[usize]) -> u64 {
 /// Runs tasks one after the other.
 pub fn for_each<T, S>(
     tasks: Vec<T>,
-    state: impl Fn() -> S,
+    state: impl Fn() -> Result<S, CpuError>,
     run: impl Fn(&mut S, T) -> Result<(), CpuError>,
 ) -> Result<(), CpuError> {
-    let mut state = state();
+    let mut state = state()?;
     tasks.into_iter().try_for_each(|task| run(&mut state, task))
 }
 

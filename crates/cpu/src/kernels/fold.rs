@@ -235,11 +235,11 @@ impl CompiledFold {
 }
 
 impl Terms {
-    fn machine<'a>(&'a self, env: &'a Env<'a>) -> TermMachine<'a> {
-        match self {
-            Self::Rows(program) => TermMachine::Rows(Box::new(Machine::new(program, env))),
-            Self::Joined(matrix, rows) => TermMachine::Joined(matrix.machine(env), *rows),
-        }
+    fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<TermMachine<'a>, CpuError> {
+        Ok(match self {
+            Self::Rows(program) => TermMachine::Rows(Box::new(Machine::new(program, env)?)),
+            Self::Joined(matrix, rows) => TermMachine::Joined(matrix.machine(env)?, *rows),
+        })
     }
 }
 
@@ -257,12 +257,15 @@ impl Scheduled for CompiledFold {
             self.stores.iter(),
             outputs,
             results.blocks,
-            || Worker {
-                sums: self.sums.iter().map(|(op, terms)| (*op, terms.machine(env))).collect(),
-                writer: self.stores.writer(env),
-                coords: Coords::new(self.axes),
-                lines: vec![],
-                totals: vec![vec![]; self.sums.len()],
+            || {
+                let sums = self.sums.iter().map(|(op, terms)| Ok((*op, terms.machine(env)?)));
+                Ok(Worker {
+                    sums: sums.collect::<Result<_, CpuError>>()?,
+                    writer: self.stores.writer(env)?,
+                    coords: Coords::new(self.axes),
+                    lines: vec![],
+                    totals: vec![vec![]; self.sums.len()],
+                })
             },
             |worker, targets, n| self.block(worker, targets, (&results, &rows), n),
         )

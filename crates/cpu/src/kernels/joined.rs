@@ -46,8 +46,9 @@ impl JoinedMatrix {
         Ok(Some(Self { segments: segments.collect::<Result<_, CpuError>>()? }))
     }
 
-    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> JoinedMachine<'a> {
-        JoinedMachine(self.segments.iter().map(|(points, program)| (points, Machine::new(program, env))).collect())
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<JoinedMachine<'a>, CpuError> {
+        let machines = self.segments.iter().map(|(points, program)| Ok((points, Machine::new(program, env)?)));
+        Ok(JoinedMachine(machines.collect::<Result<_, CpuError>>()?))
     }
 }
 

@@ -2,11 +2,13 @@
 
 use super::arch::Arch;
 use super::chain::{Destination, SCRATCH, Scratch};
+use super::error::CpuError;
 use super::execute::Execution;
 use super::lanes::{Grid, LANES, Lanes, ROWS};
 use super::load::Part;
 use super::operand::Env;
 use super::program::{Counts, Instruction, Op, Program, Rate, Source};
+use super::scratch::{boxed, zeros};
 use super::step::Pass;
 use super::storage::Elements;
 use rewire_graph::Scalar;
@@ -104,12 +106,12 @@ fn heap<T>(list: &Vec<T>) -> usize {
 }
 
 impl<T: Copy + Default> File<T> {
-    fn new([runs, rows, lanes]: [u16; 3]) -> Self {
-        Self {
-            runs: vec![T::default(); runs.into()],
-            rows: vec![Some(Box::new(Register([T::default(); ROWS]))); rows.into()],
-            lanes: vec![Some(Box::new(Register([T::default(); LANES]))); lanes.into()],
-        }
+    fn new([runs, rows, lanes]: [u16; 3]) -> Result<Self, CpuError> {
+        Ok(Self {
+            runs: zeros(runs.into())?,
+            rows: (0..rows).map(|_| boxed(Register([T::default(); ROWS])).map(Some)).collect::<Result<_, _>>()?,
+            lanes: (0..lanes).map(|_| boxed(Register([T::default(); LANES])).map(Some)).collect::<Result<_, _>>()?,
+        })
     }
 
     fn bytes(&self) -> usize {
@@ -137,18 +139,18 @@ impl<T: Copy + Default> File<T> {
 }
 
 impl Registers {
-    fn new(counts: Counts) -> Self {
-        let floats = Floats { copy: vec![0.0; LANES], ..Floats::default() };
-        Self {
-            floats: File::new(counts.files[0]),
-            ints: File::new(counts.files[1]),
-            longs: File::new(counts.files[2]),
-            in_place: vec![floats; counts.in_place.into()],
-            scratch: Some(Box::new(SCRATCH)),
+    fn new(counts: Counts) -> Result<Self, CpuError> {
+        let floats = |_| Ok(Floats { copy: zeros(LANES)?, ..Floats::default() });
+        Ok(Self {
+            floats: File::new(counts.files[0])?,
+            ints: File::new(counts.files[1])?,
+            longs: File::new(counts.files[2])?,
+            in_place: (0..counts.in_place).map(floats).collect::<Result<_, CpuError>>()?,
+            scratch: Some(boxed(SCRATCH)?),
             states: vec![3; counts.states.into()],
-            offsets: vec![0; LANES],
+            offsets: zeros(LANES)?,
             parts: vec![],
-        }
+        })
     }
 
     /// Bytes that they take, but for few.
@@ -250,15 +252,18 @@ impl Drop for Machine<'_> {
 
 impl<'a> Machine<'a> {
     /// Prepares a program for a run and computes what depends on no coordinate.
-    pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Self {
-        let registers = program.pool.take().unwrap_or_else(|| {
-            env.kept.note(&program.pool);
-            Registers::new(program.counts)
-        });
+    pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Result<Self, CpuError> {
+        let registers = match program.pool.take() {
+            Some(registers) => registers,
+            None => {
+                env.kept.note(&program.pool);
+                Registers::new(program.counts)?
+            }
+        };
         let grid = Grid { rows: 1, points: 1 };
         let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid };
         this.execute(&program.per_run, RowInputs::default(), Rate::Run);
-        this
+        Ok(this)
     }
 
     /// Computes what depends on the row, for all rows given.

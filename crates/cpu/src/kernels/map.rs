@@ -96,7 +96,7 @@ impl Loop {
             self.parts.iter().flat_map(|(_, stores)| stores.iter()),
             outputs,
             blocks,
-            || self.parts.iter().map(|(_, stores)| stores.writer(env)).collect::<Vec<_>>(),
+            || self.parts.iter().map(|(_, stores)| stores.writer(env)).collect::<Result<Vec<_>, _>>(),
             |writers, targets, n| {
                 let (rows, columns) = blocks.block(n);
                 let mut coords = Coords::new(outer.len());

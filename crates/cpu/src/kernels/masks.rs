@@ -94,9 +94,10 @@ impl PairMask {
         Ok(Self { mask: mask.map(compiled).transpose()?, axes })
     }
 
-    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>, samples: Vec<usize>) -> MaskMachine<'a> {
-        MaskMachine {
-            mask: self.mask.as_ref().map(|mask| (mask, Machine::new(&mask.program, env))),
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>, samples: Vec<usize>) -> Result<MaskMachine<'a>, CpuError> {
+        let machine = |mask: &'a Mask| Ok::<_, CpuError>((mask, Machine::new(&mask.program, env)?));
+        Ok(MaskMachine {
+            mask: self.mask.as_ref().map(machine).transpose()?,
             axes: self.axes,
             env,
             samples,
@@ -105,7 +106,7 @@ impl PairMask {
             blocks: vec![],
             values: vec![],
             arch: Arch::chosen(),
-        }
+        })
     }
 }
 

@@ -207,7 +207,7 @@ impl Scheduled for CompiledMatmul {
             return Ok(());
         }
         let mut coords = Coords::new(self.axes);
-        let mut panel = self.b.machine(env);
+        let mut panel = self.b.machine(env)?;
         let extents = (longest, sizes.n);
         let packed = match &self.weights {
             Some(weights) => weights.panels(env, || Panels::new(panel.matrix(&mut coords, 0, extents, None)?))?,
@@ -238,14 +238,16 @@ impl Scheduled for CompiledMatmul {
         let together = (0..dealt.len().div_ceil(each)).map(|_| dealt.by_ref().take(each).collect::<Vec<_>>());
         tasks::for_each(
             together.collect(),
-            || Worker {
-                stats: self.stats.machines(env, &reduced),
-                a: self.a.machine(env),
-                b: self.b.machine(env),
-                epilogue: self.stores.writer(env),
-                coords: Coords::new(self.axes),
-                gathered: vec![],
-                sums: vec![],
+            || {
+                Ok(Worker {
+                    stats: self.stats.machines(env, &reduced)?,
+                    a: self.a.machine(env)?,
+                    b: self.b.machine(env)?,
+                    epilogue: self.stores.writer(env)?,
+                    coords: Coords::new(self.axes),
+                    gathered: vec![],
+                    sums: vec![],
+                })
             },
             |worker, blocks| {
                 let mut blocks = blocks.into_iter();

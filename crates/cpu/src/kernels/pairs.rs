@@ -211,38 +211,52 @@ impl CompiledPairs {
         })
     }
 
-    fn worker<'a>(&'a self, env: &'a Env<'a>, samples: Vec<usize>, targets: Vec<Target<'a>>) -> Worker<'a> {
-        let products = |dot: &'a CompiledDot| Products {
-            width: dot.width,
-            other: dot.other.machine(env),
-            panels: Panels::default(),
-            values: vec![],
+    fn worker<'a>(
+        &'a self,
+        env: &'a Env<'a>,
+        samples: Vec<usize>,
+        targets: Vec<Target<'a>>,
+    ) -> Result<Worker<'a>, CpuError> {
+        let products = |dot: &'a CompiledDot| {
+            Ok(Products {
+                width: dot.width,
+                other: dot.other.machine(env)?,
+                panels: Panels::default(),
+                values: vec![],
+            })
         };
-        let weighted = |elements: &'a Elements| Weighted {
-            column: elements.column,
-            width: elements.width,
-            panel: elements.panel.machine(env),
-            panels: Panels::default(),
-            totals: vec![],
+        let weighted = |elements: &'a Elements| {
+            Ok::<_, CpuError>(Weighted {
+                column: elements.column,
+                width: elements.width,
+                panel: elements.panel.machine(env)?,
+                panels: Panels::default(),
+                totals: vec![],
+            })
         };
-        let sum = |of: &'a CompiledSum| Sum { of, weights: vec![], elements: of.element.as_ref().map(weighted) };
-        let pass = |pass: &'a Pass| PassMachine {
-            weights: Machine::new(&pass.weights, env),
-            dots: pass.dots,
-            sums: pass.sums.iter().map(sum).collect(),
+        let sum = |of: &'a CompiledSum| {
+            Ok(Sum { of, weights: vec![], elements: of.element.as_ref().map(weighted).transpose()? })
         };
-        Worker {
-            masks: self.mask.machine(env, samples),
+        let pass = |pass: &'a Pass| {
+            Ok(PassMachine {
+                weights: Machine::new(&pass.weights, env)?,
+                dots: pass.dots,
+                sums: pass.sums.iter().map(sum).collect::<Result<_, CpuError>>()?,
+            })
+        };
+        let writers = self.results.iter().map(|results| results.stores.writer(env));
+        Ok(Worker {
+            masks: self.mask.machine(env, samples)?,
             current: None,
-            owners: self.dots.iter().map(|dot| dot.owner.machine(env)).collect(),
-            dots: self.dots.iter().map(products).collect(),
-            passes: self.passes.iter().map(pass).collect(),
-            writers: self.results.iter().map(|results| results.stores.writer(env)).collect(),
+            owners: self.dots.iter().map(|dot| dot.owner.machine(env)).collect::<Result<_, CpuError>>()?,
+            dots: self.dots.iter().map(products).collect::<Result<_, CpuError>>()?,
+            passes: self.passes.iter().map(pass).collect::<Result<_, CpuError>>()?,
+            writers: writers.collect::<Result<_, _>>()?,
             targets,
             coords: Coords::new(self.axes.count),
             statistics: vec![[0.0; ROWS]; self.values],
             softmax: vec![],
-        }
+        })
     }
 
     fn block(&self, worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {

@@ -100,15 +100,16 @@ impl Panel {
         Ok(Self { segments, direct, joined, row, column, by_column })
     }
 
-    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> PanelMachine<'a> {
-        PanelMachine {
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<PanelMachine<'a>, CpuError> {
+        let segments = self.segments.iter().map(|s| Ok((&s.columns, Machine::new(&s.program, env)?)));
+        Ok(PanelMachine {
             panel: self,
             env,
-            machines: self.segments.iter().map(|s| (&s.columns, Machine::new(&s.program, env))).collect(),
-            index: self.direct.as_ref().map(|direct| Machine::new(&direct.index, env)),
-            line: self.joined.as_ref().map(|joined| joined.line.machine(env)),
+            machines: segments.collect::<Result<_, CpuError>>()?,
+            index: self.direct.as_ref().map(|direct| Machine::new(&direct.index, env)).transpose()?,
+            line: self.joined.as_ref().map(|joined| joined.line.machine(env)).transpose()?,
             elements: vec![],
-        }
+        })
     }
 }
 

@@ -265,7 +265,7 @@ impl Panels {
             pack_panel(panel, n * width, width, matrix);
             Ok(())
         };
-        tasks::for_each(tasks, || (), pack)
+        tasks::for_each(tasks, || Ok(()), pack)
     }
 
     /// The panels of a matrix, copied by this thread.

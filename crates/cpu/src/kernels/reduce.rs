@@ -85,11 +85,13 @@ impl Scheduled for CompiledReduce {
             self.outputs.iter().chain(self.row_outputs.iter()),
             outputs,
             blocks,
-            || Machines {
-                reductions: self.reductions.machines(env, &reduced),
-                outputs: self.outputs.writer(env),
-                row_outputs: self.row_outputs.writer(env),
-                coords: Coords::new(outer.len()),
+            || {
+                Ok(Machines {
+                    reductions: self.reductions.machines(env, &reduced)?,
+                    outputs: self.outputs.writer(env)?,
+                    row_outputs: self.row_outputs.writer(env)?,
+                    coords: Coords::new(outer.len()),
+                })
             },
             |machines, targets, n| {
                 self.block(machines, targets, outer, blocks, n);

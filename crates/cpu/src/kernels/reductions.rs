@@ -65,10 +65,14 @@ impl CompiledReductions {
     }
 
     /// Machines for a run in which the reductions have these numbers of elements.
-    pub(super) fn machines<'a>(&'a self, env: &'a Env<'a>, extents: &[usize]) -> ReductionMachines<'a> {
+    pub(super) fn machines<'a>(
+        &'a self,
+        env: &'a Env<'a>,
+        extents: &[usize],
+    ) -> Result<ReductionMachines<'a>, CpuError> {
         let passes = self.passes.iter().zip(extents);
-        let passes = passes.map(|(pass, &extent)| (pass, extent, Machine::new(&pass.program, env))).collect();
-        ReductionMachines { passes, results: vec![] }
+        let passes = passes.map(|(pass, &extent)| Ok((pass, extent, Machine::new(&pass.program, env)?)));
+        Ok(ReductionMachines { passes: passes.collect::<Result<_, CpuError>>()?, results: vec![] })
     }
 }
 

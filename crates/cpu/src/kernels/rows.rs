@@ -60,7 +60,7 @@ fn copy(table: &HostTensor, named: &[i64], pitch: usize, out: &mut [u8]) -> Resu
     let tasks = out.chunks_mut(each * pitch).zip(named.chunks(each)).collect();
     tasks::for_each(
         tasks,
-        || (),
+        || Ok(()),
         |(), (out, named): (&mut [u8], &[i64])| {
             for (out, id) in out.chunks_exact_mut(pitch).zip(named) {
                 let start = (*id).clamp(0, last as i64) as usize * row;

@@ -6,7 +6,7 @@ use gemm_common::cache::CACHE_INFO;
 use gemm_common::gemm::{CACHELINE_ALIGN, L2_SLAB};
 use std::cell::Cell;
 
-/// Bytes for the registers and small lists of a thread that runs tasks.
+/// Bytes for the small lists of a thread that runs tasks.
 const HEADROOM: usize = 256 << 10;
 
 /// The first `len` elements of memory that grows where it is smaller; what they hold is unspecified.
@@ -23,6 +23,15 @@ pub(super) fn zeros<T: Copy + Default>(len: usize) -> Result<Vec<T>, CpuError> {
     let mut zeros = vec![];
     room(&mut zeros, len)?;
     Ok(zeros)
+}
+
+/// A value of its own memory.
+pub(super) fn boxed<T>(value: T) -> Result<Box<T>, CpuError> {
+    let mut one = vec![];
+    reserve(&mut one, 1)?;
+    one.push(value);
+    // SAFETY: a list of one element has the layout of the element.
+    Ok(unsafe { Box::from_raw(Box::into_raw(one.into_boxed_slice()).cast::<T>()) })
 }
 
 /// Makes sure that a thread has memory for what it takes without asking, where a refusal would end the process.

@@ -217,16 +217,18 @@ impl Scheduled for CompiledSmallProduct {
             self.stores.iter(),
             outputs,
             blocks,
-            || Worker {
-                a: self.a.line.machine(env),
-                b: self.b.line.machine(env),
-                writer: self.stores.writer(env),
-                coords: Coords::new(batch.len() + 3),
-                left: vec![],
-                right: vec![],
-                padded: vec![],
-                sums: vec![],
-                by_entry: vec![],
+            || {
+                Ok(Worker {
+                    a: self.a.line.machine(env)?,
+                    b: self.b.line.machine(env)?,
+                    writer: self.stores.writer(env)?,
+                    coords: Coords::new(batch.len() + 3),
+                    left: vec![],
+                    right: vec![],
+                    padded: vec![],
+                    sums: vec![],
+                    by_entry: vec![],
+                })
             },
             |worker, targets, n| {
                 let first = n * size;

@@ -150,8 +150,9 @@ impl Stores {
     }
 
     /// The machines for one run on one thread.
-    pub(super) fn writer<'a>(&'a self, env: &'a Env<'a>) -> Writer<'a> {
-        Writer(self.0.iter().map(|group| (group, Machine::new(&group.program, env))).collect())
+    pub(super) fn writer<'a>(&'a self, env: &'a Env<'a>) -> Result<Writer<'a>, CpuError> {
+        let machines = self.0.iter().map(|group| Ok((group, Machine::new(&group.program, env)?)));
+        Ok(Writer(machines.collect::<Result<_, CpuError>>()?))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 /// `state` a thread. After an error no more are started.
 pub fn for_each<T: Send, S>(
     tasks: Vec<T>,
-    state: impl Fn() -> S + Sync,
+    state: impl Fn() -> Result<S, CpuError> + Sync,
     run: impl Fn(&mut S, T) -> Result<(), CpuError> + Sync,
 ) -> Result<(), CpuError> {
     let workers = threads().min(tasks.len());
@@ -21,8 +21,11 @@ pub fn for_each<T: Send, S>(
             let task =
                 if failure.get().is_none() { queue.lock().ok().and_then(|mut queue| queue.next()) } else { None };
             let Some(task) = task else { break };
-            let room = if own.is_none() { headroom() } else { Ok(()) };
-            if let Err(error) = room.and_then(|()| run(own.get_or_insert_with(&state), task)) {
+            let result = match &mut own {
+                Some(own) => run(own, task),
+                None => headroom().and_then(|()| run(own.insert(state()?), task)),
+            };
+            if let Err(error) = result {
                 // One of several errors is enough.
                 drop(failure.set(error));
             }
@@ -37,7 +40,7 @@ pub(super) fn for_each_block<'s, S>(
     stores: impl Iterator<Item = &'s Store> + Clone,
     outputs: &mut [&mut Memory],
     blocks: Blocks,
-    state: impl Fn() -> S + Sync,
+    state: impl Fn() -> Result<S, CpuError> + Sync,
     run: impl Fn(&mut S, &mut [Target<'_>], usize) -> Result<(), CpuError> + Sync,
 ) -> Result<(), CpuError> {
     let dealt = deal(stores, outputs, blocks)?;

@@ -46,7 +46,7 @@ impl RowsAndKeys {
         &self,
         env: &Env<'_>,
         outputs: &'o mut [&mut Memory],
-        state: impl Fn(Vec<usize>, Vec<Target<'o>>) -> S + Sync,
+        state: impl Fn(Vec<usize>, Vec<Target<'o>>) -> Result<S, CpuError> + Sync,
         run: impl Fn(&mut S, Block) -> Result<(), CpuError> + Sync,
     ) -> Result<(), CpuError> {
         let extents = env.extents(&self.samples, "the samples")?;

@@ -178,7 +178,7 @@ impl CpuSide {
                 step.spent = since.map(|since| (since, since.elapsed()));
                 Ok(())
             };
-            let done = for_each(begun.iter_mut().collect(), || (), compute);
+            let done = for_each(begun.iter_mut().collect(), || Ok(()), compute);
             failure = steps.first().zip(done.err()).map(|(&(position, step), error)| (position, step, error));
         }
         if begun.iter().any(|step| step.spent.is_some()) {
