@@ -1,4 +1,6 @@
+use super::error::CpuError;
 use super::lanes::ROWS;
+use super::scratch::reserve;
 use std::ops::Range;
 
 /// Coordinates of up to [`ROWS`] rows of a loop, by axis.
@@ -7,8 +9,11 @@ pub(super) struct Coords(Vec<[i32; ROWS]>);
 
 impl Coords {
     /// All zero.
-    pub(super) fn new(axes: usize) -> Self {
-        Self(vec![[0; ROWS]; axes])
+    pub(super) fn new(axes: usize) -> Result<Self, CpuError> {
+        let mut all = vec![];
+        reserve(&mut all, axes)?;
+        all.resize(axes, [0; ROWS]);
+        Ok(Self(all))
     }
 
     pub(super) fn all(&self) -> &[[i32; ROWS]] {

@@ -161,7 +161,7 @@ impl CompiledFold {
     /// The index of every row.
     fn look_up(&self, env: &Env<'_>, index: &Program, rows: usize) -> Result<Vec<i32>, CpuError> {
         let mut found = zeros(rows)?;
-        let coords = Coords::new(self.axes);
+        let coords = Coords::new(self.axes)?;
         let inputs = RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() };
         tasks::for_each(
             found.chunks_mut(LOOKUPS).enumerate().collect(),
@@ -262,7 +262,7 @@ impl Scheduled for CompiledFold {
                 Ok(Worker {
                     sums: sums.collect::<Result<_, CpuError>>()?,
                     writer: self.stores.writer(env)?,
-                    coords: Coords::new(self.axes),
+                    coords: Coords::new(self.axes)?,
                     lines: vec![],
                     totals: vec![vec![]; self.sums.len()],
                 })

@@ -99,7 +99,7 @@ impl Loop {
             || self.parts.iter().map(|(_, stores)| stores.writer(env)).collect::<Result<Vec<_>, _>>(),
             |writers, targets, n| {
                 let (rows, columns) = blocks.block(n);
-                let mut coords = Coords::new(outer.len());
+                let mut coords = Coords::new(outer.len())?;
                 for (writer, &width) in writers.iter_mut().zip(&widths) {
                     let columns = if blocks.across { columns.clone() } else { 0..width };
                     for first in rows.clone().step_by(ROWS) {

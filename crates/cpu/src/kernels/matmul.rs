@@ -206,7 +206,7 @@ impl Scheduled for CompiledMatmul {
         if blocks.is_empty() {
             return Ok(());
         }
-        let mut coords = Coords::new(self.axes);
+        let mut coords = Coords::new(self.axes)?;
         let mut panel = self.b.machine(env)?;
         let extents = (longest, sizes.n);
         let packed = match &self.weights {
@@ -244,7 +244,7 @@ impl Scheduled for CompiledMatmul {
                     a: self.a.machine(env)?,
                     b: self.b.machine(env)?,
                     epilogue: self.stores.writer(env)?,
-                    coords: Coords::new(self.axes),
+                    coords: Coords::new(self.axes)?,
                     gathered: vec![],
                     sums: vec![],
                 })

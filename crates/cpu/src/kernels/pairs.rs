@@ -253,7 +253,7 @@ impl CompiledPairs {
             passes: self.passes.iter().map(pass).collect::<Result<_, CpuError>>()?,
             writers: writers.collect::<Result<_, _>>()?,
             targets,
-            coords: Coords::new(self.axes.count),
+            coords: Coords::new(self.axes.count)?,
             statistics: vec![[0.0; ROWS]; self.values],
             softmax: vec![],
         })

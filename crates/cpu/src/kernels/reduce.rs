@@ -90,7 +90,7 @@ impl Scheduled for CompiledReduce {
                     reductions: self.reductions.machines(env, &reduced)?,
                     outputs: self.outputs.writer(env)?,
                     row_outputs: self.row_outputs.writer(env)?,
-                    coords: Coords::new(outer.len()),
+                    coords: Coords::new(outer.len())?,
                 })
             },
             |machines, targets, n| {

@@ -28,7 +28,7 @@ pub(super) fn zeros<T: Copy + Default>(len: usize) -> Result<Vec<T>, CpuError> {
 /// A value of its own memory.
 pub(super) fn boxed<T>(value: T) -> Result<Box<T>, CpuError> {
     let mut one = vec![];
-    reserve(&mut one, 1)?;
+    one.try_reserve_exact(1).map_err(|_| CpuError::Scratch { bytes: size_of::<T>() })?;
     one.push(value);
     // SAFETY: a list of one element has the layout of the element.
     Ok(unsafe { Box::from_raw(Box::into_raw(one.into_boxed_slice()).cast::<T>()) })

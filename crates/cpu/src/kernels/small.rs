@@ -222,7 +222,7 @@ impl Scheduled for CompiledSmallProduct {
                     a: self.a.line.machine(env)?,
                     b: self.b.line.machine(env)?,
                     writer: self.stores.writer(env)?,
-                    coords: Coords::new(batch.len() + 3),
+                    coords: Coords::new(batch.len() + 3)?,
                     left: vec![],
                     right: vec![],
                     padded: vec![],
