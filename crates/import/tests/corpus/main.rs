@@ -1,7 +1,8 @@
 //! Exported programs with their results: <https://pytorch.org/docs/stable/export.html>.
 //!
 //! `REWIRE_PT2=DIR cargo test -p rewire-import --test corpus -- --ignored --nocapture` replays other folders of the same layout,
-//! with `REWIRE_KERNEL=cpu` on the CPU, with `--features rewire-runtime/gpu,rewire-runtime/emit` and `REWIRE_KERNEL=wgpu` on a GPU, and with `REWIRE_CASE=NAME` the models whose names hold `NAME`.
+//! with `REWIRE_KERNEL=cpu` on the CPU, with `--features rewire-runtime/gpu,rewire-runtime/emit` and `REWIRE_KERNEL=wgpu` on a GPU,
+//! and with `REWIRE_CASE=NAME` the models whose names hold `NAME`.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod backend;
