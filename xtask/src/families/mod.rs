@@ -67,8 +67,8 @@ const FAMILIES: [Family; 16] = [
     family("lnl", "Intel Lunar Lake", Driver::Anv, "lnl"),
 ];
 
-/// What is compiled: the demo, the standard workloads, and the golden cases.
-fn works() -> Result<Vec<String>, String> {
+/// The golden cases.
+fn cases() -> Result<Vec<String>, String> {
     let folder = root().join("tests/golden");
     let failed = |error| format!("{}: {error}", folder.display());
     let mut cases = vec![];
@@ -84,11 +84,17 @@ fn works() -> Result<Vec<String>, String> {
         }
     }
     cases.sort();
-    Ok([vec!["--suite".to_owned(), "standard".to_owned()], cases].concat())
+    Ok(cases)
 }
 
-/// Compiles for some families, or all, and writes `docs/gpus.md` where it is all.
-pub(crate) fn run(names: &[&str]) -> Result<(), String> {
+/// Compiles the kernels of the demo and the standard workloads for some families, or all, and writes `docs/gpus.md` where it is all;
+/// after `--golden` those of the golden cases, too.
+pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
+    let (golden, names) = match arguments {
+        ["--golden", names @ ..] => (true, names),
+        names => (false, names),
+    };
+    let cases = if golden { cases()? } else { vec![] };
     if !cfg!(target_os = "linux") {
         return Err("the drivers are made for Linux".into());
     }
@@ -99,13 +105,17 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     setup::run()?;
     run_command(cargo(&["build", "--workspace", "--bin", "rewire"]))?;
     let wanted = |family: &&Family| names.is_empty() || names.contains(&family.name);
-    let tree = NewerLavapipe::of(&debian_unstable()?)?;
+    let folder = debian_unstable()?;
+    let tree = NewerLavapipe::of(&folder)?;
+    if !tree.libraries.join(Driver::Radv.files().1).exists() {
+        return Err(format!("{} has no mesa-drm-shim: remove the folder and try again", folder.display()));
+    }
     let intel = FAMILIES.iter().filter(wanted).any(|family| family.driver == Driver::Anv);
     let intel = if intel { Some(IntelDriver::get()?) } else { None };
     let mut sections = vec![];
     for family in FAMILIES.iter().filter(wanted) {
         let mut command = with_family(family, &tree, intel.as_ref())?;
-        command.args(["--json", "--kernel", "wgpu", "compile"]).args(works()?);
+        command.args(["--json", "--kernel", "wgpu", "compile", "--suite", "standard"]).args(&cases);
         let output = command.output().map_err(|error| format!("{}: {error}", family.name))?;
         let figures = page::Figures::of(&String::from_utf8_lossy(&output.stdout));
         if figures.kernels() == 0 {
@@ -114,7 +124,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
         eprintln!("{}: {}", family.name, figures.in_words());
         sections.push((family.title, figures));
     }
-    if names.is_empty() { page::write(&sections) } else { Ok(()) }
+    if names.is_empty() && !golden { page::write(&sections) } else { Ok(()) }
 }
 
 /// The program on the driver of a family.

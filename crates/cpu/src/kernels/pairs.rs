@@ -218,12 +218,7 @@ impl CompiledPairs {
         targets: Vec<Target<'a>>,
     ) -> Result<Worker<'a>, CpuError> {
         let products = |dot: &'a CompiledDot| {
-            Ok(Products {
-                width: dot.width,
-                other: dot.other.machine(env)?,
-                panels: Panels::default(),
-                values: vec![],
-            })
+            Ok(Products { width: dot.width, other: dot.other.machine(env)?, panels: Panels::default(), values: vec![] })
         };
         let weighted = |elements: &'a Elements| {
             Ok::<_, CpuError>(Weighted {

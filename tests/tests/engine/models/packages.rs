@@ -188,7 +188,11 @@ fn targets() -> impl Strategy<Value = Target> {
             f16,
             int64,
             subgroups,
-            subgroup_size: SubgroupSizes::fixed((1 << size) & !1),
+            subgroup_size: SubgroupSizes {
+                min: ((1 << size) & !1) >> u32::from(int64 && size > 2),
+                max: (1 << size) & !1,
+            },
+            registers: buffers,
             matrix: [0, 8, 16][matrix],
             half_sums: f16,
             matrix_elements: registers,
