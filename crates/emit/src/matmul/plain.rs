@@ -57,7 +57,16 @@ impl MatmulTile {
     fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
         let suited = Self::size(kernel, target);
         let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
-        let is_small = m.saturating_mul(n) <= SMALL && !target.software;
+        let is_tile = |parameter, got: u32| match got == 0 || !got.is_multiple_of(4) || got > 256 {
+            true => {
+                let expected = "a multiple of four up to 256".to_owned();
+                Err(EmitError::Tuning { parameter, expected, got })
+            }
+            false => Ok(()),
+        };
+        is_tile("rows", m)?;
+        is_tile("columns", n)?;
+        let is_small = m * n <= SMALL && !target.software;
         let suited_rows = match (m, n) {
             _ if target.software => 1,
             (..=16, _) | (_, ..=4) => 1,
@@ -66,21 +75,16 @@ impl MatmulTile {
             (128.., 128..) => 16,
             _ => 8,
         };
-        let threads = |rows: u32| (m / rows).max(1) * (n / 4).max(1);
+        let threads = |rows: u32| (m / rows).max(1) * (n / 4);
         let holds = |k: u32, rows: u32| {
             target.software || registers((m, n, k), (rows, 1), threads(rows)) <= target.register_budget()
         };
         let fits = |k: &u32| is_small && bytes(kernel, (m, n, *k)) <= SMALL_BYTES && holds(*k, suited_rows);
         let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
+        is_tile("depth", k)?;
         let fewer = |rows: &u32| m.is_multiple_of(*rows) && threads(*rows) <= target.invocations && holds(k, *rows);
-        let shares = std::iter::successors(Some(suited_rows), |rows| (*rows > 1).then_some(rows / 2));
-        let rows = tuning.rows_per_thread.unwrap_or_else(|| shares.clone().find(fewer).unwrap_or(suited_rows));
-        for (parameter, got) in [("rows", m), ("columns", n), ("depth", k)] {
-            if got == 0 || got % 4 != 0 || got > 256 {
-                let expected = "a multiple of four up to 256".to_owned();
-                return Err(EmitError::Tuning { parameter, expected, got });
-            }
-        }
+        let mut shares = std::iter::successors(Some(suited_rows), |rows| (*rows > 1).then_some(rows / 2));
+        let rows = tuning.rows_per_thread.unwrap_or_else(|| shares.find(fewer).unwrap_or(suited_rows));
         if rows == 0 || rows > 16 || !m.is_multiple_of(rows) {
             let expected = format!("a divisor of {m} rows, up to 16");
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: rows });

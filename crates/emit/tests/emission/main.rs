@@ -41,7 +41,8 @@ fn check_tuned(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &
 /// A target with cooperative matrices of a size.
 fn with_matrices(matrix: u32, subgroup_size: u32) -> Target {
     let subgroup_size = SubgroupSizes::fixed(subgroup_size);
-    Target { f16: true, subgroups: true, subgroup_size, matrix, workgroup_bytes: 32 << 10, ..Target::BASELINE }
+    let (registers, workgroup_bytes) = (255, 32 << 10);
+    Target { f16: true, subgroups: true, subgroup_size, matrix, registers, workgroup_bytes, ..Target::BASELINE }
 }
 
 /// Emits for `target`, and runs some where the adapter has what it has.

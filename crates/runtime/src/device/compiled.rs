@@ -19,31 +19,3 @@ pub struct CompiledKernel {
     #[serde(skip)]
     pub code: Option<String>,
 }
-
-/// Names that Mesa's drivers give to a figure.
-const REGISTERS: &[&str] =
-    &["VGPRs", "GPRs", "Registers", "Registers used", "Max live registers", "Number of GPRs", "Num GPRs"];
-const SPILLS: &[&str] = &["Spilled VGPRs", "Spill Count", "Spills", "Spills to memory", "STP Count"];
-const SCRATCH: &[&str] = &["Scratch size", "Scratch Memory Size", "Scratch", "SLM Size"];
-const OCCUPANCY: &[&str] =
-    &["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Threads", "Max dispatch width"];
-const INSTRUCTIONS: &[&str] = &["Instructions", "Instruction Count"];
-
-impl CompiledKernel {
-    /// Takes the figures that a driver calls by one of the known names.
-    pub(super) fn new(subgroup: u32, statistics: &[(String, u64)]) -> Self {
-        let of = |names: &[&str]| {
-            let figure = |name: &&str| statistics.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
-            names.iter().find_map(figure).map(|(_, value)| *value)
-        };
-        Self {
-            subgroup: Some(subgroup).filter(|size| *size != 0),
-            registers: of(REGISTERS),
-            spills: of(SPILLS),
-            scratch: of(SCRATCH),
-            occupancy: of(OCCUPANCY),
-            instructions: of(INSTRUCTIONS),
-            code: None,
-        }
-    }
-}

@@ -12,6 +12,32 @@ use std::ffi::c_char;
 use std::ptr;
 use wgpu::hal::api::Vulkan;
 
+/// Names that Mesa's drivers give to a figure.
+const REGISTERS: &[&str] =
+    &["VGPRs", "GPRs", "Registers", "Registers used", "Max live registers", "Number of GPRs", "Num GPRs"];
+const SPILLS: &[&str] = &["Spilled VGPRs", "Spill Count", "Spills", "Spills to memory", "STP Count"];
+const SCRATCH: &[&str] = &["Scratch size", "Scratch Memory Size", "Scratch", "SLM Size"];
+const OCCUPANCY: &[&str] =
+    &["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Threads", "Max dispatch width"];
+const INSTRUCTIONS: &[&str] = &["Instructions", "Instruction Count"];
+
+/// What a driver tells by one of the known names.
+fn told(subgroup: u32, statistics: &[(String, u64)]) -> CompiledKernel {
+    let of = |names: &[&str]| {
+        let figure = |name: &&str| statistics.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
+        names.iter().find_map(figure).map(|(_, value)| *value)
+    };
+    CompiledKernel {
+        subgroup: Some(subgroup).filter(|size| *size != 0),
+        registers: of(REGISTERS),
+        spills: of(SPILLS),
+        scratch: of(SCRATCH),
+        occupancy: of(OCCUPANCY),
+        instructions: of(INSTRUCTIONS),
+        code: None,
+    }
+}
+
 /// A device that compiles kernels and runs none, so that a driver without its hardware will do.
 pub struct KernelCompiler {
     name: String,
@@ -46,12 +72,12 @@ impl KernelCompiler {
             return Err(failed("the driver has no VK_KHR_pipeline_executable_properties".to_owned()));
         }
         let request = descriptor(&adapter);
-        let mut told =
+        let mut feature =
             vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
         let callback: Box<wgpu::hal::vulkan::CreateDeviceCallback<'_>> = Box::new(|args| {
             args.extensions.push(khr::pipeline_executable_properties::NAME);
-            told.p_next = args.create_info.p_next.cast_mut();
-            args.create_info.p_next = ptr::from_ref(&told).cast();
+            feature.p_next = args.create_info.p_next.cast_mut();
+            args.create_info.p_next = ptr::from_ref(&feature).cast();
         });
         // SAFETY: the callback adds an extension that the adapter has, and its feature in a structure that outlives the call.
         let opened = unsafe {
@@ -84,11 +110,11 @@ impl KernelCompiler {
         let words = parsed.spirv(&self.target, false).map_err(|error| rejected(error.to_string()))?;
         let mut objects = Objects::new(self.opened.device.raw_device());
         // SAFETY: naga validated the module for this device, whose layout has the module's bindings.
-        let told = unsafe {
+        let compiled = unsafe {
             let pipeline = objects.pipeline(&words, &parsed.kernel.slots, code);
             pipeline.and_then(|pipeline| self.figures(pipeline, code))
         };
-        told.map_err(|result| rejected(result.to_string()))
+        compiled.map_err(|result| rejected(result.to_string()))
     }
 
     /// What the driver tells of a pipeline of this device that captured it.
@@ -110,7 +136,7 @@ impl KernelCompiler {
             }
         }
         tracing::debug!(?figures, "a compiled kernel");
-        Ok(CompiledKernel { code: code.then_some(text), ..CompiledKernel::new(subgroup, &figures) })
+        Ok(CompiledKernel { code: code.then_some(text), ..told(subgroup, &figures) })
     }
 
     /// The programs of an executable as text, the last of which is what runs.
