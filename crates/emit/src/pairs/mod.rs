@@ -51,7 +51,7 @@ impl Scheduled for Bound<'_, Pairs> {
     }
 
     fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        if self.attention().is_some() { suited::suited(self, tuning, (target, size)) } else { tuning }
+        if self.attention().is_some() { suited::suited(self, tuning, target, size) } else { tuning }
     }
 
     fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {

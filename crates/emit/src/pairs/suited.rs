@@ -26,7 +26,8 @@ struct Run<'k> {
 pub(super) fn suited(
     kernel: &Bound<'_, Pairs>,
     tuning: Tuning,
-    (target, size): (&Target, &dyn Fn(&Dim) -> Option<u64>),
+    target: &Target,
+    size: &dyn Fn(&Dim) -> Option<u64>,
 ) -> Tuning {
     if tuning.rows.is_some() || tuning.rows_per_thread.is_some() {
         return tuning;
