@@ -32,14 +32,14 @@ enum Driver {
 }
 
 impl Driver {
-    /// The library, its shim, and the variable that names the GPU.
-    fn files(self) -> (&'static str, &'static str, &'static str) {
+    /// The library, its shim, and the variable that names the GPU, where it has several.
+    fn files(self) -> (&'static str, &'static str, Option<&'static str>) {
         match self {
-            Self::Radv => ("libvulkan_radeon.so", "libamdgpu_noop_drm_shim.so", "AMDGPU_GPU_ID"),
-            Self::Nvk => ("libvulkan_nouveau.so", "libnouveau_noop_drm_shim.so", "NOUVEAU_CHIPSET"),
-            Self::Turnip => ("libvulkan_freedreno.so", "libfreedreno_noop_drm_shim.so", "FD_GPU_ID"),
-            Self::Honeykrisp => ("libvulkan_asahi.so", "libasahi_noop_drm_shim.so", "ASAHI_GPU"),
-            Self::Anv => ("libvulkan_intel.so", "libintel_noop_drm_shim.so", "INTEL_STUB_GPU_PLATFORM"),
+            Self::Radv => ("libvulkan_radeon.so", "libamdgpu_noop_drm_shim.so", Some("AMDGPU_GPU_ID")),
+            Self::Nvk => ("libvulkan_nouveau.so", "libnouveau_noop_drm_shim.so", Some("NOUVEAU_CHIPSET")),
+            Self::Turnip => ("libvulkan_freedreno.so", "libfreedreno_noop_drm_shim.so", Some("FD_GPU_ID")),
+            Self::Honeykrisp => ("libvulkan_asahi.so", "libasahi_noop_drm_shim.so", None),
+            Self::Anv => ("libvulkan_intel.so", "libintel_noop_drm_shim.so", Some("INTEL_STUB_GPU_PLATFORM")),
         }
     }
 }
@@ -144,7 +144,10 @@ fn with_family(family: &Family, tree: &NewerLavapipe, intel: Option<&IntelDriver
             command
         }
     };
-    command.env(variable, family.value).env("RADV_DEBUG", "nocache").env("MESA_SHADER_CACHE_DISABLE", "true");
+    command
+        .envs(variable.map(|variable| (variable, family.value)))
+        .env("RADV_DEBUG", "nocache")
+        .env("MESA_SHADER_CACHE_DISABLE", "true");
     Ok(command)
 }
 

@@ -4,6 +4,7 @@
 mod bench;
 #[cfg(target_os = "linux")]
 mod caches;
+mod compile;
 mod devices;
 #[cfg(feature = "parquet")]
 mod evaluation;
