@@ -1,13 +1,13 @@
 {# A softmax of rows whose scores come a tile at a time. #}
-{% macro memory(masked, by_four) %}
+{% macro memory(masked, by_four, rows) %}
 // Scores are lessened by their row's shift before exponentials are taken: by the largest of them when it was last raised, which
 // happens where one lies more than MOST_EXCESS above, so that halves hold the exponentials.
 const MOST_EXCESS = 8.0f;
 // The largest score of no keys.
 const LOWEST = -3.40282346e38f;
-var<workgroup> row_shift: array<f32, ROWS>;
+var<workgroup> row_shift: array<f32, {{ rows }}>;
 // What sums of a row are multiplied by when its shift is raised, and in the end.
-var<workgroup> row_scale: array<f32, ROWS>;
+var<workgroup> row_scale: array<f32, {{ rows }}>;
 
 // Raises the shift of a row to the largest score of a tile where that lies far above. It does not depend on other rows.
 fn raise(row: u32, largest: f32) {

@@ -14,10 +14,8 @@ const KEYS = 32;
 // Keys of many tiles, which may be passed over at once.
 const SPAN = KEYS * 16;
 const HEADS = {{ heads }};
-// Groups of four columns that are staged at once.
-const CHUNK = {{ t.chunk // 4 }};
 // Rows of tiles, in groups of four, are padded against bank conflicts.
-const PITCH = {{ t.pitch }};
+const PITCH = {{ t.pitch }}u;
 
 {% from "rows_of_floats.wgsl" import accumulate, dot_products, fetch, put_elements, put_others, stage_owners %}
 {% from "softmax_of_rows.wgsl" import begin, memory, note_keys, share, soften %}
@@ -35,12 +33,18 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {{ hooks -}}
 {% macro weigh(pass, i, kept) %}weigh{{ pass.number }}(c0, c1, row{{ i }}, near, {{ kept }}
 {%- for dot in pass.dots %}, product{{ dot.value }}_{{ i }}{% endfor %}
-{%- for value in pass.reads %}, statistic_{{ value }}[thread_row + {{ i }}]{% endfor %}){% endmacro %}
+{%- for value in pass.reads %}, statistic_{{ value }}[thread_row + {{ i }}u]{% endfor %}){% endmacro %}
 {% include "pair_tile.wgsl" %}
-    let thread_row = (local / 8) * {{ t.rows_per_thread }};
-    let thread_group = local % 8;
+    let thread_row = (local_index / 8u) * {{ t.rows_per_thread }}u;
+    let thread_group = local_index % 8u;
+    let row_at = thread_row * PITCH;
+    let key_at = thread_group * PITCH;
+{% if t.rolled %}
+    // Nothing, which drivers do not know.
+    let none = u32(min(keys, 0));
+{% endif %}
 {% for i in range(t.rows_per_thread) %}
-    let row{{ i }} = min(i0 + thread_row + {{ i }}, rows - 1);
+    let row{{ i }} = min(i0 + i32(thread_row) + {{ i }}, rows - 1);
 {% endfor %}
 {% if statistics %}
     if (local < ROWS) {
@@ -94,7 +98,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endfor %}
 {% endfor %}
 
-        let j = j0 + thread_group * 4;
+        let j = j0 + i32(thread_group) * 4;
         // Groups beyond the last other read the last one, and do not count.
         let near = min(j, (keys - 1) & -4);
 {% for i in range(t.rows_per_thread) %}
@@ -120,7 +124,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% for sum in pass.sums %}
         workgroupBarrier();
 {% for i in range(t.rows_per_thread) %}
-        row_tile[(thread_row + {{ i }}) * PITCH + thread_group] = weights{{ i }}.of{{ sum.value }};
+        row_tile[row_at + {{ i }}u * PITCH + thread_group] = weights{{ i }}.of{{ sum.value }};
 {% endfor %}
 {% for part in sum.parts %}
 {% if not loop.first %}
@@ -147,8 +151,8 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
         workgroupBarrier();
         if (local < ROWS) {
             var total = statistic_{{ sum.value }}[local];
-            for (var step = 0; step < KEYS / 4; step++) {
-                let weights = row_tile[local * PITCH + step];
+            for (var step = 0u; step < KEYS / 4; step++) {
+                let weights = row_tile[local_index * PITCH + step];
                 total = {{ sum.join }};
             }
             statistic_{{ sum.value }}[local] = total;
@@ -172,13 +176,13 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endfor %}
 {% for column in columns %}{% for i in range(t.rows_per_thread) %}
 
-    if (i0 + thread_row + {{ i }} < rows) {
+    if (i0 + i32(thread_row) + {{ i }} < rows) {
 {{ share(i) if t.softmax -}}
 {% for chunk in range(column.chunks) %}
-        if ({{ chunk * 32 }} + thread_group * 4 < {{ column.width }}) {
-            finish{{ column.axis }}(c0, c1, row{{ i }}, {{ chunk * 32 }} + thread_group * 4
+        if ({{ chunk * 32 }} + i32(thread_group) * 4 < {{ column.width }}) {
+            finish{{ column.axis }}(c0, c1, row{{ i }}, {{ chunk * 32 }} + i32(thread_group) * 4
 {%- for value in column.sums %}, sum{{ value }}_{{ chunk }}_{{ i }}{{ " * part" if t.softmax }}{% endfor %}
-{%- for statistic in statistics %}, statistic_{{ statistic.value }}[thread_row + {{ i }}]{% endfor %});
+{%- for statistic in statistics %}, statistic_{{ statistic.value }}[thread_row + {{ i }}u]{% endfor %});
         }
 {% endfor %}
     }

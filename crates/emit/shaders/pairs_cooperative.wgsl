@@ -6,6 +6,10 @@
 // {{ t.row_matrices * t.size }} owners, which they hold in registers, and divide others and columns of results among themselves. Tiles of KEYS others follow
 // one another, the next on its way in registers: each is staged once, for products and for sums. Products {{ "become weights in registers" if in_registers else "pass through workgroup memory to become weights" }}.
 // Whether a tile counts at all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a thread each{{ ", for the owners of each subgroup" if in_registers }}.
+{% if t.varying %}
+// A subgroup has {{ t.subgroup }} invocations or fewer: then there are more subgroups than parts of the owners, and several compute the same part in
+// memory of their own, of which the first writes the results.
+{% endif %}
 {% if t.softmax %}
 // Weights are exponentials of what scores exceed their row's shift by, which results are divided by the sums of.
 {% endif %}
@@ -25,6 +29,10 @@ const PARTS = {{ t.subgroups }};
 const PART_ROWS = {{ t.row_matrices * t.size }};
 {% else %}
 const WEIGHT_PITCH = {{ t.weight_pitch }}u;
+{% endif %}
+{% if t.varying %}
+// Rows of weights, those of each subgroup.
+const HELD_ROWS = {{ t.held_rows }};
 {% endif %}
 const STAGE_PITCH = {{ t.stage_pitch }}u;
 
@@ -46,7 +54,7 @@ var<workgroup> stage: array<vec4<f32>, {{ t.stage_length }}>;
 {% from "staged_rows.wgsl" import fetch, fetched, put %}
 {% from "weigh_memory.wgsl" import step as step_in_memory %}
 {% from "weigh_registers.wgsl" import follow, products, step, weights %}
-{{ memory(masked, not in_registers) if t.softmax -}}
+{{ memory(masked, not in_registers, "HELD_ROWS" if t.varying else "ROWS") if t.softmax -}}
 {% if in_registers %}
 {% set size = t.size %}
 {% include "matrix_elements.wgsl" %}
@@ -56,15 +64,24 @@ var<workgroup> stage: array<vec4<f32>, {{ t.stage_length }}>;
 {% macro fetch_all(tiles, first) %}{% for tile in tiles %}{{ fetch(tile, first) -}}{% endfor %}{% endmacro %}
 {% macro put_all(tiles, buffer) %}{% for tile in tiles %}{{ put(tile, buffer) -}}{% endfor %}{% endmacro %}
 {% set with_lanes = true %}
+{% set with_subgroup_size = t.varying %}
 {% include "pair_tile.wgsl" %}
+{% if t.varying %}
+    let is_first = subgroup < {{ t.subgroups }}u;
+    let first_row = (subgroup % {{ t.subgroups }}u) * {{ t.row_matrices * t.size }}u;
+    let part = 0u;
+    let own_row = subgroup * {{ t.row_matrices * t.size }}u;
+    let own_i0 = i0 + i32(first_row) - i32(own_row);
+{% else %}
     let first_row = (subgroup / {{ t.split }}u) * {{ t.row_matrices * t.size }}u;
     let part = subgroup % {{ t.split }}u;
-    let own_stage = subgroup * {{ t.size * t.stage_pitch }}u;
+{% endif %}
+    let own_stage = subgroup * {{ t.stages * t.size * t.stage_pitch }}u;
 {% if in_registers %}
     let own_i0 = i0 + i32(first_row);
 {% endif %}
 {% if t.softmax %}
-    for (var row = local; row < ROWS; row += THREADS) {
+    for (var row = local; row < {{ "HELD_ROWS" if t.varying else "ROWS" }}; row += THREADS) {
         row_shift[row] = LOWEST;
     }
 {% endif %}

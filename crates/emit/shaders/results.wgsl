@@ -1,13 +1,13 @@
 {# Results of a subgroup's owners, which pass through workgroup memory. Those of a softmax are divided by the sums of its weights. #}
-{% from "matrices.wgsl" import lane_group, lane_row %}
+{% from "matrices.wgsl" import lane_group, lane_item, lane_row, origin, own_row %}
 {% from "online_softmax.wgsl" import add_up, sum_of %}
 {# What the sums of a row are multiplied by in the end: without another row, nothing. Where all weigh nothing, what 0 / 0 is. #}
 {% macro finish_total(t, r, n, width) %}
 {{ add_up("total" ~ r ~ "_" ~ n, width // 4) -}}
     if ({{ lane_group(t, n, width) }} == 0u) {
-        let row = first_row + {{ r * t.size }}u + {{ lane_row(t, n, width) }};
+        let row = {{ own_row(t) }} + {{ r * t.size }}u + {{ lane_row(t, n, width) }};
         row_scale[row] = 1.0f / total{{ r }}_{{ n }};
-        if (total{{ r }}_{{ n }} == 0.0f && !attends(c0, c1, min(i0 + i32(row), rows - 1), keys)) {
+        if (total{{ r }}_{{ n }} == 0.0f && !attends(c0, c1, min({{ origin(t) }} + i32(row), rows - 1), keys)) {
             row_scale[row] = 0.0f;
         }
     }
@@ -33,7 +33,7 @@
 {# Writes columns of results, `result_matrices` of them at once. #}
 {% macro write_columns(t, column, r, c) %}
 {% set width = t.size * t.result_matrices %}
-{% set items = (t.size * width // 4 + t.subgroup - 1) // t.subgroup %}
+{% set items = (t.size * width // 4 + t.smallest - 1) // t.smallest %}
 {% for sum in column.sums %}
     subgroupBarrier();
 {% for h in range(t.result_matrices) %}
@@ -41,16 +41,16 @@
 {% endfor %}
     subgroupBarrier();
 {% for n in range(items) %}
-    let result{{ sum.value }}_{{ r }}_{{ c }}_{{ n }} = stage[own_stage + {{ lane_row(t, n, width) }} * STAGE_PITCH + {{ lane_group(t, n, width) }}]{{ sum.scale }}{% if t.softmax %} * row_scale[first_row + {{ r * t.size }}u + {{ lane_row(t, n, width) }}]{% endif %};
+    let result{{ sum.value }}_{{ r }}_{{ c }}_{{ n }} = stage[own_stage + {{ lane_row(t, n, width) }} * STAGE_PITCH + {{ lane_group(t, n, width) }}]{{ sum.scale }}{% if t.softmax %} * row_scale[{{ own_row(t) }} + {{ r * t.size }}u + {{ lane_row(t, n, width) }}]{% endif %};
 {% endfor %}
 {% endfor %}
 {% for n in range(items) %}
     {
-        let item = lane + {{ n * t.subgroup }}u;
+        let item = {{ lane_item(t, n) }};
         let row = item / {{ width // 4 }}u;
         let i = i0 + i32(first_row + {{ r * t.size }}u + row);
         let d = i32(part * {{ column.matrices * t.size }}u + {{ c * t.size }}u + item % {{ width // 4 }}u * 4u);
-        if (row < {{ t.size }}u && i < rows && d < {{ column.width }}) {
+        if ({{ "is_first && " if t.varying }}row < {{ t.size }}u && i < rows && d < {{ column.width }}) {
             finish{{ column.axis }}(c0, c1, i, d{% for sum in column.sums %}, result{{ sum.value }}_{{ r }}_{{ c }}_{{ n }}{% endfor %});
         }
     }

@@ -23,22 +23,22 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
 {# Notes which keys of a row that some mask hides count. #}
 {% macro note_keys(i) %}
             let bits{{ i }} = dot(vec4<u32>(kept{{ i }}), vec4<u32>(1u, 2u, 4u, 8u));
-            atomicOr(&row_keys[thread_row + {{ i }}], bits{{ i }} << u32(thread_group * 4));
+            atomicOr(&row_keys[thread_row + {{ i }}u], bits{{ i }} << (thread_group * 4u));
 {% endmacro %}
 {# Makes scores weights, and rescales sums. #}
 {% macro soften(t, sum, masked) %}
         if (local < ROWS) {
             let before = row_max[local];
             var high = before;
-            for (var step = 0; step < KEYS / 4; step++) {
-                let s = row_tile[local * PITCH + step];
+            for (var step = 0u; step < KEYS / 4; step++) {
+                let s = row_tile[local_index * PITCH + step];
                 high = max(high, max(max(s.x, s.y), max(s.z, s.w)));
             }
             let scale = exp(before - high);
             var total = 0.0f;
-            for (var step = 0; step < KEYS / 4; step++) {
-                let weight = exp(row_tile[local * PITCH + step] - high);
-                row_tile[local * PITCH + step] = weight;
+            for (var step = 0u; step < KEYS / 4; step++) {
+                let weight = exp(row_tile[local_index * PITCH + step] - high);
+                row_tile[local_index * PITCH + step] = weight;
                 total += (weight.x + weight.y) + (weight.z + weight.w);
             }
             var counts = true;
@@ -51,10 +51,10 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
             if (!(high > LOWEST)) {
                 counts = kept_keys != 0u;
                 total = 0.0f;
-                for (var step = 0; step < KEYS / 4; step++) {
-                    let kept = (vec4<u32>(kept_keys >> u32(step * 4)) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>(0u);
-                    let weight = select(vec4<f32>(0.0f), row_tile[local * PITCH + step], kept);
-                    row_tile[local * PITCH + step] = weight;
+                for (var step = 0u; step < KEYS / 4; step++) {
+                    let kept = (vec4<u32>(kept_keys >> (step * 4u)) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>(0u);
+                    let weight = select(vec4<f32>(0.0f), row_tile[local_index * PITCH + step], kept);
+                    row_tile[local_index * PITCH + step] = weight;
                     total += (weight.x + weight.y) + (weight.z + weight.w);
                 }
             }
@@ -65,13 +65,13 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
         }
         workgroupBarrier();
 {% for i in range(t.rows_per_thread) %}
-        let scale{{ i }} = row_scale[thread_row + {{ i }}];
+        let scale{{ i }} = row_scale[thread_row + {{ i }}u];
 {% for chunk in range(sum.chunks) %}
         sum{{ sum.value }}_{{ chunk }}_{{ i }} *= scale{{ i }};
 {% endfor %}{% endfor %}
 {% endmacro %}
 {# What the sums of a row are multiplied by in the end: without a key, nothing. Where all that count weigh nothing, what 0 / 0 is. #}
 {% macro share(i) %}
-        let total = row_sum[thread_row + {{ i }}];
+        let total = row_sum[thread_row + {{ i }}u];
         let part = select(1.0f / total, 0.0f, total < 0.0f);
 {% endmacro %}

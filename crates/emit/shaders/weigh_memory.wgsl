@@ -1,9 +1,9 @@
 {# Scores of a tile of pairs that pass through workgroup memory to become weights there. `t` is the tile: the products of `together`
 matrices of rows lie side by side. #}
 {% from "online_softmax.wgsl" import combine, largest_of, sum_of %}
-{% from "matrices.wgsl" import lane_group, lane_row, left, right, sums_of %}
+{% from "matrices.wgsl" import is_item, lane_group, lane_row, left, origin, own_row, right, sums_of %}
 {# Products of a matrix of rows, those of all others of a subgroup. #}
-{% macro multiply(t, dot, first) %}
+{% macro multiply(t, dot, first, stage) %}
 {% for r in range(first, first + t.together) %}{% for c in range(t.part_keys // t.size) %}
         var matrix{{ dot.value }}_{{ r }}_{{ c }} = {{ sums_of(t) }}();
 {% endfor %}{% endfor %}
@@ -14,14 +14,14 @@ matrices of rows lie side by side. #}
 {% endfor %}
 {% endfor %}{% endfor %}
 {% for r in range(first, first + t.together) %}{% for c in range(t.part_keys // t.size) %}
-        coopStoreT(matrix{{ dot.value }}_{{ r }}_{{ c }}, &stage[stage{{ r - first }}_{{ c }}], pitch);
+        coopStoreT(matrix{{ dot.value }}_{{ r }}_{{ c }}, &stage[stage{{ r - first }}_{{ c }}{% if stage %} + {{ stage * t.size }}u * STAGE_PITCH{% endif %}], pitch);
 {% endfor %}{% endfor %}
         subgroupBarrier();
 {% endmacro %}
 {# The pairs of a group of four others: a lane takes `stage_items` of them a matrix of rows. #}
 {% macro place(t, r, n) %}
-        let row{{ r }}_{{ n }} = first_row + {{ r * t.size }}u + {{ lane_row(t, n, t.part_keys) }};
-        let i{{ r }}_{{ n }} = min(i0 + i32(row{{ r }}_{{ n }}), rows - 1);
+        let row{{ r }}_{{ n }} = {{ own_row(t) }} + {{ r * t.size }}u + {{ lane_row(t, n, t.part_keys) }};
+        let i{{ r }}_{{ n }} = min({{ origin(t) }} + i32(row{{ r }}_{{ n }}), rows - 1);
         let group{{ r }}_{{ n }} = {{ lane_group(t, n, t.part_keys) }};
         let j{{ r }}_{{ n }} = j0 + i32(part * {{ t.part_keys }}u + group{{ r }}_{{ n }} * 4u);
         // Groups beyond the last other read the last one, and do not count.
@@ -33,6 +33,30 @@ matrices of rows lie side by side. #}
 {% macro decide(t, r, n, masked) %}
             let inside{{ r }}_{{ n }} = (j{{ r }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
             let counts{{ r }}_{{ n }} = inside{{ r }}_{{ n }}{% if masked %} & keep(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, inside{{ r }}_{{ n }}){% endif %};
+{% endmacro %}
+{# Weights of the matrices of rows from `first` on, a group of four others at a time: how many a lane has follows from the subgroup's size. #}
+{% macro weigh_items(t, first, masked) %}
+        for (var item = lane; item < {{ t.together * t.size * t.part_keys // 4 }}u; item += subgroup_size) {
+            let column = item % {{ t.together * t.part_keys // 4 }}u;
+            let stage_row = item / {{ t.together * t.part_keys // 4 }}u;
+            let group = column % {{ t.part_keys // 4 }}u;
+            let row = own_row + ({{ first }}u + column / {{ t.part_keys // 4 }}u) * {{ t.size }}u + stage_row;
+            let i = min(own_i0 + i32(row), rows - 1);
+            let j = j0 + i32(group * 4u);
+            // Groups beyond the last other read the last one, and do not count.
+            let near = min(j, (keys - 1) & -4);
+            var kept = vec4<bool>(true);
+            if (!whole) {
+                kept = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% if masked %}
+                kept &= keep(c0, c1, i, near, kept);
+{% endif %}
+            }
+            let weights = weigh0(c0, c1, i, near, kept{% for dot in t.dots %}, stage[own_stage + {{ loop.index0 * t.size }}u * STAGE_PITCH + stage_row * STAGE_PITCH + column]{% endfor %});
+{% for sum in t.sums %}
+            weight_tile[{{ sum.base }}u + row * WEIGHT_PITCH + group] = vec4<f16>(select(vec4<f32>(), weights.of{{ sum.value }}, kept));
+{% endfor %}
+        }
 {% endmacro %}
 {# Weights of the matrices of rows from `first` on. #}
 {% macro weigh_rows(t, first, masked) %}
@@ -66,6 +90,7 @@ matrices of rows lie side by side. #}
 {% endfor %}
 {% endfor %}{% endfor %}
 {% endmacro %}
+{% macro rescale(t, r, n) %}stage[own_stage + {{ lane_row(t, n, t.size) }} * STAGE_PITCH + {{ lane_group(t, n, t.size) }}] *= row_scale[{{ own_row(t) }} + {{ r * t.size }}u + {{ lane_row(t, n, t.size) }}];{% endmacro %}
 {# The exponentials of a tile of scores, and what they add to their rows. #}
 {% macro soften(t, masked) %}
 {% set sum = t.sums[0] %}
@@ -101,7 +126,7 @@ matrices of rows lie side by side. #}
             let scored{{ r }}_{{ n }} = weigh0(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, counted{{ r }}_{{ n }}, again{{ r }}_{{ n }}).of{{ sum.value }};
             var largest{{ r }}_{{ n }} = {{ largest_of("scored" ~ r ~ "_" ~ n) }};
 {{ combine("largest" ~ r ~ "_" ~ n, "max", t.keys // 4) -}}
-            if (group{{ r }}_{{ n }} == 0u) {
+            if (group{{ r }}_{{ n }} == 0u{% if t.varying %} && {{ is_item(t, n, t.part_keys) }}{% endif %}) {
                 raise(row{{ r }}_{{ n }}, largest{{ r }}_{{ n }});
             }
 {% endfor %}{% endfor %}
@@ -117,7 +142,13 @@ matrices of rows lie side by side. #}
             coopStoreT(sum{{ sum.value }}_{{ r }}_{{ c }}, &stage[own_stage], pitch);
             {{ t.branch_barrier }}
 {% for n in range(t.element_items) %}
-            stage[own_stage + {{ lane_row(t, n, t.size) }} * STAGE_PITCH + {{ lane_group(t, n, t.size) }}] *= row_scale[first_row + {{ r * t.size }}u + {{ lane_row(t, n, t.size) }}];
+{% if t.varying %}
+            if ({{ is_item(t, n, t.size) }}) {
+                {{ rescale(t, r, n) }}
+            }
+{% else %}
+            {{ rescale(t, r, n) }}
+{% endif %}
 {% endfor %}
             {{ t.branch_barrier }}
             sum{{ sum.value }}_{{ r }}_{{ c }} = coopLoadT<{{ sums_of(t) }}>(&stage[own_stage], pitch);
@@ -132,27 +163,36 @@ matrices of rows lie side by side. #}
 {% endmacro %}
 {# Adds what a tile of others gives. #}
 {% macro step(t, masked) %}
+{% set by_item = t.varying and not t.softmax %}
         let pitch = STAGE_PITCH;
 {% for r in range(t.together) %}{% for c in range(t.part_keys // t.size) %}
         let stage{{ r }}_{{ c }} = own_stage + {{ (r * t.part_keys + c * t.size) // 4 }}u;
 {% endfor %}{% endfor %}
 {% for first in range(0, t.row_matrices, t.together) %}
 {% for dot in t.dots %}
-{{ multiply(t, dot, first) -}}
+{{ multiply(t, dot, first, loop.index0 if by_item else 0) -}}
+{% if not by_item %}
 {% for r in range(first, first + t.together) %}{% for n in range(t.stage_items) %}
         let product{{ dot.value }}_{{ r }}_{{ n }} = {{ staged(t, r, n) }};
 {% endfor %}{% endfor %}
 {% if t.together < t.row_matrices or t.dots | length > 1 %}
         subgroupBarrier();
 {% endif %}
+{% endif %}
 {% endfor %}
-{{ soften(t, masked) if t.softmax -}}
-{{ weigh_rows(t, first, masked) if not t.softmax -}}
+{% if by_item %}
+{{ weigh_items(t, first, masked) -}}
+        subgroupBarrier();
+{% elif t.softmax %}
+{{ soften(t, masked) -}}
+{% else %}
+{{ weigh_rows(t, first, masked) -}}
+{% endif %}
 {% endfor %}
         {{ "workgroupBarrier" if t.split > 1 else "subgroupBarrier" }}();
 {% for k in range(0, t.keys, t.size) %}{% for sum in t.sums %}
 {% for r in range(t.row_matrices) %}
-        let left{{ sum.value }}_{{ r }}_{{ k }} = coopLoadT<{{ left(t) }}>(&weight_tile[{{ sum.base }}u + (first_row + {{ r * t.size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
+        let left{{ sum.value }}_{{ r }}_{{ k }} = coopLoadT<{{ left(t) }}>(&weight_tile[{{ sum.base }}u + ({{ own_row(t) }} + {{ r * t.size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
 {% endfor %}
 {% for c in range(sum.matrices) %}
         let element{{ sum.value }}_{{ c }}_{{ k }} = coopLoadT<{{ right(t) }}>(&tile_memory[{{ sum.tile_base + k * sum.tile_pitch }}u + part * {{ sum.matrices * t.size // 4 }}u + {{ c * t.size // 4 }}u], {{ sum.tile_pitch }}u);

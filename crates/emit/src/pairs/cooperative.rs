@@ -66,10 +66,14 @@ impl Emitter<'_> {
         let (early, late) = others.split_at(ahead);
         let sums = (0..).zip(self.kernel.sums()).map(|(position, sum)| self.sum_variable(tile, position, sum));
         let stage_groups = tile.size * tile.part_keys() / 4;
-        let element_items = |each: u32| (tile.size * tile.size / each).div_ceil(tile.subgroup);
+        let element_items = |each: u32| (tile.size * tile.size / each).div_ceil(tile.smallest);
         vec![
             ("size", tile.size.into()),
             ("subgroup", tile.subgroup.into()),
+            ("smallest", tile.smallest.into()),
+            ("varying", tile.varying().into()),
+            ("held_rows", tile.held_rows().into()),
+            ("stages", tile.stages().into()),
             ("subgroups", tile.subgroups().into()),
             ("threads", tile.threads().into()),
             ("rows", tile.rows.into()),
@@ -88,7 +92,7 @@ impl Emitter<'_> {
             ("tile_length", tile.tile_length().into()),
             ("stage_pitch", tile.stage_pitch().into()),
             ("stage_length", tile.stage_length().into()),
-            ("stage_items", stage_groups.div_ceil(tile.subgroup).into()),
+            ("stage_items", stage_groups.div_ceil(tile.smallest).into()),
             ("element_items", element_items(4).into()),
             ("elements_held", element_items(1).into()),
             ("result_matrices", tile.result_matrices().into()),

@@ -28,6 +28,8 @@ const MOST_OF_SEVERAL: u32 = 16;
 /// Groups of four factors of a step of a product, and of others on their way.
 const FACTORS: u32 = 5;
 const ON_THEIR_WAY: u32 = 2;
+/// Registers of an invocation from which on drivers may unroll loops and hold what several steps load.
+const MANY_REGISTERS: u32 = 255;
 /// Registers for indices and loop counters.
 const PLACES: u32 = 24;
 
@@ -159,6 +161,7 @@ impl Emitter<'_> {
             // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
             ("ahead", (!target.software).into()),
             ("guarded", self.reads_pairs().into()),
+            ("rolled", (!target.software && target.register_budget() < MANY_REGISTERS).into()),
             ("softmax", self.kernel.softmax.into()),
         ]);
         let passes = self.kernel.passes.iter().zip(&pieces).enumerate();

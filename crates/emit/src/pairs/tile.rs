@@ -39,7 +39,9 @@ pub(super) struct Other {
 /// How a workgroup's owners and others are divided among subgroups and matrices.
 pub(super) struct CooperativeTile {
     pub size: u32,
+    /// Invocations of the largest subgroup that may run, and of the smallest.
     pub subgroup: u32,
+    pub smallest: u32,
     /// Owners of a workgroup, and of a subgroup in matrices.
     pub rows: u32,
     pub row_matrices: u32,
@@ -73,7 +75,10 @@ struct Suited {
 impl CooperativeTile {
     /// The tile for pairs that take cooperative matrices: sums of f16 rows in one pass, on a target that has them.
     pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
-        let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
+        let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.takes_halves()) else {
+            return Ok(None);
+        };
+        let (subgroup, smallest, varying) = (sizes.max, sizes.min, sizes.one().is_none());
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
         let depths: Vec<u32> = kernel.dots.iter().map(|dot| whole(dot.width)).collect();
         let columns = || kernel.sums().filter_map(|sum| sum.element.map(|element| whole(element.width)));
@@ -84,7 +89,7 @@ impl CooperativeTile {
         if !fits {
             return Ok(None);
         }
-        let (in_registers, softmax) = (target.matrix_elements, kernel.softmax);
+        let (in_registers, softmax) = (target.matrix_elements && !varying, kernel.softmax);
         let suited = match is_attention {
             true => Suited::attention(widest, in_registers, softmax),
             false => Suited::several(elements, in_registers),
@@ -99,20 +104,21 @@ impl CooperativeTile {
         let subgroups = if is_attention && !in_registers { 8 / row_matrices } else { suited.subgroups };
         let rows = multiple("rows", tuning.rows, unit, subgroups * unit)?;
         let keys = multiple("columns", tuning.columns, size, suited.keys * size)?;
-        if softmax && !in_registers && !(keys.is_power_of_two() && keys / 4 <= subgroup) {
-            let expected = format!("a power of two up to {}, since lanes share rows", 4 * subgroup);
+        if softmax && !in_registers && !(keys.is_power_of_two() && keys / 4 <= smallest) {
+            let expected = format!("a power of two up to {}, since lanes share rows", 4 * smallest);
             return Err(EmitError::Tuning { parameter: "columns", expected, got: keys });
         }
         let narrowest = columns().min().unwrap_or(size);
         let whole_matrices = |split: &u32| [keys, narrowest].iter().all(|width| width.is_multiple_of(split * size));
         let few = |split: &u32| rows / unit * split <= SUBGROUPS * row_matrices;
-        let shares = is_attention && !in_registers && !softmax;
+        let shares = is_attention && !in_registers && !softmax && !varying;
         let split = [4, 2].into_iter().find(|split| shares && few(split) && whole_matrices(split)).unwrap_or(1);
         // Narrower heads are faster with the registers of more workgroups at once.
         let products_ahead = is_attention && in_registers && widest > WIDE && !softmax;
         let tile = Self {
             size,
             subgroup,
+            smallest,
             rows,
             row_matrices,
             keys,
@@ -154,6 +160,21 @@ impl CooperativeTile {
         self.subgroups() * self.subgroup
     }
 
+    /// True where subgroups may be smaller, and so more, than the tile is divided for.
+    pub fn varying(&self) -> bool {
+        self.smallest < self.subgroup
+    }
+
+    /// Rows of weights in workgroup memory, those of every subgroup that may run.
+    pub fn held_rows(&self) -> u32 {
+        self.rows * (self.subgroup / self.smallest)
+    }
+
+    /// Parts of a subgroup's stage: the products of each dot where weights are computed of all at once.
+    pub fn stages(&self) -> u32 {
+        if self.varying() && !self.softmax { self.depths.len() as u32 } else { 1 }
+    }
+
     /// A width in whole matrices.
     pub fn whole(&self, width: usize) -> u32 {
         (width.max(1) as u32).next_multiple_of(self.size)
@@ -185,7 +206,7 @@ impl CooperativeTile {
     }
 
     pub fn stage_length(&self) -> u32 {
-        self.subgroups() * self.size * self.stage_pitch()
+        self.subgroups() * (self.subgroup / self.smallest) * self.stages() * self.size * self.stage_pitch()
     }
 
     /// Matrices of results that leave at once: as many as the stage is wide.
@@ -197,7 +218,7 @@ impl CooperativeTile {
 
     /// Weights of a sum in workgroup memory, in groups of four.
     pub fn weight_length(&self) -> u32 {
-        if self.in_registers { 0 } else { self.rows * Self::pitch(self.keys) }
+        if self.in_registers { 0 } else { self.held_rows() * Self::pitch(self.keys) }
     }
 
     pub fn weights_length(&self) -> u32 {
@@ -228,7 +249,7 @@ impl CooperativeTile {
     /// Bytes of workgroup memory, but for the bounds of the mask.
     fn bytes(&self) -> u32 {
         let pages = if self.in_registers { 32 * self.subgroups() } else { 0 };
-        let shifts = if self.softmax { 8 * self.rows } else { 0 };
+        let shifts = if self.softmax { 8 * self.held_rows() } else { 0 };
         8 * (self.tile_length() + self.weights_length()) + 16 * self.stage_length() + pages + shifts + 256
     }
 

@@ -5,7 +5,7 @@ use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_emit::{EmitError, emit};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -307,17 +307,19 @@ fn cooperative_matrices_attend_over_halves() {
     for ((mask, (qk, v), lengths, each, groups), softmax) in cases {
         let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax };
         let (kernel, data, symbols) = kernel(&case, &lengths, None);
-        for (matrix, subgroup) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
+        let ranges = [(8, (8, 8)), (8, (32, 32)), (16, (32, 32)), (16, (64, 64)), (8, (8, 16)), (8, (4, 16)), (16, (32, 64))];
+        for (matrix, (min, max)) in ranges {
             let tuning = Tuning {
                 rows: Some(each * groups * matrix),
                 columns: Some(2 * matrix),
                 rows_per_thread: Some(each),
                 ..Tuning::default()
             };
-            let name = format!("{mask:?} {qk} {v} {lengths:?}, {each} x {groups} of {matrix}, softmax {softmax}");
+            let name = format!("{mask:?} {qk} {v} {lengths:?}, {each} x {groups} of {matrix}, subgroups of {min} to {max}, softmax {softmax}");
             // Software drivers have barriers of their own.
             let software = device().is_some_and(|device| device.software);
-            let target = Target { software, ..with_matrices(matrix, subgroup) };
+            let subgroup_size = SubgroupSizes { min, max };
+            let target = Target { software, subgroup_size, ..with_matrices(matrix, max) };
             let wgsl = check_on(&name, &kernel, &data, &symbols, &target, &tuning);
             assert!(wgsl.contains("coopMultiplyAdd"), "{name}");
         }

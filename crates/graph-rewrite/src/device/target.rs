@@ -91,8 +91,8 @@ impl Target {
             && self.subgroup_size.is_device()
     }
 
-    /// The extent of cooperative matrices and the invocations of a subgroup; `None` where kernels use no such matrices. They need
-    /// `shader-f16`, and subgroups with barriers and one known size.
+    /// The extent of cooperative matrices and the invocations of a subgroup; `None` where kernels use no such matrices, or are
+    /// right for a range of sizes alone. They need `shader-f16`, and subgroups with barriers and a known size.
     ///
     /// ```
     /// use rewire_graph_rewrite::device::{SubgroupSizes, Target};

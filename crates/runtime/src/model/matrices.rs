@@ -312,7 +312,7 @@ async fn gradients(gpu: &Gpu, given: [&[f64]; 4]) -> Option<[Vec<f64>; 3]> {
 /// multiply by them, so that the test would be of others.
 async fn load(gpu: &Gpu, plan: Plan) -> Option<Session> {
     let vouches = plan.steps.iter().any(|step| is_cooperative(step, gpu.target()));
-    if gpu.target().cooperative().is_some() && !vouches {
+    if gpu.target().matrices_of_subgroups().is_some() && !vouches {
         return None;
     }
     let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.untested()), ..ModelOptions::default() };
