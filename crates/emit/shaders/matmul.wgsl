@@ -41,11 +41,11 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
     {{ name }}{{ n }}_{{ c }} = {{ zero }};
 {% endfor %}
     {
-        let item = local + {{ n * threads }};
+        let item = local_index + {{ n * threads }}u;
 {% if along_rows %}
-        let row = (item % {{ rows // 4 }}) * 4;
-        let column = {{ column0 }} + (item / {{ rows // 4 }}) * 4;
-        let inside = {{ row0 }} + row < {{ row_end }}{% if (n + 1) * threads > items %} && item < {{ items }}{% endif %};
+        let row = i32(item % {{ rows // 4 }}u) * 4;
+        let column = {{ column0 }} + i32(item / {{ rows // 4 }}u) * 4;
+        let inside = {{ row0 }} + row < {{ row_end }}{% if (n + 1) * threads > items %} && item < {{ items }}u{% endif %};
 {% for c in range(4) %}
         if (inside && column + {{ c }} < {{ column_end }}) {
 {% if integers %}
@@ -59,9 +59,9 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
         }
 {% endfor %}
 {% else %}
-        let row = item / {{ columns // 4 }};
-        let column = {{ column0 }} + (item % {{ columns // 4 }}) * 4;
-        if ({{ row0 }} + row < {{ row_end }} && column < {{ column_end }}{% if (n + 1) * threads > items %} && item < {{ items }}{% endif %}) {
+        let row = i32(item / {{ columns // 4 }}u);
+        let column = {{ column0 }} + i32(item % {{ columns // 4 }}u) * 4;
+        if ({{ row0 }} + row < {{ row_end }} && column < {{ column_end }}{% if (n + 1) * threads > items %} && item < {{ items }}u{% endif %}) {
 {% if integers %}
             let inverse = 127.0f / max({{ largest }}[row], 1e-30f);
 {% for l in range(4) %}
@@ -81,14 +81,14 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% set items = rows * columns // (16 if along_rows else 4) %}
 {% for n in range((items + threads - 1) // threads) %}
         {
-            let item = local + {{ n * threads }};
+            let item = local_index + {{ n * threads }}u;
 {% if (n + 1) * threads > items %}
-            if (item < {{ items }}) {
+            if (item < {{ items }}u) {
 {% endif %}
 {% if along_rows %}
-            let at = (item % {{ rows // 4 }}) * {{ columns }} + item / {{ rows // 4 }};
+            let at = (item % {{ rows // 4 }}u) * {{ columns }}u + item / {{ rows // 4 }}u;
 {% for c in ["x", "y", "z", "w"] %}
-            {{ tile }}[at + {{ loop.index0 * columns // 4 }}] = {{ vector }}({{ name }}{{ n }}_0.{{ c }}, {{ name }}{{ n }}_1.{{ c }}, {{ name }}{{ n }}_2.{{ c }}, {{ name }}{{ n }}_3.{{ c }});
+            {{ tile }}[at + {{ loop.index0 * columns // 4 }}u] = {{ vector }}({{ name }}{{ n }}_0.{{ c }}, {{ name }}{{ n }}_1.{{ c }}, {{ name }}{{ n }}_2.{{ c }}, {{ name }}{{ n }}_3.{{ c }});
 {% endfor %}
 {% else %}
             {{ tile }}[item] = {{ name }}{{ n }}_0;
@@ -129,12 +129,16 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% set part_threads = threads // parts %}
 {% set part_steps = tile_k // 4 // parts %}
 {% if parts > 1 %}
-    let part = local / {{ part_threads }};
-    let place = local % {{ part_threads }};
-    let first_step = part * {{ part_steps }};
+    let part = local_index / {{ part_threads }}u;
+    let place = local_index % {{ part_threads }}u;
+    let first_step = i32(part) * {{ part_steps }};
 {% endif %}
-    let thread_row = {{ "place" if parts > 1 else "local" }} / GROUP_STRIDE;
-    let thread_group = {{ "place" if parts > 1 else "local" }} % GROUP_STRIDE;
+    let thread_row = i32({{ "place" if parts > 1 else "local_index" }} / {{ tile_n // 4 // groups_per_thread }}u);
+    let thread_group = i32({{ "place" if parts > 1 else "local_index" }} % {{ tile_n // 4 // groups_per_thread }}u);
+{% if rolled %}
+    // Nothing, which drivers do not know: they unroll loops of known lengths, and hold in registers what the steps load.
+    let none = min(depth, 0);
+{% endif %}
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
     var sum{{ i }}_{{ h }} = {{ zero_sum }};
 {% endfor %}{% endfor %}
@@ -178,7 +182,7 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {{ fetch_both("k1") -}}
         }
 {% endif %}
-        for (var step = {{ "first_step" if parts > 1 else "0" }}; step < {{ "first_step + " ~ part_steps if parts > 1 else "TILE_K / 4" }}; step++) {
+        for (var step = {{ "first_step" if parts > 1 else "0" }}; step < {{ "first_step + " ~ part_steps if parts > 1 else "TILE_K / 4" }}{{ " + none" if rolled }}; step++) {
 {% for i in range(rows_per_thread) %}
             let a{{ i }} = left_tile[(thread_row + {{ i }} * ROW_STRIDE) * (TILE_K / 4) + step];
 {% endfor %}
@@ -199,26 +203,26 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% if integers %}
 {% for n in range((left_items + threads - 1) // threads) %}
     {
-        let item = local + {{ n * threads }};
-        {{ "if (item < " ~ left_items ~ ") " if (n + 1) * threads > left_items }}{
-            atomicAdd(&row_sums[item / {{ tile_k // 4 }}], row_sum{{ n }});
+        let item = local_index + {{ n * threads }}u;
+        {{ "if (item < " ~ left_items ~ "u) " if (n + 1) * threads > left_items }}{
+            atomicAdd(&row_sums[item / {{ tile_k // 4 }}u], row_sum{{ n }});
         }
     }
 {% endfor %}
     workgroupBarrier();
 {% endif %}
 {% if parts > 1 %}
-    if (part > 0) {
+    if (part > 0u) {
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
-        part_sums[((part - 1) * {{ rows_per_thread * groups_per_thread }} + {{ i * groups_per_thread + h }}) * {{ part_threads }} + place] = sum{{ i }}_{{ h }};
+        part_sums[((part - 1u) * {{ rows_per_thread * groups_per_thread }}u + {{ i * groups_per_thread + h }}u) * {{ part_threads }}u + place] = sum{{ i }}_{{ h }};
 {% endfor %}{% endfor %}
     }
     workgroupBarrier();
-    if (part > 0) {
+    if (part > 0u) {
         return;
     }
 {% for p in range(parts - 1) %}{% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
-    sum{{ i }}_{{ h }} += part_sums[{{ (p * rows_per_thread * groups_per_thread + i * groups_per_thread + h) * part_threads }} + place];
+    sum{{ i }}_{{ h }} += part_sums[{{ (p * rows_per_thread * groups_per_thread + i * groups_per_thread + h) * part_threads }}u + place];
 {% endfor %}{% endfor %}{% endfor %}
 {% endif %}
 {% for h in range(groups_per_thread if integers else 0) %}

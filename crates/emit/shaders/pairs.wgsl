@@ -4,7 +4,7 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // A workgroup has ROWS owners of one head, `rows` of a sample; its threads are 16 x 8, each with {{ t.rows_per_thread }} owners. A pass over the
 // others, `keys` of a sample, takes tiles of KEYS of them: dot products from chunks of columns staged in workgroup memory, weights
-// where the owners were, then what is weighted, some others at a time, summed in registers.{{ " The others that follow are on their way meanwhile." if t.ahead }} Sums of
+// where the owners were, then what is weighted, some others at a time, summed in registers.{{ " The others that follow are on their way meanwhile." if t.ahead and t.held }} Sums of
 // weights alone are in workgroup memory, and later passes read them. Tiles of which bounds of the mask show that no pair counts are
 // passed over.
 
@@ -17,7 +17,7 @@ const HEADS = {{ heads }};
 // Rows of tiles, in groups of four, are padded against bank conflicts.
 const PITCH = {{ t.pitch }}u;
 
-{% from "rows_of_floats.wgsl" import accumulate, dot_products, fetch, put_elements, put_others, stage_owners %}
+{% from "rows_of_floats.wgsl" import accumulate, dot_products, fetch_ahead, fetch_now, put_elements, put_others, stage_owners %}
 {% from "softmax_of_rows.wgsl" import begin, memory, note_keys, share, soften %}
 {{ declarations -}}
 // Columns of the owners, then weights.
@@ -68,9 +68,11 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
     var whole_next = true;
 {% if t.ahead %}
 {% include "next_tile.wgsl" %}
+{% if t.held %}
     if (next < keys) {
-{{ fetch(t, pass.first, "next") -}}
+{{ fetch_ahead(t, pass.first, "next") -}}
     }
+{% endif %}
 {% endif %}
     while (next < keys) {
 {% if not t.ahead %}
@@ -78,7 +80,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
         if (next >= keys) {
             break;
         }
-{{ fetch(t, pass.first, "next") -}}
+{{ fetch_ahead(t, pass.first, "next") -}}
 {% endif %}
         let j0 = next;
         let whole = whole_next;
@@ -88,11 +90,12 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endfor %}
 {% for part in dot.parts %}
         {
+{{ fetch_now(t, part.own, "j0") -}}
             workgroupBarrier();
 {{ put_others(t) -}}
 {{ stage_owners(t, dot, part.at) -}}
             workgroupBarrier();
-{{ fetch(t, part.following, "j0") -}}
+{{ fetch_ahead(t, part.following, "j0") -}}
 {{ dot_products(t, "product" ~ dot.value ~ "_") -}}
         }
 {% endfor %}
@@ -122,12 +125,14 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
         let weights{{ i }} = {{ weigh(pass, i, "kept" ~ i) }};
 {% endfor %}{% endif %}
 {% for sum in pass.sums %}
+{{ fetch_now(t, sum.parts[0].own, "j0") if sum.parts -}}
         workgroupBarrier();
 {% for i in range(t.rows_per_thread) %}
         row_tile[row_at + {{ i }}u * PITCH + thread_group] = weights{{ i }}.of{{ sum.value }};
 {% endfor %}
 {% for part in sum.parts %}
 {% if not loop.first %}
+{{ fetch_now(t, part.own, "j0") -}}
         workgroupBarrier();
 {% endif %}
 {{ put_elements(sum) -}}
@@ -139,12 +144,14 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
         next += KEYS;
 {% if t.ahead %}
 {% include "next_tile.wgsl" %}
+{% if t.held %}
         if (next < keys) {
-{{ fetch(t, pass.first, "next") -}}
+{{ fetch_ahead(t, pass.first, "next") -}}
         }
 {% endif %}
+{% endif %}
 {% else %}
-{{ fetch(t, part.following, "j0") -}}
+{{ fetch_ahead(t, part.following, "j0") -}}
 {% endif %}
 {{ accumulate(t, sum, part.at) -}}
 {% else %}
@@ -161,9 +168,11 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
         next += KEYS;
 {% if t.ahead %}
 {% include "next_tile.wgsl" %}
+{% if t.held %}
         if (next < keys) {
-{{ fetch(t, pass.first, "next") -}}
+{{ fetch_ahead(t, pass.first, "next") -}}
         }
+{% endif %}
 {% endif %}
 {% endif %}
 {% endfor %}

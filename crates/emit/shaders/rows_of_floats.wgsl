@@ -22,6 +22,9 @@ four of a row, the width of rows, the first column, or the first of some rows, o
             }
 {% endfor %}
 {% endmacro %}
+{# Loads it a piece ahead, or where registers are few, when it is stored. #}
+{% macro fetch_ahead(t, piece, first) %}{{ fetch(t, piece, first) if t.held }}{% endmacro %}
+{% macro fetch_now(t, piece, first) %}{{ fetch(t, piece, first) if not t.held }}{% endmacro %}
 {# A statement for an item of `all`, those of 128 threads from `first` on. #}
 {% macro for_item(first, all, statement) %}
 {% if first + 128 > all %}

@@ -36,6 +36,7 @@ mod module;
 mod names;
 mod pairs;
 mod reduce;
+mod registers;
 mod required;
 #[cfg(feature = "spirv")]
 mod spirv;

@@ -1,6 +1,7 @@
 use super::{Parts, integers, place, result_coords, suits};
 use crate::hook::{Element, Four, finish};
 use crate::module::Module;
+use crate::registers;
 use crate::template::{Main, Template, template};
 use crate::{EmitError, ParsedKernel};
 use rewire_graph_rewrite::cost::operations;
@@ -222,6 +223,7 @@ pub(super) fn emit(
         ("parts", tile.parts.into()),
         // Without, a shader is half as long, which a compiler for CPUs is the sooner done with.
         ("ahead", (!module.target.software && !is_long).into()),
+        ("rolled", registers::has_few(module.target).into()),
         ("left_in_turn", is_long.into()),
         ("left_along_rows", parts.left_along_rows.into()),
         ("right_along_rows", parts.right_along_rows.into()),

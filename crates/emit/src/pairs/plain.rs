@@ -3,6 +3,7 @@ use crate::coords::Coords;
 use crate::expr::Code;
 use crate::hook::{Combine, Element, function};
 use crate::module::Module;
+use crate::registers;
 use crate::store::store_point;
 use crate::template::{Template, template};
 use crate::value::Emitted;
@@ -28,10 +29,10 @@ const MOST_OF_SEVERAL: u32 = 16;
 /// Groups of four factors of a step of a product, and of others on their way.
 const FACTORS: u32 = 5;
 const ON_THEIR_WAY: u32 = 2;
-/// Registers of an invocation from which on drivers may unroll loops and hold what several steps load.
-const MANY_REGISTERS: u32 = 255;
 /// Registers for indices and loop counters.
-const PLACES: u32 = 24;
+const PLACES: u32 = 32;
+/// Registers of a target from which on they hold what is staged next.
+const HELD_FROM: u32 = 64;
 
 /// How owners and others are divided among threads and steps.
 #[derive(Clone, Copy)]
@@ -160,8 +161,9 @@ impl Emitter<'_> {
             ("items", items.into()),
             // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
             ("ahead", (!target.software).into()),
+            ("held", (target.software || target.register_budget() >= HELD_FROM).into()),
             ("guarded", self.reads_pairs().into()),
-            ("rolled", (!target.software && target.register_budget() < MANY_REGISTERS).into()),
+            ("rolled", registers::has_few(target).into()),
             ("softmax", self.kernel.softmax.into()),
         ]);
         let passes = self.kernel.passes.iter().zip(&pieces).enumerate();
@@ -223,6 +225,7 @@ impl Emitter<'_> {
                 let is_end = at + 1 == pieces.len();
                 Variable::from_pairs([
                     ("at", Variable::from(piece.column + piece.row)),
+                    ("own", Piece::variable(Some(piece))),
                     ("following", Piece::variable(pieces.get(at + 1))),
                     ("is_last", (is_last && is_end).into()),
                 ])

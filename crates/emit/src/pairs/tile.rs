@@ -1,6 +1,7 @@
 //! Tiles of pairs on cooperative matrices.
 
 use crate::EmitError;
+use crate::registers;
 use rewire_graph::limits::MAX_AXES;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph_rewrite::device::{Target, Tuning};
@@ -91,7 +92,7 @@ impl CooperativeTile {
         }
         let (in_registers, softmax) = (target.matrix_elements && !varying, kernel.softmax);
         let suited = match is_attention {
-            true => Suited::attention(widest, in_registers, softmax),
+            true => Suited::attention(widest, in_registers, softmax, registers::has_few(target)),
             false => Suited::several(elements, in_registers),
         };
         let row_matrices = match tuning.rows_per_thread.unwrap_or(suited.row_matrices) {
@@ -272,9 +273,9 @@ fn multiple(parameter: &'static str, wanted: Option<u32>, unit: u32, suited: u32
 }
 
 impl Suited {
-    fn attention(widest: u32, in_registers: bool, softmax: bool) -> Self {
+    fn attention(widest: u32, in_registers: bool, softmax: bool, few_registers: bool) -> Self {
         let (row_matrices, subgroups, keys) = match in_registers {
-            false if widest > WIDE && !softmax => (2, 4, 1),
+            false if widest > WIDE && !softmax && !few_registers => (2, 4, 1),
             false => (1, 8, 1),
             true if widest <= NARROW => (1, 8, 2),
             // Registers of products ahead hold what exponentials are added up in.

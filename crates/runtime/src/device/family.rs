@@ -21,7 +21,7 @@ pub(super) fn registers(info: &wgpu::AdapterInfo) -> u32 {
         // 640 threads of a core.
         APPLE => 76,
         // Eight waves.
-        QUALCOMM => 96,
+        QUALCOMM => 72,
         // Subgroups of 16 share 128 registers of 32 bytes, of which a compiler needs some itself.
         INTEL => 48,
         ARM => 64,

@@ -1,0 +1,11 @@
+//! Registers of a target, where kernels are written for them.
+
+use rewire_graph_rewrite::device::Target;
+
+/// Registers of an invocation from which on drivers may unroll loops and hold what several steps load.
+const MANY: u32 = 255;
+
+/// True where tiles are smaller, and loops end at a bound that drivers do not know, so that they unroll none.
+pub(crate) fn has_few(target: &Target) -> bool {
+    !target.software && target.register_budget() < MANY
+}
