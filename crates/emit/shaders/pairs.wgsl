@@ -17,7 +17,7 @@ const HEADS = {{ heads }};
 // Rows of tiles, in groups of four, are padded against bank conflicts.
 const PITCH = {{ t.pitch }}u;
 
-{% from "rows_of_floats.wgsl" import accumulate, dot_products, fetch_ahead, fetch_now, put_elements, put_others, stage_owners %}
+{% from "rows_of_floats.wgsl" import accumulate, count, dot_products, fetch_ahead, fetch_now, put_elements, put_others, stage_owners %}
 {% from "softmax_of_rows.wgsl" import begin, memory, note_keys, share, soften %}
 {{ declarations -}}
 // Columns of the owners, then weights.
@@ -158,7 +158,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
         workgroupBarrier();
         if (local < ROWS) {
             var total = statistic_{{ sum.value }}[local];
-            for (var step = 0u; step < KEYS / 4; step++) {
+            for (var step = 0u; step < {{ count(t, "KEYS / 4") }}; step++) {
                 let weights = row_tile[local_index * PITCH + step];
                 total = {{ sum.join }};
             }

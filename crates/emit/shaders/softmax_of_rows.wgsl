@@ -1,4 +1,5 @@
 {# A softmax of rows of scores that lie in workgroup memory, a thread a row. #}
+{% from "rows_of_floats.wgsl" import count %}
 {% macro memory(masked) %}
 // The largest score of no keys.
 const LOWEST = -3.40282346e38f;
@@ -30,13 +31,13 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
         if (local < ROWS) {
             let before = row_max[local];
             var high = before;
-            for (var step = 0u; step < KEYS / 4; step++) {
+            for (var step = 0u; step < {{ count(t, "KEYS / 4") }}; step++) {
                 let s = row_tile[local_index * PITCH + step];
                 high = max(high, max(max(s.x, s.y), max(s.z, s.w)));
             }
             let scale = exp(before - high);
             var total = 0.0f;
-            for (var step = 0u; step < KEYS / 4; step++) {
+            for (var step = 0u; step < {{ count(t, "KEYS / 4") }}; step++) {
                 let weight = exp(row_tile[local_index * PITCH + step] - high);
                 row_tile[local_index * PITCH + step] = weight;
                 total += (weight.x + weight.y) + (weight.z + weight.w);
@@ -51,7 +52,7 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
             if (!(high > LOWEST)) {
                 counts = kept_keys != 0u;
                 total = 0.0f;
-                for (var step = 0u; step < KEYS / 4; step++) {
+                for (var step = 0u; step < {{ count(t, "KEYS / 4") }}; step++) {
                     let kept = (vec4<u32>(kept_keys >> (step * 4u)) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>(0u);
                     let weight = select(vec4<f32>(0.0f), row_tile[local_index * PITCH + step], kept);
                     row_tile[local_index * PITCH + step] = weight;
