@@ -35,8 +35,8 @@ Usage: cargo xtask COMMAND
           lavapipe, the kernels of cooperative matrices run on it as well
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, more of them on
           SwiftShader, and some under Vulkan's validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
-  families [--golden] [NAME ...]
-          builds the program, and compiles all kernels of the demo and the standard workloads, or of the golden cases too, for GPUs that are not
+  families [NAME ...]
+          builds the program, and compiles all kernels of the demo, the standard workloads and the golden cases for GPUs that are not
           here, by Mesa's drivers: of Debian's unstable tree as above, and of Intel, which is fetched and built once; without arguments it writes docs/gpus.md
   fuzz [--seconds N] [TARGET ...]
           feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) a target, with libFuzzer

@@ -1,4 +1,5 @@
 use crate::drivers::NewerLavapipe;
+use crate::families;
 use crate::programs::{self, Job};
 use crate::rooms;
 use crate::shell::{cargo, run as run_command};
@@ -64,6 +65,7 @@ pub(crate) fn run() -> Result<(), String> {
             title: format!("{} of cooperative matrices on the newest lavapipe", program.title()),
             command: lavapipe.run(program.command().args(tests)),
         }));
+        jobs.extend(families::tests(&lavapipe)?);
     }
     programs::run(jobs)?;
     let names: Vec<&str> = [first].into_iter().chain(rest).map(|environment| environment.name).collect();

@@ -85,6 +85,8 @@ pub enum CliError {
     NotMeasured { failed: usize, all: usize },
     #[error("{failed} of {all} kernels did not compile")]
     NotCompiled { failed: usize, all: usize },
+    #[error("{spilling} of {all} kernels spill registers, which --deny-spills refuses")]
+    Spills { spilling: usize, all: usize },
     #[error("the training of {op} with seed {seed} failed: {reason}")]
     Quality { op: String, seed: u64, reason: String },
     #[error("{worse} of {all} are worse than before, in part worse, or could not be compared")]

@@ -117,6 +117,11 @@ impl GoldenCase {
         self.tensors.get(&format!("param.{name}")).or_else(|| self.tensors.get(&format!("in.{name}"))).cloned()
     }
 
+    /// True for a case that has gradients.
+    pub fn has_gradients(&self) -> bool {
+        self.expected().any(|expected| expected.is_gradient)
+    }
+
     /// The graph with gradients of all inputs and parameters that the case has some for, `grad.x`, given those of outputs,
     /// `grad_out.y`.
     ///

@@ -52,7 +52,7 @@ fn folder() -> PathBuf {
 }
 
 /// The plans of a case, forward and, where it has gradients, with them.
-fn plans(path: &Path) -> Result<(String, Vec<Plan>), String> {
+pub(crate) fn plans(path: &Path) -> Result<(String, Vec<Plan>), String> {
     let case = GoldenCase::read(path).map_err(|error| error.to_string())?;
     let forward = case.trace().map_err(|error| error.to_string())?.graph;
     let backward = case.differentiate(&forward).ok();
@@ -129,7 +129,7 @@ fn nests(plans: &[Plan]) -> String {
 }
 
 /// Every third case and the first one of every operator; all cases where `all`.
-fn cases(all: bool) -> Vec<PathBuf> {
+pub(crate) fn cases(all: bool) -> Vec<PathBuf> {
     let stored = stored();
     let is_first = |at: usize| at == 0 || stored[at].parent() != stored[at - 1].parent();
     let chosen = |(at, path): (usize, &PathBuf)| (all || at % 3 == 0 || is_first(at)).then(|| path.clone());

@@ -19,5 +19,6 @@ mod retrieval;
 mod rewriting;
 mod states;
 mod storage;
+mod translated;
 mod variants;
 mod varied;

@@ -6,6 +6,7 @@ mod intel;
 mod page;
 
 use crate::drivers::{NewerLavapipe, debian_unstable, manifest};
+use crate::programs::Job;
 use crate::setup;
 use crate::shell::{cargo, root, run as run_command};
 use intel::IntelDriver;
@@ -67,6 +68,24 @@ const FAMILIES: [Family; 16] = [
     family("lnl", "Intel Lunar Lake", Driver::Anv, "lnl"),
 ];
 
+/// The families whose kernels the tests compile, where Debian's unstable tree was fetched.
+const TESTED: [&str; 4] = ["navi31", "ampere", "adreno740", "m1"];
+/// What they compile.
+const TESTED_WORKS: [&str; 6] = ["demo", "attention", "softmax-attention", "addmm", "layer-norm", "stu-layer"];
+
+/// Kernels of single precision and of `f16` for the families that are tested, of which none may spill.
+pub(crate) fn tests(tree: &NewerLavapipe) -> Result<Vec<Job>, String> {
+    let mut jobs = vec![];
+    for family in FAMILIES.iter().filter(|family| TESTED.contains(&family.name)) {
+        for dtype in ["f32", "f16"] {
+            let mut command = with_family(family, tree, None)?;
+            command.args(["--kernel", "wgpu", "compile", "--deny-spills", "--dtype", dtype]).args(TESTED_WORKS);
+            jobs.push(Job { title: format!("kernels in {dtype} for {}", family.title), command });
+        }
+    }
+    Ok(jobs)
+}
+
 /// The golden cases.
 fn cases() -> Result<Vec<String>, String> {
     let folder = root().join("tests/golden");
@@ -87,14 +106,12 @@ fn cases() -> Result<Vec<String>, String> {
     Ok(cases)
 }
 
-/// Compiles the kernels of the demo and the standard workloads for some families, or all, and writes `docs/gpus.md` where it is all;
-/// after `--golden` those of the golden cases, too.
-pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    let (golden, names) = match arguments {
-        ["--golden", names @ ..] => (true, names),
-        names => (false, names),
-    };
-    let cases = if golden { cases()? } else { vec![] };
+/// Compiles the kernels of the demo, the standard workloads and the golden cases for some families, or for all, and then writes
+/// `docs/gpus.md`.
+pub(crate) fn run(names: &[&str]) -> Result<(), String> {
+    let forward = cases()?;
+    let backward = std::iter::once("--backward".to_owned()).chain(forward.clone()).collect();
+    let works = [["demo", "--suite", "standard"].map(str::to_owned).to_vec(), forward, backward];
     if !cfg!(target_os = "linux") {
         return Err("the drivers are made for Linux".into());
     }
@@ -114,17 +131,22 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let intel = if intel { Some(IntelDriver::get()?) } else { None };
     let mut sections = vec![];
     for family in FAMILIES.iter().filter(wanted) {
-        let mut command = with_family(family, &tree, intel.as_ref())?;
-        command.args(["--json", "--kernel", "wgpu", "compile", "--suite", "standard"]).args(&cases);
-        let output = command.output().map_err(|error| format!("{}: {error}", family.name))?;
-        let figures = page::Figures::of(&String::from_utf8_lossy(&output.stdout));
-        if figures.kernels() == 0 {
-            return Err(format!("{}: {}", family.name, String::from_utf8_lossy(&output.stderr)));
+        let mut told = String::new();
+        for works in &works {
+            let mut command = with_family(family, &tree, intel.as_ref())?;
+            command.args(["--json", "--kernel", "wgpu", "compile"]).args(works);
+            let output = command.output().map_err(|error| format!("{}: {error}", family.name))?;
+            let lines = String::from_utf8_lossy(&output.stdout);
+            if page::Figures::of(&lines).kernels() == 0 {
+                return Err(format!("{}: {}", family.name, String::from_utf8_lossy(&output.stderr)));
+            }
+            told += &lines;
         }
+        let figures = page::Figures::of(&told);
         eprintln!("{}: {}", family.name, figures.in_words());
         sections.push((family.title, figures));
     }
-    if names.is_empty() && !golden { page::write(&sections) } else { Ok(()) }
+    if names.is_empty() { page::write(&sections) } else { Ok(()) }
 }
 
 /// The program on the driver of a family.

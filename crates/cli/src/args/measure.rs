@@ -100,6 +100,9 @@ pub struct Compile {
     /// Write the instructions of every kernel into this folder, a file each.
     #[arg(long, value_name = "DIR")]
     pub isa: Option<PathBuf>,
+    /// End with an error where a kernel spills registers.
+    #[arg(long)]
+    pub deny_spills: bool,
     #[command(flatten)]
     pub sizes: Sizes,
     #[command(flatten)]
@@ -197,7 +200,7 @@ pub struct Sizes {
     epilogue: bool,
     /// Compute the gradients of all inputs and parameters as well.
     #[arg(long)]
-    backward: bool,
+    pub backward: bool,
     /// Type of inputs, weights and results.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     dtype: Option<DType>,

@@ -15,7 +15,8 @@ fn what_cannot_be_compiled_is_said() {
 fn a_line_a_kernel_and_a_summary() {
     let folder = Folder::new();
     let isa = folder.0.join("isa").display().to_string();
-    let compiled = run(&["compile", "addmm", "layer-norm", "--json", "--kernel", "wgpu", "--isa", &isa]);
+    let compiled =
+        run(&["compile", "addmm", "layer-norm", "--json", "--kernel", "wgpu", "--deny-spills", "--isa", &isa]);
     if compiled.code != Some(0) {
         let is_told =
             ["no GPU adapter", "VK_KHR_pipeline_executable_properties"].map(|why| compiled.stderr.contains(why));

@@ -222,7 +222,7 @@ pub(super) fn emit(
         ("groups_per_thread", tile.groups.into()),
         ("parts", tile.parts.into()),
         // Without, a shader is half as long, which a compiler for CPUs is the sooner done with.
-        ("ahead", (!module.target.software && !is_long).into()),
+        ("ahead", (!module.target.software && !is_long && registers::load_ahead(module.target)).into()),
         ("rolled", registers::has_few(module.target).into()),
         ("left_in_turn", is_long.into()),
         ("left_along_rows", parts.left_along_rows.into()),

@@ -31,8 +31,6 @@ const FACTORS: u32 = 5;
 const ON_THEIR_WAY: u32 = 2;
 /// Registers for indices and loop counters.
 const PLACES: u32 = 32;
-/// Registers of a target from which on they hold what is staged next.
-const HELD_FROM: u32 = 64;
 
 /// How owners and others are divided among threads and steps.
 #[derive(Clone, Copy)]
@@ -161,7 +159,7 @@ impl Emitter<'_> {
             ("items", items.into()),
             // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
             ("ahead", (!target.software).into()),
-            ("held", (target.software || target.register_budget() >= HELD_FROM).into()),
+            ("held", registers::load_ahead(target).into()),
             ("guarded", self.reads_pairs().into()),
             ("rolled", registers::has_few(target).into()),
             ("softmax", self.kernel.softmax.into()),

@@ -307,7 +307,8 @@ fn cooperative_matrices_attend_over_halves() {
     for ((mask, (qk, v), lengths, each, groups), softmax) in cases {
         let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax };
         let (kernel, data, symbols) = kernel(&case, &lengths, None);
-        let ranges = [(8, (8, 8)), (8, (32, 32)), (16, (32, 32)), (16, (64, 64)), (8, (8, 16)), (8, (4, 16)), (16, (32, 64))];
+        let ranges =
+            [(8, (8, 8)), (8, (32, 32)), (16, (32, 32)), (16, (64, 64)), (8, (8, 16)), (8, (4, 16)), (16, (32, 64))];
         for (matrix, (min, max)) in ranges {
             let tuning = Tuning {
                 rows: Some(each * groups * matrix),
@@ -315,7 +316,9 @@ fn cooperative_matrices_attend_over_halves() {
                 rows_per_thread: Some(each),
                 ..Tuning::default()
             };
-            let name = format!("{mask:?} {qk} {v} {lengths:?}, {each} x {groups} of {matrix}, subgroups of {min} to {max}, softmax {softmax}");
+            let name = format!(
+                "{mask:?} {qk} {v} {lengths:?}, {each} x {groups} of {matrix}, subgroups of {min} to {max}, softmax {softmax}"
+            );
             // Software drivers have barriers of their own.
             let software = device().is_some_and(|device| device.software);
             let subgroup_size = SubgroupSizes { min, max };

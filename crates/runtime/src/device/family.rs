@@ -15,6 +15,8 @@ const QUALCOMM: u32 = 0x5143;
 /// `docs/gpus.md` has what the drivers make of them.
 pub(super) fn registers(info: &wgpu::AdapterInfo) -> u32 {
     match vendor(info) {
+        // NVK's compiler spills what NVIDIA's own holds in 255.
+        NVIDIA if info.driver.starts_with("NVK") => 192,
         NVIDIA => 255,
         // Eight subgroups of 64 on RDNA 3.
         AMD => 192,
@@ -60,5 +62,12 @@ mod tests {
         assert_eq!((subgroup_sizes(&intel), registers(&intel)), (SubgroupSizes { min: 4, max: 64 }, 0));
         let mesa = adapter("Apple M1 (G13G A0)", APPLE, wgpu::Backend::Vulkan);
         assert_eq!((subgroup_sizes(&mesa), registers(&mesa)), (SubgroupSizes { min: 4, max: 64 }, 76));
+    }
+
+    #[test]
+    fn the_open_driver_of_nvidia_has_fewer_registers() {
+        let own = wgpu::AdapterInfo { driver: "NVIDIA".to_owned(), ..adapter("H100", NVIDIA, wgpu::Backend::Vulkan) };
+        let open = wgpu::AdapterInfo { driver: "NVK".to_owned(), ..own.clone() };
+        assert_eq!((registers(&own), registers(&open)), (255, 192));
     }
 }

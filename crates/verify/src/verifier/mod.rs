@@ -227,7 +227,7 @@ impl Verifier {
     fn load(&self, path: &Path, report: &mut CaseReport) -> Result<Loaded, Failure> {
         let case = GoldenCase::read(path)?;
         report.op = case.op().to_owned();
-        let has_gradients = self.options.backward && case.expected().any(|expected| expected.is_gradient);
+        let has_gradients = self.options.backward && case.has_gradients();
         report.tolerance = tolerance(&case, has_gradients);
         let replay = case.trace()?;
         let graph = if has_gradients { case.differentiate(&replay.graph)? } else { replay.graph };
