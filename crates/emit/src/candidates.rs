@@ -2,8 +2,9 @@
 
 use super::{Scheduled, emit, scheduled};
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{Target, Tuning, dequantized};
+use rewire_graph_rewrite::device::{Target, ThreadTile, Tile, Tuning, dequantized};
 use rewire_graph_rewrite::plan::Computation;
+use rewire_graph_rewrite::schedule::Schedule;
 use std::collections::HashSet;
 
 /// A tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
@@ -14,10 +15,12 @@ pub fn suited(
     target: &Target,
     size: impl Fn(&Dim) -> Option<u64>,
 ) -> Tuning {
-    of(computation, target, |schedule| schedule.suited(tuning, target, &size)).unwrap_or(tuning)
+    let suits = |schedule: &dyn Scheduled| schedule.suited(&tuning, target, &size);
+    let tile = tuning.tile.or_else(|| of(computation, target, suits).flatten());
+    Tuning { tile, ..tuning }
 }
 
-/// Tunings of a kernel that are worth a measurement, the given one first. What it sets stays as it is. Each is emitted, and no
+/// Tunings of a kernel that are worth a measurement, the given one first, which is alone if it sets a tile. Each is emitted, and no
 /// two have the same shader.
 ///
 /// All of them add in the order of the given one: every element of a result is the same sum, to the bit, whichever is
@@ -41,38 +44,56 @@ pub fn suited(
 /// ```
 pub fn candidates(tuning: &Tuning, computation: &Computation, target: &Target) -> Vec<Tuning> {
     let base = of_family(*tuning, computation, target);
-    let proposals = of(computation, target, |schedule| schedule.candidates(target, &base)).unwrap_or_default();
-    let short = |proposal: &Tuning| !target.software || is_short(proposal);
+    let tiles = match base.tile {
+        Some(_) => vec![],
+        None => of(computation, target, |schedule| schedule.tiles(target, &base)).unwrap_or_default(),
+    };
+    let tiles = tiles.into_iter().filter(|tile| !target.software || is_short(tile));
     let mut shaders = HashSet::new();
     let mut differs =
         |tuning: &Tuning| emit(computation, target, tuning).is_ok_and(|emitted| shaders.insert(emitted.wgsl));
-    let proposals = proposals.into_iter().filter(short).map(|proposal| joined(base, proposal));
-    let tunings = std::iter::once(base).chain(proposals);
+    let tunings = std::iter::once(base).chain(tiles.map(|tile| Tuning { tile: Some(tile), ..base }));
     tunings.filter(|tuning| differs(tuning)).collect()
 }
 
 /// Threads of a workgroup with so many groups of columns and rows each.
-pub(super) fn per_thread(groups: &[u32], rows: &[u32]) -> Vec<Tuning> {
-    let shares = groups.iter().flat_map(|groups| rows.iter().map(move |rows| (Some(*groups), Some(*rows))));
-    let tuning = |(groups_per_thread, rows_per_thread)| {
-        let of_threads =
-            move |threads| Tuning { threads: Some(threads), groups_per_thread, rows_per_thread, ..Tuning::default() };
-        [64, 128, 256].map(of_threads)
+pub(super) fn per_thread(groups: &[u32], rows: &[u32]) -> Vec<ThreadTile> {
+    let shares = groups.iter().flat_map(|groups| rows.iter().map(move |rows| (*groups, *rows)));
+    let tiles = |(groups_per_thread, rows_per_thread)| {
+        [64, 128, 256].map(move |threads| ThreadTile { threads, groups_per_thread, rows_per_thread })
     };
-    shares.flat_map(tuning).collect()
+    shares.flat_map(tiles).collect()
 }
 
-/// True where nothing is said of a thread's share, and results have so many elements.
-pub(super) fn is_for_many(tuning: &Tuning, extents: &[Dim], many: u64, size: &dyn Fn(&Dim) -> Option<u64>) -> bool {
+/// True where results have so many elements.
+pub(super) fn is_for_many(extents: &[Dim], many: u64, size: &dyn Fn(&Dim) -> Option<u64>) -> bool {
     let elements = extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-    let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread];
-    set.iter().all(Option::is_none) && elements.is_some_and(|elements| elements >= many)
+    elements.is_some_and(|elements| elements >= many)
 }
 
-/// A tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both.
+/// A tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both, and without a tile of
+/// other kernels.
 pub fn of_family(tuning: Tuning, computation: &Computation, target: &Target) -> Tuning {
-    let cooperative = of(computation, target, |schedule| schedule.is_cooperative(target, &tuning)).unwrap_or(false);
-    Tuning { matrices: tuning.matrices.or(cooperative.then_some(true)), ..tuning }
+    let open = Tuning { tile: None, ..tuning };
+    let cooperative = of(computation, target, |schedule| schedule.is_cooperative(target, &open)).unwrap_or(false);
+    let own = tuning.tile.filter(|tile| is_of_schedule(tile, computation));
+    let wanted = own.and_then(|tile| tile.matrices()).filter(|_| cooperative);
+    let matrices = tuning.matrices.or(wanted).or(cooperative.then_some(true));
+    let tile = own.filter(|tile| tile.matrices().is_none_or(|tile| tile == (matrices == Some(true))));
+    Tuning { matrices, tile, ..tuning }
+}
+
+fn is_of_schedule(tile: &Tile, computation: &Computation) -> bool {
+    let Computation::Nest(kernel) = computation else { return false };
+    match kernel.schedule() {
+        Schedule::Map(_) => matches!(tile, Tile::Map(_)),
+        Schedule::Reduction(_) => matches!(tile, Tile::Reduction(_)),
+        Schedule::Product(_) => {
+            matches!(tile, Tile::Product(_) | Tile::SubgroupProduct(_) | Tile::WorkgroupProduct(_))
+        }
+        Schedule::Pairs(_) => matches!(tile, Tile::Pairs(_) | Tile::MatrixPairs(_)),
+        Schedule::Fold(_) => matches!(tile, Tile::Fold(_)),
+    }
 }
 
 /// The tunings that add in orders of their own: cooperative matrices and multiply-adds where a kernel has both, else one.
@@ -86,23 +107,15 @@ pub fn families(computation: &Computation, target: &Target) -> Vec<Tuning> {
 }
 
 /// True if it makes a short shader, which is soon compiled.
-fn is_short(tuning: &Tuning) -> bool {
-    tuning.rows_per_thread.is_none_or(|rows| rows <= 4) && tuning.groups_per_thread.is_none_or(|groups| groups == 1)
-}
-
-/// What `own` sets, and what only `other` sets.
-fn joined(own: Tuning, other: Tuning) -> Tuning {
-    Tuning {
-        threads: own.threads.or(other.threads),
-        groups_per_thread: own.groups_per_thread.or(other.groups_per_thread),
-        rows: own.rows.or(other.rows),
-        columns: own.columns.or(other.columns),
-        depth: own.depth.or(other.depth),
-        rows_per_thread: own.rows_per_thread.or(other.rows_per_thread),
-        parts: own.parts.or(other.parts),
-        split_sums: own.split_sums.or(other.split_sums),
-        matrices: own.matrices.or(other.matrices),
-    }
+fn is_short(tile: &Tile) -> bool {
+    let (groups, rows) = match tile {
+        Tile::Map(tile) | Tile::Fold(tile) => (tile.groups_per_thread, tile.rows_per_thread),
+        Tile::Product(tile) => (1, tile.rows_per_thread),
+        Tile::Pairs(tile) => (1, tile.rows_per_thread),
+        Tile::MatrixPairs(tile) => (1, tile.rows_per_thread),
+        Tile::Reduction(_) | Tile::SubgroupProduct(_) | Tile::WorkgroupProduct(_) => (1, 1),
+    };
+    rows <= 4 && groups == 1
 }
 
 /// What the schedule of a kernel says of a target; `None` for an operator of a user's own.

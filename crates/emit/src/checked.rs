@@ -1,54 +1,63 @@
-use crate::EmitError;
-use rewire_graph_rewrite::device::{Target, Tuning};
+//! What a tuning sets, checked against what a target and a schedule take.
 
-/// The sizes of a tuning, checked against what a target and a schedule take.
-pub(crate) trait Checked {
-    /// Invocations of a map or a reduction.
-    fn threads(&self, target: &Target) -> Result<u32, EmitError>;
-    /// Groups of neighbours of a thread of a map, given what suits its elements.
-    fn groups_per_thread(&self, suited: u32) -> Result<u32, EmitError>;
-    /// The tile of cooperative matrices that `tile` finds, unless the tuning decides otherwise.
-    fn cooperative<T>(&self, tile: impl FnOnce() -> Result<Option<T>, EmitError>) -> Result<Option<T>, EmitError>;
-    /// Rows of a thread of a map or of sums over rows, given what suits what it reads.
-    fn rows_per_thread(&self, suited: u32) -> Result<u32, EmitError>;
+use crate::EmitError;
+use rewire_graph_rewrite::device::{Target, ThreadTile, Tile, Tuning};
+use std::ops::RangeInclusive;
+
+/// What a thread of a map or a fold may have of groups, and of rows.
+const SHARES: RangeInclusive<u32> = 1..=8;
+
+/// Invocations of a workgroup that suit a target.
+pub(crate) fn suited_threads(target: &Target) -> u32 {
+    256.min(most_threads(target))
 }
 
-impl Checked for Tuning {
-    fn threads(&self, target: &Target) -> Result<u32, EmitError> {
-        let largest = 1 << target.invocations.max(1).ilog2();
-        let threads = self.threads.unwrap_or(256.min(largest));
-        if threads.is_power_of_two() && threads <= largest {
-            return Ok(threads);
-        }
-        let expected = format!("a power of two up to {largest}");
-        Err(EmitError::Tuning { parameter: "threads", expected, got: threads })
-    }
+fn most_threads(target: &Target) -> u32 {
+    1 << target.invocations.max(1).ilog2()
+}
 
-    fn groups_per_thread(&self, suited: u32) -> Result<u32, EmitError> {
-        let got = self.groups_per_thread.unwrap_or(suited);
-        if (1..=8).contains(&got) {
-            return Ok(got);
-        }
-        Err(EmitError::Tuning { parameter: "groups_per_thread", expected: "1 to 8".to_owned(), got })
+/// Checks the invocations of a workgroup.
+pub(crate) fn threads(target: &Target, threads: u32) -> Result<u32, EmitError> {
+    let largest = most_threads(target);
+    if threads.is_power_of_two() && threads <= largest {
+        return Ok(threads);
     }
+    let expected = format!("a power of two up to {largest}");
+    Err(EmitError::Tuning { parameter: "threads", expected, got: threads })
+}
 
-    fn cooperative<T>(&self, tile: impl FnOnce() -> Result<Option<T>, EmitError>) -> Result<Option<T>, EmitError> {
-        if self.matrices == Some(false) {
-            return Ok(None);
-        }
-        let tile = tile()?;
-        if tile.is_none() && self.matrices == Some(true) {
-            let expected = "0: cooperative matrices do not fit the kernel and the target".to_owned();
-            return Err(EmitError::Tuning { parameter: "matrices", expected, got: 1 });
-        }
-        Ok(tile)
+/// Checks the share of a thread.
+pub(crate) fn of_threads(target: &Target, tile: ThreadTile) -> Result<ThreadTile, EmitError> {
+    threads(target, tile.threads)?;
+    let shares = [("groups_per_thread", tile.groups_per_thread), ("rows_per_thread", tile.rows_per_thread)];
+    match shares.into_iter().find(|(_, share)| !SHARES.contains(share)) {
+        Some((parameter, got)) => Err(EmitError::Tuning { parameter, expected: "1 to 8".to_owned(), got }),
+        None => Ok(tile),
     }
+}
 
-    fn rows_per_thread(&self, suited: u32) -> Result<u32, EmitError> {
-        let got = self.rows_per_thread.unwrap_or(suited);
-        if (1..=8).contains(&got) {
-            return Ok(got);
-        }
-        Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 to 8".to_owned(), got })
+/// The tile of a tuning where it sets one, which is to be of the kind that `pick` finds.
+pub(crate) fn tile_of<T>(
+    tuning: &Tuning,
+    expected: &'static str,
+    pick: impl FnOnce(Tile) -> Option<T>,
+) -> Result<Option<T>, EmitError> {
+    let Some(tile) = tuning.tile else { return Ok(None) };
+    pick(tile).map(Some).ok_or_else(|| EmitError::Tile { expected, got: tile })
+}
+
+/// The tile of cooperative matrices that `tile` finds, unless the tuning decides otherwise.
+pub(crate) fn cooperative<T>(
+    tuning: &Tuning,
+    tile: impl FnOnce() -> Result<Option<T>, EmitError>,
+) -> Result<Option<T>, EmitError> {
+    if tuning.matrices == Some(false) {
+        return Ok(None);
     }
+    let tile = tile()?;
+    if tile.is_none() && tuning.matrices == Some(true) {
+        let expected = "0: cooperative matrices do not fit the kernel and the target".to_owned();
+        return Err(EmitError::Tuning { parameter: "matrices", expected, got: 1 });
+    }
+    Ok(tile)
 }

@@ -1,5 +1,6 @@
 use rewire_graph::limits::LimitError;
 use rewire_graph::{DType, Scalar};
+use rewire_graph_rewrite::device::Tile;
 use rewire_graph_rewrite::lower::Refusal;
 
 /// Why a kernel could not be emitted.
@@ -80,6 +81,14 @@ pub enum EmitError {
         needed: u64,
         /// How many there are.
         limit: u64,
+    },
+    /// A tile of another schedule.
+    #[error("tuning: the tile is {got}, expected one of `{expected}`")]
+    Tile {
+        /// The kind of tile that the kernel has.
+        expected: &'static str,
+        /// What came.
+        got: Tile,
     },
     /// A tuning that the schedule cannot run with.
     #[error("tuning: {parameter} is {got}, expected {expected}")]

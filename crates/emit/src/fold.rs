@@ -12,11 +12,11 @@ use super::template::{Main, Template, template};
 use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::candidates::{is_for_many, per_thread};
-use crate::checked::Checked;
+use crate::checked::{of_threads, suited_threads, tile_of};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{Expr, ExprId};
-use rewire_graph_rewrite::device::{GridFactor, Target, Tuning};
+use rewire_graph_rewrite::device::{GridFactor, Target, ThreadTile, Tile, Tuning};
 use rewire_graph_rewrite::plan::ReduceOp;
 use rewire_graph_rewrite::schedule::{Bound, Fold};
 
@@ -46,20 +46,13 @@ fn has_named_rows(kernel: &Bound<'_, Fold>) -> bool {
 impl Scheduled for Bound<'_, Fold> {
     /// Emits sums over rows.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-        let threads = tuning.threads(module.target)?;
+        let ThreadTile { threads, groups_per_thread, rows_per_thread } = tile(self, module.target, tuning)?;
         for sum in &self.sums {
             float(&module, "a sum over rows", sum.value)?;
         }
-        let points = Points::new(self, &module, tuning.groups_per_thread(1)?)?;
+        let points = Points::new(self, &module, groups_per_thread)?;
         let shares = Shares::new(self, &points, threads);
-        let at_once = match self.index {
-            Some(_) => 1,
-            None => tuning.rows_per_thread(match module.target.software {
-                true => 1,
-                false if has_named_rows(self) => NAMED_ROWS,
-                false => ROWS,
-            })?,
-        };
+        let at_once = if self.index.is_some() { 1 } else { rows_per_thread };
         let mut main = Code::point(&Coords::default(), &[]);
         let grid = match self.index {
             Some(_) => points.place_by_row(&mut module, &mut main, &shares),
@@ -103,23 +96,33 @@ impl Scheduled for Bound<'_, Fold> {
     }
 
     /// All of them add in the same order.
-    fn candidates(&self, _: &Target, _: &Tuning) -> Vec<Tuning> {
-        if self.index.is_some() {
-            return vec![];
-        }
-        match has_named_rows(self) {
-            true => per_thread(&[1, 2, 4], &[2, 4, 8]),
-            false => per_thread(&[1], &[1, 2, 4]),
-        }
+    fn tiles(&self, _: &Target, _: &Tuning) -> Vec<Tile> {
+        let tiles = match (self.index, has_named_rows(self)) {
+            (Some(_), _) => vec![],
+            (None, true) => per_thread(&[1, 2, 4], &[2, 4, 8]),
+            (None, false) => per_thread(&[1], &[1, 2, 4]),
+        };
+        tiles.into_iter().map(Tile::Fold).collect()
     }
 
     /// Threads that are many take more columns of fewer rows that ids name.
-    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        let wide = Tuning { groups_per_thread: Some(2), rows_per_thread: Some(2), ..tuning };
-        let is_wide =
-            has_named_rows(self) && !target.software && is_for_many(&tuning, &self.extents, MANY_ELEMENTS, size);
-        if is_wide { wide } else { tuning }
+    fn suited(&self, _: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
+        let is_wide = has_named_rows(self) && !target.software && is_for_many(&self.extents, MANY_ELEMENTS, size);
+        let threads = suited_threads(target);
+        is_wide.then_some(Tile::Fold(ThreadTile { threads, groups_per_thread: 2, rows_per_thread: 2 }))
     }
+}
+
+/// The tile of a tuning, or what suits sizes that are not known.
+fn tile(kernel: &Bound<'_, Fold>, target: &Target, tuning: &Tuning) -> Result<ThreadTile, EmitError> {
+    let tile = tile_of(tuning, "fold", |tile| if let Tile::Fold(tile) = tile { Some(tile) } else { None })?;
+    let rows_per_thread = match has_named_rows(kernel) {
+        _ if target.software => 1,
+        true => NAMED_ROWS,
+        false => ROWS,
+    };
+    let suited = ThreadTile { threads: suited_threads(target), groups_per_thread: 1, rows_per_thread };
+    of_threads(target, tile.unwrap_or(suited))
 }
 
 /// The sum at position `n` of a group of columns.

@@ -52,7 +52,7 @@ pub use error::EmitError;
 
 use module::Module;
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning, Windows, dequantized};
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tile, Tuning, Windows, dequantized};
 use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
 use rewire_graph_rewrite::schedule::{Bound, Schedule};
 
@@ -124,14 +124,12 @@ trait Scheduled {
     /// Emits the shader.
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError>;
 
-    /// Tunings that are worth a measurement beside `base`.
-    fn candidates(&self, _target: &Target, _base: &Tuning) -> Vec<Tuning> {
-        vec![]
-    }
+    /// Tiles that are worth a measurement beside that of `base`, which sets none.
+    fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile>;
 
-    /// A tuning, and what suits sizes that are known.
-    fn suited(&self, tuning: Tuning, _target: &Target, _size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        tuning
+    /// The tile that suits sizes that are known, where it is another than that of `base`, which sets none.
+    fn suited(&self, _base: &Tuning, _target: &Target, _size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
+        None
     }
 
     /// True if the shader multiplies cooperative matrices.

@@ -6,10 +6,10 @@ use super::store::{everywhere, looks_up, vector_accesses};
 use super::template::{Main, Template, template};
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::candidates::{is_for_many, per_thread};
-use crate::checked::Checked;
+use crate::checked::{of_threads, suited_threads, tile_of};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::Expr;
-use rewire_graph_rewrite::device::{GridFactor, Target, Tuning};
+use rewire_graph_rewrite::device::{GridFactor, Target, ThreadTile, Tile, Tuning};
 use rewire_graph_rewrite::schedule::{Bound, Map};
 
 static TEMPLATE: Template = template!("map.wgsl");
@@ -25,7 +25,7 @@ const MANY_ELEMENTS: u64 = 1 << 23;
 impl Scheduled for Bound<'_, Map> {
     /// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-        let threads = tuning.threads(module.target)?;
+        let ThreadTile { threads, groups_per_thread: most, rows_per_thread: rows } = tile(self, module.target, tuning)?;
         let Some((last, outer)) = self.extents.split_last() else {
             return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
         };
@@ -33,10 +33,7 @@ impl Scheduled for Bound<'_, Map> {
         let outputs = &self.nest.outputs;
         let wide = last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(module.body, axis, &[], outputs) > 0;
         let lanes = if wide { LANES } else { 1 };
-        let suited = if module.target.software { 1 } else { groups_per_thread(self) };
-        let most = tuning.groups_per_thread(suited)?;
         let groups = if wide { last.as_const().map_or(1, |n| groups_of_row(n.div_ceil(lanes), most)) } else { 1 };
-        let rows = tuning.rows_per_thread(1)?;
         let rows = if last.as_const().is_some() { rows } else { 1 };
 
         let mut main = Code::point(&Coords::default(), &[]);
@@ -99,16 +96,28 @@ impl Scheduled for Bound<'_, Map> {
         TEMPLATE.render(module, main, grid, vec![])
     }
 
-    fn candidates(&self, _: &Target, _: &Tuning) -> Vec<Tuning> {
-        per_thread(&[1, 2, 4], if has_named_rows(self) { &[1, 2, 4] } else { &[1] })
+    fn tiles(&self, _: &Target, _: &Tuning) -> Vec<Tile> {
+        let rows: &[u32] = if has_named_rows(self) { &[1, 2, 4] } else { &[1] };
+        per_thread(&[1, 2, 4], rows).into_iter().map(Tile::Map).collect()
     }
 
     /// A thread of many looks up two rows, so that their loads run together; searches for their samples would not.
-    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+    fn suited(&self, _: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let reads_many = has_named_rows(self) && !searches(self);
-        let is_wide = reads_many && !target.software && is_for_many(&tuning, &self.extents, MANY_ELEMENTS, size);
-        if is_wide { Tuning { rows_per_thread: Some(2), ..tuning } } else { tuning }
+        let is_wide = reads_many && !target.software && is_for_many(&self.extents, MANY_ELEMENTS, size);
+        is_wide.then(|| Tile::Map(ThreadTile { rows_per_thread: 2, ..suited(self, target) }))
     }
+}
+
+/// The tile of a tuning, or what suits sizes that are not known.
+fn tile(kernel: &Bound<'_, Map>, target: &Target, tuning: &Tuning) -> Result<ThreadTile, EmitError> {
+    let tile = tile_of(tuning, "map", |tile| if let Tile::Map(tile) = tile { Some(tile) } else { None })?;
+    of_threads(target, tile.unwrap_or_else(|| suited(kernel, target)))
+}
+
+fn suited(kernel: &Bound<'_, Map>, target: &Target) -> ThreadTile {
+    let groups_per_thread = if target.software { 1 } else { groups_per_thread(kernel) };
+    ThreadTile { threads: suited_threads(target), groups_per_thread, rows_per_thread: 1 }
 }
 
 /// True if ids name the rows of what is loaded.

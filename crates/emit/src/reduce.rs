@@ -7,11 +7,11 @@ use super::store::{store_point, vector_accesses};
 use super::template::{Main, Template, template};
 use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled};
-use crate::checked::Checked;
+use crate::checked::{suited_threads, threads, tile_of};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{Expr, ExprId};
-use rewire_graph_rewrite::device::{GridFactor, Target, Tuning, Windows};
+use rewire_graph_rewrite::device::{GridFactor, ReductionTile, Target, Tile, Tuning, Windows};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Bound, Reduced, Reduction};
 
@@ -57,10 +57,16 @@ impl Shared<'_> {
     }
 }
 
+/// The invocations of a workgroup.
+fn workgroup(target: &Target, tuning: &Tuning) -> Result<u32, EmitError> {
+    let tile = tile_of(tuning, "reduction", |tile| if let Tile::Reduction(tile) = tile { Some(tile) } else { None })?;
+    threads(target, tile.map_or_else(|| suited_threads(target), |tile| tile.threads))
+}
+
 impl Scheduled for Bound<'_, Reduction> {
     /// Emits row reductions.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-        let threads = tuning.threads(module.target)?;
+        let threads = workgroup(module.target, tuning)?;
         let (outer, columns) = columns(self, &module, threads)?;
         let mut row = Code::point(&Coords::default(), &[]);
         let coords = Coords::first(split_row(&mut module, &mut row, outer, "row", ""));
@@ -104,14 +110,15 @@ impl Scheduled for Bound<'_, Reduction> {
     }
 
     /// Workgroups of other sizes with as many threads a row, which decides the order of its sums.
-    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+    fn tiles(&self, target: &Target, _: &Tuning) -> Vec<Tile> {
         let (windows, own) = (Windows::default(), &self.nest.body);
-        let shared = |tuning: &Tuning| {
-            let (_, columns) = columns(self, &Module::new(own, target, &windows), tuning.threads(target).ok()?).ok()?;
+        let shared = |size| {
+            let (_, columns) = columns(self, &Module::new(own, target, &windows), threads(target, size).ok()?).ok()?;
             Some(columns.threads)
         };
-        let sizes = [32, 64, 128, 256, 512, 1024].map(|threads| Tuning { threads: Some(threads), ..Tuning::default() });
-        sizes.into_iter().filter(|tuning| shared(tuning) == shared(base)).collect()
+        let sizes = [32, 64, 128, 256, 512, 1024].into_iter();
+        let alike = sizes.filter(|size| shared(*size) == shared(suited_threads(target)));
+        alike.map(|threads| Tile::Reduction(ReductionTile { threads })).collect()
     }
 }
 

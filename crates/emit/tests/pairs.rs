@@ -3,7 +3,7 @@
 
 use rewire_emit::{candidates, emit};
 use rewire_graph::{DType, Scope};
-use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
+use rewire_graph_rewrite::device::{PairsTile, SubgroupSizes, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::Computation;
 use rewire_graph_rewrite::{lower, optimize};
 
@@ -39,8 +39,9 @@ fn emitted_shader() {
 #[test]
 fn tunings_are_owners_of_a_thread() {
     let candidates = candidates(&Tuning::default(), &kernel(DType::F32), &Target::BASELINE);
-    let rows: Vec<Option<u32>> = candidates.iter().map(|tuning| tuning.rows_per_thread).collect();
-    assert_eq!(rows, [None, Some(1), Some(4)]);
+    let tiles: Vec<Option<Tile>> = candidates.iter().map(|tuning| tuning.tile).collect();
+    let [one, four] = [1, 4].map(|rows_per_thread| Some(Tile::Pairs(PairsTile { rows_per_thread })));
+    assert_eq!(tiles, [None, one, four]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Kernels stay within the WebGPU baseline, and use more where there is more.
 
 use rewire_emit::emit;
-use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
+use rewire_graph_rewrite::device::{ReductionTile, SubgroupSizes, Target, ThreadTile, Tile, Tuning};
 use rewire_runtime::ModelOptions;
 use rewire_tests::backend::{gpu, load, on, oracle, plan, run};
 use rewire_tests::build::build;
@@ -93,8 +93,10 @@ fn each_feature_may_be_missing() {
 fn workgroups_of_every_size_compute_the_same() {
     let Some(gpu) = gpu() else { return };
     for threads in [32, 128, 1024].into_iter().filter(|threads| *threads <= gpu.target().invocations) {
-        let tuning = Tuning { threads: Some(threads), ..Tuning::default() };
-        computes(5, &ModelOptions { tuning, ..on(gpu.clone()) });
+        let of_map = Tile::Map(ThreadTile { threads, groups_per_thread: 1, rows_per_thread: 1 });
+        for tile in [of_map, Tile::Reduction(ReductionTile { threads })] {
+            computes(5, &ModelOptions { tuning: tile.into(), ..on(gpu.clone()) });
+        }
     }
 }
 

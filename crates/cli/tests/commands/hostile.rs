@@ -191,7 +191,7 @@ fn choices_that_the_cpu_does_not_have() {
     }
     run(&["rank", "--adapter", "nonsense"]).failed_with(&["no GPU adapter matches `nonsense`"]);
     for command in [&["rank"][..], &["bench", "addmm"], &["verify", "."]] {
-        run(&[command, &["--kernel", "cpu", "--tuning", "rows=5"]].concat())
+        run(&[command, &["--kernel", "cpu", "--tuning", "reduction:threads=32"]].concat())
             .refused_with(&["--kernel cpu has no tunings"]);
     }
 }
@@ -217,7 +217,7 @@ fn arguments_that_contradict_each_other_exit_with_2() {
     // An argument wins over a variable.
     let mut rank = crate::program::command(&["rank", "--kernel", "cpu", "--json", "--top", "1"]);
     let run = crate::program::finish(
-        rank.env("REWIRE_ADAPTER", "x").env("REWIRE_TUNING", "rows=5").env("REWIRE_MATRICES", "wgsl"),
+        rank.env("REWIRE_ADAPTER", "x").env("REWIRE_TUNING", "reduction:threads=32").env("REWIRE_MATRICES", "wgsl"),
     );
     assert_eq!(run.code, Some(0), "{}", run.stderr);
 }

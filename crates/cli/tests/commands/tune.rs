@@ -72,11 +72,13 @@ fn a_tuning_is_forced() {
     let wrong = bench("height=3");
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("`height=3` is no part of a tuning"), "{}", wrong.stderr);
-    let fits = bench("rows=16,columns=16,rows_per_thread=1");
+    let wrong = bench("product:rows=5");
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("missing field `columns`"), "{}", wrong.stderr);
+    let fits = bench("product:rows=16,columns=16,depth=8,rows_per_thread=1,parts=1");
     if !tunes(&fits) {
         return;
     }
-    let record = bench("rows=5").json().remove(0);
+    let record = bench("product:rows=5,columns=16,depth=8,rows_per_thread=1,parts=1").json().remove(0);
     assert!(record["error"].as_str().is_some_and(|error| error.contains("rows is 5")), "{record}");
 }
 
@@ -97,5 +99,5 @@ fn a_case_is_replayed_with_every_variant() {
         assert!(lines.len() > 2 && lines.iter().all(|line| line["status"] == "ok"), "{}", verified.stdout);
         assert!(lines[1]["variant"].as_str().is_some_and(|variant| variant.contains("threads=")), "{}", lines[1]);
     }
-    assert_eq!(run(&["verify", "--variants", "--tuning", "rows=16", &case]).code, Some(2));
+    assert_eq!(run(&["verify", "--variants", "--tuning", "reduction:threads=32", &case]).code, Some(2));
 }

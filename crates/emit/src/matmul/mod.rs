@@ -1,8 +1,8 @@
 //! Matrix products: on cooperative matrices where the target has them and the operands are halves, else by multiply-add.
 
-mod cooperative;
 mod integers;
 mod plain;
+mod subgroups;
 mod tensors;
 mod workgroup;
 
@@ -14,11 +14,11 @@ use super::module::Module;
 use super::store::vector_accesses;
 use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled};
-use crate::checked::Checked;
+use crate::checked::cooperative;
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
-use rewire_graph_rewrite::device::{GridFactor, Param, Target, TileList, Tuning};
+use rewire_graph_rewrite::device::{GridFactor, Param, SubgroupProductTile, Target, Tile, TileList, Tuning};
 use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
@@ -30,20 +30,30 @@ enum MatrixTile {
     /// Of matrices that the workgroup shares.
     Workgroup(workgroup::WorkgroupMatmulTile),
     /// Of matrices that are divided among its subgroups.
-    Subgroups(cooperative::CooperativeMatmulTile),
+    Subgroups(subgroups::CooperativeMatmulTile),
 }
 
 impl MatrixTile {
     /// `None` for a product of multiply-adds.
     fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
-        tuning.cooperative(|| match workgroup::WorkgroupMatmulTile::new(kernel, target, tuning) {
-            Some(tile) => Ok(Some(Self::Workgroup(tile))),
-            None => Self::of_subgroups(kernel, target, tuning),
+        let of_workgroup = |tile| workgroup::WorkgroupMatmulTile::new(kernel, target, tile).map(Self::Workgroup);
+        cooperative(tuning, || match tuning.tile {
+            None => match of_workgroup(None) {
+                Some(tile) => Ok(Some(tile)),
+                None => Self::of_subgroups(kernel, target, None),
+            },
+            Some(Tile::WorkgroupProduct(tile)) => Ok(of_workgroup(Some(tile))),
+            Some(Tile::SubgroupProduct(tile)) => Self::of_subgroups(kernel, target, Some(tile)),
+            Some(_) => Ok(None),
         })
     }
 
-    fn of_subgroups(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
-        Ok(cooperative::CooperativeMatmulTile::new(kernel, target, tuning)?.map(Self::Subgroups))
+    fn of_subgroups(
+        kernel: &Bound<'_, Product>,
+        target: &Target,
+        tile: Option<SubgroupProductTile>,
+    ) -> Result<Option<Self>, EmitError> {
+        Ok(subgroups::CooperativeMatmulTile::new(kernel, target, tile)?.map(Self::Subgroups))
     }
 
     /// Rows and columns of a workgroup.
@@ -64,37 +74,34 @@ const FEW_TILES: u64 = 96;
 impl Scheduled for Bound<'_, Product> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let tile = match MatrixTile::new(self, module.target, tuning)? {
-            // The sizes of a tuning are those of the tile that does not hold.
             Some(MatrixTile::Workgroup(tile)) if !tile.holds(&module) => {
-                let open = Tuning { rows: None, columns: None, depth: None, threads: None, ..*tuning };
-                MatrixTile::of_subgroups(self, module.target, &open)?
+                MatrixTile::of_subgroups(self, module.target, None)?
             }
             tile => tile,
         };
         match tile {
             Some(MatrixTile::Workgroup(tile)) => workgroup::emit(self, &tile, module),
-            Some(MatrixTile::Subgroups(tile)) => cooperative::emit(self, &tile, module),
+            Some(MatrixTile::Subgroups(tile)) => subgroups::emit(self, &tile, module),
             None => plain::emit(self, module, tuning),
         }
     }
 
-    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
-        let (m, n) = (self.m.dense().and_then(Dim::as_const), self.n.as_const());
+    fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile> {
+        let extents = (self.m.dense().and_then(Dim::as_const), self.n.as_const());
         if base.matrices == Some(true) {
-            return cooperative::candidates((m, n), target.matrix);
+            let of_workgroups = workgroup::tiles(self, target).into_iter().map(Tile::WorkgroupProduct);
+            let of_subgroups = subgroups::tiles(extents, target.matrix).into_iter().map(Tile::SubgroupProduct);
+            return of_workgroups.chain(of_subgroups).collect();
         }
-        plain::candidates((m, n))
+        plain::tiles(extents).into_iter().map(Tile::Product).collect()
     }
 
-    /// Smaller tiles where those of `tuning` are few.
-    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        if tuning.rows.is_some() || tuning.columns.is_some() {
-            return tuning;
-        }
-        let Extent::Dense(m) = &self.m else { return tuning };
+    /// Smaller tiles where the largest are few.
+    fn suited(&self, base: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
+        let Extent::Dense(m) = &self.m else { return None };
         let product = |dims: &[Dim]| dims.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-        let (Some(entries), Some(m), Some(n)) = (product(&self.batch), size(m), size(&self.n)) else { return tuning };
-        let Ok(cooperative) = MatrixTile::new(self, target, &tuning) else { return tuning };
+        let (entries, m, n) = (product(&self.batch)?, size(m)?, size(&self.n)?);
+        let cooperative = MatrixTile::new(self, target, base).ok()?;
         let sizes: Vec<_> = match cooperative.as_ref().map(MatrixTile::extents) {
             Some((rows, columns)) => {
                 let narrowest = columns.min(2 * target.matrix);
@@ -115,18 +122,23 @@ impl Scheduled for Bound<'_, Product> {
         let occupied = |size: &(u32, u32)| tiles(*size) >= FEW_TILES;
         let least = smaller.clone().next_back();
         let occupies = largest.filter(occupied).or_else(|| smaller.find(occupied));
-        let splits = tuning.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
+        let splits = base.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
         if let (true, Some(k)) = (splits, self.k.dense().and_then(size))
-            && let Some(split) = plain::split(self, target, &tuning, (m, k))
+            && let Some(split) = plain::split(self, target, (m, k))
         {
-            return split;
+            return Some(Tile::Product(split));
         }
         match (occupies.or(least), cooperative) {
-            (Some(size), _) if Some(size) != largest => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
-            (_, Some(MatrixTile::Workgroup(tile))) => {
-                tile.in_less_time(self, target, &tuning, [m, n]).unwrap_or(tuning)
+            (Some((rows, columns)), Some(_)) if Some((rows, columns)) != largest => {
+                Some(Tile::SubgroupProduct(SubgroupProductTile { rows, columns }))
             }
-            _ => tuning,
+            (Some(size), None) if Some(size) != largest => {
+                Some(Tile::Product(plain::MatmulTile::suited(self, target, size, None)))
+            }
+            (_, Some(MatrixTile::Workgroup(tile))) => {
+                tile.in_less_time(self, target, [m, n]).map(Tile::WorkgroupProduct)
+            }
+            _ => None,
         }
     }
 

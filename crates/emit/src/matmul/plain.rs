@@ -1,11 +1,12 @@
 use super::{Parts, integers, place, result_coords, suits};
+use crate::checked::tile_of;
 use crate::hook::{Element, Four, finish};
 use crate::module::Module;
 use crate::registers;
 use crate::template::{Main, Template, template};
 use crate::{EmitError, ParsedKernel};
 use rewire_graph_rewrite::cost::operations;
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{ProductTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
@@ -55,20 +56,15 @@ impl MatmulTile {
         }
     }
 
-    fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
-        let suited = Self::size(kernel, target);
-        let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
-        let is_tile = |parameter, got: u32| match got == 0 || !got.is_multiple_of(4) || got > 256 {
-            true => {
-                let expected = "a multiple of four up to 256".to_owned();
-                Err(EmitError::Tuning { parameter, expected, got })
-            }
-            false => Ok(()),
-        };
-        is_tile("rows", m)?;
-        is_tile("columns", n)?;
-        let is_small = m * n <= SMALL && !target.software;
-        let suited_rows = match (m, n) {
+    /// The tile of so many rows and columns; of a `depth`, or of what suits them.
+    pub fn suited(
+        kernel: &Bound<'_, Product>,
+        target: &Target,
+        (rows, columns): (u32, u32),
+        depth: Option<u32>,
+    ) -> ProductTile {
+        let is_small = rows * columns <= SMALL && !target.software;
+        let most = match (rows, columns) {
             _ if target.software => 1,
             (..=16, _) | (_, ..=4) => 1,
             (..=32, _) => 2,
@@ -76,29 +72,42 @@ impl MatmulTile {
             (128.., 128..) => 16,
             _ => 8,
         };
-        let threads = |rows: u32| (m / rows).max(1) * (n / 4);
-        let holds = |k: u32, rows: u32| {
-            target.software || registers((m, n, k), (rows, 1), threads(rows)) <= target.register_budget()
+        let threads = |each: u32| (rows / each).max(1) * (columns / 4);
+        let holds = |depth: u32, each: u32| {
+            let needed = registers((rows, columns, depth), (each, 1), threads(each));
+            target.software || needed <= target.register_budget()
         };
-        let fits = |k: &u32| is_small && bytes(kernel, (m, n, *k)) <= SMALL_BYTES && holds(*k, suited_rows);
-        let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
-        is_tile("depth", k)?;
-        let fewer = |rows: &u32| m.is_multiple_of(*rows) && threads(*rows) <= target.invocations && holds(k, *rows);
-        let mut shares = std::iter::successors(Some(suited_rows), |rows| (*rows > 1).then_some(rows / 2));
-        let rows = tuning.rows_per_thread.unwrap_or_else(|| shares.find(fewer).unwrap_or(suited_rows));
+        let fits =
+            |depth: &u32| is_small && bytes(kernel, (rows, columns, *depth)) <= SMALL_BYTES && holds(*depth, most);
+        let depth = depth.unwrap_or_else(|| [64, 32].into_iter().find(fits).unwrap_or(16));
+        let fewer =
+            |each: &u32| rows.is_multiple_of(*each) && threads(*each) <= target.invocations && holds(depth, *each);
+        let mut shares = std::iter::successors(Some(most), |each| (*each > 1).then_some(each / 2));
+        let rows_per_thread = shares.find(fewer).unwrap_or(most);
+        ProductTile { rows, columns, depth, rows_per_thread, parts: 1 }
+    }
+
+    /// Checks the sizes of a tile.
+    fn new(tile: ProductTile, target: &Target) -> Result<Self, EmitError> {
+        let ProductTile { rows: m, columns: n, depth: k, rows_per_thread: rows, parts } = tile;
+        for (parameter, got) in [("rows", m), ("columns", n), ("depth", k)] {
+            if got == 0 || !got.is_multiple_of(4) || got > 256 {
+                let expected = "a multiple of four up to 256".to_owned();
+                return Err(EmitError::Tuning { parameter, expected, got });
+            }
+        }
         if rows == 0 || rows > 16 || !m.is_multiple_of(rows) {
             let expected = format!("a divisor of {m} rows, up to 16");
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: rows });
+        }
+        if !matches!(parts, 1 | 2 | 4 | 8) || !(k / 4).is_multiple_of(parts) {
+            let expected = format!("1, 2, 4 or 8, a divisor of the {} groups of a stage", k / 4);
+            return Err(EmitError::Tuning { parameter: "parts", expected, got: parts });
         }
         let columns = n / 4;
         let fits =
             |groups: &u32| columns.is_multiple_of(*groups) && m / rows * (columns / groups) <= target.invocations;
         let groups = (1..=columns).find(fits).unwrap_or(columns);
-        let parts = tuning.parts.unwrap_or(1);
-        if !matches!(parts, 1 | 2 | 4 | 8) || !(k / 4).is_multiple_of(parts) {
-            let expected = format!("1, 2, 4 or 8, a divisor of the {} groups of a stage", k / 4);
-            return Err(EmitError::Tuning { parameter: "parts", expected, got: parts });
-        }
         Ok(Self { m, n, k, rows, groups, parts })
     }
 
@@ -117,20 +126,14 @@ fn registers((m, n, k): (u32, u32, u32), (rows, groups): (u32, u32), threads: u3
 const PLACES: u32 = 16;
 
 /// A tile for few rows whose sums are split; `None` where they are too short.
-pub(super) fn split(
-    kernel: &Bound<'_, Product>,
-    target: &Target,
-    tuning: &Tuning,
-    (m, k): (u64, u64),
-) -> Option<Tuning> {
+pub(super) fn split(kernel: &Bound<'_, Product>, target: &Target, (m, k): (u64, u64)) -> Option<ProductTile> {
     let (rows, columns, parts) = if m <= 4 { (4, 32, 8) } else { (16, 16, 4) };
     let fits = |depth: &u32| {
         let sums = 4 * (parts - 1) * rows * columns;
         u64::from(*depth) <= k && bytes(kernel, (rows, columns, *depth)) + sums <= target.workgroup_bytes
     };
     let depth = [128, 64].into_iter().find(fits)?;
-    let (rows, columns, depth, parts) = (Some(rows), Some(columns), Some(depth), Some(parts));
-    Some(Tuning { rows, columns, depth, parts, ..*tuning })
+    Some(ProductTile { parts, ..MatmulTile::suited(kernel, target, (rows, columns), Some(depth)) })
 }
 
 /// Operations of a factor that drivers take long to compile at several places.
@@ -177,16 +180,16 @@ const TILES: [[u32; 4]; 34] = [
 ];
 
 /// Tiles that suit the extents of a result, where they are known.
-pub(super) fn candidates((m, n): (Option<usize>, Option<usize>)) -> Vec<Tuning> {
+pub(super) fn tiles((m, n): (Option<usize>, Option<usize>)) -> Vec<ProductTile> {
     let tiles = TILES.into_iter().filter(|[rows, columns, ..]| suits(*rows, m, 4) && suits(*columns, n, 64));
-    let tuning = |[rows, columns, depth, each]: [u32; 4]| Tuning {
-        rows: Some(rows),
-        columns: Some(columns),
-        depth: Some(depth),
-        rows_per_thread: Some(each),
-        ..Tuning::default()
+    let tile = |[rows, columns, depth, rows_per_thread]: [u32; 4]| ProductTile {
+        rows,
+        columns,
+        depth,
+        rows_per_thread,
+        parts: 1,
     };
-    tiles.map(tuning).collect()
+    tiles.map(tile).collect()
 }
 
 /// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
@@ -202,7 +205,9 @@ pub(super) fn emit(
     mut module: Module,
     tuning: &Tuning,
 ) -> Result<ParsedKernel, EmitError> {
-    let tile = MatmulTile::new(kernel, module.target, tuning)?;
+    let wanted = tile_of(tuning, "product", |tile| if let Tile::Product(tile) = tile { Some(tile) } else { None })?;
+    let suited = || MatmulTile::suited(kernel, module.target, MatmulTile::size(kernel, module.target), None);
+    let tile = MatmulTile::new(wanted.unwrap_or_else(suited), module.target)?;
     let right = integers::operand(kernel);
     let mut parts = match right {
         Some(right) => integers::parts(kernel, &mut module, right)?,

@@ -10,7 +10,7 @@ use crate::value::Emitted;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::device::{Extension, Slot, Target, Tuning};
+use rewire_graph_rewrite::device::{Extension, Slot, Target, WorkgroupProductTile};
 use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
 
 static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
@@ -21,17 +21,29 @@ const LONG: usize = 1024;
 /// The least columns, and the least steps of `k`.
 const LEAST: [usize; 2] = [64, 32];
 
-/// Another tile for long sums and columns that 256 divides: rows, columns, steps of `k` and threads. Numbers of rows that leave most
+/// Another tile for long sums and columns that 256 divides. Numbers of rows that leave most
 /// multiprocessors idle at the end of the first one may suit it.
-const FLAT: [u32; 4] = [96, 256, 64, 256];
+const FLAT: WorkgroupProductTile = WorkgroupProductTile { rows: 96, columns: 256, depth: 64, threads: 256 };
 /// What it takes for an element, to what the first one takes.
 const FLAT_COST: [u64; 2] = [41, 40];
 
+/// All tiles. Smaller ones are faster divided among subgroups.
+fn every() -> impl Iterator<Item = WorkgroupProductTile> {
+    let extents = [FLAT.rows, 128, 256].into_iter().flat_map(|rows| [128, 256].map(|columns| (rows, columns)));
+    let steps = extents.flat_map(|extents| [16, 32, 64].map(|depth| (extents, depth)));
+    steps.flat_map(|((rows, columns), depth)| {
+        [128, 256].map(|threads| WorkgroupProductTile { rows, columns, depth, threads })
+    })
+}
+
+/// The tiles that a product may have.
+pub(super) fn tiles(kernel: &Bound<'_, Product>, target: &Target) -> Vec<WorkgroupProductTile> {
+    every().filter(|tile| WorkgroupMatmulTile::new(kernel, target, Some(*tile)).is_some()).collect()
+}
+
 /// How a product is divided among workgroups.
 pub(super) struct WorkgroupMatmulTile {
-    /// Rows, columns and steps of `k`.
-    tile: [u32; 3],
-    threads: u32,
+    tile: WorkgroupProductTile,
     size: u32,
     left: Halves,
     right: Halves,
@@ -40,7 +52,7 @@ pub(super) struct WorkgroupMatmulTile {
 
 impl WorkgroupMatmulTile {
     /// The tile for a product of tensors of halves with results like them, on a target that has matrices of a workgroup.
-    pub fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Option<Self> {
+    pub fn new(kernel: &Bound<'_, Product>, target: &Target, wanted: Option<WorkgroupProductTile>) -> Option<Self> {
         let (n, k) = (kernel.n.as_const()?, kernel.k.dense()?.as_const()?);
         let is_plain = kernel.batch.is_empty() && kernel.stats.is_empty() && kernel.m.dense().is_some();
         if !target.shares_matrices() || !is_plain || !kernel.takes_halves() || kernel.sums_halves() {
@@ -52,20 +64,17 @@ impl WorkgroupMatmulTile {
         // Residuals take the registers of larger tiles.
         let is_long = k >= LONG && k.is_multiple_of(64) && results.iter().all(|part| part.given.is_empty());
         let is_long = is_long && target.workgroup_matrices >= 256;
-        let rows = tuning.rows.unwrap_or(128);
-        let columns = tuning.columns.unwrap_or(if is_long && n.is_multiple_of(256) { 256 } else { 128 });
-        let depth = tuning.depth.unwrap_or(if is_long && columns >= 256 { 64 } else { 32 });
-        let threads = tuning.threads.unwrap_or(if rows == 128 && columns == 128 { 128 } else { 256 });
-        // Smaller tiles are faster divided among subgroups.
-        let is_large = [columns, threads].into_iter().all(|extent| [128, 256].contains(&extent));
-        let is_large = is_large && [FLAT[0], 128, 256].contains(&rows);
-        let is_deep = [16, 32, 64].contains(&depth);
-        let fits = is_large && is_deep && n >= LEAST[0] && k >= LEAST[1] && threads <= target.workgroup_matrices;
+        let suited = match is_long && n.is_multiple_of(256) {
+            true => WorkgroupProductTile { rows: 128, columns: 256, depth: 64, threads: 256 },
+            false => WorkgroupProductTile { rows: 128, columns: 128, depth: 32, threads: 128 },
+        };
+        let tile = wanted.unwrap_or(suited);
+        let fits = every().any(|known| known == tile) && n >= LEAST[0] && k >= LEAST[1];
+        let fits = fits && tile.threads <= target.workgroup_matrices;
         // A tile has columns of the same tensors.
-        let ends_tile = |column: usize| column == n || column.is_multiple_of(columns.max(1) as usize);
+        let ends_tile = |column: usize| column == n || column.is_multiple_of(tile.columns as usize);
         let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
-        let tile = Self { tile: [rows, columns, depth], threads, size: target.matrix, left, right, results };
-        fits.then_some(tile)
+        fits.then(|| Self { tile, size: target.matrix, left, right, results })
     }
 
     /// True if each of its tensors is one binding, and results lie in theirs.
@@ -81,38 +90,34 @@ impl WorkgroupMatmulTile {
         [self.left, self.right].into_iter().chain(given.map(|(_, given)| *given))
     }
 
-    /// The tuning for so many rows and columns on which multiprocessors are sooner done together than on these tiles.
+    /// The tile for so many rows and columns on which multiprocessors are sooner done together than on this one.
     pub fn in_less_time(
         &self,
         kernel: &Bound<'_, Product>,
         target: &Target,
-        tuning: &Tuning,
         [rows, columns]: [u64; 2],
-    ) -> Option<Tuning> {
+    ) -> Option<WorkgroupProductTile> {
         let k = kernel.k.dense()?.as_const()?;
         let multiprocessors = u64::from(target.multiprocessors);
         let may_be_flat = multiprocessors > 0 && k >= LONG && k.is_multiple_of(64) && columns.is_multiple_of(256);
-        let is_open = [tuning.rows, tuning.columns, tuning.depth, tuning.threads].iter().all(Option::is_none);
-        if !may_be_flat || !is_open {
+        if !may_be_flat {
             return None;
         }
-        let [flat_rows, flat_columns, depth, threads] = FLAT.map(Some);
-        let flat = Tuning { rows: flat_rows, columns: flat_columns, depth, threads, ..*tuning };
-        let flat_tile = Self::new(kernel, target, &flat)?;
+        let flat = Self::new(kernel, target, Some(FLAT))?;
         let time = |tile: &Self| {
-            let [m, n] = [tile.tile[0], tile.tile[1]].map(u64::from);
+            let [m, n] = [tile.tile.rows, tile.tile.columns].map(u64::from);
             // Those of 128 threads share a multiprocessor with another one.
-            let at_once = u64::from(256 / tile.threads.max(1)).max(1);
+            let at_once = u64::from(256 / tile.tile.threads).max(1);
             let tiles = rows.div_ceil(m).saturating_mul(columns.div_ceil(n));
             tiles.div_ceil(at_once.saturating_mul(multiprocessors)).saturating_mul(at_once * m * n)
         };
         let [more, less] = FLAT_COST;
-        (time(&flat_tile).saturating_mul(more) < time(self).saturating_mul(less)).then_some(flat)
+        (time(&flat).saturating_mul(more) < time(self).saturating_mul(less)).then_some(FLAT)
     }
 
     /// Rows and columns of a workgroup.
     pub fn extents(&self) -> (u32, u32) {
-        (self.tile[0], self.tile[1])
+        (self.tile.rows, self.tile.columns)
     }
 }
 
@@ -130,7 +135,7 @@ pub(super) fn emit(
         hooks += &finish(kernel, part, &mut module)?;
     }
     let (body, grid, tile_lists) = place(kernel, tile.extents(), &mut module)?;
-    let [tile_m, tile_n, tile_k] = tile.tile;
+    let WorkgroupProductTile { rows: tile_m, columns: tile_n, depth: tile_k, threads } = tile.tile;
     let (n, width) = (module.dim(&kernel.n), kernel.n.as_const().unwrap_or(0));
     let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(0);
     let variables = vec![
@@ -148,8 +153,8 @@ pub(super) fn emit(
             tile.results.iter().map(|part| described(part, part.end - part.start == width)).collect::<Vec<_>>().into(),
         ),
     ];
-    let extension = Some(Extension::Workgroup { tile: tile.tile });
-    let main = Main { threads: tile.threads, hooks, body, variables, extension };
+    let extension = Some(Extension::Workgroup { tile: [tile_m, tile_n, tile_k] });
+    let main = Main { threads, hooks, body, variables, extension };
     TEMPLATE.render(module, main, grid, tile_lists)
 }
 

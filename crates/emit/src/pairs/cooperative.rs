@@ -10,7 +10,7 @@ use crate::value::Emitted;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
-use rewire_graph_rewrite::device::{Extension, Tuning};
+use rewire_graph_rewrite::device::Extension;
 use rewire_graph_rewrite::schedule::PairSum;
 
 static TEMPLATE: Template = template!("pairs_cooperative.wgsl");
@@ -28,21 +28,6 @@ fn scale(dag: &Dag, weight: ExprId) -> f32 {
     }
     let exponent = product.abs().log2().round();
     if exponent.is_finite() { exponent.clamp(-64.0, 64.0).exp2() } else { 1.0 }
-}
-
-/// Tiles of matrices, of attention or of several sums.
-pub(super) fn candidates(size: u32, is_attention: bool) -> Vec<Tuning> {
-    let tile = |each: u32, owners: u32, others: u32| Tuning {
-        rows: Some(owners * size),
-        columns: Some(others * size),
-        rows_per_thread: Some(each),
-        ..Tuning::default()
-    };
-    let tiles = [1, 2].into_iter().flat_map(|others| [2, 4, 8].map(|owners| (owners, others)));
-    let more: &[(u32, u32)] = if is_attention { &[(2, 4), (4, 4)] } else { &[] };
-    let tiles = tiles.chain(more.iter().copied());
-    let tiles = tiles.flat_map(|(owners, others)| [1, 2].map(|each| tile(each, owners, others)));
-    tiles.chain(is_attention.then(|| tile(2, 16, 1))).collect()
 }
 
 impl Emitter<'_> {

@@ -16,11 +16,11 @@ use super::store::store_all_four;
 use super::template::Template;
 use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled};
-use crate::checked::Checked;
+use crate::checked::{cooperative, tile_of};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Arrange, Dim, Scalar};
-use rewire_graph_rewrite::device::{Extension, Target, Tuning};
+use rewire_graph_rewrite::device::{Extension, PairsTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::Output;
 use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
 use tile::CooperativeTile;
@@ -31,7 +31,11 @@ fn cooperative_tile(
     target: &Target,
     tuning: &Tuning,
 ) -> Result<Option<CooperativeTile>, EmitError> {
-    tuning.cooperative(|| CooperativeTile::new(kernel, target, tuning))
+    cooperative(tuning, || match tuning.tile {
+        None => CooperativeTile::new(kernel, target, None),
+        Some(Tile::MatrixPairs(tile)) => CooperativeTile::new(kernel, target, Some(tile)),
+        Some(_) => Ok(None),
+    })
 }
 
 impl Scheduled for Bound<'_, Pairs> {
@@ -39,19 +43,23 @@ impl Scheduled for Bound<'_, Pairs> {
         let kernel = Emitter { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
         match cooperative_tile(self, module.target, tuning)? {
             Some(tile) => kernel.cooperative(&tile, module),
-            None => kernel.plain(module, tuning),
+            None => {
+                let pick = |tile| if let Tile::Pairs(tile) = tile { Some(tile) } else { None };
+                kernel.plain(module, tile_of(tuning, "pairs", pick)?)
+            }
         }
     }
 
-    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+    fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile> {
         if base.matrices == Some(true) {
-            return cooperative::candidates(target.matrix, self.attention().is_some());
+            let tiles = tile::tiles(target.matrix, self.attention().is_some());
+            return tiles.into_iter().map(Tile::MatrixPairs).collect();
         }
-        [1, 2, 4, 8].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
+        [1, 2, 4, 8].map(|rows_per_thread| Tile::Pairs(PairsTile { rows_per_thread })).into()
     }
 
-    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        if self.attention().is_some() { suited::suited(self, tuning, target, size) } else { tuning }
+    fn suited(&self, base: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
+        self.attention().and_then(|_| suited::suited(self, base, target, size))
     }
 
     fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {

@@ -9,7 +9,7 @@ use crate::template::{Template, template};
 use crate::value::Emitted;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{PairsTile, Target};
 use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
 
 static TEMPLATE: Template = template!("pairs.wgsl");
@@ -44,14 +44,14 @@ pub(super) struct PlainTile {
 }
 
 impl PlainTile {
-    pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+    pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, wanted: Option<PairsTile>) -> Result<Self, EmitError> {
         let width = kernel.dots.iter().map(|dot| dot.width as u32).max().unwrap_or(1);
         let width = width.max(1).next_multiple_of(4);
         let sums: u32 = kernel.sums().map(chunks).sum();
         let most = if kernel.attention().is_some() { MOST_SUMS } else { MOST_OF_SEVERAL };
         let fits = |tile: &Self| tile.each * sums <= most && tile.bytes(kernel) <= target.workgroup_bytes;
         let holds = |tile: &Self| tile.registers(sums, kernel.dots.len() as u32) <= target.register_budget();
-        let each = tuning.rows_per_thread.unwrap_or(1);
+        let each = wanted.map_or(1, |tile| tile.rows_per_thread);
         if !(1..=8).contains(&each) {
             let expected = "1 to 8".to_owned();
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
@@ -63,7 +63,7 @@ impl PlainTile {
             return Ok(if fits(&few_barriers) { few_barriers } else { tile });
         }
         let larger = [4, 2].map(|each| Self { each, ..tile });
-        let larger = larger.into_iter().filter(|_| tuning.rows_per_thread.is_none());
+        let larger = larger.into_iter().filter(|_| wanted.is_none());
         Ok(larger.into_iter().find(|tile| fits(tile) && holds(tile)).unwrap_or(tile))
     }
 
@@ -140,8 +140,8 @@ impl Piece {
 
 impl Emitter<'_> {
     /// Emits pairs of multiply-adds.
-    pub(super) fn plain(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-        let tile = PlainTile::new(self.kernel, module.target, tuning)?;
+    pub(super) fn plain(&self, module: Module, wanted: Option<PairsTile>) -> Result<ParsedKernel, EmitError> {
+        let tile = PlainTile::new(self.kernel, module.target, wanted)?;
         let variables = self.plain_variables(&tile, module.target);
         let tiling = Tiling { template: &TEMPLATE, threads: THREADS, rows: tile.rows(), extension: None, variables };
         self.fill(module, tiling, |module| self.plain_hooks(module))

@@ -4,7 +4,7 @@ use crate::EmitError;
 use crate::registers;
 use rewire_graph::limits::MAX_AXES;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{MatrixPairsTile, Target};
 use rewire_graph_rewrite::schedule::{Analysis, Bound, Pairs};
 
 /// f16 elements by which rows of staged tiles are padded, and f32 elements by which those of products are.
@@ -75,7 +75,11 @@ struct Suited {
 
 impl CooperativeTile {
     /// The tile for pairs that take cooperative matrices: sums of f16 rows in one pass, on a target that has them.
-    pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(
+        kernel: &Bound<'_, Pairs>,
+        target: &Target,
+        wanted: Option<MatrixPairsTile>,
+    ) -> Result<Option<Self>, EmitError> {
         let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.takes_halves()) else {
             return Ok(None);
         };
@@ -95,7 +99,7 @@ impl CooperativeTile {
             true => Suited::attention(widest, in_registers, softmax, registers::has_few(target)),
             false => Suited::several(elements, in_registers),
         };
-        let row_matrices = match tuning.rows_per_thread.unwrap_or(suited.row_matrices) {
+        let row_matrices = match wanted.map_or(suited.row_matrices, |tile| tile.rows_per_thread) {
             got @ (1 | 2) => got,
             got => {
                 return Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 or 2".to_owned(), got });
@@ -103,8 +107,8 @@ impl CooperativeTile {
         };
         let unit = row_matrices * size;
         let subgroups = if is_attention && !in_registers { 8 / row_matrices } else { suited.subgroups };
-        let rows = multiple("rows", tuning.rows, unit, subgroups * unit)?;
-        let keys = multiple("columns", tuning.columns, size, suited.keys * size)?;
+        let rows = multiple("rows", wanted.map(|tile| tile.rows), unit, subgroups * unit)?;
+        let keys = multiple("columns", wanted.map(|tile| tile.columns), size, suited.keys * size)?;
         if softmax && !in_registers && !(keys.is_power_of_two() && keys / 4 <= smallest) {
             let expected = format!("a power of two up to {}, since lanes share rows", 4 * smallest);
             return Err(EmitError::Tuning { parameter: "columns", expected, got: keys });
@@ -259,6 +263,20 @@ impl CooperativeTile {
         let first = if of_sum && self.products_ahead { self.depths.len() } else { 0 };
         Some(first + place(self.others.get(first..)?, dag, wanted)?)
     }
+}
+
+/// Tiles that are worth a measurement, of attention or of several sums.
+pub(super) fn tiles(size: u32, is_attention: bool) -> Vec<MatrixPairsTile> {
+    let tile = |rows_per_thread: u32, owners: u32, others: u32| MatrixPairsTile {
+        rows: owners * size,
+        columns: others * size,
+        rows_per_thread,
+    };
+    let tiles = [1, 2].into_iter().flat_map(|others| [2, 4, 8].map(|owners| (owners, others)));
+    let more: &[(u32, u32)] = if is_attention { &[(2, 4), (4, 4)] } else { &[] };
+    let tiles = tiles.chain(more.iter().copied());
+    let tiles = tiles.flat_map(|(owners, others)| [1, 2].map(|each| tile(each, owners, others)));
+    tiles.chain(is_attention.then(|| tile(2, 16, 1))).collect()
 }
 
 /// A size that a tuning sets, a multiple of `unit`, or what suits.

@@ -5,7 +5,7 @@ use crate::{attention, matmul};
 use rewire_emit::{EmitError, emit};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{ProductTile, ReductionTile, SubgroupProductTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::lower::Refusal;
 use rewire_graph_rewrite::plan::{Computation, Extent, Nest};
 
@@ -82,12 +82,21 @@ fn heads_beyond_any() {
 #[test]
 fn tilings_that_do_not_fit() {
     let kernel = matmul::dense(64usize.into(), 64usize.into(), 64usize.into(), DType::F32, (false, false));
-    for tuning in [
-        Tuning { rows: Some(3), ..Tuning::default() },
-        Tuning { depth: Some(0), ..Tuning::default() },
-        Tuning { rows_per_thread: Some(0), ..Tuning::default() },
-        Tuning { rows: Some(256), columns: Some(256), ..Tuning::default() },
+    let fits = ProductTile { rows: 64, columns: 64, depth: 16, rows_per_thread: 4, parts: 1 };
+    let error = |tile: Tile| emit(&kernel, &Target::BASELINE, &tile.into()).map(drop).err();
+    assert_eq!(error(Tile::Product(fits)), None);
+    for tile in [
+        ProductTile { rows: 3, ..fits },
+        ProductTile { depth: 0, ..fits },
+        ProductTile { rows_per_thread: 0, ..fits },
+        ProductTile { rows: 256, columns: 256, ..fits },
     ] {
-        assert!(emit(&kernel, &Target::BASELINE, &tuning).is_err(), "{tuning:?}");
+        assert!(error(Tile::Product(tile)).is_some(), "{tile:?}");
+    }
+    for tile in [
+        Tile::Reduction(ReductionTile { threads: 64 }),
+        Tile::SubgroupProduct(SubgroupProductTile { rows: 64, columns: 64 }),
+    ] {
+        assert_eq!(error(tile), Some(EmitError::Tile { expected: "product", got: tile }));
     }
 }

@@ -83,8 +83,11 @@ fn hold(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &[(u32, 
 
 #[test]
 fn rows_of_ids() {
-    const TUNINGS: [&str; 3] =
-        ["default", "threads=64,groups_per_thread=2,rows_per_thread=2", "groups_per_thread=4,rows_per_thread=4"];
+    const TUNINGS: [&str; 3] = [
+        "default",
+        "map:threads=64,groups_per_thread=2,rows_per_thread=2",
+        "map:threads=256,groups_per_thread=4,rows_per_thread=4",
+    ];
     for (width, dtype, result) in ROWS {
         for count in [0, 1, 83] {
             let data = [indices(DType::I32, &[count], HEIGHT as i64, 1), noise(dtype, &[HEIGHT, width], 2)];
@@ -96,8 +99,11 @@ fn rows_of_ids() {
 
 #[test]
 fn rows_of_samples() {
-    const TUNINGS: [&str; 3] =
-        ["default", "groups_per_thread=2,rows_per_thread=2", "threads=64,groups_per_thread=4,rows_per_thread=3"];
+    const TUNINGS: [&str; 3] = [
+        "default",
+        "fold:threads=256,groups_per_thread=2,rows_per_thread=2",
+        "fold:threads=64,groups_per_thread=4,rows_per_thread=3",
+    ];
     for (width, dtype, result) in ROWS {
         for lengths in [&[5, 0, 33, 1, 70, 0][..], &[0, 0], &[]] {
             let total: i64 = lengths.iter().sum();
@@ -121,8 +127,8 @@ fn suited(kernel: &Computation, target: &Target, samples: u64) -> Tuning {
 fn many_rows_share_threads() {
     let software = Target { software: true, ..Target::BASELINE };
     for (kernel, many) in [
-        (rows(128, DType::Rows8, DType::F32), "rows_per_thread=2"),
-        (bags(128, DType::Rows8, DType::F32), "groups_per_thread=2,rows_per_thread=2"),
+        (rows(128, DType::Rows8, DType::F32), "map:threads=256,groups_per_thread=2,rows_per_thread=2"),
+        (bags(128, DType::Rows8, DType::F32), "fold:threads=256,groups_per_thread=2,rows_per_thread=2"),
     ] {
         assert_eq!(suited(&kernel, &Target::BASELINE, 200), Tuning::default());
         assert_eq!(suited(&kernel, &Target::BASELINE, 1 << 20).to_string(), many);

@@ -5,7 +5,7 @@ use crate::{matmul, with_matrices};
 use rewire_emit::{ParsedKernel, emit_with_windows, of_family, suited};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::device::{Extension, Target, Tuning, Windows};
+use rewire_graph_rewrite::device::{Extension, Target, Tile, Tuning, Windows, WorkgroupProductTile};
 use rewire_graph_rewrite::plan::{Computation, Nest, Output};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -87,7 +87,8 @@ fn products_of_tensors_load_them_as_they_lie() {
     {
         let name = format!("{k} to {n} by {columns}, transposed {transposed}");
         let kernel = matmul::stored([k, n], DType::F16, transposed, DType::F32);
-        let tuning = Tuning { rows: Some(128), columns: Some(columns), depth: Some(depth), ..Tuning::default() };
+        let threads = if columns == 128 { 128 } else { 256 };
+        let tuning = Tile::WorkgroupProduct(WorkgroupProductTile { rows: 128, columns, depth, threads }).into();
         let emitted = emit(&kernel, &target, &tuning);
         assert_eq!(emitted.kernel.extension, Some(Extension::Workgroup { tile: [128, columns, depth] }), "{name}");
         let words = emitted.spirv(&target, false).unwrap();
@@ -198,7 +199,7 @@ fn other_kernels_are_written_as_they_are() {
 
 #[test]
 fn tiles_follow_the_multiprocessors_that_would_be_idle() {
-    let tile = |multiprocessors: u32, k: usize, rows: i64, set: Tuning| {
+    let tile = |multiprocessors: u32, k: usize, rows: i64, set: Option<WorkgroupProductTile>| {
         let with = with_elements(16, 32);
         let target = Target { workgroup_matrices: 256, multiprocessors, workgroup_bytes: 48 << 10, ..with };
         let kernel = matmul::stored_then([k, 512], DType::F16, false, DType::F32, |b, sum, shape, place| {
@@ -206,6 +207,7 @@ fn tiles_follow_the_multiprocessors_that_would_be_idle() {
             let residual = b.load(residual, place);
             b.bin(BinaryOp::Add, sum, residual)
         });
+        let set = Tuning { tile: set.map(Tile::WorkgroupProduct), ..Tuning::default() };
         let base = of_family(set, &kernel, &target);
         let tuning = suited(base, &kernel, &target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
         let emitted = emit(&kernel, &target, &tuning);
@@ -215,13 +217,13 @@ fn tiles_follow_the_multiprocessors_that_would_be_idle() {
         }
         panic!("{rows} rows take tiles of subgroups")
     };
-    let open = Tuning::default();
     let [large, near] = [[128, 128, 32], [96, 256, 64]];
     // 1,052, 1,088 and 2,048 large tiles, of which 264 run at once.
     for (rows, expected) in [(33_568, large), (34_816, near), (65_536, large)] {
-        assert_eq!(tile(132, 1536, rows, open), expected, "{rows}");
+        assert_eq!(tile(132, 1536, rows, None), expected, "{rows}");
     }
-    assert_eq!(tile(0, 1536, 34_816, open), large, "multiprocessors that are not known");
-    assert_eq!(tile(132, 512, 34_816, open), large, "short sums");
-    assert_eq!(tile(132, 1536, 34_816, Tuning { depth: Some(16), ..open }), [128, 128, 16], "a depth that is set");
+    assert_eq!(tile(0, 1536, 34_816, None), large, "multiprocessors that are not known");
+    assert_eq!(tile(132, 512, 34_816, None), large, "short sums");
+    let flat = WorkgroupProductTile { rows: 128, columns: 128, depth: 16, threads: 128 };
+    assert_eq!(tile(132, 1536, 34_816, Some(flat)), [128, 128, 16], "a tile that is set");
 }

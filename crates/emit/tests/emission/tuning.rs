@@ -9,7 +9,9 @@ use crate::tensor::{Num, Tensor};
 use crate::{map, matmul, with_matrices};
 use rewire_emit::{EmitError, candidates, emit, families, of_family, suited};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{
+    MatrixPairsTile, ProductTile, ReductionTile, SubgroupProductTile, Target, Tile, Tuning,
+};
 use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
 
@@ -198,24 +200,21 @@ fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
         let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
         let tuning =
             suited(of_family(Tuning::default(), &kernel, target), &kernel, target, |dim| Some(size(dim)? as u64));
-        (tuning.rows, tuning.columns, tuning.rows_per_thread)
+        tuning.tile
     };
-    assert_eq!(suited(&wide, &elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
-    assert_eq!(
-        suited(&wide, &elements, 32, 32 * 65),
-        (None, None, None),
-        "more than half of a workgroup's subgroups have queries"
-    );
-    assert_eq!(suited(&wide, &elements, 8, 8 * 64).0, Some(64), "few workgroups");
-    assert_eq!(suited(&wide, &elements, 128, 128 * 50), (Some(64), Some(16), Some(1)), "many workgroups");
+    let of = |rows, columns| Some(Tile::MatrixPairs(MatrixPairsTile { rows, columns, rows_per_thread: 1 }));
+    assert_eq!(suited(&wide, &elements, 32, 32 * 64), of(128, 32));
+    assert_eq!(suited(&wide, &elements, 32, 32 * 65), None, "more than half of a workgroup's subgroups have queries");
+    assert_eq!(suited(&wide, &elements, 8, 8 * 64), of(64, 32), "few workgroups");
+    assert_eq!(suited(&wide, &elements, 128, 128 * 50), of(64, 16), "many workgroups");
     let staged = Target { matrix_elements: false, ..elements.clone() };
-    assert_eq!(suited(&wide, &staged, 32, 32 * 64), (None, None, None), "subgroups share queries there");
+    assert_eq!(suited(&wide, &staged, 32, 32 * 64), None, "subgroups share queries there");
     // A softmax has twice as many queries a subgroup, and as many a workgroup where that has a matrix of them.
     let wide = attention::AttentionCase { softmax: true, ..wide };
-    assert_eq!(suited(&wide, &elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
-    assert_eq!(suited(&wide, &elements, 32, 32 * 65), (None, None, None));
-    assert_eq!(suited(&wide, &elements, 8, 8 * 64).0, Some(64), "few workgroups");
-    assert_eq!(suited(&wide, &elements, 128, 128 * 50), (Some(64), Some(16), Some(1)), "many workgroups");
+    assert_eq!(suited(&wide, &elements, 32, 32 * 64), of(128, 32));
+    assert_eq!(suited(&wide, &elements, 32, 32 * 65), None);
+    assert_eq!(suited(&wide, &elements, 8, 8 * 64), of(64, 32), "few workgroups");
+    assert_eq!(suited(&wide, &elements, 128, 128 * 50), of(64, 16), "many workgroups");
 }
 
 #[test]
@@ -227,11 +226,15 @@ fn sums_are_split_only_where_that_is_allowed_and_rows_are_few() {
     };
     let allowed = Tuning { split_sums: Some(true), ..Tuning::default() };
     for target in [Target::BASELINE, roomy()] {
-        let split = |base, rows| suited(&target, base, rows).parts;
-        assert_eq!((split(allowed, 1), split(allowed, 9), split(allowed, 4000)), (Some(8), Some(4), None));
-        assert_eq!((split(Tuning::default(), 1), split(Tuning::default(), 9)), (None, None));
+        let split = |base, rows| match suited(&target, base, rows).tile {
+            Some(Tile::Product(tile)) => tile.parts,
+            _ => 1,
+        };
+        assert_eq!([1, 9, 4000].map(|rows| split(allowed, rows)), [8, 4, 1]);
+        assert_eq!([1, 9].map(|rows| split(Tuning::default(), rows)), [1, 1]);
     }
-    assert_eq!(suited(&with_matrices(16, 32), allowed, 1).parts, None, "matrices are faster whole");
+    let tile = suited(&with_matrices(16, 32), allowed, 1).tile;
+    assert!(matches!(tile, Some(Tile::SubgroupProduct(_))), "matrices are faster whole: {tile:?}");
 }
 
 #[test]
@@ -240,7 +243,11 @@ fn products_of_few_tiles_take_smaller_ones() {
         let kernel = dense(sym(0), n.into(), 64usize.into(), dtype, (false, false));
         let base = of_family(Tuning::default(), &kernel, target);
         let suited = suited(base, &kernel, target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
-        suited.rows.zip(suited.columns)
+        match suited.tile? {
+            Tile::Product(ProductTile { rows, columns, .. }) => Some((rows, columns)),
+            Tile::SubgroupProduct(SubgroupProductTile { rows, columns }) => Some((rows, columns)),
+            tile => panic!("{tile}"),
+        }
     };
     let (plain, matrices) = (roomy(), with_matrices(16, 32));
     for (n, least) in [(32, 32), (16, 16)] {
@@ -257,12 +264,8 @@ fn products_of_few_tiles_take_smaller_ones() {
 
 #[test]
 fn split_sums_are_sums() {
-    let split = |rows, columns, parts| Tuning {
-        rows: Some(rows),
-        columns: Some(columns),
-        depth: Some(64),
-        parts: Some(parts),
-        ..Tuning::default()
+    let split = |rows, columns, parts| {
+        Tuning::from(Tile::Product(ProductTile { rows, columns, depth: 64, rows_per_thread: 1, parts }))
     };
     for (sample, rows, columns) in [(product(3, 130, 333, false), 4, 32), (product(19, 70, 140, true), 16, 16)] {
         let Some(device) = device() else { return };
@@ -299,17 +302,49 @@ fn matrices_are_forced_only_where_there_are_some() {
 }
 
 #[test]
-fn what_a_tuning_sets_stays() {
-    let kernel = dense(sym(0), 64usize.into(), 64usize.into(), DType::F32, (false, false));
-    let base = Tuning { depth: Some(8), ..Tuning::default() };
-    let candidates = candidates(&base, &kernel, &Target::BASELINE);
-    assert!(candidates.len() > 4);
-    assert!(candidates.iter().all(|tuning| tuning.depth == Some(8)), "{candidates:?}");
+fn a_tile_that_is_set_stays_with_kernels_of_its_kind() {
+    let kernel = |dtype| dense(sym(0), 64usize.into(), 64usize.into(), dtype, (false, false));
+    let (single, halves, matrices) = (kernel(DType::F32), kernel(DType::F16), with_matrices(16, 32));
+    let plain = Tile::Product(ProductTile { rows: 16, columns: 32, depth: 8, rows_per_thread: 1, parts: 1 });
+    let cooperative = Tile::SubgroupProduct(SubgroupProductTile { rows: 32, columns: 32 });
+    let family = |tuning, kernel| of_family(tuning, kernel, &matrices);
+    assert_eq!(family(plain.into(), &single), plain.into());
+    assert_eq!(family(cooperative.into(), &single), Tuning::default());
+    assert_eq!(family(plain.into(), &halves), Tuning { matrices: Some(false), ..plain.into() });
+    assert_eq!(family(cooperative.into(), &halves), Tuning { matrices: Some(true), ..cooperative.into() });
+    let refused = Tuning { matrices: Some(false), ..cooperative.into() };
+    assert_eq!(family(refused, &halves), Tuning { tile: None, ..refused });
+    assert_eq!(family(Tile::Reduction(ReductionTile { threads: 32 }).into(), &single), Tuning::default());
+    assert_eq!(candidates(&plain.into(), &single, &Target::BASELINE), [plain.into()]);
+}
+
+#[test]
+fn every_tile_of_a_workgroup_is_a_candidate() {
+    let shared = with_matrices(16, 32);
+    let target = Target { matrix_elements: true, workgroup_matrices: 256, workgroup_bytes: 48 << 10, ..shared };
+    let kernel = matmul::stored([512, 512], DType::F16, false, DType::F32);
+    let candidates = candidates(&Tuning::default(), &kernel, &target);
+    let of_workgroups = |tuning: &&Tuning| matches!(tuning.tile, Some(Tile::WorkgroupProduct(_)));
+    // The one that suits is the first candidate.
+    assert_eq!(candidates.iter().filter(of_workgroups).count(), 3 * 2 * 3 * 2 - 1);
+    assert!(candidates.iter().any(|tuning| matches!(tuning.tile, Some(Tile::SubgroupProduct(_)))));
 }
 
 #[test]
 fn parts_that_are_no_tuning() {
-    for text in ["", "rows", "rows=x", "height=3", "matrices=1", "rows=4,", "default,rows=4"] {
+    for text in [
+        "",
+        "threads",
+        "rows=4",
+        "matrices=1",
+        "matrices=true,",
+        "default,matrices=true",
+        "reduction:",
+        "reduction:threads=x",
+        "reduction:threads=4,rows=4",
+        "product:rows=4",
+        "height:rows=4",
+    ] {
         assert!(text.parse::<Tuning>().is_err(), "{text}");
     }
 }

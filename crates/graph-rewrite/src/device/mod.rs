@@ -6,6 +6,7 @@ mod dequantize;
 mod kernel;
 mod subgroups;
 mod target;
+mod tile;
 mod tuning;
 mod windows;
 
@@ -13,5 +14,8 @@ pub use dequantize::dequantized;
 pub use kernel::{EmittedKernel, Extension, GridFactor, Param, Slot, TileList};
 pub use subgroups::SubgroupSizes;
 pub use target::Target;
+pub use tile::{
+    MatrixPairsTile, PairsTile, ProductTile, ReductionTile, SubgroupProductTile, ThreadTile, Tile, WorkgroupProductTile,
+};
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::Windows;

@@ -231,7 +231,7 @@ impl Session {
                 after_time: times.after.1,
             });
             // Others keep the order of their sums.
-            let kept = identity(&step.computation).filter(|_| times.after.0.parts.is_none());
+            let kept = identity(&step.computation).filter(|_| times.after.0.keeps_order());
             found.extend(kept.map(|kernel| (kernel, bucket, times.after.0)));
         }
         if let (Some(store), false) = (&self.model.options().tunings, found.is_empty()) {

@@ -37,7 +37,7 @@ impl KernelTunings {
 
     /// Those that add in the order of the kernel's other tunings of the same family.
     pub fn in_order(mut self) -> Self {
-        self.sizes.retain(|_, tuning| tuning.parts.is_none() && tuning.split_sums != Some(true));
+        self.sizes.retain(|_, tuning| tuning.keeps_order());
         self
     }
 
@@ -90,6 +90,7 @@ mod tests {
     use super::*;
     use rewire_graph::pointwise::UnaryOp;
     use rewire_graph::{DType, Dim, Scope};
+    use rewire_graph_rewrite::device::{PairsTile, Tile};
     use rewire_graph_rewrite::plan::{self, Body, MemorySpace, Operand};
     use rewire_graph_rewrite::{lower, optimize};
     use std::collections::BTreeSet;
@@ -146,7 +147,10 @@ mod tests {
     #[test]
     fn orders_of_sums_do_not_mix() {
         let bucket = |rows| Bucket::new(&[Symbol(0)], |_| Some(rows));
-        let tuning = |rows, matrices| Tuning { rows: Some(rows), matrices: Some(matrices), ..Tuning::default() };
+        let tuning = |rows_per_thread, matrices| {
+            let tile = Some(Tile::Pairs(PairsTile { rows_per_thread }));
+            Tuning { tile, matrices: Some(matrices), ..Tuning::default() }
+        };
         let mut known = KernelTunings::default();
         known.insert(bucket(64), tuning(64, true));
         known.insert(bucket(128), tuning(128, true));

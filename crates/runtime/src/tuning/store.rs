@@ -99,7 +99,7 @@ fn tunings(content: std::io::Result<Vec<u8>>, device: &Device) -> Result<Tunings
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph_rewrite::device::Target;
+    use rewire_graph_rewrite::device::{ReductionTile, Target, Tile};
 
     fn device(emitter: &str) -> Device {
         let text = |text: &str| text.to_owned();
@@ -111,7 +111,7 @@ mod tests {
     fn programs_that_tune_at_once_keep_all() {
         let folder = std::env::temp_dir().join(format!("rewire-tune-at-once-{}", std::process::id()));
         let store = TuningStore::at(&folder);
-        let tuning = |rows| Tuning { rows: Some(rows), ..Tuning::default() };
+        let tuning = |threads| Tuning::from(Tile::Reduction(ReductionTile { threads }));
         std::thread::scope(|scope| {
             for program in 0..4u32 {
                 let store = &store;

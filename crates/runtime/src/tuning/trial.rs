@@ -109,9 +109,10 @@ fn median(times: &[Duration]) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rewire_graph_rewrite::device::{ReductionTile, Tile};
 
-    fn tuning(rows: u32) -> Tuning {
-        Tuning { rows: Some(rows), ..Tuning::default() }
+    fn tuning(threads: u32) -> Tuning {
+        Tile::Reduction(ReductionTile { threads }).into()
     }
 
     /// Runs a trial in which tunings take some microseconds; the first run of each takes long.

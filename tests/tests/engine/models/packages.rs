@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 use rewire::package::{Package, TargetKernels};
 use rewire_emit::{ParsedKernel, emit};
-use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
+use rewire_graph_rewrite::device::{
+    MatrixPairsTile, PairsTile, ProductTile, ReductionTile, SubgroupProductTile, SubgroupSizes, Target, ThreadTile,
+    Tile, Tuning, WorkgroupProductTile,
+};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_tests::fuzz::packages::{
     changed_apart, changed_package, changed_parts, embed, kept, kept_apart, matching, rank, rank_apart, seal,
@@ -221,22 +224,24 @@ proptest! {
 
 /// Tilings that anybody may write down.
 fn tunings() -> impl Strategy<Value = Tuning> {
-    let number = || prop::option::of(prop_oneof![0u32..70, (0u32..20).prop_map(|power| 1 << power), any::<u32>()]);
+    let number = || prop_oneof![0u32..70, (0u32..20).prop_map(|power| 1 << power), any::<u32>()];
+    let numbers = [number(), number(), number(), number(), number()];
+    let tile = (0usize..8, numbers).prop_map(|(kind, [a, b, c, d, e])| match kind {
+        0 => Tile::Map(ThreadTile { threads: a, groups_per_thread: b, rows_per_thread: c }),
+        1 => Tile::Reduction(ReductionTile { threads: a }),
+        2 => Tile::Product(ProductTile { rows: a, columns: b, depth: c, rows_per_thread: d, parts: e }),
+        3 => Tile::SubgroupProduct(SubgroupProductTile { rows: a, columns: b }),
+        4 => Tile::WorkgroupProduct(WorkgroupProductTile { rows: a, columns: b, depth: c, threads: d }),
+        5 => Tile::Pairs(PairsTile { rows_per_thread: a }),
+        6 => Tile::MatrixPairs(MatrixPairsTile { rows: a, columns: b, rows_per_thread: c }),
+        _ => Tile::Fold(ThreadTile { threads: a, groups_per_thread: b, rows_per_thread: c }),
+    });
     let choice = || prop::option::of(any::<bool>());
-    let numbers = (number(), number(), number(), number(), number(), number(), number());
-    (numbers, choice(), choice()).prop_map(
-        |((threads, groups_per_thread, rows, columns, depth, rows_per_thread, parts), split_sums, matrices)| Tuning {
-            threads,
-            groups_per_thread,
-            rows,
-            columns,
-            depth,
-            rows_per_thread,
-            parts,
-            split_sums,
-            matrices,
-        },
-    )
+    (choice(), choice(), prop::option::of(tile)).prop_map(|(split_sums, matrices, tile)| Tuning {
+        split_sums,
+        matrices,
+        tile,
+    })
 }
 
 proptest! {
@@ -276,8 +281,10 @@ fn tunings_that_there_cannot_be_are_errors() {
         json!(1),
         json!({ "kernels": {} }),
         json!({ "device": device }),
-        one(json!({ "rows": -1 })),
-        one(json!({ "rows": u64::MAX })),
+        one(json!({ "tile": { "reduction": { "threads": -1 } } })),
+        one(json!({ "tile": { "reduction": { "threads": u64::MAX } } })),
+        one(json!({ "tile": { "product": { "rows": 16 } } })),
+        one(json!({ "tile": { "roof": {} } })),
         one(json!({ "matrices": 1 })),
         one(json!("64")),
     ] {
@@ -286,7 +293,9 @@ fn tunings_that_there_cannot_be_are_errors() {
     }
     let error = with(sizes(1025)).unwrap_err();
     assert!(error.contains("kernels: have tunings of a kernel for 1025 sizes: expected 1024 at most"), "{error}");
-    for unused in [sizes(1024), one(json!({ "rows": 0, "threads": u32::MAX, "split_sums": true })), Value::Null] {
+    let of_other_kernels = json!({ "tile": { "pairs": { "rows_per_thread": 0 } }, "split_sums": true });
+    // Sizes without a tile are those of emitters from before.
+    for unused in [sizes(1024), one(json!({ "rows": 0 })), one(of_other_kernels), Value::Null] {
         assert!(with(unused).unwrap() > 0);
     }
 }

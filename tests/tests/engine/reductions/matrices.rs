@@ -73,8 +73,11 @@ fn products_of_halves_are_those_of_single_precision() {
 #[test]
 fn products_are_the_same_bits_whatever_the_tile() {
     let Some(gpu) = gpu().filter(|gpu| gpu.target().matrix != 0) else { return };
-    let of_subgroups = ["rows=32,columns=64", "rows=64,columns=128"];
-    let of_workgroups = ["rows=128,columns=128,depth=32,threads=128", "rows=96,columns=256,depth=64,threads=256"];
+    let of_subgroups = ["subgroup_product:rows=32,columns=64", "subgroup_product:rows=64,columns=128"];
+    let of_workgroups = [
+        "workgroup_product:rows=128,columns=128,depth=32,threads=128",
+        "workgroup_product:rows=96,columns=256,depth=64,threads=256",
+    ];
     let shares = gpu.target().workgroup_matrices >= 256;
     let tunings = of_subgroups.into_iter().chain(of_workgroups.into_iter().filter(|_| shares));
     let extents = [300, 1088, 264];

@@ -7,7 +7,7 @@ use crate::tensor::{Num, Tensor};
 use rewire_emit::emit;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Scalar, Symbol};
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{ProductTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
 /// `[2, m, k]`, less the largest of the row, by weights `[2, n, k]` in 8 bits, with sums of a type.
@@ -49,9 +49,10 @@ fn integers_are_multiplied_four_at_a_time() {
             row.iter_mut().for_each(|x| *x = Num::F(eight(x.float() - largest) + largest));
         }
         let kernel = of_integers(n, k, DType::I32);
-        let small = Tuning { rows: Some(16), columns: Some(32), depth: Some(32), ..Tuning::default() };
-        let split = Tuning { rows: Some(4), columns: Some(32), depth: Some(64), parts: Some(4), ..Tuning::default() };
-        for tuning in [Tuning::default(), small, split] {
+        let small = ProductTile { rows: 16, columns: 32, depth: 32, rows_per_thread: 1, parts: 1 };
+        let split = ProductTile { rows: 4, columns: 32, depth: 64, rows_per_thread: 1, parts: 4 };
+        let tiles = [small, split].map(|tile| Tile::Product(tile).into());
+        for tuning in [Tuning::default()].into_iter().chain(tiles) {
             let name = format!("integers {m}x{n}x{k} {tuning}");
             let wgsl = check_close(&name, &kernel, &[x.clone(), w.clone()], &[rounded.clone(), w.clone()], m, &tuning);
             assert!(wgsl.contains("dot4I8Packed"), "{wgsl}");

@@ -11,7 +11,7 @@ use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_emit::emit;
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
+use rewire_graph_rewrite::device::{ProductTile, SubgroupProductTile, SubgroupSizes, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 /// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
@@ -83,17 +83,11 @@ fn a_factor_of_many_operations_is_computed_at_one_place() {
 #[test]
 fn tiles_do_not_change_a_product() {
     for (rows, columns, depth, each) in [(32, 32, 8, 2), (16, 128, 16, 4), (128, 64, 8, 8), (64, 128, 4, 8)] {
-        let tuning = Tuning {
-            rows: Some(rows),
-            columns: Some(columns),
-            depth: Some(depth),
-            rows_per_thread: Some(each),
-            ..Tuning::default()
-        };
+        let tile = Tile::Product(ProductTile { rows, columns, depth, rows_per_thread: each, parts: 1 });
         let (m, n, k) = (100, 90, 70);
         let kernel = dense(m.into(), n.into(), k.into(), DType::F32, (false, false));
         let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &[k, n], 2), noise(DType::F32, &[n], 3)];
-        check_tuned(&format!("{rows} {columns}"), &kernel, &data, &[], &tuning);
+        check_tuned(&format!("{rows} {columns}"), &kernel, &data, &[], &tile.into());
     }
 }
 
@@ -117,7 +111,8 @@ fn cooperative_matrices_compute_a_product_of_halves() {
         let ranges =
             [(8, (8, 8)), (8, (32, 32)), (16, (32, 32)), (16, (64, 64)), (8, (4, 32)), (8, (8, 16)), (16, (32, 64))];
         for (matrix, (min, max)) in ranges {
-            let tuning = Tuning { rows: Some(rows * matrix), columns: Some(columns * matrix), ..Tuning::default() };
+            let tile = SubgroupProductTile { rows: rows * matrix, columns: columns * matrix };
+            let tuning = Tile::SubgroupProduct(tile).into();
             let name = format!(
                 "{m}x{n}x{k} {transposed:?}, {rows}x{columns} matrices of {matrix}, subgroups of {min} to {max}"
             );

@@ -213,7 +213,7 @@ fn a_tuning_is_forced_on_one_session_alone() {
     }
     let model = Model::load(product(), |_: &str| Some(weight()), options(Kernel::Wgpu)).unwrap();
     let (mut forced, mut other) = (model.session(), model.session());
-    forced.force(0, Some(Tuning { rows: Some(5), ..Tuning::default() }));
+    forced.force(0, Some("product:rows=5,columns=16,depth=8,rows_per_thread=1,parts=1".parse().unwrap()));
     for _ in 0..2 {
         assert!(matches!(forced.run(&x(9)), Err(RunError::Tuning { step: 0, .. })));
         assert!(other.run(&x(9)).is_ok());

@@ -3,7 +3,7 @@ use super::{gpu, options};
 use crate::tuning::{Bucket, identity};
 use crate::{DeviceTunings, Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session, TuningStore};
 use rewire_graph::{HostTensor, Symbol};
-use rewire_graph_rewrite::device::Tuning;
+use rewire_graph_rewrite::device::{PairsTile, ProductTile, Tile, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,17 +26,15 @@ impl Drop for Folder {
     }
 }
 
-const SMALL: Tuning = Tuning {
-    parts: None,
-    split_sums: None,
-    threads: None,
-    groups_per_thread: None,
-    rows: Some(16),
-    columns: Some(16),
-    depth: Some(8),
-    rows_per_thread: Some(1),
-    matrices: None,
-};
+const TILE: ProductTile = ProductTile { rows: 16, columns: 16, depth: 8, rows_per_thread: 1, parts: 1 };
+const SMALL: Tuning = product_tile(TILE);
+
+const fn product_tile(tile: ProductTile) -> Tuning {
+    Tuning { split_sums: None, matrices: None, tile: Some(Tile::Product(tile)) }
+}
+
+/// Another one.
+const OWN: ProductTile = ProductTile { depth: 4, ..TILE };
 
 fn load(gpu: &Gpu, store: Option<&TuningStore>) -> Session {
     let options = ModelOptions { gpu: Some(gpu.clone()), tunings: store.cloned(), ..options(Kernel::Wgpu) };
@@ -79,12 +77,12 @@ fn stored_tunings_are_taken_for_their_sizes() {
         assert_eq!(current(&session) == SMALL, (65..=128).contains(&rows), "{rows} rows: {}", current(&session));
     }
 
-    let own = ModelOptions { tuning: Tuning { depth: Some(4), ..Tuning::default() }, ..options(Kernel::Wgpu) };
+    let own = ModelOptions { tuning: product_tile(OWN), ..options(Kernel::Wgpu) };
     let weight = HostTensor::f32(vec![21, 10], &[0.5; 210]).unwrap();
     let own = ModelOptions { tunings: Some(store), ..own };
     let mut session = Model::load(product(), |_: &str| Some(weight.clone()), own).unwrap().session();
     run(&mut session, 100);
-    assert_eq!((current(&session).depth, current(&session).rows != SMALL.rows), (Some(4), true));
+    assert_eq!(current(&session), product_tile(OWN));
 }
 
 /// Loads with tunings that come with the model, beside those of a store.
@@ -115,7 +113,7 @@ fn tunings_that_come_with_a_model_go_behind_those_of_the_machine() {
     assert_ne!(current(&session), SMALL);
 
     let store = TuningStore::at(&folder.0);
-    let own = Tuning { depth: Some(4), ..SMALL };
+    let own = product_tile(OWN);
     let (kernel, bucket) = key(&product(), 100);
     store.keep(&gpu, vec![(kernel, bucket, own)]).unwrap();
     let mut session = load_given(&gpu, &given, Some(&store));
@@ -136,11 +134,11 @@ fn tunings_that_come_with_a_model_and_do_not_fit_are_ignored() {
         given
     };
     let wrong = [
-        given(&gpu, Tuning { rows: Some(7), ..SMALL }),
-        given(&gpu, Tuning { rows: Some(u32::MAX), ..SMALL }),
-        given(&gpu, Tuning { threads: Some(3), rows: Some(0), ..SMALL }),
+        given(&gpu, product_tile(ProductTile { rows: 7, ..TILE })),
+        given(&gpu, product_tile(ProductTile { rows: u32::MAX, ..TILE })),
+        given(&gpu, Tile::Pairs(PairsTile { rows_per_thread: 1 }).into()),
         given(&gpu, Tuning { matrices: Some(true), ..SMALL }),
-        given(&gpu, Tuning { parts: Some(2), ..SMALL }),
+        given(&gpu, product_tile(ProductTile { parts: 2, ..TILE })),
         given(&gpu, Tuning { split_sums: Some(true), ..SMALL }),
         unlike(|device| device.name.push('x')),
         unlike(|device| device.emitter.push('x')),
@@ -165,8 +163,8 @@ fn stored_tunings_that_do_not_fit_are_ignored() {
     let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
     let expected = run(&mut load(&gpu, None), 100);
     for wrong in [
-        Tuning { rows: Some(7), ..SMALL },
-        Tuning { rows: Some(256), columns: Some(256), depth: Some(64), ..SMALL },
+        product_tile(ProductTile { rows: 7, ..TILE }),
+        product_tile(ProductTile { rows: 256, columns: 256, depth: 64, ..TILE }),
         Tuning { matrices: Some(true), ..SMALL },
     ] {
         let store = TuningStore::at(&folder.0);
@@ -225,9 +223,12 @@ fn a_forced_tuning_goes_before_others() {
         assert_eq!(run(&mut session, 70), expected);
         assert_eq!(current(&session), tuning);
     }
-    session.force(0, Some(Tuning { rows: Some(5), ..Tuning::default() }));
+    session.force(0, Some(product_tile(ProductTile { rows: 5, ..TILE })));
     let error = session.run(&inputs(70)).unwrap_err();
-    assert!(matches!(&error, RunError::Tuning { step: 0, tuning, .. } if tuning == "rows=5"), "{error}");
+    assert!(
+        matches!(&error, RunError::Tuning { step: 0, tuning, .. } if tuning.starts_with("product:rows=5,")),
+        "{error}"
+    );
     session.force(0, None);
     assert_eq!(run(&mut session, 70), expected);
     assert_eq!(current(&session), own);

@@ -5,7 +5,7 @@ use crate::template::{Main, Template, template};
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{Target, Tuning};
+use rewire_graph_rewrite::device::{SubgroupProductTile, Target};
 use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
 
 static TEMPLATE: Template = template!("matmul_cooperative.wgsl");
@@ -44,7 +44,11 @@ pub(super) struct CooperativeMatmulTile {
 
 impl CooperativeMatmulTile {
     /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
-    pub fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(
+        kernel: &Bound<'_, Product>,
+        target: &Target,
+        wanted: Option<SubgroupProductTile>,
+    ) -> Result<Option<Self>, EmitError> {
         let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.takes_halves()) else {
             return Ok(None);
         };
@@ -57,7 +61,8 @@ impl CooperativeMatmulTile {
             return Ok(None);
         }
         let narrow = u32::try_from(n.next_power_of_two()).unwrap_or(u32::MAX).max(size);
-        let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or((8 * size).min(narrow)));
+        let suited = SubgroupProductTile { rows: 8 * size, columns: (8 * size).min(narrow) };
+        let SubgroupProductTile { rows, columns } = wanted.unwrap_or(suited);
         let part = |parameter, got: u32| match got / size {
             matrices @ (1 | 2 | 4 | 8) if got.is_multiple_of(size) => {
                 Ok(if matrices == 1 { (1, 1) } else { (2, matrices / 2) })
@@ -88,12 +93,11 @@ impl CooperativeMatmulTile {
         let statistics = kernel.stats.len() as u32;
         let tile = if deep.sets > 1 && deep.bytes(statistics) <= SHARED_BYTES { deep } else { flat };
         let fits = threads <= target.invocations && tile.bytes(statistics) <= target.workgroup_bytes;
-        match (fits, tuning.rows.or(tuning.columns)) {
+        match (fits, wanted) {
             (true, _) => Ok(Some(tile)),
             (false, Some(_)) => Ok(None),
             (false, None) => {
-                let half = Tuning { rows: Some(rows / 2), columns: Some(columns / 2), ..*tuning };
-                Self::new(kernel, target, &half)
+                Self::new(kernel, target, Some(SubgroupProductTile { rows: rows / 2, columns: columns / 2 }))
             }
         }
     }
@@ -165,10 +169,9 @@ impl CooperativeMatmulTile {
 const MATRICES: [u32; 4] = [1, 2, 4, 8];
 
 /// Tiles that suit the extents of a result, where they are known.
-pub(super) fn candidates((m, n): (Option<usize>, Option<usize>), size: u32) -> Vec<Tuning> {
+pub(super) fn tiles((m, n): (Option<usize>, Option<usize>), size: u32) -> Vec<SubgroupProductTile> {
     let across = |extent| MATRICES.map(|count| count * size).into_iter().filter(move |tile| suits(*tile, extent, 4));
-    let tile = |rows| move |columns| Tuning { rows: Some(rows), columns: Some(columns), ..Tuning::default() };
-    across(m).flat_map(|rows| across(n).map(tile(rows))).collect()
+    across(m).flat_map(|rows| across(n).map(move |columns| SubgroupProductTile { rows, columns })).collect()
 }
 
 /// Emits a matrix product of cooperative matrices.
