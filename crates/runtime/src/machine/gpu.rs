@@ -1,8 +1,8 @@
 use super::{WINDOW, shortest};
-use crate::model::{ParsedKernel, Pipelines, WantedPipeline};
+use crate::model::{KernelCache, KernelKey, ParsedKernel, WantedKernel};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
-use rewire_graph_rewrite::device::{EmittedKernel, Slot};
+use rewire_graph_rewrite::device::{EmittedKernel, Slot, Tuning, Windows};
 use web_time::Instant;
 use wgpu::util::DeviceExt;
 
@@ -108,9 +108,10 @@ impl Dispatch {
         };
         let rejected = |reason: String| GpuError::Rejected { what: "a measurement".into(), reason };
         let kernel = ParsedKernel::parse(kernel).map_err(|error| rejected(error.to_string()));
-        let wanted = WantedPipeline { label: "a measurement".into(), kernel, lasting: false };
-        let made = Pipelines::new(false).get(gpu, vec![wanted]).await.pop();
-        let (_, pipeline) = made.unwrap_or_else(|| Err(rejected("it has no pipeline".into())))?;
+        let key = KernelKey { step: 0, windows: Windows::default(), tuning: Tuning::default() };
+        let wanted = WantedKernel { key, label: "a measurement".into(), kernel, lasting: false };
+        let made = KernelCache::new(false).make(gpu, vec![wanted]).await.pop();
+        let pipeline = made.unwrap_or_else(|| Err(rejected("it has no pipeline".into())))?.pipeline.clone();
         let work = || {
             let params = gpu.device().create_buffer_init(&wgpu::util::BufferInitDescriptor {
                 label: None,

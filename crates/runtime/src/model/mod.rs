@@ -30,12 +30,11 @@ pub use tables::{ParseTablesError, Tables};
 pub(crate) use cpu::{CpuSite, CpuStep, CpuWeights};
 pub(crate) use emitter::{EMITTER, ParsedKernel};
 pub(crate) use gpu::{
-    BINDING_LIMIT, GpuKernels, GpuSite, GpuWeights, OpenTrial, StepKernel, Verdict, check_bytes, check_size, label,
-    title,
+    BINDING_LIMIT, GpuKernels, GpuSite, GpuWeights, OpenTrial, Verdict, check_bytes, check_size, label, title,
 };
 #[cfg(test)]
 pub(crate) use load::{Emitter, open};
-pub(crate) use pipelines::{Pipelines, WantedPipeline};
+pub(crate) use pipelines::{KernelCache, KernelKey, StepKernel, WantedKernel};
 pub(crate) use placement::{Homes, Placement, Segment, Site};
 pub(crate) use pool::Pool;
 pub(crate) use sites::Sites;

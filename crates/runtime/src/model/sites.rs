@@ -177,8 +177,8 @@ fn place(
     }
     if let Some((kernels, made)) = gpu {
         match made {
-            Ok((kernel, pipeline)) => {
-                kernels.add(position, step, kernel, pipeline);
+            Ok(made) => {
+                kernels.add(position, &made.kernel);
                 return Ok(Site::Gpu);
             }
             Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),

@@ -1,17 +1,15 @@
 //! The GPU's part of a model: kernels and parameters, for all sessions.
 
 mod dequantize;
-mod step;
 mod tunings;
 mod weights;
 
-pub(crate) use step::StepKernel;
 pub(crate) use tunings::{OpenTrial, Refused, Tunings, Verdict};
 pub(crate) use weights::GpuWeights;
 
 use super::load::{Emitter, ModelOptions};
 use super::parameters::Resident;
-use super::pipelines::{Made, Pipeline, PipelineStore, Pipelines, WantedPipeline};
+use super::pipelines::{KernelCache, KernelKey, Made, PipelineStore, WantedKernel};
 use super::placement::Homes;
 use crate::memory::Layout;
 use crate::parallel::map;
@@ -21,7 +19,6 @@ use rewire_graph_rewrite::device::{EmittedKernel, Slot, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use step::{GpuStep, Variant};
 
 pub(crate) const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
 
@@ -53,12 +50,21 @@ pub(crate) struct Reads {
     as_halves: [bool; 2],
 }
 
+/// A step on the device.
+#[derive(Debug)]
+struct GpuStep {
+    /// Position of its parameter block.
+    block: usize,
+    /// What its kernels bind, which sizes and tunings do not change.
+    slots: Vec<Slot>,
+}
+
 /// The steps of a model on its device.
 #[derive(Debug)]
 pub(crate) struct GpuKernels {
     gpu: Gpu,
     pub tunings: Tunings,
-    pipelines: Pipelines,
+    pub cache: KernelCache,
     steps: Vec<Option<GpuStep>>,
     pub layout: ControlLayout,
     pub homes: Homes,
@@ -68,7 +74,7 @@ impl GpuKernels {
     pub fn new(gpu: Gpu, steps: &[Step], options: &ModelOptions) -> Self {
         Self {
             tunings: Tunings::new(&gpu, steps, options),
-            pipelines: Pipelines::new(options.checked),
+            cache: KernelCache::new(options.checked),
             steps: steps.iter().map(|_| None).collect(),
             gpu,
             layout: ControlLayout::default(),
@@ -88,24 +94,26 @@ impl GpuKernels {
         store: Option<&PipelineStore>,
     ) -> Vec<Made<Refused>> {
         let target = self.gpu.target();
-        let wanted = map(steps.iter().enumerate().collect(), |(position, step): (usize, &Step)| WantedPipeline {
-            label: label(step),
-            kernel: emitter(position, step, target, &self.tunings.base(position)).map_err(Refused::Kernel),
-            lasting: true,
+        let wanted = map(steps.iter().enumerate().collect(), |(position, step): (usize, &Step)| {
+            let (windows, tuning) = (Windows::of_constants(&step.computation, target), self.tunings.base(position));
+            WantedKernel {
+                label: label(step),
+                kernel: emitter(position, step, target, &tuning).map_err(Refused::Kernel),
+                key: KernelKey { step: position, windows, tuning },
+                lasting: true,
+            }
         });
         if let Some(store) = store {
             let shaders = wanted.iter().filter_map(|wanted| wanted.kernel.as_ref().ok());
-            self.pipelines.open(store, &self.gpu, shaders.map(|parsed| parsed.kernel.wgsl.as_str())).await;
+            self.cache.open(store, &self.gpu, shaders.map(|parsed| parsed.kernel.wgsl.as_str())).await;
         }
-        self.pipelines.get(&self.gpu, wanted).await
+        self.cache.make(&self.gpu, wanted).await
     }
 
     /// Takes the kernel of a step. Steps come in order.
-    pub fn add(&mut self, position: usize, step: &Step, kernel: EmittedKernel, pipeline: Pipeline) {
-        let block = self.layout.reserve(&kernel);
-        let windows = Windows::of_constants(&step.computation, self.gpu.target());
-        let variant = Variant { windows, tuning: self.tunings.base(position) };
-        self.steps[position] = Some(GpuStep::new(StepKernel { variant, kernel, pipeline }, block));
+    pub fn add(&mut self, position: usize, kernel: &EmittedKernel) {
+        let block = self.layout.reserve(kernel);
+        self.steps[position] = Some(GpuStep { block, slots: kernel.slots.clone() });
     }
 
     /// True if a step runs here.
@@ -122,7 +130,7 @@ impl GpuKernels {
     pub fn reads(&self, plan: &Plan) -> Vec<Reads> {
         let mut reads = vec![Reads::default(); plan.buffers.len()];
         for (step, own) in plan.steps.iter().zip(&self.steps) {
-            let Some(slots) = own.as_ref().map(GpuStep::slots) else { continue };
+            let Some(GpuStep { slots, .. }) = own else { continue };
             for (position, read) in step.reads.iter().enumerate() {
                 let Binding::Buffer(id) = read else { continue };
                 let Some(reads) = reads.get_mut(id.0 as usize) else { continue };
@@ -141,7 +149,7 @@ impl GpuKernels {
 
     /// Keeps what was compiled for later processes.
     pub fn store(&self) {
-        self.pipelines.store();
+        self.cache.store();
     }
 
     fn step(&self, position: usize) -> Option<&GpuStep> {

@@ -1,10 +1,9 @@
 //! The tuning that each step runs with.
 
-use super::step::{StepKernel, Variant};
 use super::{GpuKernels, label, largest};
 use crate::model::emitter::{candidates, emit_variant, families, of_family, suited};
 use crate::model::load::ModelOptions;
-use crate::model::pipelines::WantedPipeline;
+use crate::model::pipelines::{KernelKey, StepKernel, WantedKernel};
 use crate::parallel::map;
 use crate::session::Sizes;
 use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
@@ -12,9 +11,9 @@ use crate::{Gpu, GpuError, RunError};
 use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::device::{Target, Tuning, Windows};
 use rewire_graph_rewrite::plan::{Computation, Plan, Step};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The power of two up to which sizes choose tiles.
 const LARGEST_SIZE: u32 = 24;
@@ -38,7 +37,11 @@ struct StepTuning {
     /// Symbols of all sizes that a choice may follow.
     followed: Vec<Symbol>,
     known: KernelTunings,
+    chosen: Mutex<HashMap<Vec<Option<i64>>, KernelKey>>,
 }
+
+/// Sizes of which a step remembers the choice.
+const REMEMBERED: usize = 256;
 
 /// Tunings to measure of a step, at the sizes of a run.
 #[derive(Debug)]
@@ -67,7 +70,7 @@ pub(crate) enum Refused {
 struct Choice<'a> {
     position: usize,
     step: &'a Step,
-    variant: Variant,
+    key: KernelKey,
     reason: Reason,
 }
 
@@ -147,7 +150,7 @@ impl StepTuning {
             let extents = nest.axes.iter().filter_map(|axis| axis.extent.dense());
             followed.extend(extents.flat_map(Dim::terms).map(|(symbol, _)| symbol));
         }
-        Self { base, symbols, followed, known }
+        Self { base, symbols, followed, known, chosen: Mutex::default() }
     }
 
     fn bucket(&self, sizes: &Sizes) -> Bucket {
@@ -185,6 +188,24 @@ impl StepTuning {
             }
         });
         all
+    }
+
+    /// Takes a tuning for some sizes, or forgets the one that it had.
+    fn learn(&mut self, bucket: Bucket, tuning: Option<Tuning>) {
+        match tuning {
+            Some(tuning) => self.known.insert(bucket, tuning),
+            None => drop(self.known.sizes.remove(&bucket)),
+        }
+        self.chosen.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The choice for values of the step's sizes, once `choose` has made it.
+    fn remembered(&self, values: Vec<Option<i64>>, choose: impl FnOnce() -> KernelKey) -> KernelKey {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if chosen.len() >= REMEMBERED && !chosen.contains_key(&values) {
+            chosen.clear();
+        }
+        chosen.entry(values).or_insert_with(choose).clone()
     }
 
     /// What was measured at the sizes of a run.
@@ -236,7 +257,7 @@ impl GpuKernels {
         };
         if let [only] = tunings[..] {
             if let Some(own) = self.tunings.write().get_mut(position) {
-                own.known.insert(bucket, only);
+                own.learn(bucket, Some(only));
             }
             return None;
         }
@@ -250,16 +271,12 @@ impl GpuKernels {
             let mut steps = self.tunings.write();
             let own = steps.get_mut(position)?;
             let taken = times.map_or(own.base, |times| times.after.0);
-            own.known.insert(bucket.clone(), taken);
             own.base.matrices = taken.matrices;
+            own.learn(bucket.clone(), Some(taken));
             [taken, own.base]
         };
-        let others: Vec<Tuning> = trial.tunings.iter().copied().filter(|tuning| !stay.contains(tuning)).collect();
-        if let Some(own) = self.step(position) {
-            own.forget(&others);
-        }
-        let used: HashSet<String> = self.steps.iter().flatten().flat_map(|step| step.shaders()).collect();
-        self.pipelines.keep(|wgsl| used.contains(wgsl));
+        let was_tried = |tuning: &Tuning| trial.tunings.contains(tuning) && !stay.contains(tuning);
+        self.cache.forget(|key| key.step == position && was_tried(&key.tuning));
         Some(Verdict { bucket, candidates: trial.tunings.len(), times: times? })
     }
 
@@ -282,35 +299,33 @@ impl GpuKernels {
 
     /// Compiles the kernels that steps take at any size; how many there were to compile.
     pub async fn make_all(&self, steps: &[Step]) -> Result<usize, GpuError> {
-        let mut wanted: Vec<(usize, Variant)> = vec![];
-        for (position, step) in steps.iter().enumerate() {
-            let Some(own) = self.step(position) else { continue };
-            let windows = Windows::of_constants(&step.computation, self.gpu.target());
-            let tunings = self.tunings.read().get(position).map(|own| own.all(step, self.gpu.target()));
-            for tuning in tunings.unwrap_or_default() {
-                let wanted_one = (position, Variant { windows: windows.clone(), tuning });
-                if own.find(&wanted_one.1).is_none() && !wanted.contains(&wanted_one) {
-                    wanted.push(wanted_one);
-                }
-            }
-        }
         let target = self.gpu.target();
-        let emit = |(position, Variant { windows, tuning }): &(usize, Variant)| WantedPipeline {
-            label: label(&steps[*position]),
-            kernel: emit_variant(&steps[*position], target, tuning, windows).map_err(Refused::Kernel),
+        let mut wanted: Vec<KernelKey> = vec![];
+        for (own, (position, step)) in self.tunings.read().iter().zip(steps.iter().enumerate()) {
+            if !self.has(position) {
+                continue;
+            }
+            let windows = Windows::of_constants(&step.computation, target);
+            let keys = own.all(step, target).into_iter().map(|tuning| KernelKey {
+                step: position,
+                windows: windows.clone(),
+                tuning,
+            });
+            wanted.extend(keys.filter(|key| self.cache.find(key).is_none()));
+        }
+        let emit = |key: KernelKey| WantedKernel {
+            label: label(&steps[key.step]),
+            kernel: emit_variant(&steps[key.step], target, &key.tuning, &key.windows).map_err(Refused::Kernel),
+            key,
             lasting: true,
         };
-        let made = self.pipelines.get(&self.gpu, map(wanted.iter().collect(), emit)).await;
         let mut count = 0;
-        for ((position, variant), made) in wanted.into_iter().zip(made) {
-            match (made, self.step(position)) {
-                (Ok((kernel, pipeline)), Some(own)) => {
-                    own.add(StepKernel { variant, kernel, pipeline });
-                    count += 1;
-                }
-                (Err(Refused::Device(lost @ GpuError::Lost { .. })), _) => return Err(lost),
+        for made in self.cache.make(&self.gpu, map(wanted, emit)).await {
+            match made {
+                Ok(_) => count += 1,
+                Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost),
                 // A run that needs it will say why.
-                _ => {}
+                Err(_) => {}
             }
         }
         self.store();
@@ -327,31 +342,23 @@ impl GpuKernels {
     ) -> Vec<Choice<'a>> {
         let target = self.gpu.target();
         let steps = self.tunings.read();
-        // They change with the steps locked.
-        let changes = self.tunings.changes();
         let mut new = vec![];
         for &position in open {
-            let (Some(step), Some(tunings), Some(own)) =
-                (plan.steps.get(position), steps.get(position), self.step(position))
-            else {
-                continue;
-            };
+            let (Some(step), Some(tunings)) = (plan.steps.get(position), steps.get(position)) else { continue };
             let forced = forced.get(&position).copied();
-            let values = tunings.values(sizes);
-            if let Some(kernel) = own.recall(changes, &values).filter(|_| forced.is_none()) {
-                chosen[position] = Some(kernel);
-                continue;
-            }
-            let (tuning, reason) = tunings.choice(step, target, sizes, forced);
-            let variant = Variant { windows: Windows::new(&step.computation, target, size(sizes)), tuning };
-            match own.find(&variant) {
-                Some(kernel) => {
-                    if forced.is_none() {
-                        own.remember(changes, values, kernel.clone());
-                    }
-                    chosen[position] = Some(kernel);
-                }
-                None => new.push(Choice { position, step, variant, reason }),
+            let key = |tuning| KernelKey {
+                step: position,
+                windows: Windows::new(&step.computation, target, size(sizes)),
+                tuning,
+            };
+            let choice = || tunings.choice(step, target, sizes, forced);
+            let key = match forced {
+                Some(tuning) => key(tuning),
+                None => tunings.remembered(tunings.values(sizes), || key(choice().0)),
+            };
+            match self.cache.find(&key) {
+                Some(kernel) => chosen[position] = Some(kernel),
+                None => new.push(Choice { position, step, key, reason: choice().1 }),
             }
         }
         new
@@ -366,33 +373,33 @@ impl GpuKernels {
         chosen: &mut [Option<Arc<StepKernel>>],
     ) -> Result<Vec<usize>, RunError> {
         let target = self.gpu.target();
-        let emit = |Choice { step, variant, reason, .. }: &Choice| WantedPipeline {
+        let emit = |Choice { step, key, reason, .. }: &Choice| WantedKernel {
+            key: key.clone(),
             label: label(step),
-            kernel: emit_variant(step, target, &variant.tuning, &variant.windows).map_err(Refused::Kernel),
+            kernel: emit_variant(step, target, &key.tuning, &key.windows).map_err(Refused::Kernel),
             lasting: !matches!(reason, Reason::Forced),
         };
         let wanted = map(choices.iter().collect(), emit);
-        let made = self.pipelines.get(&self.gpu, wanted).await;
+        let made = self.cache.make(&self.gpu, wanted).await;
         let mut again = vec![];
-        for (Choice { position, step, variant, reason }, made) in choices.into_iter().zip(made) {
+        for (Choice { position, step, key: KernelKey { tuning, .. }, reason }, made) in choices.into_iter().zip(made) {
             let refused = match made {
-                Ok((kernel, pipeline)) => {
-                    let own = self.step(position);
-                    chosen[position] = own.map(|own| own.add(StepKernel { variant, kernel, pipeline }));
+                Ok(kernel) => {
+                    chosen[position] = Some(kernel);
                     continue;
                 }
                 Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),
                 Err(refused) => refused,
             };
             match reason {
-                Reason::Forced => return Err(refused.with_tuning(position, step, variant.tuning)),
+                Reason::Forced => return Err(refused.with_tuning(position, step, tuning)),
                 Reason::Suited => {
                     return Err(refused.with_sizes(position, step, &self.gpu, largest(plan, step, sizes)));
                 }
                 Reason::Known(bucket) => {
-                    tracing::warn!("{}", refused.with_tuning(position, step, variant.tuning));
+                    tracing::warn!("{}", refused.with_tuning(position, step, tuning));
                     if let Some(own) = self.tunings.write().get_mut(position) {
-                        own.known.sizes.remove(&bucket);
+                        own.learn(bucket, None);
                     }
                     again.push(position);
                 }

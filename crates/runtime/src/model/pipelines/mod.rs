@@ -12,12 +12,27 @@ use crate::parallel::{later, map};
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
 use creation::Creation;
-use rewire_graph_rewrite::device::{EmittedKernel, Slot};
+use rewire_graph_rewrite::device::{EmittedKernel, Slot, Tuning, Windows};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use store::Stored;
 
-/// A compiled kernel.
+/// What tells the kernels of a model on its device apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KernelKey {
+    pub step: usize,
+    pub windows: Windows,
+    pub tuning: Tuning,
+}
+
+/// A compiled kernel of a step.
+#[derive(Debug)]
+pub(crate) struct StepKernel {
+    pub kernel: EmittedKernel,
+    pub pipeline: Pipeline,
+}
+
+/// What a driver made of a shader.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     pub pipeline: wgpu::ComputePipeline,
@@ -26,7 +41,8 @@ pub(crate) struct Pipeline {
 
 /// A kernel to compile, or why there is none.
 #[derive(Debug)]
-pub(crate) struct WantedPipeline<E> {
+pub(crate) struct WantedKernel<E> {
+    pub key: KernelKey,
     /// What it is for, in errors.
     pub label: String,
     pub kernel: Result<ParsedKernel, E>,
@@ -35,12 +51,12 @@ pub(crate) struct WantedPipeline<E> {
 }
 
 /// A kernel that is compiled, or why it is not.
-pub(crate) type Made<E> = Result<(EmittedKernel, Pipeline), E>;
+pub(crate) type Made<E> = Result<Arc<StepKernel>, E>;
 
-/// Compiled kernels, one for each distinct shader.
+/// The compiled kernels of a model on its device. Kernels of the same shader share a pipeline.
 #[derive(Debug)]
-pub(crate) struct Pipelines {
-    known: Mutex<HashMap<Key, Pipeline>>,
+pub(crate) struct KernelCache {
+    known: RwLock<HashMap<KernelKey, Arc<StepKernel>>>,
     layouts: Mutex<HashMap<Vec<bool>, wgpu::BindGroupLayout>>,
     checked: bool,
     stored: Option<Arc<Stored>>,
@@ -55,9 +71,6 @@ pub(super) enum Shader {
     SpirV(ParsedKernel),
 }
 
-/// A shader, and which of its slots are written.
-type Key = (String, Vec<bool>);
-
 /// Where a pipeline comes from.
 enum Origin {
     Known(Pipeline),
@@ -66,7 +79,8 @@ enum Origin {
 
 /// A pipeline to make.
 struct Job {
-    key: Key,
+    wgsl: String,
+    written: Vec<bool>,
     what: String,
     label: String,
     shader: Shader,
@@ -75,10 +89,10 @@ struct Job {
     lasting: bool,
 }
 
-impl Pipelines {
+impl KernelCache {
     /// `checked`: shaders check every index and bound every loop.
     pub fn new(checked: bool) -> Self {
-        Self { known: Mutex::default(), layouts: Mutex::default(), checked, stored: None }
+        Self { known: RwLock::default(), layouts: Mutex::default(), checked, stored: None }
     }
 
     /// Takes what earlier processes compiled for the device and a plan, which its shaders stand for.
@@ -94,32 +108,53 @@ impl Pipelines {
         }
     }
 
-    /// Lets go of the pipelines of shaders that are not used.
-    pub fn keep(&self, used: impl Fn(&str) -> bool) {
-        lock(&self.known).retain(|(wgsl, _), _| used(wgsl));
+    /// The kernel of a key, if there is one.
+    pub fn find(&self, key: &KernelKey) -> Option<Arc<StepKernel>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// The pipelines of kernels. Those that are new are made now, side by side.
-    pub async fn get<E: From<GpuError>>(&self, gpu: &Gpu, kernels: Vec<WantedPipeline<E>>) -> Vec<Made<E>> {
+    /// What tells a kernel apart.
+    #[cfg(test)]
+    pub fn key_of(&self, kernel: &Arc<StepKernel>) -> Option<KernelKey> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|(_, known)| Arc::ptr_eq(known, kernel)).map(|(key, _)| key.clone())
+    }
+
+    /// Lets go of kernels, and of pipelines that no other has.
+    pub fn forget(&self, unused: impl Fn(&KernelKey) -> bool) {
+        self.write().retain(|key, _| !unused(key));
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<KernelKey, Arc<StepKernel>>> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes kernels, side by side, unless someone else made them meanwhile.
+    pub async fn make<E: From<GpuError>>(&self, gpu: &Gpu, kernels: Vec<WantedKernel<E>>) -> Vec<Made<E>> {
         let mut asked = Vec::with_capacity(kernels.len());
         let mut jobs = Vec::new();
-        for WantedPipeline { label, kernel, lasting } in kernels {
-            let found = match kernel {
-                Ok(parsed) => self.find(gpu, parsed, (label, lasting), &mut jobs).await.map_err(E::from),
+        for WantedKernel { key, label, kernel, lasting } in kernels {
+            let origin = match kernel {
+                Ok(parsed) => self.origin(gpu, parsed, (label, lasting), &mut jobs).await.map_err(E::from),
                 Err(reason) => Err(reason),
             };
-            asked.push(found);
+            asked.push((key, origin));
         }
-        let made = self.make(gpu, jobs).await;
-        let pipeline = |origin| match origin {
-            Origin::Known(pipeline) => Ok(pipeline),
-            Origin::Job(number) => made[number].clone(),
+        let made = self.compile_all(gpu, jobs).await;
+        let mut known = self.write();
+        let keep = |(key, found): (KernelKey, Result<(EmittedKernel, Origin), E>)| {
+            let (kernel, origin) = found?;
+            let pipeline = match origin {
+                Origin::Known(pipeline) => pipeline,
+                Origin::Job(number) => made[number].clone()?,
+            };
+            Ok(known.entry(key).or_insert_with(|| Arc::new(StepKernel { kernel, pipeline })).clone())
         };
-        asked.into_iter().map(|found| found.and_then(|(kernel, origin)| Ok((kernel, pipeline(origin)?)))).collect()
+        asked.into_iter().map(keep).collect()
     }
 
-    /// The pipeline of a kernel, or a job that makes it.
-    async fn find(
+    /// The pipeline of another kernel of the same shader, or a job that makes one.
+    async fn origin(
         &self,
         gpu: &Gpu,
         parsed: ParsedKernel,
@@ -127,46 +162,50 @@ impl Pipelines {
         jobs: &mut Vec<Job>,
     ) -> Result<(EmittedKernel, Origin), GpuError> {
         let (kernel, shader) = shader(parsed);
-        let written: Vec<bool> = kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect();
-        let key = (kernel.wgsl.clone(), written);
-        if let Some(pipeline) = lock(&self.known).get(&key).cloned() {
+        let written = written(&kernel);
+        if let Some(pipeline) = self.pipeline_of(&kernel, &written) {
             return Ok((kernel, Origin::Known(pipeline)));
         }
-        if let Some(number) = jobs.iter().position(|job| job.key == key) {
+        if let Some(number) = jobs.iter().position(|job| job.wgsl == kernel.wgsl && job.written == written) {
             return Ok((kernel, Origin::Job(number)));
         }
         let what = format!("the kernel of {label}");
-        let known = lock(&self.layouts).get(&key.1).cloned();
+        let known = lock(&self.layouts).get(&written).cloned();
         let layout = match known {
             Some(layout) => layout,
-            None => gpu.checked(&what, || layout(gpu, &key.1)).await?,
+            None => gpu.checked(&what, || layout(gpu, &written)).await?,
         };
-        lock(&self.layouts).insert(key.1.clone(), layout.clone());
-        let checked = self.checked || !kernel.unchecked;
-        jobs.push(Job { key, what, label, shader, layout, checked, lasting });
+        lock(&self.layouts).insert(written.clone(), layout.clone());
+        let (wgsl, checked) = (kernel.wgsl.clone(), self.checked || !kernel.unchecked);
+        jobs.push(Job { wgsl, written, what, label, shader, layout, checked, lasting });
         Ok((kernel, Origin::Job(jobs.len() - 1)))
     }
 
+    fn pipeline_of(&self, kernel: &EmittedKernel, slots: &[bool]) -> Option<Pipeline> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let alike = known.values().find(|known| known.kernel.wgsl == kernel.wgsl && written(&known.kernel) == slots);
+        alike.map(|known| known.pipeline.clone())
+    }
+
     /// Compiles on all threads.
-    async fn make(&self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
+    async fn compile_all(&self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
         let cache = self.stored.as_ref().map(|stored| stored.cache());
-        let compiled = map(jobs, |Job { key, what, label, shader, layout, checked, lasting }| {
+        let compiled = map(jobs, |Job { what, label, shader, layout, checked, lasting, .. }| {
             let cache = cache.filter(|_| lasting);
             let own = layout.clone();
             let compile = move || compile(gpu, shader, (&own, cache), &label, checked);
             let title = format!("compiling {what}");
             let compiled = gpu.watched(move || timed(title, compile));
-            (key, what, layout, lasting, compiled)
+            (what, layout, lasting, compiled)
         });
         let mut made = Vec::with_capacity(compiled.len());
-        for (key, what, layout, lasting, compiled) in compiled {
+        for (what, layout, lasting, compiled) in compiled {
             let pipeline = match gpu.outcome(&what, compiled).await.and_then(|creation| creation) {
                 Ok(creation) => creation.finish(gpu, &what).await,
                 Err(error) => Err(error),
             };
             let pipeline = pipeline.map(|pipeline| Pipeline { pipeline, layout });
-            if let Ok(pipeline) = &pipeline {
-                lock(&self.known).insert(key, pipeline.clone());
+            if pipeline.is_ok() {
                 self.stored.iter().filter(|_| lasting).for_each(|stored| stored.grow());
             }
             made.push(pipeline);
@@ -175,7 +214,7 @@ impl Pipelines {
     }
 }
 
-impl Drop for Pipelines {
+impl Drop for KernelCache {
     fn drop(&mut self) {
         // Another thread may not have begun.
         self.stored.iter().for_each(|stored| stored.keep());
@@ -184,6 +223,11 @@ impl Drop for Pipelines {
 
 fn lock<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which slots of a kernel are written.
+fn written(kernel: &EmittedKernel) -> Vec<bool> {
+    kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect()
 }
 
 fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {

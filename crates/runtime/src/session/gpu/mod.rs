@@ -120,7 +120,7 @@ impl GpuSide {
     /// The tuning that a step ran with last.
     #[cfg(test)]
     pub fn tuning_of(&self, position: usize) -> Option<Tuning> {
-        Some(self.chosen.get(position)?.as_ref()?.variant.tuning)
+        Some(self.kernels().cache.key_of(self.chosen.get(position)?.as_ref()?)?.tuning)
     }
 
     /// Keeps what a run has compiled for later processes, now that its results are there.
