@@ -2,9 +2,8 @@
 
 use super::{Scheduled, emit, scheduled};
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{Target, ThreadTile, Tile, Tuning, dequantized};
+use rewire_graph_rewrite::device::{Target, ThreadTile, Tuning, dequantized};
 use rewire_graph_rewrite::plan::Computation;
-use rewire_graph_rewrite::schedule::Schedule;
 use std::collections::HashSet;
 
 /// A tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
@@ -48,7 +47,7 @@ pub fn candidates(tuning: &Tuning, computation: &Computation, target: &Target) -
         Some(_) => vec![],
         None => of(computation, target, |schedule| schedule.tiles(target, &base)).unwrap_or_default(),
     };
-    let tiles = tiles.into_iter().filter(|tile| !target.software || is_short(tile));
+    let tiles = tiles.into_iter().filter(|tile| !target.software || tile.is_short());
     let mut shaders = HashSet::new();
     let mut differs =
         |tuning: &Tuning| emit(computation, target, tuning).is_ok_and(|emitted| shaders.insert(emitted.wgsl));
@@ -76,24 +75,11 @@ pub(super) fn is_for_many(extents: &[Dim], many: u64, size: &dyn Fn(&Dim) -> Opt
 pub fn of_family(tuning: Tuning, computation: &Computation, target: &Target) -> Tuning {
     let open = Tuning { tile: None, ..tuning };
     let cooperative = of(computation, target, |schedule| schedule.is_cooperative(target, &open)).unwrap_or(false);
-    let own = tuning.tile.filter(|tile| is_of_schedule(tile, computation));
+    let own = tuning.tile.filter(|tile| of(computation, target, |schedule| schedule.takes(tile)) == Some(true));
     let wanted = own.and_then(|tile| tile.matrices()).filter(|_| cooperative);
     let matrices = tuning.matrices.or(wanted).or(cooperative.then_some(true));
     let tile = own.filter(|tile| tile.matrices().is_none_or(|tile| tile == (matrices == Some(true))));
     Tuning { matrices, tile, ..tuning }
-}
-
-fn is_of_schedule(tile: &Tile, computation: &Computation) -> bool {
-    let Computation::Nest(kernel) = computation else { return false };
-    match kernel.schedule() {
-        Schedule::Map(_) => matches!(tile, Tile::Map(_)),
-        Schedule::Reduction(_) => matches!(tile, Tile::Reduction(_)),
-        Schedule::Product(_) => {
-            matches!(tile, Tile::Product(_) | Tile::SubgroupProduct(_) | Tile::WorkgroupProduct(_))
-        }
-        Schedule::Pairs(_) => matches!(tile, Tile::Pairs(_) | Tile::MatrixPairs(_)),
-        Schedule::Fold(_) => matches!(tile, Tile::Fold(_)),
-    }
 }
 
 /// The tunings that add in orders of their own: cooperative matrices and multiply-adds where a kernel has both, else one.
@@ -104,18 +90,6 @@ pub fn families(computation: &Computation, target: &Target) -> Vec<Tuning> {
         Some(_) => [true, false].map(|matrices| Tuning { matrices: Some(matrices), ..base }).into(),
         None => vec![base],
     }
-}
-
-/// True if it makes a short shader, which is soon compiled.
-fn is_short(tile: &Tile) -> bool {
-    let (groups, rows) = match tile {
-        Tile::Map(tile) | Tile::Fold(tile) => (tile.groups_per_thread, tile.rows_per_thread),
-        Tile::Product(tile) => (1, tile.rows_per_thread),
-        Tile::Pairs(tile) => (1, tile.rows_per_thread),
-        Tile::MatrixPairs(tile) => (1, tile.rows_per_thread),
-        Tile::Reduction(_) | Tile::SubgroupProduct(_) | Tile::WorkgroupProduct(_) => (1, 1),
-    };
-    rows <= 4 && groups == 1
 }
 
 /// What the schedule of a kernel says of a target; `None` for an operator of a user's own.

@@ -95,6 +95,10 @@ impl Scheduled for Bound<'_, Fold> {
         TEMPLATE.render(module, main, grid, vec![])
     }
 
+    fn takes(&self, tile: &Tile) -> bool {
+        matches!(tile, Tile::Fold(_))
+    }
+
     /// All of them add in the same order.
     fn tiles(&self, _: &Target, _: &Tuning) -> Vec<Tile> {
         let tiles = match (self.index, has_named_rows(self)) {

@@ -124,6 +124,9 @@ trait Scheduled {
     /// Emits the shader.
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError>;
 
+    /// True for tiles of the schedule.
+    fn takes(&self, tile: &Tile) -> bool;
+
     /// Tiles that are worth a measurement beside that of `base`, which sets none.
     fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile>;
 

@@ -96,6 +96,10 @@ impl Scheduled for Bound<'_, Map> {
         TEMPLATE.render(module, main, grid, vec![])
     }
 
+    fn takes(&self, tile: &Tile) -> bool {
+        matches!(tile, Tile::Map(_))
+    }
+
     fn tiles(&self, _: &Target, _: &Tuning) -> Vec<Tile> {
         let rows: &[u32] = if has_named_rows(self) { &[1, 2, 4] } else { &[1] };
         per_thread(&[1, 2, 4], rows).into_iter().map(Tile::Map).collect()

@@ -447,8 +447,7 @@ impl<'a> Module<'a> {
                     (format!("operand_{}", suffix(slot)), "read", self.form(self.stored(slot)?).read(access))
                 }
                 Slot::Output(position) => {
-                    let (dtype, access) =
-                        self.writes.get(&position).copied().unwrap_or((DType::F32, Access::default()));
+                    let (dtype, access) = self.writes[&position];
                     (format!("output_{position}"), "read_write", self.form(dtype).written(access))
                 }
             };

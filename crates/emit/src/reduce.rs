@@ -109,6 +109,10 @@ impl Scheduled for Bound<'_, Reduction> {
         TEMPLATE.render(module, main, grid, vec![])
     }
 
+    fn takes(&self, tile: &Tile) -> bool {
+        matches!(tile, Tile::Reduction(_))
+    }
+
     /// Workgroups of other sizes with as many threads a row, which decides the order of its sums.
     fn tiles(&self, target: &Target, _: &Tuning) -> Vec<Tile> {
         let (windows, own) = (Windows::default(), &self.nest.body);

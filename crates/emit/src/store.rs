@@ -25,10 +25,10 @@ pub(super) fn store_point(code: &mut Code, module: &mut Module, output: &Output)
     let mut roots = output.index.clone();
     roots.push(output.value);
     let mut values = code.eval(module, &roots)?;
-    let value = values.pop().map(|v| v.first()).unwrap_or_default();
+    let Some(value) = values.pop() else { return Err(EmitError::Missing { what: "value", index: 0, count: 0 }) };
     let index: Vec<_> = values.iter().map(Emitted::first).collect();
     let at = module.address((output.dtype, &output.shape), &index, false);
-    let line = module.store(output.target, output.dtype, &at, &value);
+    let line = module.store(output.target, output.dtype, &at, &value.first());
     code.line(&line);
     Ok(())
 }

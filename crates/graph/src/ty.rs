@@ -46,6 +46,13 @@ impl Type {
         self.shape.get(axis).and_then(Dim::as_const)
     }
 
+    /// The extent of an axis that the type rule of an operator holds for a constant.
+    pub fn constant_extent(&self, axis: usize) -> usize {
+        let extent = self.extent(axis);
+        debug_assert!(extent.is_some(), "axis {axis} of {self} has no constant extent");
+        extent.unwrap_or(0)
+    }
+
     /// The last extent, if it is a constant.
     pub fn width(&self) -> Option<usize> {
         self.shape.last().and_then(Dim::as_const)

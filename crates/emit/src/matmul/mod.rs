@@ -59,7 +59,7 @@ impl MatrixTile {
     /// Rows and columns of a workgroup.
     fn extents(&self) -> (u32, u32) {
         match self {
-            Self::Workgroup(tile) => tile.extents(),
+            Self::Workgroup(tile) => tile.shape(),
             Self::Subgroups(tile) => (tile.rows(), tile.columns()),
         }
     }
@@ -84,6 +84,10 @@ impl Scheduled for Bound<'_, Product> {
             Some(MatrixTile::Subgroups(tile)) => subgroups::emit(self, &tile, module),
             None => plain::emit(self, module, tuning),
         }
+    }
+
+    fn takes(&self, tile: &Tile) -> bool {
+        matches!(tile, Tile::Product(_) | Tile::SubgroupProduct(_) | Tile::WorkgroupProduct(_))
     }
 
     fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile> {

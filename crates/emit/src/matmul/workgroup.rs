@@ -9,7 +9,7 @@ use crate::template::{Main, Template, template};
 use crate::value::Emitted;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
-use rewire_graph::{DType, Dim};
+use rewire_graph::DType;
 use rewire_graph_rewrite::device::{Extension, Slot, Target, WorkgroupProductTile};
 use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
 
@@ -45,6 +45,8 @@ pub(super) fn tiles(kernel: &Bound<'_, Product>, target: &Target) -> Vec<Workgro
 pub(super) struct WorkgroupMatmulTile {
     tile: WorkgroupProductTile,
     size: u32,
+    /// Columns of results, and steps of `k`.
+    extents: [usize; 2],
     left: Halves,
     right: Halves,
     results: Vec<Results>,
@@ -74,7 +76,7 @@ impl WorkgroupMatmulTile {
         // A tile has columns of the same tensors.
         let ends_tile = |column: usize| column == n || column.is_multiple_of(tile.columns as usize);
         let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
-        fits.then(|| Self { tile, size: target.matrix, left, right, results })
+        fits.then(|| Self { tile, size: target.matrix, extents: [n, k], left, right, results })
     }
 
     /// True if each of its tensors is one binding, and results lie in theirs.
@@ -116,7 +118,7 @@ impl WorkgroupMatmulTile {
     }
 
     /// Rows and columns of a workgroup.
-    pub fn extents(&self) -> (u32, u32) {
+    pub fn shape(&self) -> (u32, u32) {
         (self.tile.rows, self.tile.columns)
     }
 }
@@ -134,10 +136,9 @@ pub(super) fn emit(
         module.note_tensor_result(part.tensor.position, DType::F16);
         hooks += &finish(kernel, part, &mut module)?;
     }
-    let (body, grid, tile_lists) = place(kernel, tile.extents(), &mut module)?;
+    let (body, grid, tile_lists) = place(kernel, tile.shape(), &mut module)?;
     let WorkgroupProductTile { rows: tile_m, columns: tile_n, depth: tile_k, threads } = tile.tile;
-    let (n, width) = (module.dim(&kernel.n), kernel.n.as_const().unwrap_or(0));
-    let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(0);
+    let (n, [width, k]) = (module.dim(&kernel.n), tile.extents);
     let variables = vec![
         ("size", tile.size.into()),
         ("tile_m", tile_m.into()),

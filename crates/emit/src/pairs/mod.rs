@@ -50,6 +50,10 @@ impl Scheduled for Bound<'_, Pairs> {
         }
     }
 
+    fn takes(&self, tile: &Tile) -> bool {
+        matches!(tile, Tile::Pairs(_) | Tile::MatrixPairs(_))
+    }
+
     fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile> {
         if base.matrices == Some(true) {
             let tiles = tile::tiles(target.matrix, self.attention().is_some());

@@ -53,6 +53,15 @@ enum Replacement {
     Element,
 }
 
+/// Functions of shaders that stand for what WGSL has no words for. Shaders declare them, so that they are valid without.
+const INTRINSICS: [(&str, Replacement); 5] = [
+    ("matrix_to_halves", Replacement::Instruction(Op::FConvert)),
+    ("matrix_to_floats", Replacement::Instruction(Op::FConvert)),
+    ("matrix_to_left", Replacement::Instruction(Op::CooperativeMatrixConvertNV)),
+    ("matrix_element", Replacement::Element),
+    ("subgroup_uniform", Replacement::Instruction(Op::CopyObject)),
+];
+
 impl ParsedKernel {
     /// The SPIR-V of a kernel, for a device of Vulkan 1.3 that offers what `target` does. `checked`: with checks of every index and bounds
     /// of every loop.
@@ -157,7 +166,7 @@ impl Rewriter {
             self.place = Place::Declarations;
         }
         if instruction.is(Op::Function) {
-            self.enter(instruction);
+            self.enter(instruction)?;
         }
         match &mut self.place {
             Place::LeftOut => {}
@@ -195,16 +204,17 @@ impl Rewriter {
     }
 
     /// Goes into a function, the first of which follows on all types.
-    fn enter(&mut self, function: Instruction) {
+    fn enter(&mut self, function: Instruction) -> Result<(), String> {
         if let (Place::Declarations, Some(tensors)) = (&self.place, &self.tensors) {
             tensors.declare_types(&mut self.result);
         }
-        let id = function.word(2).unwrap_or_default();
+        let Some(id) = function.word(2) else { return Err("a function without a name".to_owned()) };
         self.place = match (self.replacements.contains_key(&id), self.tensor_functions.get(&id)) {
             (true, _) => Place::LeftOut,
             (_, Some(&is_clamped)) => Place::Tensor { is_clamped, parameters: vec![] },
             _ => Place::Function,
         };
+        Ok(())
     }
 
     fn take_plain(&mut self, instruction: Instruction) -> Result<(), String> {
@@ -320,18 +330,13 @@ fn replacements(words: &Words) -> Result<HashMap<u32, Replacement>, String> {
     let functions: HashMap<String, u32> = functions(words).collect();
     let mut replacements = HashMap::new();
     for (name, &id) in &functions {
-        let replacement = match name.as_str() {
-            "matrix_to_halves" | "matrix_to_floats" => Replacement::Instruction(Op::FConvert),
-            "matrix_to_left" => Replacement::Instruction(Op::CooperativeMatrixConvertNV),
-            "matrix_element" => Replacement::Element,
-            "subgroup_uniform" => Replacement::Instruction(Op::CopyObject),
-            name => match name.strip_prefix(EACH) {
-                Some(own) => {
-                    let function = functions.get(own);
-                    Replacement::Each(*function.ok_or_else(|| format!("there is no function `{own}` for `{name}`"))?)
-                }
-                None => continue,
-            },
+        let replacement = match (INTRINSICS.iter().find(|(known, _)| known == name), name.strip_prefix(EACH)) {
+            (Some((_, replacement)), _) => *replacement,
+            (None, Some(own)) => {
+                let function = functions.get(own);
+                Replacement::Each(*function.ok_or_else(|| format!("there is no function `{own}` for `{name}`"))?)
+            }
+            (None, None) => continue,
         };
         replacements.insert(id, replacement);
     }

@@ -47,7 +47,7 @@ impl Part {
 impl Tensors {
     /// `functions`: those of parts of tensors.
     pub fn new(module: &Words, tile: [u32; 3], functions: &HashMap<u32, bool>) -> Result<Self, String> {
-        let mut next = module.header().get(3).copied().unwrap_or_default();
+        let mut next = module.header().get(3).copied().ok_or("a module without a header")?;
         let mut id = || {
             next += 1;
             next - 1
@@ -85,7 +85,7 @@ impl Tensors {
     }
 
     fn word(&self, word: u32) -> u32 {
-        self.words.get(&word).copied().unwrap_or_default()
+        self.words[&word]
     }
 
     fn extents(&self, role: CooperativeMatrixUse) -> (u32, u32) {

@@ -122,6 +122,17 @@ impl Tile {
         }
     }
 
+    /// True if it makes a short shader, which is soon compiled.
+    pub fn is_short(&self) -> bool {
+        let (groups, rows) = match self {
+            Self::Map(tile) | Self::Fold(tile) => (tile.groups_per_thread, tile.rows_per_thread),
+            Self::Product(tile) => (1, tile.rows_per_thread),
+            Self::Pairs(tile) => (1, tile.rows_per_thread),
+            Self::MatrixPairs(_) | Self::Reduction(_) | Self::SubgroupProduct(_) | Self::WorkgroupProduct(_) => (1, 1),
+        };
+        rows <= 4 && groups == 1
+    }
+
     /// A tile of its name and sizes, all of which it needs.
     pub(super) fn of(name: &str, sizes: Map<String, Value>) -> Result<Self, serde_json::Error> {
         serde_json::from_value(Value::Object(Map::from_iter([(name.to_owned(), Value::Object(sizes))])))

@@ -84,7 +84,8 @@ impl<'a> Builder<'a> {
     pub fn walk_result(&mut self, shape: &[Dim], samples: Option<(usize, Value)>) -> Result<Vec<ExprId>, Refusal> {
         let Some((axis, offsets)) = samples else { return Ok(self.walk(shape)) };
         let position = self.operand(offsets.node).ok_or("offsets must be an operand")?;
-        let count = self.graph.ty(offsets).and_then(|ty| ty.shape.first().cloned()).unwrap_or_default() - 1.into();
+        let count = self.graph.ty(offsets).and_then(|ty| ty.shape.first().cloned());
+        let count = count.ok_or("offsets must be a vector")? - 1.into();
         let mut walked = vec![];
         let sample = self.loop_over(Extent::Dense(count), None, &mut walked);
         let row = self.loop_over(Extent::Ragged { offsets: position as u16 }, None, &mut walked);

@@ -142,7 +142,7 @@ fn concatenated(
     concat: &Concat,
     target: usize,
     value: Value,
-    ty: &Type,
+    whole: &Type,
 ) -> Result<Vec<Output>, Refusal> {
     let graph = at.graph;
     let parts = graph.inputs(value.node);
@@ -150,7 +150,7 @@ fn concatenated(
         .iter()
         .find_map(|&part| Some((part, at.place(part, bases)?)))
         .ok_or("no part of a concatenation follows the loop")?;
-    let shape = graph.ty(placed.0).map(|ty| ty.shape.clone()).unwrap_or_default();
+    let shape = ty(graph, placed.0)?.shape;
     let mut start = at.nest.body.dag.int(0);
     let mut outputs = vec![];
     for part in parts {
@@ -160,7 +160,7 @@ fn concatenated(
         let element = at.placed(part, &placed.1)?;
         let mut index = placed.1.index.clone();
         index[concat.axis] = at.nest.body.dag.binary(BinaryOp::Add, index[concat.axis], start);
-        outputs.push(output(target, ty, Placed { index, ..placed.1.clone() }, element));
+        outputs.push(output(target, whole, Placed { index, ..placed.1.clone() }, element));
         let extent = at.size(&shape[concat.axis]);
         start = at.nest.body.dag.binary(BinaryOp::Add, start, extent);
     }
@@ -184,7 +184,7 @@ fn reduction_over(body: &Graph, nodes: &[NodeId], rows: bool) -> Result<Nest, Re
     let mut form: Option<(Vec<Dim>, usize)> = None;
     for &id in nodes {
         let [x] = operands(body, id)?;
-        let this = (ty(body, x)?.shape, reduced(body, id).unwrap_or(0));
+        let this = (ty(body, x)?.shape, reduced(body, id).ok_or("one of its operators reduces no axis")?);
         if *form.get_or_insert_with(|| this.clone()) != this {
             return Err("its reductions differ in shape or axis".into());
         }

@@ -32,7 +32,7 @@ impl Rule for SpreadSoftmax {
                 |x: &Tensor, op| r.scope().apply(ScoreReduce { op, kind: ScoreKind::Row }, &[x, &rows, &keys]);
             let spread = |x: &Tensor| {
                 let shape = scores.shape();
-                let heads = scores.ty().extent(1).unwrap_or(1);
+                let heads = scores.ty().constant_extent(1);
                 let op = ScoreBroadcast { kind: ScoreKind::Row, heads, rows: shape[2].clone(), keys: shape[3].clone() };
                 r.scope().apply(op, &[x, &rows, &keys])
             };

@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         let computed = program.run(vectors, extent)?;
         let mut values = HashMap::new();
         for (value, slot) in slots {
-            let vector = computed.slots.get(slot.0 as usize).cloned().unwrap_or_default();
+            let vector = computed.slots[slot.0 as usize].clone();
             let scalar = graph.ty(value).is_some_and(|ty| ty.rank() == 0);
             let shape = if scalar { vec![] } else { vec![vector.len()] };
             values.insert(value, Array::from_integers(shape, vector));

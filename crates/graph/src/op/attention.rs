@@ -308,7 +308,7 @@ impl Op for ScoreReduce {
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let Some([rows, keys]) = at.pairs else { return Err(GradientError::Undivided) };
         let scores = at.operand(0);
-        let heads = scores.ty().extent(1).unwrap_or(0);
+        let heads = scores.ty().constant_extent(1);
         let repeat = |y: &Tensor| rows.spread(self.kind, keys, heads, y);
         let sum = |hits: &Tensor| hits.reduce_scores(ReduceOp::Sum, self.kind, rows, keys);
         Ok(vec![Some(at.combined(self.op, scores, repeat, sum)), None, None])
@@ -403,7 +403,7 @@ impl Op for ScoreSoftmax {
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let Some([rows, keys]) = at.pairs else { return Err(GradientError::Undivided) };
-        let (weights, heads) = (at.result, at.result.ty().extent(1).unwrap_or(0));
+        let (weights, heads) = (at.result, at.result.ty().constant_extent(1));
         let mean = (weights * at.of).reduce_scores(ReduceOp::Sum, ScoreKind::Row, rows, keys);
         Ok(vec![Some(weights * (at.of - rows.per_row(keys, heads, &mean))), None, None, None])
     }

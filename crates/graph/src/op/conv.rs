@@ -98,7 +98,7 @@ impl Op for Unfold {
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
-        let [channels, height, width] = [1, 2, 3].map(|axis| x.ty().extent(axis).unwrap_or(0));
+        let [channels, height, width] = [1, 2, 3].map(|axis| x.ty().constant_extent(axis));
         let pixels = self.pixels([channels, height, width]).ok_or(GradientError::Image)?;
         let size = channels * height * width;
         // What lies beyond the border counts to one more pixel.
@@ -109,8 +109,7 @@ impl Op for Unfold {
 
 impl Elementwise for Unfold {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
-        let extent = |at: &dyn Elements, axis: usize| at.ty(0).extent(axis).unwrap_or(0);
-        let (channels, height, width) = (extent(at, 1), extent(at, 2), extent(at, 3));
+        let [channels, height, width] = [1, 2, 3].map(|axis| at.ty(0).constant_extent(axis));
         let columns = self.extents(height, width).map_or(1, |[_, columns]| columns);
         let (patch_x, rest) = split(at, coords[2], self.kernel[1]);
         let (patch_y, channel) = split(at, rest, self.kernel[0]);

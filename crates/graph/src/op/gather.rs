@@ -120,7 +120,7 @@ impl SetRows {
     /// Where an element of the rows goes in the table.
     pub fn place(&self, at: &mut dyn Elements, element: &[ExprId]) -> Vec<ExprId> {
         let (row, inner) = element.split_at(element.len().min(1));
-        let rows = at.ty(0).shape.first().cloned().unwrap_or_default();
+        let rows = at.ty(0).shape[0].clone();
         with_row(nearest(at, row, &rows), inner)
     }
 }

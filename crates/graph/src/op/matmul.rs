@@ -82,7 +82,7 @@ impl Accumulated for MatMul {
         let (entry, element) = coords.split_at(coords.len().saturating_sub(2));
         let [row, column] = axes(element);
         let (a, b) = (at.ty(0).clone(), at.ty(1).clone());
-        let depth = a.shape.last().cloned().unwrap_or_default();
+        let depth = a.shape[a.rank() - 1].clone();
         at.accumulate(ReduceOp::Sum, Span::Dense(depth), coords, &mut |at, k| {
             vec![at.load(0, &matrix(entry, &a, [row, k])), at.load(1, &matrix(entry, &b, [k, column]))]
         })

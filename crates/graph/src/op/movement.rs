@@ -143,7 +143,9 @@ impl Reshape {
     pub fn map(at: &mut dyn Elements, from: &[Dim], to: &[Dim], coords: &[ExprId]) -> Vec<ExprId> {
         let (mut i, mut j) = (0, 0);
         let mut index = Vec::with_capacity(to.len());
-        for (next_i, next_j) in groups(from, to).unwrap_or_default() {
+        let runs = groups(from, to);
+        debug_assert!(runs.is_some(), "{from:?} is no reshape of {to:?}");
+        for (next_i, next_j) in runs.into_iter().flatten() {
             let flat = flatten(at, &from[i..next_i], &coords[i..next_i]);
             index.extend(unflatten(at, &to[j..next_j], flat));
             (i, j) = (next_i, next_j);
@@ -257,7 +259,7 @@ impl Op for Slice {
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let x = at.operand(0);
-        let after = x.ty().extent(self.axis).unwrap_or(0).saturating_sub(self.start + self.len);
+        let after = x.ty().constant_extent(self.axis) - (self.start + self.len);
         let zeros = |extent: usize| {
             let mut shape = x.shape().to_vec();
             shape[self.axis] = extent.into();

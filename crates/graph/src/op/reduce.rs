@@ -113,7 +113,7 @@ impl Op for Reduce {
 
 impl Accumulated for Reduce {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
-        let extent = at.ty(0).shape.get(self.axis).cloned().unwrap_or_default();
+        let extent = at.ty(0).shape[self.axis].clone();
         at.accumulate(self.op, Span::Dense(extent), coords, &mut |at, n| {
             let mut index = coords.to_vec();
             index[self.axis] = n;

@@ -117,7 +117,10 @@ impl ShapeProgram {
                             let role = |_| "values".to_owned();
                             self.failed(error, &named, &Failure { argument: "a sum", role: &role, reads: &[*slot] })
                         })?,
-                        SymbolSource::Scalar(slot) => read(&slots, *slot)?.first().copied().unwrap_or(0),
+                        SymbolSource::Scalar(slot) => match *read(&slots, *slot)? {
+                            [value] => value,
+                            _ => return Err(ShapeError::Unbound { what: "a scalar".to_owned() }),
+                        },
                     };
                     symbols.insert(*symbol, value);
                 }

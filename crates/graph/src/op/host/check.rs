@@ -136,21 +136,19 @@ fn as_long(operand: usize, vector: &[i64], expected: usize) -> Result<(), HostEr
 }
 
 fn counts(values: &[i64]) -> Result<(), HostError> {
-    match values.iter().position(|&value| !(0..=i64::from(i32::MAX)).contains(&value)) {
-        Some(entry) => Err(wrong(0, entry, "0 to 2147483647", values.get(entry).copied().unwrap_or(0))),
+    match values.iter().enumerate().find(|(_, value)| !(0..=i64::from(i32::MAX)).contains(*value)) {
+        Some((entry, &value)) => Err(wrong(0, entry, "0 to 2147483647", value)),
         None => Ok(()),
     }
 }
 
 fn at_most(values: &[i64], bounds: &[i64]) -> Result<(), HostError> {
-    let one = match bounds {
-        &[bound] => Some(bound),
-        _ => as_long(1, bounds, values.len()).map(|()| None)?,
-    };
-    for (entry, &value) in values.iter().enumerate() {
+    if bounds.len() != 1 {
+        as_long(1, bounds, values.len())?;
+    }
+    for ((entry, &value), bound) in values.iter().enumerate().zip(bounds.iter().cycle()) {
         at_least(0, 0, entry, value)?;
-        let bound = one.or(bounds.get(entry).copied()).unwrap_or(0);
-        if value > bound {
+        if value > *bound {
             return Err(wrong(0, entry, format!("at most {bound}"), value));
         }
     }
@@ -159,8 +157,8 @@ fn at_most(values: &[i64], bounds: &[i64]) -> Result<(), HostError> {
 
 fn words(values: &[i64], count: usize) -> Result<(), HostError> {
     as_long(0, values, count)?;
-    match values.iter().position(|&value| i32::try_from(value).is_err()) {
-        Some(entry) => Err(wrong(0, entry, "a 32-bit integer", values.get(entry).copied().unwrap_or(0))),
+    match values.iter().enumerate().find(|(_, value)| i32::try_from(**value).is_err()) {
+        Some((entry, &value)) => Err(wrong(0, entry, "a 32-bit integer", value)),
         None => Ok(()),
     }
 }
