@@ -8,9 +8,8 @@
 
 use super::Reduced;
 use crate::plan::{Body, MemorySpace, ReduceOp};
-use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
+use rewire_graph::pointwise::{BinaryOp, Dag, Domain, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Scalar};
-use std::collections::HashMap;
 
 /// The largest half.
 const LARGEST: f64 = 65504.0;
@@ -43,7 +42,7 @@ use Magnitude::{Bounded, Halves, Statistic, Unbounded};
 /// True if all of `roots` may be halves, each with the coordinate of its columns. `stats` are what values stand for.
 pub(super) fn suit(body: &Body, roots: &[(ExprId, u8)], stats: &[Reduced]) -> bool {
     let analysis = |column| Analysis { body, column, stats };
-    roots.iter().all(|&(root, column)| match analysis(column).magnitude(root) {
+    roots.iter().all(|&(root, column)| match analysis(column).of_root(&body.dag, root) {
         Bounded(most) => most <= LARGEST && !analysis(column).reads_singles(root),
         Halves { gain, rows } => gain <= GAIN && rows <= 1,
         Statistic { .. } | Unbounded => false,
@@ -56,31 +55,12 @@ struct Analysis<'a> {
     stats: &'a [Reduced],
 }
 
-impl Analysis<'_> {
-    fn magnitude(&self, root: ExprId) -> Magnitude {
-        let mut known = HashMap::new();
-        for id in self.body.dag.reachable(&[root]) {
-            if !known.contains_key(&id) {
-                let magnitude = self.of(id, &known);
-                known.insert(id, magnitude);
-            }
-        }
-        known.get(&root).copied().unwrap_or(Unbounded)
-    }
+impl Domain for Analysis<'_> {
+    type Value = Magnitude;
 
-    fn reads_singles(&self, root: ExprId) -> bool {
-        self.body.dag.reachable(&[root]).into_iter().any(|id| match *self.body.dag.expr(id) {
-            Expr::Load { operand, .. } => {
-                self.body.operands.get(usize::from(operand)).is_some_and(|operand| operand.dtype == DType::F32)
-            }
-            _ => false,
-        })
-    }
+    const UNKNOWN: Magnitude = Unbounded;
 
-    /// The magnitude of an expression whose operands are known.
-    fn of(&self, id: ExprId, known: &HashMap<ExprId, Magnitude>) -> Magnitude {
-        let dag = &self.body.dag;
-        let of = |id: ExprId| known.get(&id).copied().unwrap_or(Unbounded);
+    fn value(&self, dag: &Dag, id: ExprId, of: impl Fn(ExprId) -> Magnitude) -> Magnitude {
         match *dag.expr(id) {
             Expr::Float(bits) => Bounded(f64::from(f32::from_bits(bits)).abs()),
             Expr::Value(_) => Statistic { inverse: false },
@@ -96,6 +76,17 @@ impl Analysis<'_> {
             },
             _ => Unbounded,
         }
+    }
+}
+
+impl Analysis<'_> {
+    fn reads_singles(&self, root: ExprId) -> bool {
+        self.body.dag.reachable(&[root]).into_iter().any(|id| match *self.body.dag.expr(id) {
+            Expr::Load { operand, .. } => {
+                self.body.operands.get(usize::from(operand)).is_some_and(|operand| operand.dtype == DType::F32)
+            }
+            _ => false,
+        })
     }
 
     fn load(&self, operand: u16, index: &[ExprId]) -> Magnitude {

@@ -1,5 +1,6 @@
 use super::algebra::Numbers;
 use super::dag::{Dag, Expr, ExprId};
+use super::domain::Domain;
 use super::functions::BinaryOp;
 use super::interval::Interval;
 use crate::Scalar;
@@ -73,58 +74,66 @@ impl Intervals {
     pub fn prepare(&self, dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut Vec<Interval>) {
         known.clear();
         known.resize(dag.len(), Interval::UNKNOWN);
-        bound(&self.order[..self.fixed], dag, reads, coords, known);
+        Bounds { reads, coords }.evaluate(dag, self.order[..self.fixed].iter().copied(), known);
     }
 
     /// Bounds over the box of `coords`, with `known` prepared.
     pub fn advance(&self, dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut [Interval]) -> Interval {
-        bound(&self.order[self.fixed..], dag, reads, coords, known);
-        known.get(self.root.0 as usize).copied().unwrap_or(Interval::UNKNOWN)
+        Bounds { reads, coords }.evaluate(dag, self.order[self.fixed..].iter().copied(), known);
+        known[self.root.0 as usize]
     }
 }
 
-fn bound(order: &[ExprId], dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut [Interval]) {
-    for &id in order {
-        let bounds = bounds(dag, reads, coords, known, id);
-        if let Some(place) = known.get_mut(id.0 as usize) {
-            *place = bounds;
-        }
+/// Bounds over a box of coordinates.
+struct Bounds<'a, R> {
+    reads: &'a R,
+    coords: &'a [Interval],
+}
+
+impl<R: ReadBounds> Domain for Bounds<'_, R> {
+    type Value = Interval;
+
+    const UNKNOWN: Interval = Interval::UNKNOWN;
+
+    fn value(&self, dag: &Dag, id: ExprId, of: impl Fn(ExprId) -> Interval) -> Interval {
+        let bounds = self.unchecked(dag, id, of);
+        if dag.scalar(id) == Scalar::Bool && bounds == Interval::UNKNOWN { Interval::UNDECIDED } else { bounds }
     }
 }
 
-fn bounds(dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &[Interval], id: ExprId) -> Interval {
-    let of = |id: ExprId| known.get(id.0 as usize).copied().unwrap_or(Interval::UNKNOWN);
-    let bounds = match *dag.expr(id) {
-        Expr::Float(bits) if f32::from_bits(bits).is_nan() => Interval::UNKNOWN,
-        Expr::Float(bits) => Interval::point(f32::from_bits(bits).into()),
-        Expr::Int(scalar, value) => exact(scalar, Interval::point(value as f64)),
-        Expr::Bool(value) => Interval::point(u8::from(value).into()),
-        Expr::Coord(axis) => coords.get(usize::from(axis)).copied().unwrap_or(Interval::UNKNOWN),
-        Expr::Size(position) => reads.size(position),
-        Expr::Load { operand, ref index } => {
-            let index: Vec<Interval> = index.iter().map(|&i| of(i)).collect();
-            reads.load(operand, dag.scalar(id), &index)
+impl<R: ReadBounds> Bounds<'_, R> {
+    fn unchecked(&self, dag: &Dag, id: ExprId, of: impl Fn(ExprId) -> Interval) -> Interval {
+        match *dag.expr(id) {
+            Expr::Float(bits) if f32::from_bits(bits).is_nan() => Interval::UNKNOWN,
+            Expr::Float(bits) => Interval::point(f32::from_bits(bits).into()),
+            Expr::Int(scalar, value) => exact(scalar, Interval::point(value as f64)),
+            Expr::Bool(value) => Interval::point(u8::from(value).into()),
+            Expr::Coord(axis) => self.coords.get(usize::from(axis)).copied().unwrap_or(Interval::UNKNOWN),
+            Expr::Size(position) => self.reads.size(position),
+            Expr::Load { operand, ref index } => {
+                let index: Vec<Interval> = index.iter().map(|&i| of(i)).collect();
+                self.reads.load(operand, dag.scalar(id), &index)
+            }
+            Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } | Expr::Value(_) => Interval::UNKNOWN,
+            // Rounding of floats is not bounded here.
+            Expr::Unary(..) | Expr::Binary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
+            Expr::Unary(op, a) => {
+                let scalar = dag.scalar(a);
+                exact(scalar, op.interval(&mut Numbers(scalar), scalar, &of(a)).unwrap_or(Interval::UNKNOWN))
+            }
+            Expr::Binary(op, a, b) => binary(dag.scalar(a), op, of(a), of(b)),
+            Expr::Select(c, a, b) => {
+                let scalar = dag.scalar(id);
+                Interval::select(&mut Numbers(scalar), scalar, &of(c), [&of(a), &of(b)])
+            }
+            Expr::Cast(to, a) => match (dag.scalar(a), to) {
+                (Scalar::Bool, _) => of(a),
+                (Scalar::I32, Scalar::I64) => of(a),
+                (Scalar::I64, Scalar::I32) => exact(to, of(a)),
+                _ => Interval::UNKNOWN,
+            },
         }
-        Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } | Expr::Value(_) => Interval::UNKNOWN,
-        // Rounding of floats is not bounded here.
-        Expr::Unary(..) | Expr::Binary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
-        Expr::Unary(op, a) => {
-            let scalar = dag.scalar(a);
-            exact(scalar, op.interval(&mut Numbers(scalar), scalar, &of(a)).unwrap_or(Interval::UNKNOWN))
-        }
-        Expr::Binary(op, a, b) => binary(dag.scalar(a), op, of(a), of(b)),
-        Expr::Select(c, a, b) => {
-            let scalar = dag.scalar(id);
-            Interval::select(&mut Numbers(scalar), scalar, &of(c), [&of(a), &of(b)])
-        }
-        Expr::Cast(to, a) => match (dag.scalar(a), to) {
-            (Scalar::Bool, _) => of(a),
-            (Scalar::I32, Scalar::I64) => of(a),
-            (Scalar::I64, Scalar::I32) => exact(to, of(a)),
-            _ => Interval::UNKNOWN,
-        },
-    };
-    if dag.scalar(id) == Scalar::Bool && bounds == Interval::UNKNOWN { Interval::UNDECIDED } else { bounds }
+    }
 }
 
 fn binary(scalar: Scalar, op: BinaryOp, a: Interval, b: Interval) -> Interval {

@@ -1,4 +1,5 @@
-use super::dag::{Dag, Expr};
+use super::dag::{Dag, Expr, ExprId};
+use super::domain::Domain;
 use super::functions::BinaryOp;
 
 /// How an expression varies over four neighbouring values of one coordinate, the first a multiple of four.
@@ -29,30 +30,7 @@ impl Lanes {
 
     /// As [`Lanes::along`], where the anchor's values of `uniform`, a bit each, are the same in all lanes.
     pub fn with_uniform_values(dag: &Dag, coord: u8, uniform: u32) -> Vec<Self> {
-        let mut lanes: Vec<Self> = Vec::with_capacity(dag.len());
-        for id in dag.ids() {
-            let expr = dag.expr(id);
-            let of = |id: &super::ExprId| lanes[id.0 as usize];
-            let result = match expr {
-                &Expr::Int(_, value) => Self::Uniform { aligned: value % 4 == 0 },
-                &Expr::Coord(axis) if axis == coord => Self::Consecutive { aligned: true },
-                Expr::Binary(BinaryOp::Div | BinaryOp::Mod, a, b)
-                    if dag.range(*b).is_none_or(|(low, _)| low <= 0) && !(of(a).is_uniform() && of(b).is_uniform()) =>
-                {
-                    Self::Varying
-                }
-                Expr::Binary(op, a, b) => Self::binary(*op, of(a), of(b)),
-                Expr::Select(c, a, b) => match (of(c), of(a), of(b)) {
-                    (Self::Uniform { .. }, x, y) => x.join(y),
-                    _ => Self::Varying,
-                },
-                &Expr::Value(position) if uniform >> position & 1 == 0 => Self::Varying,
-                _ if expr.operands().iter().all(|o| of(o).is_uniform()) => Self::Uniform { aligned: false },
-                _ => Self::Varying,
-            };
-            lanes.push(result);
-        }
-        lanes
+        Along { coord, uniform }.all(dag)
     }
 
     /// True for the same value in all lanes.
@@ -99,6 +77,40 @@ impl Lanes {
             }
             (_, Uniform { .. }, Uniform { .. }) => Uniform { aligned: false },
             _ => Self::Varying,
+        }
+    }
+}
+
+/// Lanes along a coordinate.
+struct Along {
+    coord: u8,
+    /// Values that are the same in all lanes, a bit each.
+    uniform: u32,
+}
+
+impl Domain for Along {
+    type Value = Lanes;
+
+    const UNKNOWN: Lanes = Lanes::Varying;
+
+    fn value(&self, dag: &Dag, id: ExprId, of: impl Fn(ExprId) -> Lanes) -> Lanes {
+        let expr = dag.expr(id);
+        match *expr {
+            Expr::Int(_, value) => Lanes::Uniform { aligned: value % 4 == 0 },
+            Expr::Coord(axis) if axis == self.coord => Lanes::Consecutive { aligned: true },
+            Expr::Binary(BinaryOp::Div | BinaryOp::Mod, a, b)
+                if dag.range(b).is_none_or(|(low, _)| low <= 0) && !(of(a).is_uniform() && of(b).is_uniform()) =>
+            {
+                Lanes::Varying
+            }
+            Expr::Binary(op, a, b) => Lanes::binary(op, of(a), of(b)),
+            Expr::Select(c, a, b) if of(c).is_uniform() => of(a).join(of(b)),
+            Expr::Select(..) => Lanes::Varying,
+            Expr::Value(position) if self.uniform >> position & 1 == 0 => Lanes::Varying,
+            _ if expr.operands().into_iter().all(|operand| of(operand).is_uniform()) => {
+                Lanes::Uniform { aligned: false }
+            }
+            _ => Lanes::Varying,
         }
     }
 }

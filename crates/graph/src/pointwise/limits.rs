@@ -1,4 +1,5 @@
 use super::dag::{Dag, Expr, ExprId};
+use super::domain::Domain;
 use crate::limits::{LimitError, MAX_CHOICES, MAX_EXPRESSIONS, MAX_LOADS, MAX_STATEMENTS, check_count};
 
 impl Dag {
@@ -23,37 +24,22 @@ impl Dag {
         check_count("expressions", self.len(), MAX_EXPRESSIONS)?;
         let loads = self.ids().filter(|&id| matches!(self.expr(id), Expr::Load { .. })).count();
         check_count("loads", loads, MAX_LOADS)?;
-        check_count("choices within one another", self.choices(), MAX_CHOICES)?;
+        let choices = Choices.all(self).into_iter().max();
+        check_count("choices within one another", choices.unwrap_or(0), MAX_CHOICES)?;
         check_count("statements within choices", self.statements(), MAX_STATEMENTS)
-    }
-
-    /// Choices within one another.
-    fn choices(&self) -> usize {
-        let mut depths: Vec<usize> = Vec::with_capacity(self.len());
-        for id in self.ids() {
-            let expr = self.expr(id);
-            let below = expr.operands().iter().filter_map(|operand| depths.get(operand.0 as usize)).max();
-            depths.push(below.copied().unwrap_or(0) + usize::from(matches!(expr, Expr::Select(..))));
-        }
-        depths.into_iter().max().unwrap_or(0)
     }
 
     /// Statements of the largest choice: what both of its sides need is written twice where it may run for only one of them.
     fn statements(&self) -> usize {
-        let mut reads = vec![false; self.len()];
+        let reads = Reads.all(self);
         // By choice; 0 where both sides may run.
         let mut statements = vec![0usize; self.len()];
         for id in self.ids() {
-            let expr = self.expr(id);
-            let own =
-                matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. });
-            let at = id.0 as usize;
-            reads[at] = own || expr.operands().iter().any(|operand| reads[operand.0 as usize]);
-            if let Expr::Select(_, a, b) = *expr
+            if let Expr::Select(_, a, b) = *self.expr(id)
                 && (reads[a.0 as usize] || reads[b.0 as usize])
             {
                 let side = |root: ExprId| self.side(root, &statements);
-                statements[at] = side(a).saturating_add(side(b));
+                statements[id.0 as usize] = side(a).saturating_add(side(b));
             }
         }
         statements.into_iter().max().unwrap_or(0)
@@ -74,6 +60,36 @@ impl Dag {
             }
         }
         count
+    }
+}
+
+/// Choices within one another.
+struct Choices;
+
+impl Domain for Choices {
+    type Value = usize;
+
+    const UNKNOWN: usize = 0;
+
+    fn value(&self, dag: &Dag, id: ExprId, of: impl Fn(ExprId) -> usize) -> usize {
+        let expr = dag.expr(id);
+        let below = expr.operands().into_iter().map(of).max();
+        below.unwrap_or(0) + usize::from(matches!(expr, Expr::Select(..)))
+    }
+}
+
+/// Whether something is read or called.
+struct Reads;
+
+impl Domain for Reads {
+    type Value = bool;
+
+    const UNKNOWN: bool = false;
+
+    fn value(&self, dag: &Dag, id: ExprId, of: impl Fn(ExprId) -> bool) -> bool {
+        let expr = dag.expr(id);
+        let own = matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. });
+        own || expr.operands().into_iter().any(of)
     }
 }
 
