@@ -22,7 +22,8 @@ pub struct Bench {
     /// Seconds that each is repeated for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
-    /// Tile sizes for all kernels, instead of those that `rewire tune` found: a list such as rows=64,columns=32, or default.
+    /// A tile for the kernels that have one of its kind, instead of those that `rewire tune` found, such as reduction:threads=128;
+    /// matrices=false for all; or default.
     #[arg(long, value_name = "TUNING")]
     pub tuning: Option<Tuning>,
     /// Compare with what `--json` printed earlier; it is an error if anything is worse.
@@ -94,7 +95,7 @@ pub struct Compile {
     /// Also compile a set of workloads, each at its own sizes.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
     pub suite: Option<String>,
-    /// Tile sizes for all kernels: a list such as rows=64,columns=32, or default.
+    /// A tile for the kernels that have one of its kind, such as reduction:threads=128; matrices=false for all; or default.
     #[arg(long, value_name = "TUNING", default_value = "default")]
     pub tuning: Tuning,
     /// Write the instructions of every kernel into this folder, a file each.

@@ -335,7 +335,7 @@ pub struct Verify {
     /// Compute and compare gradients as well.
     #[arg(long)]
     pub backward: bool,
-    /// Tile sizes for all kernels: a list such as rows=64,columns=32.
+    /// A tile for the kernels that have one of its kind, such as reduction:threads=128; matrices=false for all.
     #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
     /// Replay every case with each tuning that is worth a measurement, forced in turn: a line a case and variant.

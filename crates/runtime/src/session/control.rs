@@ -35,7 +35,7 @@ impl ControlLayout {
 
     /// Where a block begins.
     pub fn block(&self, position: usize) -> u64 {
-        self.blocks.get(position).copied().unwrap_or(0)
+        self.blocks[position]
     }
 
     /// Where the sizes begin.

@@ -160,7 +160,7 @@ impl Sizes {
 }
 
 fn slot_of(values: &ShapeValues, slot: HostSlot) -> &[i64] {
-    values.slots.get(slot.0 as usize).map(Vec::as_slice).unwrap_or_default()
+    &values.slots[slot.0 as usize]
 }
 
 fn missing(plan: &Plan, input: &Declared, declared: &[Declared], inputs: &Inputs) -> RunError {

@@ -113,7 +113,7 @@ impl Session {
                     parts.iter().map(|part| (part.state.to_owned(), part.at, part.packed, part.bytes)).collect();
                 for (state, at, from, bytes) in places {
                     let Some(Held::Memory(memory)) = self.states.held_mut(&state) else { continue };
-                    let content = packed.get(from as usize..(from + bytes) as usize).unwrap_or_default();
+                    let content = &packed[from as usize..(from + bytes) as usize];
                     let refused =
                         |error: crate::cpu::CpuError| RunError::State { name: state, reason: error.to_string() };
                     memory.write_at(at as usize, content).map_err(refused)?;

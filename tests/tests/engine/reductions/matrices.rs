@@ -74,12 +74,15 @@ fn products_of_halves_are_those_of_single_precision() {
 fn products_are_the_same_bits_whatever_the_tile() {
     let Some(gpu) = gpu().filter(|gpu| gpu.target().matrix != 0) else { return };
     let of_subgroups = ["subgroup_product:rows=32,columns=64", "subgroup_product:rows=64,columns=128"];
-    let of_workgroups = [
-        "workgroup_product:rows=128,columns=128,depth=32,threads=128",
-        "workgroup_product:rows=96,columns=256,depth=64,threads=256",
-    ];
+    let shapes = [96, 128, 256].into_iter().flat_map(|rows| [128, 256].map(|columns| (rows, columns)));
+    let of_workgroups = shapes.flat_map(|(rows, columns)| {
+        [(16, 128), (32, 256), (64, 256)].map(|(depth, threads)| {
+            format!("workgroup_product:rows={rows},columns={columns},depth={depth},threads={threads}")
+        })
+    });
     let shares = gpu.target().workgroup_matrices >= 256;
-    let tunings = of_subgroups.into_iter().chain(of_workgroups.into_iter().filter(|_| shares));
+    let of_subgroups = of_subgroups.map(str::to_owned).into_iter();
+    let tunings = of_subgroups.chain(of_workgroups.filter(|_| shares));
     let extents = [300, 1088, 264];
     let (graph, inputs) = (graph(extents, false), inputs(extents, false));
     let of = |tuning: &str| {
@@ -88,7 +91,7 @@ fn products_are_the_same_bits_whatever_the_tile() {
     };
     let expected = of("matrices=true");
     for tuning in tunings {
-        let found = differences(&of(tuning), &expected, Tolerance::EXACT);
+        let found = differences(&of(&tuning), &expected, Tolerance::EXACT);
         assert!(found.is_empty(), "{tuning}: {found:?}");
     }
 }

@@ -38,7 +38,7 @@ impl GpuWeights {
         for (n, _) in homes.resident.iter().enumerate().filter(|(_, wanted)| **wanted) {
             let id = BufferId(n as u32);
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            let Reads { as_stored, as_halves } = reads.get(n).copied().unwrap_or_default();
+            let Reads { as_stored, as_halves } = reads[n];
             weights.dequantize(gpu, plan, (n, as_halves), &tensor).await?;
             let is_read = as_stored || as_halves == [false; 2];
             match pool.contains(&id) {
