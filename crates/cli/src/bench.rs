@@ -11,7 +11,7 @@ use indicatif::{HumanDuration, ProgressBar};
 use rewire::graph_rewrite::cost::Machine;
 use rewire::graph_rewrite::device::Tuning;
 use rewire::package::Package;
-use rewire::rank::RankError;
+use rewire::program::ModelFile;
 use rewire::weights::Weights;
 use rewire::{Mapping, predict, rank, write_file};
 use rewire_measure::{
@@ -151,7 +151,7 @@ pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions)
 pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(String, Shape)>, CliError> {
     let shape = sizes.shape()?;
     let mut jobs: Vec<(String, Shape)> = ops.iter().map(|op| (op.clone(), shape.clone())).collect();
-    let is_model = |name: &str| name == "demo" || rank::is_model(Path::new(name));
+    let is_model = |name: &str| name == "demo" || ModelFile::is_at(Path::new(name));
     jobs.iter().filter(|(name, _)| !is_model(name)).try_for_each(|(name, shape)| Workload::check(name, shape))?;
     if let Some(name) = set {
         jobs.extend(suite(name)?.into_iter().map(|(op, shape)| (op.to_owned(), shape)));
@@ -166,20 +166,22 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Ma
         return Ok(Workload::model(name, &demo::config()?, Some(&Weights::parse(demo::WEIGHTS)?), shape)?);
     }
     let model = Path::new(name);
-    if !rank::is_model(model) {
+    if !ModelFile::is_at(model) {
         return Ok(Workload::operator(name, shape)?);
     }
+    let file = ModelFile::open(model, mapping)?;
+    if let ModelFile::Exported(exported) = &file {
+        return Ok(Workload::exported(name, exported, shape)?);
+    }
     if predict::is_imported(model) {
-        let (imported, weights) = (predict::read(model, mapping)?, rank::read_weights(model, mapping)?);
-        return Ok(Workload::imported(name, &imported, &weights, shape)?);
+        return Ok(Workload::imported(name, &predict::read(model, mapping)?, &file.weights()?, shape)?);
     }
-    if let Some(package) =
-        Package::is_at(model).then(|| Package::read_mapping(model, mapping)).transpose().map_err(RankError::from)?
-        && !is_ranking(&package)
+    if let ModelFile::Package(package) = &file
+        && !is_ranking(package)
     {
-        return Ok(Workload::package(name, &package, shape)?);
+        return Ok(Workload::package(name, package, shape)?);
     }
-    let (config, weights) = (rank::read_config(model, mapping)?, rank::read_weights(model, mapping)?);
+    let (config, weights) = (rank::read_config(model, mapping)?, file.weights()?);
     if !options.allow_unread {
         rank::check_unread(&config, &weights)?;
     }

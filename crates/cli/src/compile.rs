@@ -7,7 +7,7 @@ use crate::table::table;
 use rewire::graph_rewrite::lower::lower;
 use rewire::graph_rewrite::optimize;
 use rewire::graph_rewrite::plan::Plan;
-use rewire::rank;
+use rewire::program::ModelFile;
 use rewire::runtime::KernelCompiler;
 use rewire_measure::{CompiledStep, Shape, compile};
 use rewire_verify::GoldenCase;
@@ -74,7 +74,7 @@ fn plan(name: &str, shape: &Shape, options: &Compile, common: &Common) -> Result
 /// True for a golden case, which is a file of tensors.
 fn is_case(work: &str) -> bool {
     let path = Path::new(work);
-    path.extension().is_some_and(|ending| ending == "safetensors") && !rank::is_model(path)
+    path.extension().is_some_and(|ending| ending == "safetensors") && !ModelFile::is_at(path)
 }
 
 /// Writes the program of each kernel into a file of its own.

@@ -2,12 +2,13 @@ use crate::args::{Common, Describe};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
+use rewire::program::ModelFile;
 use rewire::rank::Description;
 
 /// Prints what a model reads and gives.
 pub fn run(options: &Describe, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let description = match &options.model {
-        Some(model) => Description::read(model, common.mapping)?,
+        Some(model) => ModelFile::open(model, common.mapping)?.describe()?,
         None => Description::parse("the model in the program", demo::CONFIG)?,
     };
     match common.json {

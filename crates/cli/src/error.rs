@@ -61,6 +61,10 @@ pub enum CliError {
     Rewrite(Box<RewriteError>),
     #[error("{file} does not describe a device")]
     Target { file: String, source: serde_json::Error },
+    #[error("cannot read {file}")]
+    Read { file: String, source: io::Error },
+    #[error("{file} holds tensors that are not taken")]
+    Tensors { file: String, source: Box<rewire::import::ImportError> },
     #[error("cannot write {file}")]
     Write { file: String, source: io::Error },
     #[error("{failed} of {cases} cases are not ok")]

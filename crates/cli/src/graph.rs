@@ -14,16 +14,15 @@ use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
 use rewire::graph_rewrite::plan::{Binding, Plan};
 use rewire::graph_rewrite::recompute::{Timeline, recompute};
 use rewire::hstu::models::parameters;
-use rewire::package::Package;
-use rewire::rank::{self, RankError};
+use rewire::program::ModelFile;
+use rewire::rank::{self, Precision, RankError};
 use rewire::runtime::transfers;
-use rewire::{Gpu, Kernel, KernelRule, Mapping};
+use rewire::{Gpu, Kernel, KernelRule};
 use rewire_measure::Machines;
 use rewire_verify::GoldenCase;
 use serde::Serialize;
 use similar::TextDiff;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// What a graph holds.
 #[derive(Debug, Serialize)]
@@ -56,13 +55,13 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
-        Some(path) if rank::is_model(path) => match config_of(path, common.mapping)? {
-            Ok(config) => {
-                let file = if path.is_dir() { path.join("config.json") } else { path.clone() };
-                rank::trace_text(&file.display().to_string(), &config)?
+        Some(path) if ModelFile::is_at(path) => {
+            let file = ModelFile::open(path, common.mapping)?;
+            match file.graph()? {
+                Some(graph) => graph,
+                None => return plan::run(&file.plan(Precision::default())?, options, common, output),
             }
-            Err(package) => return plan::run(&package, options, common, output),
-        },
+        }
         Some(path) => GoldenCase::read(path)?.trace()?.graph,
     };
     let source = match options.backward || options.stage == Stage::Differentiated {
@@ -115,15 +114,6 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         Format::Svg => graph.svg_with(&remarks),
     };
     Ok(output.line(drawing.trim_end())?)
-}
-
-/// The text of the configuration of a model folder or package, or a package without one.
-fn config_of(model: &Path, mapping: Mapping) -> Result<Result<String, Box<Package>>, RankError> {
-    if model.is_dir() {
-        return rank::read_config_text(model, mapping).map(Ok);
-    }
-    let package = Package::read_mapping(model, mapping)?;
-    Ok(package.config().map(str::to_owned).ok_or_else(|| Box::new(package)))
 }
 
 /// A graph with the gradients of all parameters of floats, or of inputs where there are none, those of its outputs being inputs.

@@ -3,7 +3,8 @@
 use crate::args::{Common, Import as Options};
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::predict::{Imported, Port, Problems, size_vocabularies, vocabulary_files};
+use rewire::predict::{Imported, Problems, size_vocabularies, vocabulary_files};
+use rewire::program::{ModelFile, Port};
 use rewire::rank::{PackOptions, RankError, pack};
 use rewire::weights::{Weights, serialize};
 use rewire::{HostTensor, graph::DType, write_file};
@@ -30,8 +31,12 @@ pub fn is_package_name(out: &Path) -> bool {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    #[error("{file}: expected a TorchEasyRec pipeline configuration, a name that ends in .config")]
+    #[error("{file}: expected a TorchEasyRec pipeline configuration, a name that ends in .config, or a .pt2 of torch.export.save")]
     Source { file: String },
+    #[error("{file}: an exported model becomes a package: expected a name that ends in .rewire")]
+    Folder { file: String },
+    #[error("{file} holds its parameters: leave out --checkpoint and --ema")]
+    Checkpoints { file: String },
     #[error(
         "a pipeline configuration has no parameters: give its checkpoint by --checkpoint, a folder or a .safetensors file"
     )]
@@ -66,7 +71,10 @@ impl From<ImportError> for CliError {
 impl ImportError {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Source { .. } | Self::NoCheckpoint)
+        matches!(
+            self,
+            Self::Source { .. } | Self::Folder { .. } | Self::Checkpoints { .. } | Self::NoCheckpoint
+        )
     }
 }
 
@@ -83,8 +91,11 @@ struct Line<'a> {
     unmapped: Vec<String>,
 }
 
-/// Imports a pipeline.
+/// Imports a pipeline or an exported model.
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    if rewire::import::is_model(&options.source) {
+        return exported(options, common, output);
+    }
     let file = options.source.display().to_string();
     let checkpoint = options.checkpoint.as_deref();
     let pipeline = pipeline(&options.source)?;
@@ -111,11 +122,25 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         outputs: imported.outputs(),
         unmapped: tensors.keys().filter(|name| !imported.reads(name)).cloned().collect(),
     };
-    match common.json {
-        true => output.json(&line)?,
-        false => output.line(line.text())?,
+    line.print(common, output)
+}
+
+/// Imports an exported model.
+fn exported(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let (source, out) = (options.source.display().to_string(), options.out.display().to_string());
+    if options.checkpoint.is_some() || options.ema.is_some() {
+        return Err(ImportError::Checkpoints { file: source }.into());
     }
-    Ok(())
+    if !is_package_name(&options.out) {
+        return Err(ImportError::Folder { file: out }.into());
+    }
+    let file = ModelFile::open(&options.source, common.mapping)?;
+    let package = file.pack(&PackOptions::default())?;
+    write_file(&options.out, package.bytes()).map_err(|source| CliError::Write { file: out.clone(), source })?;
+    let (weights, inputs, outputs) = (package.weights().tensors()?, file.inputs()?, file.outputs()?);
+    let parameters = weights.values().map(HostTensor::len).sum();
+    let line = Line { file: out, source: "export", parameters, inputs: &inputs, outputs: &outputs, unmapped: vec![] };
+    line.print(common, output)
 }
 
 /// Reads the configuration of a pipeline.
@@ -237,6 +262,14 @@ fn write(out: &Path, config: &str, tensors: &BTreeMap<String, HostTensor>) -> Re
 }
 
 impl Line<'_> {
+    fn print(&self, common: &Common, output: &mut Output) -> Result<(), CliError> {
+        match common.json {
+            true => output.json(self)?,
+            false => output.line(self.text())?,
+        }
+        Ok(())
+    }
+
     fn text(&self) -> String {
         let names = |ports: &[Port]| ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
         let unread = match self.unmapped.len() {

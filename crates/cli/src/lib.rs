@@ -25,6 +25,7 @@ mod quality;
 mod rank;
 mod requests;
 mod retrieve;
+mod run;
 mod spread;
 mod stages;
 mod sweep;
@@ -89,6 +90,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Train(options) => train::run(options, &args.common, output),
         Command::Eval(options) => eval::run(options, &args.common, begun, output),
         Command::Import(options) => import::run(options, &args.common, output),
+        Command::Run(options) => run::run(options, &args.common, output),
         Command::Package(options) => package::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),

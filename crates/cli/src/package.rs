@@ -6,9 +6,10 @@ use crate::output::Output;
 use crate::requests::open;
 use rewire::graph_rewrite::device::Target;
 use rewire::package::Package;
-use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, repack, tables_of};
+use rewire::program::ModelFile;
+use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, tables_of};
 use rewire::weights::Weights;
-use rewire::{DeviceTunings, Gpu, Kernel, Mapping, write_file};
+use rewire::{DeviceTunings, Gpu, Kernel, write_file};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -71,7 +72,8 @@ fn check(model: &Path, common: &Common, output: &mut Output) -> Result<(), CliEr
 
 fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let begun = Instant::now();
-    let source = Source::read(options.model.as_deref(), common.mapping)?;
+    let open = |model: &Path| ModelFile::open(model, common.mapping);
+    let source = options.model.as_deref().map(open).transpose()?;
     let (mut devices, mut gpus) = (vec![], vec![]);
     for device in &options.devices {
         match describe(device)? {
@@ -88,10 +90,10 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
         allow_unread: options.weights.allow_unread,
         cache: options.stored.cache(),
     };
-    let mut package = source.pack(&with)?;
+    let mut package = packed(source.as_ref(), &with)?;
     if let Some(data) = &options.tune {
         tune(&package, &with, data, Duration::from_secs_f64(options.seconds))?;
-        package = source.pack(&with)?;
+        package = packed(source.as_ref(), &with)?;
     }
     let file = out.display().to_string();
     write_file(out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;
@@ -117,34 +119,12 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
     Ok(())
 }
 
-/// What a package is made of.
-enum Source {
-    Model { name: String, config: String, weights: Weights<'static> },
-    Package(Box<Package>),
-}
-
-impl Source {
-    /// Reads a model folder or a package; the model in the program if `None`.
-    fn read(model: Option<&Path>, mapping: Mapping) -> Result<Self, CliError> {
-        Ok(match model {
-            None => {
-                let name = "the model in the program".to_owned();
-                Self::Model { name, config: demo::CONFIG.to_owned(), weights: Weights::parse(demo::WEIGHTS)? }
-            }
-            Some(path) if path.is_dir() => {
-                let (config, weights) = (rank::read_config_text(path, mapping)?, rank::read_weights(path, mapping)?);
-                Self::Model { name: path.display().to_string(), config, weights }
-            }
-            Some(path) => Self::Package(Box::new(Package::read_mapping(path, mapping).map_err(rank::RankError::from)?)),
-        })
-    }
-
-    fn pack(&self, with: &PackOptions) -> Result<Package, rank::RankError> {
-        match self {
-            Self::Model { name, config, weights } => pack(name, config, weights, with),
-            Self::Package(package) => repack(package, with),
-        }
-    }
+/// Packages a model file, or the model in the program.
+fn packed(file: Option<&ModelFile>, with: &PackOptions) -> Result<Package, CliError> {
+    Ok(match file {
+        Some(file) => file.pack(with)?,
+        None => pack("the model in the program", demo::CONFIG, &Weights::parse(demo::WEIGHTS)?, with)?,
+    })
 }
 
 /// What a file says that a device offers; `None` if there is no such file.

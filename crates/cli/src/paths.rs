@@ -5,7 +5,7 @@ use crate::import::{MODEL_FILES, is_package_name};
 use crate::predict::Places;
 use crate::train::FILES;
 use rewire::package::Package as Packaged;
-use rewire::rank::is_model;
+use rewire::program::ModelFile;
 use same_file::is_same_file;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -80,6 +80,11 @@ impl Files {
             Command::Import(options) => files.import(options),
             Command::Verify(options) => files.verify(options),
             Command::Bench(options) => files.bench(options),
+            Command::Run(options) => {
+                files.model("the model", Some(&options.model));
+                files.add("--inputs", Access::Reads, Some(&options.inputs));
+                files.add("--out", Access::Writes, Some(&options.out));
+            }
             Command::Profile(options) => {
                 files.model("the model", Some(Path::new(&options.op)));
                 files.add("--output", Access::Writes, options.output.as_deref());
@@ -134,7 +139,7 @@ impl Files {
     }
 
     fn import(&mut self, options: &Import) {
-        self.add("the pipeline", Access::Reads, Some(&options.source));
+        self.add("the source", Access::Reads, Some(&options.source));
         let mut folders: Vec<PathBuf> = options.checkpoint.iter().cloned().collect();
         while let Some(path) = folders.pop() {
             match std::fs::read_dir(&path) {
@@ -169,7 +174,7 @@ impl Files {
 
     /// The files of a model folder or a package.
     fn model(&mut self, what: &str, model: Option<&Path>) {
-        let Some(model) = model.filter(|model| is_model(model)) else { return };
+        let Some(model) = model.filter(|model| ModelFile::is_at(model)) else { return };
         let of_folder = MODEL_FILES.map(|name| model.join(name));
         let of_package = [Some(model.to_owned()), Packaged::tables_beside(model)];
         let files = if model.is_dir() { of_folder.map(Some) } else { of_package };

@@ -7,8 +7,6 @@ use crate::output::Output;
 use rewire::emit::mapping::map_step;
 use rewire::graph_rewrite::device::{Target, Tuning};
 use rewire::graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source, Step};
-use rewire::package::Package;
-use rewire::rank::RankError;
 use serde::Serialize;
 
 /// What a plan holds.
@@ -38,7 +36,7 @@ impl Counts {
 }
 
 /// Prints the kernels of a package, as `options` ask for.
-pub fn run(package: &Package, options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+pub fn run(plan: &Plan, options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let Options { stage, backward, memory_limit, format, passes, view, .. } = options;
     let passes = passes.passes_up_to.is_some() || !passes.without.is_empty() || passes.only.is_some();
     let of_graph = passes || *backward || memory_limit.is_some() || view.explain || view.diff || view.bisect;
@@ -46,15 +44,14 @@ pub fn run(package: &Package, options: &Options, common: &Common, output: &mut O
         let model = options.model.as_ref().map(|model| model.display().to_string()).unwrap_or_default();
         return Err(CliError::NoGraph { model });
     }
-    let plan = package.plan().map_err(RankError::from)?;
     let target = options.target.map(|place| target(place, common)).transpose()?;
     if let Some(node) = view.wgsl {
-        return Ok(output.line(wgsl(&plan, node, target)?.trim_end())?);
+        return Ok(output.line(wgsl(plan, node, target)?.trim_end())?);
     }
     if let Some(target) = target {
-        return mapped(&plan, &target, common, output);
+        return mapped(plan, &target, common, output);
     }
-    let counts = Counts::of(&plan);
+    let counts = Counts::of(plan);
     if common.json {
         return Ok(output.json(&counts)?);
     }
@@ -62,7 +59,7 @@ pub fn run(package: &Package, options: &Options, common: &Common, output: &mut O
     output.line(format_args!(
         "; {kernels} kernels in a run, {load_steps} when parameters are bound, {parameters} parameters of {bytes} bytes"
     ))?;
-    plan.steps.iter().enumerate().try_for_each(|(at, step)| Ok(output.line(line(&plan, at, step))?))
+    plan.steps.iter().enumerate().try_for_each(|(at, step)| Ok(output.line(line(plan, at, step))?))
 }
 
 /// `0 matmul(x, weight) -> %2 f32[s0, 3]  # path`.

@@ -1,10 +1,12 @@
-use rewire_graph::{GraphError, TensorSizeError};
+use rewire_graph::{Coded, GraphError, TensorSizeError};
 use std::collections::BTreeMap;
 use std::fmt;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// Why a file could not be imported.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "import.")]
 #[non_exhaustive]
 pub enum ImportError {
     /// The file could not be read.
@@ -14,6 +16,12 @@ pub enum ImportError {
         path: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// The name of the file says no format that is read.
+    #[error("{path}: expected the name of an exported model, which ends in .pt2")]
+    Format {
+        /// The file.
+        path: String,
     },
     /// The archive is corrupt, or no archive of torch.export.
     #[error("{entry}: {reason}")]
@@ -66,6 +74,15 @@ pub enum ImportError {
         /// What is wrong with it.
         source: TensorSizeError,
     },
+}
+
+impl Coded for ImportError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Graph { source, .. } => source.code(),
+            other => other.into(),
+        }
+    }
 }
 
 impl ImportError {

@@ -11,6 +11,7 @@ mod call;
 mod context;
 mod elements;
 mod error;
+mod file;
 mod float;
 mod model;
 pub mod pt2;
@@ -21,6 +22,7 @@ pub mod tensors;
 mod value;
 
 pub use error::{ImportError, Unsupported};
+pub use file::{is_model, read};
 pub use model::{ImportedModel, OutputKind, OutputSpec, TensorSpec};
 pub use scalar_type::ScalarType;
 pub use tensors::TypedTensor;

@@ -1,5 +1,6 @@
 use crate::ScalarType;
 use rewire_graph::{Dim, Graph, HostTensor};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// A model from a file.
@@ -15,7 +16,7 @@ pub struct ImportedModel {
     pub inputs: Vec<TensorSpec>,
     /// Results in the order of the file.
     pub outputs: Vec<OutputSpec>,
-    /// The name of the graph's output for each buffer that the program changes.
+    /// The name of the graph's output for each buffer or input that the program changes.
     pub mutations: Vec<OutputSpec>,
 }
 
@@ -31,7 +32,7 @@ pub struct TensorSpec {
 }
 
 /// A result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutputSpec {
     /// The name in the file.
     pub name: String,
@@ -40,7 +41,8 @@ pub struct OutputSpec {
 }
 
 /// Kinds of results.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OutputKind {
     /// A tensor: the output of the graph of this name, and the element type in PyTorch.
     Tensor(String, ScalarType),

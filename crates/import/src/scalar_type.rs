@@ -1,10 +1,12 @@
 use rewire_graph::DType;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// An element type of PyTorch.
 ///
 /// `U8`, `I8` and `I16` are computed as `I32` and wrapped after each operator. `F64` is computed in single precision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
 pub enum ScalarType {
     Bool,
@@ -34,6 +36,19 @@ impl ScalarType {
             12 => Self::Bool,
             13 => Self::BF16,
             _ => return None,
+        })
+    }
+
+    /// The type of tensors that are stored as `dtype`; `None` for rows with a scale.
+    pub fn of_dtype(dtype: DType) -> Option<Self> {
+        Some(match dtype {
+            DType::Bool => Self::Bool,
+            DType::I32 | DType::U32 => Self::I32,
+            DType::I64 => Self::I64,
+            DType::F16 => Self::F16,
+            DType::BF16 => Self::BF16,
+            DType::F32 => Self::F32,
+            DType::Rows8 | DType::Rows4 | DType::Rows2 => return None,
         })
     }
 

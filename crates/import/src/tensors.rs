@@ -16,6 +16,13 @@ pub struct TypedTensor {
     pub tensor: HostTensor,
 }
 
+impl From<HostTensor> for TypedTensor {
+    /// A tensor of the type that its storage has; rows with a scale are floats.
+    fn from(tensor: HostTensor) -> Self {
+        Self { ty: ScalarType::of_dtype(tensor.dtype()).unwrap_or(ScalarType::F32), tensor }
+    }
+}
+
 const TYPES: [(ScalarType, Dtype); 10] = [
     (ScalarType::Bool, Dtype::BOOL),
     (ScalarType::U8, Dtype::U8),

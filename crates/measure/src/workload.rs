@@ -3,8 +3,10 @@ use crate::imported::rows;
 use crate::ops::{OPS, Op, TABLE};
 use crate::{BenchError, Noise, Shape};
 use rewire::package::{Package, PackageError};
+use rewire::import::ImportedModel;
 use rewire::predict::Imported;
 use rewire::weights::Weights;
+use rewire::{lower, optimize};
 use rewire_graph::shape::{HostInput, ShapeError};
 use rewire_graph::{DType, Graph, HostTensor};
 use rewire_graph_rewrite::plan::{Named, Plan, Precision, Source};
@@ -134,6 +136,30 @@ impl Workload {
         Self::of_graph(name, graph, (inputs, imported.tables()), Some(weights), shape, (noise, memory))
     }
 
+    /// An exported model with its weights and random inputs, which have `rows` elements along each axis whose extent a run tells.
+    ///
+    /// # Errors
+    /// As [`Workload::model`].
+    pub fn exported(name: &str, model: &ImportedModel, shape: &Shape) -> Result<Self, BenchError> {
+        let failed = |error: DraftError| BenchError::draft(name, error);
+        shape.check(&PLAN).map_err(failed)?;
+        let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
+        let plan = lower(&optimize(model.graph.clone())?.0)?;
+        let inputs = inputs_of(&plan, shape, &mut noise, &mut memory)?.map_err(failed)?;
+        let workload = Self {
+            op: name.to_owned(),
+            shape: shape.only(&PLAN),
+            dtype: shape.dtype,
+            precision: precision(shape),
+            tables: tables_of(&plan),
+            program: Program::Graph(model.graph.clone()),
+            inputs,
+            parameters: model.parameters.clone(),
+            state_rows: 1,
+        };
+        if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
+    }
+
     /// A graph with inputs, the names of its tables, and parameters: given ones, and random ones.
     fn of_graph(
         name: &str,
@@ -183,16 +209,12 @@ impl Workload {
         shape.check(&PLAN).map_err(failed)?;
         let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
         let inputs = inputs_of(&plan, shape, &mut noise, &mut memory)?.map_err(failed)?;
-        let tables = plan.tables().into_iter().filter_map(|id| match &plan.buffer(id)?.source {
-            Source::Parameter(name) => Some(name.clone()),
-            _ => None,
-        });
         Ok(Self {
             op: name.to_owned(),
             shape: shape.only(&PLAN),
             dtype: shape.dtype,
             precision: precision(shape),
-            tables: tables.collect(),
+            tables: tables_of(&plan),
             inputs,
             parameters: HashMap::new(),
             program: Program::Package(Box::new(package.clone())),
@@ -210,6 +232,15 @@ impl Workload {
             Program::Package(_) => Err(BenchError::NoGraph { name: self.op.clone() }),
         }
     }
+}
+
+/// The names of a plan's tables.
+fn tables_of(plan: &Plan) -> HashSet<String> {
+    let name = |id| match &plan.buffer(id)?.source {
+        Source::Parameter(name) => Some(name.clone()),
+        _ => None,
+    };
+    plan.tables().into_iter().filter_map(name).collect()
 }
 
 /// Random inputs of a plan. The outer error is that of sizes which the plan refuses.

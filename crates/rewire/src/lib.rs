@@ -62,6 +62,7 @@ mod files;
 pub mod generate;
 pub mod package;
 pub mod predict;
+pub mod program;
 pub mod rank;
 #[cfg(feature = "train")]
 pub mod train;
@@ -77,6 +78,7 @@ pub use rewire_emit as emit;
 pub use rewire_graph as graph;
 pub use rewire_graph_rewrite as graph_rewrite;
 pub use rewire_hstu as hstu;
+pub use rewire_import as import;
 pub use rewire_runtime as runtime;
 
 pub use rewire_graph::{GraphError, HostTensor};

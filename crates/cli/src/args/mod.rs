@@ -79,8 +79,10 @@ pub enum Command {
     Train(Train),
     /// Computes the metrics and losses of a model on a file with labels.
     Eval(Eval),
-    /// Makes a model folder, or a package, of a model of TorchEasyRec.
+    /// Makes a model folder, or a package, of a model of TorchEasyRec, or a package of one that PyTorch exported.
     Import(Import),
+    /// Runs a model of any kind on tensors by name.
+    Run(Run),
     /// Writes a model as one file that starts at once.
     Package(Package),
     /// Replays golden cases and compares the results.
@@ -101,7 +103,7 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct Describe {
-    /// Model folder, or a package of any model; the model in the program if left out.
+    /// Model folder, package or exported model (.pt2); the model in the program if left out.
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
 }
@@ -276,7 +278,7 @@ pub struct Train {
 
 #[derive(Debug, clap::Args)]
 pub struct Import {
-    /// The pipeline configuration of TorchEasyRec, a file that ends in .config.
+    /// The pipeline configuration of TorchEasyRec, a file that ends in .config, or a model that torch.export.save wrote, .pt2.
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     /// Its checkpoint: a folder model.ckpt-N, a folder of such, whose latest is taken, or a .safetensors file with the same names.
@@ -286,14 +288,34 @@ pub struct Import {
     /// parameters with their names.
     #[arg(long, value_name = "DIR")]
     pub ema: Option<PathBuf>,
-    /// The model folder to write, or a package where the name ends in .rewire.
+    /// The model folder to write, or a package where the name ends in .rewire. An exported model becomes a package.
     #[arg(long, value_name = "MODEL")]
     pub out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
+pub struct Run {
+    /// Model folder, package, or a model that torch.export.save wrote, .pt2.
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// The tensors of a run, safetensors, with the names that `describe` prints.
+    #[arg(long, value_name = "FILE")]
+    pub inputs: PathBuf,
+    /// The file to write, safetensors: what the model gives, and buffers and inputs that it changes.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Choices for all kernels: a list such as split_sums=true.
+    #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
+    pub tuning: Tuning,
+    #[command(flatten)]
+    pub stored: Stored,
+    #[command(flatten)]
+    pub placement: Placement,
+}
+
+#[derive(Debug, clap::Args)]
 pub struct Package {
-    /// Model folder, or a package to make another of; the model in the program if left out.
+    /// Model folder, exported model (.pt2), or a package to make another of; the model in the program if left out.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// The file to write. It is written beside and renamed, so that programs that have an older package of this name loaded keep it. Copying over it in

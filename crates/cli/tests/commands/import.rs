@@ -440,7 +440,7 @@ fn what_cannot_be_imported_is_one_error() {
     let other = golden("dssm_taobao").join("model.safetensors").display().to_string();
     import(&text, &["--checkpoint", &other]).failed_with(&["does not fit the configuration", "there is no `model."]);
     import(&text, &["--checkpoint", "/nowhere"]).failed_with(&["/nowhere"]);
-    run(&["import", "model.pt2", "--out", "x"]).refused_with(&["expected a TorchEasyRec pipeline configuration"]);
+    run(&["import", "model.xyz", "--out", "x"]).refused_with(&["expected a TorchEasyRec pipeline configuration"]);
 }
 
 /// The part of a page that follows a heading.

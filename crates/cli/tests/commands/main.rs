@@ -27,6 +27,7 @@ mod predict_resume;
 mod predict_vectors;
 mod program;
 mod rank;
+mod run;
 mod spread;
 #[cfg(target_os = "linux")]
 mod streams;

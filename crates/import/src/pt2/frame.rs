@@ -292,6 +292,11 @@ impl<'a> Frame<'a> {
         alias::is_whole(&base) && self.is_ordered(&view.base)
     }
 
+    /// True of a tensor that nodes have written to in place.
+    pub fn is_written(&self, name: &str) -> bool {
+        self.slots.get(name).is_some_and(|slot| slot.version > 0)
+    }
+
     /// The value of a name, with all writes so far.
     pub fn read(&mut self, name: &str) -> Result<Value, ImportError> {
         let unknown = || ImportError::program(name, "read before it is defined");

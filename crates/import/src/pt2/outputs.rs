@@ -6,7 +6,7 @@ use super::schema::{Argument, OutputSpec, Signature};
 use crate::array::Array;
 use crate::model::OutputSpec as Output;
 use crate::value::{Number, Value};
-use crate::{ImportError, OutputKind};
+use crate::{ImportError, OutputKind, TensorSpec};
 use rewire_graph::Tensor;
 use std::collections::BTreeMap;
 
@@ -37,13 +37,21 @@ pub(super) fn collect(frame: &mut Frame<'_>, signature: &Signature, inputs: &Inp
                     changed.insert(buffer_name.clone(), array);
                 }
             }
-            OutputSpec::UserInputMutation(_) | OutputSpec::Token(_) => {}
+            OutputSpec::UserInputMutation { arg, user_input_name } => {
+                results.mutation(frame, &arg.name, user_input_name)?;
+            }
+            OutputSpec::Token(_) => {}
             OutputSpec::ParameterMutation { parameter_name } => {
                 return Err(ImportError::program(parameter_name, "the program changes a parameter"));
             }
             OutputSpec::GradientToParameter(_) | OutputSpec::GradientToUserInput(_) => {
                 return Err(ImportError::program("outputs", "a program that trains"));
             }
+        }
+    }
+    for TensorSpec { name, .. } in &inputs.specs {
+        if frame.is_written(name) {
+            results.mutation(frame, name, name)?;
         }
     }
     for (name, buffer) in &inputs.state_names {
@@ -62,6 +70,17 @@ pub(super) fn collect(frame: &mut Frame<'_>, signature: &Signature, inputs: &Inp
 }
 
 impl Results {
+    /// The last value of an input that the program changes, unless it is among the results.
+    fn mutation(&mut self, frame: &mut Frame<'_>, value: &str, input: &str) -> Result<(), ImportError> {
+        let is_known = self.mutations.iter().any(|known| known.name == input);
+        if let (false, Value::Tensor(array)) = (is_known, frame.read(value)?) {
+            self.add(value, array.tensor);
+            let kind = OutputKind::Tensor(value.to_owned(), array.ty);
+            self.mutations.push(Output { name: input.to_owned(), kind });
+        }
+        Ok(())
+    }
+
     fn output(&mut self, frame: &mut Frame<'_>, argument: &Argument) -> Result<Output, ImportError> {
         let name = name_of(argument).unwrap_or_default();
         let kind = match frame.value(argument)? {

@@ -188,7 +188,7 @@ pub(crate) enum OutputSpec {
     LossOutput(IgnoredAny),
     BufferMutation { arg: Name, buffer_name: String },
     ParameterMutation { parameter_name: String },
-    UserInputMutation(IgnoredAny),
+    UserInputMutation { arg: Name, user_input_name: String },
     GradientToParameter(IgnoredAny),
     GradientToUserInput(IgnoredAny),
     Token(IgnoredAny),

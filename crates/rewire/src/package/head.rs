@@ -1,6 +1,7 @@
 //! What a package says of itself.
 
-use super::PackageError;
+use super::{Contents, PackageError};
+use crate::program::Signature;
 use super::error::decoded;
 use super::header::BYTES;
 use super::tables::Identity;
@@ -56,6 +57,9 @@ pub(super) struct Head {
     /// The file of the tables, if they are in one of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<Identity>,
+    /// Names and element types of an exported model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
     /// In the order in which they lie there.
     parts: Vec<PartLength>,
 }
@@ -66,17 +70,24 @@ fn aligned(end: usize) -> Option<usize> {
 }
 
 impl Head {
+    /// The head of a package, without its parts.
+    pub fn of(contents: &Contents<'_>) -> Self {
+        let (inputs, outputs) = vocabulary(contents.plan);
+        Self {
+            config: contents.config.map(str::to_owned),
+            inputs,
+            outputs,
+            tables: contents.tables.map(|tables| tables.identity.clone()),
+            signature: contents.signature.cloned(),
+            parts: vec![],
+        }
+    }
+
     /// What follows the header of a package with these parts.
-    pub fn content(
-        plan: &Plan,
-        config: Option<&str>,
-        tables: Option<Identity>,
-        parts: &[(&str, &[u8])],
-    ) -> Result<Vec<u8>, PackageError> {
+    pub fn content(mut self, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, PackageError> {
         let lengths = parts.iter().map(|(name, part)| PartLength { name: (*name).to_owned(), bytes: part.len() });
-        let (inputs, outputs) = vocabulary(plan);
-        let head = Self { config: config.map(str::to_owned), inputs, outputs, tables, parts: lengths.collect() };
-        let head = serde_json::to_vec(&head).map_err(|error| PackageError::part("head", error))?;
+        self.parts = lengths.collect();
+        let head = serde_json::to_vec(&self).map_err(|error| PackageError::part("head", error))?;
         let mut content = (head.len() as u64).to_le_bytes().to_vec();
         content.extend(head);
         for (_, part) in parts {

@@ -10,7 +10,7 @@
 //! | 32..48 | XXH3 of all other bytes, 128 bits |
 //! | 48..56 | bytes of the head |
 //! | from 56 on | the head, JSON: configuration, inputs and outputs, and where the parts lie |
-//! | at multiples of 64 | the parts: `plan` and, if there are any, `kernels` and the plans of towers, `tower.<output>`, JSON, and `weights`, a safetensors file |
+//! | at multiples of 64 | the parts: `plan` and, if there are any, `kernels` and the plans of towers, `tower.<output>`, JSON, and `weights` and the first values of `states`, safetensors files |
 //!
 //! Tables in a file of their own are told in the head: the name of the file, which lies beside the package, its bytes, the hash of its header and
 //! that of its tensors. It is a safetensors file that says the hash of its tensors in its metadata; where a package is read its length and header
@@ -34,11 +34,12 @@ pub use kernels::{TargetKernels, TunedKernel};
 pub use tables::Tables;
 
 use crate::rank::RankOptions;
-use crate::weights::{Part, Weights};
+use crate::program::Signature;
+use crate::weights::{Part, Weights, serialize};
 use error::decoded;
 use head::Head;
 use kernels::Told;
-use rewire_graph::{DType, Ordered, SharedBytes};
+use rewire_graph::{DType, HostTensor, Ordered, SharedBytes};
 use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_runtime::{DeviceTunings, ModelOptions};
@@ -63,14 +64,33 @@ pub(crate) struct Contents<'a> {
     /// Plans of single outputs.
     pub towers: &'a [(String, Plan)],
     pub config: Option<&'a str>,
+    /// Element types of its file, where they are not those of the plan.
+    pub signature: Option<&'a Signature>,
+    /// The values that states begin with, where they are not zeros.
+    pub states: &'a BTreeMap<String, HostTensor>,
     pub weights: &'a [u8],
     pub tables: Option<&'a Tables>,
     pub kernels: &'a [TargetKernels],
 }
 
-impl Contents<'_> {
+impl<'a> Contents<'a> {
+    /// A plan alone.
+    pub fn of(plan: &'a Plan) -> Self {
+        const NONE: &BTreeMap<String, HostTensor> = &BTreeMap::new();
+        Self {
+            plan,
+            towers: &[],
+            config: None,
+            signature: None,
+            states: NONE,
+            weights: &[],
+            tables: None,
+            kernels: &[],
+        }
+    }
+
     pub fn store(&self) -> Result<Package, PackageError> {
-        let Self { plan, towers, config, weights, tables, kernels } = *self;
+        let Self { plan, towers, states, weights, tables, kernels, .. } = *self;
         kernels::check(kernels.iter().map(|kernels| (&kernels.target, kernels.tunings.as_ref())))?;
         let json = |plan: &Plan| serde_json::to_vec(plan).map_err(|error| PackageError::part("plan", error));
         let emitted = serde_json::to_vec(kernels).map_err(|error| PackageError::part("kernels", error))?;
@@ -79,14 +99,20 @@ impl Contents<'_> {
         for (output, plan) in towers {
             parts.push((tower_part(output), json(plan)?));
         }
+        if !states.is_empty() {
+            parts.push((STATES.to_owned(), serialize(states, &BTreeMap::new())?));
+        }
         let mut parts: Vec<(&str, &[u8])> = parts.iter().map(|(name, part)| (name.as_str(), part.as_slice())).collect();
         parts.push(("weights", weights));
-        let content = Head::content(plan, config, tables.map(|tables| tables.identity.clone()), &parts)?;
+        let content = Head::of(self).content(&parts)?;
         let header = header::header(if tables.is_some() { 3 } else { format(plan) }, &content);
         let bytes = [&header[..], &content].concat();
         Package::of(Arc::new(bytes), |_| Ok(tables.map(|tables| tables.data.clone())))
     }
 }
+
+/// The part with the values that states begin with.
+const STATES: &str = "states";
 
 fn tower_part(output: &str) -> String {
     format!("tower.{output}")
@@ -122,6 +148,7 @@ pub struct Package {
     plan: Part,
     towers: BTreeMap<String, Part>,
     kernels: Option<Part>,
+    states: Option<Part>,
     weights: Weights<'static>,
     tables: Option<SharedTables>,
 }
@@ -138,7 +165,7 @@ impl Package {
         weights: &[u8],
         kernels: &[TargetKernels],
     ) -> Result<Self, PackageError> {
-        Contents { plan, towers: &[], config, weights, tables: None, kernels }.store()
+        Contents { config, weights, kernels, ..Contents::of(plan) }.store()
     }
 
     /// [`Package::new`] of a plan whose tables are in a file of their own, and all other weights in `weights`.
@@ -152,7 +179,7 @@ impl Package {
         tables: &Tables,
         kernels: &[TargetKernels],
     ) -> Result<Self, PackageError> {
-        Contents { plan, towers: &[], config, weights, tables: Some(tables), kernels }.store()
+        Contents { config, weights, tables: Some(tables), kernels, ..Contents::of(plan) }.store()
     }
 
     /// Takes the bytes of a package.
@@ -255,12 +282,13 @@ impl Package {
         };
         let plan = Part::of(&bytes, parts.get("plan")?);
         let kernels = parts.get("kernels").ok().map(|range| Part::of(&bytes, range));
+        let states = parts.get(STATES).ok().map(|range| Part::of(&bytes, range));
         let tower = |(name, range): (&str, Range<usize>)| {
             Some((name.strip_prefix(&tower_part(""))?.to_owned(), Part::of(&bytes, range)))
         };
         let towers = parts.iter().filter_map(tower).ordered_map();
         let all = 0..(*bytes).as_ref().len();
-        Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, weights, tables })
+        Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, states, weights, tables })
     }
 
     /// The name of the file with the tables, beside the package, if they are in one of their own.
@@ -365,6 +393,20 @@ impl Package {
     /// The text of the model's `config.json`, if it has one.
     pub fn config(&self) -> Option<&str> {
         self.head.config.as_deref()
+    }
+
+    /// Names and element types of an exported model, where they are not those of the plan.
+    pub fn signature(&self) -> Option<&Signature> {
+        self.head.signature.as_ref()
+    }
+
+    /// The values that states begin with, where they are not zeros.
+    ///
+    /// # Errors
+    /// [`PackageError::Weights`].
+    pub fn states(&self) -> Result<BTreeMap<String, HostTensor>, PackageError> {
+        let Some(part) = &self.states else { return Ok(BTreeMap::new()) };
+        Ok(Weights::parse(part.as_ref())?.tensors()?)
     }
 
     /// What a run is given.

@@ -1,13 +1,14 @@
 use super::{Problem, Problems};
+use crate::program::{Extent, Port, ScalarType};
 use crate::rank::{CacheOptions, RankError};
 use crate::weights::Weights;
 use rewire_families::{TraceError, Traced, trace, trace_cached};
 use rewire_features::Features;
 use rewire_graph::op::Input;
-use rewire_graph::{Arrange, DType, Graph, Type};
+use rewire_graph::{Arrange, Dim, Graph, Type};
 use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_hstu::modules::Buffer;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,24 +29,10 @@ const BUFFERS: [&str; 4] = ["num_batches_tracked", "windows_len", "cumsum_window
 pub(super) const TOWERS: [&str; 2] = ["user_tower_emb", "item_tower_emb"];
 
 /// An input or output of a graph.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Port {
-    /// The name.
-    pub name: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Extents: numbers, and strings for those that become known in a run.
-    pub shape: Vec<Value>,
-}
-
-impl Port {
-    fn of(name: &str, ty: &Type) -> Self {
-        let extent = |dim: &rewire_graph::Dim| match dim.as_const() {
-            Some(extent) => Value::from(extent),
-            None => Value::from(dim.to_string()),
-        };
-        Self { name: name.to_owned(), dtype: ty.dtype, shape: ty.shape.iter().map(extent).collect() }
-    }
+fn port(name: &str, ty: &Type) -> Port {
+    let extent = |dim: &Dim| dim.as_const().map_or_else(|| Extent::Open(dim.to_string()), Extent::Known);
+    let shape = ty.shape.iter().map(extent).collect();
+    Port { name: name.to_owned(), ty: ScalarType::of_dtype(ty.dtype).unwrap_or(ScalarType::F32), shape, dtype: ty.dtype }
 }
 
 /// The keys of a `config.json`.
@@ -109,10 +96,10 @@ impl Imported {
     pub fn new(pipeline: &Value) -> Result<Self, Problems> {
         let traced = trace(pipeline).map_err(problems_of)?;
         let graph = &traced.graph;
-        let input = |id| graph.op::<Input>(id).map(|input| Port::of(&input.name, &input.ty));
+        let input = |id| graph.op::<Input>(id).map(|input| port(&input.name, &input.ty));
         let output = |(name, value): &(String, rewire_graph::Value)| {
             let ty = graph.node(value.node)?.types.get(value.port as usize)?;
-            Some(Port::of(name, ty))
+            Some(port(name, ty))
         };
         let mut inputs: Vec<Port> = graph.ids().filter_map(input).collect();
         inputs.arrange_by(|a, b| a.name.cmp(&b.name));

@@ -13,7 +13,7 @@ mod signature;
 
 pub use caches::Caches;
 pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};
-pub use imported::{Imported, Port, is_pipeline};
+pub use imported::{Imported, is_pipeline};
 pub use predictor::{Lists, Predicted, Predictor};
 pub use rewire_features::{
     Column, Data, EncodeError, Feature, FeatureValues, Features, MixedCells, Offsets, OwnedCell, Problem, Problems,

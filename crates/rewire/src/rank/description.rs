@@ -64,7 +64,8 @@ impl Description {
         }
     }
 
-    fn of_plan(plan: &Plan) -> Self {
+    /// That of a plan of tensors alone.
+    pub(crate) fn of_plan(plan: &Plan) -> Self {
         let (inputs, outputs) = vocabulary(plan);
         Self {
             model: None,
@@ -122,18 +123,6 @@ impl Description {
         let parsed = ModelConfig::parse(name, config)?;
         let plan = compiled(&parsed.tables(), parsed.graph(&CacheOptions::default())?, Precision::default())?;
         Self::of_text(name, config, &plan)
-    }
-
-    /// Describes a model folder or a package of any model, without loading it on a device.
-    ///
-    /// # Errors
-    /// As [`Description::of_package`] and [`Description::parse`], and [`RankError::Read`].
-    #[cfg(feature = "files")]
-    pub fn read(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> Result<Self, RankError> {
-        if !model.is_dir() {
-            return Self::of_package(&super::files::package(model, mapping)?);
-        }
-        Self::parse(&model.join("config.json").display().to_string(), &super::read_config_text(model, mapping)?)
     }
 }
 

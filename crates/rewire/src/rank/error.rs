@@ -5,6 +5,7 @@ use rewire_features::{EncodeError, Problems};
 use rewire_graph::{Coded, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
+use rewire_import::{ImportError, ScalarType};
 use rewire_runtime::{RunError, RuntimeError};
 use std::fmt;
 use std::path::PathBuf;
@@ -97,6 +98,24 @@ pub enum RankError {
         /// Contextual tokens of a sequence.
         contextual: usize,
     },
+    /// A model that another program exported cannot be imported.
+    #[error("cannot import {name}")]
+    Export {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: Box<ImportError>,
+    },
+    /// A tensor of a run has another element type than the model reads.
+    #[error("input `{name}` is {actual}: expected {expected}")]
+    TensorType {
+        /// The tensor.
+        name: String,
+        /// The type that the model reads.
+        expected: ScalarType,
+        /// Its type.
+        actual: ScalarType,
+    },
     /// A request does not fit the model.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -162,6 +181,7 @@ impl Coded for RankError {
             Self::Compile(source) => source.code(),
             Self::Load(source) => source.code(),
             Self::Run(source) => source.code(),
+            Self::Export { source, .. } => source.code(),
             other => other.into(),
         }
     }

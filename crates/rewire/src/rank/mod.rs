@@ -37,7 +37,10 @@ mod user;
 pub(crate) use caches::{Chain, HistoryRows, Pages, Requests};
 #[cfg(feature = "files")]
 pub(crate) use files::package as read_package;
-pub(crate) use package::{compiled, kind_of, store, text_of};
+pub(crate) use kind::ModelConfig;
+#[cfg(feature = "emit")]
+pub(crate) use pack::Packed;
+pub(crate) use package::{compiled, kind_of, names_of_tables, store, text_of};
 pub(crate) use runs::Kept;
 pub(crate) use sessions::Sessions;
 #[cfg(feature = "train")]

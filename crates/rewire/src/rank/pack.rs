@@ -1,13 +1,14 @@
 //! Ranking models as packages.
 
 use super::kind::ModelConfig;
-use super::package::{compiled, store};
+use super::package::{compiled, names_of_tables, store};
 use super::{CacheOptions, RankError};
 use crate::package::{Contents, Package, PackageError, Tables, TargetKernels};
+use crate::program::Signature;
 use crate::weights::{Weights, serialize, with_columns};
 use rewire_graph::{DType, Graph, HostTensor};
 use rewire_graph_rewrite::device::Target;
-use rewire_graph_rewrite::plan::{Buffer, Named, Plan, Precision, Source};
+use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_graph_rewrite::prove::confine;
 use rewire_runtime::{Gpu, Kernel, Model, ModelOptions, RuntimeError, TuningStore};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -55,7 +56,8 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     let (graph, tables) = (parsed.trace(weights, cache, *allow_unread)?, parsed.tables());
     let tower = |(output, graph): (String, Graph)| Ok((output, compiled(&tables, graph, *precision)?));
     let towers = parsed.towers().into_iter().map(tower).collect::<Result<Vec<_>, RankError>>()?;
-    of_plan((&compiled(&tables, graph, *precision)?, &towers), Some(config), &tables, weights, options)
+    let plan = compiled(&tables, graph, *precision)?;
+    Packed { towers: &towers, config: Some(config), ..Packed::of(&plan) }.store(&tables, weights, options)
 }
 
 /// Packages the model of a package again, with other options. A traced model, which has no configuration, keeps its plan; its embedding
@@ -70,35 +72,55 @@ pub fn repack(package: &Package, options: &PackOptions) -> Result<Package, RankE
     let mut plan = package.plan()?;
     let tables = names_of_tables(&plan);
     store(&tables, &mut plan, options.precision)?;
-    of_plan((&plan, &[]), None, &tables, package.weights(), options)
+    let states = package.states()?;
+    let packed = Packed { signature: package.signature(), states: &states, ..Packed::of(&plan) };
+    packed.store(&tables, package.weights(), options)
 }
 
-/// The names of the embedding tables of a plan.
-fn names_of_tables(plan: &Plan) -> HashSet<String> {
-    let buffers = plan.tables().into_iter().filter_map(|id| plan.buffer(id));
-    let name = |buffer: &Buffer| match &buffer.source {
-        Source::Parameter(name) => Some(name.clone()),
-        _ => None,
-    };
-    buffers.filter_map(name).collect()
+/// What a package is made of beside its weights.
+pub(crate) struct Packed<'a> {
+    pub plan: &'a Plan,
+    pub towers: &'a [(String, Plan)],
+    pub config: Option<&'a str>,
+    pub signature: Option<&'a Signature>,
+    /// The values that states begin with, where they are not zeros.
+    pub states: &'a BTreeMap<String, HostTensor>,
 }
 
-fn of_plan(
-    (plan, towers): (&Plan, &[(String, Plan)]),
-    config: Option<&str>,
-    tables: &HashSet<String>,
-    weights: &Weights<'_>,
-    options: &PackOptions,
-) -> Result<Package, RankError> {
-    // Loading names all that does not fit.
-    let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    let model = Model::load(plan.clone(), weights, on_cpu)?;
-    let mut tensors = converted(plan, weights)?;
-    let apart = apart(options, &mut tensors, tables)?;
-    let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
-    let kernels = kernels(plan, model.plan(), options)?;
-    let tables = apart.as_ref();
-    Ok(Contents { plan, towers, config, weights: &stored, tables, kernels: &kernels }.store()?)
+impl<'a> Packed<'a> {
+    /// A plan alone.
+    pub fn of(plan: &'a Plan) -> Self {
+        const NONE: &BTreeMap<String, HostTensor> = &BTreeMap::new();
+        Self { plan, towers: &[], config: None, signature: None, states: NONE }
+    }
+
+    /// The package, with the names of its tables.
+    pub fn store(
+        &self,
+        tables: &HashSet<String>,
+        weights: &Weights<'_>,
+        options: &PackOptions,
+    ) -> Result<Package, RankError> {
+        let Self { plan, towers, config, signature, states } = *self;
+        // Loading names all that does not fit.
+        let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let model = Model::load(plan.clone(), weights, on_cpu)?;
+        let mut tensors = converted(plan, weights)?;
+        let apart = apart(options, &mut tensors, tables)?;
+        let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
+        let kernels = kernels(plan, model.plan(), options)?;
+        let contents = Contents {
+            towers,
+            config,
+            signature,
+            states,
+            weights: &stored,
+            tables: apart.as_ref(),
+            kernels: &kernels,
+            ..Contents::of(plan)
+        };
+        Ok(contents.store()?)
+    }
 }
 
 /// The kernels of a plan, which is `prepared` where it is loaded, for the baseline and all devices that are told.

@@ -6,7 +6,7 @@ use crate::package::{Package, PackageError};
 use rewire_graph::{DType, Dim, Graph};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
-use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision, Table};
+use rewire_graph_rewrite::plan::{Buffer, Named, Plan, PlanError, Precision, Source, Table};
 use rewire_runtime::RuntimeError;
 use std::collections::{HashMap, HashSet};
 
@@ -24,6 +24,16 @@ pub(crate) fn kind_of(table: &str) -> Table {
 /// [`RankError::Config`].
 pub fn tables_of(name: &str, config: &str) -> Result<HashSet<String>, RankError> {
     Ok(ModelConfig::parse(name, config)?.tables())
+}
+
+/// The embedding tables of a plan: parameters of which it reads nothing but rows that inputs name.
+pub(crate) fn names_of_tables(plan: &Plan) -> HashSet<String> {
+    let buffers = plan.tables().into_iter().filter_map(|id| plan.buffer(id));
+    let name = |buffer: &Buffer| match &buffer.source {
+        Source::Parameter(name) => Some(name.clone()),
+        _ => None,
+    };
+    buffers.filter_map(name).collect()
 }
 
 /// The plan of a graph whose floats are stored with a precision.

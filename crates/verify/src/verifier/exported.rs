@@ -1,10 +1,11 @@
 //! Exported programs with their results: folders with `model.pt2`, `meta.json` and safetensors files.
 
 use super::{CaseReport, Failure, Status, Verifier};
-use rewire::write_file;
-use rewire_graph_rewrite::{lower, optimize};
-use rewire_import::{ImportError, ImportedModel, OutputKind, OutputSpec, TypedTensor, pt2, tensors};
-use rewire_runtime::{Inputs, Model, Session};
+use rewire::program::{self, ModelFile, Program, ResultValue, TypedTensor};
+use rewire::rank::RankError;
+use rewire::{RewriteError, write_file};
+use rewire_import::{ImportError, pt2, tensors};
+use rewire_runtime::RuntimeError;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ const PROGRAMS: [(&str, &str); 2] = [("model.pt2", ""), ("model_core.pt2", "core
 pub(super) enum ExportedError {
     #[error(transparent)]
     Import(#[from] ImportError),
+    #[error(transparent)]
+    Model(#[from] RankError),
     #[error("{}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {reason}", path.display())]
@@ -30,9 +33,19 @@ impl ExportedError {
     pub fn status(&self) -> Status {
         match self {
             Self::Import(ImportError::Unsupported(_)) => Status::Unsupported,
+            Self::Model(error) if is_unsupported(error) => Status::Unsupported,
             Self::Wrong { .. } => Status::Fail,
             _ => Status::Error,
         }
+    }
+}
+
+/// True where the device or the rewriter does not take the model.
+fn is_unsupported(error: &RankError) -> bool {
+    match error {
+        RankError::Compile(error) => matches!(**error, RewriteError::Unsupported { .. }),
+        RankError::Load(error) => matches!(**error, RuntimeError::Step { .. }),
+        _ => false,
     }
 }
 
@@ -89,14 +102,14 @@ impl Exported<'_> {
     }
 
     /// The inputs of a run by the names of the program, whose order is that of the folder.
-    fn inputs(&self, model: &ImportedModel, set: usize) -> Result<Inputs, ExportedError> {
+    fn inputs(&self, program: &Program, set: usize) -> Result<Tensors, ExportedError> {
         let mut given = self.tensors(&format!("inputs_{set}.safetensors"))?;
         let names = self.names("inputs")?;
-        let mut inputs = Inputs::new();
-        for (place, spec) in model.inputs.iter().enumerate() {
+        let mut inputs = Tensors::new();
+        for (place, spec) in program.inputs().iter().enumerate() {
             let stored = given.remove(&spec.name).or_else(|| given.remove(names.get(place)?));
             let stored = stored.ok_or_else(|| self.bad(&format!("no input `{}` in set {set}", spec.name)))?;
-            inputs.insert(spec.name.clone(), stored.tensor);
+            inputs.insert(spec.name.clone(), stored);
         }
         Ok(inputs)
     }
@@ -187,15 +200,17 @@ impl Verifier {
         report: &mut CaseReport,
     ) -> Result<(), Failure> {
         let model = pt2::read(&exported.folder.join(file)).map_err(ExportedError::from)?;
-        let plan = lower(&optimize(model.graph.clone())?.0)?;
-        let loaded = Model::load(plan, &model.parameters, self.session.clone())?;
+        let model = ModelFile::of_export(model);
+        let mut program = Program::load_with(&model, self.session.clone()).map_err(ExportedError::from)?;
+        let place = program.report();
+        (report.gpu_steps, report.cpu_steps) = (place.gpu_steps, place.cpu_steps);
+        report.adapter = place.adapter.unwrap_or_else(|| "cpu".into());
         let names = exported.names("outputs")?;
         let mut first = Ok(());
         for set in 0..exported.list("sets")?.len() {
-            let mut session = loaded.session();
-            (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
-            report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
-            let results = run(&mut session, &model, exported.inputs(&model, set)?, &names)?;
+            program.reset().map_err(ExportedError::from)?;
+            let ran = program.run(exported.inputs(&program, set)?).map_err(ExportedError::from)?;
+            let results = named(ran, &names);
             let compared = exported.compare(set, &results).map(|error| {
                 let error = error * report.tolerance;
                 report.max_rel_err = Some(report.max_rel_err.map_or(error, |worst| worst.max(error)));
@@ -228,38 +243,21 @@ impl Verifier {
 }
 
 /// The results of a run by the names of the folder.
-fn run(session: &mut Session, model: &ImportedModel, inputs: Inputs, names: &[String]) -> Result<Results, Failure> {
-    for (name, tensor) in &model.states {
-        session.set_state(name, tensor.clone())?;
-    }
-    let outputs = session.run(&inputs)?;
-    let states = session.states()?;
-    let tensor = |spec: &OutputSpec| match &spec.kind {
-        OutputKind::Tensor(name, ty) => {
-            let output = outputs.get(name).or_else(|| states.get(name)).cloned();
-            output.map(|tensor| TypedTensor { ty: *ty, tensor })
-        }
-        _ => None,
-    };
-    let mut results = Results::default();
-    for (place, spec) in model.outputs.iter().enumerate() {
-        let name = names.get(place).unwrap_or(&spec.name).clone();
-        let scalar = match &spec.kind {
-            OutputKind::Tensor(..) => {
-                results.outputs.extend(tensor(spec).map(|tensor| (name, tensor)));
+fn named(results: program::Results, names: &[String]) -> Results {
+    let mut own = Results { mutations: results.mutations.into_iter().collect(), ..Results::default() };
+    for (place, (name, value)) in results.outputs.into_iter().enumerate() {
+        let name = names.get(place).cloned().unwrap_or(name);
+        let scalar = match value {
+            ResultValue::Tensor(tensor) => {
+                own.outputs.insert(name, tensor);
                 continue;
             }
-            OutputKind::Size(output) => {
-                outputs.get(output).and_then(|tensor| tensor.to_i64().first().copied()).map(|value| json!(value))
-            }
-            OutputKind::Integer(value) => Some(json!(value)),
-            OutputKind::Float(value) => Some(json!(value)),
-            OutputKind::Bool(value) => Some(json!(value)),
-            OutputKind::None => None,
+            ResultValue::Integer(value) => json!(value),
+            ResultValue::Float(value) => json!(value),
+            ResultValue::Bool(value) => json!(value),
+            ResultValue::None => continue,
         };
-        results.scalars.extend(scalar.filter(|_| !name.is_empty()).map(|scalar| (name, scalar)));
+        own.scalars.extend((!name.is_empty()).then_some((name, scalar)));
     }
-    let changed = model.mutations.iter().filter_map(|spec| Some((spec.name.clone(), tensor(spec)?)));
-    results.mutations = changed.collect();
-    Ok(results)
+    own
 }

@@ -1,0 +1,29 @@
+//! Models in files of any format.
+
+use crate::{ImportError, ImportedModel, pt2};
+use std::path::Path;
+
+/// Reads a file of a format.
+type Reader = fn(&Path) -> Result<ImportedModel, ImportError>;
+
+/// How names of files end, and what reads them.
+const READERS: [(&str, Reader); 1] = [("pt2", pt2::read)];
+
+fn reader(path: &Path) -> Option<Reader> {
+    let ending = path.extension()?;
+    READERS.iter().find(|(known, _)| ending.eq_ignore_ascii_case(known)).map(|(_, reader)| *reader)
+}
+
+/// True for a file whose name ends as one that [`read`] takes.
+pub fn is_model(path: &Path) -> bool {
+    reader(path).is_some()
+}
+
+/// Reads the model of a file, whose format its name says.
+///
+/// # Errors
+/// [`ImportError::Format`] if the name ends otherwise, or the error of the format's reader.
+pub fn read(path: &Path) -> Result<ImportedModel, ImportError> {
+    let unknown = || ImportError::Format { path: path.display().to_string() };
+    reader(path).ok_or_else(unknown)?(path)
+}

@@ -1,0 +1,220 @@
+use super::signature::{described, given};
+use super::{Port, Signature};
+use crate::package::Package;
+#[cfg(all(feature = "emit", feature = "files"))]
+use crate::rank::pack;
+#[cfg(feature = "files")]
+use crate::rank::{CacheOptions, ModelConfig, compiled};
+use crate::rank::{Description, Precision, RankError, RankOptions, names_of_tables, store, trace_text};
+#[cfg(feature = "emit")]
+use crate::rank::{PackOptions, Packed, repack};
+use crate::weights::{Weights, serialize};
+use rewire_graph::{Graph, HostTensor};
+use rewire_graph_rewrite::plan::Plan;
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_import::ImportedModel;
+#[cfg(feature = "files")]
+use rewire_runtime::Mapping;
+use rewire_runtime::ModelOptions;
+use std::collections::{BTreeMap, HashMap};
+#[cfg(feature = "files")]
+use std::path::{Path, PathBuf};
+
+/// A model, by what its file is.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ModelFile {
+    /// A model folder.
+    #[cfg(feature = "files")]
+    Folder(Folder),
+    /// A package.
+    Package(Box<Package>),
+    /// A model that another program exported.
+    Exported(Box<ImportedModel>),
+}
+
+/// A folder with `config.json` and `model.safetensors`, which is read where it is needed.
+#[cfg(feature = "files")]
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    config: String,
+    mapping: Mapping,
+}
+
+#[cfg(feature = "files")]
+impl Folder {
+    /// What stands for the configuration in errors.
+    fn name(&self) -> String {
+        self.path.join("config.json").display().to_string()
+    }
+
+    fn weights(&self) -> Result<Weights<'static>, RankError> {
+        crate::rank::read_weights(&self.path, self.mapping)
+    }
+}
+
+#[cfg(feature = "files")]
+impl ModelFile {
+    /// True for what may hold a model: a folder, a file that begins as a package does, or one whose name ends as an exported model's.
+    pub fn is_at(path: &Path) -> bool {
+        crate::rank::is_model(path) || path.is_file() && rewire_import::is_model(path)
+    }
+
+    /// Opens a folder, a package or an exported model.
+    ///
+    /// # Errors
+    /// [`RankError`] names the file that is not good.
+    pub fn open(path: &Path, mapping: Mapping) -> Result<Self, RankError> {
+        if path.is_dir() {
+            let config = crate::rank::read_config_text(path, mapping)?;
+            return Ok(Self::Folder(Folder { path: path.to_owned(), config, mapping }));
+        }
+        if rewire_import::is_model(path) && !Package::is_at(path) {
+            let failed = |source| RankError::Export { name: path.display().to_string(), source: Box::new(source) };
+            return Ok(Self::of_export(rewire_import::read(path).map_err(failed)?));
+        }
+        Ok(Self::Package(Box::new(crate::rank::read_package(path, mapping)?)))
+    }
+}
+
+impl ModelFile {
+    /// An exported model.
+    pub fn of_export(model: ImportedModel) -> Self {
+        Self::Exported(Box::new(model))
+    }
+
+    /// A package.
+    pub fn of_package(package: Package) -> Self {
+        Self::Package(Box::new(package))
+    }
+
+    /// The graph as traced or exported; `None` for a package that holds no configuration to trace.
+    ///
+    /// # Errors
+    /// [`RankError`] names the key that is not valid.
+    pub fn graph(&self) -> Result<Option<Graph>, RankError> {
+        match self {
+            #[cfg(feature = "files")]
+            Self::Folder(folder) => trace_text(&folder.name(), &folder.config).map(Some),
+            Self::Package(package) => {
+                package.config().map(|config| trace_text("the configuration of the package", config)).transpose()
+            }
+            Self::Exported(model) => Ok(Some(model.graph.clone())),
+        }
+    }
+
+    /// The plan that runs it, its floats stored with a precision.
+    ///
+    /// # Errors
+    /// [`RankError`] names what is not good.
+    pub fn plan(&self, precision: Precision) -> Result<Plan, RankError> {
+        let mut plan = match self {
+            #[cfg(feature = "files")]
+            Self::Folder(folder) => {
+                let parsed = ModelConfig::parse(&folder.name(), &folder.config)?;
+                let graph = parsed.trace(&folder.weights()?, &CacheOptions::default(), false)?;
+                return compiled(&parsed.tables(), graph, precision);
+            }
+            Self::Package(package) => package.plan()?,
+            Self::Exported(model) => lower(&optimize(model.graph.clone())?.0)?,
+        };
+        store(&names_of_tables(&plan), &mut plan, precision)?;
+        Ok(plan)
+    }
+
+    /// What a run takes.
+    ///
+    /// # Errors
+    /// As [`ModelFile::plan`].
+    pub fn inputs(&self) -> Result<Vec<Port>, RankError> {
+        let plan = self.plan(Precision::default())?;
+        Ok(described(&plan, &self.signature(&plan)?))
+    }
+
+    /// What a run gives, tensors that it changes last.
+    ///
+    /// # Errors
+    /// As [`ModelFile::plan`].
+    pub fn outputs(&self) -> Result<Vec<Port>, RankError> {
+        let plan = self.plan(Precision::default())?;
+        Ok(given(&plan, &self.signature(&plan)?))
+    }
+
+    /// What it reads and gives, without loading it on a device.
+    ///
+    /// # Errors
+    /// As [`ModelFile::plan`].
+    pub fn describe(&self) -> Result<Description, RankError> {
+        match self {
+            #[cfg(feature = "files")]
+            Self::Folder(folder) => Description::parse(&folder.name(), &folder.config),
+            Self::Package(package) => Description::of_package(package),
+            Self::Exported(_) => Ok(Description::of_plan(&self.plan(Precision::default())?)),
+        }
+    }
+
+    /// The values that states begin with, where they are not zeros.
+    pub(super) fn states(&self) -> Result<HashMap<String, HostTensor>, RankError> {
+        Ok(match self {
+            #[cfg(feature = "files")]
+            Self::Folder(_) => HashMap::new(),
+            Self::Package(package) => package.states()?.into_iter().collect(),
+            Self::Exported(model) => model.states.clone(),
+        })
+    }
+
+    pub(super) fn signature(&self, plan: &Plan) -> Result<Signature, RankError> {
+        Ok(match self {
+            #[cfg(feature = "files")]
+            Self::Folder(_) => Signature::of_plan(plan),
+            Self::Package(package) => package.signature().cloned().unwrap_or_else(|| Signature::of_plan(plan)),
+            Self::Exported(model) => Signature::of_import(model),
+        })
+    }
+
+    /// Parameters by name.
+    ///
+    /// # Errors
+    /// [`RankError::Weights`] names the file that is not good.
+    pub fn weights(&self) -> Result<Weights<'static>, RankError> {
+        Ok(match self {
+            #[cfg(feature = "files")]
+            Self::Folder(folder) => folder.weights()?,
+            Self::Package(package) => package.weights().clone(),
+            Self::Exported(model) => {
+                let tensors = model.parameters.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+                Weights::parse(serialize(&tensors, &BTreeMap::new())?)?
+            }
+        })
+    }
+
+    /// How it is loaded. Ids of tensors are not checked before.
+    pub(super) fn options(&self, options: &RankOptions) -> Result<ModelOptions, RankError> {
+        let options = match self {
+            Self::Package(package) => package.of_model(options)?,
+            _ => options.of_model(),
+        };
+        Ok(ModelOptions { clamp_ids: false, ..options })
+    }
+
+    /// Packages it. A package is packaged again with other options.
+    ///
+    /// # Errors
+    /// [`RankError`] names what is not good.
+    #[cfg(feature = "emit")]
+    pub fn pack(&self, options: &PackOptions) -> Result<Package, RankError> {
+        match self {
+            #[cfg(feature = "files")]
+            Self::Folder(folder) => pack(&folder.name(), &folder.config, &folder.weights()?, options),
+            Self::Package(package) => repack(package, options),
+            Self::Exported(model) => {
+                let plan = self.plan(options.precision)?;
+                let states: BTreeMap<String, HostTensor> = self.states()?.into_iter().collect();
+                let packed =
+                    Packed { signature: Some(&Signature::of_import(model)), states: &states, ..Packed::of(&plan) };
+                packed.store(&names_of_tables(&plan), &self.weights()?, options)
+            }
+        }
+    }
+}

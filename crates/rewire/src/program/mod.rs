@@ -1,0 +1,150 @@
+//! Models of any kind on named tensors: a [`ModelFile`] is opened by what it is, and a [`Program`] runs it.
+//!
+//! ```
+//! use rewire::program::{ModelFile, Program, TypedTensor};
+//! use rewire::rank::RankOptions;
+//! use rewire::{HostTensor, Kernel};
+//! use std::collections::BTreeMap;
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/pt2/linear_relu/model.pt2");
+//! let file = ModelFile::of_export(rewire::import::read(path.as_ref())?);
+//! let mut program = Program::load(&file, &RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() })?;
+//! let x = TypedTensor::from(HostTensor::f32([2, 16], &[0.5; 32])?);
+//! let results = program.run(BTreeMap::from([(program.inputs()[0].name.clone(), x)]))?;
+//! assert_eq!(results.tensors().values().next().map(|y| y.tensor.shape()), Some(&[2, 10][..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod file;
+mod results;
+mod signature;
+
+#[cfg(feature = "files")]
+pub use file::Folder;
+pub use file::ModelFile;
+pub use results::{ResultValue, Results};
+pub use rewire_import::{OutputKind, OutputSpec, ScalarType, TypedTensor};
+pub use signature::{Extent, Port, Signature, TypedInput};
+
+use crate::rank::{Precision, RankError, RankOptions};
+use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::plan::Plan;
+use rewire_runtime::{Inputs, Model, ModelOptions, Report, Session, block_on};
+use signature::described;
+use std::collections::{BTreeMap, HashMap};
+
+/// A model that is loaded, with the states of its runs.
+#[derive(Debug)]
+pub struct Program {
+    session: Session,
+    signature: Signature,
+    inputs: Vec<Port>,
+    /// The values that states begin with.
+    states: HashMap<String, HostTensor>,
+}
+
+impl Program {
+    /// Loads a model.
+    ///
+    /// # Errors
+    /// [`RankError`] names what is not good, or what is missing for a device.
+    pub async fn load_async(file: &ModelFile, options: &RankOptions) -> Result<Self, RankError> {
+        Self::load_with_async(file, file.plan(options.precision)?, file.options(options)?).await
+    }
+
+    async fn load_with_async(file: &ModelFile, plan: Plan, with: ModelOptions) -> Result<Self, RankError> {
+        let (signature, states) = (file.signature(&plan)?, file.states()?);
+        let inputs = described(&plan, &signature);
+        let model = match file {
+            ModelFile::Exported(model) => Model::load_async(plan, &model.parameters, with).await?,
+            _ => Model::load_async(plan, &file.weights()?, with).await?,
+        };
+        let mut program = Self { session: model.session(), signature, inputs, states };
+        program.reset()?;
+        Ok(program)
+    }
+
+    /// [`Program::load_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Program::load_async`].
+    pub fn load(file: &ModelFile, options: &RankOptions) -> Result<Self, RankError> {
+        block_on(Self::load_async(file, options))
+    }
+
+    /// [`Program::load`] with options of the runtime.
+    ///
+    /// # Errors
+    /// As [`Program::load_async`].
+    pub fn load_with(file: &ModelFile, options: ModelOptions) -> Result<Self, RankError> {
+        block_on(Self::load_with_async(file, file.plan(Precision::default())?, options))
+    }
+
+    /// What a run takes.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The names and element types of what a run takes and gives.
+    pub fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// Where its kernels run.
+    pub fn report(&self) -> Report {
+        self.session.report()
+    }
+
+    /// Gives states the values that they begin with.
+    ///
+    /// # Errors
+    /// [`RankError::Run`] where a state does not take its value.
+    pub fn reset(&mut self) -> Result<(), RankError> {
+        for (name, tensor) in &self.states {
+            self.session.set_state(name, tensor.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Runs the model. Tensors that it does not read are an error. States keep what the run set them to, for the next one.
+    ///
+    /// # Errors
+    /// [`RankError::TensorType`] and [`RankError::Run`] name the tensor that is not good, or what failed.
+    pub async fn run_async(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<Results, RankError> {
+        let mut inputs = Inputs::new();
+        for (name, tensor) in tensors {
+            let tensor = match self.inputs.iter().find(|port| port.name == name) {
+                Some(port) => converted(port, tensor)?,
+                None => tensor.tensor,
+            };
+            inputs.insert(name, tensor);
+        }
+        let outputs = self.session.run_async(&inputs).await?;
+        let mut states = BTreeMap::new();
+        if !self.signature.mutations.is_empty() {
+            states = self.session.states_async().await?;
+        }
+        Ok(Results::new(&self.signature, &outputs, &states))
+    }
+
+    /// [`Program::run_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Program::run_async`].
+    pub fn run(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<Results, RankError> {
+        block_on(self.run_async(tensors))
+    }
+}
+
+/// A tensor as an input is stored. Types that are computed alike stand for each other.
+fn converted(port: &Port, given: TypedTensor) -> Result<HostTensor, RankError> {
+    let TypedTensor { ty, tensor } = given;
+    let is_computed_alike = ty.is_float() && port.ty.is_float() && ty.dtype() == port.ty.dtype();
+    if ty != port.ty && !is_computed_alike {
+        return Err(RankError::TensorType { name: port.name.clone(), expected: port.ty, actual: ty });
+    }
+    match port.dtype {
+        DType::U32 => Ok(HostTensor::from_f64(DType::U32, tensor.shape().to_vec(), &tensor.to_f64())?),
+        _ => Ok(tensor),
+    }
+}
