@@ -25,6 +25,7 @@ fn the_header_is_that_of_the_source() {
         "arrow",
         "predictor",
         "evaluator",
+        "model",
         "vulkan",
         "metal",
     ] {
@@ -156,6 +157,29 @@ fn a_program_in_c_predicts_and_evaluates_tables() {
     let without_gpus = [("VK_DRIVER_FILES", "/nowhere")];
     let text = run_with(&package, &without_gpus, "cc", &["-std=c11"], "tests/c/predict.c", &["-lrewire_c"]);
     assert_eq!(text, format!("{}3 rows\n", evaluated(&package)));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_in_c_runs_an_exported_model() {
+    use rewire::program::{ModelFile, Program};
+    let source = here("../../tests/pt2/linear_relu/model.pt2");
+    let file = ModelFile::open(&source, rewire::Mapping::Large).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let package = folder.path().join("model.rewire");
+    std::fs::write(&package, file.pack(&rewire::rank::PackOptions::default()).unwrap().bytes()).unwrap();
+    let without_gpus = [("VK_DRIVER_FILES", "/nowhere")];
+    let text = run_with(&package, &without_gpus, "cc", &["-std=c11"], "tests/c/model.c", &["-lrewire_c"]);
+    let options = RankOptions { kernel: rewire::Kernel::Cpu, ..RankOptions::default() };
+    let mut program = Program::load(&file, &options).unwrap();
+    let values: Vec<f32> = (0..32).map(|n| n as f32 / 8.0).collect();
+    let x = rewire::HostTensor::f32([2, 16], &values).unwrap();
+    let results = program.run([(program.inputs()[0].name.clone(), x.into())].into()).unwrap().tensors();
+    let expected = results.values().next().unwrap().tensor.to_f32();
+    assert_eq!(text.lines().count(), expected.len());
+    for (line, expected) in text.lines().zip(expected) {
+        assert!((line.parse::<f32>().unwrap() - expected).abs() < 2e-5, "{line}, expected {expected}");
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -22,6 +22,20 @@ pub enum ScalarType {
 }
 
 impl ScalarType {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Bool,
+        Self::U8,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::F16,
+        Self::BF16,
+        Self::F32,
+        Self::F64,
+    ];
+
     /// The type of a number in the archive.
     pub(crate) fn of_code(code: u64) -> Option<Self> {
         Some(match code {

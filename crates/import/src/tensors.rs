@@ -16,6 +16,28 @@ pub struct TypedTensor {
     pub tensor: HostTensor,
 }
 
+impl TypedTensor {
+    /// A tensor of the little-endian bytes of its elements, in row-major order; bools have a byte each.
+    ///
+    /// # Errors
+    /// [`ImportError`] if there are more or fewer bytes than the shape needs.
+    pub fn from_bytes(name: &str, ty: ScalarType, shape: &[usize], bytes: &[u8]) -> Result<Self, ImportError> {
+        let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
+        let expected = count.and_then(|count| count.checked_mul(ty.bytes()));
+        if expected != Some(bytes.len()) {
+            return Err(ImportError::program(name, format!("{} bytes for {shape:?} of {ty}", bytes.len())));
+        }
+        let strides: Vec<usize> = (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect();
+        let elements = Elements { storage: bytes, ty, sizes: shape, strides: &strides, offset: 0 };
+        Ok(Self { ty, tensor: elements.tensor(name)? })
+    }
+
+    /// The bytes of its elements, as [`TypedTensor::from_bytes`] takes them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        encoded(&self.tensor, self.ty)
+    }
+}
+
 impl From<HostTensor> for TypedTensor {
     /// A tensor of the type that its storage has; rows with a scale are floats.
     fn from(tensor: HostTensor) -> Self {
@@ -46,10 +68,7 @@ pub fn deserialize(bytes: &[u8]) -> Result<BTreeMap<String, TypedTensor>, Import
         let ty = TYPES.iter().find(|(_, dtype)| *dtype == view.dtype()).map(|(ty, _)| *ty);
         let ty =
             ty.ok_or_else(|| ImportError::program(name, format!("the type {:?} is not supported", view.dtype())))?;
-        let sizes = view.shape();
-        let strides: Vec<usize> = (0..sizes.len()).map(|axis| sizes[axis + 1..].iter().product()).collect();
-        let elements = Elements { storage: view.data(), ty, sizes, strides: &strides, offset: 0 };
-        Ok((name.to_owned(), TypedTensor { ty, tensor: elements.tensor(name)? }))
+        Ok((name.to_owned(), TypedTensor::from_bytes(name, ty, view.shape(), view.data())?))
     });
     tensors.collect()
 }

@@ -6,6 +6,7 @@
 
 mod cancellation;
 mod error;
+mod model;
 mod options;
 mod ranker;
 mod ranking;
@@ -13,6 +14,7 @@ mod request;
 
 pub use cancellation::CancellationToken;
 pub use error::RewireError;
+pub use model::{Elements, Input, Model, NamedTensor};
 pub use options::{Kernel, KernelRule, Mapping, Options};
 pub use ranker::{Ranker, Schema};
 pub use ranking::Ranking;

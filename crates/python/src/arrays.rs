@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyTuple};
 use rewire::graph::{DType, HostTensor};
+use rewire::program::{ScalarType, TypedTensor};
 
 /// What numpy calls the elements of a tensor in memory; `None` of types that it does not have, which pass as `float32`.
 fn numpy_name(dtype: DType) -> Option<&'static str> {
@@ -94,5 +95,65 @@ pub fn array<'py>(py: Python<'py>, tensor: &HostTensor) -> PyResult<Bound<'py, P
             let bytes: Vec<u8> = tensor.to_f32().into_iter().flat_map(f32::to_le_bytes).collect();
             of("float32", &bytes)
         }
+    }
+}
+
+/// What numpy calls an element type of PyTorch; `None` of one that it does not have.
+fn typed_name(ty: ScalarType) -> Option<&'static str> {
+    Some(match ty {
+        ScalarType::Bool => "bool",
+        ScalarType::U8 => "uint8",
+        ScalarType::I8 => "int8",
+        ScalarType::I16 => "int16",
+        ScalarType::I32 => "int32",
+        ScalarType::I64 => "int64",
+        ScalarType::F16 => "float16",
+        ScalarType::F32 => "float32",
+        ScalarType::F64 => "float64",
+        ScalarType::BF16 => return None,
+    })
+}
+
+/// A tensor of PyTorch or of another library as what numpy reads, and whether it is PyTorch's.
+pub fn on_host<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    let module: String = object.get_type().getattr("__module__")?.extract()?;
+    if module.split('.').next() == Some("torch") {
+        let tensor = object.call_method0("detach")?.call_method0("cpu")?;
+        let is_narrow = tensor.getattr("dtype")?.str()?.to_cow()? == "torch.bfloat16";
+        return Ok((if is_narrow { tensor.call_method0("float")? } else { tensor }.call_method0("numpy")?, true));
+    }
+    if object.hasattr("__dlpack__")? {
+        return Ok((object.py().import("numpy")?.call_method1("from_dlpack", (object,))?, false));
+    }
+    Ok((object.clone(), false))
+}
+
+/// The tensor of an array as an element type of PyTorch, or as the array has it.
+pub fn typed(argument: &str, object: &Bound<'_, PyAny>, ty: Option<ScalarType>) -> PyResult<TypedTensor> {
+    let Some(ty) = ty else { return tensor(argument, object, None).map(TypedTensor::from) };
+    let is_narrow = matches!(ty, ScalarType::U8 | ScalarType::I8 | ScalarType::I16);
+    let array = object.py().import("numpy")?.call_method1("asarray", (object,))?;
+    let own: String = array.getattr("dtype")?.getattr("name")?.extract()?;
+    if is_narrow && typed_name(ty) != Some(own.as_str()) {
+        return Err(PyTypeError::new_err(format!("{argument}: expected an array of {ty}, got {own}")));
+    }
+    Ok(TypedTensor { ty, tensor: tensor(argument, &array, Some(ty.dtype()))? })
+}
+
+/// The array of a tensor, of its element type, or a tensor of PyTorch.
+pub fn typed_array<'py>(py: Python<'py>, typed: &TypedTensor, is_torch: bool) -> PyResult<Bound<'py, PyAny>> {
+    let own = array(py, &typed.tensor)?;
+    let own = match typed_name(typed.ty) {
+        Some(name) => own.call_method1("astype", (name,))?,
+        None => own,
+    };
+    if !is_torch {
+        return Ok(own);
+    }
+    let torch = py.import("torch")?;
+    let tensor = torch.call_method1("from_numpy", (own,))?;
+    match typed.ty {
+        ScalarType::BF16 => tensor.call_method1("to", (torch.getattr("bfloat16")?,)),
+        _ => Ok(tensor),
     }
 }

@@ -1,18 +1,24 @@
-use crate::ranker::{kernel_of, rules_of};
+use crate::ranker::{kernel_of, options_of, rules_of};
 use crate::trace::Graph;
 use crate::{arrays, errors};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 use rewire::graph::{DType, HostTensor};
+use rewire::program::{ModelFile, Program};
 use rewire::runtime::{self, Inputs, ModelOptions, PipelineStore, RunValue};
 use rewire::weights::Weights;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// A traced model, ready to run.
+/// A model, ready to run.
 #[pyclass(frozen, module = "rewire")]
-pub struct Model(runtime::Model);
+pub struct Model {
+    model: runtime::Model,
+    /// A model of a file, which has types and states of its own.
+    program: Option<Mutex<Program>>,
+}
 
 /// The parameters that a plan has, of a mapping.
 fn given(parameters: &Bound<'_, PyAny>, types: &BTreeMap<String, DType>) -> PyResult<BTreeMap<String, HostTensor>> {
@@ -26,23 +32,39 @@ fn given(parameters: &Bound<'_, PyAny>, types: &BTreeMap<String, DType>) -> PyRe
     Ok(given)
 }
 
+impl Model {
+    fn of_program(program: Program) -> Self {
+        Self { model: program.model().clone(), program: Some(Mutex::new(program)) }
+    }
+}
+
 #[pymethods]
 impl Model {
     #[new]
     #[pyo3(signature = (graph, parameters = None, *, kernel = "auto", adapter = None, pipelines = None, kernel_for = None))]
     fn new(
         py: Python<'_>,
-        graph: &Graph,
+        graph: &Bound<'_, PyAny>,
         parameters: Option<&Bound<'_, PyAny>>,
         kernel: &str,
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
         kernel_for: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        if let Ok(path) = graph.extract::<PathBuf>() {
+            if parameters.is_some() {
+                return Err(PyTypeError::new_err("a model of a file has its parameters"));
+            }
+            let options = options_of(kernel, adapter, pipelines, "large", kernel_for)?;
+            let loaded = py.detach(|| Program::load(&ModelFile::open(&path, options.mapping)?, &options));
+            return loaded.map(Self::of_program).map_err(|error| errors::of_model(&error));
+        }
+        let graph: PyRef<'_, Graph> = graph.extract()?;
+        let graph = &graph.0;
         let pipelines = pipelines.map(PipelineStore::at);
         let (kernel, kernel_rules) = (kernel_of(kernel)?, rules_of(kernel_for)?);
         let options = ModelOptions { kernel, adapter, pipelines, kernel_rules, ..ModelOptions::default() };
-        let plan = py.detach(|| rewire::lower(&rewire::optimize(graph.0.clone())?.0));
+        let plan = py.detach(|| rewire::lower(&rewire::optimize(graph.clone())?.0));
         let plan = plan.map_err(|error| errors::of_graph(&error))?;
         let types = plan.parameters().map(|parameter| (parameter.name.to_owned(), parameter.dtype)).collect();
         let model = match parameters {
@@ -58,41 +80,80 @@ impl Model {
                 }
             },
         };
-        model.map(Self).map_err(|error| errors::of_model(&error))
+        model.map(|model| Self { model, program: None }).map_err(|error| errors::of_model(&error))
+    }
+
+    /// A model of the bytes of a package or of an archive of `torch.export.save`.
+    #[staticmethod]
+    #[pyo3(signature = (data, *, kernel = "auto", adapter = None, pipelines = None, kernel_for = None))]
+    fn from_bytes(
+        py: Python<'_>,
+        data: Vec<u8>,
+        kernel: &str,
+        adapter: Option<String>,
+        pipelines: Option<PathBuf>,
+        kernel_for: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = options_of(kernel, adapter, pipelines, "large", kernel_for)?;
+        let loaded = py.detach(|| Program::load(&ModelFile::parse(data)?, &options));
+        loaded.map(Self::of_program).map_err(|error| errors::of_model(&error))
+    }
+
+    /// Runs a model of a file.
+    fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+        let Some(program) = &self.program else {
+            return Err(PyTypeError::new_err("a traced model runs in a session"));
+        };
+        let lock = || program.lock().unwrap_or_else(PoisonError::into_inner);
+        let ports = py.detach(|| lock().inputs().to_vec());
+        let (mut given, mut is_torch) = (BTreeMap::new(), false);
+        for (name, value) in inputs.iter() {
+            let name: String = name.extract()?;
+            let port = ports.iter().find(|port| port.name == name);
+            let (array, of_torch) = arrays::on_host(&value)?;
+            is_torch |= of_torch;
+            given.insert(name.clone(), arrays::typed(&name, &array, port.map(|port| port.ty))?);
+        }
+        let results = py.detach(|| lock().run(given)).map_err(|error| errors::of_run(&error))?;
+        let named = PyDict::new(py);
+        for (name, tensor) in results.tensors() {
+            named.set_item(name, arrays::typed_array(py, &tensor, is_torch)?)?;
+        }
+        Ok(named)
     }
 
     /// Name of the adapter that it runs on, or `cpu`.
     #[getter]
     fn device(&self) -> String {
-        self.0.report().adapter.unwrap_or_else(|| "cpu".to_owned())
+        self.model.report().adapter.unwrap_or_else(|| "cpu".to_owned())
     }
 
     /// Names of its kernels, in their order.
     #[getter]
     fn kernels(&self) -> Vec<String> {
-        self.0.plan().steps.iter().map(|step| step.name.clone()).collect()
+        self.model.plan().steps.iter().map(|step| step.name.clone()).collect()
     }
 
     /// Types of its parameters by name.
     #[getter]
     fn parameters(&self) -> BTreeMap<String, &'static str> {
-        self.0.plan().parameters().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect()
+        self.model.plan().parameters().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect()
     }
 
     /// Types of its inputs by name.
     #[getter]
     fn inputs(&self) -> BTreeMap<String, &'static str> {
-        self.0.plan().inputs().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect()
+        self.model.plan().inputs().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect()
     }
 
     fn session(&self) -> Session {
-        Session(Mutex::new(self.0.session()))
+        Session(Mutex::new(self.model.session()))
     }
 
     /// Replaces parameters for runs that begin from here on.
     fn update(&self, py: Python<'_>, parameters: &Bound<'_, PyDict>) -> PyResult<()> {
         let types: BTreeMap<String, DType> =
-            self.0.plan().parameters().map(|one| (one.name.to_owned(), one.dtype)).collect();
+            self.model.plan().parameters().map(|one| (one.name.to_owned(), one.dtype)).collect();
         let given: Vec<(String, HostTensor)> = parameters
             .iter()
             .map(|(name, value)| {
@@ -101,7 +162,7 @@ impl Model {
                 Ok((name, tensor))
             })
             .collect::<PyResult<_>>()?;
-        py.detach(|| self.0.update(given)).map_err(|error| errors::of_model(&error))
+        py.detach(|| self.model.update(given)).map_err(|error| errors::of_model(&error))
     }
 }
 

@@ -127,7 +127,8 @@ fn a_model_folder_runs_on_tensors() {
         .iter()
         .map(|input| {
             let rank = input["shape"].as_array().unwrap().len();
-            let tensor = rewire::HostTensor::i64(vec![1; rank], &[1]).unwrap();
+            let dtype = serde_json::from_value(input["dtype"].clone()).unwrap();
+            let tensor = rewire::HostTensor::from_f64(dtype, vec![1; rank], &[1.0]).unwrap();
             (input["name"].as_str().unwrap().to_owned(), TypedTensor::from(tensor))
         })
         .collect();

@@ -14,6 +14,11 @@
 
 >>> rewire.tables.evaluate(rewire.Evaluator("model.rewire"), pyarrow.parquet.read_table("data.parquet"))  # doctest: +SKIP
 
+`from_export` takes a program of `torch.export`, and `Model` a package or a file of one; they run on arrays of numpy or tensors of PyTorch by name:
+
+>>> model = rewire.from_export(torch.export.export(module, (x,)))  # doctest: +SKIP
+>>> model.run({"x": x})                                          # doctest: +SKIP
+
 `Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
 
 `rewire.tables` carries columns along, `rewire.spark` and `rewire.ray` score tables of any size.
@@ -40,6 +45,19 @@ from ._rewire import (
     load,
 )
 
+
+
+def from_export(program, **options):
+    """The model of a `torch.export.ExportedProgram`; options are those of `Model`. Nothing of the program is executed."""
+    import io
+
+    import torch
+
+    archive = io.BytesIO()
+    torch.export.save(program, archive)
+    return Model.from_bytes(archive.getvalue(), **options)
+
+
 __all__ = [
     "Evaluation",
     "Evaluator",
@@ -58,5 +76,6 @@ __all__ = [
     "Session",
     "Size",
     "Tensor",
+    "from_export",
     "load",
 ]

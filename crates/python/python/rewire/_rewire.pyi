@@ -431,7 +431,8 @@ class Graph:
     def __len__(self) -> int: ...
 
 class Model:
-    """A traced model, rewritten and ready to run. Any number of threads share it, each with a session.
+    """A model, ready to run: a traced one, or of a file, which is a package, a model folder or an archive of `torch.export.save` (.pt2). Any number of
+    threads share it, each with a session.
 
     `parameters` are arrays by name, or the path of a safetensors file. Numbers are taken in any type that loses nothing but the precision of floats.
     `kernel`, `adapter`, `pipelines` and `kernel_for` are those of `Ranker`. Raises `ModelError`, and `GraphError` where the graph cannot be lowered.
@@ -439,7 +440,7 @@ class Model:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | str | PathLike[str],
         parameters: Mapping[str, ArrayLike] | str | PathLike[str] | None = None,
         *,
         kernel: Kernel = "auto",
@@ -462,6 +463,22 @@ class Model:
     @property
     def inputs(self) -> dict[str, str]:
         """Types of its inputs by name."""
+
+    @staticmethod
+    def from_bytes(
+        data: bytes,
+        *,
+        kernel: Kernel = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+        kernel_for: dict[str, Kernel] | None = None,
+    ) -> Model:
+        """A model of the bytes of a package or of an archive of `torch.export.save`. Raises `ModelError`."""
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a model of a file on arrays of numpy, tensors of PyTorch, or others that export DLPack, by name. Results are tensors of PyTorch where an
+        input is one, and arrays of numpy otherwise. Buffers and inputs that the model changes are among them; buffers keep that for the next run. Raises
+        `RunError`."""
 
     def session(self) -> Session:
         """What runs it for one caller at a time."""

@@ -1,13 +1,13 @@
 use super::signature::{described, given};
-use super::{Port, Signature};
+use super::{Port, Signature, stored};
 use crate::package::Package;
 #[cfg(all(feature = "emit", feature = "files"))]
 use crate::rank::pack;
 #[cfg(feature = "files")]
 use crate::rank::{CacheOptions, ModelConfig, compiled};
-use crate::rank::{Description, Precision, RankError, RankOptions, names_of_tables, store, trace_text};
+use crate::rank::{Description, Precision, RankError, trace_text};
 #[cfg(feature = "emit")]
-use crate::rank::{PackOptions, Packed, repack};
+use crate::rank::{PackOptions, Packed, names_of_tables, repack};
 use crate::weights::{Weights, serialize};
 use rewire_graph::{Graph, HostTensor};
 use rewire_graph_rewrite::plan::Plan;
@@ -15,7 +15,6 @@ use rewire_graph_rewrite::{lower, optimize};
 use rewire_import::ImportedModel;
 #[cfg(feature = "files")]
 use rewire_runtime::Mapping;
-use rewire_runtime::ModelOptions;
 use std::collections::{BTreeMap, HashMap};
 #[cfg(feature = "files")]
 use std::path::{Path, PathBuf};
@@ -79,6 +78,18 @@ impl ModelFile {
 }
 
 impl ModelFile {
+    /// Takes the bytes of a package, or of an archive of `torch.export.save`.
+    ///
+    /// # Errors
+    /// [`RankError`] says what is not good.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, RankError> {
+        if bytes.starts_with(b"PK") {
+            let failed = |source| RankError::Export { name: "the archive".to_owned(), source: Box::new(source) };
+            return Ok(Self::of_export(rewire_import::pt2::parse(&bytes).map_err(failed)?));
+        }
+        Ok(Self::of_package(Package::parse(bytes)?))
+    }
+
     /// An exported model.
     pub fn of_export(model: ImportedModel) -> Self {
         Self::Exported(Box::new(model))
@@ -109,7 +120,7 @@ impl ModelFile {
     /// # Errors
     /// [`RankError`] names what is not good.
     pub fn plan(&self, precision: Precision) -> Result<Plan, RankError> {
-        let mut plan = match self {
+        let plan = match self {
             #[cfg(feature = "files")]
             Self::Folder(folder) => {
                 let parsed = ModelConfig::parse(&folder.name(), &folder.config)?;
@@ -119,8 +130,7 @@ impl ModelFile {
             Self::Package(package) => package.plan()?,
             Self::Exported(model) => lower(&optimize(model.graph.clone())?.0)?,
         };
-        store(&names_of_tables(&plan), &mut plan, precision)?;
-        Ok(plan)
+        stored(plan, precision)
     }
 
     /// What a run takes.
@@ -129,7 +139,7 @@ impl ModelFile {
     /// As [`ModelFile::plan`].
     pub fn inputs(&self) -> Result<Vec<Port>, RankError> {
         let plan = self.plan(Precision::default())?;
-        Ok(described(&plan, &self.signature(&plan)?))
+        Ok(described(&plan, &self.signature(&plan)))
     }
 
     /// What a run gives, tensors that it changes last.
@@ -138,7 +148,7 @@ impl ModelFile {
     /// As [`ModelFile::plan`].
     pub fn outputs(&self) -> Result<Vec<Port>, RankError> {
         let plan = self.plan(Precision::default())?;
-        Ok(given(&plan, &self.signature(&plan)?))
+        Ok(given(&plan, &self.signature(&plan)))
     }
 
     /// What it reads and gives, without loading it on a device.
@@ -164,13 +174,13 @@ impl ModelFile {
         })
     }
 
-    pub(super) fn signature(&self, plan: &Plan) -> Result<Signature, RankError> {
-        Ok(match self {
+    pub(super) fn signature(&self, plan: &Plan) -> Signature {
+        match self {
             #[cfg(feature = "files")]
             Self::Folder(_) => Signature::of_plan(plan),
             Self::Package(package) => package.signature().cloned().unwrap_or_else(|| Signature::of_plan(plan)),
             Self::Exported(model) => Signature::of_import(model),
-        })
+        }
     }
 
     /// Parameters by name.
@@ -187,15 +197,6 @@ impl ModelFile {
                 Weights::parse(serialize(&tensors, &BTreeMap::new())?)?
             }
         })
-    }
-
-    /// How it is loaded. Ids of tensors are not checked before.
-    pub(super) fn options(&self, options: &RankOptions) -> Result<ModelOptions, RankError> {
-        let options = match self {
-            Self::Package(package) => package.of_model(options)?,
-            _ => options.of_model(),
-        };
-        Ok(ModelOptions { clamp_ids: false, ..options })
     }
 
     /// Packages it. A package is packaged again with other options.

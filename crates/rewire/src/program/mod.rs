@@ -26,10 +26,11 @@ pub use results::{ResultValue, Results};
 pub use rewire_import::{OutputKind, OutputSpec, ScalarType, TypedTensor};
 pub use signature::{Extent, Port, Signature, TypedInput};
 
-use crate::rank::{Precision, RankError, RankOptions};
+use crate::package::Package;
+use crate::rank::{Precision, RankError, RankOptions, names_of_tables, store};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::plan::Plan;
-use rewire_runtime::{Inputs, Model, ModelOptions, Report, Session, block_on};
+use rewire_runtime::{Inputs, Model, ModelOptions, Report, RunError, Session, block_on};
 use signature::described;
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,16 +50,45 @@ impl Program {
     /// # Errors
     /// [`RankError`] names what is not good, or what is missing for a device.
     pub async fn load_async(file: &ModelFile, options: &RankOptions) -> Result<Self, RankError> {
-        Self::load_with_async(file, file.plan(options.precision)?, file.options(options)?).await
+        match file {
+            ModelFile::Package(package) => Self::from_package_async(package, options).await,
+            _ => Self::load_with_async(file, options.precision, options.of_model()).await,
+        }
     }
 
-    async fn load_with_async(file: &ModelFile, plan: Plan, with: ModelOptions) -> Result<Self, RankError> {
-        let (signature, states) = (file.signature(&plan)?, file.states()?);
-        let inputs = described(&plan, &signature);
+    /// Loads a package. It traces and rewrites nothing, and a program that loads packages alone carries nothing that does.
+    ///
+    /// # Errors
+    /// As [`Program::load_async`].
+    pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        let plan = stored(package.plan()?, options.precision)?;
+        let with = ModelOptions { clamp_ids: false, ..package.of_model(options)? };
+        let signature = package.signature().cloned().unwrap_or_else(|| Signature::of_plan(&plan));
+        let states = package.states()?.into_iter().collect();
+        Self::of_model(Model::load_async(plan, package.weights(), with).await?, signature, states)
+    }
+
+    async fn load_with_async(
+        file: &ModelFile,
+        precision: Precision,
+        options: ModelOptions,
+    ) -> Result<Self, RankError> {
+        let plan = file.plan(precision)?;
+        let with = ModelOptions { clamp_ids: false, ..options };
+        let (signature, states) = (file.signature(&plan), file.states()?);
         let model = match file {
             ModelFile::Exported(model) => Model::load_async(plan, &model.parameters, with).await?,
             _ => Model::load_async(plan, &file.weights()?, with).await?,
         };
+        Self::of_model(model, signature, states)
+    }
+
+    fn of_model(
+        model: Model,
+        signature: Signature,
+        states: HashMap<String, HostTensor>,
+    ) -> Result<Self, RankError> {
+        let inputs = described(model.plan(), &signature);
         let mut program = Self { session: model.session(), signature, inputs, states };
         program.reset()?;
         Ok(program)
@@ -77,7 +107,20 @@ impl Program {
     /// # Errors
     /// As [`Program::load_async`].
     pub fn load_with(file: &ModelFile, options: ModelOptions) -> Result<Self, RankError> {
-        block_on(Self::load_with_async(file, file.plan(Precision::default())?, options))
+        block_on(Self::load_with_async(file, Precision::default(), options))
+    }
+
+    /// [`Program::from_package_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Program::load_async`].
+    pub fn from_package(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        block_on(Self::from_package_async(package, options))
+    }
+
+    /// The model, without the states of this program.
+    pub fn model(&self) -> &Model {
+        self.session.model()
     }
 
     /// What a run takes.
@@ -113,11 +156,11 @@ impl Program {
     pub async fn run_async(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<Results, RankError> {
         let mut inputs = Inputs::new();
         for (name, tensor) in tensors {
-            let tensor = match self.inputs.iter().find(|port| port.name == name) {
-                Some(port) => converted(port, tensor)?,
-                None => tensor.tensor,
+            let Some(port) = self.inputs.iter().find(|port| port.name == name) else {
+                let known = self.inputs.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+                return Err(RunError::UnknownName { name, known }.into());
             };
-            inputs.insert(name, tensor);
+            inputs.insert(name, converted(port, tensor)?);
         }
         let outputs = self.session.run_async(&inputs).await?;
         let mut states = BTreeMap::new();
@@ -134,6 +177,12 @@ impl Program {
     pub fn run(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<Results, RankError> {
         block_on(self.run_async(tensors))
     }
+}
+
+/// A plan whose floats are stored with a precision.
+fn stored(mut plan: Plan, precision: Precision) -> Result<Plan, RankError> {
+    store(&names_of_tables(&plan), &mut plan, precision)?;
+    Ok(plan)
 }
 
 /// A tensor as an input is stored. Types that are computed alike stand for each other.
