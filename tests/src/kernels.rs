@@ -1,5 +1,6 @@
 //! The page of kernel counts: what the pipeline, and every pass of it, saves in models and stored graphs.
 
+use crate::exported;
 use crate::golden::{Golden, stored};
 use rewire::predict::Imported;
 use rewire::rank;
@@ -107,6 +108,20 @@ fn imported() -> Result<Vec<Example>, String> {
     names.into_iter().map(example).collect()
 }
 
+/// The exported models, as `torch.export` writes them and after its decompositions.
+fn exported() -> Result<Vec<Example>, String> {
+    let mut examples = vec![];
+    for model in exported::models()? {
+        for (file, what) in [("model.pt2", ""), ("model_core.pt2", ", decomposed")] {
+            let read = rewire::import::read(&model.join(file));
+            let graph = read.map_err(|error| format!("{}: {error}", model.display()))?.graph;
+            let name = model.file_name().unwrap_or_default().to_string_lossy();
+            examples.push(Example { name: format!("`{name}`{what}"), graph });
+        }
+    }
+    Ok(examples)
+}
+
 /// The names of the passes that can be left out, in order.
 fn passes() -> Vec<String> {
     let pipeline = Pipeline::default();
@@ -135,8 +150,13 @@ pub fn page() -> Result<String, String> {
         code(&VERTICAL),
         code(&Pipeline::default().passes().map(|pass| pass.name()).collect::<Vec<_>>()),
     );
-    let sections =
-        [("Models and layers", &models), ("TorchEasyRec pipelines", &imported), ("Stored fusion graphs", &fusions)];
+    let exported = exported()?;
+    let sections = [
+        ("Models and layers", &models),
+        ("TorchEasyRec pipelines", &imported),
+        ("Exported models", &exported),
+        ("Stored fusion graphs", &fusions),
+    ];
     for (title, examples) in sections {
         let _ = write!(page, "\n## {title}\n\n");
         page.push_str("| graph | traced | vertical fusion | pipeline | bytes traced | vertical fusion | pipeline |\n");

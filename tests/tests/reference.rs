@@ -2,6 +2,7 @@
 //!
 //! `REWIRE_WRITE_REFERENCE=1` writes the pages.
 
+use rewire_tests::exported;
 use rewire_tests::figures::{Measurements, unmarked, written};
 use rewire_tests::kernels;
 use rewire_tests::reference::{
@@ -52,6 +53,11 @@ fn the_page_of_operators_is_current() {
 #[test]
 fn the_page_of_kernels_is_current() {
     hold_page("kernels.md", &kernels::page().unwrap());
+}
+
+#[test]
+fn the_page_of_exported_models_is_current() {
+    hold_page("exported.md", &exported::page().unwrap());
 }
 
 #[test]

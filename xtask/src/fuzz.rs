@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The targets of `tests/src/fuzz`.
-const TARGETS: [&str; 11] = [
+const TARGETS: [&str; 12] = [
     "configuration",
     "safetensors",
     "json_lines",
@@ -14,6 +14,7 @@ const TARGETS: [&str; 11] = [
     "pipeline",
     "checkpoint",
     "golden",
+    "exported",
     "plans",
     "packages",
     "graphs",

@@ -34,6 +34,7 @@ impl Elements<'_> {
             ScalarType::I64 => read!(i64, |x: i64| x),
             ScalarType::F32 => read!(f32, |x: f32| x),
             ScalarType::F64 => read!(f64, |x: f64| x as f32),
+            ScalarType::C64 => Err(ImportError::program(name, "a tensor of complex numbers")),
             ScalarType::F16 => {
                 let values = self.values(name, |bytes: [u8; 2]| f16::from_le_bytes(bytes).to_f64())?;
                 HostTensor::from_f64(self.ty.dtype(), shape, &values).map_err(failed)
@@ -85,8 +86,11 @@ pub(crate) fn encoded(tensor: &HostTensor, ty: ScalarType) -> Vec<u8> {
         ScalarType::I8 => bytes(tensor.to_i64(), |x| (x as i8).to_le_bytes()),
         ScalarType::I16 => bytes(tensor.to_i64(), |x| (x as i16).to_le_bytes()),
         ScalarType::F64 => bytes(tensor.to_f64(), f64::to_le_bytes),
-        ScalarType::I32 | ScalarType::I64 | ScalarType::F16 | ScalarType::BF16 | ScalarType::F32 => {
-            tensor.bytes().to_vec()
-        }
+        ScalarType::I32
+        | ScalarType::I64
+        | ScalarType::F16
+        | ScalarType::BF16
+        | ScalarType::F32
+        | ScalarType::C64 => tensor.bytes().to_vec(),
     }
 }

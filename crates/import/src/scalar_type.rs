@@ -19,10 +19,12 @@ pub enum ScalarType {
     BF16,
     F32,
     F64,
+    /// Pairs of `F32` along a last axis that programs do not see; inside of programs alone.
+    C64,
 }
 
 impl ScalarType {
-    /// All of them.
+    /// All that tensors of a run may have.
     pub const ALL: [Self; 10] = [
         Self::Bool,
         Self::U8,
@@ -47,6 +49,7 @@ impl ScalarType {
             6 => Self::F16,
             7 => Self::F32,
             8 => Self::F64,
+            10 => Self::C64,
             12 => Self::Bool,
             13 => Self::BF16,
             _ => return None,
@@ -74,7 +77,7 @@ impl ScalarType {
             Self::I64 => DType::I64,
             Self::F16 => DType::F16,
             Self::BF16 => DType::BF16,
-            Self::F32 | Self::F64 => DType::F32,
+            Self::F32 | Self::F64 | Self::C64 => DType::F32,
         }
     }
 
@@ -99,7 +102,7 @@ impl ScalarType {
             Self::Bool | Self::U8 | Self::I8 => 1,
             Self::I16 | Self::F16 | Self::BF16 => 2,
             Self::I32 | Self::F32 => 4,
-            Self::I64 | Self::F64 => 8,
+            Self::I64 | Self::F64 | Self::C64 => 8,
         }
     }
 
@@ -141,6 +144,7 @@ impl fmt::Display for ScalarType {
             Self::BF16 => "bf16",
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::C64 => "c64",
         })
     }
 }

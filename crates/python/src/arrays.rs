@@ -110,7 +110,7 @@ fn typed_name(ty: ScalarType) -> Option<&'static str> {
         ScalarType::F16 => "float16",
         ScalarType::F32 => "float32",
         ScalarType::F64 => "float64",
-        ScalarType::BF16 => return None,
+        ScalarType::BF16 | ScalarType::C64 => return None,
     })
 }
 

@@ -17,6 +17,13 @@ mod rank {
         main()
     }
 }
+mod export {
+    include!("readme/export.rs");
+
+    pub fn run(x: HostTensor) -> Result<Results, Box<dyn std::error::Error>> {
+        run_own(x)
+    }
+}
 #[path = "../examples/retrieval.rs"]
 mod retrieval;
 #[path = "../examples/two_tower.rs"]
@@ -55,6 +62,31 @@ fn of_readme<'a>(readme: &'a str, fence: &str) -> &'a str {
 #[ignore = "the next test runs it in a process of its own, in a folder with the package"]
 fn rank_with_the_package_of_this_folder() {
     rank::run().unwrap();
+}
+
+#[test]
+#[ignore = "the next test runs it in a process of its own, in a folder with the package"]
+fn run_the_exported_model_of_this_folder() {
+    let x = rewire::HostTensor::f32([2, 16], &[0.5; 32]).unwrap();
+    let results = export::run(x).unwrap().tensors();
+    assert_eq!(results.values().next().unwrap().tensor.shape(), [2, 10]);
+}
+
+#[test]
+fn the_program_of_the_readme_runs_an_exported_model() {
+    use rewire::program::ModelFile;
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(here.join("../../README.md")).unwrap();
+    assert_eq!(of_readme(&readme, "rust export"), include_str!("readme/export.rs"));
+    let source = here.join("../../tests/pt2/linear_relu/model.pt2");
+    let file = ModelFile::open(&source, rewire::Mapping::default()).unwrap();
+    assert_eq!(file.inputs().unwrap()[0].name, "x");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("own.rewire"), file.pack(&PackOptions::default()).unwrap().bytes()).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "run_the_exported_model_of_this_folder", "--ignored"]).current_dir(&folder);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

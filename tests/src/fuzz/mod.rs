@@ -1,5 +1,6 @@
 //! Hostile input: what a fuzzer calls with bytes. A target panics where the answer is wrong; an error is an answer.
 
+mod exported;
 mod files;
 mod graphs;
 pub mod packages;
@@ -28,6 +29,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "pipeline", run: files::pipelines, seeds: files::pipeline_files, longest: 1 << 13 },
     Target { name: "checkpoint", run: files::checkpoints, seeds: files::checkpoint_files, longest: 1 << 15 },
     Target { name: "golden", run: files::golden, seeds: files::golden_files, longest: 1 << 15 },
+    Target { name: "exported", run: exported::programs, seeds: exported::program_files, longest: 1 << 15 },
     Target { name: "plans", run: plans::run_changed, seeds: plans::seeds, longest: 1 << 6 },
     Target { name: "packages", run: packages::run_changed, seeds: packages::seeds, longest: 1 << 6 },
     Target { name: "tables", run: packages::run_apart, seeds: packages::seeds, longest: 1 << 6 },

@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod binary;
+pub(crate) mod complex;
 mod conv;
 mod create;
 mod index;
@@ -23,6 +24,7 @@ mod sample;
 mod scan;
 mod scatter;
 mod size;
+mod spectrum;
 
 pub(crate) use movement::{ViewRegion, permutation, region, replaced};
 
@@ -49,6 +51,7 @@ const ONE: &[One] = &[
     activation::ONE,
     attention::ONE,
     binary::ONE,
+    complex::ONE,
     conv::ONE,
     create::ONE,
     index::ONE,
@@ -67,6 +70,7 @@ const ONE: &[One] = &[
     sample::ONE,
     scan::ONE,
     scatter::ONE,
+    spectrum::ONE,
 ];
 
 const MANY: &[Many] = &[

@@ -63,6 +63,11 @@ pub(super) const ONE: One = &[
     ("aten.stack", stack),
     ("aten.hstack", |c| joined(c, |rank| usize::from(rank > 1))),
     ("aten.vstack", |c| joined(c, |_| 0)),
+    ("aten.column_stack", |c| {
+        let column = |x: Tensor| if x.rank() == 1 { c.cx.unsqueeze(&x, 1) } else { Ok(x) };
+        let parts = common_list(c)?.into_iter().map(column).collect::<Lowered<Vec<_>>>()?;
+        c.result(&c.cx.concat(&parts, 1))
+    }),
     ("aten.repeat", repeat),
     ("aten.tile", repeat),
     ("aten.repeat_interleave.self_int", repeat_interleave),

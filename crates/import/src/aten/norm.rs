@@ -25,6 +25,22 @@ pub(super) const ONE: One = &[
     }),
     ("aten.instance_norm", instance_norm),
     ("aten.batch_norm", |c| batch_norm(c).and_then(|y| c.result(&y))),
+    ("aten._weight_norm", |c| {
+        let (v, g) = (c.tensor("v")?, c.tensor("g")?);
+        let kept = c.axis_or("dim", 0, v.rank())?;
+        let axes: Vec<usize> = (0..v.rank()).filter(|&axis| axis != kept).collect();
+        let norm = p_norm(c.cx, &v.tensor, &axes, 2.0)?;
+        c.result(&(v.tensor * (g.tensor / norm)))
+    }),
+    ("aten.renorm", |c| {
+        let x = c.x()?;
+        let kept = c.axis("dim", x.rank())?;
+        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != kept).collect();
+        let norm = p_norm(c.cx, &x.tensor, &axes, c.float("p")?)?;
+        let most = c.float("maxnorm")?;
+        let factor = norm.gt(most).select(&(c.cx.f(most) / (&norm + 1e-7)), &c.cx.f(1.0));
+        c.result(&(x.tensor * factor))
+    }),
     ("aten.cosine_similarity", cosine_similarity),
     ("aten.pairwise_distance", |c| {
         let (a, b) = (c.tensor("x1")?, c.tensor("x2")?);
@@ -124,14 +140,19 @@ fn group_norm(c: &Call<'_>, name: &str) -> Lowered<(Tensor, Tensor, Tensor)> {
 
 fn instance_norm(c: &Call<'_>) -> Lowered<Array> {
     let x = c.x()?;
-    let axes: Vec<usize> = (2..x.rank()).collect();
+    if x.rank() < 3 {
+        return Fault::unsupported("a tensor of less than three axes");
+    }
     let channels = per_channel(c, &x.tensor);
     let eps = c.float_or("eps", 1e-5)?;
     let y = if c.bool_or("use_input_stats", true)? {
         if c.has("running_mean") {
             return Fault::unsupported("training");
         }
-        normalized(c.cx, &x.tensor, &axes, eps)?.0
+        let shape = c.cx.shape(&x.tensor);
+        let rows = [shape[0].clone(), shape[1].clone(), Size::product(&shape[2..])];
+        let y = normalized(c.cx, &c.cx.reshape(&x.tensor, &rows)?, &[2], eps)?.0;
+        c.cx.reshape(&y, &shape)?
     } else {
         by_statistics(c, &x.tensor, &channels, eps)?
     };

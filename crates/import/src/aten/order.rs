@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::call::Call;
 use crate::context::{Context, coord};
 use crate::size::Size;
-use crate::value::{Fault, Lowered, Value};
+use crate::value::{Fault, Lowered, Number, Value};
 use rewire_graph::op::IndexExpr;
 use rewire_graph::{DType, Tensor};
 
@@ -22,6 +22,7 @@ pub(super) const ONE: One = &[
         let index = sorted(c.cx, &x, 0, false)?;
         c.result(&along(c.cx, &x.tensor, 0, &index)?)
     }),
+    ("aten.quantile.scalar", quantile),
     ("aten.median", |c| {
         let x = c.x()?;
         let flat = c.cx.reshape(&x.tensor, &[Size::product(&c.cx.shape(&x.tensor))])?;
@@ -52,6 +53,36 @@ pub(super) const MANY: Many = &[
         both(c, [value, index], axis)
     }),
 ];
+
+/// Between the two elements in order that are nearest to the place `q (n - 1)`.
+fn quantile(c: &Call<'_>) -> Lowered<Array> {
+    let x = c.x()?;
+    let (x, axis) = match c.has("dim") {
+        true => (x.clone(), c.axis("dim", x.rank())?),
+        false => {
+            let flat = c.cx.reshape(&x.tensor, &[Size::product(&c.cx.shape(&x.tensor))])?;
+            (Array { tensor: flat, ty: x.ty }, 0)
+        }
+    };
+    if x.rank() == 0 || c.string_or("interpolation", "linear")? != "linear" {
+        return Fault::unsupported("a tensor without axes, or another interpolation");
+    }
+    let index = sorted(c.cx, &x, axis, false)?;
+    let values = along(c.cx, &x.tensor, axis, &index)?;
+    let last = Number::Int(c.cx.extent(&x.tensor, axis).minus(&1.into()));
+    let place = c.cx.number(&last, ScalarType::F32)?.tensor * c.float("q")?;
+    let (floor, last) = (place.floor(), c.cx.number(&last, ScalarType::I64)?.tensor);
+    let mut one = c.cx.shape(&values);
+    one[axis] = 1.into();
+    let taken = |index: Tensor| along(c.cx, &values, axis, &c.cx.expand(&index, &one)?);
+    let first = floor.cast(DType::I64);
+    let (low, high) = (taken(first.clone())?, taken((first + 1i64).minimum(&last))?);
+    let y = &low + (high - &low) * (place - floor);
+    let nan = c.cx.is_nan(&x.tensor).cast(DType::F32).max(axis).gt(0.5);
+    let y = nan.select(&c.cx.f(f64::NAN), &y);
+    let is_kept = c.bool_or("keepdim", false)? && c.shape(0)?.len() == y.rank();
+    c.result(&if is_kept { y } else { c.cx.reshape(&y, &c.shape(0)?)? })
+}
 
 fn both(c: &Call<'_>, results: [Tensor; 2], axis: usize) -> Lowered<Vec<Value>> {
     let kept = c.bool_or("keepdim", false)?;

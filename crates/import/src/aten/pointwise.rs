@@ -56,6 +56,7 @@ pub(super) const ONE: One = &[
     ("aten.special_expit", |c| unary(c, |_, x| x.sigmoid())),
     ("aten.special_log1p", |c| unary(c, |c, x| c.cx.log1p(x))),
     ("aten.special_expm1", |c| unary(c, |c, x| c.cx.expm1(x))),
+    ("aten.special_ndtr", |c| unary(c, |_, x| (x * 0.5f64.sqrt()).erf() * 0.5 + 0.5)),
     ("aten.sinc", |c| unary(c, sinc)),
     ("aten.deg2rad", |c| unary(c, |_, x| x * (PI / 180.0))),
     ("aten.rad2deg", |c| unary(c, |_, x| x * (180.0 / PI))),

@@ -3,7 +3,7 @@
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
-use crate::call::Call;
+use crate::call::{Call, axis};
 use crate::context::{Context, coord};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
@@ -59,6 +59,7 @@ pub(super) const ONE: One = &[
         }
         norm(c)
     }),
+    ("aten.linalg_matrix_norm", matrix_norm),
     ("aten.trace", |c| {
         let x = c.x()?;
         let shape = c.cx.shape(&x.tensor);
@@ -396,6 +397,29 @@ fn norm(c: &Call<'_>) -> Lowered<Array> {
         _ => 2.0,
     };
     finished(c, &p_norm(c.cx, &x, &axes, order)?, &axes)
+}
+
+/// The Frobenius norm, and those of the largest and smallest sums of rows and columns.
+fn matrix_norm(c: &Call<'_>) -> Lowered<Array> {
+    let x = floats(c)?;
+    let axes = c.ints_or("dim", &[-2, -1])?.into_iter().map(|dim| axis(dim, x.rank())).collect::<Lowered<Vec<_>>>()?;
+    let &[rows, columns] = axes.as_slice() else { return Fault::program("a matrix has two axes") };
+    let order = match c.get("ord") {
+        None | Some(Value::String(_)) => match c.string_or("ord", "fro")?.as_str() {
+            "fro" => None,
+            other => return Fault::unsupported(format!("the norm `{other}`")),
+        },
+        Some(_) => Some(c.float("ord")?),
+    };
+    let magnitude = x.abs();
+    let sums = |axis: usize| Array { tensor: float_sum(&magnitude, &[axis]), ty: ScalarType::F32 };
+    let y = match order {
+        None => p_norm(c.cx, &x, &axes, 2.0)?,
+        Some(order) if order.abs() == 1.0 => extreme(c.cx, &sums(rows), &[columns], order > 0.0)?,
+        Some(order) if order.is_infinite() => extreme(c.cx, &sums(columns), &[rows], order > 0.0)?,
+        Some(order) => return Fault::unsupported(format!("the matrix norm {order}")),
+    };
+    finished(c, &y, &axes)
 }
 
 /// The p-norm over axes, which stay with extent 1.

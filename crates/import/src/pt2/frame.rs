@@ -7,7 +7,7 @@ use super::inputs::shape_of;
 use super::schema::{Argument, Graph, Node, SymArgument, SymInt};
 use super::target::{Target, module};
 use crate::array::Array;
-use crate::aten::Lowering;
+use crate::aten::{Lowering, complex};
 use crate::call::{Call, Declared};
 use crate::context::Context;
 use crate::value::{Fault, Lowered, Value};
@@ -192,7 +192,11 @@ impl<'a> Frame<'a> {
     fn declared(&self, name: &str) -> Option<Declared> {
         let meta = self.graph.tensor_values.get(name)?;
         let ty = element_type(name, meta).ok()?;
-        Some(Declared { ty, shape: shape_of(self.cx, meta) })
+        let mut shape = shape_of(self.cx, meta);
+        if let (ScalarType::C64, Ok(shape)) = (ty, &mut shape) {
+            shape.push(2.into());
+        }
+        Some(Declared { ty, shape })
     }
 
     fn call<'c>(&mut self, node: &Node, target: &'c Target) -> Result<Call<'c>, ImportError>
@@ -224,6 +228,12 @@ impl<'a> Frame<'a> {
             }
         }
         let call = self.call(node, target)?;
+        if complex::is_complex(&call) {
+            return Ok(match target.is_in_place {
+                true => Fault::unsupported("complex numbers that are written in place"),
+                false => complex::lower(&call, lowering),
+            });
+        }
         Ok(match lowering {
             Lowering::One(lower) => lower(&call).map(|array| vec![Value::Tensor(array)]),
             Lowering::Many(lower) => lower(&call),

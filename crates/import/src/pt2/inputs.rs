@@ -9,7 +9,7 @@ use crate::array::Array;
 use crate::context::Context;
 use crate::size::Size;
 use crate::value::Value;
-use crate::{ImportError, TensorSpec};
+use crate::{ImportError, ScalarType, TensorSpec};
 use rewire_graph::{Dim, HostTensor};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -97,7 +97,11 @@ impl Inputs {
                     let meta = graph.tensor_values.get(&name.name);
                     let meta = meta.ok_or_else(|| ImportError::program(&name.name, "an input without a type"))?;
                     let shape = shape_of(cx, meta).map_err(|reason| ImportError::program(&name.name, reason))?;
-                    tensors.push((&name.name, element_type(&name.name, meta)?, shape));
+                    let ty = element_type(&name.name, meta)?;
+                    if ty == ScalarType::C64 {
+                        return Err(ImportError::program(&name.name, "an input of complex numbers"));
+                    }
+                    tensors.push((&name.name, ty, shape));
                 }
                 Argument::AsNone(_) | Argument::AsInt(_) | Argument::AsFloat(_) | Argument::AsBool(_) => {}
                 Argument::AsString(_) => {}

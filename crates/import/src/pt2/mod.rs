@@ -17,7 +17,27 @@ use frame::Frame;
 use inputs::Inputs;
 use std::path::Path;
 
+/// The operators that have a lowering, with an overload where it is for that one alone.
+pub fn operators() -> impl Iterator<Item = &'static str> {
+    crate::aten::operators().map(|(name, _)| name)
+}
+
+/// The operator that a node names: its name among [`operators`], or without an overload.
+pub fn operator_of(target: &str) -> String {
+    let target = target::Target::of(target);
+    let full = format!("{}.{}", target.base, target.overload);
+    if operators().any(|known| known == full) { full } else { target.base }
+}
+
 /// Reads the program of an archive.
+///
+/// ```
+/// use rewire_import::pt2;
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/pt2/linear_relu/model.pt2");
+/// let model = pt2::read(path.as_ref())?;
+/// assert_eq!((model.inputs.len(), model.outputs.len()), (1, 1));
+/// # Ok::<(), rewire_import::ImportError>(())
+/// ```
 ///
 /// # Errors
 /// [`ImportError`] if the file is no archive of a known version, contradicts its format, or has operators without a lowering.

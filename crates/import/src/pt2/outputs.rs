@@ -6,7 +6,7 @@ use super::schema::{Argument, OutputSpec, Signature};
 use crate::array::Array;
 use crate::model::OutputSpec as Output;
 use crate::value::{Number, Value};
-use crate::{ImportError, OutputKind, TensorSpec};
+use crate::{ImportError, OutputKind, ScalarType, TensorSpec, Unsupported};
 use rewire_graph::Tensor;
 use std::collections::BTreeMap;
 
@@ -84,6 +84,11 @@ impl Results {
     fn output(&mut self, frame: &mut Frame<'_>, argument: &Argument) -> Result<Output, ImportError> {
         let name = name_of(argument).unwrap_or_default();
         let kind = match frame.value(argument)? {
+            Value::Tensor(array) if array.ty == ScalarType::C64 => {
+                let mut unsupported = Unsupported::default();
+                unsupported.add("output", &format!("`{name}` is of complex numbers"), "");
+                return Err(ImportError::Unsupported(unsupported));
+            }
             Value::Tensor(array) => {
                 self.add(&name, array.tensor);
                 OutputKind::Tensor(name.clone(), array.ty)

@@ -1,0 +1,293 @@
+//! Discrete Fourier transforms as products with matrices of waves.
+
+use super::complex::{Complex, complex};
+use super::reduce::limit;
+use super::{One, matmul};
+use crate::ScalarType;
+use crate::array::Array;
+use crate::call::{Call, axis};
+use crate::context::{Context, coord};
+use crate::size::Size;
+use crate::value::{Fault, Lowered, Number};
+use rewire_graph::op::IndexExpr;
+use rewire_graph::{DType, HostTensor, Tensor};
+use std::f64::consts::TAU;
+
+/// Samples of a transform; the product of two is exact in single precision.
+const MOST: usize = 1 << 12;
+
+/// Elements of waves that are made here.
+const MAX_CONSTANT: usize = 1 << 20;
+
+/// Transforms of real numbers.
+pub(super) const ONE: One = &[
+    ("aten.fft_fft", fft),
+    ("aten.fft_ifft", ifft),
+    ("aten.fft_rfft", rfft),
+    ("aten.fft_irfft", irfft),
+    ("aten.fft_fft2", fft_many),
+    ("aten.fft_fftn", fft_many),
+    ("aten.fft_ifft2", ifft_many),
+    ("aten.fft_ifftn", ifft_many),
+    ("aten.fft_rfft2", rfft_many),
+    ("aten.fft_rfftn", rfft_many),
+    ("aten.fft_irfft2", irfft_many),
+    ("aten.fft_irfftn", irfft_many),
+    ("aten._fft_c2c", complex_to_complex),
+    ("aten._fft_r2c", real_to_complex),
+    ("aten._fft_c2r", complex_to_real),
+    ("aten.fft_fftshift", |c| shifted(c, false)),
+    ("aten.fft_ifftshift", |c| shifted(c, true)),
+];
+
+/// The directions of a transform.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Inverse,
+}
+
+/// What the sums of a transform over n samples are divided by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scale {
+    One,
+    Root,
+    All,
+}
+
+/// A transform along axes, each with the number of samples that it is cut or padded to.
+struct Transform<'c, 'a> {
+    c: &'c Call<'a>,
+    axes: Vec<(usize, Option<Size>)>,
+    scale: Scale,
+}
+
+fn fft(c: &Call<'_>) -> Lowered<Array> {
+    Transform::along(c, Direction::Forward)?.complex(Direction::Forward)
+}
+
+fn ifft(c: &Call<'_>) -> Lowered<Array> {
+    Transform::along(c, Direction::Inverse)?.complex(Direction::Inverse)
+}
+
+fn rfft(c: &Call<'_>) -> Lowered<Array> {
+    Transform::along(c, Direction::Forward)?.of_real(true)
+}
+
+fn irfft(c: &Call<'_>) -> Lowered<Array> {
+    Transform::along(c, Direction::Inverse)?.to_real()
+}
+
+fn fft_many(c: &Call<'_>) -> Lowered<Array> {
+    Transform::over(c, Direction::Forward)?.complex(Direction::Forward)
+}
+
+fn ifft_many(c: &Call<'_>) -> Lowered<Array> {
+    Transform::over(c, Direction::Inverse)?.complex(Direction::Inverse)
+}
+
+fn rfft_many(c: &Call<'_>) -> Lowered<Array> {
+    Transform::over(c, Direction::Forward)?.of_real(true)
+}
+
+fn irfft_many(c: &Call<'_>) -> Lowered<Array> {
+    Transform::over(c, Direction::Inverse)?.to_real()
+}
+
+fn complex_to_complex(c: &Call<'_>) -> Lowered<Array> {
+    let direction = if c.bool_or("forward", true)? { Direction::Forward } else { Direction::Inverse };
+    Transform::core(c)?.complex(direction)
+}
+
+fn real_to_complex(c: &Call<'_>) -> Lowered<Array> {
+    Transform::core(c)?.of_real(c.bool_or("onesided", true)?)
+}
+
+fn complex_to_real(c: &Call<'_>) -> Lowered<Array> {
+    let mut transform = Transform::core(c)?;
+    if let Some((_, len)) = transform.axes.last_mut() {
+        *len = Some(c.size("last_dim_size")?);
+    }
+    transform.to_real()
+}
+
+/// The rank of the first argument as a program counts it.
+fn rank(c: &Call<'_>) -> Lowered<usize> {
+    let x = c.x()?;
+    Ok(if x.ty == ScalarType::C64 { x.rank() - 1 } else { x.rank() })
+}
+
+fn scale(c: &Call<'_>, direction: Direction) -> Lowered<Scale> {
+    Ok(match (c.string_or("norm", "backward")?.as_str(), direction) {
+        ("ortho", _) => Scale::Root,
+        ("backward", Direction::Inverse) | ("forward", Direction::Forward) => Scale::All,
+        ("backward" | "forward", _) => Scale::One,
+        (other, _) => return Fault::program(format!("no scale of a transform `{other}`")),
+    })
+}
+
+impl<'c, 'a> Transform<'c, 'a> {
+    /// Along one axis.
+    fn along(c: &'c Call<'a>, direction: Direction) -> Lowered<Self> {
+        let axis = c.axis_or("dim", -1, rank(c)?)?;
+        let len = if c.has("n") { Some(c.size("n")?) } else { None };
+        Ok(Self { c, axes: vec![(axis, len)], scale: scale(c, direction)? })
+    }
+
+    /// Along several axes.
+    fn over(c: &'c Call<'a>, direction: Direction) -> Lowered<Self> {
+        let rank = rank(c)?;
+        let lens = if c.has("s") { Some(c.sizes("s")?) } else { None };
+        let dims = match (c.has("dim"), &lens) {
+            (true, _) => c.ints("dim")?,
+            (false, _) if c.base.ends_with('2') => vec![-2, -1],
+            (false, Some(lens)) => (-(lens.len() as i64)..0).collect(),
+            (false, None) => (0..rank as i64).collect(),
+        };
+        let len = |place: usize| lens.as_ref().and_then(|lens| lens.get(place)).cloned();
+        let given = |len: &Size| len.as_const() != Some(-1);
+        let axes = dims.iter().enumerate().map(|(place, &dim)| Ok((axis(dim, rank)?, len(place).filter(given))));
+        Ok(Self { c, axes: axes.collect::<Lowered<_>>()?, scale: scale(c, direction)? })
+    }
+
+    /// Of an operator that remains after decompositions.
+    fn core(c: &'c Call<'a>) -> Lowered<Self> {
+        let rank = rank(c)?;
+        let axes = c.ints("dim")?.into_iter().map(|dim| Ok((axis(dim, rank)?, None))).collect::<Lowered<_>>()?;
+        let scale = match c.int("normalization")? {
+            0 => Scale::One,
+            1 => Scale::Root,
+            2 => Scale::All,
+            other => return Fault::program(format!("no scale of a transform {other}")),
+        };
+        Ok(Self { c, axes, scale })
+    }
+
+    fn complex(&self, direction: Direction) -> Lowered<Array> {
+        let mut x = complex(self.c, &self.c.x()?)?;
+        for (axis, len) in &self.axes {
+            x = self.one(x, *axis, len.as_ref(), direction)?;
+        }
+        x.array(self.c.cx)
+    }
+
+    /// Of real numbers; along the last axis the first half alone, if `is_half`.
+    fn of_real(&self, is_half: bool) -> Lowered<Array> {
+        let cx = self.c.cx;
+        let Some(((last, len), others)) = self.axes.split_last() else { return Fault::program("no axes") };
+        let x = cx.cast(&self.c.x()?, ScalarType::F32).tensor;
+        let x = fitted(cx, x, *last, len.as_ref())?;
+        let n = cx.extent(&x, *last);
+        let bins = if is_half { cx.quotient(&n, &2.into())?.plus(&1.into()) } else { n.clone() };
+        let [cos, sin] = waves(cx, [&n, &bins], &n)?;
+        let (re, im) = (contracted(cx, &x, *last, &cos)?, contracted(cx, &x, *last, &sin)?);
+        let mut y = Complex { re: self.scaled(re, &n)?, im: -self.scaled(im, &n)? };
+        for (axis, len) in others {
+            y = self.one(y, *axis, len.as_ref(), Direction::Forward)?;
+        }
+        y.array(cx)
+    }
+
+    /// To real numbers, of the first half of a spectrum along the last axis.
+    fn to_real(&self) -> Lowered<Array> {
+        let cx = self.c.cx;
+        let Some(((last, len), others)) = self.axes.split_last() else { return Fault::program("no axes") };
+        let mut x = complex(self.c, &self.c.x()?)?;
+        for (axis, len) in others {
+            x = self.one(x, *axis, len.as_ref(), Direction::Inverse)?;
+        }
+        let n = match len {
+            Some(len) => len.clone(),
+            None => cx.extent(&x.re, *last).minus(&1.into()).times(&2.into()),
+        };
+        let bins = cx.quotient(&n, &2.into())?.plus(&1.into());
+        let [re, im] = [x.re, x.im].map(|part| fitted(cx, part, *last, Some(&bins)));
+        // All bins but the first and that of half the samples stand for two.
+        let place = cx.positions(std::slice::from_ref(&bins), 0)?;
+        let samples = cx.number(&Number::Int(n.clone()), ScalarType::I64)?.tensor;
+        let is_single = place.equal(0i64).or((&place + &place).equal(&samples));
+        let weight = is_single.select(&cx.f(1.0), &cx.f(2.0));
+        let weight = cx.reshape(&weight, &[bins.clone(), 1.into()])?;
+        let [cos, sin] = waves(cx, [&bins, &n], &n)?;
+        let re = contracted(cx, &re?, *last, &(cos * &weight))?;
+        let im = contracted(cx, &im?, *last, &(sin * weight))?;
+        Ok(Array { tensor: self.scaled(re - im, &n)?, ty: ScalarType::F32 })
+    }
+
+    fn one(&self, x: Complex, axis: usize, len: Option<&Size>, direction: Direction) -> Lowered<Complex> {
+        let cx = self.c.cx;
+        let [re, im] = [x.re, x.im].map(|part| fitted(cx, part, axis, len));
+        let (re, im) = (re?, im?);
+        let n = cx.extent(&re, axis);
+        let [cos, sin] = waves(cx, [&n, &n], &n)?;
+        let sin = if direction == Direction::Forward { sin } else { -sin };
+        let along = |part: &Tensor, wave: &Tensor| contracted(cx, part, axis, wave);
+        let real = along(&re, &cos)? + along(&im, &sin)?;
+        let imaginary = along(&im, &cos)? - along(&re, &sin)?;
+        Ok(Complex { re: self.scaled(real, &n)?, im: self.scaled(imaginary, &n)? })
+    }
+
+    fn scaled(&self, x: Tensor, n: &Size) -> Lowered<Tensor> {
+        let count = self.c.cx.number(&Number::Int(n.clone()), ScalarType::F32)?.tensor;
+        Ok(match self.scale {
+            Scale::One => x,
+            Scale::Root => x / count.sqrt(),
+            Scale::All => x / count,
+        })
+    }
+}
+
+/// An axis cut or padded with zeros.
+fn fitted(cx: &Context, x: Tensor, axis: usize, len: Option<&Size>) -> Lowered<Tensor> {
+    let mut shape = cx.shape(&x);
+    let Some(len) = len.filter(|len| **len != shape[axis]) else { return Ok(x) };
+    shape[axis] = len.clone();
+    let index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
+    cx.remap(&x, &shape, index, Some(&cx.f(0.0)), &[])
+}
+
+/// A tensor whose axis is multiplied with a matrix.
+fn contracted(cx: &Context, x: &Tensor, axis: usize, matrix: &Tensor) -> Lowered<Tensor> {
+    let last = x.rank() - 1;
+    if axis == last {
+        return matmul::matmul(cx, x, matrix);
+    }
+    Ok(matmul::matmul(cx, &x.transpose(axis, last), matrix)?.transpose(axis, last))
+}
+
+/// Cosines and sines of the angles `row column / n` of a turn.
+fn waves(cx: &Context, [rows, columns]: [&Size; 2], n: &Size) -> Lowered<[Tensor; 2]> {
+    if let (Some(rows), Some(columns), Some(n)) = (rows.as_extent(), columns.as_extent(), n.as_extent())
+        && rows.saturating_mul(columns) <= MAX_CONSTANT
+        && n > 0
+    {
+        let wave = |f: fn(f64) -> f64| {
+            let places = (0..rows).flat_map(|row| (0..columns).map(move |column| row * column % n));
+            let values: Vec<f64> = places.map(|place| f(TAU * place as f64 / n as f64)).collect();
+            let tensor = HostTensor::from_f64(DType::F32, vec![rows, columns], &values);
+            tensor.map(|tensor| cx.scope.constant(tensor)).map_err(|error| Fault::Program(error.to_string()))
+        };
+        return Ok([wave(f64::cos)?, wave(f64::sin)?]);
+    }
+    limit(cx, n, MOST, "samples of a Fourier transform")?;
+    let shape = [rows.clone(), columns.clone()];
+    let product = cx.positions(&shape, 0)?.cast(DType::F32) * cx.positions(&shape, 1)?.cast(DType::F32);
+    let count = cx.number(&Number::Int(n.clone()), ScalarType::F32)?.tensor;
+    let turns = &product - (&product / &count).floor() * &count;
+    let angle = turns / count * TAU;
+    Ok([angle.cos(), angle.sin()])
+}
+
+fn shifted(c: &Call<'_>, is_back: bool) -> Lowered<Array> {
+    let x = c.x()?;
+    let mut tensor = x.tensor;
+    for axis in c.axes("dim", tensor.rank())? {
+        let n = c.cx.extent(&tensor, axis);
+        let half = c.cx.quotient(&n, &2.into())?;
+        let first = if is_back { half } else { n.minus(&half) };
+        let rest = n.minus(&first);
+        let parts = [c.cx.slice(&tensor, axis, (&first, 1), &rest)?, c.cx.slice(&tensor, axis, (&0.into(), 1), &first)?];
+        tensor = c.cx.concat(&parts, axis);
+    }
+    Ok(Array { tensor, ty: x.ty })
+}
