@@ -38,6 +38,8 @@ const OWN: One = &[
         Ok(real((re.square() + im.square()).sqrt()))
     }),
     ("aten.conj", conjugate),
+    ("aten.to", converted),
+    ("aten._to_copy", converted),
     ("aten.resolve_conj", |c| c.x()),
     ("aten.mul", |c| {
         let [a, b] = two(c)?;
@@ -145,6 +147,12 @@ pub(super) fn complex(c: &Call<'_>, x: &Array) -> Lowered<Complex> {
 
 fn two(c: &Call<'_>) -> Lowered<[Complex; 2]> {
     Ok([complex(c, &c.x()?)?, complex(c, &c.tensor("other")?)?])
+}
+
+/// A conversion, which leaves the imaginary part out where the result is real.
+fn converted(c: &Call<'_>) -> Lowered<Array> {
+    let (x, ty) = (complex(c, &c.x()?)?, c.ty(0)?);
+    if ty == ScalarType::C64 { x.array(c.cx) } else { Ok(c.cx.cast(&real(x.re), ty)) }
 }
 
 fn conjugate(c: &Call<'_>) -> Lowered<Array> {

@@ -6,7 +6,7 @@ use crate::ScalarType;
 use crate::array::Array;
 use crate::call::Call;
 use crate::value::{Fault, Lowered, Number};
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, HostTensor, Tensor};
 
 /// Elements of a constant that is made here.
 const MAX_CONSTANT: i64 = 1 << 22;
@@ -35,7 +35,14 @@ pub(super) const ONE: One = &[
         c.cx.number(&value, c.ty(0)?)
     }),
     ("aten.arange", arange),
-    ("aten.linspace", linspace),
+    ("aten.linspace", |c| {
+        let tensor = linspace(c)?;
+        Ok(c.cx.cast(&Array { tensor, ty: ScalarType::F32 }, c.ty(0)?))
+    }),
+    ("aten.logspace", |c| {
+        let tensor = (linspace(c)? * c.float_or("base", 10.0)?.ln()).exp();
+        Ok(c.cx.cast(&Array { tensor, ty: ScalarType::F32 }, c.ty(0)?))
+    }),
     ("aten.eye", |c| {
         let shape = c.shape(0)?;
         let equal = c.cx.positions(&shape, 0)?.equal(&c.cx.positions(&shape, 1)?);
@@ -86,8 +93,8 @@ fn arange(c: &Call<'_>) -> Lowered<Array> {
     Ok(c.cx.cast(&Array { tensor, ty: own }, ty))
 }
 
-fn linspace(c: &Call<'_>) -> Lowered<Array> {
-    let (ty, shape) = (c.ty(0)?, c.shape(0)?);
+fn linspace(c: &Call<'_>) -> Lowered<Tensor> {
+    let shape = c.shape(0)?;
     let [start, end] = ["start", "end"].map(|name| computed(c, &operand(c, name)?, ScalarType::F32));
     let (start, end) = (start?, end?);
     let steps = c.cx.number(&Number::Int(shape[0].clone()), ScalarType::F32)?.tensor;
@@ -97,8 +104,7 @@ fn linspace(c: &Call<'_>) -> Lowered<Array> {
     let lower = &start + &places * &step;
     let upper = &end - (&last - &places) * &step;
     let first_half = places.lt(&(steps * 0.5).trunc()).or(last.lt(0.5));
-    let tensor = first_half.select(&lower, &upper);
-    Ok(c.cx.cast(&Array { tensor, ty: ScalarType::F32 }, ty))
+    Ok(first_half.select(&lower, &upper))
 }
 
 fn triangle_indices(c: &Call<'_>, is_lower: bool) -> Lowered<Array> {

@@ -7,9 +7,9 @@ use crate::call::{Call, axis};
 use crate::context::{Context, coord};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
-use rewire_graph::op::IndexExpr;
+use rewire_graph::op::{IndexExpr, Reshape};
 use rewire_graph::pointwise::BinaryOp;
-use rewire_graph::{DType, Tensor};
+use rewire_graph::{DType, Dim, Tensor};
 
 pub(super) const ONE: One = &[
     ("aten.sum", sum),
@@ -120,8 +120,26 @@ pub(super) fn count(cx: &Context, shape: &[Size], axes: &[usize]) -> Lowered<Ten
 
 /// The sum of floats over axes, which stay with extent 1.
 pub(super) fn float_sum(x: &Tensor, axes: &[usize]) -> Tensor {
-    let sum = axes.iter().rev().fold(x.clone(), |x, &axis| if x.rank() == 0 { x } else { x.sum(axis) });
+    let is_wide = |axis: &usize| *axis < x.rank() && x.dim(*axis).as_const() != Some(1);
+    let wide: Vec<usize> = axes.iter().copied().filter(is_wide).collect();
+    let sum = flat_sum(x, &wide).unwrap_or_else(|| wide.iter().rev().fold(x.clone(), |x, &axis| x.sum(axis)));
     if sum.dtype() == DType::F32 { sum } else { sum.cast(DType::F32) }
+}
+
+/// The sum over several axes as that over one, where their extents have a product.
+fn flat_sum(x: &Tensor, axes: &[usize]) -> Option<Tensor> {
+    if axes.len() < 2 {
+        return None;
+    }
+    let kept: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
+    let order = [kept.as_slice(), axes].concat();
+    let moved = x.permute(&order);
+    let product = axes.iter().try_fold(Dim::from(1), |product, &axis| product.product(&x.dim(axis)))?;
+    let flat: Vec<Dim> = kept.iter().map(|&axis| x.dim(axis)).chain([product]).collect();
+    Reshape::runs(moved.shape(), &flat)?;
+    let shape: Vec<Dim> =
+        (0..x.rank()).map(|axis| if axes.contains(&axis) { Dim::from(1) } else { x.dim(axis) }).collect();
+    Some(moved.reshape(flat).sum(kept.len()).reshape(shape))
 }
 
 pub(super) fn mean(cx: &Context, x: &Tensor, axes: &[usize]) -> Lowered<Tensor> {
