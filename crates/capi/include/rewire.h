@@ -71,6 +71,36 @@ struct ArrowArray {
 // Unsigned integers of 32 bits.
 #define REWIRE_UINT32 2
 
+// Truth values of a byte.
+#define REWIRE_BOOL 0
+
+// Integers of 8 bits from 0 on.
+#define REWIRE_U8 1
+
+// Integers of 8 bits.
+#define REWIRE_I8 2
+
+// Integers of 16 bits.
+#define REWIRE_I16 3
+
+// Integers of 32 bits.
+#define REWIRE_I32 4
+
+// Integers of 64 bits.
+#define REWIRE_I64 5
+
+// Floats of 16 bits.
+#define REWIRE_F16 6
+
+// The upper halves of floats of 32 bits.
+#define REWIRE_BF16 7
+
+// Floats of 32 bits.
+#define REWIRE_F32 8
+
+// Floats of 64 bits, computed in 32.
+#define REWIRE_F64 9
+
 // What became of a call.
 typedef enum rewire_status {
   // It is done.
@@ -101,6 +131,9 @@ typedef struct rewire_evaluation rewire_evaluation;
 // Evaluates an imported model: the losses and metrics of its configuration. Any number of threads begin evaluations with it.
 typedef struct rewire_evaluator rewire_evaluator;
 
+// A model with the states of its runs. Threads that share one wait for each other.
+typedef struct rewire_model rewire_model;
+
 // What a model runs on, and how it is loaded.
 typedef struct rewire_options rewire_options;
 
@@ -112,6 +145,9 @@ typedef struct rewire_ranker rewire_ranker;
 
 // The candidates of all requests, best first, as columns.
 typedef struct rewire_ranking rewire_ranking;
+
+// The tensors that a run gave.
+typedef struct rewire_results rewire_results;
 
 // A physical device of the app's own Vulkan instance.
 typedef struct rewire_vulkan_adapter rewire_vulkan_adapter;
@@ -179,6 +215,23 @@ typedef struct rewire_values {
   // Number of rows.
   uint64_t rows;
 } rewire_values;
+
+// A tensor: `rank` extents, and elements in row-major order, of a type such as `REWIRE_F32`. Of an input of a model, `data` is null and an extent that a
+// run tells is -1.
+typedef struct rewire_tensor {
+  // UTF-8 that ends with a zero.
+  const char *name;
+  // The type of elements.
+  uint32_t element;
+  // The number of extents.
+  uintptr_t rank;
+  // The extents.
+  const int64_t *shape;
+  // The elements.
+  const void *data;
+  // Bytes of the elements.
+  uintptr_t bytes;
+} rewire_tensor;
 
 // The app's own Vulkan instance. It stays the app's, and open for as long as what is made with it is there.
 typedef struct rewire_vulkan_instance {
@@ -494,6 +547,73 @@ enum rewire_status rewire_evaluation_values(struct rewire_evaluation *evaluation
 // # Safety
 // `evaluation` is null, or a handle that is not used any more.
 void rewire_evaluation_free(struct rewire_evaluation *evaluation);
+
+// Opens a model: a package, or, where the library was not built for packages alone, a model folder or an archive of `torch.export.save`, whose name
+// ends in `.pt2`. `options` may be null.
+//
+// # Safety
+// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+enum rewire_status rewire_model_open(const char *path,
+                                     const struct rewire_options *options,
+                                     struct rewire_model **out);
+
+// Opens a package from memory. Its bytes are copied. `options` may be null.
+//
+// # Safety
+// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+enum rewire_status rewire_model_from_bytes(const uint8_t *bytes,
+                                           uintptr_t count,
+                                           const struct rewire_options *options,
+                                           struct rewire_model **out);
+
+// How many tensors a run of the model takes; 0 for null.
+//
+// # Safety
+// `model` is null or a handle.
+uintptr_t rewire_model_inputs(const struct rewire_model *model);
+
+// An input of the model, by its place in the call. Its name and shape stay as long as the model.
+//
+// # Safety
+// `model` is null or a handle, `out` is null or a place for a tensor.
+enum rewire_status rewire_model_input(const struct rewire_model *model, uintptr_t place, struct rewire_tensor *out);
+
+// Runs the model on tensors by name, in any order. What they hold is copied. Buffers that the model changes keep that for the next run.
+//
+// # Safety
+// `model` is null or a handle, `tensors` are `count` tensors, whose names end with a zero and whose shapes and data are there, `out` is a place for the
+// handle.
+enum rewire_status rewire_model_run(const struct rewire_model *model,
+                                    const struct rewire_tensor *tensors,
+                                    uintptr_t count,
+                                    struct rewire_results **out);
+
+// How many tensors there are; 0 for null.
+//
+// # Safety
+// `results` are null or a handle.
+uintptr_t rewire_results_count(const struct rewire_results *results);
+
+// A tensor of the results, in the order of names: what the model gives, and buffers and inputs that it changed. It is there as long as the
+// results.
+//
+// # Safety
+// `results` are null or a handle, `out` is null or a place for a tensor.
+enum rewire_status rewire_results_tensor(const struct rewire_results *results,
+                                         uintptr_t place,
+                                         struct rewire_tensor *out);
+
+// Frees results.
+//
+// # Safety
+// `results` are null, or a handle that is not used any more.
+void rewire_results_free(struct rewire_results *results);
+
+// Frees a model. Results of it stay.
+//
+// # Safety
+// `model` is null, or a handle that is not used any more.
+void rewire_model_free(struct rewire_model *model);
 
 // Looks at a physical device of an instance of the app's. On Windows, Linux, Android and FreeBSD.
 //
