@@ -117,7 +117,7 @@ impl Context {
         }
         let tensor = match (x.ty.is_float(), ty) {
             // C converts by way of an integer that holds the value.
-            (true, ScalarType::U8 | ScalarType::I8 | ScalarType::I16) => x.tensor.cast(DType::I64).cast(DType::I32),
+            (true, ty) if ty.is_integer() && ty.bits() <= 16 => x.tensor.cast(DType::I64).cast(DType::I32),
             (true, ScalarType::Bool) => x.tensor.not_equal(0.0),
             (false, ScalarType::Bool) if x.ty != ScalarType::Bool => x.tensor.not_equal(0i64),
             _ => x.tensor.cast(ty.computed()),
@@ -128,11 +128,15 @@ impl Context {
     /// What a computation in [`ScalarType::computed`] stores: narrow integers wrap around, narrow floats are rounded.
     fn wrapped(&self, x: &Tensor, ty: ScalarType) -> Tensor {
         match ty {
-            ScalarType::U8 => x.and(255i64),
-            ScalarType::I8 => (x + 128i64).and(255i64) - 128i64,
-            ScalarType::I16 => (x + 32768i64).and(65535i64) - 32768i64,
             ScalarType::F16 | ScalarType::BF16 => self.rounded(x, ty).cast(ty.dtype()),
-            _ => x.clone(),
+            ScalarType::F32 | ScalarType::F64 | ScalarType::Bool => x.clone(),
+            ScalarType::I32 | ScalarType::I64 | ScalarType::U64 => x.clone(),
+            _ if ty.is_float() => self.narrowed(x, ty, true),
+            _ if ty.is_unsigned() => x.and((1i64 << ty.bits()) - 1),
+            _ => {
+                let half = 1i64 << (ty.bits() - 1);
+                (x + half).and(2 * half - 1) - half
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Elements of PyTorch's types as bytes.
+//! Elements of PyTorch's and ONNX's types as bytes.
 
 use crate::{ImportError, ScalarType};
 use half::{bf16, f16};
@@ -29,9 +29,11 @@ impl Elements<'_> {
             ScalarType::Bool => read!(u8, |x: u8| x != 0),
             ScalarType::U8 => read!(u8, i32::from),
             ScalarType::I8 => read!(i8, i32::from),
+            ScalarType::U16 => read!(u16, i32::from),
             ScalarType::I16 => read!(i16, i32::from),
             ScalarType::I32 => read!(i32, |x: i32| x),
-            ScalarType::I64 => read!(i64, |x: i64| x),
+            ScalarType::U32 => read!(u32, i64::from),
+            ScalarType::U64 | ScalarType::I64 => read!(i64, |x: i64| x),
             ScalarType::F32 => read!(f32, |x: f32| x),
             ScalarType::F64 => read!(f64, |x: f64| x as f32),
             ScalarType::C64 => Err(ImportError::program(name, "a tensor of complex numbers")),
@@ -43,6 +45,10 @@ impl Elements<'_> {
                 let values = self.values(name, |bytes: [u8; 2]| bf16::from_le_bytes(bytes).to_f64())?;
                 HostTensor::from_f64(self.ty.dtype(), shape, &values).map_err(failed)
             }
+            // One element a byte.
+            ScalarType::U2 | ScalarType::U4 => read!(u8, i32::from),
+            ScalarType::I2 | ScalarType::I4 => read!(i8, i32::from),
+            narrow => read!(u8, |bits: u8| narrow.decoded(bits) as f32),
         }
     }
 
@@ -82,15 +88,17 @@ pub(crate) fn encoded(tensor: &HostTensor, ty: ScalarType) -> Vec<u8> {
     }
     match ty {
         ScalarType::Bool => bytes(tensor.to_i64(), |x| [u8::from(x != 0)]),
-        ScalarType::U8 => bytes(tensor.to_i64(), |x| (x as u8).to_le_bytes()),
-        ScalarType::I8 => bytes(tensor.to_i64(), |x| (x as i8).to_le_bytes()),
-        ScalarType::I16 => bytes(tensor.to_i64(), |x| (x as i16).to_le_bytes()),
+        ScalarType::U2 | ScalarType::U4 | ScalarType::U8 => bytes(tensor.to_i64(), |x| (x as u8).to_le_bytes()),
+        ScalarType::I2 | ScalarType::I4 | ScalarType::I8 => bytes(tensor.to_i64(), |x| (x as i8).to_le_bytes()),
+        ScalarType::U16 | ScalarType::I16 => bytes(tensor.to_i64(), |x| (x as i16).to_le_bytes()),
+        ScalarType::U32 => bytes(tensor.to_i64(), |x| (x as u32).to_le_bytes()),
         ScalarType::F64 => bytes(tensor.to_f64(), f64::to_le_bytes),
-        ScalarType::I32
-        | ScalarType::I64
-        | ScalarType::F16
-        | ScalarType::BF16
-        | ScalarType::F32
-        | ScalarType::C64 => tensor.bytes().to_vec(),
+        ScalarType::F4E2M1
+        | ScalarType::F8E4M3
+        | ScalarType::F8E4M3Fnuz
+        | ScalarType::F8E5M2
+        | ScalarType::F8E5M2Fnuz
+        | ScalarType::F8E8M0 => bytes(tensor.to_f64(), |x| [ty.encoded(x)]),
+        _ => tensor.bytes().to_vec(),
     }
 }

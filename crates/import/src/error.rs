@@ -58,6 +58,12 @@ pub enum ImportError {
     /// Operators without a lowering, all of them.
     #[error("{0}")]
     Unsupported(Unsupported),
+    /// Shapes depend on the values of inputs.
+    #[error("shapes depend on the values of {}: bind them when the model is read", inputs.join(", "))]
+    Unbound {
+        /// The inputs.
+        inputs: Vec<String>,
+    },
     /// The operators do not make a graph.
     #[error("node `{node}`: {source}")]
     Graph {

@@ -21,27 +21,33 @@ impl Context {
         self.scope.scalar(rewire_graph::DType::F32, value)
     }
 
-    /// A float rounded to a narrow type: nearest, ties to even.
+    /// A float rounded to 16 bits.
+    pub fn rounded(&self, x: &Tensor, ty: ScalarType) -> Tensor {
+        let (least, bits, most) = match ty {
+            ScalarType::F16 => (-14, 10, 65504.0),
+            _ => (-126, 7, 3.3895313892515355e38),
+        };
+        let nearest = self.rounded_to(x, least, bits, most);
+        let beyond = nearest.abs().gt(most).or(x.abs().equal(f64::INFINITY));
+        beyond.select(&(x * f64::INFINITY), &nearest)
+    }
+
+    /// A float rounded to some bits of fraction, or of the least exponent: nearest, ties to even.
     ///
     /// Kernels keep results in f32 between operators, so the rounding is arithmetic: a power of two scales the value to an integer.
-    pub fn rounded(&self, x: &Tensor, ty: ScalarType) -> Tensor {
-        let (least, bits, most, steps): (i32, i32, f64, &[i32]) = match ty {
-            ScalarType::F16 => (-14, 10, 65504.0, &[16, 8, 4, 2, 1]),
-            _ => (-126, 7, 3.3895313892515355e38, &[126, 64, 32, 16, 8, 4, 2, 1]),
-        };
+    pub fn rounded_to(&self, x: &Tensor, least: i32, bits: i32, most: f64) -> Tensor {
         let magnitude = x.abs();
         let power = |exponent: i32| 2f64.powi(exponent);
         let (mut scale, mut inverse) = (self.f(power(least)), self.f(power(1 - least)));
-        for &step in steps {
+        let span = (most.log2().floor() as i32 - least + 1).max(1) as u32;
+        for step in (0..=span.ilog2()).rev().map(|step| (1i32 << step).min(126)) {
             let next = &scale * power(step);
             let reaches = magnitude.ge(&next);
             inverse = reaches.select(&(&inverse * power(-step)), &inverse);
             scale = reaches.select(&next, &scale);
         }
         let whole = ((x * 0.5 * inverse) * power(bits)).round();
-        let nearest = (whole * power(-bits)) * scale;
-        let beyond = nearest.abs().gt(most).or(magnitude.equal(f64::INFINITY));
-        beyond.select(&(x * f64::INFINITY), &nearest)
+        (whole * power(-bits)) * scale
     }
 
     pub fn atan(&self, x: &Tensor) -> Tensor {

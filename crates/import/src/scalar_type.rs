@@ -2,19 +2,33 @@ use rewire_graph::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An element type of PyTorch.
+/// An element type of PyTorch or ONNX.
 ///
-/// `U8`, `I8` and `I16` are computed as `I32` and wrapped after each operator. `F64` is computed in single precision.
+/// Integers of up to 16 bits are computed as `I32`, `U32` as `I64`, and wrapped after each operator; `U64` has the bits of an `I64`.
+/// `F64` is computed in single precision, floats of 8 bits and less too, and rounded after each operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
 pub enum ScalarType {
     Bool,
+    U2,
+    I2,
+    U4,
+    I4,
     U8,
     I8,
+    U16,
     I16,
+    U32,
     I32,
+    U64,
     I64,
+    F4E2M1,
+    F8E4M3,
+    F8E4M3Fnuz,
+    F8E5M2,
+    F8E5M2Fnuz,
+    F8E8M0,
     F16,
     BF16,
     F32,
@@ -73,11 +87,12 @@ impl ScalarType {
     pub fn dtype(self) -> DType {
         match self {
             Self::Bool => DType::Bool,
-            Self::U8 | Self::I8 | Self::I16 | Self::I32 => DType::I32,
-            Self::I64 => DType::I64,
+            Self::I32 => DType::I32,
+            _ if self.is_integer() && self.bits() <= 16 => DType::I32,
+            Self::U32 | Self::U64 | Self::I64 => DType::I64,
             Self::F16 => DType::F16,
             Self::BF16 => DType::BF16,
-            Self::F32 | Self::F64 | Self::C64 => DType::F32,
+            _ => DType::F32,
         }
     }
 
@@ -88,7 +103,7 @@ impl ScalarType {
 
     /// True of floats.
     pub fn is_float(self) -> bool {
-        self >= Self::F16
+        self >= Self::F4E2M1
     }
 
     /// True of integers.
@@ -96,14 +111,27 @@ impl ScalarType {
         !self.is_float() && self != Self::Bool
     }
 
-    /// Bytes of an element.
-    pub(crate) fn bytes(self) -> usize {
+    /// True of integers that are never negative.
+    pub(crate) fn is_unsigned(self) -> bool {
+        matches!(self, Self::U2 | Self::U4 | Self::U8 | Self::U16 | Self::U32 | Self::U64)
+    }
+
+    /// Bits of an element.
+    pub(crate) fn bits(self) -> u32 {
         match self {
-            Self::Bool | Self::U8 | Self::I8 => 1,
-            Self::I16 | Self::F16 | Self::BF16 => 2,
-            Self::I32 | Self::F32 => 4,
-            Self::I64 | Self::F64 | Self::C64 => 8,
+            Self::U2 | Self::I2 => 2,
+            Self::U4 | Self::I4 | Self::F4E2M1 => 4,
+            Self::Bool | Self::U8 | Self::I8 => 8,
+            Self::F8E4M3 | Self::F8E4M3Fnuz | Self::F8E5M2 | Self::F8E5M2Fnuz | Self::F8E8M0 => 8,
+            Self::U16 | Self::I16 | Self::F16 | Self::BF16 => 16,
+            Self::U32 | Self::I32 | Self::F32 => 32,
+            Self::U64 | Self::I64 | Self::F64 | Self::C64 => 64,
         }
+    }
+
+    /// Bytes of an element that has its own.
+    pub(crate) fn bytes(self) -> usize {
+        self.bits().div_ceil(8) as usize
     }
 
     /// The category of type promotion.
@@ -135,11 +163,24 @@ impl fmt::Display for ScalarType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Bool => "bool",
+            Self::U2 => "u2",
+            Self::I2 => "i2",
+            Self::U4 => "u4",
+            Self::I4 => "i4",
             Self::U8 => "u8",
             Self::I8 => "i8",
+            Self::U16 => "u16",
             Self::I16 => "i16",
+            Self::U32 => "u32",
             Self::I32 => "i32",
+            Self::U64 => "u64",
             Self::I64 => "i64",
+            Self::F4E2M1 => "f4e2m1",
+            Self::F8E4M3 => "f8e4m3",
+            Self::F8E4M3Fnuz => "f8e4m3fnuz",
+            Self::F8E5M2 => "f8e5m2",
+            Self::F8E5M2Fnuz => "f8e5m2fnuz",
+            Self::F8E8M0 => "f8e8m0",
             Self::F16 => "f16",
             Self::BF16 => "bf16",
             Self::F32 => "f32",

@@ -45,12 +45,15 @@ impl From<HostTensor> for TypedTensor {
     }
 }
 
-const TYPES: [(ScalarType, Dtype); 10] = [
+const TYPES: [(ScalarType, Dtype); 13] = [
     (ScalarType::Bool, Dtype::BOOL),
     (ScalarType::U8, Dtype::U8),
     (ScalarType::I8, Dtype::I8),
+    (ScalarType::U16, Dtype::U16),
     (ScalarType::I16, Dtype::I16),
+    (ScalarType::U32, Dtype::U32),
     (ScalarType::I32, Dtype::I32),
+    (ScalarType::U64, Dtype::U64),
     (ScalarType::I64, Dtype::I64),
     (ScalarType::F16, Dtype::F16),
     (ScalarType::BF16, Dtype::BF16),
@@ -87,8 +90,9 @@ pub fn serialize(tensors: &BTreeMap<String, TypedTensor>) -> Result<Vec<u8>, Imp
     }
     let mut views = vec![];
     for (name, ty, shape, bytes) in &encodings {
-        let dtype = TYPES.iter().find(|(own, _)| own == ty).map(|(_, dtype)| *dtype);
-        let dtype = dtype.ok_or_else(|| ImportError::program(name, "a type without a name"))?;
+        // A type without a name is stored as its bytes.
+        let bytes_of = if matches!(ty, ScalarType::I2 | ScalarType::I4) { Dtype::I8 } else { Dtype::U8 };
+        let dtype = TYPES.iter().find(|(own, _)| own == ty).map_or(bytes_of, |(_, dtype)| *dtype);
         let view = TensorView::new(dtype, shape.clone(), bytes).map_err(|error| ImportError::program(name, error))?;
         views.push((name.as_str(), view));
     }

@@ -26,7 +26,7 @@ pub(super) const ONE: One = &[
 ];
 
 /// A window over the spatial axes of a tensor.
-pub(super) struct Sliding {
+pub(crate) struct Sliding {
     pub kernel: Vec<i64>,
     pub stride: Vec<i64>,
     pub padding: Vec<i64>,

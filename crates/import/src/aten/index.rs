@@ -91,7 +91,7 @@ fn embedding(c: &Call<'_>) -> Lowered<Array> {
 }
 
 /// An element of operand `operand` as an index, which counts from the end where it is negative.
-pub(super) fn wrapped(cx: &Context, operand: usize, index: Vec<IndexExpr>, extent: &Size) -> Lowered<IndexExpr> {
+pub(crate) fn wrapped(cx: &Context, operand: usize, index: Vec<IndexExpr>, extent: &Size) -> Lowered<IndexExpr> {
     let value = IndexExpr::Load { operand, index };
     let from_end = value.clone().binary(BinaryOp::Lt, 0i64).binary(BinaryOp::Mul, cx.index(extent)?);
     Ok(value.binary(BinaryOp::Add, from_end))

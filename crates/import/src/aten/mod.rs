@@ -26,11 +26,17 @@ mod scatter;
 mod size;
 mod spectrum;
 
+pub(crate) use conv::Sliding;
+pub(crate) use index::wrapped;
 pub(crate) use movement::{ViewRegion, permutation, region, replaced};
+pub(crate) use pool::Windows;
+pub(crate) use reduce::{mean, moments};
 
 use crate::array::Array;
 use crate::call::Call;
 use crate::value::{Lowered, Value};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// A lowering.
 #[derive(Clone, Copy)]
@@ -89,6 +95,13 @@ const MANY: &[Many] = &[
     scan::MANY,
     size::MANY,
 ];
+
+static LOWERINGS: LazyLock<HashMap<&'static str, Lowering>> = LazyLock::new(|| operators().collect());
+
+/// The lowering of a name, with or without an overload.
+pub(crate) fn lowering(name: &str) -> Option<Lowering> {
+    LOWERINGS.get(name).copied()
+}
 
 /// All operators with a lowering, by their names with or without an overload.
 pub(crate) fn operators() -> impl Iterator<Item = (&'static str, Lowering)> {

@@ -5,7 +5,7 @@ use super::reduce::{float_sum, limit};
 use super::{Many, One};
 use crate::array::Array;
 use crate::call::Call;
-use crate::context::coord;
+use crate::context::{Context, coord};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
 use rewire_graph::op::IndexExpr;
@@ -53,10 +53,10 @@ fn sliding(c: &Call<'_>) -> Lowered<Sliding> {
 }
 
 /// Windows of a tensor: the axes of the result, and the elements of each window behind them.
-struct Windows {
-    values: Tensor,
+pub(crate) struct Windows {
+    pub values: Tensor,
     /// The axes of the elements.
-    axes: Vec<usize>,
+    pub axes: Vec<usize>,
     /// The shape of the result.
     shape: Vec<Size>,
     /// Axes before the spatial ones.
@@ -64,15 +64,16 @@ struct Windows {
 }
 
 impl Windows {
-    fn of(c: &Call<'_>, x: &Tensor, window: &Sliding, fill: f64) -> Lowered<Self> {
-        let (shape, rank) = (c.shape(0)?, window.kernel.len());
+    /// The windows of a result of a shape; beyond the border elements have a value.
+    pub fn of(cx: &Context, x: &Tensor, window: &Sliding, shape: Vec<Size>, fill: &Tensor) -> Lowered<Self> {
+        let rank = window.kernel.len();
         let outer = shape.len() - rank;
         let axes: Vec<usize> = (shape.len()..shape.len() + rank).collect();
         let kernel = window.kernel.iter().map(|&extent| Size::from(extent));
         let all: Vec<Size> = shape.iter().cloned().chain(kernel).collect();
         let spatial = (0..rank).map(|axis| window.place(axis, coord(outer + axis), coord(axes[axis])));
         let index: Vec<IndexExpr> = (0..outer).map(coord).chain(spatial).collect();
-        let values = c.cx.remap(x, &all, index, Some(&c.cx.f(fill)), &[])?;
+        let values = cx.remap(x, &all, index, Some(fill), &[])?;
         Ok(Self { values, axes, shape, outer })
     }
 
@@ -92,13 +93,13 @@ fn largest(windows: &Windows) -> Tensor {
 
 fn max_pool(c: &Call<'_>) -> Lowered<Array> {
     let x = floats(c)?;
-    let windows = Windows::of(c, &x.tensor, &sliding(c)?, f64::NEG_INFINITY)?;
+    let windows = Windows::of(c.cx, &x.tensor, &sliding(c)?, c.shape(0)?, &c.cx.f(f64::NEG_INFINITY))?;
     c.result(&windows.reduced(c, &largest(&windows))?)
 }
 
 fn max_pool_indices(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let (x, window) = (floats(c)?, sliding(c)?);
-    let windows = Windows::of(c, &x.tensor, &window, f64::NEG_INFINITY)?;
+    let windows = Windows::of(c.cx, &x.tensor, &window, c.shape(0)?, &c.cx.f(f64::NEG_INFINITY))?;
     let most = largest(&windows);
     let own = c.cx.shape(&x.tensor);
     limit(c.cx, &Size::product(&own[windows.outer..]), 1 << 24, "a pooled plane")?;
@@ -123,7 +124,7 @@ fn max_pool_indices(c: &Call<'_>) -> Lowered<Vec<Value>> {
 
 fn avg_pool(c: &Call<'_>) -> Lowered<Array> {
     let (x, window) = (floats(c)?, sliding(c)?);
-    let windows = Windows::of(c, &x.tensor, &window, 0.0)?;
+    let windows = Windows::of(c.cx, &x.tensor, &window, c.shape(0)?, &c.cx.f(0.0))?;
     let sum = windows.reduced(c, &float_sum(&windows.values, &windows.axes))?;
     if c.has("divisor_override") {
         return c.result(&(sum / c.float("divisor_override")?));

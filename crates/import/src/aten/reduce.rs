@@ -142,7 +142,7 @@ fn flat_sum(x: &Tensor, axes: &[usize]) -> Option<Tensor> {
     Some(moved.reshape(flat).sum(kept.len()).reshape(shape))
 }
 
-pub(super) fn mean(cx: &Context, x: &Tensor, axes: &[usize]) -> Lowered<Tensor> {
+pub(crate) fn mean(cx: &Context, x: &Tensor, axes: &[usize]) -> Lowered<Tensor> {
     Ok(float_sum(x, axes) / count(cx, &cx.shape(x), axes)?)
 }
 
@@ -351,7 +351,7 @@ fn truth(c: &Call<'_>, is_any: bool) -> Lowered<Array> {
 }
 
 /// Mean and variance over axes, which stay with extent 1.
-pub(super) fn moments(cx: &Context, x: &Tensor, axes: &[usize], correction: f64) -> Lowered<(Tensor, Tensor)> {
+pub(crate) fn moments(cx: &Context, x: &Tensor, axes: &[usize], correction: f64) -> Lowered<(Tensor, Tensor)> {
     let mean = mean(cx, x, axes)?;
     let centered = x - &mean;
     let elements = count(cx, &cx.shape(x), axes)?;

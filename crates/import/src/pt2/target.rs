@@ -2,15 +2,11 @@
 
 use super::schema::{Argument, Graph, Node};
 use crate::Unsupported;
-use crate::aten::{Lowering, operators};
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use crate::aten::{self, Lowering};
 
 /// Control flow, which the frame runs itself.
 const HIGHER_ORDER: [&str; 3] =
     ["higher_order.cond", "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast"];
-
-static LOWERINGS: LazyLock<HashMap<&'static str, Lowering>> = LazyLock::new(|| operators().collect());
 
 /// An operator: namespace and name, and the overload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +41,7 @@ impl Target {
             return None;
         }
         let full = format!("{}.{}", self.base, self.overload);
-        LOWERINGS.get(full.as_str()).or_else(|| LOWERINGS.get(self.base.as_str())).copied()
+        aten::lowering(&full).or_else(|| aten::lowering(&self.base))
     }
 }
 

@@ -1,10 +1,10 @@
-//! Exported programs with their results: folders with `model.pt2`, `meta.json` and safetensors files.
+//! Exported programs with their results: folders with `model.pt2` or `model.onnx`, `meta.json` and safetensors files.
 
 use super::{CaseReport, Failure, Status, Verifier};
 use rewire::program::{self, ModelFile, Program, ResultValue, TypedTensor};
 use rewire::rank::RankError;
 use rewire::{RewriteError, write_file};
-use rewire_import::{ImportError, pt2, tensors};
+use rewire_import::{ImportError, onnx, pt2, tensors};
 use rewire_runtime::RuntimeError;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The programs of a folder, and what the names of their results begin with.
-const PROGRAMS: [(&str, &str); 2] = [("model.pt2", ""), ("model_core.pt2", "core_")];
+const PROGRAMS: [(&str, &str); 3] = [("model.pt2", ""), (ONNX, ""), ("model_core.pt2", "core_")];
+
+/// The program of a folder whose operator is `onnx`.
+pub(super) const ONNX: &str = "model.onnx";
 
 /// Why an exported program could not be replayed.
 #[derive(Debug, Error)]
@@ -51,7 +54,7 @@ fn is_unsupported(error: &RankError) -> bool {
 
 /// True of a folder with an exported program and its results.
 pub(crate) fn is_exported(folder: &Path) -> bool {
-    folder.join("meta.json").is_file() && folder.join(PROGRAMS[0].0).is_file()
+    folder.join("meta.json").is_file() && PROGRAMS[..2].iter().any(|(file, _)| folder.join(file).is_file())
 }
 
 /// Tensors by name.
@@ -140,7 +143,7 @@ impl Exported<'_> {
 }
 
 /// The largest error as a part of the tolerance, or why the result is wrong. NaN equals NaN.
-fn error_of(computed: &TypedTensor, expected: &TypedTensor, [rtol, atol]: [f64; 2]) -> Result<f64, String> {
+pub(super) fn error_of(computed: &TypedTensor, expected: &TypedTensor, [rtol, atol]: [f64; 2]) -> Result<f64, String> {
     if computed.ty != expected.ty {
         return Err(format!("of type {}, expected {}", computed.ty, expected.ty));
     }
@@ -171,7 +174,7 @@ impl Verifier {
     /// Replays the programs of a folder over all of its sets.
     pub(super) fn exported(&self, folder: &Path) -> CaseReport {
         let mut report = self.report(folder);
-        report.op = "pt2".to_owned();
+        report.op = if folder.join(ONNX).is_file() { "onnx" } else { "pt2" }.to_owned();
         let replayed = self.replay_exported(folder, &mut report);
         report.or_failure(replayed)
     }
@@ -199,7 +202,8 @@ impl Verifier {
         (file, prefix): (&str, &str),
         report: &mut CaseReport,
     ) -> Result<(), Failure> {
-        let model = pt2::read(&exported.folder.join(file)).map_err(ExportedError::from)?;
+        let path = exported.folder.join(file);
+        let model = if file == ONNX { onnx::open(&path) } else { pt2::read(&path) }.map_err(ExportedError::from)?;
         let model = ModelFile::of_export(model);
         let mut program = Program::load_with(&model, self.session.clone()).map_err(ExportedError::from)?;
         let place = program.report();

@@ -1,7 +1,9 @@
 mod exported;
+mod node_case;
 mod variants;
 
 pub(crate) use exported::is_exported;
+pub(crate) use node_case::is_node_case;
 
 use crate::case::Expected;
 use crate::replay::ReplayError;
@@ -192,6 +194,9 @@ impl Verifier {
     pub fn verify(&self, path: &Path) -> CaseReport {
         if is_exported(path) {
             return self.exported(path);
+        }
+        if is_node_case(path) {
+            return self.node_case(path);
         }
         let mut report = self.report(path);
         let replayed = self.load(path, &mut report).and_then(|mut loaded| {

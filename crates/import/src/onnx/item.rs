@@ -1,0 +1,161 @@
+//! Values of ONNX graphs: most are tensors of the graph, some are known while a model is read.
+
+use crate::ScalarType;
+use crate::TypedTensor;
+use crate::array::Array;
+use crate::context::Context;
+use crate::size::Size;
+use crate::value::{Fault, Lowered, Number};
+use rewire_graph::{Dim, HostTensor, Tensor};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A value.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    /// An input that was not given.
+    Absent,
+    /// A tensor of the graph.
+    Array(Array),
+    /// A tensor that is known.
+    Constant(Rc<Constant>),
+    /// Integers that are computed of sizes.
+    Whole(Rc<Whole>),
+    /// A sequence.
+    List(Vec<Item>),
+}
+
+/// A tensor of the file, or one that was computed while it was read.
+#[derive(Debug)]
+pub(super) struct Constant {
+    /// The name of an initializer.
+    pub name: Option<String>,
+    pub data: TypedTensor,
+}
+
+/// Integers with a shape of at most one axis that matters.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub ty: ScalarType,
+    pub shape: Vec<usize>,
+    pub values: Vec<Size>,
+}
+
+/// Elements of a constant that becomes part of the graph.
+const SMALL: usize = 64;
+
+/// Constants that nodes read.
+pub(super) struct Store {
+    parameters: RefCell<HashMap<String, HostTensor>>,
+    /// True if all become part of the graph.
+    is_inline: bool,
+}
+
+impl Item {
+    pub fn constant(ty: ScalarType, tensor: HostTensor) -> Self {
+        Self::Constant(Rc::new(Constant { name: None, data: TypedTensor { ty, tensor } }))
+    }
+
+    /// Integers of 64 bits that are known.
+    pub fn integers(shape: Vec<usize>, values: &[i64]) -> Lowered<Self> {
+        let tensor = HostTensor::i64(shape, values).map_err(|error| Fault::Program(error.to_string()))?;
+        Ok(Self::constant(ScalarType::I64, tensor))
+    }
+
+    /// Sizes as a vector, or as a scalar without a shape.
+    pub fn sizes(shape: Vec<usize>, values: Vec<Size>, ty: ScalarType) -> Lowered<Self> {
+        match values.iter().map(Size::as_const).collect::<Option<Vec<i64>>>() {
+            Some(known) => {
+                let tensor = HostTensor::i64(shape, &known).map_err(|error| Fault::Program(error.to_string()))?;
+                let values = tensor.to_f64();
+                let stored = HostTensor::from_f64(ty.dtype(), tensor.shape().to_vec(), &values);
+                let is_own = ty.dtype() == tensor.dtype();
+                let tensor = if is_own { tensor } else { stored.map_err(|error| Fault::Program(error.to_string()))? };
+                Ok(Self::constant(ty, tensor))
+            }
+            None => Ok(Self::Whole(Rc::new(Whole { ty, shape, values }))),
+        }
+    }
+
+    /// The integers, if they are few and known or computed of sizes.
+    pub fn whole(&self) -> Option<Rc<Whole>> {
+        match self {
+            Self::Whole(whole) => Some(whole.clone()),
+            Self::Constant(constant) if !constant.data.ty.is_float() && constant.data.tensor.len() <= 1 << 10 => {
+                let TypedTensor { ty, tensor } = &constant.data;
+                let values = tensor.to_i64().into_iter().map(Size::from).collect();
+                Some(Rc::new(Whole { ty: *ty, shape: tensor.shape().to_vec(), values }))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn is_constant(&self) -> bool {
+        match self {
+            Self::Constant(_) | Self::Absent => true,
+            Self::List(items) => items.iter().all(Self::is_constant),
+            Self::Array(_) | Self::Whole(_) => false,
+        }
+    }
+}
+
+impl From<Array> for Item {
+    fn from(array: Array) -> Self {
+        Self::Array(array)
+    }
+}
+
+impl Store {
+    pub fn new(is_inline: bool) -> Self {
+        Self { parameters: RefCell::default(), is_inline }
+    }
+
+    pub fn into_parameters(self) -> HashMap<String, HostTensor> {
+        self.parameters.into_inner()
+    }
+
+    /// A value as a tensor of the graph.
+    pub fn array(&self, cx: &Context, item: &Item) -> Lowered<Array> {
+        match item {
+            Item::Array(array) => Ok(array.clone()),
+            Item::Constant(constant) => Ok(self.read(cx, constant)),
+            Item::Whole(whole) => whole.array(cx),
+            Item::Absent => Fault::program("an input is missing"),
+            Item::List(_) => Fault::unsupported("a sequence as a tensor"),
+        }
+    }
+
+    fn read(&self, cx: &Context, constant: &Constant) -> Array {
+        let TypedTensor { ty, tensor } = &constant.data;
+        if self.is_inline || tensor.len() <= SMALL {
+            return Array { tensor: cx.scope.constant(tensor.clone()), ty: *ty };
+        }
+        let mut parameters = self.parameters.borrow_mut();
+        let name = match &constant.name {
+            Some(name) => name.clone(),
+            None => {
+                let same = parameters.iter().find(|(_, own)| *own == tensor).map(|(name, _)| name.clone());
+                same.unwrap_or_else(|| format!("constant.{}", parameters.len()))
+            }
+        };
+        let shape: Vec<Dim> = tensor.shape().iter().map(|&extent| Dim::from(extent)).collect();
+        let value = cx.scope.parameter(&name, tensor.dtype(), shape);
+        parameters.entry(name).or_insert_with(|| tensor.clone());
+        Array { tensor: value, ty: *ty }
+    }
+}
+
+impl Whole {
+    fn array(&self, cx: &Context) -> Lowered<Array> {
+        let mut parts: Vec<Tensor> = vec![];
+        for size in &self.values {
+            let number = cx.number(&Number::Int(size.clone()), ScalarType::I64)?;
+            parts.push(cx.reshape(&number.tensor, &[1.into()])?);
+        }
+        let shape: Vec<Size> = self.shape.iter().map(|&extent| Size::from(extent)).collect();
+        let all = if parts.len() == 1 { parts.remove(0) } else { cx.concat(&parts, 0) };
+        let array = Array { tensor: cx.reshape(&all, &shape)?, ty: ScalarType::I64 };
+        Ok(cx.cast(&array, self.ty))
+    }
+}

@@ -1,0 +1,310 @@
+//! Attention and what stands around it.
+
+use super::Many;
+use crate::ScalarType;
+use crate::array::Array;
+use crate::context::coord;
+use crate::onnx::item::Item;
+use crate::onnx::node::Node;
+use crate::size::Size;
+use crate::value::{Fault, Lowered};
+use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::{DType, Tensor};
+
+pub(super) const MANY: Many = &[
+    ("Attention", attention),
+    ("RotaryEmbedding", |n| {
+        let (x, cos, sin) = (n.x()?, n.array(1)?, n.array(2)?);
+        Ok(vec![rotated(n, &x, [cos, sin], n.optional(3)?)?.into()])
+    }),
+    ("com.microsoft.RotaryEmbedding", |n| {
+        let (x, positions, cos, sin) = (n.x()?, n.array(1)?, n.array(2)?, n.array(3)?);
+        let shape = n.shape(&positions);
+        if shape.len() != 2 {
+            return Fault::unsupported("positions from a start");
+        }
+        Ok(vec![rotated(n, &x, [cos, sin], Some(positions))?.into()])
+    }),
+    ("com.microsoft.MultiHeadAttention", multi_head),
+    ("LinearAttention", linear),
+];
+
+/// Heads in an axis of their own: `[batch, heads, sequence, width]`.
+fn heads(n: &Node<'_>, x: &Tensor, count: i64) -> Lowered<Tensor> {
+    let shape = n.cx.shape(x);
+    if shape.len() == 4 {
+        return Ok(x.clone());
+    }
+    let [batch, sequence, width] = shape.as_slice() else { return Fault::program("attention of other axes") };
+    if count < 1 {
+        return Fault::program("attention without a number of heads");
+    }
+    let each = n.cx.quotient(width, &count.into())?;
+    Ok(n.cx.reshape(x, &[batch.clone(), sequence.clone(), count.into(), each])?.transpose(1, 2))
+}
+
+/// The inverse of [`heads`].
+fn merged(n: &Node<'_>, x: &Tensor) -> Lowered<Tensor> {
+    let shape = n.cx.shape(x);
+    n.cx.reshape(&x.transpose(1, 2), &[shape[0].clone(), shape[2].clone(), shape[1].times(&shape[3])])
+}
+
+/// Heads that are repeated, each several times in a row.
+fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
+    let mut shape = n.cx.shape(x);
+    if shape[1] == *to {
+        return Ok(x.clone());
+    }
+    let times = n.cx.quotient(to, &shape[1])?;
+    shape[1] = to.clone();
+    let index = vec![coord(0), coord(1).binary(BinaryOp::Div, n.cx.index(&times)?), coord(2), coord(3)];
+    n.cx.remap(x, &shape, index, None, &[])
+}
+
+/// What is added to scores, and what keeps them.
+struct Mask {
+    bias: Option<Tensor>,
+    keeps: Option<Tensor>,
+}
+
+impl Mask {
+    fn keep(&mut self, other: Tensor) {
+        self.keeps = Some(self.keeps.take().map_or_else(|| other.clone(), |own| own.and(&other)));
+    }
+
+    fn applied(&self, n: &Node<'_>, scores: &Tensor) -> Tensor {
+        let sum = self.bias.as_ref().map_or_else(|| scores.clone(), |bias| scores + bias);
+        self.keeps.as_ref().map_or_else(|| sum.clone(), |keeps| keeps.select(&sum, &n.cx.f(f64::NEG_INFINITY)))
+    }
+}
+
+fn attention(n: &Node<'_>) -> Lowered<Vec<Item>> {
+    let [q, k, v] = [n.array(0)?, n.array(1)?, n.array(2)?];
+    let ty = q.ty;
+    let is_flat = q.rank() == 3;
+    let (own, others) = (n.int("q_num_heads", 0), n.int("kv_num_heads", 0));
+    let queries = heads(n, &n.f32(&q), own)?;
+    let (mut keys, mut values) = (heads(n, &n.f32(&k), others)?, heads(n, &n.f32(&v), others)?);
+    let mut past = Size::default();
+    if let (Some(key), Some(value)) = (n.optional(4)?, n.optional(5)?) {
+        past = n.shape(&key)[2].clone();
+        keys = n.cx.concat(&[n.f32(&key), keys], 2);
+        values = n.cx.concat(&[n.f32(&value), values], 2);
+    }
+    let present = [n.stored(&keys, k.ty)?, n.stored(&values, v.ty)?];
+    let shape = n.cx.shape(&queries);
+    let [keys, values] = [repeated(n, &keys, &shape[1])?, repeated(n, &values, &shape[1])?];
+    let total = n.cx.extent(&keys, 2);
+    let scale = match n.attribute("scale") {
+        Some(_) => n.cx.f(n.float("scale", 1.0)),
+        None => n.number(&shape[3])?.cast(DType::F32).rsqrt(),
+    };
+    let mut scores = queries.matmul(&keys.transpose(-1, -2)) * scale;
+    let plain = scores.clone();
+    let softcap = n.float("softcap", 0.0);
+    if softcap > 0.0 {
+        scores = (scores / softcap).tanh() * softcap;
+    }
+    let capped = scores.clone();
+    let mask = mask_of(n, &shape, &total, &past)?;
+    let biased = mask.applied(n, &scores);
+    let weights = biased.softmax(-1);
+    let y = weights.matmul(&values);
+    let y = if is_flat { merged(n, &y)? } else { y };
+    let matrix = match n.int("qk_matmul_output_mode", 0) {
+        0 => plain,
+        1 => capped,
+        2 => biased,
+        _ => weights,
+    };
+    let [key, value] = present;
+    Ok(vec![n.stored(&y, ty)?.into(), key.into(), value.into(), n.stored(&matrix, ty)?.into()])
+}
+
+/// The mask of a node `Attention`: given, causal, and of keys beyond the length of a sample.
+fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<Mask> {
+    let mut mask = Mask { bias: None, keeps: None };
+    if let Some(given) = n.optional(3)? {
+        let mut own = n.shape(&given);
+        let last = own.len() - 1;
+        let mut tensor = given.tensor.clone();
+        let is_bool = given.ty == ScalarType::Bool;
+        if own[last] != *total && own[last].as_const() != Some(1) {
+            own[last] = total.clone();
+            let beyond = if is_bool { n.cx.scope.scalar(DType::Bool, 0i64) } else { n.cx.f(f64::NEG_INFINITY) };
+            tensor = n.cx.remap(&tensor, &own, (0..=last).map(coord).collect(), Some(&beyond), &[])?;
+        }
+        match is_bool {
+            true => mask.keep(tensor),
+            false => mask.bias = Some(tensor),
+        }
+    }
+    let matrix = [shape[2].clone(), total.clone()];
+    if n.is("is_causal") {
+        let rows = n.cx.positions(&matrix, 0)? + n.number(past)?;
+        mask.keep(rows.ge(&n.cx.positions(&matrix, 1)?));
+    }
+    if let Some(lengths) = n.optional(6)? {
+        let lengths = n.cx.cast(&lengths, ScalarType::I64).tensor;
+        let lengths = n.cx.reshape(&lengths, &[shape[0].clone(), 1.into(), 1.into(), 1.into()])?;
+        mask.keep(n.cx.positions(&matrix, 1)?.lt(&lengths));
+    }
+    Ok(mask)
+}
+
+/// Pairs of a head's elements turned by the angles of positions.
+fn rotated(n: &Node<'_>, x: &Array, caches: [Array; 2], positions: Option<Array>) -> Lowered<Array> {
+    let shape = n.shape(x);
+    let is_flat = shape.len() == 3;
+    let own = n.f32(x);
+    let own = match is_flat {
+        true => {
+            let count = match n.int("num_heads", 0) {
+                0 => {
+                    let half = n.extents(&caches[0])?.last().copied().unwrap_or(1) as i64;
+                    let width = shape[2].as_const().unwrap_or(0);
+                    width / (2 * half).max(1)
+                }
+                count => count,
+            };
+            heads(n, &own, count)?
+        }
+        false => own,
+    };
+    let all = n.cx.shape(&own);
+    let width = all[3].as_extent().ok_or_else(|| Fault::Unsupported("heads of symbolic width".to_owned()))?;
+    let turned = usize::try_from(n.int("rotary_embedding_dim", 0)).unwrap_or(0);
+    let turned = if turned == 0 { width } else { turned };
+    if turned > width || turned % 2 != 0 {
+        return Fault::program("RotaryEmbedding: a width that no head has");
+    }
+    let half = Size::from(turned / 2);
+    let factor = |cache: &Array| -> Lowered<Tensor> {
+        let cache = n.f32(cache);
+        let rows = match &positions {
+            Some(positions) => cache.gather(&positions.tensor),
+            None => cache,
+        };
+        let shape = [all[0].clone(), all[2].clone(), half.clone()];
+        let rows = if n.cx.shape(&rows).len() == 2 { n.cx.expand(&rows, &shape)? } else { rows };
+        n.cx.unsqueeze(&rows, 1)
+    };
+    let (cos, sin) = (factor(&caches[0])?, factor(&caches[1])?);
+    let is_interleaved = n.is("interleaved");
+    let part = |odd: i64| -> Lowered<Tensor> {
+        let mut shape = all.clone();
+        shape[3] = half.clone();
+        let place = match is_interleaved {
+            true => coord(3).binary(BinaryOp::Mul, 2i64).binary(BinaryOp::Add, odd),
+            false => coord(3).binary(BinaryOp::Add, odd * (turned as i64 / 2)),
+        };
+        n.cx.remap(&own, &shape, vec![coord(0), coord(1), coord(2), place], None, &[])
+    };
+    let (first, second) = (part(0)?, part(1)?);
+    let (real, imaginary) = (&cos * &first - &sin * &second, &sin * &first + &cos * &second);
+    let mut y = if is_interleaved {
+        let pair = [n.cx.unsqueeze(&real, 4)?, n.cx.unsqueeze(&imaginary, 4)?];
+        let mut shape = all.clone();
+        shape[3] = turned.into();
+        n.cx.reshape(&n.cx.concat(&pair, 4), &shape)?
+    } else {
+        n.cx.concat(&[real, imaginary], 3)
+    };
+    if turned < width {
+        let rest = n.cx.slice(&own, 3, (&turned.into(), 1), &(width - turned).into())?;
+        y = n.cx.concat(&[y, rest], 3);
+    }
+    n.stored(&if is_flat { merged(n, &y)? } else { y }, x.ty)
+}
+
+/// ONNX Runtime's attention of separate queries, keys and values.
+fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
+    let (q, k, v) = (n.x()?, n.array(1)?, n.array(2)?);
+    let count = n.int("num_heads", 0);
+    if n.has(4) || q.rank() != 3 || k.rank() != 3 || v.rank() != 3 {
+        return Fault::unsupported("packed operands, or masks of keys");
+    }
+    let mut parts = [&q, &k, &v].map(|x| n.f32(x));
+    if let Some(bias) = n.optional(3)? {
+        let mut start = Size::default();
+        for part in &mut parts {
+            let width = n.cx.extent(part, 2);
+            *part = &*part + n.cx.slice(&bias.tensor, 0, (&start, 1), &width)?;
+            start = start.plus(&width);
+        }
+    }
+    let [queries, mut keys, mut values] = [heads(n, &parts[0], count)?, heads(n, &parts[1], count)?, heads(n, &parts[2], count)?];
+    if let (Some(key), Some(value)) = (n.optional(6)?, n.optional(7)?) {
+        keys = n.cx.concat(&[n.f32(&key), keys], 2);
+        values = n.cx.concat(&[n.f32(&value), values], 2);
+    }
+    let shape = n.cx.shape(&queries);
+    let scale = match n.float("scale", 0.0) {
+        0.0 => n.number(&shape[3])?.cast(DType::F32).rsqrt(),
+        scale => n.cx.f(scale),
+    };
+    let mut scores = queries.matmul(&keys.transpose(-1, -2)) * scale;
+    if let Some(bias) = n.optional(5)? {
+        scores = scores + bias.tensor;
+    }
+    if n.is("unidirectional") {
+        let matrix = [shape[2].clone(), n.cx.extent(&keys, 2)];
+        let past = n.number(&matrix[1].minus(&matrix[0]))?;
+        let keeps = (n.cx.positions(&matrix, 0)? + past).ge(&n.cx.positions(&matrix, 1)?);
+        scores = keeps.select(&scores, &n.cx.f(f64::NEG_INFINITY));
+    }
+    let y = merged(n, &scores.softmax(-1).matmul(&values))?;
+    Ok(vec![n.stored(&y, q.ty)?.into(), n.stored(&keys, k.ty)?.into(), n.stored(&values, v.ty)?.into()])
+}
+
+/// Steps that are unrolled.
+const MAX_STEPS: usize = 1 << 10;
+
+/// Attention by a state of keys and values that is updated step by step.
+fn linear(n: &Node<'_>) -> Lowered<Vec<Item>> {
+    let [q, k, v] = [n.array(0)?, n.array(1)?, n.array(2)?];
+    let (own, others) = (n.int("q_num_heads", 0), n.int("kv_num_heads", 0));
+    let [queries, keys, values] =
+        [heads(n, &n.f32(&q), own)?, heads(n, &n.f32(&k), others)?, heads(n, &n.f32(&v), others)?];
+    let shape = n.cx.shape(&keys);
+    let steps = shape[2].as_extent().filter(|&steps| steps <= MAX_STEPS);
+    let steps = steps.ok_or_else(|| Fault::Unsupported("a sequence of symbolic length, or of more than 1024 steps".to_owned()))?;
+    let rule = n.text("update_rule", "gated_delta");
+    let (is_gated, is_delta) = (rule.starts_with("gated"), rule.ends_with("delta"));
+    let width = n.cx.extent(&values, 3);
+    let past = n.optional(3)?;
+    let state_type = past.as_ref().map_or(q.ty, |past| past.ty);
+    let mut state = match past {
+        Some(past) => n.f32(&past),
+        None => n.cx.expand(&n.cx.f(0.0), &[shape[0].clone(), others.into(), shape[3].clone(), width])?,
+    };
+    // By head: one number, or one a key's element.
+    let per_head = |place: usize| -> Lowered<Tensor> {
+        let x = n.array(place)?;
+        let last = n.shape(&x).last().cloned().unwrap_or_default();
+        let count = if last.as_const() == Some(1) { 1 } else { others };
+        heads(n, &n.f32(&x), count)
+    };
+    let decay = if is_gated { Some(per_head(4)?) } else { None };
+    let beta = if is_delta { Some(per_head(5)?) } else { None };
+    let scale = match n.float("scale", 0.0) {
+        0.0 => n.number(&shape[3])?.cast(DType::F32).rsqrt(),
+        scale => n.cx.f(scale),
+    };
+    let mut outputs = vec![];
+    for step in 0..steps {
+        let at = |x: &Tensor| n.cx.slice(x, 2, (&step.into(), 1), &1.into());
+        let (query, key, mut value) = (at(&queries)?, at(&keys)?, at(&values)?);
+        if let Some(decay) = &decay {
+            state = state * at(decay)?.exp().transpose(2, 3);
+        }
+        if let Some(beta) = &beta {
+            value = at(beta)? * (value - key.matmul(&state));
+        }
+        state = state + key.transpose(2, 3) * value;
+        let read = repeated(n, &state, &own.into())?;
+        outputs.push(query.matmul(&read) * &scale);
+    }
+    let y = if outputs.len() == 1 { outputs.remove(0) } else { n.cx.concat(&outputs, 2) };
+    Ok(vec![n.stored(&merged(n, &y)?, q.ty)?.into(), n.stored(&state, state_type)?.into()])
+}

@@ -1,0 +1,280 @@
+//! Recurrent layers, unrolled over a constant length.
+
+use super::Many;
+use crate::ScalarType;
+use crate::array::Array;
+use crate::onnx::item::Item;
+use crate::onnx::node::Node;
+use crate::value::{Fault, Lowered};
+use rewire_graph::Tensor;
+
+pub(super) const MANY: Many =
+    &[("RNN", |n| layer(n, Cell::Rnn)), ("GRU", |n| layer(n, Cell::Gru)), ("LSTM", |n| layer(n, Cell::Lstm))];
+
+/// Steps that are unrolled.
+const MAX_STEPS: usize = 1 << 12;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Cell {
+    Rnn,
+    Gru,
+    Lstm,
+}
+
+impl Cell {
+    fn gates(self) -> usize {
+        match self {
+            Self::Rnn => 1,
+            Self::Gru => 3,
+            Self::Lstm => 4,
+        }
+    }
+}
+
+/// One direction of a layer.
+struct Direction<'a> {
+    node: &'a Node<'a>,
+    cell: Cell,
+    width: usize,
+    /// `[gates, in]`, `[gates, hidden]`
+    input: Tensor,
+    hidden: Tensor,
+    biases: Option<[Tensor; 2]>,
+    peepholes: Option<[Tensor; 3]>,
+    functions: Vec<(String, [f64; 2])>,
+}
+
+struct State {
+    hidden: Tensor,
+    cell: Tensor,
+}
+
+impl Direction<'_> {
+    fn activated(&self, place: usize, x: &Tensor) -> Lowered<Tensor> {
+        let cx = self.node.cx;
+        let Some((name, [alpha, beta])) = self.functions.get(place) else { return Fault::program("too few activations") };
+        Ok(match name.to_lowercase().as_str() {
+            "sigmoid" => x.sigmoid(),
+            "tanh" => x.tanh(),
+            "relu" => x.relu(),
+            "affine" => x * *alpha + *beta,
+            "leakyrelu" => x.gt(0.0).select(x, &(x * *alpha)),
+            "thresholdedrelu" => x.gt(*alpha).select(x, &cx.f(0.0)),
+            "scaledtanh" => (x * *beta).tanh() * *alpha,
+            "hardsigmoid" => (x * *alpha + *beta).maximum(0.0).minimum(1.0),
+            "elu" => x.gt(0.0).select(x, &(cx.expm1(x) * *alpha)),
+            "softsign" => x / (x.abs() + 1.0),
+            "softplus" => x.softplus(),
+            other => return Fault::unsupported(format!("the activation `{other}`")),
+        })
+    }
+
+    fn clipped(&self, x: Tensor) -> Tensor {
+        match self.node.float("clip", 0.0) {
+            0.0 => x,
+            limit => x.maximum(-limit).minimum(limit),
+        }
+    }
+
+    fn gate(&self, x: &Tensor, place: usize) -> Tensor {
+        x.slice(x.rank() - 1, place * self.width, self.width)
+    }
+
+    /// `x W + b` of all steps at once.
+    fn projected(&self, x: &Tensor) -> Tensor {
+        x.linear(&self.input, self.biases.as_ref().map(|biases| &biases[0]))
+    }
+
+    fn step(&self, x: &Tensor, state: &State) -> Lowered<State> {
+        let bias = self.biases.as_ref().map(|biases| &biases[1]);
+        match self.cell {
+            Cell::Rnn => {
+                let sum = x + state.hidden.linear(&self.hidden, bias);
+                let hidden = self.activated(0, &self.clipped(sum))?;
+                Ok(State { cell: state.cell.clone(), hidden })
+            }
+            Cell::Gru => {
+                let own = state.hidden.linear(&self.hidden, bias);
+                let both = |place: usize| self.clipped(self.gate(x, place) + self.gate(&own, place));
+                let (update, reset) = (self.activated(0, &both(0))?, self.activated(0, &both(1))?);
+                let inner = if self.node.is("linear_before_reset") {
+                    &reset * self.gate(&own, 2)
+                } else {
+                    let weight = self.hidden.slice(0, 2 * self.width, self.width);
+                    let bias = bias.map(|bias| self.gate(bias, 2));
+                    (&reset * &state.hidden).linear(&weight, bias.as_ref())
+                };
+                let new = self.activated(1, &self.clipped(self.gate(x, 2) + inner))?;
+                let hidden = (&state.hidden - &new) * update + &new;
+                Ok(State { cell: state.cell.clone(), hidden })
+            }
+            Cell::Lstm => {
+                let sum = x + state.hidden.linear(&self.hidden, bias);
+                let gate = |place: usize, peephole: usize, cell: &Tensor| {
+                    let own = self.gate(&sum, place);
+                    self.clipped(match &self.peepholes {
+                        Some(weights) => own + &weights[peephole] * cell,
+                        None => own,
+                    })
+                };
+                let input = self.activated(0, &gate(0, 0, &state.cell))?;
+                let forget = match self.node.is("input_forget") {
+                    true => self.node.cx.f(1.0) - &input,
+                    false => self.activated(0, &gate(2, 2, &state.cell))?,
+                };
+                let new = self.activated(1, &self.clipped(self.gate(&sum, 3)))?;
+                let cell = forget * &state.cell + input * new;
+                let output = self.activated(0, &gate(1, 1, &cell))?;
+                let hidden = output * self.activated(2, &cell)?;
+                Ok(State { hidden, cell })
+            }
+        }
+    }
+}
+
+/// The activation functions of a direction with their parameters.
+fn functions(n: &Node<'_>, cell: Cell, directions: usize, direction: usize) -> Vec<(String, [f64; 2])> {
+    let defaults: &[&str] = match cell {
+        Cell::Rnn => &["Tanh"],
+        Cell::Gru => &["Sigmoid", "Tanh"],
+        Cell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+    };
+    let mut names = n.texts("activations");
+    if names.is_empty() {
+        names = (0..directions).flat_map(|_| defaults.iter().map(|name| (*name).to_owned())).collect();
+    }
+    let (mut alphas, mut betas) = (n.floats("activation_alpha").unwrap_or_default().into_iter(), n.floats("activation_beta").unwrap_or_default().into_iter());
+    let with_parameters = names.into_iter().map(|name| {
+        let [alpha, beta] = match name.to_lowercase().as_str() {
+            "affine" => [Some(1.0), Some(0.0)],
+            "leakyrelu" => [Some(0.01), None],
+            "thresholdedrelu" | "elu" => [Some(1.0), None],
+            "scaledtanh" => [Some(1.0), Some(1.0)],
+            "hardsigmoid" => [Some(0.2), Some(0.5)],
+            _ => [None, None],
+        };
+        let alpha = alpha.map(|default| alphas.next().unwrap_or(default));
+        let beta = beta.map(|default| betas.next().unwrap_or(default));
+        (name, [alpha.unwrap_or(0.0), beta.unwrap_or(0.0)])
+    });
+    let all: Vec<_> = with_parameters.collect();
+    let each = all.len() / directions.max(1);
+    all.into_iter().skip(direction * each).take(each).collect()
+}
+
+fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
+    let (x, input, hidden) = (n.x()?, n.array(1)?, n.array(2)?);
+    let ty = x.ty;
+    let is_batch_first = n.is("layout");
+    let x = if is_batch_first { x.tensor.transpose(0, 1) } else { x.tensor };
+    let shape = n.cx.shape(&x);
+    let weights = n.extents(&hidden)?;
+    let ([directions, _, width], [steps, batch, _]) = (weights.as_slice(), shape.as_slice()) else {
+        return Fault::program(format!("{}: weights of other axes", n.op));
+    };
+    let (directions, width) = (*directions, *width);
+    let Some(steps) = steps.as_extent().filter(|&steps| steps <= MAX_STEPS && steps > 0) else {
+        return Fault::unsupported("a sequence of symbolic length, or of more than 4096 steps");
+    };
+    let side = n.text("direction", "forward");
+    let lengths = n.optional(4)?;
+    let mut sides = vec![];
+    let (mut last, mut cells) = (vec![], vec![]);
+    for direction in 0..directions {
+        let is_back = side == "reverse" || direction == 1;
+        let one = |x: &Tensor| n.cx.select(x, 0, &direction.into());
+        let rows = cell.gates() * width;
+        let biases = match n.optional(3)? {
+            None => None,
+            Some(biases) => {
+                let own = one(&biases.tensor)?;
+                Some([own.slice(0, 0, rows), own.slice(0, rows, rows)])
+            }
+        };
+        let peepholes = match n.optional(7)? {
+            None => None,
+            Some(weights) => {
+                let own = one(&weights.tensor)?;
+                Some([0, 1, 2].map(|place| own.slice(0, place * width, width)))
+            }
+        };
+        let this = Direction {
+            node: n,
+            cell,
+            width,
+            input: one(&input.tensor)?,
+            hidden: one(&hidden.tensor)?,
+            biases,
+            peepholes,
+            functions: functions(n, cell, directions, direction),
+        };
+        let start = |place: usize| -> Lowered<Tensor> {
+            match n.optional(place)? {
+                Some(state) if is_batch_first => n.cx.select(&state.tensor, 1, &direction.into()),
+                Some(state) => one(&state.tensor),
+                None => n.cx.expand(&n.cx.f(0.0), &[batch.clone(), width.into()]),
+            }
+        };
+        let mut state = State { hidden: start(5)?, cell: if cell == Cell::Lstm { start(6)? } else { n.cx.f(0.0) } };
+        let projected = this.projected(&x);
+        let mut outputs = vec![];
+        for step in 0..steps {
+            let step = if is_back { steps - 1 - step } else { step };
+            let next = this.step(&n.cx.select(&projected, 0, &step.into())?, &state)?;
+            let next = match &lengths {
+                Some(lengths) => kept(n, lengths, step, next, &state, &mut outputs)?,
+                None => {
+                    outputs.push(n.cx.unsqueeze(&next.hidden, 0)?);
+                    next
+                }
+            };
+            state = next;
+        }
+        if is_back {
+            outputs.reverse();
+        }
+        sides.push(n.cx.unsqueeze(&joined(n, outputs), 1)?);
+        last.push(n.cx.unsqueeze(&state.hidden, 0)?);
+        cells.push(state.cell);
+    }
+    // `[steps, directions, batch, hidden]`
+    let y = if sides.len() == 1 { sides.remove(0) } else { n.cx.concat(&sides, 1) };
+    let y = if is_batch_first { y.permute(&[2, 0, 1, 3]) } else { y };
+    let stacked = |parts: Vec<Tensor>| -> Lowered<Item> {
+        let all = joined(n, parts);
+        let all = if is_batch_first { all.transpose(0, 1) } else { all };
+        Ok(n.stored(&all, ty)?.into())
+    };
+    let mut results = vec![n.stored(&y, ty)?.into(), stacked(last)?];
+    if cell == Cell::Lstm {
+        let cells = cells.iter().map(|cell| n.cx.unsqueeze(cell, 0)).collect::<Lowered<Vec<_>>>()?;
+        results.push(stacked(cells)?);
+    }
+    Ok(results)
+}
+
+/// A step of samples that are long enough; others keep their state and give zeros.
+fn kept(
+    n: &Node<'_>,
+    lengths: &Array,
+    step: usize,
+    next: State,
+    state: &State,
+    outputs: &mut Vec<Tensor>,
+) -> Lowered<State> {
+    let lengths = n.cx.cast(lengths, ScalarType::I64).tensor;
+    let runs = n.cx.unsqueeze(&lengths.gt(step as i64), 1)?;
+    outputs.push(n.cx.unsqueeze(&runs.select(&next.hidden, &n.cx.f(0.0)), 0)?);
+    let hidden = runs.select(&next.hidden, &state.hidden);
+    let cell = if next.cell.rank() == 0 { next.cell } else { runs.select(&next.cell, &state.cell) };
+    Ok(State { hidden, cell })
+}
+
+/// Tensors along the first axis, a few at once.
+fn joined(n: &Node<'_>, mut parts: Vec<Tensor>) -> Tensor {
+    while parts.len() > 1 {
+        parts = parts.chunks(8).map(|parts| if parts.len() == 1 { parts[0].clone() } else { n.cx.concat(parts, 0) }).collect();
+    }
+    parts.pop().unwrap_or_else(|| n.cx.f(0.0))
+}
+

@@ -1,0 +1,219 @@
+//! Resizing by weights of neighbours that are computed while a model is read.
+
+use super::One;
+use crate::ScalarType;
+use crate::array::Array;
+use crate::call::axis;
+use crate::context::coord;
+use crate::onnx::node::Node;
+use crate::size::Size;
+use crate::value::{Fault, Lowered};
+use rewire_graph::op::IndexExpr;
+use rewire_graph::{DType, HostTensor, Tensor};
+
+pub(super) const ONE: One = &[
+    ("Resize", |n| {
+        // Before operator set 11 there is no region.
+        let first = if n.version < 11 { 1 } else { 2 };
+        resize(n, Some(1).filter(|_| n.version >= 11), first)
+    }),
+    ("Upsample", |n| resize(n, None, 1)),
+];
+
+/// How an axis is resized.
+struct Line<'a> {
+    node: &'a Node<'a>,
+    from: usize,
+    to: usize,
+    scale: f64,
+    region: [f64; 2],
+}
+
+/// Neighbours of the places of a result with their weights, as many for each.
+struct Taps {
+    count: usize,
+    places: Vec<i64>,
+    weights: Vec<f64>,
+}
+
+fn resize(n: &Node<'_>, region: Option<usize>, first: usize) -> Lowered<Array> {
+    let x = n.x()?;
+    let own = n.extents(&x)?;
+    let axes = match n.ints("axes") {
+        Some(axes) => axes.iter().map(|&dim| axis(dim, x.rank())).collect::<Lowered<Vec<_>>>()?,
+        None => (0..x.rank()).collect(),
+    };
+    let given = |place: usize| -> Lowered<Vec<f64>> { if n.has(place) { n.known_floats(place) } else { Ok(vec![]) } };
+    let (scales, sizes) = match n.floats("scales") {
+        Some(scales) => (scales, vec![]),
+        None => (given(first)?, given(first + 1)?),
+    };
+    let extents: Vec<f64> = axes.iter().map(|&axis| own[axis] as f64).collect();
+    let (scales, sizes): (Vec<f64>, Vec<f64>) = if sizes.len() == axes.len() && !sizes.is_empty() {
+        let each: Vec<f64> = sizes.iter().zip(&extents).map(|(size, extent)| size / extent).collect();
+        let one = match n.text("keep_aspect_ratio_policy", "stretch").as_str() {
+            "not_larger" => Some(each.iter().copied().fold(f64::INFINITY, f64::min)),
+            "not_smaller" => Some(each.iter().copied().fold(0.0, f64::max)),
+            _ => None,
+        };
+        match one {
+            Some(scale) => (vec![scale; axes.len()], extents.iter().map(|extent| (scale * extent + 0.5).floor()).collect()),
+            None => (each, sizes),
+        }
+    } else if scales.len() == axes.len() {
+        // Scales are of single precision.
+        let sizes = scales.iter().zip(&extents).map(|(scale, extent)| (scale * extent).floor()).collect();
+        (scales, sizes)
+    } else {
+        return Fault::program(format!("{}: scales of other axes", n.op));
+    };
+    let regions = match region {
+        Some(place) if n.text("coordinate_transformation_mode", "") == "tf_crop_and_resize" => n.known_floats(place)?,
+        _ => vec![],
+    };
+    let mut y = n.f32(&x);
+    for (place, &axis) in axes.iter().enumerate() {
+        let region = match regions.len() == 2 * axes.len() {
+            true => [regions[place], regions[axes.len() + place]],
+            false => [0.0, 1.0],
+        };
+        let to = sizes[place];
+        if !(0.0..f64::from(1 << 20)).contains(&to) {
+            return Fault::unsupported("a size that is not known, or large");
+        }
+        let line = Line { node: n, from: own[axis], to: to as usize, scale: scales[place], region };
+        if line.from == line.to && scales[place] == 1.0 && region == [0.0, 1.0] {
+            continue;
+        }
+        y = line.along(&y, axis)?;
+    }
+    if x.ty.is_float() {
+        return n.stored(&y, x.ty);
+    }
+    Ok(n.cast(&y, x.ty))
+}
+
+impl Line<'_> {
+    /// The place in the operand of a place of the result.
+    fn origin(&self, place: f64) -> Lowered<f64> {
+        let (from, scale) = (self.from as f64, self.scale);
+        let to = scale * from;
+        let default = if self.node.op == "Upsample" || self.node.version < 11 { "asymmetric" } else { "half_pixel" };
+        Ok(match self.node.text("coordinate_transformation_mode", default).as_str() {
+            "half_pixel" => (place + 0.5) / scale - 0.5,
+            "pytorch_half_pixel" if to == 1.0 => -0.5,
+            "pytorch_half_pixel" => (place + 0.5) / scale - 0.5,
+            "half_pixel_symmetric" => {
+                let adjusted = self.to as f64 / to;
+                from / 2.0 * (1.0 - adjusted) + (place + 0.5) / scale - 0.5
+            }
+            "align_corners" if to == 1.0 => 0.0,
+            "align_corners" => place * (from - 1.0) / (to - 1.0),
+            "asymmetric" => place / scale,
+            "tf_crop_and_resize" => {
+                let [start, end] = self.region;
+                let inner = match to == 1.0 {
+                    true => (end - start) * (from - 1.0) / 2.0,
+                    false => place * (end - start) * (from - 1.0) / (to - 1.0),
+                };
+                inner + start * (from - 1.0)
+            }
+            other => return Fault::unsupported(format!("coordinate_transformation_mode=`{other}`")),
+        })
+    }
+
+    /// Weights of neighbours by the distance from the left one, which is above 0 and at most 1.
+    fn coefficients(&self, ratio: f64) -> Lowered<Vec<f64>> {
+        let n = self.node;
+        let scale = if n.is("antialias") { self.scale.min(1.0) } else { 1.0 };
+        let cubic = |x: f64| {
+            let (a, x) = (n.float("cubic_coeff_a", -0.75), x.abs());
+            match x {
+                x if x <= 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+                x if x < 2.0 => ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
+                _ => 0.0,
+            }
+        };
+        let spread = |reach: f64, f: &dyn Fn(f64) -> f64| {
+            let start = (-reach / scale).floor() as i64 + 1;
+            let values: Vec<f64> = (start..2 - start).map(|at| f(scale * (at as f64 - ratio))).collect();
+            let sum: f64 = values.iter().sum();
+            values.into_iter().map(|value| value / sum).collect::<Vec<f64>>()
+        };
+        Ok(match n.text("mode", "nearest").as_str() {
+            "nearest" => {
+                let default = if n.version < 11 { "floor" } else { "round_prefer_floor" };
+                let is_right = ratio == 1.0
+                    || match n.text("nearest_mode", default).as_str() {
+                        "round_prefer_floor" => ratio > 0.5,
+                        "round_prefer_ceil" => ratio >= 0.5,
+                        "floor" => false,
+                        "ceil" => true,
+                        other => return Fault::unsupported(format!("nearest_mode=`{other}`")),
+                    };
+                if is_right { vec![0.0, 1.0] } else { vec![1.0, 0.0] }
+            }
+            "linear" => spread(1.0, &|x| (1.0 - x.abs()).clamp(0.0, 1.0)),
+            "cubic" => spread(2.0, &cubic),
+            other => return Fault::unsupported(format!("mode=`{other}`")),
+        })
+    }
+
+    fn taps(&self) -> Lowered<Taps> {
+        let mut taps = Taps { count: 0, places: vec![], weights: vec![] };
+        for place in 0..self.to {
+            let origin = self.origin(place as f64)?;
+            let left = if origin.fract() == 0.0 { origin - 1.0 } else { origin.floor() };
+            let mut weights = self.coefficients(origin - left)?;
+            taps.count = weights.len();
+            let start = left as i64 - (weights.len() as i64 / 2 - 1);
+            let places: Vec<i64> = (0..weights.len() as i64).map(|step| start + step).collect();
+            if self.node.is("exclude_outside") {
+                let outside = |at: i64| at < 0 || at >= self.from as i64;
+                weights.iter_mut().zip(&places).filter(|(_, at)| outside(**at)).for_each(|(weight, _)| *weight = 0.0);
+                let sum: f64 = weights.iter().sum();
+                weights.iter_mut().for_each(|weight| *weight /= if sum == 0.0 { 1.0 } else { sum });
+            }
+            taps.places.extend(places.into_iter().map(|at| at.clamp(0, self.from as i64 - 1)));
+            taps.weights.extend(weights);
+        }
+        Ok(taps)
+    }
+
+    fn along(&self, x: &Tensor, axis: usize) -> Lowered<Tensor> {
+        let (n, cx) = (self.node, self.node.cx);
+        let mut shape = cx.shape(x);
+        if self.from == 0 || self.to == 0 {
+            return Fault::unsupported("images without elements");
+        }
+        let taps = self.taps()?;
+        let failed = |error: rewire_graph::TensorSizeError| Fault::Program(error.to_string());
+        let own = vec![self.to, taps.count];
+        let places = cx.scope.constant(HostTensor::i64(own.clone(), &taps.places).map_err(failed)?);
+        let weights = cx.scope.constant(HostTensor::from_f64(DType::F32, own, &taps.weights).map_err(failed)?);
+        shape[axis] = self.to.into();
+        shape.insert(axis + 1, taps.count.into());
+        let mut index: Vec<IndexExpr> =
+            (0..shape.len()).filter(|&place| place != axis + 1).map(coord).collect();
+        index[axis] = IndexExpr::Load { operand: 1, index: vec![coord(axis), coord(axis + 1)] };
+        let values = cx.remap(x, &shape, index, None, &[&places])?;
+        let mut along = vec![Size::from(1); shape.len() - axis];
+        (along[0], along[1]) = (self.to.into(), taps.count.into());
+        let sum = (values * cx.reshape(&weights, &along)?).sum(axis + 1);
+        let y = cx.squeeze(&sum, axis + 1)?;
+        if n.text("coordinate_transformation_mode", "") != "tf_crop_and_resize" {
+            return Ok(y);
+        }
+        let mut inside = vec![];
+        for place in 0..self.to {
+            let origin = self.origin(place as f64)?;
+            inside.push(f64::from(u8::from(origin >= 0.0 && origin <= self.from as f64 - 1.0)));
+        }
+        let inside = HostTensor::from_f64(DType::Bool, vec![self.to], &inside).map_err(failed)?;
+        let inside = cx.scope.constant(inside);
+        let mut along = vec![Size::from(1); x.rank() - axis];
+        along[0] = self.to.into();
+        let beyond = cx.scalar(n.float("extrapolation_value", 0.0), ScalarType::F32)?.tensor;
+        Ok(cx.reshape(&inside, &along)?.select(&y, &beyond))
+    }
+}
