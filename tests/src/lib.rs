@@ -14,6 +14,7 @@ pub mod golden;
 pub mod gradients;
 pub mod kernels;
 pub mod noise;
+pub mod onnx;
 pub mod program;
 pub mod reference;
 pub mod vary;

@@ -61,6 +61,11 @@ fn the_page_of_exported_models_is_current() {
 }
 
 #[test]
+fn the_page_of_onnx_is_current() {
+    hold_page("onnx-operators.md", &rewire_tests::onnx::page());
+}
+
+#[test]
 fn the_page_of_every_figure_is_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();

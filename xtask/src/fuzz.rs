@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The targets of `tests/src/fuzz`.
-const TARGETS: [&str; 12] = [
+const TARGETS: [&str; 13] = [
     "configuration",
     "safetensors",
     "json_lines",
@@ -15,6 +15,7 @@ const TARGETS: [&str; 12] = [
     "checkpoint",
     "golden",
     "exported",
+    "onnx",
     "plans",
     "packages",
     "graphs",

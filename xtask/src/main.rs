@@ -7,6 +7,7 @@ mod emulate;
 mod families;
 mod fuzz;
 mod mobile;
+mod onnx;
 #[cfg(test)]
 mod packages;
 mod programs;
@@ -58,6 +59,8 @@ Usage: cargo xtask COMMAND
           the model where it is used: in headless Chromium, from C with the small libraries, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
           (its sources as they are written, and with a compiler as a program), and checks for Android and iOS; says what is left
           out where a toolchain is missing; packages of Python and Kotlin's compiler come from registries
+  onnx [cpu|wgpu]
+          fetches the wheel of onnx 1.22.0 with pip, replays its 1,765 node cases, and fails where one is wrong or fewer are right than before
   reference
           writes docs/reference.md and docs/kernels.md, and the figures of docs/measurements.json into the pages
 ";
@@ -84,6 +87,8 @@ fn main() -> ExitCode {
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
         ["reach", rest @ ..] => reach::Options::parse(rest).and_then(|options| reach::run(&options)),
+        ["onnx"] => onnx::run("cpu"),
+        ["onnx", kernel @ ("cpu" | "wgpu")] => onnx::run(kernel),
         ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

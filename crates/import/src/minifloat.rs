@@ -83,6 +83,8 @@ impl Context {
         let y = above.select(&beyond, &nearest);
         // Without a negative zero, what rounds to it is zero.
         let y = if layout.is_unsigned_zero { y.equal(0.0).select(&self.f(0.0), &y) } else { y };
-        if layout.has_nan { self.is_nan(x).select(x, &y) } else { y }
+        // Without NaN, no number is zero.
+        let other = if layout.has_nan { x.clone() } else { self.f(0.0) };
+        self.is_nan(x).select(&other, &y)
     }
 }

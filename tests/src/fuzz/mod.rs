@@ -30,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "checkpoint", run: files::checkpoints, seeds: files::checkpoint_files, longest: 1 << 15 },
     Target { name: "golden", run: files::golden, seeds: files::golden_files, longest: 1 << 15 },
     Target { name: "exported", run: exported::programs, seeds: exported::program_files, longest: 1 << 15 },
+    Target { name: "onnx", run: files::onnx, seeds: files::onnx_files, longest: 1 << 12 },
     Target { name: "plans", run: plans::run_changed, seeds: plans::seeds, longest: 1 << 6 },
     Target { name: "packages", run: packages::run_changed, seeds: packages::seeds, longest: 1 << 6 },
     Target { name: "tables", run: packages::run_apart, seeds: packages::seeds, longest: 1 << 6 },

@@ -168,10 +168,11 @@ fn classes(x: &Tensor) -> usize {
 fn negative_log(c: &Call<'_>, x: &Tensor) -> Lowered<(Tensor, Tensor)> {
     let target = c.tensor("target")?.tensor.cast(DType::I64);
     let axis = classes(x);
-    let place = c.cx.unsqueeze(&target, axis.min(target.rank()))?;
-    let (x, place) = (x.clone(), place);
-    let picked = c.cx.squeeze(&along(c.cx, &x, axis, &place)?, axis.min(x.rank() - 1))?;
     let counted = target.not_equal(c.int_or("ignore_index", -100)?);
+    // What is not counted may be no class.
+    let target = counted.select(&target, &c.cx.zero(&target));
+    let place = c.cx.unsqueeze(&target, axis.min(target.rank()))?;
+    let picked = c.cx.squeeze(&along(c.cx, x, axis, &place)?, axis.min(x.rank() - 1))?;
     let weight = match c.optional_tensor("weight")? {
         Some(weight) => weight.tensor.gather(&target),
         None => c.cx.expand(&c.cx.f(1.0), &c.cx.shape(&target))?,

@@ -16,6 +16,9 @@ const MAX_TRIPS: usize = 1 << 12;
 type Run =
     fn(&mut Frame<'_>, &NodeProto, &[Slot], &mut BTreeSet<usize>) -> Result<Lowered<Vec<Item>>, ImportError>;
 
+/// All of control flow.
+pub(super) const OPERATORS: [&str; 4] = ["If", "Loop", "Scan", "SequenceMap"];
+
 pub(super) fn lowering(op: &str) -> Option<Run> {
     Some(match op {
         "If" => branch,

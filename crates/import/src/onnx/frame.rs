@@ -115,6 +115,16 @@ impl<'a> Frame<'a> {
         let mut wanted = BTreeSet::new();
         let lowered = self.lower(node, &slots, &mut wanted)?;
         let checked = lowered.and_then(|items| checked(node, items));
+        if let Ok(items) = &checked
+            && items.iter().any(is_poisoned)
+        {
+            // The scope tells why only once.
+            let finished = self.program.cx.scope.clone().finish(&[]);
+            let reason = finished.err().map_or_else(|| "operands that the graph does not take".to_owned(), |error| error.to_string());
+            let mut unsupported = self.program.unsupported.take();
+            unsupported.add(&title(node), &reason, &self.module);
+            return Err(ImportError::Unsupported(unsupported));
+        }
         match checked {
             Ok(items) => {
                 let known: Rc<BTreeSet<String>> = Rc::default();
@@ -298,23 +308,21 @@ fn constant(node: &Node<'_>, folder: Option<&std::path::Path>) -> Result<Option<
     Ok(Some(Ok(vec![Item::constant(read.ty, read.tensor)])))
 }
 
-/// Results that are as many as the node names, none of them poisoned.
+/// Results that are as many as the node names.
 fn checked(node: &NodeProto, items: Vec<Item>) -> Lowered<Vec<Item>> {
     let named = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
     if items.len() < named {
         return Fault::unsupported(format!("{} results of {named}", items.len()));
     }
-    fn is_poisoned(item: &Item) -> bool {
-        match item {
-            Item::Array(array) => array.tensor.is_poisoned(),
-            Item::List(items) => items.iter().any(is_poisoned),
-            _ => false,
-        }
-    }
-    if items.iter().any(is_poisoned) {
-        return Fault::unsupported("operands that the graph does not take");
-    }
     Ok(items)
+}
+
+fn is_poisoned(item: &Item) -> bool {
+    match item {
+        Item::Array(array) => array.tensor.is_poisoned(),
+        Item::List(items) => items.iter().any(is_poisoned),
+        _ => false,
+    }
 }
 
 pub(super) fn op(node: &NodeProto) -> &str {

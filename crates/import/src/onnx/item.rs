@@ -128,7 +128,8 @@ impl Store {
 
     fn read(&self, cx: &Context, constant: &Constant) -> Array {
         let TypedTensor { ty, tensor } = &constant.data;
-        if self.is_inline || tensor.len() <= SMALL {
+        // Parameters are finite.
+        if self.is_inline || tensor.len() <= SMALL || tensor.first_non_finite().is_some() {
             return Array { tensor: cx.scope.constant(tensor.clone()), ty: *ty };
         }
         let mut parameters = self.parameters.borrow_mut();

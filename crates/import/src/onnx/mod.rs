@@ -102,6 +102,14 @@ pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<ImportedModel,
     };
     let mut unsupported = Unsupported::default();
     check(&graph.node, &program, &mut unsupported);
+    for value in graph.input.iter().chain(&graph.output) {
+        match value.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+            Some(TypeValue::Sequence(_) | TypeValue::Map(_) | TypeValue::Optional(_)) => {
+                unsupported.add(value.name.as_deref().unwrap_or_default(), "a sequence, map or optional value", "");
+            }
+            _ => {}
+        }
+    }
     if !unsupported.is_empty() {
         return Err(ImportError::Unsupported(unsupported));
     }
@@ -148,6 +156,13 @@ pub fn input_names(bytes: &[u8]) -> Result<Vec<String>, ImportError> {
 pub fn read_tensor(bytes: &[u8]) -> Result<TypedTensor, ImportError> {
     let proto = schema::TensorProto::decode(bytes).map_err(|error| ImportError::archive("the tensor", error))?;
     tensor::read(&proto, None)
+}
+
+/// The operators with a lowering, in order: those of other domains than the standard's as `domain.name`.
+pub fn operators() -> Vec<&'static str> {
+    let mut names: Vec<&str> = ops::operators().map(|(name, _)| name).chain(control::OPERATORS).collect();
+    names.sort_unstable();
+    names
 }
 
 /// The oldest operator set that is read.
@@ -215,11 +230,7 @@ fn bind_inputs(
 
 fn input_type(cx: &Context, name: &str, value: &ValueInfoProto) -> Result<TensorSpec, ImportError> {
     let value = value.r#type.as_ref().and_then(|ty| ty.value.as_ref());
-    let Some(TypeValue::Tensor(ty)) = value else {
-        let mut unsupported = Unsupported::default();
-        unsupported.add("input", "sequences, maps and optional values", "");
-        return Err(ImportError::Unsupported(unsupported));
-    };
+    let Some(TypeValue::Tensor(ty)) = value else { return Err(ImportError::program(name, "an input without a type")) };
     let shape = ty.shape.as_ref().ok_or_else(|| ImportError::program(name, "an input without a shape"))?;
     let mut dims: Vec<Dim> = vec![];
     for (axis, dim) in shape.dim.iter().enumerate() {

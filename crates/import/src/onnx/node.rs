@@ -163,6 +163,39 @@ impl Node<'_> {
         axis(self.int(name, default), rank)
     }
 
+    /// Tensors whose axes broadcast, but for the last ones. A run in which sizes differ that cannot be proven equal fails.
+    pub fn aligned(&self, mut arrays: Vec<Array>, last: usize) -> Lowered<Vec<Array>> {
+        let rank = arrays.iter().map(Array::rank).max().unwrap_or(0);
+        let mut shapes: Vec<Vec<Size>> = arrays.iter().map(|x| self.shape(x)).collect();
+        for from_end in last..rank {
+            let at = |shape: &Vec<Size>| shape.len().checked_sub(from_end + 1);
+            let own = shapes.iter().filter_map(|shape| at(shape).map(|axis| &shape[axis]));
+            let sizes: BTreeSet<Size> = own.filter(|size| size.as_const() != Some(1)).cloned().collect();
+            let known = sizes.iter().find(|size| size.as_const().is_some());
+            let Some(size) = known.or(sizes.first()).filter(|_| sizes.len() > 1).cloned() else { continue };
+            for shape in &mut shapes {
+                if let Some(axis) = at(shape)
+                    && shape[axis].as_const() != Some(1)
+                {
+                    shape[axis] = size.clone();
+                }
+            }
+        }
+        for (x, shape) in arrays.iter_mut().zip(&shapes) {
+            if self.cx.shape(&x.tensor) != *shape {
+                x.tensor = self.cx.resized(&x.tensor, shape)?;
+            }
+        }
+        Ok(arrays)
+    }
+
+    /// The first inputs, which broadcast.
+    pub fn broadcast<const N: usize>(&self) -> Lowered<[Array; N]> {
+        let arrays = (0..N).map(|place| self.array(place)).collect::<Lowered<Vec<_>>>()?;
+        let arrays = self.aligned(arrays, 0)?.try_into();
+        arrays.map_err(|_| Fault::Program(format!("{}: too few inputs", self.op)))
+    }
+
     pub fn shape(&self, x: &Array) -> Vec<Size> {
         self.cx.shape(&x.tensor)
     }

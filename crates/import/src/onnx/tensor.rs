@@ -2,7 +2,7 @@
 
 use super::schema::{DataLocation, TensorProto};
 use crate::elements::Elements;
-use crate::{ImportError, ScalarType, TypedTensor};
+use crate::{ImportError, ScalarType, TypedTensor, Unsupported};
 use std::path::{Component, Path};
 
 impl ScalarType {
@@ -71,11 +71,13 @@ pub(super) fn element_type(name: &str, code: Option<i32>) -> Result<ScalarType, 
     let code = code.unwrap_or_default();
     ScalarType::of_onnx(code).ok_or_else(|| {
         let reason = match code {
-            8 => "strings are not supported".to_owned(),
-            14 | 15 => "complex numbers are not supported".to_owned(),
-            other => format!("the element type {other} is not known"),
+            8 => "strings".to_owned(),
+            14 | 15 => "complex numbers".to_owned(),
+            other => format!("the element type {other}"),
         };
-        ImportError::program(name, reason)
+        let mut unsupported = Unsupported::default();
+        unsupported.add(name, &reason, "");
+        ImportError::Unsupported(unsupported)
     })
 }
 

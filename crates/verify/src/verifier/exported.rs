@@ -35,7 +35,7 @@ pub(super) enum ExportedError {
 impl ExportedError {
     pub fn status(&self) -> Status {
         match self {
-            Self::Import(ImportError::Unsupported(_)) => Status::Unsupported,
+            Self::Import(ImportError::Unsupported(_) | ImportError::Version { .. }) => Status::Unsupported,
             Self::Model(error) if is_unsupported(error) => Status::Unsupported,
             Self::Wrong { .. } => Status::Fail,
             _ => Status::Error,

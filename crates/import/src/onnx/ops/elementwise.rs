@@ -71,13 +71,13 @@ pub(super) const ONE: One = &[
         n.stored(&(sum.tensor / n.inputs.len() as f64), sum.ty)
     }),
     ("Where", |n| {
-        let [condition, a, b] = [n.array(0)?, n.array(1)?, n.array(2)?];
+        let [condition, a, b] = n.broadcast()?;
         let ty = a.ty;
         n.aten("aten.where", vec![("condition", condition.into()), ("self", a.into()), ("other", b.into())], ty, &[])
     }),
     ("Clip", clip),
     ("PRelu", |n| {
-        let (x, slope) = (n.x()?, n.array(1)?);
+        let [x, slope] = n.broadcast()?;
         let zero = n.cx.zero(&x.tensor);
         n.stored(&x.tensor.ge(&zero).select(&x.tensor, &(&x.tensor * &slope.tensor)), x.ty)
     }),
@@ -95,7 +95,7 @@ fn unary(n: &Node<'_>) -> Lowered<Array> {
 }
 
 fn binary(n: &Node<'_>, base: &str) -> Lowered<Array> {
-    let (a, b) = (n.array(0)?, n.array(1)?);
+    let [a, b] = n.broadcast()?;
     let ty = a.ty;
     n.aten(base, vec![("self", a.into()), ("other", b.into())], ty, &[])
 }
@@ -106,7 +106,7 @@ fn ordered(x: &Array) -> Tensor {
 }
 
 fn compare(n: &Node<'_>, base: &str) -> Lowered<Array> {
-    let [a, b] = [n.array(0)?, n.array(1)?];
+    let [a, b] = n.broadcast()?;
     let [a, b] = [a, b].map(|x| Value::Tensor(Array { tensor: ordered(&x), ty: x.ty }));
     n.aten(base, vec![("self", a), ("other", b)], ScalarType::Bool, &[])
 }
@@ -140,7 +140,7 @@ fn unsigned_division(n: &Node<'_>, a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
 }
 
 fn divide(n: &Node<'_>) -> Lowered<Array> {
-    let (a, b) = (n.array(0)?, n.array(1)?);
+    let [a, b] = n.broadcast()?;
     let ty = a.ty;
     if ty == ScalarType::U64 {
         return Ok(Array { tensor: unsigned_division(n, &a.tensor, &b.tensor).0, ty });
@@ -153,7 +153,7 @@ fn divide(n: &Node<'_>) -> Lowered<Array> {
 }
 
 fn modulo(n: &Node<'_>) -> Lowered<Array> {
-    let (a, b) = (n.array(0)?, n.array(1)?);
+    let [a, b] = n.broadcast()?;
     if a.ty == ScalarType::U64 {
         return Ok(Array { tensor: unsigned_division(n, &a.tensor, &b.tensor).1, ty: a.ty });
     }
@@ -171,7 +171,7 @@ fn known(item: &Item) -> Option<f64> {
 }
 
 fn power(n: &Node<'_>) -> Lowered<Array> {
-    let (x, exponent) = (n.x()?, n.array(1)?);
+    let [x, exponent] = n.broadcast()?;
     let ty = x.ty;
     let own: Value = match known(n.item(1)) {
         Some(value) if ty.is_float() => float(value),
@@ -189,7 +189,7 @@ fn power(n: &Node<'_>) -> Lowered<Array> {
 }
 
 fn shift(n: &Node<'_>) -> Lowered<Array> {
-    let (a, b) = (n.array(0)?, n.array(1)?);
+    let [a, b] = n.broadcast()?;
     let is_left = match n.text("direction", "").as_str() {
         "LEFT" => true,
         "RIGHT" => false,
@@ -212,7 +212,7 @@ fn shift(n: &Node<'_>) -> Lowered<Array> {
 
 /// A function of two on all inputs.
 fn variadic(n: &Node<'_>, f: fn(&Node<'_>, &Array, &Array) -> Lowered<Array>) -> Lowered<Array> {
-    let mut arrays = n.arrays()?.into_iter();
+    let mut arrays = n.aligned(n.arrays()?, 0)?.into_iter();
     let first = arrays.next().ok_or_else(|| Fault::Program(format!("{}: no inputs", n.op)))?;
     arrays.try_fold(first, |result, next| f(n, &result, &next))
 }

@@ -10,8 +10,8 @@ use rewire_graph::Tensor;
 
 pub(super) const ONE: One = &[
     ("MatMul", |n| {
-        let (a, b) = (n.array(0)?, n.array(1)?);
-        product(n, &a, &b)
+        let operands = n.aligned(vec![n.array(0)?, n.array(1)?], 2)?;
+        product(n, &operands[0], &operands[1])
     }),
     ("com.microsoft.FusedMatMul", |n| {
         let swap = |x: Array, name: &str| Array { tensor: if n.is(name) { x.tensor.transpose(-1, -2) } else { x.tensor }, ty: x.ty };

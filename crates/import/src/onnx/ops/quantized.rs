@@ -25,8 +25,13 @@ pub(super) const ONE: One = &[
     }),
     ("ConvInteger", |n| {
         let x = Array { tensor: centered(n, 0, 2, true)?, ty: ScalarType::F32 };
-        let weight = Array { tensor: centered(n, 1, 3, true)?, ty: ScalarType::F32 };
-        let y = exact_convolution(n, &x, weight)?;
+        let weight = n.array(1)?;
+        let own = n.f32(&weight);
+        let own = match n.optional(3)? {
+            Some(zero) => own - outermost(n, &zero, weight.rank())?,
+            None => own,
+        };
+        let y = exact_convolution(n, &x, Array { tensor: own, ty: ScalarType::F32 })?;
         Ok(Array { tensor: y.cast(DType::I32), ty: ScalarType::I32 })
     }),
     ("QLinearMatMul", |n| {
@@ -41,20 +46,12 @@ pub(super) const ONE: One = &[
         let x = Array { tensor: centered(n, 0, 2, true)?, ty: ScalarType::F32 };
         let weight = n.array(3)?;
         let rank = weight.rank();
-        let along = |vector: &Array, first: bool| -> Lowered<Tensor> {
-            if vector.rank() == 0 || n.shape(vector)[0].as_const() == Some(1) {
-                return n.cx.reshape(&n.f32(vector), &[]);
-            }
-            let mut shape = vec![Size::from(1); if first { rank } else { rank - 1 }];
-            shape[0] = n.shape(vector)[0].clone();
-            n.cx.reshape(&n.f32(vector), &shape)
-        };
-        let weight = n.f32(&weight) - along(&n.array(5)?, true)?;
+        let weight = n.f32(&weight) - outermost(n, &n.array(5)?, rank)?;
         let mut y = exact_convolution(n, &x, Array { tensor: weight, ty: ScalarType::F32 })?;
         if let Some(bias) = n.optional(8)? {
             y = y + per_channel(n, &Array { tensor: n.f32(&bias), ty: ScalarType::F32 }, rank)?;
         }
-        let factor = scale(n, 1, true)? * along(&n.array(4)?, false)? / scale(n, 6, true)?;
+        let factor = scale(n, 1, true)? * outermost(n, &n.array(4)?, rank - 1)? / scale(n, 6, true)?;
         let zero = n.array(7)?;
         let zero = Array { tensor: n.cx.reshape(&zero.tensor, &[])?, ty: zero.ty };
         limited(n, &((y * factor).round() + n.f32(&zero)), zero.ty)
@@ -144,6 +141,17 @@ fn lined_up(n: &Node<'_>, vector: &Array, by_rows: bool) -> Lowered<Tensor> {
         (_, 1, true) => n.cx.unsqueeze(&own, 1),
         _ => Ok(own),
     }
+}
+
+/// A number, or a vector along the first of some axes, as floats.
+fn outermost(n: &Node<'_>, vector: &Array, rank: usize) -> Lowered<Tensor> {
+    let count = Size::product(&n.shape(vector));
+    if count.as_const() == Some(1) {
+        return n.cx.reshape(&n.f32(vector), &[]);
+    }
+    let mut shape = vec![Size::from(1); rank];
+    shape[0] = count;
+    n.cx.reshape(&n.f32(vector), &shape)
 }
 
 /// Products of bytes that a sum of floats holds exactly.

@@ -130,7 +130,10 @@ fn cumulative(n: &Node<'_>, base: &str, neutral: f64) -> Lowered<Array> {
     if is_back {
         x.tensor = x.tensor.flip(axis);
     }
-    let mut y = n.aten(base, vec![("self", x.into()), ("dim", Value::int(axis))], ty, &[])?.tensor;
+    // Sums of integers have 64 bits.
+    let own = if ty.is_float() || base != "aten.cumsum" { ty } else { ScalarType::I64 };
+    let y = n.aten(base, vec![("self", x.into()), ("dim", Value::int(axis))], own, &[])?;
+    let mut y = n.cx.cast(&y, ty).tensor;
     if n.is("exclusive") {
         let first = n.cx.scalar(neutral, if ty.is_float() { ScalarType::F32 } else { ty })?.tensor;
         y = later(n, &y, axis, &first)?;

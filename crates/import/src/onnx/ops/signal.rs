@@ -48,6 +48,9 @@ fn transform(n: &Node<'_>, x: &Array, along: usize) -> Lowered<Array> {
     let shape = n.shape(x);
     let parts = shape.len() - 1;
     let (inverse, onesided) = (n.is("inverse"), n.is("onesided"));
+    if inverse && !onesided {
+        return Fault::unsupported("an inverse transform to complex numbers");
+    }
     let extent = shape[along].as_extent();
     let (Some(extent), false) = (extent, along == parts) else { return Fault::unsupported("a transform of symbolic size") };
     let length = match n.has(1) {
