@@ -11,7 +11,8 @@ fn hold(kernel: Kernel) {
     assert!(folders.len() > 180, "{} cases", folders.len());
     let reports = folders.iter().map(|folder| verifier.verify(folder));
     let bad = reports.filter(|report| report.status != Status::Ok);
-    let bad: Vec<String> = bad.map(|report| format!("{}: {}: {:?}", report.case, report.status, report.message)).collect();
+    let bad: Vec<String> =
+        bad.map(|report| format!("{}: {}: {:?}", report.case, report.status, report.message)).collect();
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
 

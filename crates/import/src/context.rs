@@ -274,6 +274,10 @@ impl Context {
     /// `len` entries from `start` along an axis, `step` apart.
     pub fn slice(&self, x: &Tensor, axis: usize, (start, step): (&Size, i64), len: &Size) -> Lowered<Tensor> {
         let mut shape = self.shape(x);
+        // A tensor after an error has none.
+        if axis >= shape.len() {
+            return Fault::program("no such axis");
+        }
         if step == 1 && shape[axis] == *len {
             return Ok(x.clone());
         }
@@ -298,6 +302,9 @@ impl Context {
     /// Without an axis of extent 1.
     pub fn squeeze(&self, x: &Tensor, axis: usize) -> Lowered<Tensor> {
         let mut shape = self.shape(x);
+        if axis >= shape.len() {
+            return Fault::program("no such axis");
+        }
         shape.remove(axis);
         self.reshape(x, &shape)
     }
@@ -305,6 +312,9 @@ impl Context {
     /// With a new axis of extent 1.
     pub fn unsqueeze(&self, x: &Tensor, axis: usize) -> Lowered<Tensor> {
         let mut shape = self.shape(x);
+        if axis > shape.len() {
+            return Fault::program("no such axis");
+        }
         shape.insert(axis, Size::from(1));
         self.reshape(x, &shape)
     }

@@ -241,6 +241,7 @@ pub(super) fn onnx(data: &[u8]) {
 
 pub(super) fn onnx_files() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx");
-    let names = ["test_if", "test_loop11", "test_scan9_sum", "test_slice_start_out_of_bounds", "test_gemm_default_no_bias"];
+    let names =
+        ["test_if", "test_loop11", "test_scan9_sum", "test_slice_start_out_of_bounds", "test_gemm_default_no_bias"];
     names.iter().map(|name| std::fs::read(folder.join(name).join("model.onnx")).unwrap()).collect()
 }

@@ -108,6 +108,9 @@ pub(super) fn matmul(cx: &Context, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
     let a = if first { cx.unsqueeze(a, 0)? } else { a.clone() };
     let b = if second { cx.unsqueeze(b, 1)? } else { b.clone() };
     let mut y = a.matmul(&b);
+    if y.is_poisoned() {
+        return Ok(y);
+    }
     if second {
         y = cx.squeeze(&y, y.rank() - 1)?;
     }

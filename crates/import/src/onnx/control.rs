@@ -2,10 +2,10 @@
 
 use super::frame::{Frame, Slot, op};
 use super::item::Item;
+use super::node::axis;
 use super::schema::{GraphProto, NodeProto};
 use crate::ImportError;
 use crate::array::Array;
-use crate::call::axis;
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use std::collections::BTreeSet;
@@ -13,8 +13,7 @@ use std::collections::BTreeSet;
 /// Iterations that are unrolled.
 const MAX_TRIPS: usize = 1 << 12;
 
-type Run =
-    fn(&mut Frame<'_>, &NodeProto, &[Slot], &mut BTreeSet<usize>) -> Result<Lowered<Vec<Item>>, ImportError>;
+type Run = fn(&mut Frame<'_>, &NodeProto, &[Slot], &mut BTreeSet<usize>) -> Result<Lowered<Vec<Item>>, ImportError>;
 
 /// All of control flow.
 pub(super) const OPERATORS: [&str; 4] = ["If", "Loop", "Scan", "SequenceMap"];

@@ -49,7 +49,10 @@ pub(super) fn folded(node: &Node<'_>, lowering: Lowering) -> Option<Lowered<Vec<
     if outputs.iter().any(|(_, tensor)| tensor.is_poisoned()) {
         return Some(Fault::unsupported("operands that the graph does not take"));
     }
-    let most = outputs.iter().flat_map(|(_, tensor)| tensor.shape()).try_fold(1usize, |size, dim| size.checked_mul(dim.as_const()?.max(1)));
+    let most = outputs
+        .iter()
+        .flat_map(|(_, tensor)| tensor.shape())
+        .try_fold(1usize, |size, dim| size.checked_mul(dim.as_const()?.max(1)));
     most.filter(|&size| size <= 1 << 20)?;
     let named: Vec<(&str, Tensor)> = outputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     let graph = cx.scope.finish(&named).ok()?;

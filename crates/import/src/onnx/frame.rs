@@ -120,7 +120,9 @@ impl<'a> Frame<'a> {
         {
             // The scope tells why only once.
             let finished = self.program.cx.scope.clone().finish(&[]);
-            let reason = finished.err().map_or_else(|| "operands that the graph does not take".to_owned(), |error| error.to_string());
+            let reason = finished
+                .err()
+                .map_or_else(|| "operands that the graph does not take".to_owned(), |error| error.to_string());
             let mut unsupported = self.program.unsupported.take();
             unsupported.add(&title(node), &reason, &self.module);
             return Err(ImportError::Unsupported(unsupported));
@@ -128,7 +130,8 @@ impl<'a> Frame<'a> {
         match checked {
             Ok(items) => {
                 let known: Rc<BTreeSet<String>> = Rc::default();
-                let all = slots.iter().flat_map(|slot| slot.sources.iter().cloned());
+                let captured = captured(node).into_iter().filter_map(|name| self.slot(name));
+                let all = slots.iter().chain(captured).flat_map(|slot| slot.sources.iter().cloned());
                 let sources = Rc::new(all.collect::<BTreeSet<_>>());
                 for (name, item) in node.output.iter().zip(items) {
                     let depends = matches!(item, Item::Array(_) | Item::List(_));
@@ -254,12 +257,20 @@ impl<'a> Frame<'a> {
     /// The value of a result of a body or function.
     pub fn result(&self, name: &str) -> Result<Lowered<Item>, ImportError> {
         let slot = self.slot(name).ok_or_else(|| ImportError::program(name, "a result that is not defined"))?;
-        Ok(if slot.is_tainted { Fault::unsupported("a body with operators that are not supported") } else { Ok(slot.item.clone()) })
+        Ok(if slot.is_tainted {
+            Fault::unsupported("a body with operators that are not supported")
+        } else {
+            Ok(slot.item.clone())
+        })
     }
 
     pub fn deeper(&self, node: &NodeProto) -> Result<(), ImportError> {
         let is_deep = self.depth >= MAX_DEPTH;
-        if is_deep { Err(ImportError::program(op(node), format!("more than {MAX_DEPTH} bodies within each other"))) } else { Ok(()) }
+        if is_deep {
+            Err(ImportError::program(op(node), format!("more than {MAX_DEPTH} bodies within each other")))
+        } else {
+            Ok(())
+        }
     }
 
     /// The results of a body on values of its inputs.
@@ -274,7 +285,9 @@ impl<'a> Frame<'a> {
         let results = done.and_then(|()| {
             let names = graph.output.iter().map(|value| value.name.as_deref().unwrap_or_default());
             let slots = names.map(|name| {
-                self.result(name).map(|item| item.map(|item| Slot { item, ..self.slot(name).cloned().unwrap_or_else(|| Slot::of(Item::Absent)) }))
+                self.result(name).map(|item| {
+                    item.map(|item| Slot { item, ..self.slot(name).cloned().unwrap_or_else(|| Slot::of(Item::Absent)) })
+                })
             });
             slots.collect::<Result<Lowered<Vec<Slot>>, _>>()
         });
@@ -306,6 +319,15 @@ fn constant(node: &Node<'_>, folder: Option<&std::path::Path>) -> Result<Option<
     let Some(proto) = node.attribute("value").and_then(|attribute| attribute.t.as_ref()) else { return Ok(None) };
     let read = tensor::read(proto, folder)?;
     Ok(Some(Ok(vec![Item::constant(read.ty, read.tensor)])))
+}
+
+/// Names that the bodies of a node read.
+fn captured(node: &NodeProto) -> Vec<&str> {
+    let bodies = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
+    let nodes = bodies.clone().flat_map(|body| &body.node);
+    let results = bodies.flat_map(|body| &body.output).filter_map(|value| value.name.as_deref());
+    let read = nodes.flat_map(|node| node.input.iter().map(String::as_str).chain(captured(node)));
+    read.chain(results).collect()
 }
 
 /// Results that are as many as the node names.

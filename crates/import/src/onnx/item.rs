@@ -133,13 +133,14 @@ impl Store {
             return Array { tensor: cx.scope.constant(tensor.clone()), ty: *ty };
         }
         let mut parameters = self.parameters.borrow_mut();
-        let name = match &constant.name {
-            Some(name) => name.clone(),
-            None => {
-                let same = parameters.iter().find(|(_, own)| *own == tensor).map(|(name, _)| name.clone());
-                same.unwrap_or_else(|| format!("constant.{}", parameters.len()))
+        // Bodies may have initializers of one name.
+        let mut name = constant.name.clone().unwrap_or_else(|| "constant".to_owned());
+        for number in 1.. {
+            if parameters.get(&name).is_none_or(|other| other == tensor) {
+                break;
             }
-        };
+            name = format!("{}.{number}", constant.name.as_deref().unwrap_or("constant"));
+        }
         let shape: Vec<Dim> = tensor.shape().iter().map(|&extent| Dim::from(extent)).collect();
         let value = cx.scope.parameter(&name, tensor.dtype(), shape);
         parameters.entry(name).or_insert_with(|| tensor.clone());

@@ -87,9 +87,10 @@ pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<ImportedModel,
     let graph = model.graph.as_ref().ok_or_else(|| ImportError::archive("the model", "no graph"))?;
     let opsets = opsets(&model.opset_import);
     check_version(&opsets)?;
-    let functions = model.functions.iter().map(|function| {
-        ((domain(function.domain.as_deref()), function.name.clone().unwrap_or_default()), function)
-    });
+    let functions = model
+        .functions
+        .iter()
+        .map(|function| ((domain(function.domain.as_deref()), function.name.clone().unwrap_or_default()), function));
     let (cx, store) = (Context::new(), Store::new(false));
     let program = Program {
         cx: &cx,
@@ -125,11 +126,11 @@ pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<ImportedModel,
     if !wanted.is_empty() {
         return Err(ImportError::Unbound { inputs: wanted.into_iter().collect() });
     }
-    let named: Vec<(&str, Tensor)> = results.iter().map(|(name, array)| (name.as_str(), array.tensor.clone())).collect();
-    let outputs = results.iter().map(|(name, array)| OutputSpec {
-        name: name.clone(),
-        kind: OutputKind::Tensor(name.clone(), array.ty),
-    });
+    let named: Vec<(&str, Tensor)> =
+        results.iter().map(|(name, array)| (name.as_str(), array.tensor.clone())).collect();
+    let outputs = results
+        .iter()
+        .map(|(name, array)| OutputSpec { name: name.clone(), kind: OutputKind::Tensor(name.clone(), array.ty) });
     let outputs = outputs.collect();
     let graph = cx.scope.clone().finish(&named);
     let graph = graph.map_err(|source| ImportError::Graph { node: "output".to_owned(), source: Box::new(source) })?;

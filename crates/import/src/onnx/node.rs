@@ -5,7 +5,7 @@ use super::schema::AttributeProto;
 use crate::ScalarType;
 use crate::array::Array;
 use crate::aten;
-use crate::call::{Call, Declared, axis};
+use crate::call::{self, Call, Declared};
 use crate::context::Context;
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Number, Value};
@@ -40,6 +40,14 @@ pub(super) fn float(value: f64) -> Value {
 pub(super) fn flag(value: bool) -> Value {
     Value::Number(Number::Bool(value))
 }
+
+/// An axis of a tensor that has some.
+pub(super) fn axis(dim: i64, rank: usize) -> Lowered<usize> {
+    if rank == 0 { Fault::unsupported("a tensor without axes") } else { call::axis(dim, rank) }
+}
+
+/// Attributes are small numbers, so that sums and products of two fit.
+const MOST: i64 = 1 << 30;
 
 impl Node<'_> {
     pub fn item(&self, place: usize) -> &Item {
@@ -120,7 +128,8 @@ impl Node<'_> {
     }
 
     pub fn int(&self, name: &str, default: i64) -> i64 {
-        self.attribute(name).and_then(|attribute| attribute.i).unwrap_or(default)
+        let given = self.attribute(name).and_then(|attribute| attribute.i);
+        given.map_or(default, |value| value.clamp(-MOST, MOST))
     }
 
     pub fn is(&self, name: &str) -> bool {
@@ -142,7 +151,8 @@ impl Node<'_> {
     }
 
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
-        self.attribute(name).map(|attribute| attribute.ints.clone())
+        self.attribute(name)
+            .map(|attribute| attribute.ints.iter().map(|value| value.clamp(&-MOST, &MOST)).copied().collect())
     }
 
     pub fn floats(&self, name: &str) -> Option<Vec<f64>> {
@@ -187,6 +197,13 @@ impl Node<'_> {
             }
         }
         Ok(arrays)
+    }
+
+    /// A tensor of a shape that its own must be equal to. A run in which it is not fails.
+    pub fn resized(&self, x: &Array, shape: &[Size]) -> Lowered<Array> {
+        let is_own = self.shape(x) == shape;
+        let tensor = if is_own { x.tensor.clone() } else { self.cx.resized(&x.tensor, shape)? };
+        Ok(Array { tensor, ty: x.ty })
     }
 
     /// The first inputs, which broadcast.
@@ -239,12 +256,7 @@ impl Node<'_> {
         Ok(items.collect())
     }
 
-    fn call<'c>(
-        &'c self,
-        base: &'c str,
-        arguments: Vec<(&str, Value)>,
-        declared: Vec<Option<Declared>>,
-    ) -> Call<'c> {
+    fn call<'c>(&'c self, base: &'c str, arguments: Vec<(&str, Value)>, declared: Vec<Option<Declared>>) -> Call<'c> {
         let order = arguments.iter().map(|(_, value)| value.clone()).collect();
         let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         Call { cx: self.cx, base, overload: "", arguments, order, declared }

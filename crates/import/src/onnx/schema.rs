@@ -125,7 +125,6 @@ pub(crate) struct StringStringEntryProto {
     pub value: Option<String>,
 }
 
-
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ValueInfoProto {
     #[prost(string, optional, tag = "1")]

@@ -99,7 +99,8 @@ pub(super) fn read(proto: &TensorProto, folder: Option<&Path>) -> Result<TypedTe
     if count.checked_mul(ty.bytes()) != Some(storage.len()) {
         return Err(ImportError::program(name, format!("{} bytes for {count} elements of {ty}", storage.len())));
     }
-    let strides: Vec<usize> = (0..sizes.len()).map(|axis| sizes[axis + 1..].iter().product()).collect();
+    let stride = |axis: usize| sizes[axis + 1..].iter().fold(1usize, |stride, &extent| stride.saturating_mul(extent));
+    let strides: Vec<usize> = (0..sizes.len()).map(stride).collect();
     let elements = Elements { storage: &storage, ty, sizes: &sizes, strides: &strides, offset: 0 };
     Ok(TypedTensor { ty, tensor: elements.tensor(name)? })
 }

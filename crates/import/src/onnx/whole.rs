@@ -1,9 +1,8 @@
 //! Integers that are computed of sizes: nodes that the shape program evaluates.
 
 use super::item::{Item, Whole};
-use super::node::Node;
+use super::node::{Node, axis};
 use crate::ScalarType;
-use crate::call::axis;
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use rewire_graph::pointwise::BinaryOp;
@@ -102,7 +101,8 @@ fn chosen(operands: &[Rc<Whole>]) -> Option<Lowered<Item>> {
     let [condition, a, b] = operands else { return None };
     let (shape, branches) = pairs(a, b)?;
     let count = branches.len().max(condition.values.len());
-    if branches.len() != count && branches.len() != 1 || condition.values.len() != count && condition.values.len() != 1 {
+    if branches.len() != count && branches.len() != 1 || condition.values.len() != count && condition.values.len() != 1
+    {
         return None;
     }
     let shape = if condition.values.len() > branches.len() { condition.shape.clone() } else { shape };
@@ -155,11 +155,16 @@ fn sliced(node: &Node<'_>, x: &Whole) -> Option<Lowered<Item>> {
 
 fn reshaped(node: &Node<'_>, x: &Whole) -> Option<Lowered<Item>> {
     let count = x.values.len();
-    let shape = match (node.op, node.item(1), node.ints("axes")) {
-        ("Squeeze", _, _) if count == 1 => vec![],
-        ("Squeeze", _, _) => vec![count],
-        ("Unsqueeze", _, _) if x.shape.is_empty() => vec![1],
-        ("Reshape", Item::Constant(shape), _) if shape.data.tensor.len() <= 1 => vec![count; shape.data.tensor.len()],
+    let axes = match (node.item(1), node.ints("axes")) {
+        (Item::Constant(axes), _) => axes.data.tensor.len(),
+        (_, Some(axes)) => axes.len(),
+        _ => 0,
+    };
+    let shape = match (node.op, node.item(1)) {
+        ("Squeeze", _) if x.shape == [1] => vec![],
+        ("Unsqueeze", _) if x.shape.is_empty() && axes == 1 => vec![1],
+        ("Reshape", Item::Constant(shape)) if shape.data.tensor.len() == 1 => vec![count],
+        ("Reshape", Item::Constant(shape)) if shape.data.tensor.is_empty() && count == 1 => vec![],
         _ => return None,
     };
     Some(Item::sizes(shape, x.values.clone(), x.ty))

@@ -82,7 +82,8 @@ impl Verifier {
         let mut session = Model::load(plan, &model.parameters, self.session.clone())?.session();
         (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
         report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
-        let given = model.inputs.iter().filter_map(|spec| Some((spec.name.clone(), inputs.get(&spec.name)?.tensor.clone())));
+        let given =
+            model.inputs.iter().filter_map(|spec| Some((spec.name.clone(), inputs.get(&spec.name)?.tensor.clone())));
         let outputs = session.run(&given.collect::<Inputs>())?;
         let tensors = model.outputs.iter().filter_map(|spec| match &spec.kind {
             OutputKind::Tensor(name, ty) => Some(TypedTensor { ty: *ty, tensor: outputs.get(name)?.clone() }),
@@ -98,7 +99,8 @@ impl Verifier {
         let save = save.join(name).join(set);
         let named = |place: usize| format!("output_{place}");
         let all = computed.iter().enumerate().map(|(place, tensor)| (named(place), tensor.clone())).collect();
-        let types = computed.iter().enumerate().map(|(place, tensor)| (named(place), Value::from(tensor.ty.onnx_name())));
+        let types =
+            computed.iter().enumerate().map(|(place, tensor)| (named(place), Value::from(tensor.ty.onnx_name())));
         let types = Value::Object(types.collect::<Map<_, _>>()).to_string();
         let tensors = tensors::serialize(&all).map_err(ExportedError::from)?;
         for (name, bytes) in [("outputs.safetensors", tensors.as_slice()), ("dtypes.json", types.as_bytes())] {

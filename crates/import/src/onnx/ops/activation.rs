@@ -31,14 +31,13 @@ pub(super) const ONE: One = &[
     ("Swish", |n| gated(n, 1.0)),
     ("Selu", |n| {
         pointwise(n, |n, x| {
-            let (alpha, gamma) = (n.float("alpha", 1.67326319217681884765625), n.float("gamma", 1.05070102214813232421875));
+            let (alpha, gamma) =
+                (n.float("alpha", 1.67326319217681884765625), n.float("gamma", 1.05070102214813232421875));
             let below = n.cx.expm1(x) * (alpha * gamma);
             x.gt(0.0).select(&(x * gamma), &below)
         })
     }),
-    ("ThresholdedRelu", |n| {
-        pointwise(n, |n, x| x.gt(n.float("alpha", 1.0)).select(x, &n.cx.f(0.0)))
-    }),
+    ("ThresholdedRelu", |n| pointwise(n, |n, x| x.gt(n.float("alpha", 1.0)).select(x, &n.cx.f(0.0)))),
     ("HardSigmoid", |n| {
         pointwise(n, |n, x| (x * n.float("alpha", 0.2) + n.float("beta", 0.5)).maximum(0.0).minimum(1.0))
     }),
@@ -106,11 +105,8 @@ fn hardmax(n: &Node<'_>) -> Lowered<Array> {
     let shape = n.shape(&x);
     let axis = n.axis("axis", if n.version < 13 { 1 } else { -1 }, x.rank())?;
     let (own, axis) = if n.version < 13 { (flat(n, &x, axis)?, 1) } else { (x.clone(), axis) };
-    let arguments = vec![
-        ("self", own.clone().into()),
-        ("dim", Value::int(axis)),
-        ("keepdim", crate::onnx::node::flag(true)),
-    ];
+    let arguments =
+        vec![("self", own.clone().into()), ("dim", Value::int(axis)), ("keepdim", crate::onnx::node::flag(true))];
     let first = n.aten("aten.argmax", arguments, ScalarType::I64, &[])?;
     let hits = first.tensor.equal(&n.cx.positions(&n.shape(&own), axis)?);
     let y = n.cx.expand(&hits.cast(DType::F32), &n.shape(&own))?;

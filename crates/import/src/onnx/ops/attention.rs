@@ -20,8 +20,8 @@ pub(super) const MANY: Many = &[
     ("com.microsoft.RotaryEmbedding", |n| {
         let (x, positions, cos, sin) = (n.x()?, n.array(1)?, n.array(2)?, n.array(3)?);
         let shape = n.shape(&positions);
-        if shape.len() != 2 {
-            return Fault::unsupported("positions from a start");
+        if shape.len() != 2 || n.float("scale", 1.0) != 1.0 || n.is("is_packed_batching") {
+            return Fault::unsupported("positions from a start, scaled or packed");
         }
         Ok(vec![rotated(n, &x, [cos, sin], Some(positions))?.into()])
     }),
@@ -46,12 +46,21 @@ fn heads(n: &Node<'_>, x: &Tensor, count: i64) -> Lowered<Tensor> {
 /// The inverse of [`heads`].
 fn merged(n: &Node<'_>, x: &Tensor) -> Lowered<Tensor> {
     let shape = n.cx.shape(x);
-    n.cx.reshape(&x.transpose(1, 2), &[shape[0].clone(), shape[2].clone(), shape[1].times(&shape[3])])
+    let [batch, heads, sequence, width] = shape.as_slice() else { return Fault::program("attention of other axes") };
+    n.cx.reshape(&x.transpose(1, 2), &[batch.clone(), sequence.clone(), heads.times(width)])
+}
+
+/// Fails unless a tensor has four axes.
+fn four(x: &Array) -> Lowered<()> {
+    if x.rank() == 4 { Ok(()) } else { Fault::program("attention of other axes") }
 }
 
 /// Heads that are repeated, each several times in a row.
 fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
     let mut shape = n.cx.shape(x);
+    if shape.len() != 4 {
+        return Fault::program("attention of other axes");
+    }
     if shape[1] == *to {
         return Ok(x.clone());
     }
@@ -87,6 +96,8 @@ fn attention(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let (mut keys, mut values) = (heads(n, &n.f32(&k), others)?, heads(n, &n.f32(&v), others)?);
     let mut past = Size::default();
     if let (Some(key), Some(value)) = (n.optional(4)?, n.optional(5)?) {
+        four(&key)?;
+        four(&value)?;
         past = n.shape(&key)[2].clone();
         keys = n.cx.concat(&[n.f32(&key), keys], 2);
         values = n.cx.concat(&[n.f32(&value), values], 2);
@@ -126,7 +137,7 @@ fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<M
     let mut mask = Mask { bias: None, keeps: None };
     if let Some(given) = n.optional(3)? {
         let mut own = n.shape(&given);
-        let last = own.len() - 1;
+        let last = own.len().checked_sub(1).ok_or_else(|| Fault::Program("a mask without axes".to_owned()))?;
         let mut tensor = given.tensor.clone();
         let is_bool = given.ty == ScalarType::Bool;
         if own[last] != *total && own[last].as_const() != Some(1) {
@@ -221,7 +232,7 @@ fn rotated(n: &Node<'_>, x: &Array, caches: [Array; 2], positions: Option<Array>
 fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let (q, k, v) = (n.x()?, n.array(1)?, n.array(2)?);
     let count = n.int("num_heads", 0);
-    if n.has(4) || q.rank() != 3 || k.rank() != 3 || v.rank() != 3 {
+    if n.has(4) || n.has(8) || q.rank() != 3 || k.rank() != 3 || v.rank() != 3 {
         return Fault::unsupported("packed operands, or masks of keys");
     }
     let mut parts = [&q, &k, &v].map(|x| n.f32(x));
@@ -233,7 +244,8 @@ fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
             start = start.plus(&width);
         }
     }
-    let [queries, mut keys, mut values] = [heads(n, &parts[0], count)?, heads(n, &parts[1], count)?, heads(n, &parts[2], count)?];
+    let [queries, mut keys, mut values] =
+        [heads(n, &parts[0], count)?, heads(n, &parts[1], count)?, heads(n, &parts[2], count)?];
     if let (Some(key), Some(value)) = (n.optional(6)?, n.optional(7)?) {
         keys = n.cx.concat(&[n.f32(&key), keys], 2);
         values = n.cx.concat(&[n.f32(&value), values], 2);
@@ -268,7 +280,8 @@ fn linear(n: &Node<'_>) -> Lowered<Vec<Item>> {
         [heads(n, &n.f32(&q), own)?, heads(n, &n.f32(&k), others)?, heads(n, &n.f32(&v), others)?];
     let shape = n.cx.shape(&keys);
     let steps = shape[2].as_extent().filter(|&steps| steps <= MAX_STEPS);
-    let steps = steps.ok_or_else(|| Fault::Unsupported("a sequence of symbolic length, or of more than 1024 steps".to_owned()))?;
+    let steps = steps
+        .ok_or_else(|| Fault::Unsupported("a sequence of symbolic length, or of more than 1024 steps".to_owned()))?;
     let rule = n.text("update_rule", "gated_delta");
     let (is_gated, is_delta) = (rule.starts_with("gated"), rule.ends_with("delta"));
     let width = n.cx.extent(&values, 3);

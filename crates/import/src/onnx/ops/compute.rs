@@ -28,7 +28,8 @@ fn non_zero(n: &Node<'_>) -> Lowered<Vec<Item>> {
 /// Slices of an axis, or elements, where a condition holds.
 fn compress(n: &Node<'_>) -> Lowered<Array> {
     let x = n.x()?;
-    let kept: Vec<i64> = n.known_ints(1)?.iter().enumerate().filter(|(_, kept)| **kept != 0).map(|(n, _)| n as i64).collect();
+    let kept: Vec<i64> =
+        n.known_ints(1)?.iter().enumerate().filter(|(_, kept)| **kept != 0).map(|(n, _)| n as i64).collect();
     let index = HostTensor::i64(vec![kept.len()], &kept).map_err(|error| Fault::Program(error.to_string()))?;
     let index = Array { tensor: n.cx.scope.constant(index), ty: ScalarType::I64 };
     let flat = crate::size::Size::product(&n.shape(&x));
@@ -37,8 +38,7 @@ fn compress(n: &Node<'_>) -> Lowered<Array> {
         None => (Array { tensor: n.cx.reshape(&x.tensor, &[flat])?, ty: x.ty }, 0),
     };
     let ty = x.ty;
-    let arguments =
-        vec![("self", x.into()), ("dim", crate::value::Value::int(axis)), ("index", index.into())];
+    let arguments = vec![("self", x.into()), ("dim", crate::value::Value::int(axis)), ("index", index.into())];
     n.aten("aten.index_select", arguments, ty, &[])
 }
 

@@ -24,6 +24,9 @@ pub(super) const ONE: One = &[
 
 pub(super) const MANY: Many = &[("CausalConvWithState", causal)];
 
+/// Elements of an axis that a window spans.
+const MOST_SPAN: i64 = 1 << 24;
+
 /// Windows over the spatial axes by the attributes of a node.
 pub(super) struct Spatial {
     pub kernel: Vec<i64>,
@@ -48,13 +51,18 @@ impl Spatial {
         let mut pads: Vec<[i64; 2]> = (0..rank).map(|axis| [given[axis], given[rank + axis]]).collect();
         let auto = n.text("auto_pad", "NOTSET");
         let mut places = vec![];
+        if dilations.iter().zip(&kernel).any(|(dilation, extent)| dilation.saturating_mul(*extent) > MOST_SPAN) {
+            return Fault::unsupported("a window of many elements");
+        }
         for axis in 0..rank {
-            let span = dilations[axis].saturating_mul(kernel[axis] - 1).saturating_add(1);
+            let span = dilations[axis] * (kernel[axis] - 1) + 1;
             let stride = Size::from(strides[axis]);
             if auto.starts_with("SAME") {
-                let Some(extent) = extents[axis].as_const() else { return Fault::unsupported("auto_pad of a symbolic size") };
+                let Some(extent) = extents[axis].as_const() else {
+                    return Fault::unsupported("auto_pad of a symbolic size");
+                };
                 let count = extent.div_euclid(strides[axis]) + i64::from(extent % strides[axis] != 0);
-                let total = ((count - 1) * strides[axis] + span - extent).max(0);
+                let total = ((count - 1).saturating_mul(strides[axis]).saturating_add(span - extent)).max(0);
                 let less = total / 2;
                 pads[axis] = if auto == "SAME_UPPER" { [less, total - less] } else { [total - less, less] };
                 places.push(Size::from(count));
@@ -67,10 +75,12 @@ impl Spatial {
             let is_ceil = n.is("ceil_mode");
             let room = if is_ceil { room.plus(&Size::from(strides[axis] - 1)) } else { room };
             let mut count = n.cx.quotient(&room, &stride)?.plus(&1.into());
-            if let (true, Some(known), Some(extent)) = (is_ceil, count.as_const(), extents[axis].as_const()) {
+            if is_ceil {
                 // The last window starts within the image or the padding before it.
-                let starts_beyond = (known - 1) * strides[axis] >= extent + pads[axis][0];
-                count = Size::from(known - i64::from(starts_beyond));
+                let start = count.minus(&1.into()).times(&stride);
+                let end = extents[axis].plus(&pads[axis][0].into());
+                let starts_beyond = n.cx.sizes.borrow_mut().compared(BinaryOp::Ge, &start, &end);
+                count = count.minus(&starts_beyond);
             }
             places.push(count);
         }
@@ -118,16 +128,23 @@ fn transposed(n: &Node<'_>) -> Lowered<Array> {
     let (shape, ty) = (n.shape(&x), x.ty);
     let kernel = kernel_of(n, &weight)?;
     let rank = kernel.len();
-    if shape.len() != rank + 2 {
+    if shape.len() != rank + 2 || kernel.iter().any(|extent| !(1..MOST_SPAN).contains(extent)) {
         return Fault::program("a convolution of another number of axes");
     }
-    let list = |name: &str, default: i64| n.ints(name).filter(|list| list.len() == rank).unwrap_or_else(|| vec![default; rank]);
+    let list = |name: &str, default: i64| {
+        n.ints(name).filter(|list| list.len() == rank).unwrap_or_else(|| vec![default; rank])
+    };
     let (strides, dilations, extra) = (list("strides", 1), list("dilations", 1), list("output_padding", 0));
     let given = n.ints("pads").filter(|pads| pads.len() == 2 * rank).unwrap_or_else(|| vec![0; 2 * rank]);
+    if strides.iter().chain(&dilations).any(|step| *step < 1)
+        || n.ints("output_shape").is_some_and(|shape| shape.len() < rank)
+    {
+        return Fault::program("ConvTranspose: steps or extents of other axes");
+    }
     let (auto, wanted) = (n.text("auto_pad", "NOTSET"), n.ints("output_shape"));
     let (mut before, mut places) = (vec![], vec![]);
     for axis in 0..rank {
-        let span = dilations[axis].saturating_mul(kernel[axis] - 1).saturating_add(1);
+        let span = dilations[axis] * (kernel[axis] - 1) + 1;
         let whole = shape[2 + axis].minus(&1.into()).times(&strides[axis].into()).plus(&Size::from(span + extra[axis]));
         let wanted = match (&wanted, auto.starts_with("SAME")) {
             (Some(wanted), _) => wanted.iter().rev().nth(rank - 1 - axis).map(|&size| Size::from(size)),
@@ -140,7 +157,9 @@ fn transposed(n: &Node<'_>) -> Lowered<Array> {
             places.push(whole.minus(&Size::from(pads[0] + pads[1])));
             continue;
         };
-        let Some(total) = whole.minus(&wanted).as_const() else { return Fault::unsupported("padding of symbolic size") };
+        let Some(total) = whole.minus(&wanted).as_const() else {
+            return Fault::unsupported("padding of symbolic size");
+        };
         let total = total.max(0);
         before.push(if auto == "SAME_UPPER" { total / 2 } else { total - total / 2 });
         places.push(wanted);
@@ -198,13 +217,15 @@ fn causal(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let (x, weight) = (n.x()?, n.array(1)?);
     let (shape, ty) = (n.shape(&x), x.ty);
     let taps = n.shape(&weight).get(2).and_then(Size::as_extent);
-    let taps = taps.filter(|&taps| taps > 0).ok_or_else(|| Fault::Unsupported("a kernel of symbolic size".to_owned()))?;
+    let taps =
+        taps.filter(|&taps| taps > 0).ok_or_else(|| Fault::Unsupported("a kernel of symbolic size".to_owned()))?;
     let before = Size::from(taps - 1);
     let past = match n.optional(3)? {
         Some(past) => past.tensor,
         None => n.cx.expand(&n.cx.f(0.0), &[shape[0].clone(), shape[1].clone(), before.clone()])?,
     };
-    let all = if taps == 1 { x.tensor.clone() } else { n.cx.concat(&[past.cast(x.tensor.dtype()), x.tensor.clone()], 2) };
+    let all =
+        if taps == 1 { x.tensor.clone() } else { n.cx.concat(&[past.cast(x.tensor.dtype()), x.tensor.clone()], 2) };
     let mut sum: Option<Tensor> = None;
     for tap in 0..taps {
         let part = n.cx.slice(&all, 2, (&tap.into(), 1), &shape[2])?;
@@ -233,8 +254,8 @@ fn deformed(n: &Node<'_>) -> Lowered<Array> {
     let (shape, ty) = (n.extents(&x)?, x.ty);
     let kernel = kernel_of(n, &weight)?;
     let (groups, offsets) = (n.int("group", 1).max(1), n.int("offset_group", 1).max(1));
-    if shape.len() != 4 || kernel.len() != 2 {
-        return Fault::unsupported("other images than planes");
+    if shape.len() != 4 || kernel.len() != 2 || shape[1] as i64 % groups != 0 || shape[1] as i64 % offsets != 0 {
+        return Fault::unsupported("other images than planes, or groups of other sizes");
     }
     let spatial: Vec<Size> = shape[2..].iter().map(|&extent| Size::from(extent)).collect();
     let window = Spatial::of(n, kernel, &spatial)?;
@@ -260,7 +281,13 @@ fn deformed(n: &Node<'_>) -> Lowered<Array> {
             operand,
             index: vec![coord(0), coord(1).binary(BinaryOp::Div, each), coord(2), coord(3), coord(4)],
         };
-        n.cx.remap(&x.tensor, &patches, vec![coord(0), coord(1), load(2), load(3)], Some(&n.cx.zero(&x.tensor)), &[&row, &column])
+        n.cx.remap(
+            &x.tensor,
+            &patches,
+            vec![coord(0), coord(1), load(2), load(3)],
+            Some(&n.cx.zero(&x.tensor)),
+            &[&row, &column],
+        )
     };
     let spread = |x: &Tensor| {
         let index = vec![coord(0), coord(1).binary(BinaryOp::Div, each), coord(2), coord(3), coord(4)];

@@ -37,7 +37,8 @@ pub(super) const ONE: One = &[
     ("Range", range),
     ("OneHot", |n| {
         let (x, values) = (n.x()?, n.array(2)?);
-        let depth = n.sizes(1)?.into_iter().next().ok_or_else(|| Fault::Program("OneHot without a depth".to_owned()))?;
+        let depth =
+            n.sizes(1)?.into_iter().next().ok_or_else(|| Fault::Program("OneHot without a depth".to_owned()))?;
         let axis = n.axis("axis", -1, x.rank() + 1)?;
         let mut shape = n.shape(&x);
         shape.insert(axis, depth.clone());
@@ -98,7 +99,9 @@ fn range(n: &Node<'_>) -> Lowered<Array> {
     if let [Some(start), Some(limit), Some(step)] = whole {
         let one = |whole: &crate::onnx::item::Whole| whole.values.first().cloned().unwrap_or_default();
         let (start, limit, step) = (one(&start), one(&limit), one(&step));
-        let Some(by) = step.as_const().filter(|&by| by != 0) else { return Fault::unsupported("a step that is not known") };
+        let Some(by) = step.as_const().filter(|&by| by != 0) else {
+            return Fault::unsupported("a step that is not known");
+        };
         let span = if by > 0 { limit.minus(&start) } else { start.minus(&limit) };
         let count = n.cx.quotient(&span.plus(&Size::from(by.abs() - 1)), &by.abs().into())?;
         let count = n.cx.sizes.borrow_mut().larger(&count, &0.into());
@@ -112,7 +115,7 @@ fn range(n: &Node<'_>) -> Lowered<Array> {
         return Fault::program("Range without bounds");
     };
     let count = ((limit - start) / step).ceil().max(0.0);
-    if !count.is_finite() || count > f64::from(1 << 26) {
+    if !count.is_finite() || count > f64::from(1 << 22) {
         return Fault::unsupported("a range of many elements");
     }
     let values: Vec<f64> = (0..count as usize).map(|place| start + place as f64 * step).collect();
@@ -124,7 +127,8 @@ fn range(n: &Node<'_>) -> Lowered<Array> {
 /// At inference nothing is dropped.
 fn dropout(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let is_trained = n.has(2) && n.known_int(2)? != 0;
-    let ratio = if n.has(1) && is_trained { n.known_floats(1)?.first().copied().unwrap_or(0.5) } else { n.float("ratio", 0.5) };
+    let ratio =
+        if n.has(1) && is_trained { n.known_floats(1)?.first().copied().unwrap_or(0.5) } else { n.float("ratio", 0.5) };
     if is_trained && ratio != 0.0 {
         return Fault::unsupported("training");
     }
@@ -135,4 +139,3 @@ fn dropout(n: &Node<'_>) -> Lowered<Vec<Item>> {
     };
     Ok(if n.gives(1) { vec![n.item(0).clone(), mask()?] } else { vec![n.item(0).clone()] })
 }
-

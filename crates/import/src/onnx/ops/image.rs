@@ -251,7 +251,9 @@ fn roi_align(n: &Node<'_>) -> Lowered<Array> {
         let place = places.clamped(&place);
         let floor = place.floor();
         let weight = &place - &floor;
-        taps.push([(floor.clone(), n.cx.f(1.0) - &weight), (floor + 1.0, weight)].map(|(at, weight)| places.tap(&at, weight)));
+        taps.push(
+            [(floor.clone(), n.cx.f(1.0) - &weight), (floor + 1.0, weight)].map(|(at, weight)| places.tap(&at, weight)),
+        );
     }
     let inside = inside.ok_or_else(|| Fault::Program("no axes".to_owned()))?;
     let shape = [count.clone(), own[1].clone(), height.into(), width.into(), ratio.into(), ratio.into()];
@@ -262,7 +264,10 @@ fn roi_align(n: &Node<'_>) -> Lowered<Array> {
         for column in &taps[1] {
             let [rows, columns] = [row, column].map(|tap| n.cx.expand(&tap.index, &grid));
             let (rows, columns) = (rows?, columns?);
-            let at = |operand: usize| IndexExpr::Load { operand, index: vec![coord(0), coord(2), coord(3), coord(4), coord(5)] };
+            let at = |operand: usize| IndexExpr::Load {
+                operand,
+                index: vec![coord(0), coord(2), coord(3), coord(4), coord(5)],
+            };
             let index = vec![IndexExpr::Load { operand: 1, index: vec![coord(0)] }, coord(1), at(2), at(3)];
             let values = n.cx.remap(&n.f32(&x), &shape, index, None, &[&batch, &rows, &columns])?;
             let weight = n.cx.unsqueeze(&n.cx.expand(&(&row.weight * &column.weight), &grid)?, 1)?;

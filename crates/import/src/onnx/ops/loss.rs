@@ -27,7 +27,10 @@ fn loss(n: &Node<'_>, log: Array) -> Lowered<Array> {
         other => return Fault::unsupported(format!("reduction=`{other}`")),
     };
     let mut arguments: Vec<(&str, Value)> = vec![];
-    arguments.push(("ignore_index", Value::int(n.int("ignore_index", i64::MIN))));
+    arguments.push((
+        "ignore_index",
+        Value::int(n.attribute("ignore_index").and_then(|attribute| attribute.i).unwrap_or(i64::MIN)),
+    ));
     let shape: Vec<Size> = if reduction == 0 { n.shape(&target) } else { vec![] };
     arguments.insert(0, ("self", log.into()));
     arguments.push(("target", target.into()));

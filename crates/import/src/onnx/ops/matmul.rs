@@ -14,7 +14,13 @@ pub(super) const ONE: One = &[
         product(n, &operands[0], &operands[1])
     }),
     ("com.microsoft.FusedMatMul", |n| {
-        let swap = |x: Array, name: &str| Array { tensor: if n.is(name) { x.tensor.transpose(-1, -2) } else { x.tensor }, ty: x.ty };
+        if n.is("transBatchA") || n.is("transBatchB") {
+            return Fault::unsupported("a batch that is not the first axes");
+        }
+        let swap = |x: Array, name: &str| Array {
+            tensor: if n.is(name) { x.tensor.transpose(-1, -2) } else { x.tensor },
+            ty: x.ty,
+        };
         let y = product(n, &swap(n.array(0)?, "transA"), &swap(n.array(1)?, "transB"))?;
         n.stored(&(y.tensor * n.float("alpha", 1.0)), y.ty)
     }),
@@ -31,6 +37,13 @@ pub(super) const ONE: One = &[
 
 fn product(n: &Node<'_>, a: &Array, b: &Array) -> Lowered<Array> {
     if a.ty.is_float() {
+        let depth = n.shape(a).last().cloned();
+        let mut shape = n.shape(b);
+        let place = shape.len().saturating_sub(2);
+        if let (Some(depth), Some(own)) = (depth, shape.get_mut(place)) {
+            *own = depth;
+        }
+        let b = &n.resized(b, &shape)?;
         return n.aten("aten.matmul", vec![("self", a.clone().into()), ("other", b.clone().into())], a.ty, &[]);
     }
     Fault::unsupported("a product of integer matrices")
@@ -68,11 +81,7 @@ fn determinant(n: &Node<'_>) -> Lowered<Array> {
         let row = n.cx.select(&x.tensor, rank - 2, &i.into())?;
         n.cx.select(&row, rank - 2, &j.into())
     };
-    fn minor(
-        entry: &dyn Fn(usize, usize) -> Lowered<Tensor>,
-        row: usize,
-        columns: &[usize],
-    ) -> Lowered<Tensor> {
+    fn minor(entry: &dyn Fn(usize, usize) -> Lowered<Tensor>, row: usize, columns: &[usize]) -> Lowered<Tensor> {
         let (mut sum, mut sign) = (None::<Tensor>, 1.0);
         if let [one] = columns {
             return entry(row, *one);

@@ -25,7 +25,7 @@ mod signal;
 use super::item::Item;
 use super::node::Node;
 use crate::array::Array;
-use crate::value::Lowered;
+use crate::value::{Fault, Lowered};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -38,8 +38,59 @@ pub(super) enum Lowering {
     Many(fn(&Node<'_>) -> Lowered<Vec<Item>>),
 }
 
+/// The least ranks of inputs.
+const RANKS: &[(&str, &[usize])] = &[
+    ("AveragePool", &[3]),
+    ("BatchNormalization", &[2, 1, 1, 1, 1]),
+    ("CausalConvWithState", &[3, 3, 1, 3]),
+    ("Compress", &[1, 1]),
+    ("Conv", &[3, 3, 1]),
+    ("ConvInteger", &[3, 3]),
+    ("ConvTranspose", &[3, 3, 1]),
+    ("DFT", &[2]),
+    ("DeformConv", &[4, 4, 4, 1]),
+    ("EyeLike", &[2]),
+    ("GlobalAveragePool", &[2]),
+    ("GlobalLpPool", &[2]),
+    ("GlobalMaxPool", &[2]),
+    ("GridSample", &[3, 3]),
+    ("GroupNormalization", &[2, 1, 1]),
+    ("InstanceNormalization", &[3, 1, 1]),
+    ("LRN", &[2]),
+    ("LpPool", &[3]),
+    ("MatMul", &[1, 1]),
+    ("MatMulInteger", &[1, 1]),
+    ("MaxPool", &[3]),
+    ("MaxUnpool", &[3, 3]),
+    ("NegativeLogLikelihoodLoss", &[2, 1]),
+    ("QLinearConv", &[3, 0, 0, 3]),
+    ("QLinearMatMul", &[1, 0, 0, 1]),
+    ("ReverseSequence", &[2, 1]),
+    ("RoiAlign", &[4, 2, 1]),
+    ("STFT", &[2]),
+    ("SoftmaxCrossEntropyLoss", &[2, 1]),
+    ("TensorScatter", &[2, 2, 1]),
+    ("com.microsoft.SkipLayerNormalization", &[1, 1]),
+    ("com.microsoft.SkipSimplifiedLayerNormalization", &[1, 1]),
+];
+
+/// Inputs that an operator reads along axes have those.
+fn check_ranks(node: &Node<'_>) -> Lowered<()> {
+    let Some((_, ranks)) = RANKS.iter().find(|(name, _)| name.rsplit('.').next() == Some(node.op)) else {
+        return Ok(());
+    };
+    for (place, &least) in ranks.iter().enumerate().filter(|(place, _)| node.has(*place)) {
+        let rank = node.array(place)?.rank();
+        if rank < least {
+            return Fault::program(format!("{}: input {place} has {rank} axes", node.op));
+        }
+    }
+    Ok(())
+}
+
 impl Lowering {
     pub fn run(self, node: &Node<'_>) -> Lowered<Vec<Item>> {
+        check_ranks(node)?;
         match self {
             Self::One(lower) => lower(node).map(|array| vec![Item::Array(array)]),
             Self::Many(lower) => lower(node),

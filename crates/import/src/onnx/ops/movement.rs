@@ -2,10 +2,9 @@
 
 use super::{Many, One};
 use crate::array::Array;
-use crate::call::axis;
 use crate::context::coord;
 use crate::onnx::item::Item;
-use crate::onnx::node::Node;
+use crate::onnx::node::{Node, axis};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
 use rewire_graph::op::IndexExpr;
@@ -65,8 +64,13 @@ pub(super) const ONE: One = &[
             Some(axis) => shape[axis].clone(),
             None => Size::from(1),
         };
+        let is_one = |size: &Size| size.as_const() == Some(1);
         let pairs = (0..rank).map(|axis| (at(&own, axis), at(&wanted, axis)));
-        let shape: Vec<Size> = pairs.map(|(own, wanted)| if wanted.as_const() == Some(1) { own } else { wanted }).collect();
+        let shape: Vec<Size> = pairs.map(|(own, wanted)| if is_one(&wanted) { own } else { wanted }).collect();
+        let skipped = rank - own.len();
+        let pairs = own.iter().zip(&shape[skipped..]);
+        let equal: Vec<Size> = pairs.map(|(own, size)| if is_one(own) { own } else { size }.clone()).collect();
+        let x = n.resized(&x, &equal)?;
         Ok(Array { tensor: n.cx.expand(&x.tensor, &shape)?, ty: x.ty })
     }),
     ("Tile", |n| {
@@ -83,6 +87,16 @@ pub(super) const ONE: One = &[
         let parts = n.arrays()?;
         let first = parts.first().ok_or_else(|| Fault::Program("Concat without inputs".to_owned()))?;
         let axis = n.axis("axis", 1, first.rank())?;
+        let shape = n.shape(first);
+        let one = |x: &Array| {
+            let mut equal = shape.clone();
+            if let (Some(own), Some(size)) = (n.shape(x).get(axis), equal.get_mut(axis)) {
+                *size = own.clone();
+            }
+            n.resized(x, &equal)
+        };
+        let parts = parts.iter().map(one).collect::<Lowered<Vec<Array>>>()?;
+        let first = &parts[0];
         // The graph takes no parts without elements beside others.
         let is_empty = |x: &&Array| n.shape(x)[axis].as_const() == Some(0);
         let tensors: Vec<_> = parts.iter().filter(|x| !is_empty(x)).map(|x| x.tensor.clone()).collect();
@@ -130,7 +144,12 @@ pub(super) const MANY: Many = &[
     ("Identity", |n| Ok(vec![n.item(0).clone()])),
     ("Split", |n| {
         let x = n.x()?;
-        let parts = split_sizes(n, &x, n.ints_of("split", 1)?)?;
+        let given = match n.ints("split") {
+            Some(parts) => Some(parts.into_iter().map(Size::from).collect()),
+            None if n.has(1) => Some(n.sizes(1)?),
+            None => None,
+        };
+        let parts = split_sizes(n, &x, given)?;
         let axis = n.axis("axis", 0, x.rank())?;
         split(n, &x, axis, &parts)
     }),
@@ -152,7 +171,9 @@ fn reshape(n: &Node<'_>) -> Lowered<Array> {
     let mut open = None;
     for (axis, size) in wanted.iter().enumerate() {
         shape.push(match size.as_const() {
-            Some(0) if keeps => own.get(axis).cloned().ok_or_else(|| Fault::Program("Reshape: no axis to keep".to_owned()))?,
+            Some(0) if keeps => {
+                own.get(axis).cloned().ok_or_else(|| Fault::Program("Reshape: no axis to keep".to_owned()))?
+            }
             Some(-1) if open.is_none() => {
                 open = Some(axis);
                 Size::from(1)
@@ -163,7 +184,8 @@ fn reshape(n: &Node<'_>) -> Lowered<Array> {
     }
     if let Some(axis) = open {
         let others = Size::product(&shape);
-        shape[axis] = if others.as_const() == Some(0) { Size::from(0) } else { n.cx.quotient(&Size::product(&own), &others)? };
+        shape[axis] =
+            if others.as_const() == Some(0) { Size::from(0) } else { n.cx.quotient(&Size::product(&own), &others)? };
     }
     moved(n, &x, &shape)
 }
@@ -225,9 +247,9 @@ fn slice(n: &Node<'_>) -> Lowered<Array> {
 }
 
 /// The sizes of the parts of a split.
-pub(super) fn split_sizes(n: &Node<'_>, x: &Array, given: Option<Vec<i64>>) -> Lowered<Vec<Size>> {
+pub(super) fn split_sizes(n: &Node<'_>, x: &Array, given: Option<Vec<Size>>) -> Lowered<Vec<Size>> {
     if let Some(parts) = given {
-        return Ok(parts.into_iter().map(Size::from).collect());
+        return Ok(parts);
     }
     let axis = n.axis("axis", 0, x.rank())?;
     let count = usize::try_from(n.int("num_outputs", n.results.len() as i64)).unwrap_or(0).max(1);
@@ -269,7 +291,9 @@ fn pad(n: &Node<'_>) -> Lowered<Array> {
     let mut all: Vec<Value> = vec![];
     for axis in (0..rank).rev() {
         let place = axes.iter().position(|&own| own == axis);
-        let pair = place.map_or([Size::default(), Size::default()], |place| [pads[place].clone(), pads[axes.len() + place].clone()]);
+        let pair = place.map_or([Size::default(), Size::default()], |place| {
+            [pads[place].clone(), pads[axes.len() + place].clone()]
+        });
         all.extend(pair.map(Value::int));
     }
     let mut arguments: Vec<(&str, Value)> = vec![("self", x.into()), ("pad", Value::List(all))];
@@ -306,9 +330,15 @@ fn depth_to_space(n: &Node<'_>, is_column_first: bool) -> Lowered<Array> {
     let depth = n.cx.quotient(&shape[1], &block.times(&block))?;
     let [batch, height, width] = [0, 2, 3].map(|axis| shape[axis].clone());
     let (split, axes) = if is_column_first {
-        (vec![batch.clone(), depth.clone(), block.clone(), block.clone(), height.clone(), width.clone()], [0, 1, 4, 2, 5, 3])
+        (
+            vec![batch.clone(), depth.clone(), block.clone(), block.clone(), height.clone(), width.clone()],
+            [0, 1, 4, 2, 5, 3],
+        )
     } else {
-        (vec![batch.clone(), block.clone(), block.clone(), depth.clone(), height.clone(), width.clone()], [0, 3, 4, 1, 5, 2])
+        (
+            vec![batch.clone(), block.clone(), block.clone(), depth.clone(), height.clone(), width.clone()],
+            [0, 3, 4, 1, 5, 2],
+        )
     };
     let parts = n.cx.reshape(&x.tensor, &split)?.permute(&axes);
     let tensor = n.cx.reshape(&parts, &[batch, depth, height.times(&block), width.times(&block)])?;

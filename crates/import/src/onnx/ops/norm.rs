@@ -44,7 +44,7 @@ pub(super) const ONE: One = &[
     ("MeanVarianceNormalization", |n| {
         let x = n.x()?;
         let axes = n.ints("axes").unwrap_or_else(|| vec![0, 2, 3]);
-        let axes = axes.iter().map(|&dim| crate::call::axis(dim, x.rank())).collect::<Lowered<Vec<_>>>()?;
+        let axes = axes.iter().map(|&dim| crate::onnx::node::axis(dim, x.rank())).collect::<Lowered<Vec<_>>>()?;
         let (mean, variance) = moments(n, &x.tensor, &axes)?;
         n.stored(&((&x.tensor - mean) / (variance.sqrt() + 1e-9)), x.ty)
     }),
@@ -165,6 +165,9 @@ fn batch(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let [x, scale, bias, mean, variance] = [n.array(0)?, n.array(1)?, n.array(2)?, n.array(3)?, n.array(4)?];
     let (eps, momentum) = (n.float("epsilon", 1e-5), n.float("momentum", 0.9));
     let rank = x.rank();
+    if n.int("spatial", 1) == 0 {
+        return Fault::unsupported("statistics of each element");
+    }
     if !n.is("training_mode") {
         let ty = x.ty;
         let arguments = vec![
@@ -191,6 +194,9 @@ fn batch(n: &Node<'_>) -> Lowered<Vec<Item>> {
 fn local_response(n: &Node<'_>) -> Lowered<Array> {
     let x = n.x()?;
     let size = n.int("size", 1);
+    if !(1..=1 << 16).contains(&size) {
+        return Fault::program("LRN: a size of no channels");
+    }
     let shape = n.shape(&x);
     let mut all = shape.clone();
     all.push(Size::from(size));

@@ -4,10 +4,9 @@ use super::norm::per_channel;
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
-use crate::call::axis;
 use crate::context::coord;
 use crate::onnx::item::Item;
-use crate::onnx::node::Node;
+use crate::onnx::node::{Node, axis};
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use rewire_graph::op::IndexExpr;
@@ -85,6 +84,9 @@ fn beside(n: &Node<'_>, x: &Array, parameter: &Array) -> Lowered<Tensor> {
     }
     let axis = axis(n.int("axis", 1), x.rank())?;
     let block = n.int("block_size", 0);
+    if block < 0 || block == 0 && extents.len() != 1 || block > 0 && extents.len() != x.rank() {
+        return Fault::program(format!("{}: parameters of other axes", n.op));
+    }
     if block == 0 {
         let mut along = vec![Size::from(1); x.rank() - axis];
         along[0] = extents[0].clone();
@@ -159,7 +161,7 @@ const EXACT: usize = (1 << 24) / (255 * 255);
 
 /// The exact product of matrices of integers of at most 9 bits, as `I64`.
 fn whole_product(n: &Node<'_>, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
-    let depth = n.cx.extent(a, a.rank() - 1).as_extent();
+    let depth = n.cx.extent(a, a.rank().saturating_sub(1)).as_extent();
     match depth {
         Some(depth) if depth <= EXACT => Ok(a.matmul(b).cast(DType::I64)),
         // By digits of 4 bits of one of them.

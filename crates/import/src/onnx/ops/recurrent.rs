@@ -52,7 +52,9 @@ struct State {
 impl Direction<'_> {
     fn activated(&self, place: usize, x: &Tensor) -> Lowered<Tensor> {
         let cx = self.node.cx;
-        let Some((name, [alpha, beta])) = self.functions.get(place) else { return Fault::program("too few activations") };
+        let Some((name, [alpha, beta])) = self.functions.get(place) else {
+            return Fault::program("too few activations");
+        };
         Ok(match name.to_lowercase().as_str() {
             "sigmoid" => x.sigmoid(),
             "tanh" => x.tanh(),
@@ -143,7 +145,10 @@ fn functions(n: &Node<'_>, cell: Cell, directions: usize, direction: usize) -> V
     if names.is_empty() {
         names = (0..directions).flat_map(|_| defaults.iter().map(|name| (*name).to_owned())).collect();
     }
-    let (mut alphas, mut betas) = (n.floats("activation_alpha").unwrap_or_default().into_iter(), n.floats("activation_beta").unwrap_or_default().into_iter());
+    let (mut alphas, mut betas) = (
+        n.floats("activation_alpha").unwrap_or_default().into_iter(),
+        n.floats("activation_beta").unwrap_or_default().into_iter(),
+    );
     let with_parameters = names.into_iter().map(|name| {
         let [alpha, beta] = match name.to_lowercase().as_str() {
             "affine" => [Some(1.0), Some(0.0)],
@@ -273,8 +278,10 @@ fn kept(
 /// Tensors along the first axis, a few at once.
 fn joined(n: &Node<'_>, mut parts: Vec<Tensor>) -> Tensor {
     while parts.len() > 1 {
-        parts = parts.chunks(8).map(|parts| if parts.len() == 1 { parts[0].clone() } else { n.cx.concat(parts, 0) }).collect();
+        parts = parts
+            .chunks(8)
+            .map(|parts| if parts.len() == 1 { parts[0].clone() } else { n.cx.concat(parts, 0) })
+            .collect();
     }
     parts.pop().unwrap_or_else(|| n.cx.f(0.0))
 }
-

@@ -3,10 +3,9 @@
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
-use crate::call::axis;
 use crate::context::coord;
 use crate::onnx::item::Item;
-use crate::onnx::node::{Node, flag, ints};
+use crate::onnx::node::{Node, axis, flag, ints};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
 use rewire_graph::Tensor;
@@ -67,7 +66,8 @@ fn reduced(n: &Node<'_>, f: Reduction) -> Lowered<Array> {
     if n.int("keepdims", 1) != 0 {
         return Ok(y);
     }
-    let shape: Vec<Size> = n.shape(&x).into_iter().enumerate().filter(|(n, _)| !axes.contains(n)).map(|(_, size)| size).collect();
+    let shape: Vec<Size> =
+        n.shape(&x).into_iter().enumerate().filter(|(n, _)| !axes.contains(n)).map(|(_, size)| size).collect();
     Ok(Array { tensor: n.cx.reshape(&y.tensor, &shape)?, ty: y.ty })
 }
 

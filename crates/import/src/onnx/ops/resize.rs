@@ -3,9 +3,8 @@
 use super::One;
 use crate::ScalarType;
 use crate::array::Array;
-use crate::call::axis;
 use crate::context::coord;
-use crate::onnx::node::Node;
+use crate::onnx::node::{Node, axis};
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use rewire_graph::op::IndexExpr;
@@ -57,7 +56,9 @@ fn resize(n: &Node<'_>, region: Option<usize>, first: usize) -> Lowered<Array> {
             _ => None,
         };
         match one {
-            Some(scale) => (vec![scale; axes.len()], extents.iter().map(|extent| (scale * extent + 0.5).floor()).collect()),
+            Some(scale) => {
+                (vec![scale; axes.len()], extents.iter().map(|extent| (scale * extent + 0.5).floor()).collect())
+            }
             None => (each, sizes),
         }
     } else if scales.len() == axes.len() {
@@ -193,8 +194,7 @@ impl Line<'_> {
         let weights = cx.scope.constant(HostTensor::from_f64(DType::F32, own, &taps.weights).map_err(failed)?);
         shape[axis] = self.to.into();
         shape.insert(axis + 1, taps.count.into());
-        let mut index: Vec<IndexExpr> =
-            (0..shape.len()).filter(|&place| place != axis + 1).map(coord).collect();
+        let mut index: Vec<IndexExpr> = (0..shape.len()).filter(|&place| place != axis + 1).map(coord).collect();
         index[axis] = IndexExpr::Load { operand: 1, index: vec![coord(axis), coord(axis + 1)] };
         let values = cx.remap(x, &shape, index, None, &[&places])?;
         let mut along = vec![Size::from(1); shape.len() - axis];

@@ -11,12 +11,8 @@ use crate::value::{Fault, Lowered, Value};
 use rewire_graph::op::IndexExpr;
 use rewire_graph::pointwise::BinaryOp;
 
-pub(super) const ONE: One = &[
-    ("ScatterElements", elements),
-    ("Scatter", elements),
-    ("ScatterND", nd),
-    ("TensorScatter", cache),
-];
+pub(super) const ONE: One =
+    &[("ScatterElements", elements), ("Scatter", elements), ("ScatterND", nd), ("TensorScatter", cache)];
 
 /// The name of a reduction in ATen; `None` where the last source counts.
 fn reduction(n: &Node<'_>) -> Lowered<Option<&'static str>> {

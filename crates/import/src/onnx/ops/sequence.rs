@@ -1,11 +1,12 @@
 //! Sequences, whose lengths are known, and optional values.
 
 use super::Many;
-use super::movement::{split, split_sizes};
+use super::movement::split;
 use crate::ScalarType;
 use crate::array::Array;
 use crate::onnx::item::Item;
 use crate::onnx::node::Node;
+use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use rewire_graph::{DType, HostTensor};
 
@@ -49,7 +50,8 @@ pub(super) const MANY: Many = &[
     ("OptionalGetElement", |n| Ok(vec![n.item(0).clone()])),
     ("OptionalHasElement", |n| {
         let has = if n.has(0) { 1.0 } else { 0.0 };
-        let tensor = HostTensor::from_f64(DType::Bool, vec![], &[has]).map_err(|error| Fault::Program(error.to_string()))?;
+        let tensor =
+            HostTensor::from_f64(DType::Bool, vec![], &[has]).map_err(|error| Fault::Program(error.to_string()))?;
         Ok(vec![Item::constant(ScalarType::Bool, tensor)])
     }),
 ];
@@ -75,7 +77,7 @@ fn split_to_sequence(n: &Node<'_>) -> Lowered<Vec<Item>> {
         }
         Some(_) => n.known_ints(1)?,
     };
-    let parts = split_sizes(n, &x, Some(parts))?;
+    let parts: Vec<Size> = parts.into_iter().map(Size::from).collect();
     let mut items = split(n, &x, axis, &parts)?;
     if known.is_none() && n.int("keepdims", 1) == 0 {
         for item in &mut items {

@@ -3,9 +3,8 @@
 use super::One;
 use crate::ScalarType;
 use crate::array::Array;
-use crate::call::axis;
 use crate::context::coord;
-use crate::onnx::node::Node;
+use crate::onnx::node::{Node, axis};
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use rewire_graph::op::IndexExpr;
@@ -38,7 +37,10 @@ fn matrix(n: &Node<'_>, rows: usize, columns: usize, f: impl Fn(usize, usize) ->
     if rows.saturating_mul(columns) > MAX_ELEMENTS {
         return Fault::unsupported("a transform of many elements");
     }
-    let values: Vec<f64> = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))).map(|(row, column)| f(row, column)).collect();
+    let values: Vec<f64> = (0..rows)
+        .flat_map(|row| (0..columns).map(move |column| (row, column)))
+        .map(|(row, column)| f(row, column))
+        .collect();
     let tensor = HostTensor::from_f64(DType::F32, vec![rows, columns], &values);
     Ok(n.cx.scope.constant(tensor.map_err(|error| Fault::Program(error.to_string()))?))
 }
@@ -52,7 +54,9 @@ fn transform(n: &Node<'_>, x: &Array, along: usize) -> Lowered<Array> {
         return Fault::unsupported("an inverse transform to complex numbers");
     }
     let extent = shape[along].as_extent();
-    let (Some(extent), false) = (extent, along == parts) else { return Fault::unsupported("a transform of symbolic size") };
+    let (Some(extent), false) = (extent, along == parts) else {
+        return Fault::unsupported("a transform of symbolic size");
+    };
     let length = match n.has(1) {
         true => usize::try_from(n.known_int(1)?).unwrap_or(0),
         false if inverse && onesided => 2 * extent.saturating_sub(1),
