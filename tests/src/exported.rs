@@ -23,7 +23,8 @@ fn operators_of(archive: &Path) -> Result<BTreeSet<String>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", archive.display());
     let file = std::fs::File::open(archive).map_err(|error| failed(&error))?;
     let mut zip = ZipArchive::new(file).map_err(|error| failed(&error))?;
-    let name = zip.file_names().find(|name| name.ends_with("models/model.json")).map(ToOwned::to_owned);
+    let names = zip.file_names().filter_map(|name| Some(name.ok()?.into_owned()));
+    let name = names.into_iter().find(|name| name.ends_with("models/model.json"));
     let mut text = String::new();
     let mut entry = zip.by_name(&name.ok_or("no program")?).map_err(|error| failed(&error))?;
     entry.read_to_string(&mut text).map_err(|error| failed(&error))?;

@@ -101,6 +101,15 @@ struct ArrowArray {
 // Floats of 64 bits, computed in 32.
 #define REWIRE_F64 9
 
+// Integers of 16 bits from 0 on.
+#define REWIRE_U16 10
+
+// Integers of 32 bits from 0 on.
+#define REWIRE_U32 11
+
+// Integers of 64 bits from 0 on.
+#define REWIRE_U64 12
+
 // What became of a call.
 typedef enum rewire_status {
   // It is done.

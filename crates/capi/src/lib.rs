@@ -42,9 +42,9 @@ pub use evaluator::{
 pub use metal::rewire_options_metal_device;
 pub use model::{
     Model, NamedTensor, REWIRE_BF16, REWIRE_BOOL, REWIRE_F16, REWIRE_F32, REWIRE_F64, REWIRE_I8, REWIRE_I16,
-    REWIRE_I32, REWIRE_I64, REWIRE_U8, Results, rewire_model_free, rewire_model_from_bytes, rewire_model_input,
-    rewire_model_inputs, rewire_model_open, rewire_model_run, rewire_results_count, rewire_results_free,
-    rewire_results_tensor,
+    REWIRE_I32, REWIRE_I64, REWIRE_U8, REWIRE_U16, REWIRE_U32, REWIRE_U64, Results, rewire_model_free,
+    rewire_model_from_bytes, rewire_model_input, rewire_model_inputs, rewire_model_open, rewire_model_run,
+    rewire_results_count, rewire_results_free, rewire_results_tensor,
 };
 pub use options::{
     Options, REWIRE_KERNEL_AUTO, REWIRE_KERNEL_CPU, REWIRE_KERNEL_WGPU, rewire_options_adapter, rewire_options_free,

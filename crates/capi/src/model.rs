@@ -31,6 +31,12 @@ pub const REWIRE_BF16: u32 = 7;
 pub const REWIRE_F32: u32 = 8;
 /// Floats of 64 bits, computed in 32.
 pub const REWIRE_F64: u32 = 9;
+/// Integers of 16 bits from 0 on.
+pub const REWIRE_U16: u32 = 10;
+/// Integers of 32 bits from 0 on.
+pub const REWIRE_U32: u32 = 11;
+/// Integers of 64 bits from 0 on.
+pub const REWIRE_U64: u32 = 12;
 
 /// A tensor: `rank` extents, and elements in row-major order, of a type such as `REWIRE_F32`. Of an input of a model, `data` is null and an extent that a
 /// run tells is -1.
@@ -246,11 +252,7 @@ pub unsafe extern "C" fn rewire_results_count(results: *const Results) -> usize 
 /// # Safety
 /// `results` are null or a handle, `out` is null or a place for a tensor.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rewire_results_tensor(
-    results: *const Results,
-    place: usize,
-    out: *mut NamedTensor,
-) -> Status {
+pub unsafe extern "C" fn rewire_results_tensor(results: *const Results, place: usize, out: *mut NamedTensor) -> Status {
     call(|| {
         // SAFETY: the caller's promise.
         let (results, out) = unsafe { (read(results, "results")?, change(out, "out")?) };

@@ -31,7 +31,9 @@ pub fn is_package_name(out: &Path) -> bool {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    #[error("{file}: expected a TorchEasyRec pipeline configuration, a name that ends in .config, or a .pt2 of torch.export.save")]
+    #[error(
+        "{file}: expected a TorchEasyRec pipeline configuration, a name that ends in .config, or a model: .onnx, or .pt2 of torch.export.save"
+    )]
     Source { file: String },
     #[error("{file}: an exported model becomes a package: expected a name that ends in .rewire")]
     Folder { file: String },
@@ -71,10 +73,7 @@ impl From<ImportError> for CliError {
 impl ImportError {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::Source { .. } | Self::Folder { .. } | Self::Checkpoints { .. } | Self::NoCheckpoint
-        )
+        matches!(self, Self::Source { .. } | Self::Folder { .. } | Self::Checkpoints { .. } | Self::NoCheckpoint)
     }
 }
 

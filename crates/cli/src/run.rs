@@ -24,11 +24,8 @@ struct Line {
 
 /// Runs a model once.
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let with = RankOptions {
-        tuning: options.tuning,
-        precision: options.stored.precision(),
-        ..options.placement.of_model()
-    };
+    let with =
+        RankOptions { tuning: options.tuning, precision: options.stored.precision(), ..options.placement.of_model() };
     let failed = |source| CliError::Tensors { file: options.inputs.display().to_string(), source: Box::new(source) };
     let inputs = tensors::deserialize(&read(&options.inputs)?).map_err(failed)?;
     let file = ModelFile::open(&options.model, common.mapping)?;

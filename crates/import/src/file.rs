@@ -1,13 +1,13 @@
 //! Models in files of any format.
 
-use crate::{ImportError, ImportedModel, pt2};
+use crate::{ImportError, ImportedModel, onnx, pt2};
 use std::path::Path;
 
 /// Reads a file of a format.
 type Reader = fn(&Path) -> Result<ImportedModel, ImportError>;
 
 /// How names of files end, and what reads them.
-const READERS: [(&str, Reader); 1] = [("pt2", pt2::read)];
+const READERS: [(&str, Reader); 2] = [("onnx", onnx::open), ("pt2", pt2::read)];
 
 fn reader(path: &Path) -> Option<Reader> {
     let ending = path.extension()?;
@@ -26,4 +26,12 @@ pub fn is_model(path: &Path) -> bool {
 pub fn read(path: &Path) -> Result<ImportedModel, ImportError> {
     let unknown = || ImportError::Format { path: path.display().to_string() };
     reader(path).ok_or_else(unknown)?(path)
+}
+
+/// Reads the model of some bytes: an archive of `torch.export.save`, or else an ONNX model without external data.
+///
+/// # Errors
+/// The error of the format's reader.
+pub fn parse(bytes: &[u8]) -> Result<ImportedModel, ImportError> {
+    if bytes.starts_with(b"PK") { pt2::parse(bytes) } else { onnx::from_bytes(bytes) }
 }

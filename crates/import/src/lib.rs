@@ -24,7 +24,7 @@ pub mod tensors;
 mod value;
 
 pub use error::{ImportError, Unsupported};
-pub use file::{is_model, read};
+pub use file::{is_model, parse, read};
 pub use model::{ImportedModel, OutputKind, OutputSpec, TensorSpec};
 pub use scalar_type::ScalarType;
 pub use tensors::TypedTensor;

@@ -38,8 +38,8 @@ pub enum ScalarType {
 }
 
 impl ScalarType {
-    /// All that tensors of a run may have.
-    pub const ALL: [Self; 10] = [
+    /// All that tensors of a run may have; the C library numbers them so.
+    pub const ALL: [Self; 23] = [
         Self::Bool,
         Self::U8,
         Self::I8,
@@ -50,6 +50,19 @@ impl ScalarType {
         Self::BF16,
         Self::F32,
         Self::F64,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::U2,
+        Self::I2,
+        Self::U4,
+        Self::I4,
+        Self::F4E2M1,
+        Self::F8E4M3,
+        Self::F8E4M3Fnuz,
+        Self::F8E5M2,
+        Self::F8E5M2Fnuz,
+        Self::F8E8M0,
     ];
 
     /// The type of a number in the archive.

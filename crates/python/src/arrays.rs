@@ -104,13 +104,16 @@ fn typed_name(ty: ScalarType) -> Option<&'static str> {
         ScalarType::Bool => "bool",
         ScalarType::U8 => "uint8",
         ScalarType::I8 => "int8",
+        ScalarType::U16 => "uint16",
         ScalarType::I16 => "int16",
+        ScalarType::U32 => "uint32",
         ScalarType::I32 => "int32",
+        ScalarType::U64 => "uint64",
         ScalarType::I64 => "int64",
         ScalarType::F16 => "float16",
         ScalarType::F32 => "float32",
         ScalarType::F64 => "float64",
-        ScalarType::BF16 | ScalarType::C64 => return None,
+        _ => return None,
     })
 }
 
@@ -131,7 +134,7 @@ pub fn on_host<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, 
 /// The tensor of an array as an element type of PyTorch, or as the array has it.
 pub fn typed(argument: &str, object: &Bound<'_, PyAny>, ty: Option<ScalarType>) -> PyResult<TypedTensor> {
     let Some(ty) = ty else { return tensor(argument, object, None).map(TypedTensor::from) };
-    let is_narrow = matches!(ty, ScalarType::U8 | ScalarType::I8 | ScalarType::I16);
+    let is_narrow = ty.is_integer() && !matches!(ty, ScalarType::I32 | ScalarType::I64);
     let array = object.py().import("numpy")?.call_method1("asarray", (object,))?;
     let own: String = array.getattr("dtype")?.getattr("name")?.extract()?;
     if is_narrow && typed_name(ty) != Some(own.as_str()) {

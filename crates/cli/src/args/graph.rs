@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Graph {
-    /// Model folder, package, exported model (.pt2) or golden case; the model in the program if left out.
+    /// Model folder, package, exported model (.pt2, .onnx) or golden case; the model in the program if left out.
     #[arg(value_name = "MODEL|CASE")]
     pub model: Option<PathBuf>,
     /// As traced from the model's code, with the gradients of its parameters, or rewritten and fused.

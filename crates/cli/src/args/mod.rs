@@ -103,7 +103,7 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct Describe {
-    /// Model folder, package or exported model (.pt2); the model in the program if left out.
+    /// Model folder, package or exported model (.pt2, .onnx); the model in the program if left out.
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
 }
@@ -278,7 +278,7 @@ pub struct Train {
 
 #[derive(Debug, clap::Args)]
 pub struct Import {
-    /// The pipeline configuration of TorchEasyRec, a file that ends in .config, or a model that torch.export.save wrote, .pt2.
+    /// The pipeline configuration of TorchEasyRec, a file that ends in .config, or an exported model, .pt2 or .onnx.
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     /// Its checkpoint: a folder model.ckpt-N, a folder of such, whose latest is taken, or a .safetensors file with the same names.
@@ -295,7 +295,7 @@ pub struct Import {
 
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// Model folder, package, or a model that torch.export.save wrote, .pt2.
+    /// Model folder, package, or an exported model, .pt2 or .onnx.
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// The tensors of a run, safetensors, with the names that `describe` prints.
@@ -315,7 +315,7 @@ pub struct Run {
 
 #[derive(Debug, clap::Args)]
 pub struct Package {
-    /// Model folder, exported model (.pt2), or a package to make another of; the model in the program if left out.
+    /// Model folder, exported model (.pt2, .onnx), or a package to make another of; the model in the program if left out.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// The file to write. It is written beside and renamed, so that programs that have an older package of this name loaded keep it. Copying over it in

@@ -109,7 +109,8 @@ fn what_does_not_fit_a_model_is_named() {
     with(BTreeMap::new()).failed_with(&[name]);
     let ids = rewire::HostTensor::i64(tensor.tensor.shape().to_vec(), &vec![1; tensor.tensor.len()]).unwrap();
     with(BTreeMap::from([(name.clone(), ids.into())])).failed_with(&[name, "i64", "expected f32"]);
-    with(BTreeMap::from([(name.clone(), tensor.clone()), ("other".to_owned(), tensor.clone())])).failed_with(&["other"]);
+    with(BTreeMap::from([(name.clone(), tensor.clone()), ("other".to_owned(), tensor.clone())]))
+        .failed_with(&["other"]);
     assert!(!out.exists());
     let inputs = exported("linear_relu").join("inputs_0.safetensors");
     run_model(Path::new("/nowhere.pt2"), &inputs, &out).failed_with(&["/nowhere.pt2"]);

@@ -211,9 +211,7 @@ pub(crate) fn lower(c: &Call<'_>, lowering: Lowering) -> Lowered<Vec<Value>> {
 
 fn both(cx: &Context, re: Value, im: Value) -> Lowered<Value> {
     match (re, im) {
-        (Value::Tensor(re), Value::Tensor(im)) => {
-            Complex { re: re.tensor, im: im.tensor }.array(cx).map(Value::Tensor)
-        }
+        (Value::Tensor(re), Value::Tensor(im)) => Complex { re: re.tensor, im: im.tensor }.array(cx).map(Value::Tensor),
         (Value::List(re), Value::List(im)) => {
             re.into_iter().zip(im).map(|(re, im)| both(cx, re, im)).collect::<Lowered<_>>().map(Value::List)
         }

@@ -286,7 +286,8 @@ fn shifted(c: &Call<'_>, is_back: bool) -> Lowered<Array> {
         let half = c.cx.quotient(&n, &2.into())?;
         let first = if is_back { half } else { n.minus(&half) };
         let rest = n.minus(&first);
-        let parts = [c.cx.slice(&tensor, axis, (&first, 1), &rest)?, c.cx.slice(&tensor, axis, (&0.into(), 1), &first)?];
+        let parts =
+            [c.cx.slice(&tensor, axis, (&first, 1), &rest)?, c.cx.slice(&tensor, axis, (&0.into(), 1), &first)?];
         tensor = c.cx.concat(&parts, axis);
     }
     Ok(Array { tensor, ty: x.ty })

@@ -61,6 +61,7 @@ impl ScalarType {
             Self::F16 => "FLOAT16",
             Self::BF16 => "BFLOAT16",
             Self::F32 => "FLOAT",
+            Self::C64 => "COMPLEX64",
             Self::F64 => "DOUBLE",
         }
     }

@@ -1,10 +1,10 @@
 //! What a package says of itself.
 
-use super::{Contents, PackageError};
-use crate::program::Signature;
 use super::error::decoded;
 use super::header::BYTES;
 use super::tables::Identity;
+use super::{Contents, PackageError};
+use crate::program::Signature;
 use rewire_graph::DType;
 use rewire_graph_rewrite::plan::{Named, Plan};
 use serde::{Deserialize, Serialize};

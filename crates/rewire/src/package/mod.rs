@@ -33,8 +33,8 @@ pub use header::Version;
 pub use kernels::{TargetKernels, TunedKernel};
 pub use tables::Tables;
 
-use crate::rank::RankOptions;
 use crate::program::Signature;
+use crate::rank::RankOptions;
 use crate::weights::{Part, Weights, serialize};
 use error::decoded;
 use head::Head;
@@ -233,6 +233,12 @@ impl Package {
         })?;
         package.weights = package.weights.resting_on(&file);
         Ok(package)
+    }
+
+    /// True for bytes that begin as a package does.
+    #[cfg(feature = "import")]
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&header::MAGIC)
     }
 
     /// True for a file that begins as a package does.

@@ -32,7 +32,12 @@ pub(super) const TOWERS: [&str; 2] = ["user_tower_emb", "item_tower_emb"];
 fn port(name: &str, ty: &Type) -> Port {
     let extent = |dim: &Dim| dim.as_const().map_or_else(|| Extent::Open(dim.to_string()), Extent::Known);
     let shape = ty.shape.iter().map(extent).collect();
-    Port { name: name.to_owned(), ty: ScalarType::of_dtype(ty.dtype).unwrap_or(ScalarType::F32), shape, dtype: ty.dtype }
+    Port {
+        name: name.to_owned(),
+        ty: ScalarType::of_dtype(ty.dtype).unwrap_or(ScalarType::F32),
+        shape,
+        dtype: ty.dtype,
+    }
 }
 
 /// The keys of a `config.json`.

@@ -57,7 +57,7 @@ impl Folder {
 impl ModelFile {
     /// True for what may hold a model: a folder, a file that begins as a package does, or one whose name ends as an exported model's.
     pub fn is_at(path: &Path) -> bool {
-        crate::rank::is_model(path) || path.is_file() && rewire_import::is_model(path)
+        crate::rank::is_model(path) || path.is_file() && cfg!(feature = "import") && rewire_import::is_model(path)
     }
 
     /// Opens a folder, a package or an exported model.
@@ -69,6 +69,7 @@ impl ModelFile {
             let config = crate::rank::read_config_text(path, mapping)?;
             return Ok(Self::Folder(Folder { path: path.to_owned(), config, mapping }));
         }
+        #[cfg(feature = "import")]
         if rewire_import::is_model(path) && !Package::is_at(path) {
             let failed = |source| RankError::Export { name: path.display().to_string(), source: Box::new(source) };
             return Ok(Self::of_export(rewire_import::read(path).map_err(failed)?));
@@ -78,14 +79,15 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Takes the bytes of a package, or of an archive of `torch.export.save`.
+    /// Takes the bytes of a package, an archive of `torch.export.save`, or an ONNX model.
     ///
     /// # Errors
     /// [`RankError`] says what is not good.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, RankError> {
-        if bytes.starts_with(b"PK") {
-            let failed = |source| RankError::Export { name: "the archive".to_owned(), source: Box::new(source) };
-            return Ok(Self::of_export(rewire_import::pt2::parse(&bytes).map_err(failed)?));
+        #[cfg(feature = "import")]
+        if !Package::begins(&bytes) {
+            let failed = |source| RankError::Export { name: "the model".to_owned(), source: Box::new(source) };
+            return Ok(Self::of_export(rewire_import::parse(&bytes).map_err(failed)?));
         }
         Ok(Self::of_package(Package::parse(bytes)?))
     }

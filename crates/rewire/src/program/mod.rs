@@ -68,11 +68,7 @@ impl Program {
         Self::of_model(Model::load_async(plan, package.weights(), with).await?, signature, states)
     }
 
-    async fn load_with_async(
-        file: &ModelFile,
-        precision: Precision,
-        options: ModelOptions,
-    ) -> Result<Self, RankError> {
+    async fn load_with_async(file: &ModelFile, precision: Precision, options: ModelOptions) -> Result<Self, RankError> {
         let plan = file.plan(precision)?;
         let with = ModelOptions { clamp_ids: false, ..options };
         let (signature, states) = (file.signature(&plan), file.states()?);
@@ -83,11 +79,7 @@ impl Program {
         Self::of_model(model, signature, states)
     }
 
-    fn of_model(
-        model: Model,
-        signature: Signature,
-        states: HashMap<String, HostTensor>,
-    ) -> Result<Self, RankError> {
+    fn of_model(model: Model, signature: Signature, states: HashMap<String, HostTensor>) -> Result<Self, RankError> {
         let inputs = described(model.plan(), &signature);
         let mut program = Self { session: model.session(), signature, inputs, states };
         program.reset()?;
