@@ -126,6 +126,9 @@ pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<ImportedModel,
     if !wanted.is_empty() {
         return Err(ImportError::Unbound { inputs: wanted.into_iter().collect() });
     }
+    if results.len() != graph.output.len() {
+        return Err(ImportError::program("outputs", "a result without a value"));
+    }
     let named: Vec<(&str, Tensor)> =
         results.iter().map(|(name, array)| (name.as_str(), array.tensor.clone())).collect();
     let outputs = results
