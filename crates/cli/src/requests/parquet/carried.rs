@@ -10,6 +10,7 @@ use parquet::data_type::{ByteArray, DataType};
 use parquet::file::metadata::RowGroupMetaData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::vec;
 
 /// Reads the values of a column row by row.
 pub struct Leaf {
@@ -19,21 +20,33 @@ pub struct Leaf {
     unsigned: bool,
     /// The column in the row group that is read.
     reader: Option<ColumnReader>,
+    /// The definition level of a value that is there.
+    value: i16,
     levels: Levels,
     taken: Arc<AtomicU64>,
+    /// Values of rows that follow, of a column without lists.
+    ahead: vec::IntoIter<Result<Value, ColumnFault>>,
+    /// Rows that the page has beyond them, of a column without lists.
+    rest: u64,
 }
+
+/// Numbers that are read ahead, at most.
+const AHEAD: u64 = 256;
 
 impl Leaf {
     pub fn new(position: usize, unsigned: bool) -> Self {
-        Self { position, unsigned, reader: None, levels: Levels::default(), taken: Arc::default() }
+        let (levels, taken, ahead) = (Levels::default(), Arc::default(), vec![].into_iter());
+        Self { position, unsigned, reader: None, value: 0, levels, taken, ahead, rest: 0 }
     }
 
     /// Continues in a row group.
     pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
-        let position = self.position;
+        let column = group.column(self.position).column_descr_ptr();
+        (self.value, self.rest) = (column.max_def_level(), 0);
+        self.ahead = vec![].into_iter();
         self.reader = Some(guarded(|| {
-            let pages = Pages::of_column(content, group, position, self.taken.clone())?;
-            Ok(get_column_reader(group.column(position).column_descr_ptr(), Box::new(pages)))
+            let pages = Pages::of_column(content, group, self.position, self.taken.clone())?;
+            Ok(get_column_reader(column, Box::new(pages)))
         })?);
         Ok(())
     }
@@ -46,26 +59,68 @@ impl Leaf {
     /// The values of the next row, without nulls; `None` at the end of the row group.
     pub fn next(&mut self) -> Result<Option<Vec<Value>>, ColumnFault> {
         self.taken.store(0, Ordering::Relaxed);
+        match self.read(1)? {
+            (0, _) => Ok(None),
+            (_, values) => values.into_iter().collect::<Result<_, _>>().map(Some),
+        }
+    }
+
+    /// The value of the next row of a column without lists; `None` at the end of the row group.
+    pub fn one(&mut self) -> Result<Option<Value>, ColumnFault> {
+        if self.ahead.as_slice().is_empty() {
+            self.read_ahead()?;
+        }
+        self.ahead.next().transpose()
+    }
+
+    /// Reads rows up to the end of the page. Texts, which may be long, are read one by one.
+    fn read_ahead(&mut self) -> Result<(), ColumnFault> {
+        self.taken.store(0, Ordering::Relaxed);
+        let most = match &self.reader {
+            Some(ColumnReader::ByteArrayColumnReader(_)) => 1,
+            _ => self.rest.clamp(1, AHEAD),
+        };
+        let (rows, values) = self.read(most as usize)?;
+        self.rest = (self.rest + self.taken.load(Ordering::Relaxed)).saturating_sub(rows as u64);
+        let definitions = &self.levels.definitions;
+        // A column that has no nulls has no levels.
+        if definitions.is_empty() {
+            self.ahead = values.into_iter();
+            return Ok(());
+        }
+        let mut values = values.into_iter();
+        let mut cell = |level: &i16| if *level == self.value { values.next() } else { None };
+        let cells: Vec<_> = definitions.iter().map(|level| cell(level).unwrap_or(Ok(Value::Null))).collect();
+        self.ahead = cells.into_iter();
+        Ok(())
+    }
+
+    /// Reads up to so many rows: how many there were, and their values without nulls.
+    fn read(&mut self, rows: usize) -> Result<(usize, Vec<Result<Value, ColumnFault>>), ColumnFault> {
         let (levels, unsigned) = (&mut self.levels, self.unsigned);
         match &mut self.reader {
-            Some(ColumnReader::BoolColumnReader(reader)) => values(levels, reader, |value| Ok(Value::Bool(value))),
-            Some(ColumnReader::Int32ColumnReader(reader)) => values(levels, reader, |value: i32| {
+            Some(ColumnReader::BoolColumnReader(reader)) => {
+                values(levels, reader, rows, |value| Ok(Value::Bool(value)))
+            }
+            Some(ColumnReader::Int32ColumnReader(reader)) => values(levels, reader, rows, |value: i32| {
                 Ok(Value::Integer(if unsigned { i64::from(value as u32) } else { value.into() }))
             }),
             Some(ColumnReader::Int64ColumnReader(reader)) => {
-                values(levels, reader, |value| match unsigned && value < 0 {
+                values(levels, reader, rows, |value| match unsigned && value < 0 {
                     true => Err(ColumnFault::NoInteger { value: (value as u64).to_string() }),
                     false => Ok(Value::Integer(value)),
                 })
             }
             Some(ColumnReader::FloatColumnReader(reader)) => {
-                values(levels, reader, |value| Ok(Value::Float(value.into())))
+                values(levels, reader, rows, |value| Ok(Value::Float(value.into())))
             }
-            Some(ColumnReader::DoubleColumnReader(reader)) => values(levels, reader, |value| Ok(Value::Float(value))),
-            Some(ColumnReader::ByteArrayColumnReader(reader)) => values(levels, reader, |value: ByteArray| {
+            Some(ColumnReader::DoubleColumnReader(reader)) => {
+                values(levels, reader, rows, |value| Ok(Value::Float(value)))
+            }
+            Some(ColumnReader::ByteArrayColumnReader(reader)) => values(levels, reader, rows, |value: ByteArray| {
                 String::from_utf8(value.data().to_vec()).map(Value::Text).map_err(|_| ColumnFault::NotUtf8)
             }),
-            None => Ok(None),
+            None => Ok((0, vec![])),
             _ => Err(ColumnFault::Unreadable { reason: "it is of another type".into() }),
         }
     }
@@ -90,23 +145,22 @@ impl CarriedCells {
 
     /// Reads the next row, `None` at the end of the row group.
     pub fn next(&mut self) -> Result<Option<Cell>, ColumnFault> {
+        let Some(entry) = self.column.entry else { return Ok(self.leaf.one()?.map(Cell::One)) };
         let Some(mut values) = self.leaf.next()?.map(Vec::into_iter) else { return Ok(None) };
-        // A column that has no nulls has no levels.
-        let Some(entry) = self.column.entry else { return Ok(Some(Cell::One(values.next().unwrap_or(Value::Null)))) };
         let entries = self.leaf.levels().definitions.iter().filter(|level| **level >= entry);
         let value = |level: &i16| if *level == self.column.value { values.next() } else { None };
         Ok(Some(Cell::Each(entries.map(value).map(|value| value.unwrap_or(Value::Null)).collect())))
     }
 }
 
-/// The values of the next row, without nulls; `None` at the end.
+/// Reads up to so many rows: how many there were, and their values without nulls.
 fn values<T: DataType>(
     levels: &mut Levels,
     reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
     convert: impl Fn(T::T) -> Result<Value, ColumnFault>,
-) -> Result<Option<Vec<Value>>, ColumnFault> {
+) -> Result<(usize, Vec<Result<Value, ColumnFault>>), ColumnFault> {
     let mut stored = Vec::new();
-    let found = levels.row(reader, &mut stored)?;
-    let values: Vec<Value> = stored.into_iter().map(convert).collect::<Result<_, _>>()?;
-    Ok(found.then_some(values))
+    let rows = levels.rows(reader, rows, &mut stored)?;
+    Ok((rows, stored.into_iter().map(convert).collect()))
 }

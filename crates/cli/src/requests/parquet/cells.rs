@@ -24,7 +24,7 @@ pub struct Cells {
     pub column: Column,
 }
 
-/// The levels of a row.
+/// The levels of rows that were read together.
 #[derive(Default)]
 pub struct Levels {
     pub definitions: Vec<i16>,
@@ -125,15 +125,25 @@ impl Levels {
         reader: &mut ColumnReaderImpl<T>,
         values: &mut Vec<T::T>,
     ) -> Result<bool, ColumnFault> {
+        self.rows(reader, 1, values).map(|rows| rows > 0)
+    }
+
+    /// Appends the values of up to so many rows of a column, whose levels follow one another: how many there were.
+    pub fn rows<T: DataType>(
+        &mut self,
+        reader: &mut ColumnReaderImpl<T>,
+        most: usize,
+        values: &mut Vec<T::T>,
+    ) -> Result<usize, ColumnFault> {
         let Self { definitions, repetitions } = self;
         definitions.clear();
         repetitions.clear();
         let before = values.len();
-        let read = || reader.read_records(1, Some(definitions), Some(repetitions), values);
+        let read = || reader.read_records(most, Some(definitions), Some(repetitions), values);
         let (rows, ..) = guarded(read).map_err(|reason| ColumnFault::Unreadable { reason })?;
         match (values.len() - before) as u64 > MOST_VALUES {
             true => Err(ColumnFault::Large { limit: LARGEST }),
-            false => Ok(rows > 0),
+            false => Ok(rows),
         }
     }
 

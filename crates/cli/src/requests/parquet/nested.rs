@@ -53,17 +53,14 @@ impl NestedCells {
 
     /// Reads the next row, `None` at the end of the row group.
     pub fn next(&mut self) -> Result<Option<Nested>, ColumnFault> {
+        if self.entries.is_empty() {
+            return Ok(self.leaf.one()?.map(Nested::One));
+        }
         let Some(values) = self.leaf.next()? else { return Ok(None) };
         let mut values = values.into_iter();
         let levels = self.leaf.levels();
-        // A column that has no nulls has no levels.
-        if levels.definitions.is_empty() {
-            return Ok(Some(Nested::One(values.next().unwrap_or(Value::Null))));
-        }
-        let rows: Vec<(i16, i16)> = match levels.repetitions.len() == levels.definitions.len() {
-            true => levels.definitions.iter().copied().zip(levels.repetitions.iter().copied()).collect(),
-            false => levels.definitions.iter().map(|definition| (*definition, 0)).collect(),
-        };
+        let rows: Vec<(i16, i16)> =
+            levels.definitions.iter().copied().zip(levels.repetitions.iter().copied()).collect();
         Ok(Some(self.assemble(&rows, 0, &mut values)))
     }
 

@@ -401,3 +401,33 @@ fn tables_hold_maps_and_lists_of_lists() {
     assert_eq!(rows.columns[2], [Nested::Map(entries), null, Nested::Map(vec![])]);
     assert!(missing.to_string().ends_with("the column `other` is missing"));
 }
+
+#[test]
+fn numbers_are_read_ahead_within_their_pages() {
+    const GROUP: i64 = 400;
+    let path = std::env::temp_dir().join(format!("rewire-{}-ahead.parquet", std::process::id()));
+    let message = "message m { optional int64 some; required int64 unsigned (INTEGER(64, false)); }";
+    let pages = WriterProperties::builder().set_data_page_row_count_limit(300).set_write_batch_size(60).build();
+    let message = Arc::new(parse_message_type(message).unwrap());
+    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, pages.into()).unwrap();
+    let is_there = |row: &i64| row * 5 % 7 > 2;
+    for rows in [0..GROUP, GROUP..2 * GROUP] {
+        let mut group = file.next_row_group().unwrap();
+        let definitions: Vec<i16> = rows.clone().map(|row| is_there(&row).into()).collect();
+        column::<Int64Type>(&mut group, (&rows.clone().filter(is_there).collect::<Vec<_>>(), &definitions, &[]));
+        let numbers: Vec<i64> = rows.map(|row| if row == 450 { -1 } else { row }).collect();
+        column::<Int64Type>(&mut group, (&numbers, &[], &[]));
+        group.close().unwrap();
+    }
+    file.close().unwrap();
+    let open = |name: &str| crate::tables::open(&path, &[name.to_owned()]).unwrap();
+    let (mut some, mut unsigned) = (open("some"), open("unsigned"));
+    let parts = std::iter::repeat_with(|| some.read(7).unwrap()).take_while(|rows| rows.count > 0);
+    let cells: Vec<Nested> = parts.flat_map(|rows| rows.columns.into_iter().flatten()).collect();
+    let cell = |row| Nested::One(if is_there(&row) { Value::Integer(row) } else { Value::Null });
+    assert_eq!(cells, (0..2 * GROUP).map(cell).collect::<Vec<_>>());
+    assert_eq!(unsigned.read(450).unwrap().count, 450);
+    let fault = unsigned.read(1).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(fault.contains("row 451: `unsigned`"), "{fault}");
+}
