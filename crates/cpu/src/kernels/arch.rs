@@ -44,7 +44,7 @@ static ALL: LazyLock<Vec<Arch>> = LazyLock::new(|| {
     {
         all.extend(V4::try_new().map(Set::Avx512));
         all.extend(V3::try_new().map(Set::Avx2));
-        all.extend(V2::try_new().map(Set::Sse4));
+        all.extend(V2::try_new().filter(|_| cfg!(feature = "sse4")).map(Set::Sse4));
     }
     #[cfg(target_arch = "aarch64")]
     all.extend(Neon::try_new().map(Set::Neon));
@@ -115,12 +115,12 @@ impl Arch {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Set::Avx2(simd) => Simd::vectorize(simd, op),
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-            Set::Sse4(simd) => Simd::vectorize(simd, op),
+            Set::Sse4(simd) if cfg!(feature = "sse4") => Simd::vectorize(simd, op),
             #[cfg(target_arch = "aarch64")]
             Set::Neon(simd) => Simd::vectorize(simd, op),
             #[cfg(target_arch = "wasm32")]
             Set::Simd128(simd) => Simd::vectorize(simd, op),
-            Set::Baseline => op.with_simd(Scalar),
+            _ => op.with_simd(Scalar),
         }
     }
 

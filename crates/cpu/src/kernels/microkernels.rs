@@ -46,20 +46,30 @@ fn scalar_mul_add(a: T, b: T, c: T) -> T {
     a * b + c
 }
 
-microkernel!(, 2, x1x1, 1, 1);
-microkernel!(, 2, x1x2, 1, 2);
-microkernel!(, 2, x1x3, 1, 3);
-microkernel!(, 2, x1x4, 1, 4);
+/// A kernel whose loop takes two terms of a sum a round, or one where the library has to be small.
+macro_rules! unrolled {
+    ($name: ident, $rows: tt, $columns: tt) => {
+        #[cfg(feature = "sse4")]
+        microkernel!(, 2, $name, $rows, $columns);
+        #[cfg(not(feature = "sse4"))]
+        microkernel!(, 1, $name, $rows, $columns);
+    };
+}
 
-microkernel!(, 2, x2x1, 2, 1);
-microkernel!(, 2, x2x2, 2, 2);
-microkernel!(, 2, x2x3, 2, 3);
-microkernel!(, 2, x2x4, 2, 4);
+unrolled!(x1x1, 1, 1);
+unrolled!(x1x2, 1, 2);
+unrolled!(x1x3, 1, 3);
+unrolled!(x1x4, 1, 4);
 
-microkernel!(, 2, x3x1, 3, 1);
-microkernel!(, 2, x3x2, 3, 2);
-microkernel!(, 2, x3x3, 3, 3);
-microkernel!(, 2, x3x4, 3, 4);
+unrolled!(x2x1, 2, 1);
+unrolled!(x2x2, 2, 2);
+unrolled!(x2x3, 2, 3);
+unrolled!(x2x4, 2, 4);
+
+unrolled!(x3x1, 3, 1);
+unrolled!(x3x2, 3, 2);
+unrolled!(x3x3, 3, 3);
+unrolled!(x3x4, 3, 4);
 
 microkernel_fn_array! {
     [x1x1, x1x2, x1x3, x1x4,],
