@@ -2,6 +2,7 @@
 
 use crate::program::{DEMO, Folder, Run, run};
 use rewire::import::tensors;
+use rewire::graph::{DType, HostTensor};
 use rewire::program::TypedTensor;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,7 @@ fn what_does_not_fit_a_model_is_named() {
         run_model(&model, Path::new(&path), &out)
     };
     with(BTreeMap::new()).failed_with(&[name]);
-    let ids = rewire::HostTensor::i64(tensor.tensor.shape().to_vec(), &vec![1; tensor.tensor.len()]).unwrap();
+    let ids = HostTensor::i64(tensor.tensor.shape().to_vec(), &vec![1; tensor.tensor.len()]).unwrap();
     with(BTreeMap::from([(name.clone(), ids.into())])).failed_with(&[name, "i64", "expected f32"]);
     with(BTreeMap::from([(name.clone(), tensor.clone()), ("other".to_owned(), tensor.clone())]))
         .failed_with(&["other"]);
@@ -128,8 +129,9 @@ fn a_model_folder_runs_on_tensors() {
         .iter()
         .map(|input| {
             let rank = input["shape"].as_array().unwrap().len();
-            let dtype = serde_json::from_value(input["dtype"].clone()).unwrap();
-            let tensor = rewire::HostTensor::from_f64(dtype, vec![1; rank], &[1.0]).unwrap();
+            // A run takes words as integers of 32 bits.
+            let dtype = if input["dtype"] == "I64" || input["dtype"] == "i64" { DType::I64 } else { DType::I32 };
+            let tensor = HostTensor::from_f64(dtype, vec![1; rank], &[1.0]).unwrap();
             (input["name"].as_str().unwrap().to_owned(), TypedTensor::from(tensor))
         })
         .collect();

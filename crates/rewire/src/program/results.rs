@@ -32,7 +32,11 @@ impl Results {
     pub(super) fn new(signature: &Signature, outputs: &Outputs, states: &BTreeMap<String, HostTensor>) -> Self {
         let tensor = |name: &str, ty: ScalarType| {
             let tensor = outputs.get(name).or_else(|| states.get(name))?;
-            Some(TypedTensor { ty, tensor: tensor.clone() })
+            let tensor = match tensor.dtype() {
+                DType::U32 => HostTensor::from_f64(ty.dtype(), tensor.shape().to_vec(), &tensor.to_f64()).ok()?,
+                _ => tensor.clone(),
+            };
+            Some(TypedTensor { ty, tensor })
         };
         let value = |spec: &OutputSpec| match &spec.kind {
             OutputKind::Tensor(name, ty) => tensor(name, *ty).map_or(ResultValue::None, ResultValue::Tensor),
