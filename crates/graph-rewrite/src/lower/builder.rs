@@ -31,7 +31,7 @@ pub(super) struct Builder<'a> {
 pub(super) struct Placed {
     pub index: Vec<ExprId>,
     pub columns: Option<(usize, usize)>,
-    /// The loop coordinate that `columns` limits.
+    /// The loop coordinate that `columns` limits, the last one of results.
     pub column: Option<ExprId>,
 }
 
@@ -360,8 +360,9 @@ impl<'a> Builder<'a> {
         if slice.axis != last || columns.is_some() {
             return None;
         }
-        let dag = &mut self.nest.body.dag;
-        if !matches!(dag.expr(index[last]), Expr::Coord(_)) {
+        let (rank, dag) = (self.nest.rank(), &mut self.nest.body.dag);
+        // Columns are those of the loop's last axis, which is not always the last one of a permuted value.
+        if !matches!(dag.expr(index[last]), Expr::Coord(axis) if usize::from(*axis) + 1 == rank) {
             return None;
         }
         let (column, start) = (index[last], dag.int(slice.start as i64));

@@ -110,7 +110,7 @@ pub struct Output {
     pub index: Vec<ExprId>,
     /// The element.
     pub value: ExprId,
-    /// The part of the last axis that is written, `start..end`; all of it if `None`.
+    /// The part of the loop's last axis of results that is written, `start..end`; all of it if `None`.
     pub columns: Option<(usize, usize)>,
 }
 

@@ -5,5 +5,6 @@ mod folds;
 mod matrices;
 mod pairs;
 mod partial_sums;
+mod parts;
 mod products;
 mod sums;
