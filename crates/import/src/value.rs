@@ -9,6 +9,8 @@ pub(crate) enum Fault {
     Unsupported(String),
     /// The program contradicts the operator's schema.
     Program(String),
+    /// A result of a body or function has no lowering, which is reported where it arose.
+    Reported,
 }
 
 impl Fault {
@@ -18,6 +20,14 @@ impl Fault {
 
     pub fn program<T>(reason: impl Into<String>) -> Lowered<T> {
         Err(Self::Program(reason.into()))
+    }
+
+    /// What to report.
+    pub fn reason(self) -> Option<String> {
+        match self {
+            Self::Unsupported(reason) | Self::Program(reason) => Some(reason),
+            Self::Reported => None,
+        }
     }
 }
 

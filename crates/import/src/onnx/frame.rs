@@ -139,13 +139,12 @@ impl<'a> Frame<'a> {
                     self.define(name, Slot { item, sources, is_tainted: false });
                 }
             }
-            Err(Fault::Unsupported(reason) | Fault::Program(reason)) => {
+            Err(fault) => {
                 let inputs = wanted.iter().filter_map(|&place| slots.get(place));
                 let inputs: BTreeSet<String> = inputs.flat_map(|slot| slot.sources.iter().cloned()).collect();
-                if inputs.is_empty() {
-                    self.program.unsupported.borrow_mut().add(&title(node), &reason, &self.module);
-                } else {
-                    self.program.wanted.borrow_mut().extend(inputs);
+                match fault.reason().filter(|_| inputs.is_empty()) {
+                    Some(reason) => self.program.unsupported.borrow_mut().add(&title(node), &reason, &self.module),
+                    None => self.program.wanted.borrow_mut().extend(inputs),
                 }
                 self.taint(node);
             }
@@ -257,11 +256,7 @@ impl<'a> Frame<'a> {
     /// The value of a result of a body or function.
     pub fn result(&self, name: &str) -> Result<Lowered<Item>, ImportError> {
         let slot = self.slot(name).ok_or_else(|| ImportError::program(name, "a result that is not defined"))?;
-        Ok(if slot.is_tainted {
-            Fault::unsupported("a body with operators that are not supported")
-        } else {
-            Ok(slot.item.clone())
-        })
+        Ok(if slot.is_tainted { Err(Fault::Reported) } else { Ok(slot.item.clone()) })
     }
 
     pub fn deeper(&self, node: &NodeProto) -> Result<(), ImportError> {

@@ -16,7 +16,6 @@ mod whole;
 use crate::array::Array;
 use crate::context::Context;
 use crate::size::Size;
-use crate::value::Fault;
 use crate::{ImportError, ImportedModel, OutputKind, OutputSpec, TensorSpec, TypedTensor, Unsupported};
 use frame::{Frame, Program, Slot, domain, initializers, opsets, title};
 use item::{Item, Store};
@@ -265,8 +264,10 @@ fn outputs(frame: &Frame<'_>, graph: &GraphProto) -> Result<Vec<(String, Array)>
         };
         let array = match frame.program.store.array(frame.program.cx, &slot.item) {
             Ok(array) => array,
-            Err(Fault::Unsupported(reason) | Fault::Program(reason)) => {
-                frame.program.unsupported.borrow_mut().add("output", &reason, "");
+            Err(fault) => {
+                if let Some(reason) = fault.reason() {
+                    frame.program.unsupported.borrow_mut().add("output", &reason, "");
+                }
                 continue;
             }
         };

@@ -160,8 +160,8 @@ impl<'a> Frame<'a> {
                 }
             }
             Err(fault) => {
-                let (Fault::Unsupported(reason) | Fault::Program(reason)) = fault;
-                if !was_tainted && target.lowering().is_some() || target.is_higher_order() {
+                let is_own = !was_tainted && target.lowering().is_some() || target.is_higher_order();
+                if let Some(reason) = fault.reason().filter(|_| is_own) {
                     self.unsupported.add(&node.target, &reason, module(node));
                 }
                 self.taint(&names);
@@ -373,7 +373,7 @@ impl<'a> Frame<'a> {
             Ok(tensor) => self.write(&first.name, Array { tensor, ty: own.ty })?,
             Err(fault) => Err(fault),
         };
-        if let Err(Fault::Unsupported(reason) | Fault::Program(reason)) = written {
+        if let Some(reason) = written.err().and_then(Fault::reason) {
             self.unsupported.add(&node.target, &reason, module(node));
         }
         // Later reads of the result see later writes.
