@@ -3,7 +3,7 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // Operands and results are f16 as they are stored, sums f32. A workgroup computes a tile of {{ tile_m }} x {{ tile_n }} elements in steps of
 // {{ tile_k }}. In SPIR-V, matrices of {{ size }} x {{ size }} here are those of the tile, and loads and stores in functions `tensor_..` are of parts of tensors,
-// of which in `tensor_clamped_..` what lies beyond their ends is zero and is not written: see `emit/spirv` in `crates/graph-rewrite`. The driver
+// of which in `tensor_clamped_..` what lies beyond their ends is zero and is not written: see `spirv` in `crates/emit`. The driver
 // divides matrices among subgroups and stages them. The sum runs over k in order.
 
 enable wgpu_cooperative_matrix;

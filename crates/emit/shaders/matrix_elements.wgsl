@@ -1,5 +1,5 @@
 // What WGSL cannot say of cooperative matrices. Calls of these functions become instructions, and their bodies never run: see
-// `emit/spirv` in `crates/graph-rewrite`. An operation on every element is a function `matrix_each_NAME` beside its `NAME`.
+// `spirv` in `crates/emit`. An operation on every element is a function `matrix_each_NAME` beside its `NAME`.
 fn matrix_to_halves(sums: coop_mat{{ size }}x{{ size }}<f32, C>) -> coop_mat{{ size }}x{{ size }}<f16, C> {
     return coop_mat{{ size }}x{{ size }}<f16, C>();
 }

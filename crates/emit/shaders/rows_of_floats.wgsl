@@ -2,8 +2,8 @@
 {# Loads what is staged next of the others from row `first` on: columns of a product, or elements of a sum. A `piece` has the hook that loads
 four of a row, the width of rows, the first column, or the first of some rows, of which `groups` of four are loaded each. #}
 {% macro fetch(t, piece, first) %}
-{% set all = piece.rows * piece.groups %}
 {% for n in range(piece.items) %}
+{% set all = piece.rows * piece.groups %}
 {% set conditions = ["item < " ~ all ~ "u"] if (n + 1) * 128 > all else [] %}
 {% set conditions = conditions + ["d < " ~ piece.width] if piece.column + piece.groups * 4 > piece.width else conditions %}
             {
