@@ -1,8 +1,8 @@
 //! Exported models in all commands that take models, and runs of models of all kinds on named tensors.
 
 use crate::program::{DEMO, Folder, Run, run};
-use rewire::import::tensors;
 use rewire::graph::{DType, HostTensor};
+use rewire::import::tensors;
 use rewire::program::TypedTensor;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
