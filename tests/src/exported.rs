@@ -31,7 +31,7 @@ fn operators_of(archive: &Path) -> Result<BTreeSet<String>, String> {
     let program: Value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
     let nodes = program["graph_module"]["graph"]["nodes"].as_array().into_iter().flatten();
     let targets = nodes.filter_map(|node| node["target"].as_str());
-    Ok(targets.map(|target| pt2::operator_of(target)).collect())
+    Ok(targets.map(pt2::operator_of).collect())
 }
 
 /// The page.

@@ -43,7 +43,7 @@ pub(crate) fn tile_of<T>(
     pick: impl FnOnce(Tile) -> Option<T>,
 ) -> Result<Option<T>, EmitError> {
     let Some(tile) = tuning.tile else { return Ok(None) };
-    pick(tile).map(Some).ok_or_else(|| EmitError::Tile { expected, got: tile })
+    pick(tile).map(Some).ok_or(EmitError::Tile { expected, got: tile })
 }
 
 /// The tile of cooperative matrices that `tile` finds, unless the tuning decides otherwise.

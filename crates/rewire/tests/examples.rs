@@ -69,7 +69,7 @@ fn rank_with_the_package_of_this_folder() {
 fn run_the_exported_model_of_this_folder() {
     let x = rewire::HostTensor::f32([2, 16], &[0.5; 32]).unwrap();
     let results = export::run(x).unwrap().tensors();
-    assert_eq!(results.values().next().unwrap().tensor.shape(), [2, 10]);
+    assert_eq!(results.values().next().unwrap().tensor.shape(), [2, 4]);
 }
 
 #[test]

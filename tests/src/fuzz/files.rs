@@ -205,6 +205,18 @@ pub(super) fn checkpoint_files() -> Vec<Vec<u8>> {
     vec![[(metadata.len() as u16).to_le_bytes().as_slice(), &metadata, &shards].concat()]
 }
 
+/// Models whose operators, bodies and shapes are anything.
+pub(super) fn onnx(data: &[u8]) {
+    drop(rewire_import::onnx::from_bytes(data));
+}
+
+pub(super) fn onnx_files() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx");
+    let names =
+        ["test_if", "test_loop11", "test_scan9_sum", "test_slice_start_out_of_bounds", "test_gemm_default_scalar_bias"];
+    names.iter().map(|name| std::fs::read(folder.join(name).join("model.onnx")).unwrap()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,16 +244,4 @@ mod tests {
         assert!(Titles::parse(&csv_files()[1], "item_id").unwrap().get(3) == Some("A, \"B\""));
         assert!(trace(&parse_config("config.json", CONFIGURATION).unwrap()).is_ok());
     }
-}
-
-/// Models whose operators, bodies and shapes are anything.
-pub(super) fn onnx(data: &[u8]) {
-    drop(rewire_import::onnx::from_bytes(data));
-}
-
-pub(super) fn onnx_files() -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("onnx");
-    let names =
-        ["test_if", "test_loop11", "test_scan9_sum", "test_slice_start_out_of_bounds", "test_gemm_default_no_bias"];
-    names.iter().map(|name| std::fs::read(folder.join(name).join("model.onnx")).unwrap()).collect()
 }

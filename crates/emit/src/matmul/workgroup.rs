@@ -76,7 +76,7 @@ impl WorkgroupMatmulTile {
         // A tile has columns of the same tensors.
         let ends_tile = |column: usize| column == n || column.is_multiple_of(tile.columns as usize);
         let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
-        fits.then(|| Self { tile, size: target.matrix, extents: [n, k], left, right, results })
+        fits.then_some(Self { tile, size: target.matrix, extents: [n, k], left, right, results })
     }
 
     /// True if each of its tensors is one binding, and results lie in theirs.

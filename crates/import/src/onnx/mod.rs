@@ -103,11 +103,9 @@ pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<ImportedModel,
     let mut unsupported = Unsupported::default();
     check(&graph.node, &program, &mut unsupported);
     for value in graph.input.iter().chain(&graph.output) {
-        match value.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
-            Some(TypeValue::Sequence(_) | TypeValue::Map(_) | TypeValue::Optional(_)) => {
-                unsupported.add(value.name.as_deref().unwrap_or_default(), "a sequence, map or optional value", "");
-            }
-            _ => {}
+        let ty = value.r#type.as_ref().and_then(|ty| ty.value.as_ref());
+        if let Some(TypeValue::Sequence(_) | TypeValue::Map(_) | TypeValue::Optional(_)) = ty {
+            unsupported.add(value.name.as_deref().unwrap_or_default(), "a sequence, map or optional value", "");
         }
     }
     if !unsupported.is_empty() {

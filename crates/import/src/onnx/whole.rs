@@ -42,8 +42,11 @@ fn cast(node: &Node<'_>, x: &Whole) -> Option<Lowered<Item>> {
     fits.then(|| Item::sizes(x.shape.clone(), x.values.clone(), ty))
 }
 
+/// The shape of a result, and the elements of two operands that each of its own is computed of.
+type Pairs = (Vec<usize>, Vec<(Size, Size)>);
+
 /// Elements of two operands beside each other.
-fn pairs(a: &Whole, b: &Whole) -> Option<(Vec<usize>, Vec<(Size, Size)>)> {
+fn pairs(a: &Whole, b: &Whole) -> Option<Pairs> {
     let at = |x: &Whole, n: usize| x.values[if x.values.len() == 1 { 0 } else { n }].clone();
     let shape = if b.shape.len() > a.shape.len() || b.values.len() > a.values.len() { &b.shape } else { &a.shape };
     let count = a.values.len().max(b.values.len());

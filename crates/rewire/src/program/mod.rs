@@ -11,7 +11,7 @@
 //! let mut program = Program::load(&file, &RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() })?;
 //! let x = TypedTensor::from(HostTensor::f32([2, 16], &[0.5; 32])?);
 //! let results = program.run(BTreeMap::from([(program.inputs()[0].name.clone(), x)]))?;
-//! assert_eq!(results.tensors().values().next().map(|y| y.tensor.shape()), Some(&[2, 10][..]));
+//! assert_eq!(results.tensors().values().next().map(|y| y.tensor.shape()), Some(&[2, 4][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -31,8 +31,7 @@ pub(super) const ONE: One = &[
     ("Swish", |n| gated(n, 1.0)),
     ("Selu", |n| {
         pointwise(n, |n, x| {
-            let (alpha, gamma) =
-                (n.float("alpha", 1.67326319217681884765625), n.float("gamma", 1.05070102214813232421875));
+            let (alpha, gamma) = (n.float("alpha", 1.673_263_192_176_818_8), n.float("gamma", 1.050_701_022_148_132_3));
             let below = n.cx.expm1(x) * (alpha * gamma);
             x.gt(0.0).select(&(x * gamma), &below)
         })
