@@ -132,9 +132,9 @@ fn a_model_folder_runs_on_tensors() {
             // A run takes words as integers of 32 bits.
             let dtype = if input["dtype"] == "I64" || input["dtype"] == "i64" { DType::I64 } else { DType::I32 };
             let name = input["name"].as_str().unwrap();
-            // A sample, of one row, for which one that is kept counts its rows and where they begin and end.
+            // A sample of one row; `kept` has three words for it.
             let extent = if name.ends_with(".kept") { 3 } else { 1 };
-            let values = vec![if extent == 3 { 0.0 } else { 1.0 }; extent];
+            let values = vec![if name.ends_with("lengths") { 1.0 } else { 0.0 }; extent];
             let tensor = HostTensor::from_f64(dtype, vec![extent; rank], &values).unwrap();
             (name.to_owned(), TypedTensor::from(tensor))
         })
