@@ -71,10 +71,10 @@ struct ArrowArray {
 // Unsigned integers of 32 bits.
 #define REWIRE_UINT32 2
 
-// Truth values of a byte.
+// Booleans, a byte each: 0 or 1.
 #define REWIRE_BOOL 0
 
-// Integers of 8 bits from 0 on.
+// Unsigned integers of 8 bits.
 #define REWIRE_U8 1
 
 // Integers of 8 bits.
@@ -92,7 +92,7 @@ struct ArrowArray {
 // Floats of 16 bits.
 #define REWIRE_F16 6
 
-// The upper halves of floats of 32 bits.
+// bfloat16: floats with the exponent of 32 bits and 7 bits of fraction.
 #define REWIRE_BF16 7
 
 // Floats of 32 bits.
@@ -101,13 +101,13 @@ struct ArrowArray {
 // Floats of 64 bits, computed in 32.
 #define REWIRE_F64 9
 
-// Integers of 16 bits from 0 on.
+// Unsigned integers of 16 bits.
 #define REWIRE_U16 10
 
-// Integers of 32 bits from 0 on.
+// Unsigned integers of 32 bits.
 #define REWIRE_U32 11
 
-// Integers of 64 bits from 0 on.
+// Unsigned integers of 64 bits.
 #define REWIRE_U64 12
 
 // What became of a call.

@@ -11,9 +11,9 @@ use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Truth values of a byte.
+/// Booleans, a byte each: 0 or 1.
 pub const REWIRE_BOOL: u32 = 0;
-/// Integers of 8 bits from 0 on.
+/// Unsigned integers of 8 bits.
 pub const REWIRE_U8: u32 = 1;
 /// Integers of 8 bits.
 pub const REWIRE_I8: u32 = 2;
@@ -25,17 +25,17 @@ pub const REWIRE_I32: u32 = 4;
 pub const REWIRE_I64: u32 = 5;
 /// Floats of 16 bits.
 pub const REWIRE_F16: u32 = 6;
-/// The upper halves of floats of 32 bits.
+/// bfloat16: floats with the exponent of 32 bits and 7 bits of fraction.
 pub const REWIRE_BF16: u32 = 7;
 /// Floats of 32 bits.
 pub const REWIRE_F32: u32 = 8;
 /// Floats of 64 bits, computed in 32.
 pub const REWIRE_F64: u32 = 9;
-/// Integers of 16 bits from 0 on.
+/// Unsigned integers of 16 bits.
 pub const REWIRE_U16: u32 = 10;
-/// Integers of 32 bits from 0 on.
+/// Unsigned integers of 32 bits.
 pub const REWIRE_U32: u32 = 11;
-/// Integers of 64 bits from 0 on.
+/// Unsigned integers of 64 bits.
 pub const REWIRE_U64: u32 = 12;
 
 /// A tensor: `rank` extents, and elements in row-major order, of a type such as `REWIRE_F32`. Of an input of a model, `data` is null and an extent that a
@@ -91,7 +91,10 @@ pub struct Model {
 pub struct Results(Vec<Owned>);
 
 fn code_of(ty: ScalarType) -> u32 {
-    ScalarType::ALL.iter().position(|known| *known == ty).unwrap_or_default() as u32
+    let code = ScalarType::ALL.iter().position(|known| *known == ty);
+    debug_assert!(code.is_some(), "tensors of a run are never {ty}");
+    // A code that is no type, so that no caller misreads the bytes.
+    code.map_or(u32::MAX, |code| code as u32)
 }
 
 impl Model {
