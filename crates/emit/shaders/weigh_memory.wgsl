@@ -14,7 +14,13 @@ matrices of rows lie side by side. #}
 {% endfor %}
 {% endfor %}{% endfor %}
 {% for r in range(first, first + t.together) %}{% for c in range(t.part_keys // t.size) %}
-        coopStoreT(matrix{{ dot.value }}_{{ r }}_{{ c }}, &stage[stage{{ r - first }}_{{ c }}{% if stage %} + {{ stage * t.size }}u * STAGE_PITCH{% endif %}], pitch);
+{% if stage %}
+        // naga's writer of SPIR-V wants the index in a name.
+        let to{{ dot.value }}_{{ r }}_{{ c }} = stage{{ r - first }}_{{ c }} + {{ stage * t.size }}u * STAGE_PITCH;
+        coopStoreT(matrix{{ dot.value }}_{{ r }}_{{ c }}, &stage[to{{ dot.value }}_{{ r }}_{{ c }}], pitch);
+{% else %}
+        coopStoreT(matrix{{ dot.value }}_{{ r }}_{{ c }}, &stage[stage{{ r - first }}_{{ c }}], pitch);
+{% endif %}
 {% endfor %}{% endfor %}
         subgroupBarrier();
 {% endmacro %}

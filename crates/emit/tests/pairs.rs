@@ -1,9 +1,9 @@
 //! What is emitted for the gradients of keys and values together.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use rewire_emit::{candidates, emit};
+use rewire_emit::{candidates, emit, emit_with_windows};
 use rewire_graph::{DType, Scope};
-use rewire_graph_rewrite::device::{PairsTile, SubgroupSizes, Target, Tile, Tuning};
+use rewire_graph_rewrite::device::{PairsTile, SubgroupSizes, Target, Tile, Tuning, Windows};
 use rewire_graph_rewrite::plan::Computation;
 use rewire_graph_rewrite::{lower, optimize};
 
@@ -45,15 +45,20 @@ fn tunings_are_owners_of_a_thread() {
 }
 
 #[test]
-fn halves_take_cooperative_matrices() {
-    let target =
-        Target { f16: true, subgroups: true, subgroup_size: SubgroupSizes::fixed(32), matrix: 16, ..Target::BASELINE };
+fn gradients_in_f16_take_cooperative_matrices() {
     let kernel = kernel(DType::F16);
-    let emitted = emit(&kernel, &target, &Tuning::default()).unwrap();
-    assert!(emitted.wgsl.contains("coopMultiplyAdd"));
-    // What products and sums read of the others is staged once.
-    assert_eq!(emitted.wgsl.matches("fn other").count(), 2);
-    for tuning in candidates(&Tuning { matrices: Some(true), ..Tuning::default() }, &kernel, &target) {
-        emit(&kernel, &target, &tuning).unwrap();
+    for (min, max) in [(32, 32), (32, 64), (16, 32)] {
+        let subgroup_size = SubgroupSizes { min, max };
+        let target = Target { f16: true, subgroups: true, subgroup_size, matrix: 16, ..Target::BASELINE };
+        let windows = Windows::of_constants(&kernel, &target);
+        let emitted = |tuning: &Tuning| emit_with_windows(&kernel, &target, tuning, &windows).unwrap();
+        let suited = emitted(&Tuning::default()).kernel.wgsl;
+        assert!(suited.contains("coopMultiplyAdd"), "{min} to {max}");
+        // What products and sums read of the others is staged once.
+        assert_eq!(suited.matches("fn other").count(), 2, "{min} to {max}");
+        for tuning in candidates(&Tuning { matrices: Some(true), ..Tuning::default() }, &kernel, &target) {
+            let spirv = emitted(&tuning).spirv(&target, true);
+            assert!(spirv.is_ok(), "{tuning}, subgroups of {min} to {max}: {spirv:?}");
+        }
     }
 }
