@@ -127,7 +127,9 @@ impl Execution<'_, '_> {
                 out.iter_mut().zip(rows).for_each(|(out, &coord)| *out = coord);
             }),
             Op::Size(position) => {
-                let value = self.env.sizes.get(usize::from(*position)).copied().unwrap_or(0);
+                let value = self.env.sizes.get(usize::from(*position)).copied();
+                debug_assert!(value.is_some(), "a run has all sizes of its program");
+                let value = value.unwrap_or(0);
                 self.write_ints(target, |_, (out, _)| out.fill(value));
             }
             Op::Float(value) => self.write_floats(target, |_, (out, _)| out.fill(*value)),

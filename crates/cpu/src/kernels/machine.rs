@@ -120,8 +120,18 @@ impl<T: Copy + Default> File<T> {
         heap(&self.runs) + self.rows.len() * row + self.lanes.len() * lane
     }
 
+    fn holds(&self, source: Source) -> bool {
+        match source {
+            Source::Run(register) => usize::from(register) < self.runs.len(),
+            Source::Row(register) => matches!(self.rows.get(usize::from(register)), Some(Some(_))),
+            Source::Lane(register) => matches!(self.lanes.get(usize::from(register)), Some(Some(_))),
+            Source::Anchor(_) | Source::InPlace(_) => false,
+        }
+    }
+
     /// A register as an instruction of this rate reads it.
     pub(super) fn get(&self, source: Source, rate: Rate, grid: Grid) -> Lanes<'_, T> {
+        debug_assert!(self.holds(source), "{source:?} is not among the registers of its program");
         match source {
             Source::Run(register) => Lanes::Same(self.runs.get(usize::from(register)).copied().unwrap_or_default()),
             Source::Row(register) => match self.rows.get(usize::from(register)) {

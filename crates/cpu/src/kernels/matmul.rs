@@ -164,7 +164,9 @@ impl CompiledMatmul {
         let Worker { stats, a, b: panel, epilogue, coords, gathered, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
-        let k = sizes.k.get(block.entry).copied().unwrap_or(0);
+        let k = sizes.k.get(block.entry).copied();
+        debug_assert!(k.is_some(), "every entry has a depth");
+        let k = k.unwrap_or(0);
         let own;
         let right = match b {
             Some(b) => b,
