@@ -5,10 +5,10 @@ use super::memory::Memory;
 use super::operand::{Env, View};
 use super::scratch::{reserve, zeros};
 use super::storage::{Elements, Values};
-use super::{Scheduled, own};
+use super::{Scheduled, integers, own};
 use rewire_graph::Scalar;
-use rewire_graph::op::Op;
 use rewire_graph::op::custom::{Data, DataMut, View as OperandView, ViewMut};
+use rewire_graph::op::{IntegerProduct, Op};
 use rewire_graph_rewrite::plan::Custom;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -56,7 +56,10 @@ impl CompiledCustom {
             }
             Scalar::I32 | Scalar::Bool => {
                 let mut values: Vec<i32> = zeros(count)?;
-                run(DataMut::I32(&mut values))?;
+                match (self.definition.downcast_ref::<IntegerProduct>(), operands) {
+                    (Some(_), [left, right]) => integer_product([left, right], shape, &mut values)?,
+                    _ => run(DataMut::I32(&mut values))?,
+                }
                 output.store(Values::I32(&values))
             }
             Scalar::I64 => {
@@ -96,6 +99,13 @@ impl Scheduled for CompiledCustom {
             .collect();
         self.compute(&operands, &shape, output)
     }
+}
+
+fn integer_product([left, right]: [&OperandView<'_>; 2], shape: &[usize], out: &mut [i32]) -> Result<(), CpuError> {
+    let (Some(&depth), &[rows, columns]) = (left.shape.last(), shape) else {
+        return Err(CpuError::Count { what: "axes", expected: 2, actual: shape.len() });
+    };
+    integers::product(left.integers(), right.integers(), integers::Extents { rows, depth, columns }, out)
 }
 
 fn dense<'a>(view: &'a View<'a>) -> Result<Dense<'a>, CpuError> {

@@ -14,6 +14,7 @@ mod execute;
 mod fold;
 mod fusion;
 mod halves;
+mod integers;
 mod interval;
 mod joined;
 mod kept;

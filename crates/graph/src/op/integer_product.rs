@@ -1,0 +1,102 @@
+//! Products of matrices of bytes.
+
+use super::custom::{Custom, Shader, View, ViewMut};
+use super::{Op, arity};
+use crate::{DType, Dim, Layout, Type, TypeError};
+use serde::{Deserialize, Serialize};
+
+/// Exact sums of products of signed bytes: `[M, K]` by the rows of `[N, K]`.
+///
+/// Operands: `left` `[M, K]` of integers from -128 to 127, `right` `[N, W]` of words, four bytes each, the first one lowest; bytes from `K` on
+/// are 0. The result is `[M, N]` of `I32`, modulo 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct IntegerProduct;
+
+/// Bytes of a word.
+const BYTES: usize = 4;
+
+/// Rows and columns of the tile of a workgroup.
+const TILE: usize = 32;
+
+/// Workgroups are as many as the elements of this many rows have tiles by columns; each goes on to further tiles.
+const ROWS: u32 = 4;
+
+impl IntegerProduct {
+    /// Its name in plans.
+    pub const NAME: &str = "integer_product";
+
+    /// Rows of bytes as words, each row filled up with zeros.
+    pub fn words(bytes: &[i8], depth: usize) -> Vec<i32> {
+        let word = |chunk: &[i8]| {
+            let mut bytes = [0; BYTES];
+            bytes.iter_mut().zip(chunk).for_each(|(to, &from)| *to = from as u8);
+            i32::from_le_bytes(bytes)
+        };
+        bytes.chunks(depth.max(1)).flat_map(|row| row.chunks(BYTES).map(word)).collect()
+    }
+}
+
+impl Op for IntegerProduct {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [left, right] = arity(inputs)?;
+        for (argument, ty) in [("left", &left), ("right", &right)] {
+            if ty.rank() != 2 || ty.dtype != DType::I32 || ty.layout != Layout::Device {
+                return Err(TypeError::new(argument, "a device matrix of I32", ty));
+            }
+        }
+        match (left.extent(1), right.extent(1)) {
+            (Some(depth), Some(words)) if depth.div_ceil(BYTES) == words => {}
+            _ => return Err(TypeError::new("right", format!("with a word for four columns of {left}"), &right)),
+        }
+        Ok(vec![Type::device(DType::I32, vec![left.shape[0].clone(), right.shape[0].clone()])])
+    }
+
+    fn custom(&self) -> Option<&dyn Custom> {
+        Some(self)
+    }
+}
+
+impl Custom for IntegerProduct {
+    fn shader(&self, _operands: &[&Type], result: &Type) -> Shader {
+        let columns = result.extent(1).map_or_else(|| result.shape[1].clone(), |n| Dim::from(n.div_ceil(TILE)));
+        Shader {
+            operands: vec!["left".to_owned(), "right".to_owned()],
+            result: "product".to_owned(),
+            wgsl: include_str!("../../shaders/integer_product.wgsl").to_owned(),
+            threads: 64,
+            extents: vec![result.shape[0].clone(), columns],
+            tile: ROWS,
+        }
+    }
+
+    fn compute(&self, operands: &[View<'_>], result: &mut ViewMut<'_>) -> Result<(), String> {
+        let [left, right] = operands else { return Err(format!("{} operands", operands.len())) };
+        let (&[_, depth], &[columns, words]) = (left.shape, right.shape) else {
+            return Err("operands of other axes".to_owned());
+        };
+        let rows = left.integers().chunks(depth.max(1));
+        let right = right.integers();
+        for (row, sums) in rows.zip(result.integers().chunks_mut(columns.max(1))) {
+            for (sum, words) in sums.iter_mut().zip(right.chunks(words.max(1))) {
+                let bytes = words.iter().flat_map(|word| word.to_le_bytes()).map(|byte| i32::from(byte as i8));
+                *sum = row.iter().zip(bytes).fold(0, |sum, (&a, b)| a.wrapping_mul(b).wrapping_add(sum));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IntegerProduct;
+
+    #[test]
+    fn rows_fill_whole_words() {
+        assert_eq!(IntegerProduct::words(&[1, -1, 2, 3, 4, -128], 3), [0x02_ff01, 0x80_0403_u32 as i32]);
+        assert_eq!(IntegerProduct::words(&[-1, -2, -3, -4, 5], 5), [-0x0302_0101, 5]);
+    }
+}
