@@ -22,8 +22,10 @@ fn elements(item: &Item) -> usize {
 
 /// The results of a node, if all its inputs are known and small.
 pub(super) fn folded(node: &Node<'_>, lowering: Lowering) -> Option<Lowered<Vec<Item>>> {
+    // Products take the integers.
+    let is_matrix = node.op == "DequantizeLinear" && node.array(0).is_ok_and(|x| x.rank() > 1);
     let size: usize = node.inputs.iter().map(elements).sum();
-    if !node.inputs.iter().all(Item::is_constant) || size > MAX_ELEMENTS {
+    if !node.inputs.iter().all(Item::is_constant) || size > MAX_ELEMENTS || is_matrix {
         return None;
     }
     let (cx, store) = (Context::new(), Store::new(true));

@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::context::Context;
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Number};
-use rewire_graph::{Dim, HostTensor, Tensor};
+use rewire_graph::{Dim, HostTensor, Tensor, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -42,12 +42,24 @@ pub(super) struct Whole {
     pub values: Vec<Size>,
 }
 
+/// Integers with what makes floats of them.
+#[derive(Clone, Debug)]
+pub(super) struct Quantized {
+    pub x: Item,
+    pub scale: Item,
+    pub zero: Item,
+    /// The axis of a scale that is a vector.
+    pub axis: i64,
+}
+
 /// Elements of a constant that becomes part of the graph.
 const SMALL: usize = 64;
 
 /// Constants that nodes read.
 pub(super) struct Store {
     parameters: RefCell<HashMap<String, HostTensor>>,
+    /// What nodes `DequantizeLinear` made tensors of.
+    quantized: RefCell<HashMap<Value, Quantized>>,
     /// True if all become part of the graph.
     is_inline: bool,
 }
@@ -108,7 +120,18 @@ impl From<Array> for Item {
 
 impl Store {
     pub fn new(is_inline: bool) -> Self {
-        Self { parameters: RefCell::default(), is_inline }
+        Self { parameters: RefCell::default(), quantized: RefCell::default(), is_inline }
+    }
+
+    /// Notes what a tensor was made of.
+    pub fn note_quantized(&self, x: &Array, parts: Quantized) {
+        self.quantized.borrow_mut().extend(x.tensor.value().map(|value| (value, parts)));
+    }
+
+    /// The integers that a tensor was made of.
+    pub fn quantized(&self, item: &Item) -> Option<Quantized> {
+        let Item::Array(x) = item else { return None };
+        self.quantized.borrow().get(&x.tensor.value()?).cloned()
     }
 
     pub fn into_parameters(self) -> HashMap<String, HostTensor> {

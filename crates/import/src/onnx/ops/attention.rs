@@ -15,22 +15,13 @@ pub(super) const MANY: Many = &[
     ("Attention", attention),
     ("RotaryEmbedding", |n| {
         let (x, cos, sin) = (n.x()?, n.array(1)?, n.array(2)?);
-        Ok(vec![rotated(n, &x, [cos, sin], n.optional(3)?)?.into()])
+        Ok(vec![rotated(n, &x, [cos, sin], n.optional(3)?, &Rotation::of(n))?.into()])
     }),
-    ("com.microsoft.RotaryEmbedding", |n| {
-        let (x, positions, cos, sin) = (n.x()?, n.array(1)?, n.array(2)?, n.array(3)?);
-        let shape = n.shape(&positions);
-        if shape.len() != 2 || n.float("scale", 1.0) != 1.0 || n.is("is_packed_batching") {
-            return Fault::unsupported("positions from a start, scaled or packed");
-        }
-        Ok(vec![rotated(n, &x, [cos, sin], Some(positions))?.into()])
-    }),
-    ("com.microsoft.MultiHeadAttention", multi_head),
     ("LinearAttention", linear),
 ];
 
 /// Heads in an axis of their own: `[batch, heads, sequence, width]`.
-fn heads(n: &Node<'_>, x: &Tensor, count: i64) -> Lowered<Tensor> {
+pub(super) fn heads(n: &Node<'_>, x: &Tensor, count: i64) -> Lowered<Tensor> {
     let shape = n.cx.shape(x);
     if shape.len() == 4 {
         return Ok(x.clone());
@@ -44,19 +35,19 @@ fn heads(n: &Node<'_>, x: &Tensor, count: i64) -> Lowered<Tensor> {
 }
 
 /// The inverse of [`heads`].
-fn merged(n: &Node<'_>, x: &Tensor) -> Lowered<Tensor> {
+pub(super) fn merged(n: &Node<'_>, x: &Tensor) -> Lowered<Tensor> {
     let shape = n.cx.shape(x);
     let [batch, heads, sequence, width] = shape.as_slice() else { return Fault::program("attention of other axes") };
     n.cx.reshape(&x.transpose(1, 2), &[batch.clone(), sequence.clone(), heads.times(width)])
 }
 
 /// Fails unless a tensor has four axes.
-fn four(x: &Array) -> Lowered<()> {
+pub(super) fn four(x: &Array) -> Lowered<()> {
     if x.rank() == 4 { Ok(()) } else { Fault::program("attention of other axes") }
 }
 
 /// Heads that are repeated, each several times in a row.
-fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
+pub(super) fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
     let mut shape = n.cx.shape(x);
     if shape.len() != 4 {
         return Fault::program("attention of other axes");
@@ -71,17 +62,18 @@ fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
 }
 
 /// What is added to scores, and what keeps them.
-struct Mask {
-    bias: Option<Tensor>,
+#[derive(Default)]
+pub(super) struct Mask {
+    pub bias: Option<Tensor>,
     keeps: Option<Tensor>,
 }
 
 impl Mask {
-    fn keep(&mut self, other: Tensor) {
+    pub fn keep(&mut self, other: Tensor) {
         self.keeps = Some(self.keeps.take().map_or_else(|| other.clone(), |own| own.and(&other)));
     }
 
-    fn applied(&self, n: &Node<'_>, scores: &Tensor) -> Tensor {
+    pub fn applied(&self, n: &Node<'_>, scores: &Tensor) -> Tensor {
         let sum = self.bias.as_ref().map_or_else(|| scores.clone(), |bias| scores + bias);
         self.keeps.as_ref().map_or_else(|| sum.clone(), |keeps| keeps.select(&sum, &n.cx.f(f64::NEG_INFINITY)))
     }
@@ -134,7 +126,7 @@ fn attention(n: &Node<'_>) -> Lowered<Vec<Item>> {
 
 /// The mask of a node `Attention`: given, causal, and of keys beyond the length of a sample.
 fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<Mask> {
-    let mut mask = Mask { bias: None, keeps: None };
+    let mut mask = Mask::default();
     if let Some(given) = n.optional(3)? {
         let mut own = n.shape(&given);
         let last = own.len().checked_sub(1).ok_or_else(|| Fault::Program("a mask without axes".to_owned()))?;
@@ -163,14 +155,37 @@ fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<M
     Ok(mask)
 }
 
+/// How heads are turned.
+pub(super) struct Rotation {
+    /// Heads of tensors with three axes; 0 where the caches tell.
+    pub heads: i64,
+    /// Elements of a head that are turned; 0 for all.
+    pub width: i64,
+    pub is_interleaved: bool,
+}
+
+impl Rotation {
+    /// By the attributes of a node `RotaryEmbedding`.
+    pub fn of(n: &Node<'_>) -> Self {
+        let (heads, width) = (n.int("num_heads", 0), n.int("rotary_embedding_dim", 0));
+        Self { heads, width, is_interleaved: n.is("interleaved") }
+    }
+}
+
 /// Pairs of a head's elements turned by the angles of positions.
-fn rotated(n: &Node<'_>, x: &Array, caches: [Array; 2], positions: Option<Array>) -> Lowered<Array> {
+pub(super) fn rotated(
+    n: &Node<'_>,
+    x: &Array,
+    caches: [Array; 2],
+    positions: Option<Array>,
+    rotation: &Rotation,
+) -> Lowered<Array> {
     let shape = n.shape(x);
     let is_flat = shape.len() == 3;
     let own = n.f32(x);
     let own = match is_flat {
         true => {
-            let count = match n.int("num_heads", 0) {
+            let count = match rotation.heads {
                 0 => {
                     let half = n.extents(&caches[0])?.last().copied().unwrap_or(1) as i64;
                     let width = shape[2].as_const().unwrap_or(0);
@@ -184,7 +199,7 @@ fn rotated(n: &Node<'_>, x: &Array, caches: [Array; 2], positions: Option<Array>
     };
     let all = n.cx.shape(&own);
     let width = all[3].as_extent().ok_or_else(|| Fault::Unsupported("heads of symbolic width".to_owned()))?;
-    let turned = usize::try_from(n.int("rotary_embedding_dim", 0)).unwrap_or(0);
+    let turned = usize::try_from(rotation.width).unwrap_or(0);
     let turned = if turned == 0 { width } else { turned };
     if turned > width || turned % 2 != 0 {
         return Fault::program("RotaryEmbedding: a width that no head has");
@@ -201,7 +216,7 @@ fn rotated(n: &Node<'_>, x: &Array, caches: [Array; 2], positions: Option<Array>
         n.cx.unsqueeze(&rows, 1)
     };
     let (cos, sin) = (factor(&caches[0])?, factor(&caches[1])?);
-    let is_interleaved = n.is("interleaved");
+    let is_interleaved = rotation.is_interleaved;
     let part = |odd: i64| -> Lowered<Tensor> {
         let mut shape = all.clone();
         shape[3] = half.clone();
@@ -226,47 +241,6 @@ fn rotated(n: &Node<'_>, x: &Array, caches: [Array; 2], positions: Option<Array>
         y = n.cx.concat(&[y, rest], 3);
     }
     n.stored(&if is_flat { merged(n, &y)? } else { y }, x.ty)
-}
-
-/// ONNX Runtime's attention of separate queries, keys and values.
-fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
-    let (q, k, v) = (n.x()?, n.array(1)?, n.array(2)?);
-    let count = n.int("num_heads", 0);
-    if n.has(4) || n.has(8) || q.rank() != 3 || k.rank() != 3 || v.rank() != 3 {
-        return Fault::unsupported("packed operands, or masks of keys");
-    }
-    let mut parts = [&q, &k, &v].map(|x| n.f32(x));
-    if let Some(bias) = n.optional(3)? {
-        let mut start = Size::default();
-        for part in &mut parts {
-            let width = n.cx.extent(part, 2);
-            *part = &*part + n.cx.slice(&bias.tensor, 0, (&start, 1), &width)?;
-            start = start.plus(&width);
-        }
-    }
-    let [queries, mut keys, mut values] =
-        [heads(n, &parts[0], count)?, heads(n, &parts[1], count)?, heads(n, &parts[2], count)?];
-    if let (Some(key), Some(value)) = (n.optional(6)?, n.optional(7)?) {
-        keys = n.cx.concat(&[n.f32(&key), keys], 2);
-        values = n.cx.concat(&[n.f32(&value), values], 2);
-    }
-    let shape = n.cx.shape(&queries);
-    let scale = match n.float("scale", 0.0) {
-        0.0 => n.number(&shape[3])?.cast(DType::F32).rsqrt(),
-        scale => n.cx.f(scale),
-    };
-    let mut scores = queries.matmul(&keys.transpose(-1, -2)) * scale;
-    if let Some(bias) = n.optional(5)? {
-        scores = scores + bias.tensor;
-    }
-    if n.is("unidirectional") {
-        let matrix = [shape[2].clone(), n.cx.extent(&keys, 2)];
-        let past = n.number(&matrix[1].minus(&matrix[0]))?;
-        let keeps = (n.cx.positions(&matrix, 0)? + past).ge(&n.cx.positions(&matrix, 1)?);
-        scores = keeps.select(&scores, &n.cx.f(f64::NEG_INFINITY));
-    }
-    let y = merged(n, &scores.softmax(-1).matmul(&values))?;
-    Ok(vec![n.stored(&y, q.ty)?.into(), n.stored(&keys, k.ty)?.into(), n.stored(&values, v.ty)?.into()])
 }
 
 /// Steps that are unrolled.

@@ -1,7 +1,8 @@
 //! Convolutions.
 
 use super::norm::per_channel;
-use super::{Many, One};
+use super::{Many, One, bytes};
+use crate::ScalarType;
 use crate::array::Array;
 use crate::context::coord;
 use crate::onnx::item::Item;
@@ -15,7 +16,15 @@ use rewire_graph::pointwise::BinaryOp;
 pub(super) const ONE: One = &[
     ("Conv", |n| {
         let (x, weight, bias) = (n.x()?, n.array(1)?, n.optional(2)?);
-        convolution(n, &x, weight, bias)
+        let inner = x.rank().saturating_sub(2);
+        let Some(y) = bytes::dequantized(n, bytes::convolution, (0, inner))? else {
+            return convolution(n, &x, weight, bias);
+        };
+        let y = match bias {
+            Some(bias) => y + per_channel(n, &Array { tensor: n.f32(&bias), ty: ScalarType::F32 }, x.rank())?,
+            None => y,
+        };
+        n.stored(&y, x.ty)
     }),
     ("ConvTranspose", transposed),
     ("Col2Im", col2im),

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::One;
+use super::{One, bytes};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::onnx::node::Node;
@@ -10,6 +10,9 @@ use rewire_graph::Tensor;
 
 pub(super) const ONE: One = &[
     ("MatMul", |n| {
+        if let Some(y) = bytes::dequantized(n, bytes::product, (1, 0))? {
+            return n.stored(&y, n.x()?.ty);
+        }
         let operands = n.aligned(vec![n.array(0)?, n.array(1)?], 2)?;
         product(n, &operands[0], &operands[1])
     }),
@@ -60,7 +63,10 @@ fn gemm(n: &Node<'_>) -> Lowered<Array> {
         1.0 => x,
         factor => x * factor,
     };
-    let y = scaled(left.matmul(&right), "alpha");
+    let multiply = if n.is("transB") { bytes::product_transposed } else { bytes::product };
+    let axis = if n.is("transB") { 0 } else { 1 };
+    let integers = if n.is("transA") { None } else { bytes::dequantized(n, multiply, (axis, 0))? };
+    let y = scaled(integers.unwrap_or_else(|| left.matmul(&right)), "alpha");
     let y = match n.optional(2)? {
         Some(c) if n.float("beta", 1.0) != 0.0 => y + scaled(c.tensor, "beta"),
         _ => y,

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod bytes;
 mod cast;
 mod compute;
 mod conv;
@@ -21,6 +22,7 @@ mod resize;
 mod scatter;
 mod sequence;
 mod signal;
+mod transformer;
 
 use super::item::Item;
 use super::node::Node;
@@ -70,6 +72,8 @@ const RANKS: &[(&str, &[usize])] = &[
     ("STFT", &[2]),
     ("SoftmaxCrossEntropyLoss", &[2, 1]),
     ("TensorScatter", &[2, 2, 1]),
+    ("com.microsoft.DynamicQuantizeMatMul", &[2, 2]),
+    ("com.microsoft.MatMulIntegerToFloat", &[2, 2]),
     ("com.microsoft.SkipLayerNormalization", &[1, 1]),
     ("com.microsoft.SkipSimplifiedLayerNormalization", &[1, 1]),
 ];
@@ -137,6 +141,7 @@ const MANY: &[Many] = &[
     recurrent::MANY,
     reduce::MANY,
     sequence::MANY,
+    transformer::MANY,
 ];
 
 static LOWERINGS: LazyLock<HashMap<&'static str, Lowering>> = LazyLock::new(|| operators().collect());

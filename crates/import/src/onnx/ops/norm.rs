@@ -115,7 +115,15 @@ fn simplified(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&(y * &scale.tensor), x.ty)
 }
 
-fn layer(n: &Node<'_>, x: &Array, scale: Array, bias: Option<Array>, axis: usize, eps: f64) -> Lowered<Array> {
+/// Normalized over the axes from one on.
+pub(super) fn layer(
+    n: &Node<'_>,
+    x: &Array,
+    scale: Array,
+    bias: Option<Array>,
+    axis: usize,
+    eps: f64,
+) -> Lowered<Array> {
     let inner = n.shape(x)[axis..].iter().cloned().map(Value::int).collect();
     let mut arguments = vec![
         ("self", x.clone().into()),

@@ -1,11 +1,12 @@
 //! Quantization: integers with a scale and a zero point.
 
+use super::bytes;
 use super::norm::per_channel;
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::context::coord;
-use crate::onnx::item::Item;
+use crate::onnx::item::Quantized;
 use crate::onnx::node::{Node, axis};
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
@@ -18,35 +19,21 @@ pub(super) const ONE: One = &[
     ("DequantizeLinear", dequantize),
     ("com.microsoft.QuantizeLinear", quantize),
     ("com.microsoft.DequantizeLinear", dequantize),
-    ("MatMulInteger", |n| {
-        let [a, b] = [centered(n, 0, 2, true)?, centered(n, 1, 3, false)?];
-        Ok(Array { tensor: whole_product(n, &a, &b)?.cast(DType::I32), ty: ScalarType::I32 })
-    }),
+    ("MatMulInteger", |n| Ok(Array { tensor: product_of(n, [0, 1], [2, 3])?.cast(DType::I32), ty: ScalarType::I32 })),
     ("ConvInteger", |n| {
-        let x = Array { tensor: centered(n, 0, 2, true)?, ty: ScalarType::F32 };
-        let weight = n.array(1)?;
-        let own = n.f32(&weight);
-        let own = match n.optional(3)? {
-            Some(zero) => own - outermost(n, &zero, weight.rank())?,
-            None => own,
-        };
-        let y = exact_convolution(n, &x, Array { tensor: own, ty: ScalarType::F32 })?;
+        let y = convolution_of(n, 1, [2, 3])?;
         Ok(Array { tensor: y.cast(DType::I32), ty: ScalarType::I32 })
     }),
     ("QLinearMatMul", |n| {
-        let [a, b] = [centered(n, 0, 2, true)?, centered(n, 3, 5, false)?];
-        let product = whole_product(n, &a, &b)?.cast(DType::F32);
+        let product = product_of(n, [0, 3], [2, 5])?.cast(DType::F32);
         let [a_scale, b_scale, y_scale] = [scale(n, 1, true)?, scale(n, 4, false)?, scale(n, 6, true)?];
         let zero = n.array(7)?;
         let y = product * (a_scale * b_scale / y_scale);
         limited(n, &(y.round() + n.f32(&zero)), zero.ty)
     }),
     ("QLinearConv", |n| {
-        let x = Array { tensor: centered(n, 0, 2, true)?, ty: ScalarType::F32 };
-        let weight = n.array(3)?;
-        let rank = weight.rank();
-        let weight = n.f32(&weight) - outermost(n, &n.array(5)?, rank)?;
-        let mut y = exact_convolution(n, &x, Array { tensor: weight, ty: ScalarType::F32 })?;
+        let rank = n.array(3)?.rank();
+        let mut y = convolution_of(n, 3, [2, 5])?.cast(DType::F32);
         if let Some(bias) = n.optional(8)? {
             y = y + per_channel(n, &Array { tensor: n.f32(&bias), ty: ScalarType::F32 }, rank)?;
         }
@@ -55,10 +42,29 @@ pub(super) const ONE: One = &[
         let zero = Array { tensor: n.cx.reshape(&zero.tensor, &[])?, ty: zero.ty };
         limited(n, &((y * factor).round() + n.f32(&zero)), zero.ty)
     }),
+    ("com.microsoft.DynamicQuantizeMatMul", |n| {
+        let x = n.x()?;
+        let own = dynamic_of(n, &x)?;
+        let zero = n.cast(&own.zero, ScalarType::U8);
+        let product = match bytes::product(n, &own.y, Some(&zero), [n.item(1), n.item(3)])? {
+            Some(product) => product,
+            None => whole_product(n, &(n.f32(&own.y) - own.zero), &centered(n, 1, 3, false)?)?,
+        };
+        let y = product.cast(DType::F32) * (own.scale * scale(n, 2, false)?);
+        with_bias(n, y, 4, x.ty)
+    }),
+    ("com.microsoft.MatMulIntegerToFloat", |n| {
+        let y = scaled(n, &product_of(n, [0, 1], [4, 5])?, 2, 3)?;
+        with_bias(n, y, 6, n.array(3)?.ty)
+    }),
     ("com.microsoft.MatMulNBits", matmul_bits),
 ];
 
-pub(super) const MANY: Many = &[("DynamicQuantizeLinear", dynamic)];
+pub(super) const MANY: Many = &[("DynamicQuantizeLinear", |n| {
+    let x = n.x()?;
+    let Dynamic { y, scale, zero } = dynamic_of(n, &x)?;
+    Ok(vec![y.into(), n.stored(&scale, x.ty)?.into(), n.cast(&zero, ScalarType::U8).into()])
+})];
 
 /// The least and the largest integer of a type.
 fn limits(ty: ScalarType) -> [f64; 2] {
@@ -120,7 +126,10 @@ fn dequantize(n: &Node<'_>) -> Lowered<Array> {
         Some(zero) if x.ty.bits() < 32 => n.f32(&x) - beside(n, &x, &zero)?,
         _ => n.f32(&x),
     };
-    n.stored(&(own * factor), declared.unwrap_or(scale.ty))
+    let y = n.stored(&(own * factor), declared.unwrap_or(scale.ty))?;
+    let [x, scale, zero] = [0, 1, 2].map(|place| n.item(place).clone());
+    n.store.note_quantized(&y, Quantized { x, scale, zero, axis: n.int("axis", 1) });
+    Ok(y)
 }
 
 /// Integers without their zero point, as floats. A vector of zero points goes by rows or by columns.
@@ -183,16 +192,65 @@ fn exact_convolution(n: &Node<'_>, x: &Array, weight: Array) -> Lowered<Tensor> 
     Ok(super::conv::convolution(n, x, weight, None)?.tensor)
 }
 
-fn dynamic(n: &Node<'_>) -> Lowered<Vec<Item>> {
-    let x = n.x()?;
-    let flat = n.cx.reshape(&x.tensor, &[Size::product(&n.shape(&x))])?;
+/// Bytes with the scale and the zero point of their data, as floats.
+struct Dynamic {
+    y: Array,
+    scale: Tensor,
+    zero: Tensor,
+}
+
+fn dynamic_of(n: &Node<'_>, x: &Array) -> Lowered<Dynamic> {
+    let flat = n.cx.reshape(&x.tensor, &[Size::product(&n.shape(x))])?;
     let most = n.cx.reshape(&flat.max(0), &[])?.maximum(0.0);
     let least = n.cx.reshape(&flat.min(0), &[])?.minimum(0.0);
     let is_flat = most.equal(&least);
-    let scale = is_flat.select(&n.cx.f(1.0), &(&most - &least)) / 255.0;
-    let zero = (-(least / &scale)).maximum(0.0).minimum(255.0).round();
+    let span = is_flat.select(&n.cx.f(1.0), &(&most - &least));
+    // GPUs divide with an error, which would move ties; what is left over is exact.
+    let rough = &span / 255.0;
+    let rest = (&span - &rough * 256.0) + &rough;
+    let scale = &rough + rest / 255.0;
+    let zero = (-(least / &scale).round()).maximum(0.0).minimum(255.0);
     let y = limited(n, &((&x.tensor / &scale).round() + &zero), ScalarType::U8)?;
-    Ok(vec![y.into(), n.stored(&scale, x.ty)?.into(), n.cast(&zero, ScalarType::U8).into()])
+    Ok(Dynamic { y, scale, zero })
+}
+
+/// The exact product of two inputs of integers with their zero points, as integers.
+pub(super) fn product_of(n: &Node<'_>, [a, b]: [usize; 2], zeros: [usize; 2]) -> Lowered<Tensor> {
+    let zero = n.optional(zeros[0])?;
+    if let Some(y) = bytes::product(n, &n.array(a)?, zero.as_ref(), [n.item(b), n.item(zeros[1])])? {
+        return Ok(y);
+    }
+    let [a, b] = [centered(n, a, zeros[0], true)?, centered(n, b, zeros[1], false)?];
+    whole_product(n, &a, &b)
+}
+
+/// The exact convolution of the first input by another with their zero points.
+fn convolution_of(n: &Node<'_>, place: usize, zeros: [usize; 2]) -> Lowered<Tensor> {
+    let zero = n.optional(zeros[0])?;
+    if let Some(y) = bytes::convolution(n, &n.x()?, zero.as_ref(), [n.item(place), n.item(zeros[1])])? {
+        return Ok(y);
+    }
+    let x = Array { tensor: centered(n, 0, zeros[0], true)?, ty: ScalarType::F32 };
+    let weight = n.array(place)?;
+    let own = n.f32(&weight);
+    let own = match n.optional(zeros[1])? {
+        Some(zero) => own - outermost(n, &zero, weight.rank())?,
+        None => own,
+    };
+    exact_convolution(n, &x, Array { tensor: own, ty: ScalarType::F32 })
+}
+
+/// A product of integers by the scales of both factors.
+pub(super) fn scaled(n: &Node<'_>, product: &Tensor, a: usize, b: usize) -> Lowered<Tensor> {
+    Ok(product.cast(DType::F32) * (scale(n, a, true)? * scale(n, b, false)?))
+}
+
+fn with_bias(n: &Node<'_>, y: Tensor, place: usize, ty: ScalarType) -> Lowered<Array> {
+    let y = match n.optional(place)? {
+        Some(bias) => y + n.f32(&bias),
+        None => y,
+    };
+    n.stored(&y, ty)
 }
 
 /// A product with a matrix in blocks of 4 or 8 bits.
@@ -232,9 +290,5 @@ fn matmul_bits(n: &Node<'_>) -> Lowered<Array> {
         }
     };
     let weight = (values - zero) * spread(&n.f32(&scales))?;
-    let mut y = n.f32(&x).matmul(&weight.transpose(0, 1));
-    if let Some(bias) = n.optional(5)? {
-        y = y + bias.tensor;
-    }
-    n.stored(&y, x.ty)
+    with_bias(n, n.f32(&x).matmul(&weight.transpose(0, 1)), 5, x.ty)
 }

@@ -8,6 +8,7 @@ use crate::context::coord;
 use crate::onnx::node::{Node, flag};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
+use rewire_graph::Tensor;
 use rewire_graph::op::IndexExpr;
 use rewire_graph::pointwise::BinaryOp;
 
@@ -76,27 +77,37 @@ fn nd(n: &Node<'_>) -> Lowered<Array> {
     Ok(Array { tensor: n.cx.reshape(&y.tensor, &own)?, ty: y.ty })
 }
 
-/// A part of a cache that begins at a place of each sample.
 fn cache(n: &Node<'_>) -> Lowered<Array> {
     let (x, update) = (n.x()?, n.array(1)?);
-    let shape = n.shape(&x);
     let axis = n.axis("axis", -2, x.rank())?;
     let starts = match n.optional(2)? {
         Some(starts) => n.cx.cast(&starts, ScalarType::I64).tensor,
-        None => n.cx.expand(&n.cx.scope.scalar(rewire_graph::DType::I64, 0i64), &shape[..1])?,
+        None => n.cx.expand(&n.cx.scope.scalar(rewire_graph::DType::I64, 0i64), &n.shape(&x)[..1])?,
     };
     let is_circular = n.text("mode", "linear") == "circular";
+    n.stored(&cached(n, &x.tensor, &update.tensor, axis, &starts, is_circular)?, x.ty)
+}
+
+/// A cache with a part that begins at a place of each sample.
+pub(super) fn cached(
+    n: &Node<'_>,
+    x: &Tensor,
+    update: &Tensor,
+    axis: usize,
+    starts: &Tensor,
+    is_circular: bool,
+) -> Lowered<Tensor> {
+    let shape = n.cx.shape(x);
     let start = IndexExpr::Load { operand: 1, index: vec![coord(0)] };
     let place = coord(axis).binary(BinaryOp::Sub, start);
     let extent = n.cx.index(&shape[axis])?;
-    let mut index: Vec<IndexExpr> = (0..x.rank()).map(coord).collect();
+    let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
     index[axis] = if is_circular { place.binary(BinaryOp::Mod, extent) } else { place };
-    let written = n.cx.remap(&update.tensor, &shape, index, None, &[&starts])?;
-    let mut samples = vec![Size::from(1); x.rank()];
+    let written = n.cx.remap(update, &shape, index, None, &[starts])?;
+    let mut samples = vec![Size::from(1); shape.len()];
     samples[0] = shape[0].clone();
-    let places = n.cx.positions(&shape, axis)? - n.cx.reshape(&starts, &samples)?;
+    let places = n.cx.positions(&shape, axis)? - n.cx.reshape(starts, &samples)?;
     let places = if is_circular { places.modulo(&n.number(&shape[axis])?) } else { places };
-    let len = n.number(&n.shape(&update)[axis])?;
-    let inside = places.ge(0i64).and(places.lt(&len));
-    n.stored(&inside.select(&written, &x.tensor), x.ty)
+    let len = n.number(&n.cx.extent(update, axis))?;
+    Ok(places.ge(0i64).and(places.lt(&len)).select(&written, x))
 }

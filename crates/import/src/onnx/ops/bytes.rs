@@ -1,0 +1,230 @@
+//! Products of bytes with a matrix of the file, computed in integers.
+
+use super::conv::Spatial;
+use crate::ScalarType;
+use crate::TypedTensor;
+use crate::array::Array;
+use crate::context::coord;
+use crate::onnx::item::{Constant, Item};
+use crate::onnx::node::Node;
+use crate::size::Size;
+use crate::value::{Fault, Lowered};
+use rewire_graph::op::{IndexExpr, IntegerProduct};
+use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::{DType, HostTensor, Tensor};
+use std::rc::Rc;
+
+/// Products whose sums an `I32` holds.
+const MOST: usize = 1 << 15;
+
+/// What unsigned bytes are less by where they are stored as signed ones.
+const HALF: i64 = 128;
+
+/// A matrix of the file, by its columns.
+struct Right {
+    words: Tensor,
+    depth: usize,
+    columns: usize,
+    /// What zero points of the left factor are multiplied by: sums of the bytes less the zero points.
+    sums: Tensor,
+    /// Zero points of the signed bytes, if not all are 0.
+    zeros: Option<Tensor>,
+}
+
+/// The left factor: signed bytes, and the zero point that they have.
+struct Left {
+    bytes: Tensor,
+    zero: Option<Tensor>,
+}
+
+/// What is taken from elements of a type to make them signed bytes.
+fn half(ty: ScalarType) -> Option<i64> {
+    match ty {
+        ScalarType::U8 => Some(HALF),
+        ScalarType::I8 => Some(0),
+        _ => None,
+    }
+}
+
+fn vector(n: &Node<'_>, shape: Vec<usize>, values: &[f64], name: Option<String>) -> Lowered<Tensor> {
+    let tensor = HostTensor::from_f64(DType::I32, shape, values).map_err(|error| Fault::Program(error.to_string()))?;
+    let data = TypedTensor { ty: ScalarType::I32, tensor };
+    Ok(n.store.array(n.cx, &Item::Constant(Rc::new(Constant { name, data })))?.tensor)
+}
+
+/// A matrix whose columns are rows of the file, or not. None of other types, sizes, or zero points that are computed.
+fn right(n: &Node<'_>, [item, zero]: [&Item; 2], is_by_column: bool) -> Lowered<Option<Right>> {
+    let Item::Constant(constant) = item else { return Ok(None) };
+    let (tensor, Some(half)) = (&constant.data.tensor, half(constant.data.ty)) else { return Ok(None) };
+    let (depth, columns) = match (tensor.shape(), is_by_column) {
+        (&[depth, columns], false) => (depth, columns),
+        ([columns, others @ ..], true) => (others.iter().product(), *columns),
+        _ => return Ok(None),
+    };
+    if !(1..=MOST).contains(&depth) || columns == 0 {
+        return Ok(None);
+    }
+    let zeros: Vec<i64> = match zero {
+        Item::Absent => vec![-half],
+        Item::Constant(zero) => zero.data.tensor.to_i64().iter().map(|zero| zero - half).collect(),
+        _ => return Ok(None),
+    };
+    if zeros.len() != 1 && zeros.len() != columns {
+        return Ok(None);
+    }
+    let (values, across) = (tensor.to_i64(), if is_by_column { 1 } else { columns });
+    let down = if is_by_column { depth } else { 1 };
+    let bytes: Vec<i8> = (0..columns)
+        .flat_map(|column| (0..depth).map(move |k| column * down + k * across))
+        .map(|at| (values[at] - half) as i8)
+        .collect();
+    let of = |column: usize| zeros.get(column).or(zeros.first()).copied().unwrap_or(0);
+    let sums = bytes.chunks(depth).enumerate().map(|(column, bytes)| {
+        let sum: i64 = bytes.iter().map(|&byte| i64::from(byte)).sum();
+        (sum - depth as i64 * of(column)) as f64
+    });
+    let sums = vector(n, vec![columns], &sums.collect::<Vec<_>>(), None)?;
+    let words: Vec<f64> = IntegerProduct::words(&bytes, depth).into_iter().map(f64::from).collect();
+    let name = constant.name.as_ref().map(|name| format!("{name}.words"));
+    let words = vector(n, vec![columns, words.len() / columns], &words, name)?;
+    let all: Vec<f64> = (0..columns).map(|column| of(column) as f64).collect();
+    let zeros = all.iter().any(|&zero| zero != 0.0).then(|| vector(n, vec![columns], &all, None)).transpose()?;
+    Ok(Some(Right { words, depth, columns, sums, zeros }))
+}
+
+/// Bytes that a run computes. None of other types.
+fn left(n: &Node<'_>, x: &Array, zero: Option<&Array>) -> Lowered<Option<Left>> {
+    let Some(half) = half(x.ty) else { return Ok(None) };
+    let zero = match zero {
+        None if half == 0 => None,
+        None => Some(n.cx.scope.scalar(DType::I32, -half)),
+        Some(zero) => {
+            let own = n.cx.cast(zero, ScalarType::I32).tensor;
+            let is_one = Size::product(&n.shape(zero)).as_const() == Some(1);
+            let own = match (is_one, zero.rank()) {
+                (true, _) => n.cx.reshape(&own, &[])?,
+                (_, 1) => n.cx.unsqueeze(&own, 1)?,
+                _ => own,
+            };
+            Some(if half == 0 { own } else { own - half })
+        }
+    };
+    let own = n.cx.cast(x, ScalarType::I32).tensor;
+    Ok(Some(Left { bytes: if half == 0 { own } else { own - half }, zero }))
+}
+
+/// The product over the last axis.
+fn multiplied(n: &Node<'_>, left: &Left, right: &Right) -> Lowered<Tensor> {
+    let mut shape = n.cx.shape(&left.bytes);
+    shape.pop();
+    let flat = n.cx.reshape(&left.bytes, &[Size::product(&shape), right.depth.into()])?;
+    let product = n.cx.scope.apply(IntegerProduct, &[&flat, &right.words]);
+    let axis = shape.len();
+    shape.push(right.columns.into());
+    let mut y = n.cx.reshape(&product, &shape)?;
+    if let Some(zero) = &left.zero {
+        y = y - zero * &right.sums;
+    }
+    if let Some(zeros) = &right.zeros {
+        // A float holds sums of so few bytes exactly.
+        let sums = left.bytes.cast(DType::F32).sum(axis).cast(DType::I32);
+        y = y - sums * zeros;
+    }
+    Ok(y)
+}
+
+/// The product of bytes with a matrix of the file and its zero points, as `I32`. None where they are not such.
+pub(super) fn product(n: &Node<'_>, x: &Array, zero: Option<&Array>, factor: [&Item; 2]) -> Lowered<Option<Tensor>> {
+    by_matrix(n, x, zero, right(n, factor, false)?)
+}
+
+/// As [`product`], by the matrix transposed.
+pub(super) fn product_transposed(
+    n: &Node<'_>,
+    x: &Array,
+    zero: Option<&Array>,
+    factor: [&Item; 2],
+) -> Lowered<Option<Tensor>> {
+    by_matrix(n, x, zero, right(n, factor, true)?)
+}
+
+fn by_matrix(n: &Node<'_>, x: &Array, zero: Option<&Array>, right: Option<Right>) -> Lowered<Option<Tensor>> {
+    let Some(right) = right else { return Ok(None) };
+    let depth = n.shape(x).last().and_then(Size::as_extent);
+    if x.rank() < 2 || depth != Some(right.depth) {
+        return Ok(None);
+    }
+    let Some(left) = left(n, x, zero)? else { return Ok(None) };
+    multiplied(n, &left, &right).map(Some)
+}
+
+/// A convolution of bytes by a kernel of the file and its zero points, as `I32`. None where they are not such.
+pub(super) fn convolution(
+    n: &Node<'_>,
+    x: &Array,
+    zero: Option<&Array>,
+    factor: [&Item; 2],
+) -> Lowered<Option<Tensor>> {
+    let (shape, kernel) = (n.shape(x), n.store.array(n.cx, factor[0])?);
+    let extents: Option<Vec<i64>> = n.shape(&kernel).iter().skip(1).map(Size::as_const).collect();
+    let Some([channels, window @ ..]) = extents.as_deref() else { return Ok(None) };
+    if n.int("group", 1) != 1 || shape.len() != window.len() + 2 || shape[1].as_const() != Some(*channels) {
+        return Ok(None);
+    }
+    let (Some(right), Some(left)) = (right(n, factor, true)?, left(n, x, zero)?) else { return Ok(None) };
+    let spatial = Spatial::of(n, window.to_vec(), &shape[2..])?;
+    // `[batch, places.., channels, window..]`
+    let rank = window.len();
+    let mut patches = vec![shape[0].clone()];
+    patches.extend(spatial.places.iter().cloned());
+    patches.push(shape[1].clone());
+    patches.extend(window.iter().map(|&extent| Size::from(extent)));
+    let mut index: Vec<IndexExpr> = vec![coord(0), coord(rank + 1)];
+    for axis in 0..rank {
+        let start = coord(axis + 1).binary(BinaryOp::Mul, spatial.strides[axis]);
+        let step = coord(rank + 2 + axis).binary(BinaryOp::Mul, spatial.dilations[axis]);
+        index.push(start.binary(BinaryOp::Add, step).binary(BinaryOp::Sub, spatial.pads[axis][0]));
+    }
+    let fill = match &left.zero {
+        Some(zero) if zero.rank() == 0 => zero.clone(),
+        Some(_) => return Ok(None),
+        None => n.cx.scope.scalar(DType::I32, 0i64),
+    };
+    let bytes = n.cx.remap(&left.bytes, &patches, index, Some(&fill), &[])?;
+    let mut rows = patches[..rank + 1].to_vec();
+    rows.push(right.depth.into());
+    let left = Left { bytes: n.cx.reshape(&bytes, &rows)?, ..left };
+    let y = multiplied(n, &left, &right)?;
+    let order: Vec<usize> = [0, rank + 1].into_iter().chain(1..=rank).collect();
+    Ok(Some(y.permute(&order)))
+}
+
+/// A product, by matrix or convolution.
+type Product = fn(&Node<'_>, &Array, Option<&Array>, [&Item; 2]) -> Lowered<Option<Tensor>>;
+
+/// The product of the first two inputs where nodes `DequantizeLinear` gave both: of their integers, then by the scales. The scale of the second may
+/// go along `axis`, which is the last but `inner` of the result.
+pub(super) fn dequantized(n: &Node<'_>, multiply: Product, (axis, inner): (usize, usize)) -> Lowered<Option<Tensor>> {
+    let (Some(left), Some(right)) = (n.store.quantized(n.item(0)), n.store.quantized(n.item(1))) else {
+        return Ok(None);
+    };
+    let read = |item: &Item| n.store.array(n.cx, item);
+    let (x, x_scale, y_scale) = (read(&left.x)?, read(&left.scale)?, read(&right.scale)?);
+    let zero = if matches!(left.zero, Item::Absent) { None } else { Some(read(&left.zero)?) };
+    let is_along = crate::onnx::node::axis(right.axis, read(&right.x)?.rank()).is_ok_and(|own| own == axis);
+    let is_one = |x: &Array| Size::product(&n.shape(x)).as_const() == Some(1);
+    if !is_one(&x_scale) || !is_one(&y_scale) && (y_scale.rank() != 1 || !is_along) {
+        return Ok(None);
+    }
+    let Some(product) = multiply(n, &x, zero.as_ref(), [&right.x, &right.zero])? else { return Ok(None) };
+    let own = match is_one(&y_scale) {
+        true => n.cx.reshape(&n.f32(&y_scale), &[])?,
+        false => {
+            let mut along = vec![Size::from(1); inner + 1];
+            along[0] = n.shape(&y_scale)[0].clone();
+            n.cx.reshape(&n.f32(&y_scale), &along)?
+        }
+    };
+    let factor = n.cx.reshape(&n.f32(&x_scale), &[])? * own;
+    Ok(Some(product.cast(DType::F32) * factor))
+}
