@@ -13,19 +13,22 @@ use std::collections::BTreeSet;
 /// Iterations that are unrolled.
 const MAX_TRIPS: usize = 1 << 12;
 
-type Run = fn(&mut Frame<'_>, &NodeProto, &[Slot], &mut BTreeSet<usize>) -> Result<Lowered<Vec<Item>>, ImportError>;
-
 /// All of control flow.
 pub(super) const OPERATORS: [&str; 4] = ["If", "Loop", "Scan", "SequenceMap"];
 
-pub(super) fn lowering(op: &str) -> Option<Run> {
-    Some(match op {
-        "If" => branch,
-        "Loop" => repeated,
-        "Scan" => scan,
-        "SequenceMap" => mapped,
-        _ => return None,
-    })
+/// Runs a node of control flow. Places of inputs whose values must be known are added to `wanted`.
+pub(super) fn lower(
+    frame: &mut Frame<'_>,
+    node: &NodeProto,
+    slots: &[Slot],
+    wanted: &mut BTreeSet<usize>,
+) -> Result<Lowered<Vec<Item>>, ImportError> {
+    match op(node) {
+        "If" => branch(frame, node, slots, wanted),
+        "Loop" => repeated(frame, node, slots, wanted),
+        "Scan" => scan(frame, node, slots),
+        _ => mapped(frame, node, slots),
+    }
 }
 
 fn graph(frame: &Frame<'_>, node: &NodeProto, name: &str) -> Result<GraphProto, ImportError> {
@@ -149,12 +152,7 @@ fn stacked(frame: &Frame<'_>, parts: &[Item], place: i64) -> Lowered<Item> {
     Ok(Item::Array(Array { tensor: cx.concat(&parts, along), ty: first.ty }))
 }
 
-fn scan(
-    frame: &mut Frame<'_>,
-    node: &NodeProto,
-    slots: &[Slot],
-    _wanted: &mut BTreeSet<usize>,
-) -> Result<Lowered<Vec<Item>>, ImportError> {
+fn scan(frame: &mut Frame<'_>, node: &NodeProto, slots: &[Slot]) -> Result<Lowered<Vec<Item>>, ImportError> {
     let body = graph(frame, node, "body")?;
     let attributes = frame.attributes(node);
     let ints = |name: &str| attributes.get(name).map(|attribute| attribute.ints.clone()).unwrap_or_default();
@@ -235,12 +233,7 @@ fn steps(
 }
 
 /// A body on each element of a sequence.
-fn mapped(
-    frame: &mut Frame<'_>,
-    node: &NodeProto,
-    slots: &[Slot],
-    _wanted: &mut BTreeSet<usize>,
-) -> Result<Lowered<Vec<Item>>, ImportError> {
+fn mapped(frame: &mut Frame<'_>, node: &NodeProto, slots: &[Slot]) -> Result<Lowered<Vec<Item>>, ImportError> {
     let body = graph(frame, node, "body")?;
     let Some(Item::List(first)) = slots.first().map(|slot| &slot.item) else {
         return Ok(Fault::unsupported("a sequence that is not known"));

@@ -4,7 +4,7 @@ use super::fold::folded;
 use super::item::{Item, Store};
 use super::node::Node;
 use super::schema::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
-use super::{Options, ops, tensor, whole};
+use super::{Options, control, ops, tensor, whole};
 use crate::context::Context;
 use crate::value::{Fault, Lowered};
 use crate::{ImportError, Unsupported};
@@ -192,10 +192,8 @@ impl<'a> Frame<'a> {
             return self.call(function, node, slots);
         }
         let version = self.opsets.get(&space).copied().unwrap_or(1);
-        if space.is_empty()
-            && let Some(run) = super::control::lowering(op(node))
-        {
-            return run(self, node, slots, wanted);
+        if space.is_empty() && control::OPERATORS.contains(&op(node)) {
+            return control::lower(self, node, slots, wanted);
         }
         let Some(lowering) = ops::lowering(&space, op(node)) else {
             return Ok(Fault::unsupported("no lowering"));

@@ -2,6 +2,15 @@
 //!
 //! Sizes that are names stay symbolic. Values that shapes depend on must be known: initializers, constants and what is computed
 //! of them and of sizes are; inputs are after [`Options::bind`], which makes them part of the model.
+//!
+//! ```
+//! use rewire_import::onnx;
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/onnx/test_leakyrelu_example/model.onnx");
+//! let model = onnx::open(path.as_ref())?;
+//! assert_eq!((&*model.inputs[0].name, &*model.outputs[0].name), ("x", "y"));
+//! # Ok::<(), rewire_import::ImportError>(())
+//! ```
 
 mod control;
 mod fold;
@@ -20,7 +29,8 @@ use crate::{ImportError, ImportedModel, OutputKind, OutputSpec, TensorSpec, Type
 use frame::{Frame, Program, Slot, domain, initializers, opsets, title};
 use item::{Item, Store};
 use prost::Message;
-use rewire_graph::{Dim, Tensor};
+use rewire_graph::op::Role;
+use rewire_graph::{Dim, Graph, NodeId, Tensor};
 use schema::{DimensionValue, GraphProto, ModelProto, NodeProto, TypeValue, ValueInfoProto};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -134,8 +144,21 @@ pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<ImportedModel,
     let outputs = outputs.collect();
     let graph = cx.scope.clone().finish(&named);
     let graph = graph.map_err(|source| ImportError::Graph { node: "output".to_owned(), source: Box::new(source) })?;
+    let live = graph.live();
+    let read: HashSet<&str> = live.iter().filter_map(|&id| parameter(&graph, id)).collect();
+    let mut parameters = store.into_parameters();
+    // Not those that products took in another form.
+    parameters.retain(|name, _| read.contains(name.as_str()));
     let (states, mutations) = Default::default();
-    Ok(ImportedModel { graph, parameters: store.into_parameters(), states, inputs, outputs, mutations })
+    Ok(ImportedModel { graph, parameters, states, inputs, outputs, mutations })
+}
+
+/// The name of a parameter.
+fn parameter(graph: &Graph, id: NodeId) -> Option<&str> {
+    match graph.role(id) {
+        Some(Role::Parameter(parameter)) => Some(&parameter.name),
+        _ => None,
+    }
 }
 
 /// The names of a model's inputs in their order, without those that have a value.
@@ -194,7 +217,7 @@ fn check(nodes: &[NodeProto], program: &Program<'_>, unsupported: &mut Unsupport
                 }
                 continue;
             }
-            let is_control = key.0.is_empty() && control::lowering(&key.1).is_some();
+            let is_control = key.0.is_empty() && control::OPERATORS.contains(&key.1.as_str());
             if !is_control && ops::lowering(&key.0, &key.1).is_none() {
                 unsupported.add(&title(node), "no lowering", "");
             }
