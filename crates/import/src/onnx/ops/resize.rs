@@ -8,6 +8,7 @@ use crate::onnx::node::{Node, axis};
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use rewire_graph::op::IndexExpr;
+use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Tensor};
 
 pub(super) const ONE: One = &[
@@ -37,53 +38,31 @@ struct Taps {
 
 fn resize(n: &Node<'_>, region: Option<usize>, first: usize) -> Lowered<Array> {
     let x = n.x()?;
-    let own = n.extents(&x)?;
+    let own = n.shape(&x);
     let axes = match n.ints("axes") {
         Some(axes) => axes.iter().map(|&dim| axis(dim, x.rank())).collect::<Lowered<Vec<_>>>()?,
         None => (0..x.rank()).collect(),
     };
-    let given = |place: usize| -> Lowered<Vec<f64>> { if n.has(place) { n.known_floats(place) } else { Ok(vec![]) } };
-    let (scales, sizes) = match n.floats("scales") {
-        Some(scales) => (scales, vec![]),
-        None => (given(first)?, given(first + 1)?),
-    };
-    let extents: Vec<f64> = axes.iter().map(|&axis| own[axis] as f64).collect();
-    let (scales, sizes): (Vec<f64>, Vec<f64>) = if sizes.len() == axes.len() && !sizes.is_empty() {
-        let each: Vec<f64> = sizes.iter().zip(&extents).map(|(size, extent)| size / extent).collect();
-        let one = match n.text("keep_aspect_ratio_policy", "stretch").as_str() {
-            "not_larger" => Some(each.iter().copied().fold(f64::INFINITY, f64::min)),
-            "not_smaller" => Some(each.iter().copied().fold(0.0, f64::max)),
-            _ => None,
-        };
-        match one {
-            Some(scale) => {
-                (vec![scale; axes.len()], extents.iter().map(|extent| (scale * extent + 0.5).floor()).collect())
-            }
-            None => (each, sizes),
-        }
-    } else if scales.len() == axes.len() {
-        // Scales are of single precision.
-        let sizes = scales.iter().zip(&extents).map(|(scale, extent)| (scale * extent).floor()).collect();
-        (scales, sizes)
-    } else {
-        return Fault::program(format!("{}: scales of other axes", n.op));
-    };
+    let targets = targets(n, &axes.iter().map(|&axis| own[axis].clone()).collect::<Vec<_>>(), first)?;
     let regions = match region {
         Some(place) if n.text("coordinate_transformation_mode", "") == "tf_crop_and_resize" => n.known_floats(place)?,
         _ => vec![],
     };
     let mut y = n.f32(&x);
-    for (place, &axis) in axes.iter().enumerate() {
+    for ((place, &axis), Target { scale, to }) in axes.iter().enumerate().zip(targets) {
         let region = match regions.len() == 2 * axes.len() {
             true => [regions[place], regions[axes.len() + place]],
             false => [0.0, 1.0],
         };
-        let to = sizes[place];
+        let Some(from) = own[axis].as_extent() else {
+            y = repeated(n, &y, axis, scale)?;
+            continue;
+        };
         if !(0.0..f64::from(1 << 20)).contains(&to) {
             return Fault::unsupported("a size that is not known, or large");
         }
-        let line = Line { node: n, from: own[axis], to: to as usize, scale: scales[place], region };
-        if line.from == line.to && scales[place] == 1.0 && region == [0.0, 1.0] {
+        let line = Line { node: n, from, to: to as usize, scale, region };
+        if line.from == line.to && scale == 1.0 && region == [0.0, 1.0] {
             continue;
         }
         y = line.along(&y, axis)?;
@@ -92,6 +71,70 @@ fn resize(n: &Node<'_>, region: Option<usize>, first: usize) -> Lowered<Array> {
         return n.stored(&y, x.ty);
     }
     Ok(n.cast(&y, x.ty))
+}
+
+/// What an axis is scaled by, and the extent that this gives; 0 where it is symbolic.
+struct Target {
+    scale: f64,
+    to: f64,
+}
+
+/// The targets of axes with these extents.
+fn targets(n: &Node<'_>, extents: &[Size], first: usize) -> Lowered<Vec<Target>> {
+    let scales = match n.floats("scales") {
+        Some(scales) => scales,
+        None if n.has(first) => n.known_floats(first)?,
+        None => vec![],
+    };
+    let known = |size: &Size| size.as_extent().map(|extent| extent as f64);
+    let count = extents.len();
+    if scales.len() == count {
+        // Scales are of single precision.
+        let to = |scale: f64, size: &Size| known(size).map_or(0.0, |extent| (scale * extent).floor());
+        return Ok(scales.iter().zip(extents).map(|(&scale, size)| Target { scale, to: to(scale, size) }).collect());
+    }
+    let sizes = if n.has(first + 1) { n.sizes(first + 1)? } else { vec![] };
+    if sizes.len() != count {
+        return Fault::program(format!("{}: scales of other axes", n.op));
+    }
+    let each = sizes.iter().zip(extents).map(|(size, extent)| match (known(size), known(extent)) {
+        (Some(size), Some(extent)) => Some(Target { scale: size / extent, to: size }),
+        _ => size.divided(extent)?.as_const().map(|factor| Target { scale: factor as f64, to: 0.0 }),
+    });
+    let each: Option<Vec<Target>> = each.collect();
+    let each = each.ok_or_else(|| Fault::Unsupported("a size that is no multiple of a symbolic one".to_owned()))?;
+    let scales = each.iter().map(|target| target.scale);
+    let scale = match n.text("keep_aspect_ratio_policy", "stretch").as_str() {
+        "not_larger" => scales.fold(f64::INFINITY, f64::min),
+        "not_smaller" => scales.fold(0.0, f64::max),
+        _ => return Ok(each),
+    };
+    let to = |extent: &Size| known(extent).map_or(0.0, |extent| (scale * extent + 0.5).floor());
+    Ok(extents.iter().map(|extent| Target { scale, to: to(extent) }).collect())
+}
+
+/// Elements along an axis of symbolic extent, each a whole number of times.
+fn repeated(n: &Node<'_>, x: &Tensor, axis: usize, scale: f64) -> Lowered<Tensor> {
+    if scale == 1.0 {
+        return Ok(x.clone());
+    }
+    let is_old = n.op == "Upsample" || n.version < 11;
+    let (coordinates, nearest) = if is_old { ("asymmetric", "floor") } else { ("half_pixel", "round_prefer_floor") };
+    let coordinates = n.text("coordinate_transformation_mode", coordinates);
+    let nearest = n.text("nearest_mode", nearest);
+    let is_whole = matches!(
+        (&*coordinates, &*nearest),
+        ("asymmetric", "floor") | ("half_pixel", "round_prefer_floor" | "round_prefer_ceil")
+    );
+    let factor = scale as i64;
+    if n.text("mode", "nearest") != "nearest" || !is_whole || factor < 1 || factor as f64 != scale {
+        return Fault::unsupported("a symbolic size that is not multiplied by repetition");
+    }
+    let mut shape = n.cx.shape(x);
+    shape[axis] = shape[axis].times(&factor.into());
+    let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
+    index[axis] = coord(axis).binary(BinaryOp::Div, factor);
+    n.cx.remap(x, &shape, index, None, &[])
 }
 
 impl Line<'_> {

@@ -67,12 +67,16 @@ fn place(n: &Node<'_>, input: usize, len: usize, most: usize) -> Lowered<usize> 
 fn split_to_sequence(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let x = n.x()?;
     let axis = n.axis("axis", 0, x.rank())?;
-    let extent = n.extents(&x)?[axis];
+    let extent = || {
+        let extent = n.shape(&x)[axis].as_extent();
+        extent.ok_or_else(|| Fault::Unsupported("an axis of symbolic size".to_owned()))
+    };
     let known = if n.has(1) { Some(n.constant(1)?) } else { None };
     let parts: Vec<i64> = match &known {
-        None => vec![1; extent],
+        None => vec![1; extent()?],
         Some(constant) if constant.data.tensor.shape().is_empty() => {
             let each = usize::try_from(n.known_int(1)?).unwrap_or(0).max(1);
+            let extent = extent()?;
             (0..extent).step_by(each).map(|start| each.min(extent - start) as i64).collect()
         }
         Some(_) => n.known_ints(1)?,
