@@ -7,7 +7,7 @@ use super::coords::Coords;
 use super::function::{self, Facts, Text};
 use super::module::Module;
 use super::value::{COMPONENTS, Emitted};
-use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes};
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes, UnaryOp};
 use rewire_graph::{Ordered, Scalar};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -212,6 +212,12 @@ impl Code {
                     Emitted::Float(x) => Emitted::of_constant(scalar, op.evaluate(x.into())),
                     Emitted::Int(_, x) => Emitted::Int(kind, op.evaluate_int(kind, x)),
                     Emitted::Bool(x) => Emitted::Bool(op.evaluate_int(kind, x.into()) != 0),
+                    _ if let (UnaryOp::Round, &Expr::Binary(BinaryOp::Div, x, y)) = (op, dag.expr(a)) => {
+                        let exact = |text: &[String], wide| function::quotient(&text[0], (&text[1], &text[2]), wide);
+                        self.apply(module, id, &[a, x, y], |text, wide| {
+                            function::unary(op, kind, &exact(text, wide), wide)
+                        })?
+                    }
                     _ => self.apply(module, id, &[a], |text, wide| function::unary(op, kind, &text[0], wide))?,
                 }
             }

@@ -63,6 +63,12 @@ pub(super) fn unary(op: UnaryOp, scalar: Scalar, a: &str, wide: bool) -> Result<
     declared(op.declaration(), scalar, wide, (a, ""))
 }
 
+/// A float quotient of `x` by `y`, rounded once; WGSL allows 2.5 units in the last place, which can change the integer that it is rounded to.
+pub(super) fn quotient(quotient: &str, (x, y): (&str, &str), wide: bool) -> String {
+    let most = if wide { "vec4<f32>(3.0e38f)" } else { "3.0e38f" };
+    format!("select({quotient} + fma(-{quotient}, {y}, {x}) / {y}, {quotient}, abs({quotient}) > {most})")
+}
+
 /// What is known of the operands of an integer function.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Facts {
