@@ -97,29 +97,40 @@ impl Factors for Avx2 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn avx2(left: [&[i16]; ROWS], right: [&[i16]; GROUP]) -> [[i32; GROUP]; ROWS] {
-    let load = |chunk: &[i16; 16]| {
-        // SAFETY: the array has as many bytes.
-        unsafe { _mm256_loadu_si256(chunk.as_ptr().cast()) }
-    };
-    let (left, right) = (left.map(|x| x.as_chunks().0), right.map(|x| x.as_chunks().0));
+    let (left, right) = (left.map(|x| x.as_chunks::<16>().0), right.map(|x| x.as_chunks::<16>().0));
     let mut sums = [[_mm256_setzero_si256(); GROUP]; ROWS];
-    let steps = left.iter().map(|x| x.len()).chain(right.iter().map(|x| x.len())).min().unwrap_or(0);
+    let steps = left.iter().chain(&right).map(|x| x.len()).min().unwrap_or(0);
     for k in 0..steps {
-        let b = right.map(|x| load(&x[k]));
-        for (sums, x) in sums.iter_mut().zip(left) {
-            let a = load(&x[k]);
-            for (sum, b) in sums.iter_mut().zip(b) {
+        let mut b = [_mm256_setzero_si256(); GROUP];
+        for (b, x) in b.iter_mut().zip(&right) {
+            // SAFETY: the chunk has as many bytes.
+            *b = unsafe { _mm256_loadu_si256(x[k].as_ptr().cast()) };
+        }
+        for (sums, x) in sums.iter_mut().zip(&left) {
+            // SAFETY: the chunk has as many bytes.
+            let a = unsafe { _mm256_loadu_si256(x[k].as_ptr().cast()) };
+            for (sum, &b) in sums.iter_mut().zip(&b) {
                 *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(a, b));
             }
         }
     }
-    let total = |sum: __m256i| {
-        let mut parts = [0i32; 8];
-        // SAFETY: the array has as many bytes.
-        unsafe { _mm256_storeu_si256(parts.as_mut_ptr().cast(), sum) };
-        parts.into_iter().fold(0, i32::wrapping_add)
-    };
-    sums.map(|sums| sums.map(total))
+    let mut out = [[0; GROUP]; ROWS];
+    for (out, &sums) in out.iter_mut().zip(&sums) {
+        *out = totals(sums);
+    }
+    out
+}
+
+/// The sums of the lanes of each.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn totals([a, b, c, d]: [__m256i; GROUP]) -> [i32; GROUP] {
+    let both = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    let sums = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+    let mut out = [0; GROUP];
+    // SAFETY: the array has as many bytes.
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), sums) };
+    out
 }
 
 /// By products of four bytes, unsigned ones on the left.
@@ -148,25 +159,34 @@ impl Factors for Vnni {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vnni")]
 fn vnni(left: [&[u8]; ROWS], right: [&[u8]; GROUP]) -> [[i32; GROUP]; ROWS] {
-    let load = |chunk: &[u8; 64]| {
-        // SAFETY: the array has as many bytes.
-        unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) }
-    };
-    let (left, right) = (left.map(|x| x.as_chunks().0), right.map(|x| x.as_chunks().0));
+    let (left, right) = (left.map(|x| x.as_chunks::<64>().0), right.map(|x| x.as_chunks::<64>().0));
     let mut sums = [[_mm512_setzero_si512(); GROUP]; ROWS];
-    let steps = left.iter().map(|x| x.len()).chain(right.iter().map(|x| x.len())).min().unwrap_or(0);
+    let steps = left.iter().chain(&right).map(|x| x.len()).min().unwrap_or(0);
     for k in 0..steps {
-        let b = right.map(|x| load(&x[k]));
-        for (sums, x) in sums.iter_mut().zip(left) {
-            let a = load(&x[k]);
-            for (sum, b) in sums.iter_mut().zip(b) {
+        let mut b = [_mm512_setzero_si512(); GROUP];
+        for (b, x) in b.iter_mut().zip(&right) {
+            // SAFETY: the chunk has as many bytes.
+            *b = unsafe { _mm512_loadu_si512(x[k].as_ptr().cast()) };
+        }
+        for (sums, x) in sums.iter_mut().zip(&left) {
+            // SAFETY: the chunk has as many bytes.
+            let a = unsafe { _mm512_loadu_si512(x[k].as_ptr().cast()) };
+            for (sum, &b) in sums.iter_mut().zip(&b) {
                 *sum = _mm512_dpbusd_epi32(*sum, a, b);
             }
         }
     }
-    sums.map(|sums| sums.map(|sum| _mm512_reduce_add_epi32(sum)))
+    let mut out = [[0; GROUP]; ROWS];
+    for (out, &sums) in out.iter_mut().zip(&sums) {
+        let mut halves = [_mm256_setzero_si256(); GROUP];
+        for (half, &sum) in halves.iter_mut().zip(&sums) {
+            *half = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
+        }
+        *out = totals(halves);
+    }
+    out
 }
 
 type Run = fn(&[i32], &[i32], Extents, &mut [i32]) -> Result<(), CpuError>;
@@ -231,10 +251,11 @@ fn block<F: Factors>(
 ) {
     let mut excess = [0i32; COLUMNS];
     for ((to, from), excess) in columns.chunks_mut(filled).zip(right.chunks(words)).zip(&mut excess) {
-        let bytes = || from.iter().flat_map(|word| word.to_le_bytes());
-        to.iter_mut().zip(bytes()).for_each(|(to, byte)| *to = F::right(byte));
+        let whole = to.as_chunks_mut::<4>().0.iter_mut();
+        whole.zip(from).for_each(|(to, word)| *to = word.to_le_bytes().map(F::right));
         if F::EXCESS != 0 {
-            *excess = bytes().map(|byte| i32::from(byte as i8)).sum::<i32>().wrapping_mul(F::EXCESS);
+            let sums = from.iter().map(|word| word.to_le_bytes().map(|byte| i32::from(byte as i8)));
+            *excess = sums.map(|[a, b, c, d]| a + b + c + d).sum::<i32>().wrapping_mul(F::EXCESS);
         }
     }
     let rows = left.len() / filled;
