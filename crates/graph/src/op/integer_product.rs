@@ -93,6 +93,15 @@ impl Custom for IntegerProduct {
 #[cfg(test)]
 mod tests {
     use super::IntegerProduct;
+    use crate::op::Registry;
+    use crate::op::custom::Operator;
+    use std::sync::Arc;
+
+    #[test]
+    fn plans_find_it_without_a_registry() {
+        let found = Registry::new().operator(&Operator::new(Arc::new(IntegerProduct)));
+        assert!(found.is_ok_and(|found| found.downcast_ref::<IntegerProduct>().is_some()));
+    }
 
     #[test]
     fn rows_fill_whole_words() {
