@@ -83,7 +83,7 @@ impl Model {
         model.map(|model| Self { model, program: None }).map_err(|error| errors::of_model(&error))
     }
 
-    /// A model of the bytes of a package or of an archive of `torch.export.save`.
+    /// A model of the bytes of a package, of an archive of `torch.export.save` or of a file of ONNX.
     #[staticmethod]
     #[pyo3(signature = (data, *, kernel = "auto", adapter = None, pipelines = None, kernel_for = None))]
     fn from_bytes(

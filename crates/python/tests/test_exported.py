@@ -10,6 +10,7 @@ import rewire
 
 ROOT = Path(__file__).parents[3]
 CASE = ROOT / "tests/pt2/linear_relu"
+ONNX = ROOT / "tests/onnx/test_leakyrelu_example/model.onnx"
 
 
 def test_a_file_runs_on_arrays():
@@ -65,3 +66,19 @@ def test_buffers_that_change_are_kept():
     for n in (1, 2):
         results = own.run({"x": torch.ones(2, 3)})
         assert results["total"].tolist() == [2.0 * n] * 3
+
+
+class Proto:
+    """What `from_onnx` asks of an `onnx.ModelProto`."""
+
+    def SerializeToString(self):
+        return ONNX.read_bytes()
+
+
+@pytest.mark.parametrize("source", [ONNX, str(ONNX), Proto()], ids=["path", "text", "message"])
+def test_onnx_models_run_on_arrays(source):
+    model = rewire.from_onnx(source, kernel="cpu")
+    (y,) = model.run({"x": numpy.array([-1, 0, 1], "float32")}).values()
+    numpy.testing.assert_allclose(y, [-0.1, 0, 1], rtol=1e-6)
+    with pytest.raises(rewire.ModelError):
+        rewire.from_onnx("/nowhere.onnx")

@@ -19,6 +19,10 @@
 >>> model = rewire.from_export(torch.export.export(module, (x,)))  # doctest: +SKIP
 >>> model.run({"x": x})                                          # doctest: +SKIP
 
+`from_onnx` takes a file of ONNX, or an `onnx.ModelProto`:
+
+>>> model = rewire.from_onnx("model.onnx", kernel="cpu")         # doctest: +SKIP
+
 `Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
 
 `rewire.tables` carries columns along, `rewire.spark` and `rewire.ray` score tables of any size.
@@ -46,7 +50,6 @@ from ._rewire import (
 )
 
 
-
 def from_export(program, **options):
     """The model of a `torch.export.ExportedProgram`; options are those of `Model`. Nothing of the program is executed."""
     import io
@@ -56,6 +59,13 @@ def from_export(program, **options):
     archive = io.BytesIO()
     torch.export.save(program, archive)
     return Model.from_bytes(archive.getvalue(), **options)
+
+
+def from_onnx(model, **options):
+    """The model of an ONNX file by its path, or of an `onnx.ModelProto` with all its data; options are those of `Model`."""
+    if hasattr(model, "SerializeToString"):
+        return Model.from_bytes(model.SerializeToString(), **options)
+    return Model(model, **options)
 
 
 __all__ = [
@@ -77,5 +87,6 @@ __all__ = [
     "Size",
     "Tensor",
     "from_export",
+    "from_onnx",
     "load",
 ]

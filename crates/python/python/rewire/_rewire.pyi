@@ -431,8 +431,8 @@ class Graph:
     def __len__(self) -> int: ...
 
 class Model:
-    """A model, ready to run: a traced one, or of a file, which is a package, a model folder or an archive of `torch.export.save` (.pt2). Any number of
-    threads share it, each with a session.
+    """A model, ready to run: a traced one, or of a file, which is a package, a model folder, an archive of `torch.export.save` (.pt2) or a file of ONNX. Any
+    number of threads share it, each with a session.
 
     `parameters` are arrays by name, or the path of a safetensors file. Numbers are taken in any type that loses nothing but the precision of floats.
     `kernel`, `adapter`, `pipelines` and `kernel_for` are those of `Ranker`. Raises `ModelError`, and `GraphError` where the graph cannot be lowered.
@@ -473,7 +473,7 @@ class Model:
         pipelines: str | PathLike[str] | None = None,
         kernel_for: dict[str, Kernel] | None = None,
     ) -> Model:
-        """A model of the bytes of a package or of an archive of `torch.export.save`. Raises `ModelError`."""
+        """A model of the bytes of a package, of an archive of `torch.export.save` or of a file of ONNX. Raises `ModelError`."""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a model of a file on arrays of numpy, tensors of PyTorch, or others that export DLPack, by name. Results are tensors of PyTorch where an
