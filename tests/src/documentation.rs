@@ -12,6 +12,9 @@ struct Measuring;
 #[doc = include_str!("../../docs/models.md")]
 struct Models;
 
+#[doc = include_str!("../../docs/onnx.md")]
+struct Onnx;
+
 #[doc = include_str!("../../docs/rewriting.md")]
 struct Rewriting;
 
