@@ -64,11 +64,16 @@ pub(super) fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
 /// What is added to scores, and what keeps them.
 #[derive(Default)]
 pub(super) struct Mask {
-    pub bias: Option<Tensor>,
+    bias: Option<Tensor>,
     keeps: Option<Tensor>,
 }
 
 impl Mask {
+    /// A mask that keeps all.
+    pub fn of(bias: Option<Tensor>) -> Self {
+        Self { bias, keeps: None }
+    }
+
     pub fn keep(&mut self, other: Tensor) {
         self.keeps = Some(self.keeps.take().map_or_else(|| other.clone(), |own| own.and(&other)));
     }

@@ -124,8 +124,7 @@ fn sum(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
 fn mask_of(n: &Node<'_>, q: &Tensor, k: &Tensor, [keys, scores]: [usize; 2]) -> Lowered<Mask> {
     let (shape, total) = (n.cx.shape(q), n.cx.extent(k, 2));
     let all = [&shape[0], &shape[1], &shape[2], &total];
-    let mut mask = Mask::default();
-    mask.bias = sum(key_bias(n, keys, all)?, score_bias(n, scores, all)?);
+    let mut mask = Mask::of(sum(key_bias(n, keys, all)?, score_bias(n, scores, all)?));
     if n.is("unidirectional") {
         let matrix = [shape[2].clone(), total];
         let past = n.number(&matrix[1].minus(&matrix[0]))?;
@@ -236,8 +235,7 @@ fn grouped(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let [k, v] = [present(n, 3, &k, &starts)?, present(n, 4, &v, &starts)?];
     let total = n.cx.extent(&k, 2);
     let shape = n.cx.shape(&q);
-    let mut mask = Mask::default();
-    mask.bias = score_bias(n, 10, [batch, &shape[1], rows, &total])?;
+    let mut mask = Mask::of(score_bias(n, 10, [batch, &shape[1], rows, &total])?);
     let matrix = [rows.clone(), total];
     let per_sample = |x: &Tensor| n.cx.reshape(x, &[batch.clone(), 1.into(), 1.into(), 1.into()]);
     let last = n.cx.positions(&matrix, 0)? + per_sample(&starts)?;
