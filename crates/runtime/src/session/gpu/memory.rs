@@ -38,6 +38,11 @@ impl Binds {
         let inputs = (0..).map(BufferId).zip(&self.buffers).filter(|(_, buffer)| buffer.is_some()).map(|(id, _)| id);
         inputs.chain(self.results.iter().map(|(id, _)| *id)).collect()
     }
+
+    /// True if no result stays on the device.
+    pub fn has_no_results(&self) -> bool {
+        self.results.is_empty()
+    }
 }
 
 impl GpuSide {
@@ -150,14 +155,23 @@ impl GpuSide {
         Ok(needed)
     }
 
+    /// True if all buffers of a run are there.
+    pub(super) fn has_room(&self, needed: &Needed) -> bool {
+        self.has_bound_room(needed) && (needed.readback == 0 || holds(&self.readback, needed.readback))
+    }
+
+    /// True if the buffers that kernels bind are there.
+    fn has_bound_room(&self, needed: &Needed) -> bool {
+        let slots = self.slots.iter().zip(&needed.slots);
+        slots.into_iter().all(|(slot, &bytes)| holds(slot, bytes)) && holds(&self.control, needed.control)
+    }
+
     /// Makes room for a run.
     pub(super) fn allocate(&mut self, needed: &Needed, binds: Binds) {
         self.bind(binds);
         let gpu = self.gpu().clone();
         let limit = gpu.limits().max_buffer_size & !3;
-        let small = |buffer: &Option<wgpu::Buffer>, bytes| buffer.as_ref().is_none_or(|buffer| buffer.size() < bytes);
-        let slots = self.slots.iter().zip(&needed.slots);
-        if slots.into_iter().any(|(slot, &bytes)| small(slot, bytes)) || small(&self.control, needed.control) {
+        if !self.has_bound_room(needed) {
             self.unbind();
         }
         for (slot, &bytes) in self.slots.iter_mut().zip(&needed.slots) {
@@ -205,10 +219,15 @@ fn lease(gpu: &Gpu, spares: &SpareBuffers, bytes: u64) -> Lease {
     Lease::of(spares, spare.unwrap_or_else(|| gpu.tensor_buffer("a result", with_room(bytes, limit))))
 }
 
+/// True if a buffer is there and large enough.
+fn holds(place: &Option<wgpu::Buffer>, bytes: u64) -> bool {
+    place.as_ref().is_some_and(|buffer| buffer.size() >= bytes)
+}
+
 /// Replaces a buffer that is too small.
 pub(super) fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) {
     let bytes = bytes.max(SMALLEST);
-    if place.as_ref().is_some_and(|buffer| buffer.size() >= bytes) {
+    if holds(place, bytes) {
         return;
     }
     *place = None;

@@ -144,15 +144,25 @@ impl GpuSide {
             Some(known) => known,
             None => self.prepare_sizes(plan, placement, sizes, wanted, &binds).await?,
         };
+        self.make_room(&prepared.needed, binds).await?;
+        self.prepared = Some(prepared);
+        Ok(())
+    }
+
+    /// Makes the buffers of a run. A browser takes a while to say that it did, so that nothing is asked where all are there.
+    async fn make_room(&mut self, needed: &Needed, binds: Binds) -> Result<(), RunError> {
+        if binds.has_no_results() && self.has_room(needed) {
+            self.allocate(needed, binds);
+            return Ok(());
+        }
         let gpu = self.gpu().clone();
         // The loss of the device is noticed when the work on these buffers is submitted.
-        let ((), error) = gpu.watched(|| self.allocate(&prepared.needed, binds));
+        let ((), error) = gpu.watched(|| self.allocate(needed, binds));
         if let Some(error) = error.await {
             // Buffers that were refused are among the others.
             self.trim();
             return Err(gpu.refused("allocating tensors", error).into());
         }
-        self.prepared = Some(prepared);
         Ok(())
     }
 
