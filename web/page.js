@@ -1,17 +1,18 @@
-// The demo's users and what a model makes of them.
+// A history that a visitor clicks together, and what a model makes of it on WebGPU and on the CPU.
 
 import { Ranker } from "./rewire.js";
+import { parseFilms, requestOf } from "./demo.js";
 
 const PACKAGE = "demo.rewire";
-const NAMES = { wgpu: "WebGPU", cpu: "the CPU" };
-const CLICK = 1;
-const LIKE = 2;
+const KERNELS = ["wgpu", "cpu"];
+/** Films that a search offers, and recommendations on the page, at most. */
+const [OFFERED, SHOWN] = [8, 20];
 
 const element = (id) => document.getElementById(id);
-const form = document.querySelector("form");
+const state = { user: null, history: [], films: null };
 /** Rankers by kernel, as promises. */
-const rankers = new Map();
-let shown = 0;
+const rankers = {};
+let turn = 0;
 
 const text = async (address) => {
   const response = await fetch(address);
@@ -19,121 +20,117 @@ const text = async (address) => {
   return response.text();
 };
 
-/** The lines of a table without quotes, by its first column. */
-function parseItems(csv) {
-  const rows = csv.trim().split("\n").slice(1);
-  return new Map(rows.map((row) => row.split(",")).map(([id, title, genre]) => [Number(id), { title, genre }]));
-}
-
-function open(kernel) {
-  if (!rankers.has(kernel)) {
-    const opened = Ranker.open(PACKAGE, { kernel, onProgress });
-    // Another try may go better.
-    opened.catch(() => rankers.delete(kernel)).finally(() => (element("progress").hidden = true));
-    rankers.set(kernel, opened);
-  }
-  return rankers.get(kernel);
-}
-
 function onProgress({ loaded, total }) {
   const bar = element("progress");
-  bar.hidden = false;
+  bar.hidden = loaded === total;
   if (total) bar.value = loaded / total;
 }
 
-function fill(table, columns, rows) {
-  const cells = (tag, values) =>
-    values.map((value, n) => {
-      const cell = document.createElement(tag);
-      if (tag === "th") cell.scope = "col";
-      if (columns[n].number) cell.className = "number";
-      cell.textContent = value;
-      return cell;
-    });
-  const row = (tag, values) => {
-    const line = document.createElement("tr");
-    line.append(...cells(tag, values));
-    return line;
-  };
-  table.tHead.replaceChildren(row("th", columns.map(({ name }) => name)));
-  table.tBodies[0].replaceChildren(...rows.map((values) => row("td", values)));
+function made(tag, fields, ...children) {
+  const node = Object.assign(document.createElement(tag), fields);
+  node.append(...children);
+  return node;
 }
 
-function showHistory({ history }, items) {
-  const columns = [{ name: "Title" }, { name: "Action" }, { name: "Seconds", number: true }, { name: "When (UTC)" }];
-  const action = (bits) => [bits & CLICK && "click", bits & LIKE && "like"].filter(Boolean).join(", ") || "none";
-  const when = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
-  const rows = history.item_id.map((id, n) => [
-    items.get(id)?.title ?? id,
-    action(history.action[n]),
-    history.watchtime[n],
-    when(history.timestamp[n]),
-  ]);
-  fill(element("history"), columns, rows.reverse());
+function button(title, label, onclick) {
+  const node = made("button", { type: "button", textContent: title, onclick });
+  node.ariaLabel = label;
+  return node;
 }
 
-function showCandidates({ candidates }, items, tasks) {
-  const probability = (logit) => (1 / (1 + Math.exp(-logit))).toFixed(4);
-  const columns = [{ name: "Rank", number: true }, { name: "Title" }, ...tasks.map((name) => ({ name, number: true }))];
-  const row = ({ item, logits }, n) => [
-    n + 1,
-    items.get(item)?.title ?? item,
-    ...tasks.map((task) => probability(logits[task])),
-  ];
-  fill(element("candidates"), columns, candidates.map(row));
+/** Shows `film` with what a click on it does. */
+function row(film, ...rest) {
+  return made("li", {}, made("span", { className: "title", textContent: film.title }), ...rest);
 }
 
-async function show(users, items) {
-  const [user, kernel] = [users[Number(element("user").value)], form.elements.kernel.value];
-  const turn = ++shown;
-  const isLatest = () => turn === shown;
-  document.body.dataset.shown = "";
-  element("error").textContent = "";
-  element("status").textContent = `Ranking on ${NAMES[kernel]}`;
-  showHistory(user, items);
-  try {
-    const ranker = await open(kernel);
-    const begun = performance.now();
-    const [ranked] = await ranker.rank([user]);
-    const time = performance.now() - begun;
-    const { adapter, gpuSteps, cpuSteps } = await ranker.report();
-    if (!isLatest()) return;
-    showCandidates(ranked, items, ranker.about.tasks);
-    const opened = ranker.about.milliseconds.opened.toFixed(0);
-    // Some browsers do not tell the name of an adapter.
-    const name = adapter?.replace(/ ?\(webgpu\)$/, "");
-    const place = adapter ? [NAMES.wgpu, name].filter(Boolean).join(", ") : NAMES.cpu;
-    element("status").textContent =
-      `${ranked.candidates.length} candidates in ${time.toFixed(1)} ms on ${place}: ` +
-      `${adapter ? gpuSteps : cpuSteps} kernels, opened in ${opened} ms`;
-    document.body.dataset.shown = `${user.user} ${kernel}`;
-  } catch (error) {
-    if (!isLatest()) return;
-    fill(element("candidates"), [], []);
-    element("status").textContent = `Nothing is ranked on ${NAMES[kernel]}`;
-    element("error").textContent = `${error.message} (${error.code ?? error.name})`;
-    document.body.dataset.shown = "error";
-  }
+function showHistory() {
+  const events = state.history.map((event, n) =>
+    row(state.films.get(event.item), button("×", `Remove ${state.films.get(event.item).title}`, () => change(state.history.toSpliced(n, 1)))),
+  );
+  element("history").replaceChildren(...events.reverse());
+}
+
+function showFilms() {
+  const wanted = element("film").value.trim().toLowerCase();
+  const found = [...state.films.values()].filter(({ title }) => wanted && title.toLowerCase().includes(wanted)).slice(0, OFFERED);
+  const add = (film) => button("Like", `Like ${film.title}`, () => change([...state.history, { item: film.id, liked: true }]));
+  element("films").replaceChildren(...found.map((film) => row(film, add(film))));
+}
+
+function showCandidates({ candidates }, tasks) {
+  const percent = (logit) => `${(100 / (1 + Math.exp(-logit))).toFixed(1)} %`;
+  const like = (film) => button("Like", `Like ${film.title}`, () => change([...state.history, { item: film.id, liked: true }]));
+  const rows = candidates.slice(0, SHOWN).map(({ item, logits }) => {
+    const film = state.films.get(item);
+    const chances = tasks.map((task) => `${task.replace("is_", "")} ${percent(logits[task])}`).join(", ");
+    return row(film, made("span", { className: "chances", textContent: chances }), like(film));
+  });
+  element("candidates").replaceChildren(...rows);
+}
+
+const time = (kernel) => document.querySelector(`[data-kernel=${kernel}] dd`);
+
+async function rankOn(kernel, request, isLatest) {
+  const ranker = await rankers[kernel];
+  if (!ranker || !isLatest()) return;
+  const begun = performance.now();
+  const [ranked] = await ranker.rank([request]);
+  const took = performance.now() - begun;
+  if (!isLatest()) return;
+  const { opened } = ranker.about.milliseconds;
+  time(kernel).textContent = `${took.toFixed(1)} ms`;
+  time(kernel).title = `opened in ${opened.toFixed(0)} ms`;
+  showCandidates(ranked, ranker.about.tasks);
+  document.body.dataset[kernel] = String(state.history.length);
+  element("status").textContent = `${ranked.candidates.length} candidates ranked for ${state.history.length} films`;
+}
+
+/** Ranks for another history. */
+async function change(history) {
+  const own = ++turn;
+  state.history = history;
+  showHistory();
+  const request = requestOf(state);
+  await Promise.all(KERNELS.map((kernel) => rankOn(kernel, request, () => own === turn).catch((error) => fail(kernel, error))));
+}
+
+function fail(kernel, error) {
+  time(kernel).textContent = "not to be had";
+  document.body.dataset[kernel] = "error";
+  // Without WebGPU the CPU ranks.
+  if (kernel === "cpu") element("error").textContent = `${error.message} (${error.code ?? error.name})`;
+}
+
+async function load(kernel) {
+  if (kernel === "wgpu" && !(await navigator.gpu?.requestAdapter().catch(() => null))) throw new Error("the browser has no WebGPU");
+  const ranker = await Ranker.load(PACKAGE, { kernel, onProgress: kernel === "cpu" ? onProgress : undefined });
+  time(kernel).textContent = "ready";
+  return ranker;
 }
 
 async function start() {
-  // Browsers have `navigator.gpu` also where there is no adapter.
-  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
-  if (!adapter) {
-    form.elements.kernel.value = "cpu";
-    form.querySelector("[value=wgpu]").disabled = true;
+  for (const kernel of KERNELS) {
+    rankers[kernel] = load(kernel);
+    rankers[kernel].catch((error) => {
+      fail(kernel, error);
+      rankers[kernel] = null;
+    });
   }
   const [lines, csv] = await Promise.all([text("users.jsonl"), text("items.csv")]);
   const users = lines.trim().split("\n").map((line) => JSON.parse(line));
-  const items = parseItems(csv);
-  element("user").replaceChildren(
-    ...users.map(({ user, history }, n) => new Option(`${user} (${history.item_id.length} events)`, n)),
-  );
+  state.films = parseFilms(csv, users);
+  const choose = () => {
+    state.user = users[Number(element("user").value)];
+    const { item_id: items, action } = state.user.history;
+    return change(items.map((item, n) => ({ item, liked: action[n] > 1, n })));
+  };
+  element("user").replaceChildren(...users.map(({ user, history }, n) => new Option(`${user} (${history.item_id.length} films)`, n)));
   element("user").selectedIndex = users.findIndex(({ history }) => history.item_id.length > 0);
-  element("user").disabled = false;
-  form.addEventListener("change", () => show(users, items));
-  form.addEventListener("submit", (event) => event.preventDefault());
-  await show(users, items);
+  element("user").onchange = choose;
+  element("film").oninput = showFilms;
+  element("user").disabled = element("film").disabled = false;
+  document.querySelector("form").onsubmit = (event) => event.preventDefault();
+  await choose();
 }
 
 start().catch((error) => (element("error").textContent = error.message));

@@ -1,92 +1,153 @@
-// Ranks and predicts in a worker, so that nothing blocks the page.
+// Models in workers, so that nothing blocks the page.
 
-/** What went wrong: `code` stays the same from version to version, `message` is for people. */
-export class RewireError extends Error {
-  constructor({ code, message }) {
-    super(message);
-    this.name = "RewireError";
-    this.code = code;
-  }
+import { Connection, RewireError } from "./connection.js";
+import { bytesOf } from "./source.js";
+
+export { RewireError };
+
+const KERNELS = ["auto", "wgpu", "cpu"];
+const DISPOSED = { code: "disposed", message: "the model is disposed of" };
+
+/** True if there is a GPU that `auto` takes. */
+async function hasDevice() {
+  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+  return !!adapter && !adapter.info?.isFallbackAdapter;
 }
 
-/** A model in a worker of its own. */
-class Connection {
-  #worker;
-  #asked = new Map();
-  #asks = 0;
-  #ended = null;
-  /** Hears of threads that fail while the worker waits for them. */
-  #failures = new BroadcastChannel(`rewire ${Math.random()}`);
+/** What all kinds of models have. */
+class Loaded {
+  /** What stands for the class in the library. */
+  static kind;
+  /** True for models without states: another worker may answer from one ask to the next. */
+  static hasNoState = true;
+  #connection;
+  #disposed = new AbortController();
+  /** What it is and ran on when it was loaded. */
+  about;
+  /** Ends when what runs the model stays: with kernel `auto` the CPU answers until WebGPU is ready. */
+  settled = Promise.resolve();
 
-  constructor() {
-    this.#worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-    this.#worker.onmessage = ({ data }) => this.#answered(data);
-    this.#failures.onmessage = ({ data }) => this.end({ code: "crashed", message: data });
-    this.#worker.onerror = (event) => this.end({ code: "library", message: event.message || "the worker does not load" });
+  /**
+   * Loads a package: an address, a Blob, or bytes.
+   *
+   * `kernel` is `auto` (WebGPU where there is some, the CPU until it is ready and otherwise), `wgpu` or `cpu`; `onProgress` is told `{ loaded, total }`
+   * in bytes, `total` null where it is not known; `signal` ends the loading.
+   */
+  static async load(source, { kernel = "auto", signal, onProgress } = {}) {
+    if (!KERNELS.includes(kernel)) throw new RewireError({ code: "option", message: `kernel: expected auto, wgpu or cpu, got \`${kernel}\`` });
+    const model = new this();
+    const onAbort = () => model.dispose();
+    signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      await model.#load(source, { kernel, signal, onProgress });
+      return model;
+    } catch (error) {
+      model.dispose();
+      throw signal?.aborted ? signal.reason : error;
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+    }
   }
 
-  /** Opens a package of one kind: `Model` or `Predictor`. */
-  async open(kind, source, { kernel = "auto", onProgress = () => {} }) {
-    const address = typeof source === "string" || source instanceof URL;
+  async #load(source, { kernel, signal, onProgress }) {
+    signal?.throwIfAborted();
+    const hasGpu = kernel === "auto" && (await hasDevice());
+    const first = kernel === "auto" && !(hasGpu && !this.constructor.hasNoState) ? "cpu" : kernel;
+    const bytes = bytesOf(source, { signal, onProgress });
+    const { connection, about } = await this.#open(bytes, first);
+    [this.#connection, this.about] = [connection, about];
+    if (hasGpu && first === "cpu") this.settled = this.#takeOver(bytes);
+  }
+
+  async #open(source, kernel) {
+    const begun = performance.now();
+    const connection = new Connection();
+    const { signal } = this.#disposed;
+    signal.addEventListener("abort", () => connection.end(DISPOSED));
+    if (signal.aborted) connection.end(DISPOSED);
     try {
-      const from = address ? new URL(source, document.baseURI).href : source;
-      return await this.ask("open", { kind, source: from, kernel, failures: this.#failures.name }, onProgress);
+      const [bytes] = await Promise.all([source, connection.ask("library", { kernel, failures: connection.failures })]);
+      const arrived = performance.now() - begun;
+      const { opened, ...about } = await connection.ask("open", { kind: this.constructor.kind, bytes, kernel });
+      return { connection, about: { ...about, milliseconds: { arrived, opened } } };
     } catch (error) {
-      this.end({ code: "closed", message: "the model is closed" });
+      connection.end(DISPOSED);
       throw error;
     }
   }
 
-  ask(method, args, onProgress) {
-    if (this.#ended) return Promise.reject(new RewireError(this.#ended));
-    const id = this.#asks++;
-    return new Promise((resolve, reject) => {
-      this.#asked.set(id, { resolve, reject, onProgress });
-      this.#worker.postMessage({ id, method, args });
-    });
+  /** Opens the package on the GPU, which answers from then on. */
+  async #takeOver(source) {
+    try {
+      const { connection, about } = await this.#open(source, "auto");
+      if (!about.gpuSteps) return connection.end(DISPOSED);
+      const cpu = this.#connection;
+      [this.#connection, this.about] = [connection, about];
+      // What it was asked before comes first.
+      cpu.ask("report").catch(() => {}).finally(() => cpu.end(DISPOSED));
+    } catch (error) {
+      if (!this.#disposed.signal.aborted) console.warn(`the CPU goes on: ${error.message}`);
+    }
   }
 
-  #answered({ id, value, error, progress }) {
-    const asked = this.#asked.get(id);
-    if (progress) return asked?.onProgress?.(progress);
-    this.#asked.delete(id);
-    if (!error) return asked?.resolve(value);
-    asked?.reject(new RewireError(error));
-    if (error.code === "crashed") this.end(error);
+  /** Asks what runs the model now. */
+  _ask(method, args, options) {
+    return this.#connection.ask(method, args, options);
   }
 
-  end(error) {
-    this.#ended ??= error;
-    this.#worker.terminate();
-    this.#failures.close();
-    for (const { reject } of this.#asked.values()) reject(new RewireError(this.#ended));
-    this.#asked.clear();
+  /** What the model reads and gives, for people, with an example where it has one. */
+  describe() {
+    return this.#connection.ask("describe");
+  }
+
+  /** What it is and what runs it now. */
+  report() {
+    return this.#connection.ask("report");
+  }
+
+  /** Ends it, with all that is under way. */
+  dispose() {
+    this.#disposed.abort();
   }
 }
 
-/** A model, ready to rank, in a worker of its own. */
-export class Ranker {
-  #connection = new Connection();
+/** Requests that wait go as one, and each gets its part of the scores. */
+const RANKS = {
+  join: (all) => ({ lines: all.flatMap(({ lines }) => lines) }),
+  split(scores, all) {
+    const { users, offsets, items, positions, scores: best, logits, droppedEvents } = scores;
+    const tasks = items.length ? logits.length / items.length : 0;
+    let begin = 0;
+    return all.map(({ lines }) => {
+      const end = begin + lines.length;
+      const [from, to] = [offsets[begin], offsets[end]];
+      const part = {
+        users: users.slice(begin, end),
+        offsets: offsets.slice(begin, end + 1).map((offset) => offset - from),
+        items: items.slice(from, to),
+        positions: positions.slice(from, to),
+        scores: best.slice(from, to),
+        logits: logits.slice(from * tasks, to * tasks),
+        droppedEvents: droppedEvents.slice(begin, end),
+      };
+      begin = end;
+      return part;
+    });
+  },
+};
 
-  /**
-   * Opens a package: its address, or its bytes.
-   *
-   * `kernel` is `auto` (WebGPU where there is some, the CPU otherwise), `wgpu` or `cpu`; `onProgress` is told `{ loaded, total }` in
-   * bytes, `total` null where it is not known.
-   */
-  static async open(source, options = {}) {
-    const ranker = new Ranker();
-    ranker.about = await ranker.#connection.open("Model", source, options);
-    return ranker;
-  }
+/** A model that ranks candidates for users. */
+export class Ranker extends Loaded {
+  static kind = "Ranker";
 
   /**
    * Ranks requests, objects as lines of `rewire rank`: `{ user, ...contextual, history: {...}, candidates: {...} }`.
    * For each: `{ user, candidates: [{ item, position, score, logits: { task } }], droppedEvents }`, the best candidate first.
    */
-  async rank(requests) {
-    const lines = requests.map((request) => JSON.stringify(request)).join("\n");
-    const { users, offsets, items, positions, scores, logits, droppedEvents } = await this.#connection.ask("rank", { lines });
+  async rank(requests, { signal } = {}) {
+    const lines = requests.map((request) => JSON.stringify(request));
+    const ranked = await this._ask("rank", { lines }, { signal, joined: RANKS });
+    const { users, offsets, items, positions, scores, logits, droppedEvents } = ranked;
     const { tasks } = this.about;
     const candidate = (n) => ({
       item: Number(items[n]),
@@ -106,36 +167,14 @@ export class Ranker {
    * Int32Array, Uint32Array or BigInt64Array. Returns `{ users, offsets, items, positions, scores, logits, droppedEvents }`: the
    * candidates of user n, best first, are those from `offsets[n]` to `offsets[n + 1]`; logits are one a candidate and task.
    */
-  rankColumns(columns) {
-    return this.#connection.ask("rankColumns", { columns });
-  }
-
-  /** What the model reads and gives, for people: features of requests with their ranges, tasks, and an example request as JSON. */
-  describe() {
-    return this.#connection.ask("describe");
-  }
-
-  /** What it is and what runs it now. */
-  report() {
-    return this.#connection.ask("report");
-  }
-
-  /** Ends it, with all that is under way. */
-  close() {
-    this.#connection.end({ code: "closed", message: "the ranker is closed" });
+  rankColumns(columns, { signal } = {}) {
+    return this._ask("rankColumns", { columns }, { signal });
   }
 }
 
-/** A model that was imported from TorchEasyRec, ready to predict, in a worker of its own. */
-export class Predictor {
-  #connection = new Connection();
-
-  /** Opens a package of an imported model; arguments as for `Ranker.open`. */
-  static async open(source, options = {}) {
-    const predictor = new Predictor();
-    predictor.about = await predictor.#connection.open("Predictor", source, options);
-    return predictor;
-  }
+/** A model that was imported from TorchEasyRec, ready to predict. */
+export class Predictor extends Loaded {
+  static kind = "Predictor";
 
   /**
    * Predicts the rows of a table: an object with a column a feature, by its full name. A column is a typed array; an array of numbers, bigints,
@@ -145,22 +184,26 @@ export class Predictor {
    * Returns `{ counts, columns }`: predictions a row of the table, and by the reference's name a Float32Array, or lists
    * `{ offsets, values }` of classes or vectors.
    */
-  predict(columns) {
-    return this.#connection.ask("predict", { columns });
+  predict(columns, { signal } = {}) {
+    return this._ask("predict", { columns }, { signal });
+  }
+}
+
+/** A model of any kind on named tensors. */
+export class Model extends Loaded {
+  static kind = "Model";
+  static hasNoState = false;
+
+  /**
+   * Runs it on tensors by name: a typed array of one axis, or `{ data, shape }`. Booleans are a Uint8Array, floats of 16 bits a Uint16Array.
+   * Returns `{ name: { dtype, shape, data } }`. States keep what a run set them to.
+   */
+  run(tensors, { signal } = {}) {
+    return this._ask("run", { tensors }, { signal });
   }
 
-  /** What the model reads and gives, for people: columns with their ranges, and an example row as JSON. */
-  describe() {
-    return this.#connection.ask("describe");
-  }
-
-  /** What it is and what runs it now. */
-  report() {
-    return this.#connection.ask("report");
-  }
-
-  /** Ends it, with all that is under way. */
-  close() {
-    this.#connection.end({ code: "closed", message: "the predictor is closed" });
+  /** Gives states the values that they begin with. */
+  reset() {
+    return this._ask("reset");
   }
 }

@@ -19,6 +19,11 @@ impl Failure {
         Self { code: "request.columns", message: message.to_string() }
     }
 
+    /// An error of tensors that are none.
+    pub(crate) fn of_tensor(message: impl fmt::Display) -> Self {
+        Self { code: "request.tensor", message: message.to_string() }
+    }
+
     /// An option that there is not.
     pub(crate) fn of_option(message: impl fmt::Display) -> Self {
         Self { code: "option", message: message.to_string() }

@@ -1,4 +1,4 @@
-//! Ranking and prediction in browsers: packages from bytes, requests as JSON or typed arrays, tables as columns, on WebGPU or the CPU.
+//! Models in browsers: packages from bytes; requests as JSON or typed arrays, tables as columns, named tensors; on WebGPU or the CPU.
 //!
 //! `cargo xtask web` builds it for `wasm32-unknown-unknown`, with the JavaScript that calls it; `web/rewire.js` runs it in a worker
 //! of its own. Elsewhere there is only what does not touch JavaScript.
@@ -10,8 +10,10 @@ mod failure;
 mod js;
 mod opened;
 mod predictor;
+mod program;
 
 pub use columns::{Lists, Requests, Values};
 pub use failure::Failure;
 pub use opened::Opened;
 pub use predictor::OpenedPredictor;
+pub use program::{OpenedProgram, RawTensor};

@@ -3,6 +3,7 @@
 import { strict as assert } from "node:assert";
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
+import { aModelRunsOnNamedTensors, asksThatWaitGoTogether, theCpuAnswersUntilWebGpuIsReady, whatIsAbortedEnds } from "./browser_models.mjs";
 import { Chromium } from "./chromium.mjs";
 
 const TOLERANCE = 2e-4;
@@ -20,6 +21,7 @@ async function prepare() {
   const Plain = window.Worker;
   // `auto` takes no adapter of software.
   const hardware = () => Object.defineProperty(GPUAdapterInfo.prototype, "isFallbackAdapter", { get: () => false });
+  hardware();
   /** Opens a ranker in a worker that runs `fault` before its own module, and takes SwiftShader for hardware. */
   window.faulty = (fault, options) => {
     const module = (code) => URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
@@ -29,9 +31,10 @@ async function prepare() {
         super(module(`import "${own}"; import "${address}";`), { type: "module" });
       }
     };
-    const opened = rewire.Ranker.open("demo.rewire", options);
-    window.Worker = Plain;
-    return opened;
+    const loaded = rewire.Ranker.load("demo.rewire", options);
+    const settled = loaded.then((ranker) => ranker.settled);
+    settled.catch(() => {}).finally(() => (window.Worker = Plain));
+    return loaded;
   };
   /** The code of an error that has to come. */
   window.codeOf = (promise) =>
@@ -44,7 +47,7 @@ async function prepare() {
 /** Ranks all users on a kernel, and some alone and as typed arrays. */
 async function rankAll(kernel) {
   let progress = 0;
-  const ranker = await rewire.Ranker.open("demo.rewire", { kernel, onProgress: ({ loaded, total }) => (progress = loaded / total) });
+  const ranker = await rewire.Ranker.load("demo.rewire", { kernel, onProgress: ({ loaded, total }) => (progress = loaded / total) });
   const times = [];
   const timed = async (work) => {
     const begun = performance.now();
@@ -84,7 +87,7 @@ async function rankAll(kernel) {
   for (const at of [0, 2, 17, 255]) alone.push(...(await ranker.rank([users[at]])));
   const sameAlone = alone.every((one) => JSON.stringify(one) === JSON.stringify(all.find(({ user }) => user === one.user)));
   const report = await ranker.report();
-  ranker.close();
+  ranker.dispose();
   const after = await codeOf(ranker.rank(users.slice(0, 1)));
   return { all, progress, times, longest, sameColumns: sameColumns && flat.length === columns.items.length, sameAlone, report, opened: ranker.about.milliseconds, after };
 }
@@ -118,7 +121,7 @@ async function scoresAreTheReferences(page) {
         `the page waited ${longest.toFixed(0)} at most; largest difference ${largest.toExponential(2)}`,
     );
     assert.ok(largest < TOLERANCE, `${kernel}: ${largest}`);
-    assert.deepEqual(same, { sameColumns: true, sameAlone: true, after: "closed" });
+    assert.deepEqual(same, { sameColumns: true, sameAlone: true, after: "disposed" });
     assert.equal(progress, 1);
     assert.equal(report.kernel, kernel);
     assert.equal(kernel === "cpu" ? report.gpuSteps : report.cpuSteps, 0);
@@ -131,14 +134,14 @@ async function mistakesAreErrorsWithCodes(page) {
     const bytes = new Uint8Array(await (await fetch("demo.rewire")).arrayBuffer());
     const changed = bytes.slice();
     changed[changed.length >> 1] ^= 1;
-    const ranker = await Ranker.open(bytes.buffer, { kernel: "cpu" });
+    const ranker = await Ranker.load(bytes.buffer, { kernel: "cpu" });
     const { candidates, ...rest } = users[2];
     const codes = {
-      address: await codeOf(Ranker.open("none.rewire")),
-      kernel: await codeOf(Ranker.open(bytes.buffer, { kernel: "npu" })),
-      cut: await codeOf(Ranker.open(bytes.slice(0, -1).buffer)),
-      changed: await codeOf(Ranker.open(changed.buffer)),
-      other: await codeOf(Ranker.open(new ArrayBuffer(64))),
+      address: await codeOf(Ranker.load("none.rewire")),
+      kernel: await codeOf(Ranker.load(bytes.buffer, { kernel: "npu" })),
+      cut: await codeOf(Ranker.load(bytes.slice(0, -1).buffer)),
+      changed: await codeOf(Ranker.load(changed.buffer)),
+      other: await codeOf(Ranker.load(new ArrayBuffer(64))),
       missing: await codeOf(ranker.rank([rest])),
       range: await codeOf(ranker.rank([{ ...rest, candidates: { ...candidates, item_id: candidates.item_id.map(() => 1 << 20) } }])),
       text: await codeOf(ranker.rank([7])),
@@ -149,7 +152,7 @@ async function mistakesAreErrorsWithCodes(page) {
     const example = (await ranker.describe()).split("\n").pop();
     const [described] = await ranker.rank([JSON.parse(example)]);
     const [{ candidates: left }] = await ranker.rank([users[2]]);
-    ranker.close();
+    ranker.dispose();
     return { ...codes, described: described.candidates.length > 0, left: left.length };
   });
   assert.deepEqual(codes, {
@@ -185,13 +188,13 @@ async function tablesArePredicted(page) {
       beyond: await codeOf(predictor.predict({ ...table, user: [1, 2, 4] })),
       kind: await codeOf(predictor.predict({ ...table, user: [[1], 2, 3] })),
       offsets: await codeOf(predictor.predict({ ...table, tags: 7 })),
-      other: await codeOf(rewire.Predictor.open("demo.rewire", { kernel: "cpu" })),
+      other: await codeOf(rewire.Predictor.load("demo.rewire", { kernel: "cpu" })),
     };
     const example = JSON.parse((await predictor.describe()).split("\n").pop());
     const row = Object.fromEntries(Object.entries(example).map(([name, value]) => [name, [value]]));
     const described = await predictor.predict(row);
     const { about } = predictor;
-    predictor.close();
+    predictor.dispose();
     const after = await codeOf(predictor.predict(table));
     return { counts: [...counts], logits: [...columns.logits], typed: [...typed.logits], codes, described: [...described.counts], reads: about.columns, after };
   });
@@ -207,7 +210,7 @@ async function tablesArePredicted(page) {
     offsets: "request.columns",
     other: "rank.not_imported",
   });
-  assert.deepEqual([outcome.described, outcome.reads, outcome.after], [[1], ["clicks", "price", "tags", "user"], "closed"]);
+  assert.deepEqual([outcome.described, outcome.reads, outcome.after], [[1], ["clicks", "price", "tags", "user"], "disposed"]);
 }
 
 async function aRejectedKernelIsAnError(page) {
@@ -219,9 +222,10 @@ async function aRejectedKernelIsAnError(page) {
       };
     };
     const auto = await faulty(broken, { kernel: "auto" });
+    await auto.settled;
     const ranked = await auto.rank(users.slice(2, 4));
     const { gpuSteps, cpuSteps } = await auto.report();
-    auto.close();
+    auto.dispose();
     return { code: await codeOf(faulty(broken, { kernel: "wgpu" })), ranked, gpuSteps, cpuSteps };
   });
   assert.ok(["device.rejected", "load.step"].includes(outcome.code), outcome.code);
@@ -250,11 +254,11 @@ async function kernelsAreMadeBesideOtherWork(page) {
     channel.postMessage("ask");
     const counts = await counted;
     const { gpuSteps } = await ranker.report();
-    ranker.close();
+    ranker.dispose();
     // A browser that has no such method.
     const atOnce = await faulty(() => delete GPUDevice.prototype.createComputePipelineAsync, { kernel: "wgpu" });
     const same = JSON.stringify(await atOnce.rank(users.slice(0, 2))) === beside;
-    atOnce.close();
+    atOnce.dispose();
     return { counts, gpuSteps, same };
   });
   const { createComputePipeline, createComputePipelineAsync } = outcome.counts;
@@ -297,23 +301,25 @@ async function aLostDeviceRecovers(page) {
     channel.postMessage("for good");
     await pause();
     const forGood = await codeOf(ranker.rank(users.slice(0, 1)));
-    ranker.close();
+    ranker.dispose();
 
     const auto = await faulty(losing, { kernel: "auto" });
+    await auto.settled;
     await auto.rank(users.slice(0, 40));
     const steps = [(await auto.report()).gpuSteps > 0];
     channel.postMessage("for good");
     await pause();
     const onCpu = await auto.rank(users.slice(0, 40)).then((ranked) => ranked.length, (error) => error.message);
     steps.push((await auto.report()).gpuSteps > 0);
-    auto.close();
+    auto.dispose();
 
     // Before the first run.
     const fresh = await faulty(losing, { kernel: "auto" });
+    await fresh.settled;
     channel.postMessage("for good");
     await pause();
     const first = await fresh.rank(users.slice(0, 40)).then((ranked) => ranked.length, (error) => error.message);
-    fresh.close();
+    fresh.dispose();
     return { same, forGood, onCpu, first, steps };
   });
   const expected = { same: [true, true, true], forGood: "device.lost", onCpu: 40, first: 40, steps: [true, false] };
@@ -327,10 +333,10 @@ async function threadsOfTheCpuRankAsOneDoes(page) {
       const begun = performance.now();
       const ranked = JSON.stringify(await ranker.rank(users));
       const [time, { threads, cpuSteps }] = [performance.now() - begun, await ranker.report()];
-      ranker.close();
+      ranker.dispose();
       return { ranked, time, threads, cpuSteps };
     };
-    const several = await timed(await rewire.Ranker.open("demo.rewire", { kernel: "cpu" }));
+    const several = await timed(await rewire.Ranker.load("demo.rewire", { kernel: "cpu" }));
     const alone = await timed(await faulty(() => Object.defineProperty(self, "crossOriginIsolated", { value: false }), { kernel: "cpu" }));
     const failing = () => {
       const fails = `self.onmessage = ({ data: { failures } }) => new BroadcastChannel(failures).postMessage("it fell")`;
@@ -356,49 +362,53 @@ async function threadsOfTheCpuRankAsOneDoes(page) {
   assert.equal(fallen, isBuilt && processors > 1 ? "crashed" : "no error");
 }
 
-async function thePageShowsAUser(page) {
+async function thePageRanksAHistoryThatIsClickedTogether(page) {
   const shown = await page.call(async () => {
-    const until = async (shown) => {
-      for (let turn = 0; document.body.dataset.shown !== shown; turn++) {
-        if (turn > 6000) throw new Error(`the page shows "${document.body.dataset.shown}": ${document.querySelector("[role=alert]").textContent}`);
+    const until = async (count) => {
+      for (let turn = 0; ["wgpu", "cpu"].some((kernel) => document.body.dataset[kernel] !== count); turn++) {
+        if (turn > 6000) throw new Error(`the page shows ${JSON.stringify(document.body.dataset)}: ${document.getElementById("error").textContent}`);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
-      const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr`)].map((row) => [...row.cells].map((cell) => cell.textContent));
-      return { candidates: rows("candidates"), history: rows("history"), status: document.getElementById("status").textContent };
+      const titles = (id) => [...document.querySelectorAll(`#${id} .title`)].map(({ textContent }) => textContent);
+      return { history: titles("history"), candidates: titles("candidates") };
     };
-    const choose = (control, value) => {
-      control.value = value;
-      control.dispatchEvent(new Event("change", { bubbles: true }));
-    };
-    const [user, radios] = [document.getElementById("user"), document.querySelectorAll("[name=kernel]")];
-    choose(user, 17);
-    const wgpu = await until(`${users[17].user} wgpu`);
-    radios[1].click();
-    const cpu = await until(`${users[17].user} cpu`);
-    radios[0].click();
-    await until(`${users[17].user} wgpu`);
-    return { wgpu, cpu, alert: document.getElementById("error").textContent };
+    const user = document.getElementById("user");
+    while (user.disabled) await new Promise((resolve) => setTimeout(resolve, 50));
+    user.value = 17;
+    user.dispatchEvent(new Event("change"));
+    const count = users[17].history.item_id.length;
+    const before = await until(String(count));
+    const film = document.getElementById("film");
+    film.value = "animation";
+    film.dispatchEvent(new Event("input"));
+    document.querySelector("#films button").click();
+    const added = await until(String(count + 1));
+    document.querySelector("#history button").click();
+    const removed = await until(String(count));
+    const times = [...document.querySelectorAll("#times dd")].map(({ textContent }) => textContent);
+    return { before, added, removed, times, error: document.getElementById("error").textContent };
   });
-  const { wgpu, cpu, alert } = shown;
-  assert.equal(alert, "");
-  assert.equal(wgpu.history.length, users[17].history.item_id.length);
-  assert.equal(wgpu.candidates.length, users[17].candidates.item_id.length);
-  assert.match(wgpu.candidates[0][1], / film \d{4}$/);
-  assert.deepEqual(wgpu.candidates.map((row) => row[1]), cpu.candidates.map((row) => row[1]));
-  assert.match(wgpu.status, /candidates in [\d.]+ ms on WebGPU/);
-  assert.match(cpu.status, /candidates in [\d.]+ ms on the CPU/);
+  const { before, added, removed, times, error } = shown;
+  assert.equal(error, "");
+  assert.match(added.history[0], /^Animation film/);
+  assert.notDeepEqual(added.candidates, before.candidates);
+  assert.deepEqual(removed, before);
+  assert.ok(times.every((time) => /^[\d.]+ ms$/.test(time)), times.join());
 }
 
-/** The program of the README, which is served as `readme.js`. */
+/** The program of the README, which is served as `readme.js`, and bundled where there is a bundler. */
 async function theProgramOfTheReadmePrintsItsScores(page) {
-  const printed = await page.call(async () => {
-    const [lines, log] = [[], console.log];
-    console.log = (...values) => lines.push(values.join(" "));
-    await import("./readme.js").finally(() => (console.log = log));
-    return lines.map((line) => `${line}\n`).join("");
-  });
   const readme = readFileSync(new URL("README.md", ROOT), "utf8");
-  assert.equal(printed, readme.split("```text scores\n")[1].split("```")[0]);
+  const programs = ["readme.js", "bundled.js"].filter((name) => existsSync(new URL(`target/page/${name}`, ROOT)));
+  for (const program of programs) {
+    const printed = await page.call(async (program) => {
+      const [lines, log] = [[], console.log];
+      console.log = (...values) => lines.push(values.join(" "));
+      await import(`./${program}`).finally(() => (console.log = log));
+      return lines.map((line) => `${line}\n`).join("");
+    }, program);
+    assert.equal(printed, readme.split("```text scores\n")[1].split("```")[0], program);
+  }
 }
 
 /** The page in a browser that has WebGPU and no adapter. */
@@ -409,17 +419,17 @@ async function withoutAnAdapterThePageTakesTheCpu(page) {
     const frame = document.createElement("iframe");
     frame.srcdoc = html.replace("<script", `<base href="${location}"><script>${fault}</script><script`);
     document.body.append(frame);
-    for (let turn = 0; !frame.contentDocument?.body?.dataset.shown; turn++) {
+    for (let turn = 0; !(frame.contentDocument?.body?.dataset.cpu > 0); turn++) {
       if (turn > 1200) throw new Error("the page shows nothing");
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
-    const text = (id) => frame.contentDocument.getElementById(id).textContent;
-    const shown = { status: text("status"), error: text("error") };
+    const text = (selector) => frame.contentDocument.querySelector(selector).textContent;
+    const shown = { wgpu: text("[data-kernel=wgpu] dd"), cpu: text("[data-kernel=cpu] dd"), error: text("#error") };
     frame.remove();
     return shown;
   });
-  assert.match(shown.status, /candidates in [\d.]+ ms on the CPU/);
-  assert.equal(shown.error, "");
+  assert.match(shown.cpu, /^[\d.]+ ms$/);
+  assert.deepEqual([shown.wgpu, shown.error], ["not to be had", ""]);
 }
 
 /** The page and its library in a browser without WebGPU. */
@@ -427,15 +437,14 @@ async function withoutWebGpuThePageTakesTheCpu() {
   const plain = await Chromium.open(process.argv[2], { webgpu: false });
   try {
     const shown = await plain.call(async () => {
-      for (let turn = 0; !document.body?.dataset.shown; turn++) {
+      for (let turn = 0; !(document.body?.dataset.cpu > 0); turn++) {
         if (turn > 1200) throw new Error(`the page shows nothing: ${document.getElementById("error")?.textContent}`);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
       const adapter = await navigator.gpu?.requestAdapter();
-      const text = (id) => document.getElementById(id).textContent;
-      return { hasAdapter: !!adapter, status: text("status"), error: text("error") };
+      return { hasAdapter: !!adapter, cpu: document.querySelector("[data-kernel=cpu] dd").textContent, error: document.getElementById("error").textContent };
     });
-    assert.match(shown.status, /candidates in [\d.]+ ms on the CPU/);
+    assert.match(shown.cpu, /^[\d.]+ ms$/);
     assert.deepEqual([shown.hasAdapter, shown.error, plain.uncaught], [false, "", []]);
   } finally {
     await plain.close();
@@ -443,7 +452,7 @@ async function withoutWebGpuThePageTakesTheCpu() {
 }
 
 const TESTS = [
-  thePageShowsAUser,
+  thePageRanksAHistoryThatIsClickedTogether,
   scoresAreTheReferences,
   threadsOfTheCpuRankAsOneDoes,
   mistakesAreErrorsWithCodes,
@@ -454,6 +463,10 @@ const TESTS = [
   theProgramOfTheReadmePrintsItsScores,
   withoutAnAdapterThePageTakesTheCpu,
   withoutWebGpuThePageTakesTheCpu,
+  theCpuAnswersUntilWebGpuIsReady,
+  whatIsAbortedEnds,
+  asksThatWaitGoTogether,
+  aModelRunsOnNamedTensors,
 ];
 
 const page = await Chromium.open(process.argv[2]);

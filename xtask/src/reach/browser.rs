@@ -19,14 +19,44 @@ pub(super) fn test() -> Result<(), String> {
     let folder = web::build()?;
     readme::write_program("js", &folder.join("readme.js"))?;
     write_example(&folder.join("predict.js"))?;
+    check_types(&folder)?;
+    bundle(&folder)?;
     std::fs::copy(folder.join("demo.rewire"), folder.join("model.rewire"))
         .map_err(|error| format!("the package: {error}"))?;
     import(&folder.join("imported.rewire"))?;
+    package(&root().join("tests/pt2/linear_relu/model.pt2"), &folder.join("model.pt2.rewire"))?;
     let server = Server::open(folder, 0)?;
     let address = format!("http://localhost:{}/", server.port());
     thread::spawn(move || server.run());
     let mut command = Command::new("node");
     command.args(["--no-warnings", "xtask/src/reach/browser.mjs", &address]).current_dir(root());
+    run(command)
+}
+
+/// Checks the types of the library against a program that uses all of it.
+fn check_types(folder: &Path) -> Result<(), String> {
+    if !succeeds("tsc", &["--version"]) {
+        eprintln!("\nxtask: types are not checked: `npm install --global typescript` installs what does");
+        return Ok(());
+    }
+    let program = folder.join("types.ts");
+    std::fs::copy(root().join("xtask/src/reach/types.ts"), &program)
+        .map_err(|error| format!("the program: {error}"))?;
+    let mut command = Command::new("tsc");
+    command.args(["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom"]);
+    command.arg(program);
+    run(command)
+}
+
+/// Bundles the program of the README, beside the worker that it starts.
+fn bundle(folder: &Path) -> Result<(), String> {
+    if !succeeds("esbuild", &["--version"]) {
+        eprintln!("\nxtask: no bundle is tested: `npm install --global esbuild` installs what makes it");
+        return Ok(());
+    }
+    let mut command = Command::new("esbuild");
+    command.args(["readme.js", "--bundle", "--minify", "--format=esm", "--target=es2022", "--outfile=bundled.js"]);
+    command.current_dir(folder);
     run(command)
 }
 
@@ -36,6 +66,13 @@ fn import(package: &Path) -> Result<(), String> {
     let mut command = cargo(&["run", "--quiet", "--release", "--package", "rewire-cli", "--", "import"]);
     command.arg(folder.join("pipeline.config")).arg("--checkpoint").arg(folder.join("model.safetensors"));
     command.arg("--out").arg(package);
+    run(command)
+}
+
+/// A package of a model that PyTorch exported.
+fn package(model: &Path, package: &Path) -> Result<(), String> {
+    let mut command = cargo(&["run", "--quiet", "--release", "--package", "rewire-cli", "--", "package", "--model"]);
+    command.arg(model).arg("--out").arg(package);
     run(command)
 }
 

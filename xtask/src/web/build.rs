@@ -4,7 +4,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The files of the page, and what the demo's data are called there.
-const PAGE: [&str; 6] = ["index.html", "style.css", "page.js", "rewire.js", "worker.js", "helper.js"];
+const PAGE: [&str; 11] = [
+    "index.html",
+    "style.css",
+    "page.js",
+    "demo.js",
+    "rewire.js",
+    "connection.js",
+    "source.js",
+    "worker.js",
+    "helper.js",
+    "rewire.d.ts",
+    "package.json",
+];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
 
 /// What the library is built with where kernels of the CPU run on threads: memory that workers share, and what each of them has of its own.

@@ -3,15 +3,16 @@
 mod console;
 mod objects;
 mod table;
+mod tensors;
 
-use crate::{Failure, Opened, OpenedPredictor};
+use crate::{Failure, Opened, OpenedPredictor, OpenedProgram};
 use js_sys::{Error, Object, Reflect};
 use wasm_bindgen::prelude::*;
 
 /// A model, ready to rank.
 #[wasm_bindgen]
 #[derive(Clone, Debug)]
-pub struct Model(Opened);
+pub struct Ranker(Opened);
 
 #[wasm_bindgen(start)]
 fn start() {
@@ -26,9 +27,9 @@ pub fn help() {
 }
 
 #[wasm_bindgen]
-impl Model {
+impl Ranker {
     /// Opens a package for `auto`, `wgpu` or `cpu`.
-    pub async fn open(package: Vec<u8>, kernel: String) -> Result<Model, JsValue> {
+    pub async fn open(package: Vec<u8>, kernel: String) -> Result<Ranker, JsValue> {
         Ok(Self(Opened::open(package, &kernel).await?))
     }
 
@@ -74,6 +75,39 @@ impl Predictor {
     }
 
     /// What the model reads and gives, for people.
+    pub fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    /// What it is and what runs it, as JSON.
+    pub fn report(&self) -> String {
+        self.0.report().to_string()
+    }
+}
+
+/// A model of any kind, ready to run on named tensors.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Model(OpenedProgram);
+
+#[wasm_bindgen]
+impl Model {
+    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    pub async fn open(package: Vec<u8>, kernel: String) -> Result<Model, JsValue> {
+        Ok(Self(OpenedProgram::open(package, &kernel).await?))
+    }
+
+    /// Runs an object of tensors by name; an object of tensors by name.
+    pub async fn run(&mut self, named: Object) -> Result<Object, JsValue> {
+        Ok(tensors::results(&self.0.run(tensors::tensors(&named)?).await?))
+    }
+
+    /// Gives states the values that they begin with.
+    pub fn reset(&mut self) -> Result<(), JsValue> {
+        Ok(self.0.reset()?)
+    }
+
+    /// What the model takes, for people.
     pub fn describe(&self) -> String {
         self.0.describe()
     }

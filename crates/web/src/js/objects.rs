@@ -8,8 +8,7 @@ use wasm_bindgen::prelude::*;
 /// What was ranked.
 pub fn scores(scores: &RankedColumns) -> Object {
     let users: Array = scores.users.iter().map(user).collect();
-    let object = Object::new();
-    let fields: [(&str, JsValue); 7] = [
+    object([
         ("users", users.into()),
         ("offsets", words(&scores.offsets).into()),
         ("items", BigInt64Array::from(scores.items.as_slice()).into()),
@@ -17,7 +16,12 @@ pub fn scores(scores: &RankedColumns) -> Object {
         ("scores", Float64Array::from(scores.scores.as_slice()).into()),
         ("logits", Float32Array::from(scores.logits.as_slice()).into()),
         ("droppedEvents", words(&scores.dropped_events).into()),
-    ];
+    ])
+}
+
+/// An object of these fields.
+pub fn object<const N: usize>(fields: [(&str, JsValue); N]) -> Object {
+    let object = Object::new();
     for (name, value) in fields {
         // An object that was just made takes a key.
         let _ = Reflect::set(&object, &name.into(), &value);

@@ -1,6 +1,6 @@
 //! Tables of columns, and predictions.
 
-use super::objects::{field, words};
+use super::objects::{field, object, words};
 use crate::Failure;
 use js_sys::{
     Array, BigInt64Array, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, JsString, Map, Object,
@@ -146,13 +146,4 @@ pub fn predictions(outputs: &[PredictedColumn], predicted: &Predicted) -> Object
     }
     let counts: Vec<i64> = predicted.counts.iter().map(|&count| count as i64).collect();
     object([("counts", words(&counts).into()), ("columns", columns.into())])
-}
-
-fn object<const N: usize>(fields: [(&str, JsValue); N]) -> Object {
-    let object = Object::new();
-    for (name, value) in fields {
-        // An object that was just made takes a key.
-        let _ = Reflect::set(&object, &name.into(), &value);
-    }
-    object
 }

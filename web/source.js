@@ -1,0 +1,33 @@
+// The bytes of a package, from wherever it is.
+
+import { RewireError } from "./connection.js";
+
+/** An `ArrayBuffer` that nobody else has. */
+export async function bytesOf(source, { signal, onProgress }) {
+  if (typeof source === "string" || source instanceof URL) return fetched(new URL(source, document.baseURI).href, signal, onProgress);
+  if (source instanceof Blob) return source.arrayBuffer();
+  if (ArrayBuffer.isView(source)) return new Uint8Array(source.buffer, source.byteOffset, source.byteLength).slice().buffer;
+  if (source instanceof ArrayBuffer) return source.slice(0);
+  throw new RewireError({ code: "option", message: "a package is an address, a Blob, an ArrayBuffer or a typed array" });
+}
+
+async function fetched(address, signal, onProgress) {
+  const fail = (why) => new RewireError({ code: "fetch", message: `cannot fetch ${address}: ${why}` });
+  const orAbort = (cause) => {
+    throw signal?.aborted ? signal.reason : fail(cause.message);
+  };
+  const response = await fetch(address, { signal }).catch(orAbort);
+  if (!response.ok) throw fail(`${response.status} ${response.statusText}`);
+  // A length of what was compressed on the way is not that of the bytes.
+  const encoded = response.headers.has("content-encoding");
+  const total = encoded ? null : Number(response.headers.get("content-length")) || null;
+  const parts = [];
+  let loaded = 0;
+  for (const reader = response.body.getReader(); ; ) {
+    const { done, value } = await reader.read().catch(orAbort);
+    if (done) return new Blob(parts).arrayBuffer();
+    parts.push(value);
+    loaded += value.length;
+    onProgress?.({ loaded, total });
+  }
+}
