@@ -38,7 +38,9 @@ function button(title, label, onclick) {
   return node;
 }
 
-/** Shows `film` with what a click on it does. */
+const like = (film) => button("Like", `Like ${film.title}`, () => change([...state.history, { item: film.id, liked: true }]));
+
+/** A film with what a click on it does. */
 function row(film, ...rest) {
   return made("li", {}, made("span", { className: "title", textContent: film.title }), ...rest);
 }
@@ -52,14 +54,12 @@ function showHistory() {
 
 function showFilms() {
   const wanted = element("film").value.trim().toLowerCase();
-  const found = [...state.films.values()].filter(({ title }) => wanted && title.toLowerCase().includes(wanted)).slice(0, OFFERED);
-  const add = (film) => button("Like", `Like ${film.title}`, () => change([...state.history, { item: film.id, liked: true }]));
-  element("films").replaceChildren(...found.map((film) => row(film, add(film))));
+  const found = [...state.films.values()].filter(({ title }) => title.toLowerCase().includes(wanted)).slice(0, OFFERED);
+  element("films").replaceChildren(...found.map((film) => row(film, like(film))));
 }
 
 function showCandidates({ candidates }, tasks) {
   const percent = (logit) => `${(100 / (1 + Math.exp(-logit))).toFixed(1)} %`;
-  const like = (film) => button("Like", `Like ${film.title}`, () => change([...state.history, { item: film.id, liked: true }]));
   const rows = candidates.slice(0, SHOWN).map(({ item, logits }) => {
     const film = state.films.get(item);
     const chances = tasks.map((task) => `${task.replace("is_", "")} ${percent(logits[task])}`).join(", ");
@@ -130,6 +130,7 @@ async function start() {
   element("film").oninput = showFilms;
   element("user").disabled = element("film").disabled = false;
   document.querySelector("form").onsubmit = (event) => event.preventDefault();
+  showFilms();
   await choose();
 }
 

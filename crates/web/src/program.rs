@@ -89,7 +89,7 @@ mod tests {
     fn opened(name: &str) -> OpenedProgram {
         let path = format!("{}/../../tests/pt2/{name}/model.pt2", env!("CARGO_MANIFEST_DIR"));
         let file = ModelFile::of_export(rewire::import::read(path.as_ref()).unwrap());
-        let packed = file.pack(name, &PackOptions::default()).unwrap();
+        let packed = file.pack(&PackOptions::default()).unwrap();
         block_on(OpenedProgram::open(packed.bytes().to_vec(), "cpu")).unwrap()
     }
 
