@@ -1,6 +1,7 @@
 //! Rules: what patterns match, what patches are accepted, and what errors say.
 #![allow(clippy::unwrap_used)]
 
+mod attention;
 mod matching;
 mod patches;
 

@@ -29,7 +29,8 @@ impl Partition<'_> {
         }
     }
 
-    /// A product whose left operand is computed from another one by way of reductions, with all that lies between.
+    /// A product whose left operand is computed from another one by way of reductions, or from one whose rows and columns
+    /// have sizes that are no constants, with all that lies between.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
         let is_product = |id: NodeId| self.graph.op::<MatMul>(id).is_some();
         let is_reduction = |id: NodeId| self.graph.op::<Reduce>(id).is_some();
@@ -48,8 +49,10 @@ impl Partition<'_> {
                 return None;
             }
         }
-        // Without a reduction between them they are layers, whose weights every row would read again.
-        if products.len() != 1 || !between.iter().any(|&id| is_reduction(id)) {
+        // Without a reduction or a size between them they are layers, whose weights every row would read again.
+        let shape = self.graph.ty(Value { node: weights, port: 0 }).map_or(&[][..], |ty| &ty.shape);
+        let is_sized = shape.iter().rev().take(2).all(|extent| extent.as_const().is_none());
+        if products.len() != 1 || !(is_sized || between.iter().any(|&id| is_reduction(id))) {
             return None;
         }
         let mut nodes: BTreeSet<NodeId> =
