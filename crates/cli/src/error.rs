@@ -83,6 +83,8 @@ pub enum CliError {
     NoKernel { node: usize, reason: String },
     #[error("the tensors take {needed} bytes with all computed again that saves memory, more than {limit}")]
     Memory { limit: u64, needed: u64 },
+    #[error("memory is short: allow more (`ulimit -v`, or the limit of the container)")]
+    Short,
     #[error("there is no folder to keep tunings in: set HOME, or XDG_CACHE_HOME (LOCALAPPDATA on Windows)")]
     NoCaches,
     #[error("{failed} of {all} could not be measured")]

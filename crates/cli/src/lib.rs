@@ -44,6 +44,7 @@ use std::time::Instant;
 
 pub use rank::Titles;
 pub use requests::{InputError, Requests, open};
+pub use stages::MEMORY_IS_SHORT;
 
 /// Runs the program on the arguments of the process. Whether it began with an open standard output, only the process knows.
 pub fn main(stdout_is_open: bool) -> ExitCode {

@@ -5,10 +5,11 @@ mod reserve;
 mod stdout;
 
 use reserve::Reserving;
+use rewire_cli::MEMORY_IS_SHORT;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: Reserving = Reserving::new();
+static ALLOCATOR: Reserving = Reserving::new(&MEMORY_IS_SHORT);
 
 fn main() -> ExitCode {
     ALLOCATOR.keep();

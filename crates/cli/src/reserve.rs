@@ -1,74 +1,110 @@
 //! Memory that is kept back for small requests.
 //!
 //! Large requests of the libraries may fail, and are reported. A small one, of a few bytes for a list that grows, ends the process where it
-//! fails. So once one does, what was kept back is given to such requests, and large ones fail from then on.
+//! fails. So once one does, such requests are met from what was kept back, and large ones fail from then on.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// The allocator of the system, with a reserve.
 pub struct Reserving {
+    /// Zeros, of which each byte is given once.
     kept: AtomicPtr<u8>,
-    is_short: AtomicBool,
+    used: AtomicUsize,
+    is_short: &'static AtomicBool,
 }
 
-/// Bytes that are kept back. They are not touched, so that they take addresses alone.
+/// Bytes that are kept back. They are not touched before they are given, so that they take addresses alone.
 const RESERVE: Layout = Layout::new::<[u128; 1 << 19]>();
-/// Bytes of the largest request that counts as small.
-const SMALL: usize = 32 << 10;
+/// Bytes of the largest request that counts as small. Libraries ask for larger ones in ways that may fail.
+const SMALL: usize = 128 << 10;
 
 impl Reserving {
-    pub const fn new() -> Self {
-        Self { kept: AtomicPtr::new(ptr::null_mut()), is_short: AtomicBool::new(false) }
+    /// Sets `is_short` when the reserve is used for the first time.
+    pub const fn new(is_short: &'static AtomicBool) -> Self {
+        Self { kept: AtomicPtr::new(ptr::null_mut()), used: AtomicUsize::new(0), is_short }
     }
 
     /// Keeps memory back from now on, if there is any.
     pub fn keep(&self) {
         // SAFETY: the layout has a size.
-        self.kept.store(unsafe { System.alloc(RESERVE) }, Ordering::Release);
+        self.kept.store(unsafe { System.alloc_zeroed(RESERVE) }, Ordering::Release);
     }
 
-    /// The result of a request, made again with the reserve where it is small and failed.
-    fn ask(&self, bytes: usize, request: impl Fn() -> *mut u8) -> *mut u8 {
-        if bytes > SMALL && self.is_short.load(Ordering::Relaxed) {
+    /// The result of a request, or zeros from the reserve where it is small and failed.
+    fn ask(&self, layout: Layout, request: impl Fn() -> *mut u8) -> *mut u8 {
+        let is_large = layout.size() > SMALL;
+        if is_large && self.is_short.load(Ordering::Relaxed) {
             return ptr::null_mut();
         }
         let given = request();
-        if !given.is_null() || bytes > SMALL {
-            return given;
+        if given.is_null() && !is_large { self.take(layout) } else { given }
+    }
+
+    /// Zeros from the reserve, if it has so many left.
+    fn take(&self, layout: Layout) -> *mut u8 {
+        let kept = self.kept.load(Ordering::Acquire);
+        if kept.is_null() {
+            return kept;
         }
-        let kept = self.kept.swap(ptr::null_mut(), Ordering::AcqRel);
-        if !kept.is_null() {
-            self.is_short.store(true, Ordering::Relaxed);
-            // SAFETY: it was given for this layout, and whoever swaps it out is alone in having it.
-            unsafe { System.dealloc(kept, RESERVE) };
+        self.is_short.store(true, Ordering::Relaxed);
+        let begin = |used: usize| (kept.addr() + used).next_multiple_of(layout.align()) - kept.addr();
+        let end = |used: usize| Some(begin(used) + layout.size()).filter(|end| *end <= RESERVE.size());
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end) {
+            Ok(used) => kept.wrapping_add(begin(used)),
+            Err(_) => ptr::null_mut(),
         }
-        request()
+    }
+
+    fn has(&self, memory: *mut u8) -> bool {
+        let kept = self.kept.load(Ordering::Relaxed).addr();
+        kept != 0 && memory.addr().wrapping_sub(kept) < RESERVE.size()
     }
 }
 
-// SAFETY: all memory is that of the system's allocator, which is asked and given back with the caller's layouts.
+// SAFETY: memory is that of the system's allocator, which is asked and given back with the caller's layouts, or a part of the reserve that nobody
+// else was given, which is never given back.
 unsafe impl GlobalAlloc for Reserving {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's layout has a size.
-        self.ask(layout.size(), || unsafe { System.alloc(layout) })
+        self.ask(layout, || unsafe { System.alloc(layout) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the system's allocator gave the memory for this layout.
-        unsafe { System.dealloc(memory, layout) }
+        if !self.has(memory) {
+            // SAFETY: the system's allocator gave the memory for this layout.
+            unsafe { System.dealloc(memory, layout) }
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as for `alloc`.
-        self.ask(layout.size(), || unsafe { System.alloc_zeroed(layout) })
+        self.ask(layout, || unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as for `dealloc`; where a request fails, the memory stays as it is.
-        self.ask(size, || unsafe { System.realloc(memory, layout, size) })
+        let is_system = !self.has(memory);
+        if is_system && size <= layout.size() {
+            // SAFETY: as for `dealloc`.
+            return unsafe { System.realloc(memory, layout, size) };
+        }
+        // SAFETY: the caller's size does not overflow with this alignment.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        let moved = self.ask(wanted, || match is_system {
+            // SAFETY: as for `dealloc`; where a request fails, the memory stays as it is.
+            true => unsafe { System.realloc(memory, layout, size) },
+            // SAFETY: the caller's size is not zero.
+            false => unsafe { System.alloc(wanted) },
+        });
+        if !moved.is_null() && (!is_system || self.has(moved)) {
+            // SAFETY: both have so many bytes, and the new one lies apart.
+            unsafe { ptr::copy_nonoverlapping(memory, moved, layout.size().min(size)) };
+            // SAFETY: the caller's memory was given for this layout.
+            unsafe { self.dealloc(memory, layout) };
+        }
+        moved
     }
 }
 
@@ -78,16 +114,41 @@ mod tests {
 
     #[test]
     fn small_requests_take_the_reserve_and_large_ones_fail_from_then_on() {
-        let memory = Reserving::new();
+        static IS_SHORT: AtomicBool = AtomicBool::new(false);
+        let memory = Reserving::new(&IS_SHORT);
+        let small = |size: usize| Layout::from_size_align(size, 64).unwrap();
+        let (given, none) = (ptr::dangling_mut::<u8>(), ptr::null_mut::<u8>());
+        assert!(memory.ask(small(8), || none).is_null());
         memory.keep();
-        let given = ptr::dangling_mut::<u8>();
-        // The system has memory for a small request once the reserve is given back.
-        let scarce = || if memory.kept.load(Ordering::Acquire).is_null() { given } else { ptr::null_mut() };
-        assert!(memory.ask(SMALL + 1, scarce).is_null());
-        assert_eq!(memory.ask(8, || given), given);
-        assert!(!memory.is_short.load(Ordering::Relaxed));
-        assert_eq!(memory.ask(8, scarce), given);
-        assert!(memory.ask(SMALL + 1, || given).is_null());
-        assert_eq!(memory.ask(SMALL, || given), given);
+        assert!(memory.ask(small(SMALL + 1), || none).is_null());
+        assert_eq!(memory.ask(small(8), || given), given);
+        assert!(!IS_SHORT.load(Ordering::Relaxed));
+        let taken = [1, SMALL, 3].map(|size| memory.ask(small(size), || none));
+        assert!(IS_SHORT.load(Ordering::Relaxed));
+        assert!(taken.iter().all(|part| memory.has(*part) && part.addr().is_multiple_of(64)));
+        assert!(taken.is_sorted() && taken[2].addr() - taken[1].addr() >= SMALL);
+        assert!(memory.ask(small(SMALL + 1), || given).is_null());
+        assert_eq!(memory.ask(small(SMALL), || given), given);
+        let rest = (0..).take_while(|_| !memory.ask(small(SMALL), || none).is_null()).count();
+        assert_eq!(rest, RESERVE.size() / SMALL - 2);
+    }
+
+    #[test]
+    fn memory_moves_out_of_the_reserve_with_its_content() {
+        static IS_SHORT: AtomicBool = AtomicBool::new(false);
+        let memory = Reserving::new(&IS_SHORT);
+        memory.keep();
+        let layout = Layout::new::<[u8; 5]>();
+        let taken = memory.take(layout);
+        // SAFETY: the reserve gave five bytes, and the system as many as are asked for.
+        let grown = unsafe {
+            ptr::copy_nonoverlapping(b"bytes".as_ptr(), taken, 5);
+            let grown = memory.realloc(taken, layout, 9);
+            assert!(!memory.has(grown));
+            let content = std::slice::from_raw_parts(grown, 5).to_vec();
+            memory.dealloc(grown, Layout::new::<[u8; 9]>());
+            content
+        };
+        assert_eq!(grown, b"bytes");
     }
 }

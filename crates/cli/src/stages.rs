@@ -3,9 +3,13 @@
 use crate::error::CliError;
 use crate::requests::{Chunk, Chunks};
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::Builder;
+
+/// True once the allocator of the program gives memory that it kept back for the end of a run.
+pub static MEMORY_IS_SHORT: AtomicBool = AtomicBool::new(false);
 
 /// Chunks, and what was computed from them, in order.
 struct Line {
@@ -16,7 +20,7 @@ struct Line {
 }
 
 /// Calls `compute` on as many threads as `workers`, or as the system allows, and `take` with the results, in the order of the chunks. After
-/// an error nothing more is taken.
+/// an error nothing more is taken, and none is once memory is short.
 pub fn run<T: Send>(
     chunks: Chunks,
     workers: usize,
@@ -35,7 +39,15 @@ pub fn run<T: Send>(
         let mut started = vec![worker().map_err(CliError::Thread)?];
         started.extend((1..workers).map_while(|_| worker().ok()));
         drop(sender);
-        let taken = results.iter().try_for_each(&mut take);
+        let mut is_short = false;
+        let taken = results.iter().try_for_each(|result| {
+            if is_short {
+                return Err(CliError::Short);
+            }
+            take(result)?;
+            is_short = MEMORY_IS_SHORT.load(Ordering::Relaxed);
+            Ok(())
+        });
         drop(results);
         for worker in started {
             worker.join().unwrap_or_else(|panic| resume_unwind(panic));
