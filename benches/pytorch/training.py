@@ -3,7 +3,7 @@
     python training.py make FOLDER
     python training.py time FOLDER --rewire PROGRAM [--threads 2] [--families deepfm,din]
 
-Tables have sparse gradients and Adagrad, all other parameters Adam. `deepfm`, `mmoe`, `dlrm` and `din`; `dlrm_hstu` has no module here. Needs numpy, torch, safetensors and, for `make`, pyarrow.
+Tables have sparse gradients and Adagrad, all other parameters Adam. `deepfm`, `mmoe`, `dlrm` and `din`; `hstu.py` has `dlrm_hstu`. Needs numpy, torch, safetensors and, for `make`, pyarrow.
 """
 
 import argparse
