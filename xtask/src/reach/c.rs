@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Bytes of the shared library at most: with all that it has, and with packages alone.
-const MOST: u64 = 9_050_000;
+const MOST: u64 = 11_000_000;
 const MOST_WITH_PACKAGES: u64 = 6_000_000;
 
 pub(super) fn missing() -> Option<String> {
