@@ -1,7 +1,10 @@
-use rewire_graph::Coded;
+use crate::weights::WeightsError;
+use rewire_decoders::ConfigError;
+use rewire_graph::{Coded, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
 use rewire_runtime::{RunError, RuntimeError};
+use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
@@ -13,6 +16,37 @@ pub enum GenerateError {
     /// The configuration is not good.
     #[error("cannot trace the model")]
     Trace(#[from] ModelError),
+    /// The configuration of a language model is not good.
+    #[error("cannot trace the model")]
+    Config(#[from] ConfigError),
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file has other contents than it should.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The weights are not good.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// There is no memory for a tensor.
+    #[error(transparent)]
+    Memory(#[from] TensorSizeError),
+    /// A prompt has no tokens.
+    #[error("prompt {prompt} is empty")]
+    Prompt {
+        /// Its place among the prompts.
+        prompt: usize,
+    },
     /// The graph cannot be rewritten or lowered.
     #[error("cannot compile the model")]
     Compile(#[source] Box<RewriteError>),
@@ -60,6 +94,8 @@ impl Coded for GenerateError {
     fn code(&self) -> &'static str {
         match self {
             Self::Trace(source) => source.code(),
+            Self::Config(source) => source.code(),
+            Self::Weights(source) => source.code(),
             Self::Compile(source) => source.code(),
             Self::Load(source) => source.code(),
             Self::Run(source) => source.code(),

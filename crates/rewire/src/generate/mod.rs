@@ -1,5 +1,6 @@
 //! Generative retrieval: the next items of users as semantic ids, by beam search.
 
+pub mod decoder;
 mod error;
 mod trie;
 

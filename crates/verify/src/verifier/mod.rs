@@ -1,13 +1,16 @@
+mod decoder;
 mod exported;
 mod node_case;
 mod variants;
 
+pub(crate) use decoder::is_decoder_case;
 pub(crate) use exported::is_exported;
 pub(crate) use node_case::is_node_case;
 
 use crate::case::Expected;
 use crate::replay::ReplayError;
 use crate::{CaseError, GoldenCase, Mismatch, relative_error};
+use rewire::generate::GenerateError;
 use rewire::{describe, weights, write_file};
 use rewire_graph::{DifferentiateError, HostTensor};
 use rewire_graph_rewrite::device::Tuning;
@@ -117,6 +120,8 @@ enum Failure {
     #[error(transparent)]
     Exported(#[from] exported::ExportedError),
     #[error(transparent)]
+    Generate(#[from] GenerateError),
+    #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
     #[error(transparent)]
     Rewrite(Box<RewriteError>),
@@ -148,6 +153,12 @@ impl Failure {
                 Status::Unsupported
             }
             Self::Exported(error) => error.status(),
+            Self::Generate(GenerateError::Compile(error)) if matches!(**error, RewriteError::Unsupported { .. }) => {
+                Status::Unsupported
+            }
+            Self::Generate(GenerateError::Load(error)) if matches!(**error, RuntimeError::Step { .. }) => {
+                Status::Unsupported
+            }
             Self::Differentiate(DifferentiateError::Operator { .. }) => Status::Unsupported,
             Self::Rewrite(error) if matches!(**error, RewriteError::Unsupported { .. }) => Status::Unsupported,
             Self::Load(error) if matches!(**error, RuntimeError::Step { .. }) => Status::Unsupported,
@@ -190,13 +201,16 @@ impl Verifier {
         Ok(Self { options, session })
     }
 
-    /// Replays a case, or the exported programs of a folder. Whatever goes wrong is in the report.
+    /// Replays a case, or the exported programs or language model of a folder. Whatever goes wrong is in the report.
     pub fn verify(&self, path: &Path) -> CaseReport {
         if is_exported(path) {
             return self.exported(path);
         }
         if is_node_case(path) {
             return self.node_case(path);
+        }
+        if is_decoder_case(path) {
+            return self.decoder(path);
         }
         let mut report = self.report(path);
         let replayed = self.load(path, &mut report).and_then(|mut loaded| {

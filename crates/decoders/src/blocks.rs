@@ -1,0 +1,118 @@
+//! Parts that the families share.
+
+use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
+
+/// Rows of a cache: which ones, and how they are divided among sequences.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedRows {
+    pub index: Tensor,
+    pub rows: Ragged,
+}
+
+impl CachedRows {
+    /// The inputs `name` and `name.lengths`.
+    pub fn input(scope: &Scope, name: &str, batch: &Dim) -> Self {
+        let rows = scope.lengths(&format!("{name}.lengths"), batch);
+        Self { index: scope.input(name, DType::U32, [rows.total.clone()]), rows }
+    }
+}
+
+/// The number of heads of queries, of keys and values, and columns of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heads {
+    pub queries: usize,
+    pub keys: usize,
+    pub width: usize,
+}
+
+impl Heads {
+    /// Columns by head.
+    pub fn split(&self, x: &Tensor, heads: usize) -> Tensor {
+        x.reshape([x.dim(0), heads.into(), self.width.into()])
+    }
+
+    /// Keys or values by head, each repeated for its group of queries.
+    fn repeated(&self, x: &Tensor) -> Tensor {
+        let (rows, group) = (x.dim(0), self.queries / self.keys);
+        let grouped = x.reshape([rows.clone(), self.keys.into(), 1.into(), self.width.into()]);
+        let repeated = grouped.broadcast([rows.clone(), self.keys.into(), group.into(), self.width.into()]);
+        repeated.reshape([rows, self.queries.into(), self.width.into()])
+    }
+}
+
+/// The pairs of queries and keys of an attention layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Pairs {
+    pub rows: Ragged,
+    pub keys: Ragged,
+    pub heads: Heads,
+}
+
+impl Pairs {
+    /// Positions of queries, which follow `before` rows of their sequence, and of keys.
+    pub fn positions(&self, before: Option<&Ragged>) -> [Tensor; 2] {
+        let heads = self.heads.queries;
+        let row = self.rows.row_index(&self.keys, heads);
+        let row = match before {
+            Some(before) => row + self.rows.per_sample(&self.keys, heads, &before.lengths),
+            None => row,
+        };
+        [row, self.rows.key_index(&self.keys, heads)]
+    }
+
+    /// A value a head, `[H]`, for every pair.
+    pub fn per_head(&self, values: &Tensor) -> Tensor {
+        let heads = self.heads.queries;
+        let values = values.reshape([heads, 1]).broadcast([heads.into(), self.rows.total.clone()]);
+        self.rows.per_row(&self.keys, heads, &values)
+    }
+
+    /// Softmax attention of queries `[rows, H A]` over keys and values `[keys, G A]`: `[rows, H A]`.
+    pub fn attention(&self, [q, k, v]: [&Tensor; 3], bias: Option<&Tensor>, keep: Option<&Tensor>) -> Tensor {
+        let Self { rows, keys, heads } = self;
+        let [k, v] = [k, v].map(|x| heads.repeated(x));
+        let scores = heads.split(q, heads.queries).scores(&k, rows, keys);
+        let scores = bias.map_or_else(|| scores.clone(), |bias| &scores + bias);
+        let mixed = scores.softmax_scores(keep, rows, keys).weighted_sum(&v, rows, keys);
+        mixed.reshape([rows.total.clone(), (heads.queries * heads.width).into()])
+    }
+}
+
+/// A cache of keys and values, of which a run reads some rows and writes others.
+pub(crate) struct Cache<'a> {
+    /// The names of its states.
+    pub names: [&'a str; 2],
+    /// Its rows.
+    pub rows: &'a Dim,
+}
+
+impl Cache<'_> {
+    fn state(&self, scope: &Scope, name: &str, width: usize) -> Tensor {
+        scope.state(name, DType::F32, [self.rows.clone(), width.into()])
+    }
+
+    /// Keys and values of these rows.
+    pub fn read(&self, scope: &Scope, index: &Tensor, width: usize) -> [Tensor; 2] {
+        self.names.map(|name| self.state(scope, name, width).gather(index))
+    }
+
+    /// Sets keys and values of these rows.
+    pub fn write(&self, scope: &Scope, index: &Tensor, kv: [&Tensor; 2]) {
+        for (name, rows) in self.names.into_iter().zip(kv) {
+            self.state(scope, name, rows.width());
+            scope.set_state_rows(name, index, rows);
+        }
+    }
+}
+
+/// `x W^T`, with a bias where there is one; parameters have the names of the module `name`.
+pub(crate) fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize, bias: bool) -> Tensor {
+    let weight = scope.weight(&format!("{name}.weight"), [out, x.width()]);
+    let bias = bias.then(|| scope.weight(&format!("{name}.bias"), [out]));
+    x.linear(&weight, bias.as_ref())
+}
+
+/// The RMS norm of the module `name`.
+pub(crate) fn rms_norm(scope: &Scope, name: &str, x: &Tensor, eps: f64) -> Tensor {
+    x.rms_norm(&scope.weight(&format!("{name}.weight"), [x.width()]), eps)
+}

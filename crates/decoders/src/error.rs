@@ -1,0 +1,56 @@
+use rewire_graph::{Coded, GraphError};
+use serde_json::Value;
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+/// Why a configuration cannot be traced.
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "decoder.")]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The text is not JSON.
+    #[error("the configuration is not JSON")]
+    Json(#[from] serde_json::Error),
+    /// A key is missing.
+    #[error("the configuration has no `{key}`")]
+    Missing {
+        /// The key, with the keys that lead to it.
+        key: String,
+    },
+    /// A key has a value that is not supported.
+    #[error("`{key}` must be {expected}, got {actual}")]
+    Value {
+        /// The key, with the keys that lead to it.
+        key: String,
+        /// What it may be.
+        expected: String,
+        /// Its value.
+        actual: String,
+    },
+    /// A key is not known and may change what the model computes.
+    #[error("the configuration has the unknown key `{key}` = {value}")]
+    Unknown {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// An operator rejected its operands.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+impl ConfigError {
+    pub(crate) fn value(key: &str, expected: impl Into<String>, actual: &Value) -> Self {
+        Self::Value { key: key.to_owned(), expected: expected.into(), actual: actual.to_string() }
+    }
+}
+
+impl Coded for ConfigError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Graph(source) => source.code(),
+            other => other.into(),
+        }
+    }
+}

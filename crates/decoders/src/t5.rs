@@ -1,0 +1,221 @@
+//! Encoders and decoders of T5, with biases by relative position.
+
+use crate::ConfigError;
+use crate::activation::Activation;
+use crate::blocks::{Cache, CachedRows, Heads, Pairs, linear, rms_norm};
+use crate::keys::Keys;
+use rewire_graph::{DType, Scope, Tensor};
+use serde_json::Value;
+
+/// The sizes and options of an encoder with its decoder.
+#[derive(Clone, Debug)]
+pub struct T5Config {
+    pub(crate) vocabulary: usize,
+    width: usize,
+    hidden: usize,
+    /// Blocks of the encoder and of the decoder.
+    blocks: [usize; 2],
+    heads: Heads,
+    buckets: Buckets,
+    activation: Activation,
+    is_gated: bool,
+    eps: f64,
+    is_tied: bool,
+    is_scaled: bool,
+    /// The token that the decoder begins with.
+    pub(crate) start: u32,
+}
+
+/// How distances are put into buckets.
+#[derive(Clone, Copy, Debug)]
+struct Buckets {
+    count: usize,
+    most: usize,
+}
+
+impl T5Config {
+    pub(crate) fn parse(keys: &Keys<'_>) -> Result<Self, ConfigError> {
+        let projection = keys.text("feed_forward_proj")?.unwrap_or("relu");
+        let (is_gated, name) = match projection.strip_prefix("gated-") {
+            Some("gelu") => (true, "gelu_new"),
+            Some(name) => (true, name),
+            None => (false, projection),
+        };
+        let (layers, heads) = (keys.required_size("num_layers")?, keys.required_size("num_heads")?);
+        let count = keys.size("relative_attention_num_buckets")?.unwrap_or(32);
+        let most = keys.size("relative_attention_max_distance")?.unwrap_or(128);
+        if count % 4 != 0 || most <= count / 2 {
+            let expected = "a multiple of 4 and less than twice `relative_attention_max_distance`";
+            return Err(ConfigError::value("relative_attention_num_buckets", expected, &Value::from(count)));
+        }
+        let is_tied = keys.flag("tie_word_embeddings")?.unwrap_or(true);
+        let start = keys.get("decoder_start_token_id").or_else(|| keys.get("pad_token_id"));
+        let start = match start {
+            Some(value) => value
+                .as_u64()
+                .and_then(|token| u32::try_from(token).ok())
+                .ok_or_else(|| ConfigError::value("decoder_start_token_id", "a token", value))?,
+            None => 0,
+        };
+        Ok(Self {
+            vocabulary: keys.required_size("vocab_size")?,
+            width: keys.required_size("d_model")?,
+            hidden: keys.required_size("d_ff")?,
+            blocks: [layers, keys.size("num_decoder_layers")?.unwrap_or(layers)],
+            heads: Heads { queries: heads, keys: heads, width: keys.required_size("d_kv")? },
+            buckets: Buckets { count, most },
+            activation: Activation::named("feed_forward_proj", name)?,
+            is_gated,
+            eps: keys.float("layer_norm_epsilon")?.unwrap_or(1e-6),
+            is_tied,
+            is_scaled: keys.flag("scale_decoder_outputs")?.unwrap_or(is_tied),
+            start,
+        })
+    }
+
+    /// The logits of the decoder's rows that a run asks for; the encoder writes what its tokens give to the decoder's caches.
+    pub(crate) fn forward(&self, scope: &Scope) -> Tensor {
+        let table = scope.weight("shared.weight", [self.vocabulary, self.width]);
+        let prompts = CachedRows::input(scope, "encoder.kept", &scope.size("prompts"));
+        let tokens = scope.input("encoder.tokens", DType::U32, [prompts.rows.total.clone()]);
+        let encoded = scope.module("encoder", |scope| self.encode(scope, &table.gather(&tokens), &prompts));
+        let hidden = scope.module("decoder", |scope| self.decode(scope, &table, &encoded, &prompts));
+        let hidden = if self.is_scaled { hidden * (self.width as f64).sqrt().recip() } else { hidden };
+        match self.is_tied {
+            true => hidden.linear(&table, None),
+            false => linear(scope, "lm_head", &hidden, self.vocabulary, false),
+        }
+    }
+
+    fn encode(&self, scope: &Scope, x: &Tensor, prompts: &CachedRows) -> Tensor {
+        let rows = &prompts.rows;
+        let pairs = Pairs { rows: rows.clone(), keys: rows.clone(), heads: self.heads };
+        let [row, key] = pairs.positions(None);
+        let (distance, half) = (&key - &row, self.buckets.count / 2);
+        let table = self.bias_table(scope);
+        let bias = |of: &Tensor, first| self.buckets.bias(&pairs, &table, of, first..first + half);
+        let bias = distance.gt(0).select(&bias(&distance, half), &bias(&-&distance, 0));
+        let x = (0..self.blocks[0]).fold(x.clone(), |x, block| {
+            scope.module(&format!("block.{block}.layer"), |scope| {
+                let normed = rms_norm(scope, "0.layer_norm", &x, self.eps);
+                let attended = scope.module("0.SelfAttention", |scope| {
+                    let [q, k, v] = ["q", "k", "v"].map(|name| self.part(scope, name, &normed));
+                    self.joined(scope, &pairs.attention([&q, &k, &v], Some(&bias), None))
+                });
+                self.feed_forward(scope, "1", &(x + attended))
+            })
+        });
+        rms_norm(scope, "final_layer_norm", &x, self.eps)
+    }
+
+    fn decode(&self, scope: &Scope, table: &Tensor, encoded: &Tensor, prompts: &CachedRows) -> Tensor {
+        let batch = scope.size("sequences");
+        let rows = scope.lengths("lengths", &batch);
+        let index = |name: &str| scope.input(name, DType::U32, [rows.total.clone()]);
+        let (tokens, kept) = (index("tokens"), index("kept"));
+        let [before, memory] = ["before", "memory"].map(|name| CachedRows::input(scope, name, &batch));
+        let [own, cross] = [before.rows.plus(&rows), memory.rows.clone()].map(|keys| Pairs {
+            rows: rows.clone(),
+            keys,
+            heads: self.heads,
+        });
+        let [row, key] = own.positions(Some(&before.rows));
+        let bias = self.buckets.bias(&own, &self.bias_table(scope), &(&row - &key), 0..self.buckets.count);
+        let keep = key.le(&row);
+        let cache_rows = scope.size("cache rows");
+        let inner = self.heads.queries * self.heads.width;
+        let x = (0..self.blocks[1]).fold(table.gather(&tokens), |x, block| {
+            scope.module(&format!("block.{block}.layer"), |scope| {
+                let normed = rms_norm(scope, "0.layer_norm", &x, self.eps);
+                let attended = scope.module("0.SelfAttention", |scope| {
+                    let [q, k, v] = ["q", "k", "v"].map(|name| self.part(scope, name, &normed));
+                    let cache = Cache { names: ["k_cache", "v_cache"], rows: &cache_rows };
+                    let old = cache.read(scope, &before.index, inner);
+                    cache.write(scope, &kept, [&k, &v]);
+                    let all = |old: &Tensor, new: &Tensor| old.jagged_concat(&before.rows, new, &rows).0;
+                    let (k, v) = (all(&old[0], &k), all(&old[1], &v));
+                    self.joined(scope, &own.attention([&q, &k, &v], Some(&bias), Some(&keep)))
+                });
+                let x = x + attended;
+                let normed = rms_norm(scope, "1.layer_norm", &x, self.eps);
+                let attended = scope.module("1.EncDecAttention", |scope| {
+                    let cache = Cache { names: ["k_cache", "v_cache"], rows: &cache_rows };
+                    let [k, v] = cache.read(scope, &memory.index, inner);
+                    let new = ["k", "v"].map(|name| self.part(scope, name, encoded));
+                    cache.write(scope, &prompts.index, new.each_ref());
+                    let q = self.part(scope, "q", &normed);
+                    self.joined(scope, &cross.attention([&q, &k, &v], None, None))
+                });
+                self.feed_forward(scope, "2", &(x + attended))
+            })
+        });
+        let wanted = scope.input("wanted", DType::U32, [scope.size("wanted rows")]);
+        rms_norm(scope, "final_layer_norm", &x.gather(&wanted), self.eps)
+    }
+
+    fn part(&self, scope: &Scope, name: &str, x: &Tensor) -> Tensor {
+        linear(scope, name, x, self.heads.queries * self.heads.width, false)
+    }
+
+    /// Heads joined to the width of the model.
+    fn joined(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        linear(scope, "o", x, self.width, false)
+    }
+
+    fn feed_forward(&self, scope: &Scope, name: &str, x: &Tensor) -> Tensor {
+        scope.module(name, |scope| {
+            let normed = rms_norm(scope, "layer_norm", x, self.eps);
+            let out = scope.module("DenseReluDense", |scope| {
+                let into = |name| linear(scope, name, &normed, self.hidden, false);
+                let hidden = match self.is_gated {
+                    true => self.activation.of(&into("wi_0")) * into("wi_1"),
+                    false => self.activation.of(&into("wi")),
+                };
+                linear(scope, "wo", &hidden, self.width, false)
+            });
+            x + out
+        })
+    }
+
+    /// The biases of the first block, which all blocks take, `[buckets, H]`.
+    fn bias_table(&self, scope: &Scope) -> Tensor {
+        let name = "block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+        scope.weight(name, [self.buckets.count, self.heads.queries])
+    }
+}
+
+impl Buckets {
+    /// The bias of every pair by its distance, from a range of the table's rows. Negative distances have that of 0.
+    fn bias(self, pairs: &Pairs, table: &Tensor, distance: &Tensor, rows: std::ops::Range<usize>) -> Tensor {
+        let of = |row: usize| pairs.per_head(&table.slice(0, row, 1));
+        let edges = self.edges(rows.len());
+        edges.into_iter().fold(of(rows.start), |bias, (bucket, edge)| {
+            distance.ge(edge as i64).select(&of(rows.start + bucket), &bias)
+        })
+    }
+
+    /// The buckets but the first that have distances, each with its smallest one.
+    fn edges(self, count: usize) -> Vec<(usize, usize)> {
+        let mut edges = vec![];
+        let mut last = 0;
+        for distance in 1..=self.most {
+            let bucket = self.bucket(distance, count);
+            if bucket > last {
+                edges.push((bucket, distance));
+                last = bucket;
+            }
+        }
+        edges
+    }
+
+    /// The bucket of a distance as the reference rounds it: every step in f32.
+    fn bucket(self, distance: usize, count: usize) -> usize {
+        let exact = count / 2;
+        if distance < exact {
+            return distance;
+        }
+        let ln = |ratio: f64| ratio.ln() as f32;
+        let share = ln(distance as f64 / exact as f64) / ln(self.most as f64 / exact as f64);
+        (exact + (share * (count - exact) as f32) as usize).min(count - 1)
+    }
+}
