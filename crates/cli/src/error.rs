@@ -7,6 +7,7 @@ use crate::rank::RankUsage;
 use crate::requests::InputError;
 use crate::retrieve::RetrieveError;
 use crate::train::TrainFailed;
+use rewire::generate::GenerateError;
 use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
 use rewire::rank::{ComparisonError, RankError};
@@ -39,6 +40,8 @@ pub enum CliError {
     RankUsage(#[from] RankUsage),
     #[error(transparent)]
     Predict(Box<PredictError>),
+    #[error(transparent)]
+    Generate(Box<GenerateError>),
     #[error(transparent)]
     Retrieve(#[from] RetrieveError),
     #[error(transparent)]

@@ -11,6 +11,7 @@ mod describe;
 mod devices;
 mod error;
 mod eval;
+mod generate;
 mod graph;
 mod import;
 mod log;
@@ -88,6 +89,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
         Command::Predict(options) => predict::run(options, &args.common, begun, output),
         Command::Retrieve(options) => retrieve::run(options, &args.common, begun, output),
+        Command::Generate(options) => generate::run(options, &args.common, output),
         Command::Train(options) => train::run(options, &args.common, output),
         Command::Eval(options) => eval::run(options, &args.common, begun, output),
         Command::Import(options) => import::run(options, &args.common, output),

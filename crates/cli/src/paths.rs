@@ -97,6 +97,7 @@ impl Files {
             Command::Devices
             | Command::Rank(_)
             | Command::Retrieve(_)
+            | Command::Generate(_)
             | Command::Eval(_)
             | Command::Tune(_)
             | Command::Graph(_)

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod contradictions;
+mod generate;
 mod graph;
 mod measure;
 mod model;
@@ -8,6 +9,7 @@ mod quality;
 mod retrieve;
 mod watching;
 
+pub use generate::Generate;
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Compile, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
@@ -75,6 +77,8 @@ pub enum Command {
     Predict(Predict),
     /// Finds the items whose vectors suit those of users best, and reports recall.
     Retrieve(Retrieve),
+    /// Finds the items of prompts by a language model, by beam search inside a trie.
+    Generate(Generate),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
     /// Computes the metrics and losses of a model on a file with labels.
