@@ -60,11 +60,11 @@ impl Pairs {
         [row, self.rows.key_index(&self.keys, heads)]
     }
 
-    /// A value a head, `[H]`, for every pair.
+    /// A value a head, `[H, 1]`, for every pair.
     pub fn per_head(&self, values: &Tensor) -> Tensor {
         let heads = self.heads.queries;
-        let values = values.reshape([heads, 1]).broadcast([heads.into(), self.rows.total.clone()]);
-        self.rows.per_row(&self.keys, heads, &values)
+        let values = values.broadcast([heads.into(), self.keys.total.clone()]);
+        self.rows.per_key(&self.keys, heads, &values)
     }
 
     /// Softmax attention of queries `[rows, H A]` over keys and values `[keys, G A]`: `[rows, H A]`.

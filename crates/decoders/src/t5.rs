@@ -187,7 +187,9 @@ impl T5Config {
 impl Buckets {
     /// The bias of every pair by its distance, from a range of the table's rows. Negative distances have that of 0.
     fn bias(self, pairs: &Pairs, table: &Tensor, distance: &Tensor, rows: std::ops::Range<usize>) -> Tensor {
-        let of = |row: usize| pairs.per_head(&table.slice(0, row, 1));
+        // Columns are not contiguous: a kernel reads all of them from one operand.
+        let by_head = table.transpose(0, 1);
+        let of = |row: usize| pairs.per_head(&by_head.slice(1, row, 1));
         let edges = self.edges(rows.len());
         edges.into_iter().fold(of(rows.start), |bias, (bucket, edge)| {
             distance.ge(edge as i64).select(&of(rows.start + bucket), &bias)

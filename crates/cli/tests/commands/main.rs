@@ -10,6 +10,7 @@ mod devices;
 mod evaluation;
 #[cfg(target_os = "linux")]
 mod files;
+mod generate;
 mod graph;
 mod hostile;
 #[cfg(feature = "parquet")]

@@ -1,6 +1,8 @@
 //! Beam search over semantic ids, against the probabilities of all of them by the interpreter.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod decoder;
+
 use rewire::generate::{Config, Found, GenerateError, Generator, Trie};
 use rewire::graph::{DType, Graph, HostTensor, interpret};
 use rewire::hstu::models::parameters;
