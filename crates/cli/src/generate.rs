@@ -1,13 +1,14 @@
-//! Items of prompts, by beam search inside a trie.
+//! Items of prompts by beam search inside a trie, or tokens that follow them.
 
 use crate::args::{Common, Generate};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::rank::with_common;
-use rewire::generate::decoder::{Decoder, Prompt, read_items, read_prompts};
+use rewire::generate::decoder::{Decoder, Prompt, Sampling, read_items, read_prompts};
 use rewire::generate::{Found, GenerateError, Trie};
 use serde::Serialize;
 use serde_json::Value;
+use std::path::Path;
 
 /// The items of a prompt, best first.
 #[derive(Debug, Serialize)]
@@ -18,23 +19,37 @@ struct Line<'a> {
     scores: Vec<f64>,
 }
 
-/// Prints the items of every prompt.
+/// Prints the items of every prompt, or the tokens that follow it.
 pub fn run(options: &Generate, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let mut decoder = Decoder::open(&options.model, &with_common(common, options.placement.of_model()))?;
-    let items = read_items(&options.trie)?;
-    let levels = items.first().map_or(0, Vec::len);
-    let codes = vec![decoder.config().vocabulary(); levels];
-    let trie = Trie::new(&codes, items.into_iter().enumerate().map(|(place, item)| (place as i64, item)))?;
-    let prompts = read_prompts(&options.prompts)?;
-    for batch in prompts.chunks(options.batch.get()) {
+    let trie = options.trie.as_deref().map(|path| trie(path, decoder.config().vocabulary())).transpose()?;
+    let sampling = Sampling {
+        tokens: options.tokens.get(),
+        temperature: options.temperature,
+        top_k: options.top_k,
+        top_p: options.top_p,
+        seed: options.seed,
+        stop: options.stop.clone(),
+    };
+    let beams = trie.as_ref().map_or(1, |_| options.beams.get());
+    for batch in read_prompts(&options.prompts)?.chunks(options.batch.get()) {
         let tokens: Vec<&[u32]> = batch.iter().map(|prompt| prompt.tokens.as_slice()).collect();
-        let found = decoder.search(&tokens, &trie, options.beams.get())?;
+        let found = match &trie {
+            Some(trie) => decoder.search(&tokens, trie, beams)?,
+            None => decoder.sample(&tokens, &sampling)?.into_iter().map(|found| vec![found]).collect(),
+        };
         for (Prompt { id, .. }, found) in batch.iter().zip(&found) {
-            print(id, found, options.beams.get(), common.json, output)?;
+            print(id, found, beams, common.json, output)?;
         }
         output.flush()?;
     }
     Ok(())
+}
+
+fn trie(path: &Path, vocabulary: usize) -> Result<Trie, CliError> {
+    let items = read_items(path)?;
+    let codes = vec![vocabulary; items.first().map_or(0, Vec::len)];
+    Ok(Trie::new(&codes, items.into_iter().enumerate().map(|(place, item)| (place as i64, item)))?)
 }
 
 fn print(id: &Value, found: &[Found], beams: usize, json: bool, output: &mut Output) -> Result<(), CliError> {

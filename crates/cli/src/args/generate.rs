@@ -10,15 +10,33 @@ pub struct Generate {
     /// JSON Lines: `id`, and `tokens`, a list.
     #[arg(long, value_name = "FILE")]
     pub prompts: PathBuf,
-    /// The valid items, JSON: `items`, a list of lists with one token a level.
+    /// The valid items, JSON: `items`, a list of lists with one token a level. Tokens are drawn if left out.
     #[arg(long, value_name = "FILE")]
-    pub trie: PathBuf,
+    pub trie: Option<PathBuf>,
     /// Width of the beam search: items of a prompt at most.
-    #[arg(long, value_name = "N", default_value = "10")]
+    #[arg(long, value_name = "N", default_value = "10", requires = "trie")]
     pub beams: NonZeroUsize,
     /// Prompts that run together; results do not depend on it.
     #[arg(long, value_name = "N", default_value = "16")]
     pub batch: NonZeroUsize,
+    /// New tokens of a prompt at most.
+    #[arg(long, value_name = "N", default_value = "32", conflicts_with = "trie")]
+    pub tokens: NonZeroUsize,
+    /// What logits are divided by; at 0 the token of the largest one is taken.
+    #[arg(long, value_name = "T", default_value_t = 0.0, conflicts_with = "trie")]
+    pub temperature: f64,
+    /// Draw from the tokens of the K largest logits only.
+    #[arg(long, value_name = "K", conflicts_with = "trie")]
+    pub top_k: Option<usize>,
+    /// Draw from the fewest tokens whose probabilities reach P only.
+    #[arg(long, value_name = "P", default_value_t = 1.0, conflicts_with = "trie")]
+    pub top_p: f64,
+    /// What random numbers are drawn from.
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "trie")]
+    pub seed: u64,
+    /// A token that ends a sequence. May be given several times.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "trie")]
+    pub stop: Vec<u32>,
     #[command(flatten)]
     pub placement: Placement,
 }

@@ -77,7 +77,7 @@ pub enum Command {
     Predict(Predict),
     /// Finds the items whose vectors suit those of users best, and reports recall.
     Retrieve(Retrieve),
-    /// Finds the items of prompts by a language model, by beam search inside a trie.
+    /// Finds items of prompts by a language model, by beam search inside a trie, or draws the tokens that follow them.
     Generate(Generate),
     /// Trains a ranking model on what became of candidates.
     Train(Train),

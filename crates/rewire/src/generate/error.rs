@@ -74,6 +74,14 @@ pub enum GenerateError {
         /// What was given.
         widths: Vec<usize>,
     },
+    /// An option of sampling is out of range.
+    #[error("`{option}` must be {expected}")]
+    Sampling {
+        /// The option.
+        option: &'static str,
+        /// What it may be.
+        expected: &'static str,
+    },
     /// The trie is of another number of levels.
     #[error("the trie has {actual} levels, the model has {expected}")]
     Levels {

@@ -1,6 +1,6 @@
 //! Items by language models, against the beams of the reference.
 
-use rewire::generate::decoder::{Config, Decoder, read_items, read_prompts};
+use rewire::generate::decoder::{Config, Decoder, Sampling, read_items, read_prompts};
 use rewire::generate::{Found, GenerateError, Trie};
 use rewire::rank::RankOptions;
 use rewire::{Gpu, Kernel};
@@ -75,6 +75,41 @@ fn a_search_that_keeps_all_beams_has_the_probabilities_of_whole_items() {
                 .map(|(&token, row)| row[token as usize] - row.iter().map(|logit| logit.exp()).sum::<f64>().ln());
             assert!((score.sum::<f64>() - found.score).abs() < 1e-4);
         }
+    }
+}
+
+#[test]
+fn tokens_are_drawn_by_their_probabilities() {
+    for name in ["qwen3", "t5"] {
+        let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
+        let mut decoder = Decoder::open(&folder(name), &options).unwrap();
+        let prompts: [&[u32]; 2] = [&[3, 1, 7, 7, 200], &[17]];
+        let greedy = Sampling { tokens: 6, ..Sampling::default() };
+        let largest = decoder.sample(&prompts, &greedy).unwrap();
+        // One token, or no probability beside that of the largest logit, leaves no choice.
+        for narrow in [
+            Sampling { temperature: 2.0, top_k: Some(1), ..greedy.clone() },
+            Sampling { temperature: 2.0, top_p: 1e-9, ..greedy.clone() },
+        ] {
+            assert_eq!(decoder.sample(&prompts, &narrow).unwrap(), largest);
+        }
+        let free = Sampling { temperature: 1.5, seed: 7, top_k: Some(50), top_p: 0.9, ..greedy.clone() };
+        let drawn = decoder.sample(&prompts, &free).unwrap();
+        assert_ne!(drawn, largest);
+        assert_ne!(drawn, decoder.sample(&prompts, &Sampling { seed: 8, ..free.clone() }).unwrap());
+        let alone: Vec<Found> = prompts.iter().flat_map(|prompt| decoder.sample(&[prompt], &free).unwrap()).collect();
+        assert_eq!(alone, drawn);
+        let stop = Sampling { stop: vec![largest[0].codes[0]], ..greedy.clone() };
+        assert_eq!(decoder.sample(&prompts, &stop).unwrap()[0].codes, largest[0].codes[..1]);
+        for (prompt, found) in prompts.iter().zip(&largest) {
+            let logits = decoder.logits(prompt, &found.codes).unwrap().to_f32();
+            let rows: Vec<&[f32]> = logits.chunks_exact(400).collect();
+            for (&token, row) in found.codes.iter().zip(&rows[rows.len() - 1 - found.codes.len()..]) {
+                assert!(row.iter().all(|&logit| logit <= row[token as usize] + 1e-4));
+            }
+        }
+        let wrong = Sampling { top_p: 0.0, ..greedy };
+        assert!(matches!(decoder.sample(&prompts, &wrong), Err(GenerateError::Sampling { option: "top_p", .. })));
     }
 }
 

@@ -1,13 +1,15 @@
-//! Language models of Hugging Face checkpoints: logits, and items by beam search inside a trie.
+//! Language models of Hugging Face checkpoints: logits, items by beam search inside a trie, and tokens that are drawn.
 
 #[cfg(feature = "files")]
 mod files;
+mod sample;
 mod search;
 mod weights;
 
 #[cfg(feature = "files")]
 pub use files::{Prompt, is_decoder, read_items, read_prompts};
 pub use rewire_decoders::{Config, ConfigError};
+pub use sample::Sampling;
 
 use super::GenerateError;
 use crate::weights::Weights;

@@ -45,7 +45,12 @@ impl Decoder {
         for level in 0..levels {
             let sequences: Vec<Sequence> = match level {
                 0 => bases.clone(),
-                _ => beams.iter_mut().filter_map(|beam| next(beam, bases.get(beam.prompt)?, &mut free)).collect(),
+                _ => {
+                    let following = beams.iter_mut().filter_map(|beam| {
+                        Some(next(beam.tokens.last().copied()?, &mut beam.rows, bases.get(beam.prompt)?, &mut free))
+                    });
+                    following.collect()
+                }
             };
             let logits = match sequences.is_empty() {
                 true => vec![],
@@ -99,16 +104,15 @@ impl Decoder {
     }
 }
 
-/// The run of a beam's last token, whose cache row is the beam's from then on.
-fn next(beam: &mut Beam, base: &Sequence, free: &mut Free) -> Option<Sequence> {
-    let token = beam.tokens.last().copied()?;
-    let (before, kept) = ([base.kept.as_slice(), &beam.rows].concat(), free.take(1));
-    beam.rows.extend(&kept);
-    Some(Sequence { tokens: vec![token], kept, before, memory: base.memory.clone() })
+/// The run of a sequence's last token; `rows` are the cache rows of the tokens before it, and then its own as well.
+pub(super) fn next(token: u32, rows: &mut Vec<u32>, base: &Sequence, free: &mut Free) -> Sequence {
+    let (before, kept) = ([base.kept.as_slice(), rows].concat(), free.take(1));
+    rows.extend(&kept);
+    Sequence { tokens: vec![token], kept, before, memory: base.memory.clone() }
 }
 
 /// The last row of every sequence.
-fn last_rows(sequences: &[Sequence]) -> Vec<u32> {
+pub(super) fn last_rows(sequences: &[Sequence]) -> Vec<u32> {
     let ends = sequences.iter().scan(0, |end, sequence| {
         *end += sequence.tokens.len() as u32;
         Some(*end - 1)
