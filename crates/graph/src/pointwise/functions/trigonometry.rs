@@ -10,15 +10,19 @@ impl Unary for Sin {
 // The quarters of a turn in a large angle, of which multiples of four do not count, and the radians that are left: a
 // product of 2 / pi with those bits of it that matter (Payne and Hanek).
 fn reduced_angle(x: f32) -> vec2<f32> {
-    var digits = array<u32, 8>(
-        0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau
-    );
     let bits = bitcast<u32>(x) & 0x7fffffffu;
     let mantissa = (bits << 8u) | 0x80000000u;
     let place = (bits >> 23u) - 126u;
-    let word = min(place >> 5u, 4u);
     let shift = place & 31u;
-    var window = vec4<u32>(digits[word], digits[word + 1u], digits[word + 2u], digits[word + 3u]);
+    // Four of the digits from a word on. Drivers keep an array of them in memory.
+    var window: vec4<u32>;
+    switch (place >> 5u) {
+        case 0u: { window = vec4<u32>(0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u); }
+        case 1u: { window = vec4<u32>(0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u); }
+        case 2u: { window = vec4<u32>(0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u); }
+        case 3u: { window = vec4<u32>(0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u); }
+        default: { window = vec4<u32>(0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau); }
+    }
     if (shift > 0u) {
         window = (window << vec4<u32>(shift)) | (vec4<u32>(window.yzw, 0u) >> vec4<u32>(32u - shift));
     }
