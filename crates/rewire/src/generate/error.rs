@@ -18,7 +18,7 @@ pub enum GenerateError {
     Trace(#[from] ModelError),
     /// The configuration of a language model is not good.
     #[error("cannot trace the model")]
-    Config(#[from] ConfigError),
+    Config(#[source] Box<ConfigError>),
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
@@ -37,7 +37,7 @@ pub enum GenerateError {
     },
     /// The weights are not good.
     #[error(transparent)]
-    Weights(#[from] WeightsError),
+    Weights(Box<WeightsError>),
     /// There is no memory for a tensor.
     #[error(transparent)]
     Memory(#[from] TensorSizeError),
@@ -127,5 +127,17 @@ impl From<RuntimeError> for GenerateError {
 impl From<RunError> for GenerateError {
     fn from(error: RunError) -> Self {
         Self::Run(Box::new(error))
+    }
+}
+
+impl From<ConfigError> for GenerateError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(Box::new(error))
+    }
+}
+
+impl From<WeightsError> for GenerateError {
+    fn from(error: WeightsError) -> Self {
+        Self::Weights(Box::new(error))
     }
 }

@@ -120,7 +120,7 @@ enum Failure {
     #[error(transparent)]
     Exported(#[from] exported::ExportedError),
     #[error(transparent)]
-    Generate(#[from] GenerateError),
+    Generate(Box<GenerateError>),
     #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
     #[error(transparent)]
@@ -153,17 +153,24 @@ impl Failure {
                 Status::Unsupported
             }
             Self::Exported(error) => error.status(),
-            Self::Generate(GenerateError::Compile(error)) if matches!(**error, RewriteError::Unsupported { .. }) => {
-                Status::Unsupported
-            }
-            Self::Generate(GenerateError::Load(error)) if matches!(**error, RuntimeError::Step { .. }) => {
-                Status::Unsupported
-            }
+            Self::Generate(error) => match &**error {
+                GenerateError::Compile(error) if matches!(**error, RewriteError::Unsupported { .. }) => {
+                    Status::Unsupported
+                }
+                GenerateError::Load(error) if matches!(**error, RuntimeError::Step { .. }) => Status::Unsupported,
+                _ => Status::Error,
+            },
             Self::Differentiate(DifferentiateError::Operator { .. }) => Status::Unsupported,
             Self::Rewrite(error) if matches!(**error, RewriteError::Unsupported { .. }) => Status::Unsupported,
             Self::Load(error) if matches!(**error, RuntimeError::Step { .. }) => Status::Unsupported,
             _ => Status::Error,
         }
+    }
+}
+
+impl From<GenerateError> for Failure {
+    fn from(error: GenerateError) -> Self {
+        Self::Generate(Box::new(error))
     }
 }
 
