@@ -22,6 +22,11 @@
 //! # Output and states
 //!
 //! `logits` `[n, vocabulary]`; `k_cache` and `v_cache` of every attention layer that has one.
+//!
+//! # Limits
+//!
+//! On an NVIDIA GPU by Vulkan the self-attention of T5's encoder gives NaN, for a reason that is not found: T5 runs on the CPU there
+//! (`--kernel cpu`). A T5 with one decoder layer needs more storage buffers than the 32 of most GPUs.
 #![forbid(unsafe_code)]
 
 mod activation;
