@@ -71,7 +71,7 @@ impl OpenedProgram {
     }
 }
 
-/// The type of an input that an array stands for: JavaScript has no arrays of booleans, and many browsers none of short floats.
+/// The dtype of an input given by an array: JavaScript has no boolean arrays, and many browsers have no f16 arrays.
 fn of_array(array: ScalarType, input: ScalarType) -> ScalarType {
     match (array, input) {
         (ScalarType::U8, ScalarType::Bool) | (ScalarType::U16, ScalarType::F16 | ScalarType::BF16) => input,

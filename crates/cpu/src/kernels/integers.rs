@@ -42,7 +42,7 @@ trait Factors: Copy {
     fn sums(left: [&[Self::Left]; ROWS], right: [&[Self::Right]; GROUP]) -> [[i32; GROUP]; ROWS];
 }
 
-/// By whatever the compiler makes of it.
+/// By a loop that any processor runs.
 #[derive(Clone, Copy)]
 struct Plain;
 
@@ -180,11 +180,11 @@ fn vnni(left: [&[u8]; ROWS], right: [&[u8]; GROUP]) -> [[i32; GROUP]; ROWS] {
     }
     let mut out = [[0; GROUP]; ROWS];
     for (out, &sums) in out.iter_mut().zip(&sums) {
-        let mut halves = [_mm256_setzero_si256(); GROUP];
-        for (half, &sum) in halves.iter_mut().zip(&sums) {
-            *half = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
+        let mut folded = [_mm256_setzero_si256(); GROUP];
+        for (to, &sum) in folded.iter_mut().zip(&sums) {
+            *to = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
         }
-        *out = totals(halves);
+        *out = totals(folded);
     }
     out
 }

@@ -18,7 +18,7 @@ const BYTES: usize = 4;
 /// Rows and columns of the tile of a workgroup.
 const TILE: usize = 32;
 
-/// Workgroups are as many as the elements of this many rows have tiles by columns; each goes on to further tiles.
+/// Rows for which there are workgroups, one a tile; with more rows each computes several tiles.
 const ROWS: u32 = 4;
 
 impl IntegerProduct {
