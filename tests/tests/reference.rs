@@ -27,15 +27,19 @@ const UNLISTED: [&str; 10] = [
 ];
 
 /// Pages all of whose figures are those of `docs/measurements.json`.
-const MEASURED: [&str; 10] = [
+const MEASURED: [&str; 14] = [
     "../README.md",
     "browser.md",
+    "building.md",
+    "c.md",
     "deploying.md",
     "matrices.md",
     "measuring.md",
     "mobile.md",
     "prediction.md",
+    "python.md",
     "reliability.md",
+    "rust.md",
     "sessions.md",
     "training.md",
 ];
@@ -98,6 +102,17 @@ fn the_page_of_every_figure_is_current() {
         let figures = unmarked(&read(name));
         assert!(figures.is_empty(), "{name}: figures that are not in docs/measurements.json: {figures:?}");
     }
+}
+
+#[test]
+fn the_summary_lists_every_page() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let summary = std::fs::read_to_string(folder.join("SUMMARY.md")).unwrap();
+    let linked = summary.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
+    let linked: BTreeSet<String> = linked.filter(|page| !page.starts_with("..")).collect();
+    let pages = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let pages: BTreeSet<String> = pages.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
+    assert_eq!(linked, pages);
 }
 
 #[test]

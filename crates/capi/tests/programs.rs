@@ -195,15 +195,15 @@ fn a_program_in_c_ranks_on_its_own_vulkan_device() {
     assert!(text.starts_with("ranked on "), "{text}");
 }
 
-/// A code block of the README, by what follows its fence.
+/// A code block of a page, by what follows its fence.
 #[cfg(target_os = "linux")]
-fn of_readme(fence: &str) -> String {
-    let readme = std::fs::read_to_string(here("../../README.md")).unwrap();
-    let (_, from) = readme.split_once(&format!("```{fence}\n")).unwrap();
+fn block(page: &str, fence: &str) -> String {
+    let text = std::fs::read_to_string(here("../..").join(page)).unwrap();
+    let (_, from) = text.split_once(&format!("```{fence}\n")).unwrap();
     from.split_once("```").unwrap().0.to_owned()
 }
 
-/// A folder as `cargo xtask capi` writes it, with the program of the README in it.
+/// A folder as `cargo xtask capi` writes it, with the program of the page for C in it.
 #[cfg(target_os = "linux")]
 fn installed() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -213,7 +213,7 @@ fn installed() -> tempfile::TempDir {
     std::fs::copy(here("include/rewire.h"), prefix.join("include/rewire.h")).unwrap();
     std::fs::copy(here("rewire.pc.in"), prefix.join("lib/pkgconfig/rewire.pc")).unwrap();
     std::os::unix::fs::symlink(libraries().join("librewire_c.so"), prefix.join("lib/librewire_c.so")).unwrap();
-    std::fs::write(prefix.join("rank.c"), of_readme("c")).unwrap();
+    std::fs::write(prefix.join("rank.c"), block("docs/c.md", "c")).unwrap();
     folder
 }
 
@@ -228,10 +228,10 @@ fn write_package(folder: &Path) {
     std::fs::write(folder.join("model.rewire"), package.bytes()).unwrap();
 }
 
-/// Compiles the program of the README as the README says, and runs it: without its model, and with it.
+/// Compiles the program of the page for C as the page says, and runs it: without its model, and with it.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_program_of_the_readme_prints_its_scores() {
+fn the_program_of_the_page_prints_its_scores() {
     if Command::new("pkg-config").arg("--version").output().is_err() {
         return eprintln!("skipped: there is no pkg-config");
     }
@@ -251,14 +251,14 @@ fn the_program_of_the_readme_prints_its_scores() {
         write_package(folder.path());
         let ranked = run().unwrap();
         let text = String::from_utf8_lossy(&ranked.stdout);
-        assert!(ranked.status.success() && text == of_readme("text scores"), "{compiler}: {ranked:?}");
+        assert!(ranked.status.success() && text == block("README.md", "text scores"), "{compiler}: {ranked:?}");
         std::fs::remove_file(folder.path().join("model.rewire")).unwrap();
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_program_of_the_readme_leaves_nothing_allocated() {
+fn the_program_of_the_page_leaves_nothing_allocated() {
     let folder = installed();
     write_package(folder.path());
     let (source, program) = (folder.path().join("rank.c"), folder.path().join("rank"));

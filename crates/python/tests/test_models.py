@@ -194,8 +194,8 @@ def test_mistakes_are_named():
         session.state("none")
 
 
-def test_the_example_of_the_readme(capsys):
-    text = (Path(__file__).parents[3] / "README.md").read_text()
+def test_the_example_of_the_page(capsys):
+    text = (Path(__file__).parents[3] / "docs/python.md").read_text()
     [example] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rewire.Scope" in block]
     exec(example, {})
     assert capsys.readouterr().out == "['softmax_attention', 'matmul']\n(103, 128)\n"

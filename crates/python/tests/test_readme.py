@@ -1,4 +1,4 @@
-"""The programs of the README run, and print what it shows."""
+"""The programs of the README and of the page for Python run, and print what these show."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pyarrow import parquet
 from users import dotted
 
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text()
+README, PAGE = ((ROOT / page).read_text() for page in ("README.md", "docs/python.md"))
 CLUSTERS = ("rewire.spark", "rewire.ray")
 
 
@@ -21,7 +21,7 @@ def test_programs_run_and_print_the_scores(tmp_path, monkeypatch, capsys):
     subprocess.run([os.environ["REWIRE_PROGRAM"], "package", "--out", "model.rewire"], check=True, capture_output=True)
     lines = (ROOT / "crates/cli/demo/interactions.jsonl").read_text().splitlines()[:20]
     parquet.write_table(dotted([json.loads(line) for line in lines]), "users.parquet")
-    programs = [code for code in re.findall(r"```python\n(.*?)```", README, re.S) if not code.startswith(CLUSTERS)]
+    programs = [code for code in re.findall(r"```python\n(.*?)```", README + PAGE, re.S) if not code.startswith(CLUSTERS)]
     assert len(programs) == 3
     names, printed = {}, []
     for program in programs:

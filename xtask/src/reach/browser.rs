@@ -17,7 +17,7 @@ pub(super) fn missing() -> Option<String> {
 
 pub(super) fn test() -> Result<(), String> {
     let folder = web::build()?;
-    readme::write_program("js", &folder.join("readme.js"))?;
+    readme::write_program("README.md", "js", &folder.join("readme.js"))?;
     write_example(&folder.join("predict.js"))?;
     check_types(&folder)?;
     bundle(&folder)?;

@@ -44,7 +44,7 @@ pub(super) fn missing_of_kotlin() -> Option<String> {
     Some(format!("`apt-get install {missing}` installs what runs it"))
 }
 
-/// Kotlin calls every function of the library, and so does the program of the README.
+/// Kotlin calls every function of the library, and so does the program of the page.
 pub(super) fn test_kotlin() -> Result<(), String> {
     let folder = built()?;
     let kotlinc = kotlinc()?;
@@ -63,7 +63,7 @@ pub(super) fn test_kotlin() -> Result<(), String> {
     };
     compile(&root().join("crates/mobile/tests/Rank.kt"), "test.jar")?;
     expect(run_captured(with_users(java("test.jar", "RankKt")))?)?;
-    compile(&readme::write_program("kotlin", &folder.join("Readme.kt"))?, "readme.jar")?;
+    compile(&readme::write_program("docs/mobile.md", "kotlin program", &folder.join("Readme.kt"))?, "readme.jar")?;
     readme::check(&folder, || java("readme.jar", "ReadmeKt"))
 }
 
@@ -81,7 +81,7 @@ pub(super) fn missing_of_swiftc() -> Option<String> {
     })
 }
 
-/// Swift calls every function of the library, and so does the program of the README.
+/// Swift calls every function of the library, and so does the program of the page.
 pub(super) fn test_swiftc() -> Result<(), String> {
     let folder = built()?;
     let compile = |program: &Path, name: &str| {
@@ -101,7 +101,7 @@ pub(super) fn test_swiftc() -> Result<(), String> {
     write(&main, &read(&root().join("crates/mobile/tests/rank.swift"))?)?;
     compile(&main, "test")?;
     expect(run_captured(with_users(program("test")))?)?;
-    compile(&readme::write_program("swift", &main)?, "readme")?;
+    compile(&readme::write_program("docs/mobile.md", "swift program", &main)?, "readme")?;
     readme::check(&folder, || program("readme"))
 }
 

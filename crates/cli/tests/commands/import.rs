@@ -477,8 +477,8 @@ pub fn run_commands(commands: &str, program: &str, folder: &Folder, made: &[&str
 
 /// The program prints numbers of one processor: others round the last digits of sums differently.
 #[test]
-fn the_readme_shows_how_a_pipeline_is_scored() {
-    let section = page("README.md", "## From a TorchEasyRec pipeline to scores");
+fn the_page_shows_how_a_pipeline_is_scored() {
+    let section = page("docs/tzrec.md", "## From a pipeline to scores");
     let folder = Folder::new();
     run_commands(&block(&section, "sh"), "cargo run --release -- ", &folder, &["dlrm", "scores.csv"]);
     let written = std::fs::read_to_string(folder.0.join("scores.csv")).unwrap();
