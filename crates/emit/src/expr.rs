@@ -332,6 +332,16 @@ impl Code {
         {
             return Ok(power);
         }
+        // A scale is often such a quotient, and where values by it lie half way between integers, its last bit decides.
+        if let (BinaryOp::Div, Emitted::Float(divisor)) = (op, &right)
+            && divisor.is_normal()
+            && divisor.to_bits().trailing_zeros() < f32::MANTISSA_DIGITS - 1
+        {
+            return self.apply(module, id, &[a, b], |text, wide| {
+                let code = function::quotient(&format!("({} / {})", text[0], text[1]), (&text[0], &text[1]), wide);
+                Ok(Text { code, wide })
+            });
+        }
         // The second operand is looked at for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
         let (a, b) = if limits && matches!(right, Emitted::Float(_)) { (b, a) } else { (a, b) };

@@ -52,7 +52,7 @@ pub use error::EmitError;
 
 use module::Module;
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{EmittedKernel, Target, Tile, Tuning, Windows, dequantized};
+use rewire_graph_rewrite::device::{EmittedKernel, Target, Tile, Tuning, Windows, dequantized, with_shallow_choices};
 use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
 use rewire_graph_rewrite::schedule::{Bound, Schedule};
 
@@ -111,6 +111,7 @@ pub fn emit_with_windows(
     computation.check_loop()?;
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
     let (computation, bound) = dequantized(computation, target);
+    let computation = with_shallow_choices(computation)?;
     let module = Module::new(computation.body(), target, windows);
     let parsed = match computation.as_ref() {
         Computation::Nest(kernel) => scheduled(kernel, |schedule| schedule.emit(module, tuning))?,

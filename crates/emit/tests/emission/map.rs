@@ -1,8 +1,10 @@
 use crate::build::{Build, indices, noise, output, own, sym};
 use crate::check;
 use crate::tensor::Tensor;
+use rewire_emit::emit;
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Computation, Nest};
 
 fn shapes() -> Vec<(Dim, Dim, usize, usize)> {
@@ -60,6 +62,38 @@ fn an_embedding_whose_ids_are_padded_with_junk() {
             let data = [indices(dtype, &[n, w], 37, 1), noise(DType::Rows8, &[37, 6], 2)];
             check(&format!("{n}x{w} {dtype}"), &kernel, &data, &[(0, n as i64), (1, w as i64), (2, 6)]);
         }
+    }
+}
+
+/// An entry of a table by the greatest of many bounds that a value reaches.
+fn bucketed(bounds: usize, width: usize) -> Computation {
+    let mut b = Build::default();
+    let n = sym(0);
+    let x = b.operand(DType::I32, vec![n.clone()]);
+    let table = b.operand(DType::F32, vec![(bounds + 1).into(), width.into()]);
+    let (i, j) = (b.coord(0, &n), b.coord(1, &width.into()));
+    let value = b.load(x, &[i]);
+    let mut chosen = None;
+    for bound in 0..=bounds {
+        let row = b.body.dag.int(bound as i64);
+        let entry = b.load(table, &[row, j]);
+        let limit = b.body.dag.int(3 * bound as i64);
+        let reached = b.bin(BinaryOp::Ge, value, limit);
+        chosen = Some(chosen.map_or(entry, |below| b.body.dag.select(reached, entry, below)));
+    }
+    let outputs = vec![output(DType::F32, vec![n.clone(), width.into()], vec![i, j], chosen.unwrap())];
+    Computation::of(Nest::map(b.body, vec![n, width.into()], own(outputs))).unwrap()
+}
+
+#[test]
+fn long_chains_of_choices_nest_few_branches() {
+    for (bounds, width, most) in [(5, 4, 6), (8, 3, 9), (9, 4, 6), (31, 5, 8), (100, 4, 10)] {
+        let kernel = bucketed(bounds, width);
+        let data = [indices(DType::I32, &[77], 3 * bounds as i64 + 5, 1), noise(DType::F32, &[bounds + 1, width], 2)];
+        check(&format!("{bounds} bounds, width {width}"), &kernel, &data, &[(0, 77)]);
+        let wgsl = emit(&kernel, &Target::BASELINE, &Tuning::default()).unwrap().wgsl;
+        let deepest = wgsl.lines().map(|line| (line.len() - line.trim_start().len()) / 4).max();
+        assert!(deepest.is_some_and(|deepest| deepest <= most + 2), "{bounds} bounds: {deepest:?}\n{wgsl}");
     }
 }
 

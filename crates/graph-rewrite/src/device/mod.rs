@@ -2,6 +2,7 @@
 //!
 //! The crate `rewire-emit` makes them.
 
+mod choices;
 mod dequantize;
 mod kernel;
 mod subgroups;
@@ -10,6 +11,7 @@ mod tile;
 mod tuning;
 mod windows;
 
+pub use choices::with_shallow_choices;
 pub use dequantize::dequantized;
 pub use kernel::{EmittedKernel, Extension, GridFactor, Param, Slot, TileList};
 pub use subgroups::SubgroupSizes;

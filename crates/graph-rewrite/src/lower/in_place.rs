@@ -2,7 +2,7 @@
 
 use crate::lower::Refusal;
 use crate::plan::{Computation, Nest, Plan, Step};
-use rewire_graph::pointwise::{Dag, Expr};
+use rewire_graph::pointwise::Expr;
 use rewire_graph::{Ordered, Value};
 use std::collections::BTreeMap;
 
@@ -38,8 +38,7 @@ pub(super) fn leave_out(
 /// Gives operands new positions, and takes out those that have none.
 fn renumber(nest: &mut Nest, moved: &BTreeMap<u16, u16>) {
     let declared = std::mem::take(&mut nest.body.operands);
-    let (roots, source, mut dag) = (nest.roots(), std::mem::take(&mut nest.body.dag), Dag::new());
-    let copies = dag.graft(&source, &roots, |dag, expr, index| match expr {
+    nest.rebuild(|dag, expr, index| match expr {
         Expr::Load { operand, .. } => {
             let dtype = declared.get(usize::from(*operand))?.dtype;
             Some(dag.load(*moved.get(operand)?, dtype, index.to_vec()))
@@ -47,8 +46,6 @@ fn renumber(nest: &mut Nest, moved: &BTreeMap<u16, u16>) {
         Expr::Sample { offsets, .. } => Some(dag.sample(*moved.get(offsets)?, *index.first()?)),
         _ => None,
     });
-    nest.body.dag = dag;
     let is_kept = |position: usize| moved.contains_key(&(position as u16));
     nest.body.operands = declared.into_iter().enumerate().filter(|(n, _)| is_kept(*n)).map(|(_, own)| own).collect();
-    nest.roots_mut().into_iter().zip(copies).for_each(|(root, copy)| *root = copy);
 }

@@ -208,7 +208,7 @@ impl LookedUp<'_> {
     /// Reads rows in place of tables; returns what the operands are bound to then.
     fn replaced(&self, nest: &mut Nest, bound: &[Binding]) -> Vec<Binding> {
         let (mut operands, mut reads) = (nest.body.operands.clone(), bound.to_vec());
-        rebuild(nest, |dag, expr, copies| {
+        nest.rebuild(|dag, expr, copies| {
             let (Expr::Load { operand, .. }, &[row, column]) = (expr, copies) else { return None };
             let table = buffer(*bound.get(usize::from(*operand))?)?;
             let (ids, place) = named_row(dag, row, self.buffers.get(table.0 as usize)?.shape.first()?.as_const()?)?;
@@ -229,14 +229,6 @@ impl LookedUp<'_> {
     }
 }
 
-/// Copies the expressions of a nest, some of them replaced.
-fn rebuild(nest: &mut Nest, replace: impl FnMut(&mut Dag, &Expr, &[ExprId]) -> Option<ExprId>) {
-    let mut dag = Dag::new();
-    let copies = dag.graft(&nest.body.dag, &nest.roots(), replace);
-    nest.roots_mut().into_iter().zip(copies).for_each(|(root, copy)| *root = copy);
-    nest.body.dag = dag;
-}
-
 /// Lets go of the operands that no expression and no axis reads.
 fn drop_unread(nest: &mut Nest, reads: &mut Vec<Binding>) {
     let dag = &nest.body.dag;
@@ -247,7 +239,7 @@ fn drop_unread(nest: &mut Nest, reads: &mut Vec<Binding>) {
     let read = loaded.chain(nest.offsets()).ordered_set();
     let number: BTreeMap<u16, u16> = read.iter().copied().zip(0..).ordered_map();
     let operands = nest.body.operands.clone();
-    rebuild(nest, |dag, expr, copies| match expr {
+    nest.rebuild(|dag, expr, copies| match expr {
         Expr::Load { operand, .. } => {
             let dtype = operands.get(usize::from(*operand))?.dtype;
             Some(dag.load(*number.get(operand)?, dtype, copies.to_vec()))

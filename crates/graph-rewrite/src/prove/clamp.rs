@@ -65,17 +65,15 @@ fn shape(nest: &Nest, access: Access) -> Option<Vec<Dim>> {
 }
 
 fn clamp_loads(nest: &mut Nest, loads: &[(Expr, Clamped)]) {
-    let roots = nest.roots();
-    let body = &mut nest.body;
-    let (source, mut dag) = (std::mem::take(&mut body.dag), Dag::new());
-    let (operands, sizes) = (&body.operands, &mut body.sizes);
-    let copies = dag.graft(&source, &roots, |dag, expr, index| {
+    let operands = nest.body.operands.clone();
+    let mut sizes = std::mem::take(&mut nest.body.sizes);
+    nest.rebuild(|dag, expr, index| {
         let (load, bounds) = loads.iter().find(|(load, _)| load == expr)?;
         let Expr::Load { operand, .. } = load else { return None };
         let declared = operands.get(usize::from(*operand))?;
         let (mut index, mut filled) = (index.to_vec(), None);
         for &axis in &bounds.dimensions {
-            let extent = dag.extent(sizes, declared.shape.get(axis)?);
+            let extent = dag.extent(&mut sizes, declared.shape.get(axis)?);
             index[axis] = nearest(dag, index[axis], extent);
             if bounds.empty {
                 let zero = dag.int(0);
@@ -92,10 +90,7 @@ fn clamp_loads(nest: &mut Nest, loads: &[(Expr, Clamped)]) {
             None => load,
         })
     });
-    body.dag = dag;
-    for (root, copy) in nest.roots_mut().into_iter().zip(copies) {
-        *root = copy;
-    }
+    nest.body.sizes = sizes;
 }
 
 fn clamp_store(nest: &mut Nest, output: usize, bounds: &Clamped, shape: &[Dim]) -> Option<()> {

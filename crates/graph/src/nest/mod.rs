@@ -4,7 +4,7 @@ mod text;
 
 use crate::limits::MAX_POINTS;
 use crate::op::ReduceOp;
-use crate::pointwise::{Dag, ExprId};
+use crate::pointwise::{Dag, Expr, ExprId};
 use crate::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
@@ -167,6 +167,14 @@ impl Nest {
         let factors = self.accumulations.iter_mut().flat_map(|sum| &mut sum.factors);
         let outputs = self.outputs.iter_mut().flat_map(|output| output.index.iter_mut().chain([&mut output.value]));
         factors.chain(outputs).collect()
+    }
+
+    /// Copies all expressions, with others in place of some: [`Dag::graft`].
+    pub fn rebuild(&mut self, replace: impl FnMut(&mut Dag, &Expr, &[ExprId]) -> Option<ExprId>) {
+        let mut dag = Dag::new();
+        let copies = dag.graft(&self.body.dag, &self.roots(), replace);
+        self.roots_mut().into_iter().zip(copies).for_each(|(root, copy)| *root = copy);
+        self.body.dag = dag;
     }
 
     /// Operands that hold the offsets of ragged axes.
