@@ -7,6 +7,7 @@ pub mod case;
 pub mod compare;
 #[cfg(doctest)]
 mod documentation;
+pub mod errors;
 pub mod exported;
 pub mod figures;
 pub mod fuzz;

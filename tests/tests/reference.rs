@@ -80,6 +80,11 @@ fn the_page_of_onnx_is_current() {
 }
 
 #[test]
+fn the_page_of_errors_is_current() {
+    hold_page("errors.md", &rewire_tests::errors::page().unwrap());
+}
+
+#[test]
 fn the_page_of_every_figure_is_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
