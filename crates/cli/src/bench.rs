@@ -63,8 +63,13 @@ fn measure(
     output: &mut Output,
 ) -> Result<Vec<Record>, CliError> {
     let bench = open(common, options.seconds, options.tuning)?;
-    announce("timing", jobs.len(), bench.seconds_each(), &bench);
-    let workloads = jobs.iter().map(|(name, shape)| workload(name, shape, &options.weights, common.mapping));
+    let variants: &[bool] = if options.without.is_empty() { &[false] } else { &[false, true] };
+    let works: Vec<_> = jobs.iter().flat_map(|job| variants.iter().map(move |&is_reduced| (job, is_reduced))).collect();
+    announce("timing", works.len(), bench.seconds_each(), &bench);
+    let workloads = works.into_iter().map(|((name, shape), is_reduced)| {
+        let whole = workload(name, shape, &options.weights, common.mapping)?;
+        if is_reduced { Ok(whole.without(&options.without)?) } else { Ok(whole) }
+    });
     time(&bench, workloads, common, output)
 }
 

@@ -54,7 +54,11 @@ impl Workload {
     /// [`BenchError`] where the graph cannot be rewritten or lowered, or the package is damaged.
     pub fn plan(&self) -> Result<Plan, BenchError> {
         let mut plan = match &self.program {
-            Program::Graph(graph) => lower(&Pipeline::default().for_storage(self.dtype).run(graph.clone())?.0)?,
+            Program::Graph(graph) => {
+                let passes = Pipeline::default().for_storage(self.dtype);
+                let passes = self.without.iter().try_fold(passes, |passes, name| passes.without(name))?;
+                lower(&passes.run(graph.clone())?.0)?
+            }
             Program::Package(package) => package.plan()?,
         };
         plan.store(self.precision, |name| self.tables.contains(name).then_some(Table::Pooled));

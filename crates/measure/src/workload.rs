@@ -9,6 +9,7 @@ use rewire::weights::Weights;
 use rewire::{lower, optimize};
 use rewire_graph::shape::{HostInput, ShapeError};
 use rewire_graph::{DType, Graph, HostTensor};
+use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Named, Plan, Precision, Source};
 use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
 use rewire_hstu::models::{ModelError, ParameterSpec, parameters};
@@ -37,6 +38,8 @@ pub struct Workload {
     pub parameters: HashMap<String, HostTensor>,
     /// Rows of states whose first extent is open.
     pub state_rows: usize,
+    /// Passes and rules of the rewriting that are left out.
+    pub without: Vec<String>,
 }
 
 /// What a workload computes.
@@ -98,6 +101,7 @@ impl Workload {
             inputs,
             parameters,
             state_rows,
+            without: vec![],
         };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
@@ -156,6 +160,7 @@ impl Workload {
             inputs,
             parameters: model.parameters.clone(),
             state_rows: 1,
+            without: vec![],
         };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
@@ -185,8 +190,23 @@ impl Workload {
             inputs,
             parameters: values,
             state_rows: 1,
+            without: vec![],
         };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
+    }
+
+    /// The same work, rewritten without some passes and rules, which its shape names as `without`.
+    ///
+    /// # Errors
+    /// [`BenchError::Compile`] for a name that no pass and no rule has, [`BenchError::NoGraph`] for a package.
+    pub fn without(mut self, names: &[String]) -> Result<Self, BenchError> {
+        if let Program::Package(_) = self.program {
+            return Err(BenchError::NoGraph { name: self.op });
+        }
+        names.iter().try_fold(Pipeline::default(), |passes, name| passes.without(name))?;
+        self.shape.insert("without".to_owned(), names.join("+").into());
+        self.without = names.to_vec();
+        Ok(self)
     }
 }
 
@@ -219,6 +239,7 @@ impl Workload {
             parameters: HashMap::new(),
             program: Program::Package(Box::new(package.clone())),
             state_rows: 1,
+            without: vec![],
         })
     }
 

@@ -58,6 +58,18 @@ fn every_operator_has_a_record_of_all_fields_and_its_backward_pass_timed() {
 }
 
 #[test]
+fn the_effect_of_passes_is_timed() {
+    let records = bench(&["norm-mul-dropout", "--rows", "40", "--width", "24", "--without", "fuse,merge_siblings"]);
+    let [whole, without] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((&whole["shape"]["without"], &without["shape"]["without"]), (&Value::Null, &"fuse+merge_siblings".into()));
+    assert!(without["kernels"].as_u64() > whole["kernels"].as_u64(), "{records:?}");
+    assert!(without["bytes"].as_u64() > whole["bytes"].as_u64(), "{records:?}");
+    let unknown = run(&["bench", "layer-norm", "--kernel", "cpu", "--seconds", "0", "--without", "fusion"]);
+    assert_eq!(unknown.code, Some(1), "{}", unknown.stdout);
+    assert!(unknown.stderr.contains("fusion") && unknown.stderr.contains("merge_siblings"), "{}", unknown.stderr);
+}
+
+#[test]
 fn weights_are_stored_in_a_type_of_their_own() {
     let sizes = ["addmm", "--m", "4", "--k", "300", "--n", "300"];
     let [plain, rows] = [&[][..], &["--weights", "int8"]].map(|more| bench(&[&sizes[..], more].concat()).remove(0));
