@@ -60,7 +60,8 @@ Usage: cargo xtask COMMAND
           (its sources as they are written, and with a compiler as a program), and checks for Android and iOS; says what is left
           out where a toolchain is missing; packages of Python and Kotlin's compiler come from registries
   onnx [cpu|wgpu]
-          fetches the wheel of onnx 1.22.0 with pip, replays its 1,765 node cases, and fails where one is wrong or fewer are right than before
+          fetches the wheel of onnx 1.22.0 with pip, replays its 1,765 node cases and its 149 model cases with data, and fails where one is wrong or
+          fewer are right than before
   reference
           writes docs/reference.md and docs/kernels.md, and the figures of docs/measurements.json into the pages
 ";

@@ -4,25 +4,32 @@ use crate::args::{Common, Run as Options};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::rank::with_common;
-use rewire::import::tensors;
+use rewire::import::{TypedTensor, tensors};
 use rewire::program::{ModelFile, Program};
 use rewire::rank::RankOptions;
 use rewire::write_file;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
+
+type Inputs = BTreeMap<String, TypedTensor>;
 
 /// What was run.
 #[derive(Debug, Serialize)]
 struct Line {
     file: String,
     outputs: Vec<String>,
+    /// The median of all runs but the first, if there is more than one.
     seconds: f64,
+    least: f64,
+    runs: usize,
+    kernels: usize,
     kernel: &'static str,
     adapter: Option<String>,
 }
 
-/// Runs a model once.
+/// Runs a model, once or for some seconds.
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let with =
         RankOptions { tuning: options.tuning, precision: options.stored.precision(), ..options.placement.of_model() };
@@ -31,8 +38,13 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let file = ModelFile::open(&options.model, common.mapping)?;
     let mut program = Program::load(&file, &with_common(common, with))?;
     let begun = Instant::now();
-    let results = program.run(inputs)?.tensors();
-    let seconds = begun.elapsed().as_secs_f64();
+    let results = program.run(inputs.clone())?.tensors();
+    let mut times = vec![begun.elapsed().as_secs_f64()];
+    if let Some(seconds) = options.seconds {
+        times = repeated(&mut program, &inputs, seconds)?;
+        times.sort_by(f64::total_cmp);
+    }
+    let (seconds, least, runs) = (times[times.len() / 2], times[0], times.len());
     let file = options.out.display().to_string();
     let failed = |source| CliError::Tensors { file: file.clone(), source: Box::new(source) };
     let bytes = tensors::serialize(&results).map_err(failed)?;
@@ -40,12 +52,26 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let report = program.report();
     let kernel = if report.adapter.is_some() { "wgpu" } else { "cpu" };
     let adapter = report.adapter.map(|adapter| adapter.to_string());
-    let line = Line { file, outputs: results.into_keys().collect(), seconds, kernel, adapter };
+    let kernels = report.gpu_steps + report.cpu_steps;
+    let line = Line { file, outputs: results.into_keys().collect(), seconds, least, runs, kernels, kernel, adapter };
     match common.json {
         true => output.json(&line)?,
         false => output.line(format_args!("{}: {}, {seconds:.4} s", line.file, line.outputs.join(", ")))?,
     }
     Ok(())
+}
+
+/// The times of further runs, one at least.
+fn repeated(program: &mut Program, inputs: &Inputs, seconds: f64) -> Result<Vec<f64>, CliError> {
+    let (begun, mut times) = (Instant::now(), vec![]);
+    loop {
+        let (inputs, start) = (inputs.clone(), Instant::now());
+        drop(program.run(inputs)?.tensors());
+        times.push(start.elapsed().as_secs_f64());
+        if begun.elapsed().as_secs_f64() >= seconds {
+            return Ok(times);
+        }
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {

@@ -1,11 +1,15 @@
 //! Kernels of golden cases through naga's writers for Metal, Direct3D 12 and Vulkan.
 
 use crate::emitted::{cases, plans};
-use naga::back::{hlsl, msl, spv};
+use naga::back::spv;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use rewire_emit::{EmitError, emit};
 use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use std::collections::HashSet;
+use writers::{to_hlsl, to_metal};
+
+#[path = "../../../crates/emit/tests/emission/writers.rs"]
+mod writers;
 
 type Writer = fn(&naga::Module, &ModuleInfo) -> Result<(), String>;
 
@@ -23,22 +27,6 @@ fn targets() -> [(&'static str, Target, &'static [Writer]); 4] {
         ("Direct3D 12", direct3d, &[to_hlsl]),
         ("RDNA 3", rdna, &[to_spirv]),
     ]
-}
-
-fn to_metal(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
-    let options = msl::Options { fake_missing_bindings: true, lang_version: (2, 4), ..Default::default() };
-    msl::write_string(module, info, &options, &msl::PipelineOptions::default()).map(drop).map_err(|e| e.to_string())
-}
-
-fn to_hlsl(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
-    let options = hlsl::Options {
-        shader_model: hlsl::ShaderModel::V6_2,
-        fake_missing_bindings: true,
-        special_constants_binding: Some(hlsl::BindTarget::default()),
-        ..Default::default()
-    };
-    let (mut text, pipeline) = (String::new(), hlsl::PipelineOptions::default());
-    hlsl::Writer::new(&mut text, &options, &pipeline).write(module, info, None).map(drop).map_err(|e| e.to_string())
 }
 
 fn to_spirv(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {

@@ -308,6 +308,9 @@ pub struct Run {
     /// The file to write, safetensors: what the model gives, and buffers and inputs that it changes.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Repeat the run for so many seconds and print the median and least time.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub seconds: Option<f64>,
     /// Choices for all kernels: a list such as split_sums=true.
     #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,

@@ -2,9 +2,9 @@
 
 use super::error::CpuError;
 use super::memory::Memory;
-use super::operand::{Env, View};
+use super::operand::{Env, View, strides};
 use super::scratch::{reserve, zeros};
-use super::storage::{Elements, Values};
+use super::storage::{Elements, ElementsMut, Values};
 use super::{Scheduled, integers, own};
 use rewire_graph::Scalar;
 use rewire_graph::op::custom::{Data, DataMut, View as OperandView, ViewMut};
@@ -38,6 +38,29 @@ impl CompiledCustom {
         Ok(Self { kernel: kernel.clone(), definition })
     }
 
+    fn operand<'e>(&self, env: &'e Env<'_>, place: usize) -> Result<&'e View<'e>, CpuError> {
+        let view = self.kernel.operands.get(place).and_then(|&position| env.views.get(usize::from(position)));
+        view.ok_or(CpuError::Count { what: "operands", expected: place + 1, actual: env.views.len() })
+    }
+
+    /// The product of bytes. A right factor that is a parameter is prepared once.
+    fn integer_product(&self, env: &Env<'_>, shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
+        let [left, right] = [self.operand(env, 0)?, self.operand(env, 1)?];
+        let (Some(&depth), Some(&columns)) = (left.shape.last(), shape.last()) else {
+            return Err(CpuError::Count { what: "axes", expected: 2, actual: shape.len() });
+        };
+        let prepare = || integers::factor(&integers_of(right)?, depth, columns);
+        let factor = match right.content {
+            Some(content) => env.kept.columns.get(&[content], prepare)?,
+            None => prepare()?,
+        };
+        let pitch = strides(output.dtype(), shape).first().copied().unwrap_or(columns);
+        match output.elements_mut()? {
+            ElementsMut::I32(out) => factor.multiply(&integers_of(left)?, out, pitch),
+            _ => Err(no_integers()),
+        }
+    }
+
     fn compute(&self, operands: &[OperandView<'_>], shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
         let count = shape.iter().product();
         let run = |data: DataMut<'_>| match self.definition.custom() {
@@ -56,10 +79,7 @@ impl CompiledCustom {
             }
             Scalar::I32 | Scalar::Bool => {
                 let mut values: Vec<i32> = zeros(count)?;
-                match (self.definition.downcast_ref::<IntegerProduct>(), operands) {
-                    (Some(_), [left, right]) => integer_product([left, right], shape, &mut values)?,
-                    _ => run(DataMut::I32(&mut values))?,
-                }
+                run(DataMut::I32(&mut values))?;
                 output.store(Values::I32(&values))
             }
             Scalar::I64 => {
@@ -77,13 +97,12 @@ impl Scheduled for CompiledCustom {
         let [output] = outputs else {
             return Err(CpuError::Count { what: "outputs", expected: 1, actual: outputs.len() });
         };
+        if self.definition.downcast_ref::<IntegerProduct>().is_some() {
+            return self.integer_product(env, &shape, output);
+        }
         let mut views = Vec::with_capacity(self.kernel.operands.len());
-        for &position in &self.kernel.operands {
-            let view = env.views.get(usize::from(position)).ok_or(CpuError::Count {
-                what: "operands",
-                expected: usize::from(position) + 1,
-                actual: env.views.len(),
-            })?;
+        for place in 0..self.kernel.operands.len() {
+            let view = self.operand(env, place)?;
             views.push((view, dense(view)?));
         }
         let operands: Vec<OperandView<'_>> = views
@@ -101,13 +120,6 @@ impl Scheduled for CompiledCustom {
     }
 }
 
-fn integer_product([left, right]: [&OperandView<'_>; 2], shape: &[usize], out: &mut [i32]) -> Result<(), CpuError> {
-    let (Some(&depth), &[rows, columns]) = (left.shape.last(), shape) else {
-        return Err(CpuError::Count { what: "axes", expected: 2, actual: shape.len() });
-    };
-    integers::product(left.integers(), right.integers(), integers::Extents { rows, depth, columns }, out)
-}
-
 fn dense<'a>(view: &'a View<'a>) -> Result<Dense<'a>, CpuError> {
     Ok(match view.elements {
         Elements::F32(elements) => Dense::F32(rows(elements, view)?),
@@ -118,6 +130,17 @@ fn dense<'a>(view: &'a View<'a>) -> Result<Dense<'a>, CpuError> {
             Dense::F32(Cow::Owned(converted(view, |start, out| view.elements.floats(start, out))?))
         }
     })
+}
+
+fn integers_of<'a>(view: &'a View<'a>) -> Result<Cow<'a, [i32]>, CpuError> {
+    match dense(view)? {
+        Dense::I32(values) => Ok(values),
+        _ => Err(no_integers()),
+    }
+}
+
+fn no_integers() -> CpuError {
+    CpuError::Unsupported { kernel: IntegerProduct::NAME, reason: "it takes and gives I32".to_owned() }
 }
 
 /// Rows, elements of a row, and elements from one row to the next.

@@ -1,14 +1,14 @@
 //! Exact products of matrices of bytes, by the instructions for sums of short products that the processor has.
 
 use super::error::CpuError;
+use super::kept::Footprint;
 use super::scratch::{room, zeros};
 use super::tasks;
+use crate::parallel::threads;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
-use std::sync::LazyLock;
-
-/// Columns of a task.
-const COLUMNS: usize = 8;
+use std::fmt::Debug;
+use std::sync::{Arc, LazyLock};
 
 /// What depths are filled up to a multiple of.
 const STEP: usize = 64;
@@ -19,36 +19,28 @@ const ROWS: usize = 4;
 /// Columns that share what is read of a row.
 const GROUP: usize = 4;
 
-/// The extents of a product.
-#[derive(Clone, Copy)]
-pub(super) struct Extents {
-    pub rows: usize,
-    pub depth: usize,
-    pub columns: usize,
-}
+/// Rows of a task, at most.
+const BLOCK: usize = 32;
 
-/// Elements of both factors that are multiplied and summed by one loop.
-trait Factors: Copy {
-    type Left: Copy + Default + Send + Sync;
-    type Right: Copy + Default + Send + Sync;
-
-    /// A byte of the left factor.
-    fn left(byte: i32) -> Self::Left;
-    /// A byte of the right factor.
-    fn right(byte: u8) -> Self::Right;
+/// How sums of products of bytes are computed.
+trait Way: Copy + Debug + 'static {
+    /// A byte of either factor.
+    type Element: Copy + Debug + Default + Send + Sync;
     /// What a sum has too much for each of the column's elements.
     const EXCESS: i32;
+
+    fn left(byte: i32) -> Self::Element;
+    fn right(byte: u8) -> Self::Element;
     /// Sums of rows by columns; all slices have one length, a multiple of [`STEP`].
-    fn sums(left: [&[Self::Left]; ROWS], right: [&[Self::Right]; GROUP]) -> [[i32; GROUP]; ROWS];
+    fn sums(left: [&[Self::Element]; ROWS], right: [&[Self::Element]; GROUP]) -> [[i32; GROUP]; ROWS];
 }
 
 /// By a loop that any processor runs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Plain;
 
-impl Factors for Plain {
-    type Left = i16;
-    type Right = i16;
+impl Way for Plain {
+    type Element = i16;
     const EXCESS: i32 = 0;
 
     fn left(byte: i32) -> i16 {
@@ -71,21 +63,20 @@ impl Factors for Plain {
 
 /// By products of pairs of 16 bits.
 #[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
-impl Factors for Avx2 {
-    type Left = i16;
-    type Right = i16;
+impl Way for Avx2 {
+    type Element = i16;
     const EXCESS: i32 = 0;
 
     fn left(byte: i32) -> i16 {
-        byte as i16
+        Plain::left(byte)
     }
 
     fn right(byte: u8) -> i16 {
-        i16::from(byte as i8)
+        Plain::right(byte)
     }
 
     fn sums(left: [&[i16]; ROWS], right: [&[i16]; GROUP]) -> [[i32; GROUP]; ROWS] {
@@ -94,54 +85,14 @@ impl Factors for Avx2 {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn avx2(left: [&[i16]; ROWS], right: [&[i16]; GROUP]) -> [[i32; GROUP]; ROWS] {
-    let (left, right) = (left.map(|x| x.as_chunks::<16>().0), right.map(|x| x.as_chunks::<16>().0));
-    let mut sums = [[_mm256_setzero_si256(); GROUP]; ROWS];
-    let steps = left.iter().chain(&right).map(|x| x.len()).min().unwrap_or(0);
-    for k in 0..steps {
-        let mut b = [_mm256_setzero_si256(); GROUP];
-        for (b, x) in b.iter_mut().zip(&right) {
-            // SAFETY: the chunk has as many bytes.
-            *b = unsafe { _mm256_loadu_si256(x[k].as_ptr().cast()) };
-        }
-        for (sums, x) in sums.iter_mut().zip(&left) {
-            // SAFETY: the chunk has as many bytes.
-            let a = unsafe { _mm256_loadu_si256(x[k].as_ptr().cast()) };
-            for (sum, &b) in sums.iter_mut().zip(&b) {
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(a, b));
-            }
-        }
-    }
-    let mut out = [[0; GROUP]; ROWS];
-    for (out, &sums) in out.iter_mut().zip(&sums) {
-        *out = totals(sums);
-    }
-    out
-}
-
-/// The sums of the lanes of each.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn totals([a, b, c, d]: [__m256i; GROUP]) -> [i32; GROUP] {
-    let both = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
-    let sums = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
-    let mut out = [0; GROUP];
-    // SAFETY: the array has as many bytes.
-    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), sums) };
-    out
-}
-
 /// By products of four bytes, unsigned ones on the left.
 #[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Vnni;
 
 #[cfg(target_arch = "x86_64")]
-impl Factors for Vnni {
-    type Left = u8;
-    type Right = u8;
+impl Way for Vnni {
+    type Element = u8;
     const EXCESS: i32 = 128;
 
     fn left(byte: i32) -> u8 {
@@ -158,119 +109,208 @@ impl Factors for Vnni {
     }
 }
 
+/// A function with the sums of a tile, by vectors of so many elements: `$add` adds products of two vectors to sums, `$half` adds up lanes of
+/// sums until eight are left.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vnni")]
-fn vnni(left: [&[u8]; ROWS], right: [&[u8]; GROUP]) -> [[i32; GROUP]; ROWS] {
-    let (left, right) = (left.map(|x| x.as_chunks::<64>().0), right.map(|x| x.as_chunks::<64>().0));
-    let mut sums = [[_mm512_setzero_si512(); GROUP]; ROWS];
-    let steps = left.iter().chain(&right).map(|x| x.len()).min().unwrap_or(0);
-    for k in 0..steps {
-        let mut b = [_mm512_setzero_si512(); GROUP];
-        for (b, x) in b.iter_mut().zip(&right) {
-            // SAFETY: the chunk has as many bytes.
-            *b = unsafe { _mm512_loadu_si512(x[k].as_ptr().cast()) };
-        }
-        for (sums, x) in sums.iter_mut().zip(&left) {
-            // SAFETY: the chunk has as many bytes.
-            let a = unsafe { _mm512_loadu_si512(x[k].as_ptr().cast()) };
-            for (sum, &b) in sums.iter_mut().zip(&b) {
-                *sum = _mm512_dpbusd_epi32(*sum, a, b);
+macro_rules! tile {
+    ($name:ident, $features:literal, $element:ty, $lanes:literal, $zero:ident, $load:ident, $add:expr, $half:expr) => {
+        #[target_feature(enable = $features)]
+        fn $name(left: [&[$element]; ROWS], right: [&[$element]; GROUP]) -> [[i32; GROUP]; ROWS] {
+            let (left, right) = (left.map(|x| x.as_chunks::<$lanes>().0), right.map(|x| x.as_chunks::<$lanes>().0));
+            let mut sums = [[$zero(); GROUP]; ROWS];
+            let steps = left.iter().chain(&right).map(|x| x.len()).min().unwrap_or(0);
+            for k in 0..steps {
+                let mut b = [$zero(); GROUP];
+                for (b, x) in b.iter_mut().zip(&right) {
+                    // SAFETY: the chunk has as many bytes.
+                    *b = unsafe { $load(x[k].as_ptr().cast()) };
+                }
+                for (sums, x) in sums.iter_mut().zip(&left) {
+                    // SAFETY: the chunk has as many bytes.
+                    let a = unsafe { $load(x[k].as_ptr().cast()) };
+                    for (sum, &b) in sums.iter_mut().zip(&b) {
+                        *sum = $add(*sum, a, b);
+                    }
+                }
             }
+            let mut out = [[0; GROUP]; ROWS];
+            for (out, sums) in out.iter_mut().zip(sums) {
+                let mut halves = [_mm256_setzero_si256(); GROUP];
+                for (half, sum) in halves.iter_mut().zip(sums) {
+                    *half = $half(sum);
+                }
+                *out = totals(halves);
+            }
+            out
         }
-    }
-    let mut out = [[0; GROUP]; ROWS];
-    for (out, &sums) in out.iter_mut().zip(&sums) {
-        let mut folded = [_mm256_setzero_si256(); GROUP];
-        for (to, &sum) in folded.iter_mut().zip(&sums) {
-            *to = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum));
-        }
-        *out = totals(folded);
-    }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+tile!(
+    avx2,
+    "avx2",
+    i16,
+    16,
+    _mm256_setzero_si256,
+    _mm256_loadu_si256,
+    |sum, a, b| _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)),
+    |sum| sum
+);
+
+#[cfg(target_arch = "x86_64")]
+tile!(
+    vnni,
+    "avx2,avx512f,avx512bw,avx512vnni",
+    u8,
+    64,
+    _mm512_setzero_si512,
+    _mm512_loadu_si512,
+    |sum, a, b| _mm512_dpbusd_epi32(sum, a, b),
+    |sum| _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum))
+);
+
+/// The sums of the lanes of each.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn totals([a, b, c, d]: [__m256i; GROUP]) -> [i32; GROUP] {
+    let both = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    let sums = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+    let mut out = [0; GROUP];
+    // SAFETY: the array has as many bytes.
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), sums) };
     out
 }
 
-type Run = fn(&[i32], &[i32], Extents, &mut [i32]) -> Result<(), CpuError>;
+/// A right factor as the loops read it.
+pub(super) trait Factor: Footprint + Debug + Send + Sync {
+    /// Stores the product of `left`, a row after the other, by this factor. Rows of the result begin `pitch` elements after another.
+    fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError>;
+}
+
+type Prepare = fn(&[i32], usize, usize) -> Result<Arc<dyn Factor>, CpuError>;
 
 /// The ways that this processor has, the fastest first.
-static WAYS: LazyLock<Vec<Run>> = LazyLock::new(|| {
-    let mut ways: Vec<Run> = vec![];
+static WAYS: LazyLock<Vec<Prepare>> = LazyLock::new(|| {
+    let mut ways: Vec<Prepare> = vec![];
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni") {
-            ways.push(run::<Vnni>);
+            ways.push(prepared::<Vnni>);
         }
         if is_x86_feature_detected!("avx2") {
-            ways.push(run::<Avx2>);
+            ways.push(prepared::<Avx2>);
         }
     }
-    ways.push(run::<Plain>);
+    ways.push(prepared::<Plain>);
     ways
 });
 
-/// The product of `left`, a row after the other, by the rows of `right`, four bytes a word: see
-/// [`rewire_graph::op::IntegerProduct`].
-pub(super) fn product(left: &[i32], right: &[i32], extents: Extents, out: &mut [i32]) -> Result<(), CpuError> {
-    WAYS.first().map_or(Ok(()), |run| run(left, right, extents, out))
+/// The right factor of a product: `columns` rows of `depth` bytes, four a word. See [`rewire_graph::op::IntegerProduct`].
+pub(super) fn factor(words: &[i32], depth: usize, columns: usize) -> Result<Arc<dyn Factor>, CpuError> {
+    WAYS.first().map_or(prepared::<Plain> as Prepare, |&way| way)(words, depth, columns)
 }
 
-fn run<F: Factors>(left: &[i32], right: &[i32], extents: Extents, out: &mut [i32]) -> Result<(), CpuError> {
-    let Extents { rows, depth, columns } = extents;
-    if rows == 0 || columns == 0 || depth == 0 {
-        return Ok(());
-    }
-    let (filled, words) = (depth.next_multiple_of(STEP), depth.div_ceil(4));
-    let mut own: Vec<F::Left> = zeros(rows * filled)?;
-    for (to, from) in own.chunks_mut(filled).zip(left.chunks(depth)) {
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = F::left(from));
-    }
-    // By columns, so that every task has elements of its own.
-    let mut sums: Vec<i32> = zeros(rows * columns)?;
-    let blocks: Vec<(&mut [i32], &[i32])> =
-        sums.chunks_mut(rows * COLUMNS).zip(right.chunks(words * COLUMNS)).collect();
+/// Columns filled up to whole steps, a whole number of groups.
+#[derive(Debug)]
+struct Columns<W: Way> {
+    elements: Vec<W::Element>,
+    /// What each sum has too much.
+    excess: Vec<i32>,
+    depth: usize,
+}
+
+fn prepared<W: Way>(words: &[i32], depth: usize, columns: usize) -> Result<Arc<dyn Factor>, CpuError> {
+    let (filled, count) = (depth.next_multiple_of(STEP), columns.next_multiple_of(GROUP));
+    let (mut elements, mut excess): (Vec<W::Element>, Vec<i32>) = (zeros(count * filled)?, zeros(columns)?);
+    let own = elements.chunks_mut(filled.max(1)).zip(words.chunks(depth.div_ceil(4).max(1))).zip(&mut excess);
     tasks::for_each(
-        blocks,
-        || zeros(COLUMNS * filled),
-        |scratch: &mut Vec<F::Right>, (sums, right)| {
-            let columns = room(scratch, COLUMNS * filled)?;
-            block::<F>(&own, (right, words), (columns, filled), sums);
+        own.collect(),
+        || Ok(()),
+        |(), ((to, from), excess)| {
+            to.as_chunks_mut().0.iter_mut().zip(from).for_each(|(to, word)| *to = word.to_le_bytes().map(W::right));
+            let bytes = from.iter().flat_map(|word| word.to_le_bytes().map(|byte| i32::from(byte as i8)));
+            *excess = bytes.sum::<i32>().wrapping_mul(W::EXCESS);
             Ok(())
         },
     )?;
-    for (row, out) in out.chunks_mut(columns).enumerate() {
-        out.iter_mut().zip(sums.iter().skip(row).step_by(rows)).for_each(|(to, &from)| *to = from);
-    }
-    Ok(())
+    Ok(Arc::new(Columns::<W> { elements, excess, depth }))
 }
 
-/// The columns of a task.
-fn block<F: Factors>(
-    left: &[F::Left],
-    (right, words): (&[i32], usize),
-    (columns, filled): (&mut [F::Right], usize),
-    sums: &mut [i32],
-) {
-    let mut excess = [0i32; COLUMNS];
-    for ((to, from), excess) in columns.chunks_mut(filled).zip(right.chunks(words)).zip(&mut excess) {
-        let whole = to.as_chunks_mut::<4>().0.iter_mut();
-        whole.zip(from).for_each(|(to, word)| *to = word.to_le_bytes().map(F::right));
-        if F::EXCESS != 0 {
-            let sums = from.iter().map(|word| word.to_le_bytes().map(|byte| i32::from(byte as i8)));
-            *excess = sums.map(|[a, b, c, d]| a + b + c + d).sum::<i32>().wrapping_mul(F::EXCESS);
-        }
+impl<W: Way> Footprint for Columns<W> {
+    fn bytes(&self) -> u64 {
+        (size_of_val(&*self.elements) + size_of_val(&*self.excess)) as u64
     }
-    let rows = left.len() / filled;
-    let (mut pieces, last) = (columns.chunks(filled), rows - 1);
-    for (sums, excess) in sums.chunks_mut(rows * GROUP).zip(excess.chunks(GROUP)) {
-        let group: [&[F::Right]; GROUP] = std::array::from_fn(|_| pieces.next().unwrap_or(&[]));
+}
+
+impl<W: Way> Factor for Columns<W> {
+    fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError> {
+        if self.depth == 0 || self.excess.is_empty() {
+            out.fill(0);
+            return Ok(());
+        }
+        let rows = left.len() / self.depth;
+        let share = rows.div_ceil(2 * threads()).next_multiple_of(ROWS).min(BLOCK);
+        if rows > share {
+            let blocks = out.chunks_mut(share * pitch).zip(left.chunks(share * self.depth));
+            return tasks::for_each(
+                blocks.collect(),
+                || Ok(vec![]),
+                |scratch, (out, left)| {
+                    let left = self.filled(left, scratch)?;
+                    self.groups().for_each(|group| self.sums(left, group, |row, n, sum| out[row * pitch + n] = sum));
+                    Ok(())
+                },
+            );
+        }
+        // By columns, where there are few rows.
+        let mut scratch = vec![];
+        let left = self.filled(left, &mut scratch)?;
+        let mut sums: Vec<i32> = zeros(self.excess.len().next_multiple_of(GROUP) * rows)?;
+        let groups = sums.chunks_mut(GROUP * rows).zip(self.groups());
+        tasks::for_each(
+            groups.collect(),
+            || Ok(()),
+            |(), (sums, group)| {
+                self.sums(left, group, |row, n, sum| sums[(n - group) * rows + row] = sum);
+                Ok(())
+            },
+        )?;
+        for (row, out) in out.chunks_mut(pitch).enumerate().take(rows) {
+            out.iter_mut().zip(sums.iter().skip(row).step_by(rows)).for_each(|(to, &from)| *to = from);
+        }
+        Ok(())
+    }
+}
+
+impl<W: Way> Columns<W> {
+    /// The first columns of groups.
+    fn groups(&self) -> impl Iterator<Item = usize> {
+        (0..self.excess.len()).step_by(GROUP)
+    }
+
+    /// Rows filled up to whole steps.
+    fn filled<'s>(&self, left: &[i32], scratch: &'s mut Vec<W::Element>) -> Result<&'s [W::Element], CpuError> {
+        let filled = self.depth.next_multiple_of(STEP);
+        let own = room(scratch, left.len() / self.depth * filled)?;
+        for (to, from) in own.chunks_mut(filled).zip(left.chunks(self.depth)) {
+            to.iter_mut().zip(from).for_each(|(to, &from)| *to = W::left(from));
+        }
+        Ok(own)
+    }
+
+    /// Stores the sums of all rows by a group of columns: row, column, sum.
+    fn sums(&self, left: &[W::Element], group: usize, mut store: impl FnMut(usize, usize, i32)) {
+        let filled = self.depth.next_multiple_of(STEP);
+        let columns = std::array::from_fn(|n| &self.elements[(group + n) * filled..][..filled]);
+        let (rows, excess) = (left.len() / filled, &self.excess[group..]);
         for start in (0..rows).step_by(ROWS) {
-            let lines = std::array::from_fn(|n| {
-                let row = (start + n).min(last);
-                &left[row * filled..][..filled]
-            });
-            let tile = F::sums(lines, group);
-            for (line, n) in tile.iter().zip(start..rows) {
-                let own = sums.iter_mut().skip(n).step_by(rows);
-                own.zip(line.iter().zip(excess)).for_each(|(to, (sum, excess))| *to = sum.wrapping_sub(*excess));
+            let lines = std::array::from_fn(|n| &left[(start + n).min(rows - 1) * filled..][..filled]);
+            let tile = W::sums(lines, columns);
+            for (line, row) in tile.iter().zip(start..rows) {
+                for ((sum, excess), n) in line.iter().zip(excess).zip(group..) {
+                    store(row, n, sum.wrapping_sub(*excess));
+                }
             }
         }
     }
@@ -278,7 +318,7 @@ fn block<F: Factors>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Extents, WAYS};
+    use super::WAYS;
     use rewire_graph::op::IntegerProduct;
 
     /// Bytes with the extremes among them.
@@ -293,17 +333,21 @@ mod tests {
 
     #[test]
     fn every_way_is_exact() {
-        for (rows, depth, columns) in [(1, 1, 1), (3, 5, 9), (7, 64, 8), (5, 131, 21), (2, 300, 3), (0, 4, 4)] {
+        for (rows, depth, columns) in
+            [(1, 1, 1), (3, 5, 9), (7, 64, 8), (5, 131, 21), (2, 300, 3), (70, 3, 6), (0, 4, 4)]
+        {
             let (left, right) = (bytes(rows * depth, 7), bytes(columns * depth, 11));
             let words = IntegerProduct::words(&right, depth);
             let own: Vec<i32> = left.iter().map(|&x| i32::from(x)).collect();
             let dot = |(a, b): (&[i8], &[i8])| a.iter().zip(b).map(|(&a, &b)| i32::from(a) * i32::from(b)).sum();
             let pairs = left.chunks(depth).flat_map(|a| right.chunks(depth).map(move |b| (a, b)));
             let expected: Vec<i32> = pairs.map(dot).collect();
-            for run in WAYS.iter() {
-                let mut out = vec![0; rows * columns];
-                run(&own, &words, Extents { rows, depth, columns }, &mut out).unwrap();
-                assert_eq!(out, expected, "{rows} x {depth} x {columns}");
+            let pitch = columns.next_multiple_of(4);
+            for prepare in WAYS.iter() {
+                let mut out = vec![0; rows * pitch];
+                prepare(&words, depth, columns).unwrap().multiply(&own, &mut out, pitch).unwrap();
+                let rows: Vec<i32> = out.chunks(pitch).flat_map(|row| row[..columns].to_vec()).collect();
+                assert_eq!(rows, expected, "{depth} x {columns}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Memory that a kernel keeps from run to run.
 
 use super::error::CpuError;
+use super::integers::Factor;
 use super::machine::Pool;
 use super::product::Panels;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -17,23 +18,41 @@ pub struct KeptBytes {
 /// The identity of a tensor's content.
 pub(super) type ContentId = Arc<()>;
 
+/// Memory that something keeps.
+pub(super) trait Footprint {
+    fn bytes(&self) -> u64;
+}
+
 /// What one kernel keeps, for all its runs.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// Of the programs that have run.
     registers: Mutex<Vec<Pool>>,
-    packed: Mutex<Vec<Packed>>,
+    pub panels: Shelf<Panels>,
+    pub columns: Shelf<dyn Factor>,
 }
 
-/// Panels made of some contents, as long as all of these are there.
+/// Values made of contents, each as long as its contents are there.
 #[derive(Debug)]
-struct Packed {
-    contents: Vec<Weak<()>>,
-    /// Held while the panels are made, so that callers at the same time make them once.
-    panels: Arc<Mutex<Option<Arc<Panels>>>>,
+pub(super) struct Shelf<T: ?Sized>(Mutex<Vec<Packed<T>>>);
+
+impl<T: ?Sized> Default for Shelf<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
 }
 
-impl Packed {
+/// A value made of some contents, as long as all of these are there.
+#[derive(Debug)]
+struct Packed<T: ?Sized> {
+    contents: Vec<Weak<()>>,
+    place: Place<T>,
+}
+
+/// Held while the value is made, so that callers at the same time make it once.
+type Place<T> = Arc<Mutex<Option<Arc<T>>>>;
+
+impl<T: ?Sized + Footprint> Packed<T> {
     fn is_alive(&self) -> bool {
         self.contents.iter().all(|content| content.strong_count() > 0)
     }
@@ -45,11 +64,45 @@ impl Packed {
     }
 
     fn bytes(&self) -> u64 {
-        match self.panels.try_lock() {
-            Ok(panels) => panels.as_ref().map_or(0, |panels| panels.bytes()),
-            Err(TryLockError::Poisoned(panels)) => panels.into_inner().as_ref().map_or(0, |panels| panels.bytes()),
+        match self.place.try_lock() {
+            Ok(value) => value.as_ref().map_or(0, |value| value.bytes()),
+            Err(TryLockError::Poisoned(value)) => value.into_inner().as_ref().map_or(0, |value| value.bytes()),
             Err(TryLockError::WouldBlock) => 0,
         }
+    }
+}
+
+impl<T: ?Sized + Footprint> Shelf<T> {
+    /// The value of these contents; `pack` makes it where there is none.
+    pub(super) fn get(
+        &self,
+        contents: &[&ContentId],
+        pack: impl FnOnce() -> Result<Arc<T>, CpuError>,
+    ) -> Result<Arc<T>, CpuError> {
+        let place = self.place(contents);
+        let mut value = lock(&place);
+        if let Some(known) = &*value {
+            return Ok(known.clone());
+        }
+        let made = pack()?;
+        *value = Some(made.clone());
+        Ok(made)
+    }
+
+    fn place(&self, contents: &[&ContentId]) -> Place<T> {
+        let mut packed = lock(&self.0);
+        packed.retain(Packed::is_alive);
+        if let Some(known) = packed.iter().find(|known| known.is_of(contents)) {
+            return known.place.clone();
+        }
+        let contents = contents.iter().map(|content| Arc::downgrade(content)).collect();
+        let place = Place::default();
+        packed.push(Packed { contents, place: place.clone() });
+        place
+    }
+
+    fn bytes(&self) -> u64 {
+        lock(&self.0).iter().map(Packed::bytes).sum()
     }
 }
 
@@ -62,46 +115,18 @@ impl Kept {
         }
     }
 
-    /// The panels of these contents; `pack` makes them where there are none.
-    pub(super) fn panels(
-        &self,
-        contents: &[&ContentId],
-        pack: impl FnOnce() -> Result<Panels, CpuError>,
-    ) -> Result<Arc<Panels>, CpuError> {
-        let place = self.place(contents);
-        let mut panels = lock(&place);
-        if let Some(known) = &*panels {
-            return Ok(known.clone());
-        }
-        let made = Arc::new(pack()?);
-        *panels = Some(made.clone());
-        Ok(made)
-    }
-
-    fn place(&self, contents: &[&ContentId]) -> Arc<Mutex<Option<Arc<Panels>>>> {
-        let mut packed = lock(&self.packed);
-        packed.retain(Packed::is_alive);
-        if let Some(known) = packed.iter().find(|known| known.is_of(contents)) {
-            return known.panels.clone();
-        }
-        let contents = contents.iter().map(|content| Arc::downgrade(content)).collect();
-        let new = Packed { contents, panels: Arc::default() };
-        let panels = new.panels.clone();
-        packed.push(new);
-        panels
-    }
-
     /// What it keeps now.
     pub(super) fn bytes(&self) -> KeptBytes {
         KeptBytes {
-            packed: lock(&self.packed).iter().map(Packed::bytes).sum(),
+            packed: self.panels.bytes() + self.columns.bytes(),
             scratch: lock(&self.registers).iter().map(Pool::bytes).sum(),
         }
     }
 
     /// Frees what no run uses.
     pub(super) fn trim(&self) {
-        lock(&self.packed).clear();
+        lock(&self.panels.0).clear();
+        lock(&self.columns.0).clear();
         lock(&self.registers).iter().for_each(Pool::trim);
     }
 }

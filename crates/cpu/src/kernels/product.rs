@@ -2,6 +2,7 @@
 
 use super::arch::Arch;
 use super::error::CpuError;
+use super::kept::Footprint;
 use super::scratch::{room, slab, zeros};
 use super::stream::prefetch;
 use super::tasks;
@@ -228,6 +229,12 @@ thread_local! {
 /// Floats that a thread keeps, at most.
 const MOST_SPARE: usize = 1 << 20;
 
+impl Footprint for Panels {
+    fn bytes(&self) -> u64 {
+        (self.data.capacity() * size_of::<f32>()) as u64
+    }
+}
+
 impl Panels {
     /// [`Panels::new`] for one run, which ends with [`Panels::recycle`].
     pub(super) fn for_run(matrix: Matrix<'_>) -> Result<Self, CpuError> {
@@ -239,11 +246,6 @@ impl Panels {
     /// Keeps the memory for the next panels.
     pub(super) fn recycle(self) {
         SPARE.set(if self.data.len() <= MOST_SPARE { self.data } else { vec![] });
-    }
-
-    /// Bytes that it takes.
-    pub(super) fn bytes(&self) -> u64 {
-        (self.data.capacity() * size_of::<f32>()) as u64
     }
 
     /// Columns of a panel of a factor with `columns` columns.

@@ -36,6 +36,6 @@ impl Weights {
     ) -> Result<Option<Arc<Panels>>, CpuError> {
         let content = |operand: &u16| env.views.get(usize::from(*operand)).and_then(|view| view.content);
         let Some(contents) = self.operands.iter().map(content).collect::<Option<Vec<_>>>() else { return Ok(None) };
-        env.kept.panels(&contents, pack).map(Some)
+        env.kept.panels.get(&contents, || pack().map(Arc::new)).map(Some)
     }
 }

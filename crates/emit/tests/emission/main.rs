@@ -18,6 +18,7 @@ mod snapshot;
 mod spirv;
 mod tensor;
 mod tuning;
+mod writers;
 
 use rewire_emit::emit;
 use rewire_graph::{DType, Symbol};

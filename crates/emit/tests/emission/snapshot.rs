@@ -2,8 +2,9 @@
 
 use crate::attention::{self, AttentionCase, Mask};
 use crate::build::sym;
+use crate::writers::{to_hlsl, to_metal};
 use crate::{fold, map, matmul, reduce};
-use naga::back::{glsl, hlsl, msl, spv};
+use naga::back::{glsl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use rewire_emit::emit;
 use rewire_graph::DType;
@@ -100,23 +101,6 @@ fn no_name_is_a_reserved_word() {
 fn to_spirv(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
     let options = spv::Options { lang_version: (1, 3), ..Default::default() };
     spv::write_vec(module, info, &options, None).map(|_| ()).map_err(|e| e.to_string())
-}
-
-fn to_metal(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
-    let options = msl::Options { fake_missing_bindings: true, lang_version: (2, 4), ..Default::default() };
-    msl::write_string(module, info, &options, &msl::PipelineOptions::default()).map(|_| ()).map_err(|e| e.to_string())
-}
-
-fn to_hlsl(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
-    let options = hlsl::Options {
-        shader_model: hlsl::ShaderModel::V6_2,
-        fake_missing_bindings: true,
-        special_constants_binding: Some(hlsl::BindTarget::default()),
-        ..Default::default()
-    };
-    let mut text = String::new();
-    let pipeline = hlsl::PipelineOptions::default();
-    hlsl::Writer::new(&mut text, &options, &pipeline).write(module, info, None).map(|_| ()).map_err(|e| e.to_string())
 }
 
 fn to_glsl(module: &naga::Module, info: &ModuleInfo, version: glsl::Version) -> Result<(), String> {

@@ -62,6 +62,15 @@ pub(super) const ONE: One = &[
     ("aten.copysign", |c| floats2(c, |c, a, b| c.cx.with_sign(&a.abs(), b))),
     ("aten.xlogy", |c| floats2(c, x_log_y)),
     ("aten.special_xlogy", |c| floats2(c, x_log_y)),
+    ("aten.special_xlog1py", |c| floats2(c, |c, x, y| x_log_y(c, x, &(y + 1.0)))),
+    ("aten.ldexp", |c| floats2(c, |_, x, power| x * (power * LN_2).exp())),
+    ("aten.gcd", |c| common_divisor(c, |c, _, divisor| c.result(divisor))),
+    ("aten.lcm", |c| {
+        common_divisor(c, |c, [a, b], divisor| {
+            let one = divisor.equal(0i64).select(&c.cx.scope.scalar(divisor.dtype(), 1i64), divisor);
+            c.result(&(a / one * b).abs())
+        })
+    }),
     ("aten.heaviside", heaviside),
     ("aten.lerp", lerp),
     ("aten.addcmul", |c| addc(c, |a, b| a * b)),
@@ -400,4 +409,21 @@ fn isclose(c: &Call<'_>) -> Lowered<Array> {
         y = y.or(c.cx.is_nan(&a).and(c.cx.is_nan(&b)));
     }
     c.result(&y)
+}
+
+/// By Euclid's algorithm, for as many steps as integers of so many bits may need.
+fn common_divisor(c: &Call<'_>, result: fn(&Call<'_>, [&Tensor; 2], &Tensor) -> Lowered<Array>) -> Lowered<Array> {
+    let (a, b, ty) = pair(c)?;
+    if !ty.is_integer() || ty == ScalarType::U64 {
+        return Fault::unsupported(format!("divisors of {ty}"));
+    }
+    let [one, zero] = [1i64, 0].map(|value| c.cx.scope.scalar(a.dtype(), value));
+    let (mut x, mut y) = (a.abs(), b.abs());
+    // Fibonacci numbers need the most steps: a step for 0.69 bits.
+    for _ in 0..ty.bits() * 3 / 2 {
+        let is_done = y.equal(0i64);
+        let rest = x.modulo(&is_done.select(&one, &y));
+        (x, y) = (is_done.select(&x, &y), is_done.select(&zero, &rest));
+    }
+    result(c, [&a, &b], &x)
 }

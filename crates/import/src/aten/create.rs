@@ -43,6 +43,8 @@ pub(super) const ONE: One = &[
         let tensor = (linspace(c)? * c.float_or("base", 10.0)?.ln()).exp();
         Ok(c.cx.cast(&Array { tensor, ty: ScalarType::F32 }, c.ty(0)?))
     }),
+    ("aten.hann_window", |c| window(c, [0.5, 0.5])),
+    ("aten.hamming_window", |c| window(c, [c.float_or("alpha", 0.54)?, c.float_or("beta", 0.46)?])),
     ("aten.eye", |c| {
         let shape = c.shape(0)?;
         let equal = c.cx.positions(&shape, 0)?.equal(&c.cx.positions(&shape, 1)?);
@@ -121,4 +123,17 @@ fn triangle_indices(c: &Call<'_>, is_lower: bool) -> Lowered<Array> {
     let tensor = HostTensor::i64(vec![2, places.len()], &values);
     let tensor = tensor.map_err(|error| Fault::Program(error.to_string()))?;
     Ok(c.cx.cast(&Array { tensor: c.cx.scope.constant(tensor), ty: ScalarType::I64 }, c.ty(0)?))
+}
+
+/// `mean - swing * cos(2 pi k / n)`.
+fn window(c: &Call<'_>, [mean, swing]: [f64; 2]) -> Lowered<Array> {
+    let length = c.int("window_length")?;
+    if !(2..=MAX_CONSTANT).contains(&length) {
+        return Fault::unsupported("a window of no or many elements");
+    }
+    let span = if c.bool_or("periodic", true)? { length } else { length - 1 };
+    let step = std::f64::consts::TAU / span as f64;
+    let values: Vec<f32> = (0..length).map(|k| (mean - swing * (step * k as f64).cos()) as f32).collect();
+    let tensor = HostTensor::f32([values.len()], &values).map_err(|error| Fault::Program(error.to_string()))?;
+    c.result(&c.cx.scope.constant(tensor))
 }

@@ -1,6 +1,7 @@
 //! Lowerings of operators, by kind.
 
 mod activation;
+mod arrange;
 mod attention;
 mod binary;
 pub(crate) mod complex;
@@ -8,6 +9,7 @@ mod conv;
 mod create;
 mod index;
 mod jagged;
+pub(crate) mod linalg;
 mod loss;
 mod matmul;
 mod movement;
@@ -55,6 +57,7 @@ type Many = &'static [(&'static str, fn(&Call<'_>) -> Lowered<Vec<Value>>)];
 
 const ONE: &[One] = &[
     activation::ONE,
+    arrange::ONE,
     attention::ONE,
     binary::ONE,
     complex::ONE,
@@ -62,6 +65,7 @@ const ONE: &[One] = &[
     create::ONE,
     index::ONE,
     jagged::ONE,
+    linalg::ONE,
     loss::ONE,
     matmul::ONE,
     movement::ONE,
@@ -81,9 +85,11 @@ const ONE: &[One] = &[
 
 const MANY: &[Many] = &[
     activation::MANY,
+    arrange::MANY,
     attention::MANY,
     index::MANY,
     jagged::MANY,
+    linalg::MANY,
     loss::MANY,
     movement::MANY,
     norm::MANY,

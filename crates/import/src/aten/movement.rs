@@ -296,7 +296,7 @@ fn parts(c: &Call<'_>) -> Lowered<Vec<Value>> {
 }
 
 /// Tensors in their common type, without the empty vectors that concatenations ignore.
-fn common_list(c: &Call<'_>) -> Lowered<Vec<Tensor>> {
+pub(super) fn common_list(c: &Call<'_>) -> Lowered<Vec<Tensor>> {
     let arrays = c.tensors("tensors")?;
     let operands: Vec<Operand> = arrays.iter().cloned().map(Operand::Array).collect();
     let ty = common_type(c, &operands.iter().collect::<Vec<_>>());

@@ -75,6 +75,7 @@ pub(super) const MANY: Many = &[
         Ok(vec![c.nth(0, &y)?, statistics(1, &mean)?, statistics(2, &inverse)?])
     }),
     ("aten._native_batch_norm_legit_no_training", native_batch_norm),
+    ("aten._native_batch_norm_legit_functional", trained_batch_norm),
     ("aten.native_batch_norm", native_batch_norm),
     ("aten._native_batch_norm_legit", native_batch_norm),
     ("aten.cudnn_batch_norm", native_batch_norm),
@@ -199,6 +200,29 @@ fn native_batch_norm(c: &Call<'_>) -> Lowered<Vec<Value>> {
     // Saved statistics are empty at inference.
     let others = (1..c.declared.len()).map(|_| Ok(Value::None));
     std::iter::once(c.nth(0, &y)).chain(others).collect()
+}
+
+/// By the moments of the samples, with the statistics that go on from those before.
+fn trained_batch_norm(c: &Call<'_>) -> Lowered<Vec<Value>> {
+    if !c.bool_or("training", false)? {
+        return Fault::unsupported("statistics of inference");
+    }
+    let x = c.x()?;
+    let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
+    let (y, mean, inverse) = normalized(c.cx, &x.tensor, &axes, c.float_or("eps", 1e-5)?)?;
+    let variance = moments(c.cx, &x.tensor, &axes, 1.0)?.1;
+    let momentum = c.float_or("momentum", 0.1)?;
+    let flat = |output: usize, x: &Tensor| c.cx.reshape(x, &c.shape(output)?);
+    let running = |output: usize, name: &str, new: &Tensor| {
+        c.nth(output, &(c.tensor(name)?.tensor * (1.0 - momentum) + flat(output, new)? * momentum))
+    };
+    Ok(vec![
+        c.nth(0, &affine(c, y, Some(&per_channel(c, &x.tensor)))?)?,
+        c.nth(1, &flat(1, &mean)?)?,
+        c.nth(2, &flat(2, &inverse)?)?,
+        running(3, "running_mean", &mean)?,
+        running(4, "running_var", &variance)?,
+    ])
 }
 
 fn cosine_similarity(c: &Call<'_>) -> Lowered<Array> {

@@ -53,6 +53,15 @@ pub(super) const ONE: One = &[
     ("aten.digamma", |c| unary(c, |c, x| c.cx.digamma(x))),
     ("aten.special_digamma", |c| unary(c, |c, x| c.cx.digamma(x))),
     ("aten.special_erf", |c| unary(c, |_, x| x.erf())),
+    ("aten.special_erfc", |c| unary(c, |c, x| c.cx.f(1.0) - x.erf())),
+    ("aten.special_exp2", |c| unary(c, |_, x| (x * LN_2).exp())),
+    ("aten.special_entr", |c| {
+        unary(c, |c, x| {
+            let inside = x.gt(0.0).select(&-(x * x.log()), &c.cx.f(0.0));
+            x.lt(0.0).select(&c.cx.f(f64::NEG_INFINITY), &inside)
+        })
+    }),
+    ("aten.special_sinc", |c| unary(c, sinc)),
     ("aten.special_expit", |c| unary(c, |_, x| x.sigmoid())),
     ("aten.special_log1p", |c| unary(c, |c, x| c.cx.log1p(x))),
     ("aten.special_expm1", |c| unary(c, |c, x| c.cx.expm1(x))),
@@ -66,6 +75,13 @@ pub(super) const ONE: One = &[
     ("aten.isposinf", |c| test(c, |_, x| x.equal(f64::INFINITY), false)),
     ("aten.isneginf", |c| test(c, |_, x| x.equal(f64::NEG_INFINITY), false)),
     ("aten.isfinite", |c| test(c, |_, x| x.abs().lt(f64::INFINITY), true)),
+    ("aten.signbit", |c| {
+        let x = c.x()?;
+        c.result(&match x.ty.is_float() {
+            true => c.cx.with_sign(&c.cx.f(1.0), &x.tensor).lt(0.0),
+            false => x.tensor.cast(DType::I64).lt(0i64),
+        })
+    }),
     ("aten.logical_not", |c| c.result(&c.cx.cast(&c.x()?, ScalarType::Bool).tensor.not())),
     ("aten.bitwise_not", bitwise_not),
     ("aten.to", convert),

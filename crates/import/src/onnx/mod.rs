@@ -1,4 +1,4 @@
-//! ONNX models: operator sets 7 to the newest, with external data, functions and control flow whose course is known.
+//! ONNX models: operator sets 6 to the newest, with external data, functions and control flow whose course is known.
 //!
 //! Sizes that are names stay symbolic. Values that shapes depend on must be known: initializers, constants and what is computed
 //! of them and of sizes are; inputs are after [`Options::bind`], which makes them part of the model.
@@ -190,7 +190,7 @@ pub fn operators() -> Vec<&'static str> {
 }
 
 /// The oldest operator set that is read.
-const OLDEST: i64 = 7;
+const OLDEST: i64 = 6;
 
 fn check_version(opsets: &HashMap<String, i64>) -> Result<(), ImportError> {
     match opsets.get("") {

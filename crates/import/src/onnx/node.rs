@@ -206,9 +206,17 @@ impl Node<'_> {
         Ok(Array { tensor, ty: x.ty })
     }
 
-    /// The first inputs, which broadcast.
+    /// The first inputs, which broadcast. In operator set 6 the axes of the second one may begin at an axis of the first.
     pub fn broadcast<const N: usize>(&self) -> Lowered<[Array; N]> {
-        let arrays = (0..N).map(|place| self.array(place)).collect::<Lowered<Vec<_>>>()?;
+        let mut arrays = (0..N).map(|place| self.array(place)).collect::<Lowered<Vec<_>>>()?;
+        if let ([first, second], true, Some(_)) = (arrays.as_mut_slice(), self.is("broadcast"), self.attribute("axis"))
+        {
+            let behind = first.rank().checked_sub(self.axis("axis", 0, first.rank())? + second.rank());
+            let Some(behind) = behind else { return Fault::program(format!("{}: too many axes", self.op)) };
+            let mut shape = self.shape(second);
+            shape.extend(vec![Size::from(1); behind]);
+            second.tensor = self.cx.reshape(&second.tensor, &shape)?;
+        }
         let arrays = self.aligned(arrays, 0)?.try_into();
         arrays.map_err(|_| Fault::Program(format!("{}: too few inputs", self.op)))
     }

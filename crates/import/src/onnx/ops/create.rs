@@ -126,7 +126,10 @@ fn range(n: &Node<'_>) -> Lowered<Array> {
 
 /// At inference nothing is dropped.
 fn dropout(n: &Node<'_>) -> Lowered<Vec<Item>> {
-    let is_trained = n.has(2) && n.known_int(2)? != 0;
+    let is_trained = match n.version {
+        ..7 => !n.is("is_test"),
+        _ => n.has(2) && n.known_int(2)? != 0,
+    };
     let ratio =
         if n.has(1) && is_trained { n.known_floats(1)?.first().copied().unwrap_or(0.5) } else { n.float("ratio", 0.5) };
     if is_trained && ratio != 0.0 {

@@ -1,6 +1,7 @@
 //! Functions of elements.
 
 use super::One;
+use super::norm::per_channel;
 use crate::ScalarType;
 use crate::array::Array;
 use crate::onnx::item::Item;
@@ -77,7 +78,13 @@ pub(super) const ONE: One = &[
     }),
     ("Clip", clip),
     ("PRelu", |n| {
-        let [x, slope] = n.broadcast()?;
+        let mut inputs = vec![n.array(0)?, n.array(1)?];
+        // In operator set 6 a vector has a slope for each channel.
+        if n.version < 7 && inputs[0].rank() > 1 && inputs[1].rank() == 1 {
+            inputs[1].tensor = per_channel(n, &inputs[1], inputs[0].rank())?;
+        }
+        let inputs = n.aligned(inputs, 0)?;
+        let (x, slope) = (&inputs[0], &inputs[1]);
         let zero = n.cx.zero(&x.tensor);
         n.stored(&x.tensor.ge(&zero).select(&x.tensor, &(&x.tensor * &slope.tensor)), x.ty)
     }),

@@ -3,8 +3,8 @@
 use super::{One, bytes};
 use crate::ScalarType;
 use crate::array::Array;
+use crate::aten::linalg;
 use crate::onnx::node::Node;
-use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
 use rewire_graph::Tensor;
 
@@ -17,14 +17,17 @@ pub(super) const ONE: One = &[
         product(n, &operands[0], &operands[1])
     }),
     ("com.microsoft.FusedMatMul", |n| {
-        if n.is("transBatchA") || n.is("transBatchB") {
-            return Fault::unsupported("a batch that is not the first axes");
-        }
-        let swap = |x: Array, name: &str| Array {
-            tensor: if n.is(name) { x.tensor.transpose(-1, -2) } else { x.tensor },
-            ty: x.ty,
+        let moved = |place: usize, [batch, swap]: [&str; 2]| -> Lowered<Array> {
+            let Array { mut tensor, ty } = n.array(place)?;
+            let rank = tensor.rank();
+            if n.is(batch) && rank > 2 {
+                // The first axis goes before the last one.
+                let order: Vec<usize> = (1..rank - 1).chain([0, rank - 1]).collect();
+                tensor = tensor.permute(&order);
+            }
+            Ok(Array { tensor: if n.is(swap) && rank > 1 { tensor.transpose(-1, -2) } else { tensor }, ty })
         };
-        let y = product(n, &swap(n.array(0)?, "transA"), &swap(n.array(1)?, "transB"))?;
+        let y = product(n, &moved(0, ["transBatchA", "transA"])?, &moved(1, ["transBatchB", "transB"])?)?;
         n.stored(&(y.tensor * n.float("alpha", 1.0)), y.ty)
     }),
     ("Gemm", gemm),
@@ -35,7 +38,10 @@ pub(super) const ONE: One = &[
         let equation = Value::String(n.text("equation", ""));
         n.aten("aten.einsum", vec![("equation", equation), ("tensors", tensors)], ty, &[])
     }),
-    ("Det", determinant),
+    ("Det", |n| {
+        let x = n.x()?;
+        n.stored(&linalg::determinant(n.cx, &x.tensor)?, x.ty)
+    }),
 ];
 
 fn product(n: &Node<'_>, a: &Array, b: &Array) -> Lowered<Array> {
@@ -72,33 +78,4 @@ fn gemm(n: &Node<'_>) -> Lowered<Array> {
         _ => y,
     };
     n.stored(&y, a.ty)
-}
-
-/// Rows of a matrix that a determinant is expanded by.
-const MAX_ROWS: usize = 5;
-
-/// By minors of the first rows.
-fn determinant(n: &Node<'_>) -> Lowered<Array> {
-    let x = n.x()?;
-    let rank = x.rank();
-    let rows = n.shape(&x).last().and_then(Size::as_extent).filter(|&rows| (1..=MAX_ROWS).contains(&rows) && rank >= 2);
-    let rows = rows.ok_or_else(|| Fault::Unsupported(format!("matrices of more than {MAX_ROWS} rows")))?;
-    let entry = |i: usize, j: usize| {
-        let row = n.cx.select(&x.tensor, rank - 2, &i.into())?;
-        n.cx.select(&row, rank - 2, &j.into())
-    };
-    fn minor(entry: &dyn Fn(usize, usize) -> Lowered<Tensor>, row: usize, columns: &[usize]) -> Lowered<Tensor> {
-        let (mut sum, mut sign) = (None::<Tensor>, 1.0);
-        if let [one] = columns {
-            return entry(row, *one);
-        }
-        for (place, &column) in columns.iter().enumerate() {
-            let rest: Vec<usize> = columns.iter().enumerate().filter(|(n, _)| *n != place).map(|(_, &c)| c).collect();
-            let part = entry(row, column)? * minor(entry, row + 1, &rest)? * sign;
-            sum = Some(sum.map_or_else(|| part.clone(), |sum| sum + &part));
-            sign = -sign;
-        }
-        sum.ok_or_else(|| Fault::Program("a matrix without columns".to_owned()))
-    }
-    n.stored(&minor(&entry, 0, &(0..rows).collect::<Vec<_>>())?, x.ty)
 }

@@ -173,6 +173,9 @@ fn batch(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let [x, scale, bias, mean, variance] = [n.array(0)?, n.array(1)?, n.array(2)?, n.array(3)?, n.array(4)?];
     let (eps, momentum) = (n.float("epsilon", 1e-5), n.float("momentum", 0.9));
     let rank = x.rank();
+    if n.version < 7 && !n.is("is_test") {
+        return Fault::unsupported("training");
+    }
     if n.int("spatial", 1) == 0 {
         return Fault::unsupported("statistics of each element");
     }

@@ -17,7 +17,10 @@ pub(super) const ONE: One = &[
         let first = if n.version < 11 { 1 } else { 2 };
         resize(n, Some(1).filter(|_| n.version >= 11), first)
     }),
-    ("Upsample", |n| resize(n, None, 1)),
+    ("Upsample", |n| match n.version {
+        ..7 => Fault::unsupported("Upsample before operator set 7"),
+        _ => resize(n, None, 1),
+    }),
 ];
 
 /// How an axis is resized.

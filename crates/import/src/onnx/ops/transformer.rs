@@ -178,14 +178,29 @@ fn projected(n: &Node<'_>, x: &Tensor, mask: usize, past: usize) -> Lowered<Vec<
     Ok(results)
 }
 
+/// Queries, keys and values, which may be packed by heads: `[batch, sequence, heads, 2 or 3, width]`.
+fn unpacked(n: &Node<'_>) -> Lowered<[Tensor; 3]> {
+    let q = n.x()?;
+    let part = |x: &Array, place: i64| {
+        let own = n.cx.select(&n.f32(x), 3, &place.into())?;
+        let shape = n.cx.shape(&own);
+        n.cx.reshape(&own, &[shape[0].clone(), shape[1].clone(), shape[2].times(&shape[3])])
+    };
+    match (q.rank(), n.optional(1)?, n.optional(2)?) {
+        (5, None, None) if !n.has(3) => Ok([part(&q, 0)?, part(&q, 1)?, part(&q, 2)?]),
+        (3, Some(both), None) if both.rank() == 5 && !n.has(3) => Ok([n.f32(&q), part(&both, 0)?, part(&both, 1)?]),
+        (3, Some(k), Some(v)) if matches!((k.rank(), v.rank()), (3, 3) | (4, 4)) => Ok([&q, &k, &v].map(|x| n.f32(x))),
+        _ => Fault::unsupported("operands of other axes, or packed ones with a bias"),
+    }
+}
+
 /// Attention of separate queries, keys and values.
 fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
-    let (q, k, v) = (n.x()?, n.array(1)?, n.array(2)?);
-    let count = n.int("num_heads", 0);
-    if n.has(8) || q.rank() != 3 || !matches!((k.rank(), v.rank()), (3, 3) | (4, 4)) {
-        return Fault::unsupported("packed operands, or a past in the room of the present");
+    let (ty, count) = (n.x()?.ty, n.int("num_heads", 0));
+    if n.has(8) {
+        return Fault::unsupported("a past in the room of the present");
     }
-    let mut operands = [&q, &k, &v].map(|x| n.f32(x));
+    let mut operands = unpacked(n)?;
     if let Some(bias) = n.optional(3)? {
         let width = n.cx.extent(&operands[0], 2);
         let last = n.shape(&bias).first().cloned().unwrap_or_default().minus(&width.times(&2.into()));
@@ -202,7 +217,7 @@ fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
     }
     let mask = mask_of(n, &q_heads, &keys, [4, 5])?;
     let y = attend(n, [&q_heads, &keys, &values], &mask, None)?;
-    Ok(vec![n.stored(&y, q.ty)?.into(), n.stored(&keys, k.ty)?.into(), n.stored(&values, v.ty)?.into()])
+    Ok(vec![n.stored(&y, ty)?.into(), n.stored(&keys, ty)?.into(), n.stored(&values, ty)?.into()])
 }
 
 /// Causal attention whose keys and values fewer heads have, written to a cache at the length of each sample.
