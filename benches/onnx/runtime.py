@@ -1,13 +1,15 @@
 """Times ONNX models by rewire and by ONNX Runtime on the CPU, in turns.
 
-usage: runtime.py REWIRE FOLDER [--batch N] [--rounds N] [--seconds S]
+usage: runtime.py REWIRE FOLDER [--int8] [--batch N] [--rounds N] [--seconds S]
 
 FOLDER/NAME/{model.onnx,inputs_2.safetensors}. A line a model: medians of the rounds in milliseconds with two threads, processor time of a run with
-one thread, kernels beside nodes, and the largest difference of the results, relative to the largest element.
+one thread, kernels beside nodes, and the largest difference of the results, relative to the largest element. With --int8 models are quantized
+dynamically by onnxruntime.quantization first, and both runtimes are compared with the results of single precision as well.
 """
 import argparse, json, os, resource, subprocess, tempfile, time
 from pathlib import Path
 import numpy as np, onnx, onnxruntime
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from safetensors.numpy import load_file, save_file
 
 
@@ -27,32 +29,41 @@ def median_of(run, seconds):
     return float(np.median(times))
 
 
-def rewire(program, model, inputs, out, seconds, core=None):
-    pinned = ["taskset", "-c", str(core)] if core is not None else []
+def rewire(program, model, inputs, out, seconds, threads):
     command = [program, "run", model, "--kernel", "cpu", "--json", "--inputs", inputs, "--out", out, "--seconds", str(seconds)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([*pinned, *map(str, command)], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "REWIRE_THREADS": str(threads)}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     record = json.loads(done.stdout)
     record["cpu"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return record
 
 
+def difference(actual, expected):
+    return float(max(np.abs(actual[name] - x).max() / max(np.abs(x).max(), 1e-30) for name, x in expected.items()))
+
+
 def measure(program, folder, options, scratch):
     model, feeds = folder / "model.onnx", load_file(folder / "inputs_2.safetensors")
+    single = model
+    if options.int8:
+        model = scratch / "int8.onnx"
+        quantize_dynamic(single, model, weight_type=QuantType.QInt8)
     feeds = {name: np.concatenate([x] * options.batch) if x.ndim else x for name, x in feeds.items()}
     inputs, out = scratch / "inputs.safetensors", scratch / "outputs.safetensors"
     save_file(feeds, inputs)
     two, one = session(model, 2), session(model, 1)
-    expected = dict(zip([output.name for output in two.get_outputs()], two.run(None, feeds)))
+    names = [output.name for output in two.get_outputs()]
+    expected = dict(zip(names, two.run(None, feeds)))
     own, other = [], []
     for _ in range(options.rounds):
         other.append(median_of(lambda: two.run(None, feeds), options.seconds))
-        record = rewire(program, model, inputs, out, options.seconds)
+        record = rewire(program, model, inputs, out, options.seconds, 2)
         own.append(record["seconds"])
     actual = load_file(out)
-    differs = max(np.abs(actual[name] - x).max() / max(np.abs(x).max(), 1e-30) for name, x in expected.items())
-    least, more = [rewire(program, model, inputs, out, seconds, core=0) for seconds in (0, options.seconds)]
+    exact = dict(zip(names, session(single, 2).run(None, feeds))) if options.int8 else expected
+    least, more = [rewire(program, model, inputs, out, seconds, 1) for seconds in (0, options.seconds)]
     own_cpu = (more["cpu"] - least["cpu"]) / max(more["runs"] - least["runs"], 1)
     runs, begun = 0, time.process_time()
     while time.process_time() - begun < options.seconds:
@@ -69,7 +80,8 @@ def measure(program, folder, options, scratch):
         "cpu_ratio": other_cpu / own_cpu,
         "kernels": record["kernels"],
         "nodes": len(onnx.load(model).graph.node),
-        "differs": float(differs),
+        "differs": difference(actual, expected),
+        **({"from_f32": difference(actual, exact), "ort_from_f32": difference(expected, exact)} if options.int8 else {}),
     }
 
 
@@ -77,6 +89,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("rewire")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--batch", type=int, default=1, help="repeat the samples of the inputs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)

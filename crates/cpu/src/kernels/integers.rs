@@ -8,31 +8,43 @@ use crate::parallel::threads;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
 
-/// What depths are filled up to a multiple of.
-const STEP: usize = 64;
-
-/// Rows that share what is read of a column.
+/// Rows that share what is read of columns.
 const ROWS: usize = 4;
 
-/// Columns that share what is read of a row.
-const GROUP: usize = 4;
+/// Vectors of columns that share what is read of a row.
+const VECTORS: usize = 2;
 
 /// Rows of a task, at most.
 const BLOCK: usize = 32;
 
-/// How sums of products of bytes are computed.
+/// How sums of products of bytes are computed. A word holds neighbouring elements of a row or a column.
 trait Way: Copy + Debug + 'static {
-    /// A byte of either factor.
-    type Element: Copy + Debug + Default + Send + Sync;
+    /// Elements of a word.
+    const PACKED: usize;
+    /// Columns of a vector.
+    const LANES: usize;
     /// What a sum has too much for each of the column's elements.
     const EXCESS: i32;
 
-    fn left(byte: i32) -> Self::Element;
-    fn right(byte: u8) -> Self::Element;
-    /// Sums of rows by columns; all slices have one length, a multiple of [`STEP`].
-    fn sums(left: [&[Self::Element]; ROWS], right: [&[Self::Element]; GROUP]) -> [[i32; GROUP]; ROWS];
+    /// A word of bytes of the left factor, as many as it has at most.
+    fn left(bytes: &[i32]) -> i32;
+    /// A word of bytes of the right factor.
+    fn right(bytes: &[u8]) -> i32;
+    /// Adds the products of rows with the columns of `right`, `VECTORS` vectors for each word of the rows, to sums of as many columns.
+    fn add(left: [&[i32]; ROWS], right: &[i32], sums: &mut [i32]);
+}
+
+/// Columns of a tile.
+const fn width<W: Way>() -> usize {
+    VECTORS * W::LANES
+}
+
+/// Two elements of 16 bits as a word.
+fn pair(elements: [i16; 2]) -> i32 {
+    i32::from(elements[0] as u16) | i32::from(elements[1]) << 16
 }
 
 /// By a loop that any processor runs.
@@ -40,24 +52,28 @@ trait Way: Copy + Debug + 'static {
 struct Plain;
 
 impl Way for Plain {
-    type Element = i16;
+    const PACKED: usize = 2;
+    const LANES: usize = 8;
     const EXCESS: i32 = 0;
 
-    fn left(byte: i32) -> i16 {
-        byte as i16
+    fn left(bytes: &[i32]) -> i32 {
+        pair(std::array::from_fn(|n| bytes.get(n).map_or(0, |&byte| byte as i16)))
     }
 
-    fn right(byte: u8) -> i16 {
-        i16::from(byte as i8)
+    fn right(bytes: &[u8]) -> i32 {
+        pair(std::array::from_fn(|n| bytes.get(n).map_or(0, |&byte| i16::from(byte as i8))))
     }
 
-    fn sums(left: [&[i16]; ROWS], right: [&[i16]; GROUP]) -> [[i32; GROUP]; ROWS] {
-        left.map(|left| {
-            right.map(|right| {
-                let products = left.iter().zip(right).map(|(&a, &b)| i32::from(a) * i32::from(b));
-                products.fold(0, i32::wrapping_add)
-            })
-        })
+    fn add(left: [&[i32]; ROWS], right: &[i32], sums: &mut [i32]) {
+        let columns = width::<Self>();
+        for (row, sums) in left.iter().zip(sums.chunks_exact_mut(columns)) {
+            for (&a, right) in row.iter().zip(right.chunks_exact(columns)) {
+                for (sum, &b) in sums.iter_mut().zip(right) {
+                    let low = i32::from(a as i16) * i32::from(b as i16);
+                    *sum = sum.wrapping_add(low).wrapping_add((a >> 16) * (b >> 16));
+                }
+            }
+        }
     }
 }
 
@@ -68,20 +84,21 @@ struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
 impl Way for Avx2 {
-    type Element = i16;
+    const PACKED: usize = 2;
+    const LANES: usize = 8;
     const EXCESS: i32 = 0;
 
-    fn left(byte: i32) -> i16 {
-        Plain::left(byte)
+    fn left(bytes: &[i32]) -> i32 {
+        Plain::left(bytes)
     }
 
-    fn right(byte: u8) -> i16 {
-        Plain::right(byte)
+    fn right(bytes: &[u8]) -> i32 {
+        Plain::right(bytes)
     }
 
-    fn sums(left: [&[i16]; ROWS], right: [&[i16]; GROUP]) -> [[i32; GROUP]; ROWS] {
+    fn add(left: [&[i32]; ROWS], right: &[i32], sums: &mut [i32]) {
         // SAFETY: this type is used only where the processor has the instructions.
-        unsafe { avx2(left, right) }
+        unsafe { avx2(left, right, sums) }
     }
 }
 
@@ -92,56 +109,53 @@ struct Vnni;
 
 #[cfg(target_arch = "x86_64")]
 impl Way for Vnni {
-    type Element = u8;
+    const PACKED: usize = 4;
+    const LANES: usize = 16;
     const EXCESS: i32 = 128;
 
-    fn left(byte: i32) -> u8 {
-        (byte as u8) ^ 0x80
+    fn left(bytes: &[i32]) -> i32 {
+        i32::from_le_bytes(std::array::from_fn(|n| bytes.get(n).map_or(0, |&byte| (byte as u8) ^ 0x80)))
     }
 
-    fn right(byte: u8) -> u8 {
-        byte
+    fn right(bytes: &[u8]) -> i32 {
+        i32::from_le_bytes(std::array::from_fn(|n| bytes.get(n).copied().unwrap_or(0)))
     }
 
-    fn sums(left: [&[u8]; ROWS], right: [&[u8]; GROUP]) -> [[i32; GROUP]; ROWS] {
+    fn add(left: [&[i32]; ROWS], right: &[i32], sums: &mut [i32]) {
         // SAFETY: this type is used only where the processor has the instructions.
-        unsafe { vnni(left, right) }
+        unsafe { vnni(left, right, sums) }
     }
 }
 
-/// A function with the sums of a tile, by vectors of so many elements: `$add` adds products of two vectors to sums, `$half` adds up lanes of
-/// sums until eight are left.
+/// A function that is [`Way::add`] by vectors of so many columns. `$add` adds products of two vectors to sums.
 #[cfg(target_arch = "x86_64")]
 macro_rules! tile {
-    ($name:ident, $features:literal, $element:ty, $lanes:literal, $zero:ident, $load:ident, $add:expr, $half:expr) => {
+    ($name:ident, $features:literal, $lanes:literal, $zero:ident, $load:ident, $splat:ident, $store:ident, |$sum:ident, $a:ident, $b:ident| $add:expr) => {
         #[target_feature(enable = $features)]
-        fn $name(left: [&[$element]; ROWS], right: [&[$element]; GROUP]) -> [[i32; GROUP]; ROWS] {
-            let (left, right) = (left.map(|x| x.as_chunks::<$lanes>().0), right.map(|x| x.as_chunks::<$lanes>().0));
-            let mut sums = [[$zero(); GROUP]; ROWS];
-            let steps = left.iter().chain(&right).map(|x| x.len()).min().unwrap_or(0);
-            for k in 0..steps {
-                let mut b = [$zero(); GROUP];
-                for (b, x) in b.iter_mut().zip(&right) {
+        fn $name(left: [&[i32]; ROWS], right: &[i32], out: &mut [i32]) {
+            let (vectors, rest) = right.as_chunks::<$lanes>();
+            debug_assert!(rest.is_empty());
+            let steps = left[0].len().min(left[1].len()).min(left[2].len()).min(left[3].len());
+            let mut sums = [[$zero(); VECTORS]; ROWS];
+            for (k, vectors) in vectors.as_chunks::<VECTORS>().0.iter().enumerate().take(steps) {
+                let mut right = [$zero(); VECTORS];
+                for (to, from) in right.iter_mut().zip(vectors) {
                     // SAFETY: the chunk has as many bytes.
-                    *b = unsafe { $load(x[k].as_ptr().cast()) };
+                    *to = unsafe { $load(from.as_ptr().cast()) };
                 }
-                for (sums, x) in sums.iter_mut().zip(&left) {
-                    // SAFETY: the chunk has as many bytes.
-                    let a = unsafe { $load(x[k].as_ptr().cast()) };
-                    for (sum, &b) in sums.iter_mut().zip(&b) {
-                        *sum = $add(*sum, a, b);
+                for (sums, row) in sums.iter_mut().zip(&left) {
+                    let $a = $splat(row[k]);
+                    for (sum, &$b) in sums.iter_mut().zip(&right) {
+                        let $sum = *sum;
+                        *sum = $add;
                     }
                 }
             }
-            let mut out = [[0; GROUP]; ROWS];
-            for (out, sums) in out.iter_mut().zip(sums) {
-                let mut halves = [_mm256_setzero_si256(); GROUP];
-                for (half, sum) in halves.iter_mut().zip(sums) {
-                    *half = $half(sum);
-                }
-                *out = totals(halves);
+            let out = out.as_chunks_mut::<$lanes>().0.iter_mut();
+            for (to, sum) in out.zip(sums.as_flattened()) {
+                // SAFETY: the chunk has as many bytes.
+                unsafe { $store(to.as_mut_ptr().cast(), *sum) };
             }
-            out
         }
     };
 }
@@ -150,37 +164,25 @@ macro_rules! tile {
 tile!(
     avx2,
     "avx2",
-    i16,
-    16,
+    8,
     _mm256_setzero_si256,
     _mm256_loadu_si256,
-    |sum, a, b| _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)),
-    |sum| sum
+    _mm256_set1_epi32,
+    _mm256_storeu_si256,
+    |sum, a, b| _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 );
 
 #[cfg(target_arch = "x86_64")]
 tile!(
     vnni,
     "avx2,avx512f,avx512bw,avx512vnni",
-    u8,
-    64,
+    16,
     _mm512_setzero_si512,
     _mm512_loadu_si512,
-    |sum, a, b| _mm512_dpbusd_epi32(sum, a, b),
-    |sum| _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum))
+    _mm512_set1_epi32,
+    _mm512_storeu_si512,
+    |sum, a, b| _mm512_dpbusd_epi32(sum, a, b)
 );
-
-/// The sums of the lanes of each.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn totals([a, b, c, d]: [__m256i; GROUP]) -> [i32; GROUP] {
-    let both = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
-    let sums = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
-    let mut out = [0; GROUP];
-    // SAFETY: the array has as many bytes.
-    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), sums) };
-    out
-}
 
 /// A right factor as the loops read it.
 pub(super) trait Factor: Footprint + Debug + Send + Sync {
@@ -211,39 +213,47 @@ pub(super) fn factor(words: &[i32], depth: usize, columns: usize) -> Result<Arc<
     WAYS.first().map_or(prepared::<Plain> as Prepare, |&way| way)(words, depth, columns)
 }
 
-/// Columns filled up to whole steps, a whole number of groups.
+/// Columns in tiles: for each word of a column a word of every column.
 #[derive(Debug)]
 struct Columns<W: Way> {
-    elements: Vec<W::Element>,
+    words: Vec<i32>,
     /// What each sum has too much.
     excess: Vec<i32>,
     depth: usize,
+    way: PhantomData<W>,
 }
 
 fn prepared<W: Way>(words: &[i32], depth: usize, columns: usize) -> Result<Arc<dyn Factor>, CpuError> {
-    let (filled, count) = (depth.next_multiple_of(STEP), columns.next_multiple_of(GROUP));
-    let (mut elements, mut excess): (Vec<W::Element>, Vec<i32>) = (zeros(count * filled)?, zeros(columns)?);
-    let own = elements.chunks_mut(filled.max(1)).zip(words.chunks(depth.div_ceil(4).max(1))).zip(&mut excess);
+    let (own, given) = (depth.div_ceil(W::PACKED), depth.div_ceil(4));
+    let tile = own * width::<W>();
+    let (mut tiles, mut excess) = (zeros(columns.div_ceil(width::<W>()) * tile)?, zeros(columns)?);
+    let blocks = tiles.chunks_mut(tile.max(1)).zip(excess.chunks_mut(width::<W>()));
+    let blocks = blocks.zip(words.chunks((given * width::<W>()).max(1)));
     tasks::for_each(
-        own.collect(),
-        || Ok(()),
-        |(), ((to, from), excess)| {
-            to.as_chunks_mut().0.iter_mut().zip(from).for_each(|(to, word)| *to = word.to_le_bytes().map(W::right));
-            let bytes = from.iter().flat_map(|word| word.to_le_bytes().map(|byte| i32::from(byte as i8)));
-            *excess = bytes.sum::<i32>().wrapping_mul(W::EXCESS);
+        blocks.collect(),
+        || Ok(vec![]),
+        |bytes: &mut Vec<u8>, ((tile, excess), words)| {
+            let bytes = room(bytes, given * 4)?;
+            for (n, (column, excess)) in words.chunks(given).zip(excess).enumerate() {
+                bytes.as_chunks_mut().0.iter_mut().zip(column).for_each(|(to, word)| *to = word.to_le_bytes());
+                let sum: i32 = bytes.iter().map(|&byte| i32::from(byte as i8)).sum();
+                *excess = sum.wrapping_mul(W::EXCESS);
+                let to = tile.iter_mut().skip(n).step_by(width::<W>());
+                to.zip(bytes.chunks(W::PACKED)).for_each(|(to, bytes)| *to = W::right(bytes));
+            }
             Ok(())
         },
     )?;
-    Ok(Arc::new(Columns::<W> { elements, excess, depth }))
+    Ok(Arc::new(Columns::<W> { words: tiles, excess, depth, way: PhantomData }))
 }
 
 impl<W: Way> Footprint for Columns<W> {
     fn bytes(&self) -> u64 {
-        (size_of_val(&*self.elements) + size_of_val(&*self.excess)) as u64
+        (size_of_val(&*self.words) + size_of_val(&*self.excess)) as u64
     }
 }
 
-impl<W: Way> Factor for Columns<W> {
+impl<W: Way + Send + Sync> Factor for Columns<W> {
     fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError> {
         if self.depth == 0 || self.excess.is_empty() {
             out.fill(0);
@@ -255,62 +265,79 @@ impl<W: Way> Factor for Columns<W> {
             let blocks = out.chunks_mut(share * pitch).zip(left.chunks(share * self.depth));
             return tasks::for_each(
                 blocks.collect(),
-                || Ok(vec![]),
+                || Ok(Scratch::default()),
                 |scratch, (out, left)| {
-                    let left = self.filled(left, scratch)?;
-                    self.groups().for_each(|group| self.sums(left, group, |row, n, sum| out[row * pitch + n] = sum));
+                    let (left, sums) = scratch.of::<W>(left, self.depth)?;
+                    for tile in 0..self.tiles() {
+                        self.sums(left, tile, sums, |row, n, values| {
+                            out[row * pitch + n..][..values.len()].copy_from_slice(values)
+                        });
+                    }
                     Ok(())
                 },
             );
         }
         // By columns, where there are few rows.
-        let mut scratch = vec![];
-        let left = self.filled(left, &mut scratch)?;
-        let mut sums: Vec<i32> = zeros(self.excess.len().next_multiple_of(GROUP) * rows)?;
-        let groups = sums.chunks_mut(GROUP * rows).zip(self.groups());
+        let mut scratch = Scratch::default();
+        let (left, _) = scratch.of::<W>(left, self.depth)?;
+        let mut all: Vec<i32> = zeros(self.tiles() * width::<W>() * rows)?;
+        let tiles = all.chunks_mut(width::<W>() * rows).enumerate();
         tasks::for_each(
-            groups.collect(),
-            || Ok(()),
-            |(), (sums, group)| {
-                self.sums(left, group, |row, n, sum| sums[(n - group) * rows + row] = sum);
+            tiles.collect(),
+            || zeros(ROWS * width::<W>()),
+            |sums, (tile, all)| {
+                self.sums(left, tile, sums, |row, _, values| {
+                    all[row * width::<W>()..][..values.len()].copy_from_slice(values)
+                });
                 Ok(())
             },
         )?;
         for (row, out) in out.chunks_mut(pitch).enumerate().take(rows) {
-            out.iter_mut().zip(sums.iter().skip(row).step_by(rows)).for_each(|(to, &from)| *to = from);
+            let parts = all.chunks(width::<W>() * rows).map(|tile| &tile[row * width::<W>()..][..width::<W>()]);
+            out.iter_mut().zip(parts.flatten()).for_each(|(to, &from)| *to = from);
         }
         Ok(())
     }
 }
 
-impl<W: Way> Columns<W> {
-    /// The first columns of groups.
-    fn groups(&self) -> impl Iterator<Item = usize> {
-        (0..self.excess.len()).step_by(GROUP)
-    }
+/// Memory of a thread.
+#[derive(Default)]
+struct Scratch {
+    left: Vec<i32>,
+    sums: Vec<i32>,
+}
 
-    /// Rows filled up to whole steps.
-    fn filled<'s>(&self, left: &[i32], scratch: &'s mut Vec<W::Element>) -> Result<&'s [W::Element], CpuError> {
-        let filled = self.depth.next_multiple_of(STEP);
-        let own = room(scratch, left.len() / self.depth * filled)?;
-        for (to, from) in own.chunks_mut(filled).zip(left.chunks(self.depth)) {
-            to.iter_mut().zip(from).for_each(|(to, &from)| *to = W::left(from));
+impl Scratch {
+    /// Rows as words, and room for the sums of a tile.
+    fn of<W: Way>(&mut self, left: &[i32], depth: usize) -> Result<(&[i32], &mut [i32]), CpuError> {
+        let words = depth.div_ceil(W::PACKED);
+        let own = room(&mut self.left, left.len() / depth * words)?;
+        for (to, from) in own.chunks_mut(words).zip(left.chunks(depth)) {
+            to.iter_mut().zip(from.chunks(W::PACKED)).for_each(|(to, from)| *to = W::left(from));
         }
-        Ok(own)
+        Ok((own, room(&mut self.sums, ROWS * width::<W>())?))
+    }
+}
+
+impl<W: Way> Columns<W> {
+    fn tiles(&self) -> usize {
+        self.excess.len().div_ceil(width::<W>())
     }
 
-    /// Stores the sums of all rows by a group of columns: row, column, sum.
-    fn sums(&self, left: &[W::Element], group: usize, mut store: impl FnMut(usize, usize, i32)) {
-        let filled = self.depth.next_multiple_of(STEP);
-        let columns = std::array::from_fn(|n| &self.elements[(group + n) * filled..][..filled]);
-        let (rows, excess) = (left.len() / filled, &self.excess[group..]);
+    /// Stores the sums of all rows by a tile of columns: row, first column, sums.
+    fn sums(&self, left: &[i32], tile: usize, sums: &mut [i32], mut store: impl FnMut(usize, usize, &[i32])) {
+        let words = self.depth.div_ceil(W::PACKED);
+        let (size, first) = (words * width::<W>(), tile * width::<W>());
+        let (right, excess) = (&self.words[tile * size..][..size], &self.excess[first..]);
+        let rows = left.len() / words;
         for start in (0..rows).step_by(ROWS) {
-            let lines = std::array::from_fn(|n| &left[(start + n).min(rows - 1) * filled..][..filled]);
-            let tile = W::sums(lines, columns);
-            for (line, row) in tile.iter().zip(start..rows) {
-                for ((sum, excess), n) in line.iter().zip(excess).zip(group..) {
-                    store(row, n, sum.wrapping_sub(*excess));
-                }
+            let lines = std::array::from_fn(|n| &left[(start + n).min(rows - 1) * words..][..words]);
+            sums.fill(0);
+            W::add(lines, right, sums);
+            for (sums, row) in sums.chunks_mut(width::<W>()).zip(start..rows) {
+                let count = excess.len().min(sums.len());
+                sums.iter_mut().zip(excess).for_each(|(sum, excess)| *sum = sum.wrapping_sub(*excess));
+                store(row, first, &sums[..count]);
             }
         }
     }

@@ -55,6 +55,7 @@ mod totals;
 mod vectors;
 mod visible;
 mod weights;
+mod window;
 
 pub use arch::Arch;
 pub use arch::mul_add;

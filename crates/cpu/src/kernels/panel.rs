@@ -13,6 +13,7 @@ use super::reductions::{ReductionMachines, row_value};
 use super::run::{run_along, scattered};
 use super::scratch::room;
 use super::storage::Elements;
+use super::window::{WindowMachine, Windows};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Arrange, DType, Scalar};
 use rewire_graph_rewrite::plan::{Body, MemorySpace};
@@ -23,6 +24,7 @@ use std::ops::Range;
 pub(super) struct Panel {
     segments: Vec<Segment>,
     direct: Option<Direct>,
+    windows: Option<Windows>,
     joined: Option<Joined>,
     row: u8,
     column: u8,
@@ -67,6 +69,7 @@ pub(super) struct PanelMachine<'a> {
     env: &'a Env<'a>,
     machines: Vec<(&'a Range<usize>, Machine<'a>)>,
     index: Option<Machine<'a>>,
+    windows: Option<WindowMachine<'a>>,
     line: Option<JoinedMachine<'a>>,
     elements: Vec<f32>,
 }
@@ -93,11 +96,12 @@ impl Panel {
         };
         let segments = segments(dag, &[id], along, points).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
         let direct = Direct::new(body, id, row, column)?;
-        let joined = match rows.zip(columns).filter(|_| direct.is_none()) {
+        let windows = Windows::new(body, id, (row, column), by_column)?;
+        let joined = match rows.zip(columns).filter(|_| direct.is_none() && windows.is_none()) {
             Some(extents) => Joined::new(body, id, (row, column), extents)?,
             None => None,
         };
-        Ok(Self { segments, direct, joined, row, column, by_column })
+        Ok(Self { segments, direct, windows, joined, row, column, by_column })
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<PanelMachine<'a>, CpuError> {
@@ -107,6 +111,7 @@ impl Panel {
             env,
             machines: segments.collect::<Result<_, CpuError>>()?,
             index: self.direct.as_ref().map(|direct| Machine::new(&direct.index, env)).transpose()?,
+            windows: self.windows.as_ref().map(|windows| windows.machine(env)).transpose()?,
             line: self.joined.as_ref().map(|joined| joined.line.machine(env)).transpose()?,
             elements: vec![],
         })
@@ -260,6 +265,13 @@ impl PanelMachine<'_> {
             return Ok(matrix);
         }
         let out_of_range = || CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] };
+        let is_filled = match &mut self.windows {
+            Some(windows) => windows.fill(self.env, coords, first, (rows, columns))?,
+            None => false,
+        };
+        if is_filled {
+            return self.windows.as_ref().and_then(WindowMachine::matrix).ok_or_else(out_of_range);
+        }
         if let (Some(joined), Some(line)) = (&self.panel.joined, &mut self.line) {
             let matrix = joined.matrix(line, coords, &mut self.elements, (first, rows))?;
             return matrix.filter(|matrix| matrix.columns == columns).ok_or_else(out_of_range);

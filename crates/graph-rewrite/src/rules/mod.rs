@@ -35,6 +35,7 @@
 //! ```
 
 mod decompose;
+mod masked_softmax;
 mod matched;
 mod matching;
 mod mismatch;

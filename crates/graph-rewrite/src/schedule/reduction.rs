@@ -63,7 +63,7 @@ impl Reduction {
                 [&output.index[..1.min(output.index.len())], &output.index].map(|index| nest.body.dag.access(index));
             first.moves(last) && !whole.columns_move(last)
         };
-        if outputs().any(goes_down_columns) {
+        if extent.as_const() != Some(1) && outputs().any(goes_down_columns) {
             return Err("it would write a matrix column by column".into());
         }
         Ok(Self { reductions, row_outputs, extents })

@@ -1,6 +1,6 @@
 //! Attention of dense rows, as exporters write it.
 
-use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor, interpret};
 use rewire_graph_rewrite::schedule::{Pairs, Schedule};
 use rewire_graph_rewrite::{lower, optimize};
@@ -14,6 +14,29 @@ fn operands(scope: &Scope) -> ([Tensor; 3], Tensor) {
     let shape = [batch.clone(), HEADS.into(), rows.clone(), 8.into()];
     let keep = scope.input("keep", DType::I32, &[batch, 1.into(), rows.clone(), rows]);
     (["q", "k", "v"].map(|name| scope.input(name, DType::F32, &shape)), keep.binary_scalar(BinaryOp::Gt, 0))
+}
+
+/// Attention with a mask in the scores, that is 0 for queries without a key.
+fn masked(written: &str) -> Graph {
+    let scope = Scope::new();
+    let ([q, k, v], keep) = operands(&scope);
+    let [hidden, zero] = [f64::NEG_INFINITY, 0.0].map(|value| scope.scalar(DType::F32, value));
+    let scores = q.matmul(&k.transpose(2, 3)) * 0.5;
+    let scores = match written {
+        "selected" => keep.select(&scores, &hidden),
+        "filled" => keep.unary(UnaryOp::Not).select(&hidden, &scores),
+        _ => scores + keep.select(&zero, &hidden),
+    };
+    let is_hidden = |x: &Tensor| x.binary_scalar(BinaryOp::Eq, f64::NEG_INFINITY);
+    let none = match written {
+        "decomposed" => {
+            let shown = is_hidden(&scores).unary(UnaryOp::Not).cast(DType::F32);
+            shown.max(3).binary_scalar(BinaryOp::Gt, 0.5).unary(UnaryOp::Not)
+        }
+        _ => is_hidden(&scores.max(3)),
+    };
+    let y = none.select(&zero, &scores.softmax(3)).matmul(&v);
+    scope.finish(&[("y", y)]).unwrap()
 }
 
 /// Attention whose weights are a function of each score, times the mask.
@@ -54,6 +77,14 @@ fn pairs(graph: &Graph) -> Pairs {
     match plan.steps[0].computation.schedule() {
         Some(Schedule::Pairs(pairs)) => pairs.clone(),
         other => unreachable!("{other:?}"),
+    }
+}
+
+#[test]
+fn softmax_of_masked_scores_is_one_kernel_that_knows_the_mask() {
+    for written in ["selected", "filled", "added", "decomposed"] {
+        let pairs = pairs(&masked(written));
+        assert!(pairs.softmax && pairs.mask.is_some(), "{written}: {pairs:?}");
     }
 }
 

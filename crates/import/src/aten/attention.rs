@@ -53,6 +53,7 @@ fn attention(c: &Call<'_>, mask_name: &str) -> Lowered<Tensor> {
         let (rows, columns) = (shape.len() - 2, shape.len() - 1);
         let keeps = c.cx.positions(&shape, rows)?.ge(&c.cx.positions(&shape, columns)?);
         scores = keeps.select(&scores, &c.cx.f(f64::NEG_INFINITY));
+        can_be_empty = true;
     }
     if let Some(mask) = c.optional_tensor(mask_name)? {
         can_be_empty = true;

@@ -58,7 +58,9 @@ impl Partition<'_> {
         let mut nodes: BTreeSet<NodeId> =
             between.into_iter().filter(|&id| self.depends(vec![id], &products)).ordered_set();
         nodes.insert(id);
-        (self.spares(&nodes) && self.accepts(&nodes)).then_some(nodes)
+        // A mask is told by the constants that stand for what it hides.
+        let is_kernel = || self.accepts(&nodes) || self.fits(&nodes) && self.trial(&nodes).is_ok();
+        (self.spares(&nodes) && is_kernel()).then_some(nodes)
     }
 
     /// True if what is left of other groups without `nodes` can still be computed.

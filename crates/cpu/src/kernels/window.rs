@@ -1,0 +1,302 @@
+//! Matrices of what windows of a tensor hold: every index is a sum of a part that the row determines and one that the column does.
+
+use super::coords::Coords;
+use super::error::CpuError;
+use super::lanes::LANES;
+use super::machine::{Machine, RowInputs};
+use super::operand::Env;
+use super::product::Matrix;
+use super::program::{AnchorValue, Program};
+use super::scratch::room;
+use super::storage::Elements;
+use rewire_graph::DType;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph_rewrite::plan::{Body, MemorySpace};
+
+/// Axes of the tensor, at most.
+const AXES: usize = 8;
+
+/// Elements of a tensor at separable indices; outside of it a number.
+#[derive(Clone, Debug)]
+pub(super) struct Windows {
+    operand: u16,
+    axes: usize,
+    /// By axis, whether an index may lie outside.
+    may_leave: [bool; AXES],
+    outside: f32,
+    /// The coordinates of lines and of places on a line.
+    line: u8,
+    place: u8,
+    by_line: Program,
+    by_place: Program,
+    /// Lines are columns of the matrix.
+    is_transposed: bool,
+}
+
+/// [`Windows`] bound to a run.
+pub(super) struct WindowMachine<'a> {
+    windows: &'a Windows,
+    by_line: Machine<'a>,
+    by_place: Machine<'a>,
+    lines: Vec<i32>,
+    places: Vec<i32>,
+    runs: Vec<Run>,
+    /// Lines and places of the elements.
+    filled: (usize, usize),
+    elements: Vec<f32>,
+}
+
+/// Neighbouring places whose indices grow by equal steps.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: usize,
+    len: usize,
+    index: [i32; AXES],
+    step: [i32; AXES],
+}
+
+impl Windows {
+    /// For an element that is loaded, or loaded where some indices are inside. `None` for others.
+    pub(super) fn new(
+        body: &Body,
+        id: ExprId,
+        (row, column): (u8, u8),
+        is_transposed: bool,
+    ) -> Result<Option<Self>, CpuError> {
+        let dag = &body.dag;
+        let (condition, load, outside) = match *dag.expr(id) {
+            Expr::Select(condition, load, other) => match *dag.expr(other) {
+                Expr::Float(bits) => (Some(condition), load, f32::from_bits(bits)),
+                _ => return Ok(None),
+            },
+            _ => (None, id, 0.0),
+        };
+        let Expr::Load { operand, index } = dag.expr(load) else { return Ok(None) };
+        let declared = body.operands.get(usize::from(*operand));
+        let Some(declared) = declared.filter(|x| x.dtype == DType::F32 && x.space != MemorySpace::Host) else {
+            return Ok(None);
+        };
+        if index.len() > AXES || !index.iter().all(|&index| is_separable(dag, index, [row, column])) {
+            return Ok(None);
+        }
+        let extents: Vec<Option<usize>> = declared.shape.iter().map(|dim| dim.as_const()).collect();
+        let mut may_leave = [false; AXES];
+        if !condition.is_none_or(|condition| is_inside(dag, condition, (index, &extents), &mut may_leave)) {
+            return Ok(None);
+        }
+        let (line, place) = if is_transposed { (column, row) } else { (row, column) };
+        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
+        let program = |along: u8| Program::compile(dag, &body.operands, index, along, &none);
+        let (by_line, by_place) = (program(line)?, program(place)?);
+        let axes = index.len();
+        Ok(Some(Self { operand: *operand, axes, may_leave, outside, line, place, by_line, by_place, is_transposed }))
+    }
+
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<WindowMachine<'a>, CpuError> {
+        Ok(WindowMachine {
+            windows: self,
+            by_line: Machine::new(&self.by_line, env)?,
+            by_place: Machine::new(&self.by_place, env)?,
+            lines: vec![],
+            places: vec![],
+            runs: vec![],
+            filled: (0, 0),
+            elements: vec![],
+        })
+    }
+}
+
+/// True for a sum of integers of which each depends on one of the coordinates at most.
+fn is_separable(dag: &Dag, id: ExprId, coords: [u8; 2]) -> bool {
+    let plain = dag
+        .reachable(&[id])
+        .into_iter()
+        .all(|id| matches!(dag.expr(id), Expr::Int(..) | Expr::Coord(_) | Expr::Size(_) | Expr::Binary(..)));
+    let moves = |id: ExprId| coords.iter().all(|&coord| dag.access(&[id]).moves(coord));
+    fn sum(dag: &Dag, id: ExprId, moves: &dyn Fn(ExprId) -> bool) -> bool {
+        !moves(id)
+            || matches!(*dag.expr(id), Expr::Binary(BinaryOp::Add | BinaryOp::Sub, a, b)
+                if sum(dag, a, moves) && sum(dag, b, moves))
+    }
+    plain && sum(dag, id, &moves)
+}
+
+/// True if a condition holds just where some indices are inside, which it notes.
+fn is_inside(
+    dag: &Dag,
+    condition: ExprId,
+    (index, extents): (&[ExprId], &[Option<usize>]),
+    noted: &mut [bool; AXES],
+) -> bool {
+    match *dag.expr(condition) {
+        Expr::Bool(value) => value,
+        Expr::Binary(BinaryOp::And, a, b) => {
+            is_inside(dag, a, (index, extents), noted) && is_inside(dag, b, (index, extents), noted)
+        }
+        Expr::Binary(op @ (BinaryOp::Ge | BinaryOp::Lt), a, b) => {
+            let Some(axis) = index.iter().position(|&index| index == a) else { return false };
+            let Expr::Int(_, bound) = *dag.expr(b) else { return false };
+            let wanted = match op {
+                BinaryOp::Ge => Some(0),
+                _ => extents.get(axis).copied().flatten(),
+            };
+            noted[axis] = true;
+            wanted.is_some_and(|wanted| i64::try_from(wanted) == Ok(bound))
+        }
+        _ => false,
+    }
+}
+
+/// The indices of `count` points from `first` on, by axis.
+fn indices(machine: &mut Machine<'_>, coords: &Coords, (first, count): (usize, usize), out: &mut [i32]) -> bool {
+    let inputs = RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() };
+    machine.rows(inputs);
+    for start in (0..count).step_by(LANES) {
+        let points = LANES.min(count - start);
+        machine.tile(inputs, first + start, points);
+        for (axis, out) in out.chunks_mut(count).enumerate() {
+            let values = machine.ints(axis);
+            for (point, out) in out[start..start + points].iter_mut().enumerate() {
+                let Some(value) = values.at(0, point, points) else { return false };
+                *out = value;
+            }
+        }
+    }
+    true
+}
+
+impl WindowMachine<'_> {
+    /// Computes the `rows` by `columns` matrix that begins at row `first`. False where indices are outside that should not be.
+    pub(super) fn fill(
+        &mut self,
+        env: &Env<'_>,
+        coords: &mut Coords,
+        first: usize,
+        (rows, columns): (usize, usize),
+    ) -> Result<bool, CpuError> {
+        let windows = self.windows;
+        let Some(view) = env.views.get(usize::from(windows.operand)) else { return Ok(false) };
+        let Elements::F32(data) = view.elements else { return Ok(false) };
+        let (line, place) = (usize::from(windows.line), usize::from(windows.place));
+        let (lines, places) =
+            if windows.is_transposed { ((0, columns), (first, rows)) } else { ((first, rows), (0, columns)) };
+        room(&mut self.lines, windows.axes * lines.1)?;
+        room(&mut self.places, windows.axes * places.1)?;
+        let of_lines = &mut self.lines[..windows.axes * lines.1];
+        let of_places = &mut self.places[..windows.axes * places.1];
+        coords.set(place, places.0);
+        let mut is_known = indices(&mut self.by_line, coords, lines, of_lines);
+        coords.set(line, lines.0);
+        is_known &= indices(&mut self.by_place, coords, places, of_places);
+        coords.set(place, 0);
+        coords.set(usize::from(if windows.is_transposed { windows.place } else { windows.line }), first);
+        if !is_known {
+            return Ok(false);
+        }
+        runs(of_places, places.1, windows.axes, &mut self.runs);
+        let pitch = places.1.next_multiple_of(16);
+        let out = room(&mut self.elements, lines.1 * pitch)?;
+        for (n, out) in out.chunks_mut(pitch.max(1)).enumerate() {
+            // What the line adds to the indices of the first line.
+            let mut more = [0; AXES];
+            for (more, of_axis) in more.iter_mut().zip(of_lines.chunks(lines.1)) {
+                *more = of_axis[n].wrapping_sub(of_axis[0]);
+            }
+            for run in &self.runs {
+                let Some(out) = out.get_mut(run.first..run.first + run.len) else { return Ok(false) };
+                if !windows.copy(run, more, (data, &view.shape, &view.strides), out) {
+                    return Ok(false);
+                }
+            }
+        }
+        self.filled = (lines.1, places.1);
+        Ok(true)
+    }
+
+    /// The matrix that was computed last.
+    pub(super) fn matrix(&self) -> Option<Matrix<'_>> {
+        let (lines, places) = self.filled;
+        let matrix = Matrix::new(&self.elements, (lines, places), (places.next_multiple_of(16), 1))?;
+        Some(if self.windows.is_transposed { matrix.transposed() } else { matrix })
+    }
+}
+
+/// Places whose indices grow by equal steps, as long as they do.
+fn runs(index: &[i32], count: usize, axes: usize, runs: &mut Vec<Run>) {
+    runs.clear();
+    let at = |place: usize| {
+        let mut all = [0; AXES];
+        all.iter_mut().zip(index.chunks(count.max(1))).take(axes).for_each(|(to, of_axis)| *to = of_axis[place]);
+        all
+    };
+    let mut first = 0;
+    while first < count {
+        let start = at(first);
+        let mut run = Run { first, len: 1, index: start, step: [0; AXES] };
+        let mut last = start;
+        while first + run.len < count {
+            let next = at(first + run.len);
+            let step: [i32; AXES] = std::array::from_fn(|axis| next[axis].wrapping_sub(last[axis]));
+            if run.len == 1 && step.iter().all(|&step| step >= 0) {
+                run.step = step;
+            } else if run.len == 1 || step != run.step {
+                break;
+            }
+            (run.len, last) = (run.len + 1, next);
+        }
+        first += run.len;
+        runs.push(run);
+    }
+}
+
+impl Windows {
+    /// Stores the elements of a run. False where an index is outside that should not be.
+    fn copy(
+        &self,
+        run: &Run,
+        more: [i32; AXES],
+        (data, shape, strides): (&[f32], &[usize], &[usize]),
+        out: &mut [f32],
+    ) -> bool {
+        let (mut low, mut high) = (0i64, run.len as i64);
+        let (mut offset, mut step) = (0i64, 0i64);
+        for (axis, (&extent, &stride)) in shape.iter().zip(strides).enumerate() {
+            let start = i64::from(run.index[axis]) + i64::from(more[axis]);
+            let each = i64::from(run.step[axis]);
+            offset += start * stride as i64;
+            step += each * stride as i64;
+            let (from, to) = match each {
+                0 if (0..extent as i64).contains(&start) => (0, high),
+                0 => (0, 0),
+                _ => ((-start + each - 1).div_euclid(each), (extent as i64 - 1 - start).div_euclid(each) + 1),
+            };
+            if !self.may_leave[axis] && (from > 0 || to < run.len as i64) {
+                return false;
+            }
+            (low, high) = (low.max(from), high.min(to));
+        }
+        let [low, high] = [low, high.max(low)].map(|n| (n.max(0) as usize).min(out.len()));
+        let (before, rest) = out.split_at_mut(low);
+        let (inside, after) = rest.split_at_mut(high - low);
+        before.fill(self.outside);
+        after.fill(self.outside);
+        if inside.is_empty() {
+            return true;
+        }
+        let Some(data) = usize::try_from(offset + low as i64 * step).ok().and_then(|start| data.get(start..)) else {
+            return false;
+        };
+        match (step, data.get(..inside.len())) {
+            (1, Some(data)) => inside.copy_from_slice(data),
+            (0, Some(data)) => inside.fill(data[0]),
+            _ => {
+                let step = step as usize;
+                if data.len() <= (inside.len() - 1) * step {
+                    return false;
+                }
+                inside.iter_mut().zip(data.iter().step_by(step.max(1))).for_each(|(to, &from)| *to = from);
+            }
+        }
+        true
+    }
+}
