@@ -21,7 +21,7 @@ const VECTORS: usize = 2;
 const BLOCK: usize = 32;
 
 /// How sums of products of bytes are computed. A word holds neighbouring elements of a row or a column.
-trait Way: Copy + Debug + 'static {
+trait Way: Copy + Debug + Send + Sync + 'static {
     /// Elements of a word.
     const PACKED: usize;
     /// Columns of a vector.
@@ -253,7 +253,7 @@ impl<W: Way> Footprint for Columns<W> {
     }
 }
 
-impl<W: Way + Send + Sync> Factor for Columns<W> {
+impl<W: Way> Factor for Columns<W> {
     fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError> {
         if self.depth == 0 || self.excess.is_empty() {
             out.fill(0);

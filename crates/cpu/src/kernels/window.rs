@@ -7,7 +7,7 @@ use super::machine::{Machine, RowInputs};
 use super::operand::Env;
 use super::product::Matrix;
 use super::program::{AnchorValue, Program};
-use super::scratch::room;
+use super::scratch::{reserve, room};
 use super::storage::Elements;
 use rewire_graph::DType;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -38,12 +38,24 @@ pub(super) struct WindowMachine<'a> {
     windows: &'a Windows,
     by_line: Machine<'a>,
     by_place: Machine<'a>,
+    /// Indices of lines and of places, each axis after the other.
     lines: Vec<i32>,
     places: Vec<i32>,
-    runs: Vec<Run>,
+    /// The indices that the pieces were made of, relative to the first one along axes that none leaves.
+    known: Vec<i32>,
+    pieces: Vec<Piece>,
     /// Lines and places of the elements.
     filled: (usize, usize),
     elements: Vec<f32>,
+}
+
+/// Elements that lie in the tensor `step` apart, from `from` on, counted from the matrix's first element along axes that no index leaves.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    to: usize,
+    len: usize,
+    from: i64,
+    step: i64,
 }
 
 /// Neighbouring places whose indices grow by equal steps.
@@ -99,7 +111,8 @@ impl Windows {
             by_place: Machine::new(&self.by_place, env)?,
             lines: vec![],
             places: vec![],
-            runs: vec![],
+            known: vec![],
+            pieces: vec![],
             filled: (0, 0),
             elements: vec![],
         })
@@ -177,39 +190,38 @@ impl WindowMachine<'_> {
         let windows = self.windows;
         let Some(view) = env.views.get(usize::from(windows.operand)) else { return Ok(false) };
         let Elements::F32(data) = view.elements else { return Ok(false) };
-        let (line, place) = (usize::from(windows.line), usize::from(windows.place));
         let (lines, places) =
             if windows.is_transposed { ((0, columns), (first, rows)) } else { ((first, rows), (0, columns)) };
-        room(&mut self.lines, windows.axes * lines.1)?;
-        room(&mut self.places, windows.axes * places.1)?;
-        let of_lines = &mut self.lines[..windows.axes * lines.1];
-        let of_places = &mut self.places[..windows.axes * places.1];
-        coords.set(place, places.0);
-        let mut is_known = indices(&mut self.by_line, coords, lines, of_lines);
-        coords.set(line, lines.0);
-        is_known &= indices(&mut self.by_place, coords, places, of_places);
-        coords.set(place, 0);
-        coords.set(usize::from(if windows.is_transposed { windows.place } else { windows.line }), first);
-        if !is_known {
+        if lines.1 == 0 || places.1 == 0 || !self.read(coords, lines, places)? {
             return Ok(false);
         }
-        runs(of_places, places.1, windows.axes, &mut self.runs);
+        let Some(base) = self.rebase((lines.1, places.1), (&view.shape, &view.strides)) else { return Ok(false) };
         let pitch = places.1.next_multiple_of(16);
+        let is_known =
+            self.filled == (lines.1, places.1) && self.known.iter().eq(self.lines.iter().chain(&self.places));
+        if !is_known {
+            self.plan((lines.1, places.1), (&view.shape, &view.strides))?;
+        }
         let out = room(&mut self.elements, lines.1 * pitch)?;
-        for (n, out) in out.chunks_mut(pitch.max(1)).enumerate() {
-            // What the line adds to the indices of the first line.
-            let mut more = [0; AXES];
-            for (more, of_axis) in more.iter_mut().zip(of_lines.chunks(lines.1)) {
-                *more = of_axis[n].wrapping_sub(of_axis[0]);
-            }
-            for run in &self.runs {
-                let Some(out) = out.get_mut(run.first..run.first + run.len) else { return Ok(false) };
-                if !windows.copy(run, more, (data, &view.shape, &view.strides), out) {
-                    return Ok(false);
+        if !is_known {
+            out.fill(windows.outside);
+        }
+        for piece in &self.pieces {
+            let Some(out) = out.get_mut(piece.to..piece.to + piece.len) else { return Ok(false) };
+            let start = usize::try_from(base + piece.from).ok();
+            let Some(data) = start.and_then(|start| data.get(start..)) else { return Ok(false) };
+            match (piece.step, data.get(..piece.len)) {
+                (1, Some(data)) => out.iter_mut().zip(data).for_each(|(to, &from)| *to = from),
+                (0, Some(data)) => out.fill(data[0]),
+                (step, _) => {
+                    let step = (step as usize).max(1);
+                    if data.len() <= (piece.len - 1) * step {
+                        return Ok(false);
+                    }
+                    out.iter_mut().zip(data.iter().step_by(step)).for_each(|(to, &from)| *to = from);
                 }
             }
         }
-        self.filled = (lines.1, places.1);
         Ok(true)
     }
 
@@ -219,14 +231,79 @@ impl WindowMachine<'_> {
         let matrix = Matrix::new(&self.elements, (lines, places), (places.next_multiple_of(16), 1))?;
         Some(if self.windows.is_transposed { matrix.transposed() } else { matrix })
     }
+
+    /// Computes the indices of lines and places, each at the first of the other.
+    fn read(&mut self, coords: &mut Coords, lines: (usize, usize), places: (usize, usize)) -> Result<bool, CpuError> {
+        let windows = self.windows;
+        let (line, place) = (usize::from(windows.line), usize::from(windows.place));
+        self.lines.resize(0, 0);
+        self.places.resize(0, 0);
+        let of_lines = room(&mut self.lines, windows.axes * lines.1)?;
+        let of_places = room(&mut self.places, windows.axes * places.1)?;
+        coords.set(place, places.0);
+        let are_lines = indices(&mut self.by_line, coords, lines, of_lines);
+        coords.set(line, lines.0);
+        let are_places = indices(&mut self.by_place, coords, places, of_places);
+        // The entry of the row stays at the first one.
+        coords.set(if windows.is_transposed { line } else { place }, 0);
+        Ok(are_lines && are_places)
+    }
+
+    /// Makes what lines and places have along axes that none leaves relative to the first, and adds up where that lies. `None` where one leaves.
+    fn rebase(&mut self, (lines, places): (usize, usize), (shape, strides): (&[usize], &[usize])) -> Option<i64> {
+        let mut base = 0;
+        let axes = self.lines.chunks_mut(lines).zip(self.places.chunks_mut(places));
+        for (axis, (of_lines, of_places)) in axes.enumerate().filter(|(axis, _)| !self.windows.may_leave[*axis]) {
+            let origin = of_places[0];
+            of_lines.iter_mut().for_each(|index| *index = index.wrapping_sub(origin));
+            of_places.iter_mut().for_each(|index| *index = index.wrapping_sub(origin));
+            let ends = |all: &[i32]| Some((i64::from(*all.iter().min()?), i64::from(*all.iter().max()?)));
+            let ((least, most), (low, high)) = (ends(of_lines)?, ends(of_places)?);
+            let extent = i64::try_from(*shape.get(axis)?).ok()?;
+            if i64::from(origin) + least + low < 0 || i64::from(origin) + most + high >= extent {
+                return None;
+            }
+            base += i64::from(origin) * i64::try_from(*strides.get(axis)?).ok()?;
+        }
+        Some(base)
+    }
+
+    /// Plans what is copied.
+    fn plan(
+        &mut self,
+        (lines, places): (usize, usize),
+        (shape, strides): (&[usize], &[usize]),
+    ) -> Result<(), CpuError> {
+        let (windows, pitch) = (self.windows, places.next_multiple_of(16));
+        self.known.clear();
+        reserve(&mut self.known, self.lines.len() + self.places.len())?;
+        self.known.extend(self.lines.iter().chain(&self.places));
+        self.filled = (lines, places);
+        self.pieces.clear();
+        let runs = runs(&self.places, places, windows.axes)?;
+        reserve(&mut self.pieces, lines * runs.len())?;
+        for line in 0..lines {
+            // What the line adds to the indices of the first line.
+            let mut more = [0; AXES];
+            for (more, of_axis) in more.iter_mut().zip(self.lines.chunks(lines)) {
+                *more = of_axis[line].wrapping_sub(of_axis[0]);
+            }
+            for run in &runs {
+                let piece = windows.piece(run, more, (shape, strides));
+                self.pieces.extend(piece.map(|piece| Piece { to: piece.to + line * pitch, ..piece }));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Places whose indices grow by equal steps, as long as they do.
-fn runs(index: &[i32], count: usize, axes: usize, runs: &mut Vec<Run>) {
-    runs.clear();
+fn runs(index: &[i32], count: usize, axes: usize) -> Result<Vec<Run>, CpuError> {
+    let mut runs = vec![];
+    reserve(&mut runs, count)?;
     let at = |place: usize| {
         let mut all = [0; AXES];
-        all.iter_mut().zip(index.chunks(count.max(1))).take(axes).for_each(|(to, of_axis)| *to = of_axis[place]);
+        all.iter_mut().zip(index.chunks(count)).take(axes).for_each(|(to, of_axis)| *to = of_axis[place]);
         all
     };
     let mut first = 0;
@@ -236,7 +313,10 @@ fn runs(index: &[i32], count: usize, axes: usize, runs: &mut Vec<Run>) {
         let mut last = start;
         while first + run.len < count {
             let next = at(first + run.len);
-            let step: [i32; AXES] = std::array::from_fn(|axis| next[axis].wrapping_sub(last[axis]));
+            let mut step = [0; AXES];
+            step.iter_mut()
+                .zip(next.iter().zip(&last))
+                .for_each(|(step, (next, last))| *step = next.wrapping_sub(*last));
             if run.len == 1 && step.iter().all(|&step| step >= 0) {
                 run.step = step;
             } else if run.len == 1 || step != run.step {
@@ -247,56 +327,30 @@ fn runs(index: &[i32], count: usize, axes: usize, runs: &mut Vec<Run>) {
         first += run.len;
         runs.push(run);
     }
+    Ok(runs)
 }
 
 impl Windows {
-    /// Stores the elements of a run. False where an index is outside that should not be.
-    fn copy(
-        &self,
-        run: &Run,
-        more: [i32; AXES],
-        (data, shape, strides): (&[f32], &[usize], &[usize]),
-        out: &mut [f32],
-    ) -> bool {
+    /// The part of a run that is inside, on the first line.
+    fn piece(&self, run: &Run, more: [i32; AXES], (shape, strides): (&[usize], &[usize])) -> Option<Piece> {
         let (mut low, mut high) = (0i64, run.len as i64);
-        let (mut offset, mut step) = (0i64, 0i64);
+        let (mut from, mut step) = (0i64, 0i64);
         for (axis, (&extent, &stride)) in shape.iter().zip(strides).enumerate() {
-            let start = i64::from(run.index[axis]) + i64::from(more[axis]);
-            let each = i64::from(run.step[axis]);
-            offset += start * stride as i64;
+            let (start, each) = (i64::from(run.index[axis]) + i64::from(more[axis]), i64::from(run.step[axis]));
+            from += start * stride as i64;
             step += each * stride as i64;
-            let (from, to) = match each {
-                0 if (0..extent as i64).contains(&start) => (0, high),
-                0 => (0, 0),
-                _ => ((-start + each - 1).div_euclid(each), (extent as i64 - 1 - start).div_euclid(each) + 1),
-            };
-            if !self.may_leave[axis] && (from > 0 || to < run.len as i64) {
-                return false;
-            }
-            (low, high) = (low.max(from), high.min(to));
-        }
-        let [low, high] = [low, high.max(low)].map(|n| (n.max(0) as usize).min(out.len()));
-        let (before, rest) = out.split_at_mut(low);
-        let (inside, after) = rest.split_at_mut(high - low);
-        before.fill(self.outside);
-        after.fill(self.outside);
-        if inside.is_empty() {
-            return true;
-        }
-        let Some(data) = usize::try_from(offset + low as i64 * step).ok().and_then(|start| data.get(start..)) else {
-            return false;
-        };
-        match (step, data.get(..inside.len())) {
-            (1, Some(data)) => inside.copy_from_slice(data),
-            (0, Some(data)) => inside.fill(data[0]),
-            _ => {
-                let step = step as usize;
-                if data.len() <= (inside.len() - 1) * step {
-                    return false;
+            let last = extent as i64 - 1 - start;
+            match (self.may_leave[axis], each) {
+                (false, _) => {}
+                (true, 0) if start >= 0 && last >= 0 => {}
+                (true, 0) => return None,
+                (true, each) => {
+                    low = low.max((each - 1 - start).div_euclid(each));
+                    high = high.min(last.div_euclid(each) + 1);
                 }
-                inside.iter_mut().zip(data.iter().step_by(step.max(1))).for_each(|(to, &from)| *to = from);
             }
         }
-        true
+        let len = usize::try_from(high - low).ok().filter(|&len| len > 0)?;
+        Some(Piece { to: run.first + low as usize, len, from: from + low * step, step })
     }
 }
