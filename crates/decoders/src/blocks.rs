@@ -60,13 +60,6 @@ impl Pairs {
         [row, self.rows.key_index(&self.keys, heads)]
     }
 
-    /// A value a head, `[H, 1]`, for every pair.
-    pub fn per_head(&self, values: &Tensor) -> Tensor {
-        let heads = self.heads.queries;
-        let values = values.broadcast([heads.into(), self.keys.total.clone()]);
-        self.rows.per_key(&self.keys, heads, &values)
-    }
-
     /// Softmax attention of queries `[rows, H A]` over keys and values `[keys, G A]`: `[rows, H A]`.
     pub fn attention(&self, [q, k, v]: [&Tensor; 3], bias: Option<&Tensor>, keep: Option<&Tensor>) -> Tensor {
         let Self { rows, keys, heads } = self;

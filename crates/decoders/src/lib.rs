@@ -26,7 +26,7 @@
 //! # Limits
 //!
 //! On an NVIDIA GPU by Vulkan the self-attention of T5's encoder gives NaN, for a reason that is not found: T5 runs on the CPU there
-//! (`--kernel cpu`). A T5 with one decoder layer needs more storage buffers than the 32 of most GPUs.
+//! (`--kernel cpu`).
 #![forbid(unsafe_code)]
 
 mod activation;

@@ -4,7 +4,7 @@ use crate::ConfigError;
 use crate::activation::Activation;
 use crate::blocks::{Cache, CachedRows, Heads, Pairs, linear, rms_norm};
 use crate::keys::Keys;
-use rewire_graph::{DType, Scope, Tensor};
+use rewire_graph::{DType, HostTensor, Scope, Tensor};
 use serde_json::Value;
 
 /// The sizes and options of an encoder with its decoder.
@@ -91,10 +91,7 @@ impl T5Config {
         let rows = &prompts.rows;
         let pairs = Pairs { rows: rows.clone(), keys: rows.clone(), heads: self.heads };
         let [row, key] = pairs.positions(None);
-        let (distance, half) = (&key - &row, self.buckets.count / 2);
-        let table = self.bias_table(scope);
-        let bias = |of: &Tensor, first| self.buckets.bias(&pairs, &table, of, first..first + half);
-        let bias = distance.gt(0).select(&bias(&distance, half), &bias(&-&distance, 0));
+        let bias = self.bias(scope, &(key - row), true);
         let x = (0..self.blocks[0]).fold(x.clone(), |x, block| {
             scope.module(&format!("block.{block}.layer"), |scope| {
                 let normed = rms_norm(scope, "0.layer_norm", &x, self.eps);
@@ -120,7 +117,7 @@ impl T5Config {
             heads: self.heads,
         });
         let [row, key] = own.positions(Some(&before.rows));
-        let bias = self.buckets.bias(&own, &self.bias_table(scope), &(&row - &key), 0..self.buckets.count);
+        let bias = self.bias(scope, &(&key - &row), false);
         let keep = key.le(&row);
         let cache_rows = scope.size("cache rows");
         let inner = self.heads.queries * self.heads.width;
@@ -177,37 +174,30 @@ impl T5Config {
         })
     }
 
-    /// The biases of the first block, which all blocks take, `[buckets, H]`.
-    fn bias_table(&self, scope: &Scope) -> Tensor {
+    /// The biases of the first block, which all blocks take, for every pair by its distance.
+    fn bias(&self, scope: &Scope, distance: &Tensor, looks_ahead: bool) -> Tensor {
         let name = "block.0.layer.0.SelfAttention.relative_attention_bias.weight";
-        scope.weight(name, [self.buckets.count, self.heads.queries])
+        let table = scope.weight(name, [self.buckets.count, self.heads.queries]);
+        let by_distance = table.gather(&scope.constant(HostTensor::vector(&self.buckets.by_distance(looks_ahead))));
+        let most = self.buckets.most as i64;
+        by_distance.gather_scores(&(distance.clamp(Some(-most), Some(most)) + most))
     }
 }
 
 impl Buckets {
-    /// The bias of every pair by its distance, from a range of the table's rows. Negative distances have that of 0.
-    fn bias(self, pairs: &Pairs, table: &Tensor, distance: &Tensor, rows: std::ops::Range<usize>) -> Tensor {
-        // Columns are not contiguous: a kernel reads all of them from one operand.
-        let by_head = table.transpose(0, 1);
-        let of = |row: usize| pairs.per_head(&by_head.slice(1, row, 1));
-        let edges = self.edges(rows.len());
-        edges.into_iter().fold(of(rows.start), |bias, (bucket, edge)| {
-            distance.ge(edge as i64).select(&of(rows.start + bucket), &bias)
-        })
-    }
-
-    /// The buckets but the first that have distances, each with its smallest one.
-    fn edges(self, count: usize) -> Vec<(usize, usize)> {
-        let mut edges = vec![];
-        let mut last = 0;
-        for distance in 1..=self.most {
-            let bucket = self.bucket(distance, count);
-            if bucket > last {
-                edges.push((bucket, distance));
-                last = bucket;
-            }
-        }
-        edges
+    /// The buckets of the distances `-most..=most` from a query to a key; with `looks_ahead` half of them are those of later keys.
+    fn by_distance(self, looks_ahead: bool) -> Vec<u32> {
+        let most = self.most as i64;
+        let bucket = |distance: i64| {
+            let count = if looks_ahead { self.count / 2 } else { self.count };
+            let (first, distance) = match distance > 0 {
+                true if looks_ahead => (count, distance),
+                true => (0, 0),
+                false => (0, -distance),
+            };
+            (first + self.bucket(distance as usize, count)) as u32
+        };
+        (-most..=most).map(bucket).collect()
     }
 
     /// The bucket of a distance as the reference rounds it: every step in f32.

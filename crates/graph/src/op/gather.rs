@@ -126,7 +126,7 @@ impl SetRows {
 }
 
 /// The row that the index, operand 1, has at a place: the nearest of `rows`.
-fn nearest<E: Elements + ?Sized>(at: &mut E, place: &[ExprId], rows: &Dim) -> ExprId {
+pub(super) fn nearest<E: Elements + ?Sized>(at: &mut E, place: &[ExprId], rows: &Dim) -> ExprId {
     let index = at.load(1, place);
     let (rows, one) = (at.size(rows), at.dag().int(1));
     let last = at.dag().binary(BinaryOp::Sub, rows, one);

@@ -47,7 +47,7 @@ pub use reduce::{Reduce, ReduceOp, SegmentReduce};
 pub use registry::{Registry, RegistryError};
 pub use remap::{IndexExpr, Remap};
 pub use role::Role;
-pub use score_values::{ScoreBroadcast, ScoreIndex};
+pub use score_values::{ScoreBroadcast, ScoreGather, ScoreIndex};
 pub use source::{Constant, Input, Parameter};
 
 use crate::interpret::Array;

@@ -2,8 +2,9 @@
 
 use super::ReduceOp;
 use super::attention::{ScoreKind, divided, offsets};
+use super::gather::nearest;
 use super::jagged::global;
-use super::{Elements, Elementwise, Gradient, GradientError, Op, Requirement, arity, same_size};
+use super::{Elements, Elementwise, Gradient, GradientError, Op, Requirement, arity, rank, same_size};
 use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
@@ -38,6 +39,12 @@ pub struct ScoreBroadcast {
     /// All keys.
     pub keys: Dim,
 }
+
+/// A value of a table for every pair: `out[b, h, i, j] = table[index[b, h, i, j], h]`. An index outside the table takes the nearest row.
+///
+/// Operands: `table` `[V, H]` and `index`, an integer a pair.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScoreGather;
 
 impl Op for ScoreIndex {
     fn name(&self) -> &str {
@@ -140,5 +147,37 @@ impl Elementwise for ScoreBroadcast {
             ScoreKind::Key => global(at, 2, coords[0], coords[3]),
         };
         if at.ty(0).rank() == 1 { at.load(0, &[position]) } else { at.load(0, &[coords[1], position]) }
+    }
+}
+
+impl Op for ScoreGather {
+    fn name(&self) -> &str {
+        "score_gather"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [table, index] = arity(inputs)?;
+        rank("table", &table, 2)?;
+        if table.layout != Layout::Device || table.extent(0) == Some(0) {
+            return Err(TypeError::new("table", "a device tensor with at least one row", table));
+        }
+        if index.layout != Layout::Scores || !matches!(index.dtype, DType::I32 | DType::I64 | DType::U32) {
+            return Err(TypeError::new("index", "an integer a pair", index));
+        }
+        same_size("table", "heads", &table.shape[1], &index.shape[1])?;
+        let dtype = if table.dtype.format().is_written() { table.dtype } else { DType::F32 };
+        Ok(vec![Type { dtype, ..index }])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for ScoreGather {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let rows = at.ty(0).shape[0].clone();
+        let row = nearest(at, coords, &rows);
+        at.load(0, &[row, coords[1]])
     }
 }

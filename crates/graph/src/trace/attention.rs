@@ -1,6 +1,8 @@
 use super::{Ragged, Tensor};
 use crate::DType;
-use crate::op::{ReduceOp, ScoreBroadcast, ScoreIndex, ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
+use crate::op::{
+    ReduceOp, ScoreBroadcast, ScoreGather, ScoreIndex, ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum,
+};
 
 impl Tensor {
     /// Dot products of these queries `[rows, H, A]` with the keys `k` `[keys, H, A]` of their sample: scores
@@ -10,6 +12,11 @@ impl Tensor {
     /// [`Ragged::row_index`] and [`Ragged::per_sample`]. [`Tensor::weighted_sum`] makes a tensor of them again.
     pub fn scores(&self, k: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
         self.apply(Scores, &[k, &rows.offsets, &keys.offsets])
+    }
+
+    /// Values of this table `[V, H]` by a row `index` for every pair of query and key, each from the column of its head.
+    pub fn gather_scores(&self, index: &Tensor) -> Tensor {
+        self.apply(ScoreGather, &[index])
     }
 
     /// The softmax of these scores over the keys of every query that count, by truth values `keep` a pair; all count if

@@ -116,6 +116,21 @@ pub(super) fn scores() -> Vec<Function> {
             }],
         ),
         function(
+            "ScoreGather",
+            |s| {
+                let table = floats(s, "bias", [7.into(), 2.into()]);
+                attended(s, |scores, rows| {
+                    let distance = rows.key_index(rows, 2) - rows.row_index(rows, 2);
+                    scores + table.gather_scores(&(distance + 3))
+                })
+            },
+            &[
+                |s| floats(s, "bias", [7.into(), 2.into()]).gather_scores(&floats(s, "index", [s.size("n")])),
+                |s| floats(s, "bias", [7.into(), 3.into()]).gather_scores(&rows(s).row_index(&rows(s), 2)),
+                |s| floats(s, "bias", [7.into()]).gather_scores(&rows(s).row_index(&rows(s), 2)),
+            ],
+        ),
+        function(
             "ScoreBroadcast",
             |s| attended(s, |scores, rows| scores + &rows.per_row(rows, 2, &floats(s, "bias", [rows.total.clone()]))),
             &[

@@ -153,6 +153,24 @@ fn rows_of_halves_have_gradients() {
     }
 }
 
+/// Distances beyond the table take its first and its last row.
+#[test]
+fn scores_take_values_of_a_table_by_an_index_a_pair() {
+    for (number, shape) in shapes().into_iter().enumerate() {
+        let Traced { scope, attention: Attention { rows, keys, mask, .. }, qkv: [q, k, v], .. } =
+            shape.trace(Weights::Softmax);
+        let table = scope.input("table", DType::F32, [7, shape.heads]);
+        let distance = rows.key_index(&keys, shape.heads) - rows.row_index(&keys, shape.heads);
+        let scores = q.scores(&k, &rows, &keys) + table.gather_scores(&(distance + 3));
+        let y = scores.softmax_scores(mask.as_ref(), &rows, &keys).weighted_sum(&v, &rows, &keys);
+        let mut inputs = shape.inputs(number as u64);
+        inputs.remove("dout");
+        inputs.insert("table".to_owned(), Noise::new(5, "table").floats(DType::F32, &[7, shape.heads], 1.0));
+        let case = GraphCase { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() };
+        check(&case, number, &["softmax_attention"]);
+    }
+}
+
 #[test]
 fn gradients_are_the_same_bits_in_every_run() {
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {

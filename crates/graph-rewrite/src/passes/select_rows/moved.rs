@@ -1,7 +1,7 @@
 use super::Selection;
 use rewire_graph::op::{
     Broadcast, Concat, Dropout, Flip, JaggedBroadcast, JaggedMatMul, MatMul, Op, Permute, Reduce, Reshape, RowIndex,
-    RowIndexKind, ScoreBroadcast, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, Slice, WeightedSum,
+    RowIndexKind, ScoreBroadcast, ScoreGather, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, Slice, WeightedSum,
 };
 use rewire_graph::{Dim, Graph, Layout, NodeId, Type, Value};
 use std::sync::Arc;
@@ -139,6 +139,9 @@ impl At<'_> {
                 _ => None,
             };
             return self.reads(None, self.operands.iter().map(operand).collect::<Option<_>>()?);
+        }
+        if self.is::<ScoreGather>().is_some() {
+            return self.reads(None, vec![Operand::Whole(self.operand(0)?), Operand::Rows(self.operand(1)?)]);
         }
         let offsets = self.operands.len().checked_sub(2)?;
         if self.operand(offsets)? != self.selection.offsets {
