@@ -4,8 +4,9 @@ use crate::args::{Common, Generate};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::rank::with_common;
-use rewire::generate::decoder::{Decoder, Prompt, Sampling, read_items, read_prompts};
-use rewire::generate::{Found, GenerateError, Trie};
+use rewire::generate::decoder::{Decoder, Prompt, read_items, read_prompts};
+use rewire::generate::{Found, GenerateError, Sampling, Trie};
+use rewire::rank::{Precision, RankOptions};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
@@ -21,7 +22,9 @@ struct Line<'a> {
 
 /// Prints the items of every prompt, or the tokens that follow it.
 pub fn run(options: &Generate, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let mut decoder = Decoder::open(&options.model, &with_common(common, options.placement.of_model()))?;
+    let precision = Precision { weights: options.dtype, tables: options.dtype, ..Precision::default() };
+    let of_model = RankOptions { precision, ..options.placement.of_model() };
+    let mut decoder = Decoder::open(&options.model, &with_common(common, of_model))?;
     let trie = options.trie.as_deref().map(|path| trie(path, decoder.config().vocabulary())).transpose()?;
     let sampling = Sampling {
         tokens: options.tokens.get(),
@@ -48,8 +51,7 @@ pub fn run(options: &Generate, common: &Common, output: &mut Output) -> Result<(
 
 fn trie(path: &Path, vocabulary: usize) -> Result<Trie, CliError> {
     let items = read_items(path)?;
-    let codes = vec![vocabulary; items.first().map_or(0, Vec::len)];
-    Ok(Trie::new(&codes, items.into_iter().enumerate().map(|(place, item)| (place as i64, item)))?)
+    Ok(Trie::of_tokens(vocabulary, items.into_iter().enumerate().map(|(place, item)| (place as i64, item)))?)
 }
 
 fn print(id: &Value, found: &[Found], beams: usize, json: bool, output: &mut Output) -> Result<(), CliError> {

@@ -1,4 +1,5 @@
-//! Decoders without encoders: `llama`, and `qwen3`, which norms the queries and keys of every head.
+//! Decoders without encoders: `llama` and `mistral`; `qwen2`, whose queries, keys and values have biases; and `qwen3`, which norms the queries and
+//! keys of every head.
 
 use crate::ConfigError;
 use crate::activation::Activation;
@@ -8,9 +9,36 @@ use crate::rope::Rope;
 use rewire_graph::{DType, Dim, Scope, Tensor};
 use serde_json::Value;
 
+/// What the decoders differ in beside their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Llama,
+    Mistral,
+    Qwen2,
+    Qwen3,
+}
+
+impl Family {
+    const ALL: [Self; 4] = [Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3];
+
+    pub fn named(model_type: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.model_type() == model_type)
+    }
+
+    pub fn model_type(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Mistral => "mistral",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+        }
+    }
+}
+
 /// The sizes and options of a decoder.
 #[derive(Clone, Debug)]
 pub struct CausalConfig {
+    pub(crate) family: Family,
     pub(crate) vocabulary: usize,
     width: usize,
     hidden: usize,
@@ -18,18 +46,23 @@ pub struct CausalConfig {
     heads: Heads,
     activation: Activation,
     eps: f64,
-    has_head_norms: bool,
-    has_attention_bias: bool,
+    /// Of queries, keys and values, and of what heads are joined by.
+    has_attention_bias: [bool; 2],
     has_mlp_bias: bool,
-    is_tied: bool,
+    pub(crate) is_tied: bool,
+    /// Tokens that end a text.
+    pub(crate) stop: Vec<u32>,
     /// The angles of positions.
     pub(crate) rope: Rope,
 }
 
 impl CausalConfig {
-    pub(crate) fn parse(keys: &Keys<'_>, has_head_norms: bool) -> Result<Self, ConfigError> {
+    pub(crate) fn parse(keys: &Keys<'_>, family: Family) -> Result<Self, ConfigError> {
         let off = |value: &Value| value == &Value::Bool(false);
         keys.only("use_sliding_window", "false", off)?;
+        if family == Family::Mistral {
+            keys.only("sliding_window", "null", Value::is_null)?;
+        }
         keys.only("pretraining_tp", "1", |value| value.as_u64() == Some(1))?;
         let is_full = |value: &Value| value.as_str() == Some("full_attention");
         let all_full = |value: &Value| value.as_array().is_some_and(|kinds| kinds.iter().all(is_full));
@@ -38,7 +71,7 @@ impl CausalConfig {
         let groups = keys.size("num_key_value_heads")?.unwrap_or(queries);
         let head = match keys.size("head_dim")? {
             Some(head) => head,
-            None if has_head_norms => 128,
+            None if family == Family::Qwen3 => 128,
             None => width / queries,
         };
         if queries % groups != 0 {
@@ -48,7 +81,9 @@ impl CausalConfig {
         if head % 2 != 0 || head == 0 {
             return Err(ConfigError::value("head_dim", "even", &Value::from(head)));
         }
+        let bias = keys.flag("attention_bias")?.unwrap_or(false);
         Ok(Self {
+            family,
             vocabulary: keys.required_size("vocab_size")?,
             width,
             hidden: keys.required_size("intermediate_size")?,
@@ -56,10 +91,10 @@ impl CausalConfig {
             heads: Heads { queries, keys: groups, width: head },
             activation: Activation::named("hidden_act", keys.text("hidden_act")?.unwrap_or("silu"))?,
             eps: keys.float("rms_norm_eps")?.unwrap_or(1e-6),
-            has_head_norms,
-            has_attention_bias: keys.flag("attention_bias")?.unwrap_or(false),
+            has_attention_bias: [bias || family == Family::Qwen2, bias],
             has_mlp_bias: keys.flag("mlp_bias")?.unwrap_or(false),
             is_tied: keys.flag("tie_word_embeddings")?.unwrap_or(false),
+            stop: keys.tokens("eos_token_id")?,
             rope: Rope::parse(keys, head)?,
         })
     }
@@ -105,10 +140,11 @@ impl CausalConfig {
     fn attention(&self, scope: &Scope, x: &Tensor, cached: &Cached) -> Tensor {
         let Cached { kept, before, pairs, angles } = cached;
         let Heads { queries, keys, width } = self.heads;
-        let part = |name: &str, x: &Tensor, out| linear(scope, name, x, out, self.has_attention_bias);
+        let [is_biased, is_joined_biased] = self.has_attention_bias;
+        let part = |name: &str, x: &Tensor, out| linear(scope, name, x, out, is_biased);
         let rotated = |name: &str, norm: &str, heads: usize| {
             let x = self.heads.split(&part(name, x, heads * width), heads);
-            let x = if self.has_head_norms { rms_norm(scope, norm, &x, self.eps) } else { x };
+            let x = if self.family == Family::Qwen3 { rms_norm(scope, norm, &x, self.eps) } else { x };
             rotate(scope, &x, angles).reshape([x.dim(0), (heads * width).into()])
         };
         let q = rotated("q_proj", "q_norm", queries) * (width as f64).sqrt().recip();
@@ -121,7 +157,7 @@ impl CausalConfig {
         let (k, v) = (all(&k_before, &k), all(&v_before, &v));
         let [row, key] = pairs.positions(Some(&before.rows));
         let mixed = pairs.attention([&q, &k, &v], None, Some(&key.le(&row)));
-        part("o_proj", &mixed, self.width)
+        linear(scope, "o_proj", &mixed, self.width, is_joined_biased)
     }
 }
 

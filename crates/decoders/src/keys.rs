@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// Keys that describe training, tokenizers, heads of other tasks, or how to search, and defaults of the host program.
-const HARMLESS: [&str; 59] = [
+const HARMLESS: [&str; 61] = [
     "add_cross_attention",
     "architectures",
     "attention_dropout",
@@ -20,7 +20,7 @@ const HARMLESS: [&str; 59] = [
     "dtype",
     "early_stopping",
     "encoder_no_repeat_ngram_size",
-    "eos_token_id",
+    "gradient_checkpointing",
     "id2label",
     "initializer_factor",
     "initializer_range",
@@ -63,6 +63,8 @@ const HARMLESS: [&str; 59] = [
     "torch_dtype",
     "transformers_version",
     "typical_p",
+    "unsloth_fixed",
+    "unsloth_version",
     "use_cache",
 ];
 
@@ -136,6 +138,16 @@ impl<'a> Keys<'a> {
         self.required(key, self.size(key)?)
     }
 
+    /// A token, a list of them, or none.
+    pub fn tokens(&self, key: &str) -> Result<Vec<u32>, ConfigError> {
+        let token = |value: &Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
+        let tokens = |value: &'a Value| match value.as_array() {
+            Some(list) => list.iter().map(token).collect(),
+            None => token(value).map(|token| vec![token]),
+        };
+        Ok(self.typed(key, "a token or a list of tokens", tokens)?.unwrap_or_default())
+    }
+
     /// That a key, where it is there, has a value.
     pub fn only(&self, key: &str, expected: &'static str, allowed: impl Fn(&Value) -> bool) -> Result<(), ConfigError> {
         self.typed(key, expected, |value| allowed(value).then_some(())).map(|_| ())
@@ -144,7 +156,12 @@ impl<'a> Keys<'a> {
     /// That every key is read or does not change what the model computes.
     pub fn finish(&self) -> Result<(), ConfigError> {
         let read = self.read.borrow();
-        let is_off = |value: &Value| value.is_null() || value == &Value::Bool(false);
+        let is_off = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => true,
+            Value::Object(object) => object.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            _ => false,
+        };
         let unknown = self.object.iter().find(|(key, value)| {
             !(read.contains(key.as_str()) || key.starts_with('_') || HARMLESS.contains(&key.as_str()) || is_off(value))
         });

@@ -1,4 +1,4 @@
-//! Language models of Hugging Face checkpoints as graphs: `llama`, `qwen3` and `t5`.
+//! Language models of Hugging Face checkpoints as graphs: `llama`, `mistral`, `qwen2`, `qwen3` and `t5`.
 //!
 //! Parameters have the names of the checkpoints.
 //!
@@ -14,14 +14,15 @@
 //! | `before.lengths` | integers `[B]`, read on the host | cache rows that a sequence continues |
 //! | `before` | U32 `[rows before]` | these rows, in order; sequences may share them |
 //! | `wanted` | U32 `[n]` | the rows of `tokens` to compute logits for |
+//! | `asked.rows`, `asked.tokens` | U32 `[m]` | rows of the logits, and tokens whose probabilities they tell |
 //! | `cos`, `sin` | F32 `[rows, width of a head / 2]` | [`Rope::tables`] of the positions, for decoders without an encoder |
 //! | `encoder.kept.lengths` | integers `[P]`, read on the host | tokens of every prompt, for T5, as all that follow |
 //! | `encoder.tokens`, `encoder.kept` | U32 `[prompt rows]` | the tokens, and the rows of the cross-attention caches for them |
 //! | `memory.lengths`, `memory` | as `before` | the rows of the cross-attention caches that a sequence reads |
 //!
-//! # Output and states
+//! # Outputs and states
 //!
-//! `logits` `[n, vocabulary]`; `k_cache` and `v_cache` of every attention layer that has one.
+//! `logits` `[n, vocabulary]`; `asked` `[m]`, the logarithms of probabilities among the whole vocabulary; `k_cache` and `v_cache` of every attention layer that has one.
 //!
 //! # Limits
 //!
@@ -37,13 +38,15 @@ mod keys;
 mod rope;
 mod t5;
 
+use causal::Family;
+
 pub use causal::CausalConfig;
 pub use error::ConfigError;
 pub use rope::Rope;
 pub use t5::T5Config;
 
 use keys::Keys;
-use rewire_graph::{DType, Graph, Scope};
+use rewire_graph::{DType, Graph, Scope, Tensor};
 use serde_json::Value;
 
 /// A model's `config.json`.
@@ -64,17 +67,21 @@ impl Config {
     /// ```
     /// use rewire_decoders::Config;
     /// let error = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap_err().to_string();
-    /// assert_eq!(error, "`model_type` must be llama, qwen3 or t5, got \"mamba\"");
+    /// assert_eq!(error, "`model_type` must be llama, mistral, qwen2, qwen3 or t5, got \"mamba\"");
     /// ```
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
         let value: Value = serde_json::from_str(text)?;
         let keys = Keys::new("", &value)?;
         let kind = keys.required("model_type", keys.text("model_type")?)?;
         let config = match kind {
-            "llama" => Self::Causal(CausalConfig::parse(&keys, false)?),
-            "qwen3" => Self::Causal(CausalConfig::parse(&keys, true)?),
             "t5" => Self::T5(T5Config::parse(&keys)?),
-            _ => return Err(ConfigError::value("model_type", "llama, qwen3 or t5", &Value::from(kind))),
+            _ => match Family::named(kind) {
+                Some(family) => Self::Causal(CausalConfig::parse(&keys, family)?),
+                None => {
+                    let expected = "llama, mistral, qwen2, qwen3 or t5";
+                    return Err(ConfigError::value("model_type", expected, &Value::from(kind)));
+                }
+            },
         };
         keys.finish()?;
         Ok(config)
@@ -88,11 +95,27 @@ impl Config {
         }
     }
 
-    /// The name of the table of token embeddings.
-    pub fn embeddings(&self) -> &'static str {
+    /// The `model_type` of the configuration.
+    pub fn model_type(&self) -> &'static str {
         match self {
-            Self::Causal(_) => "model.embed_tokens.weight",
-            Self::T5(_) => "shared.weight",
+            Self::Causal(config) => config.family.model_type(),
+            Self::T5(_) => "t5",
+        }
+    }
+
+    /// The name of the table of token embeddings, if it is no factor of the logits as well.
+    pub fn table(&self) -> Option<&'static str> {
+        match self {
+            Self::Causal(config) => (!config.is_tied).then_some("model.embed_tokens.weight"),
+            Self::T5(config) => (!config.is_tied).then_some("shared.weight"),
+        }
+    }
+
+    /// Tokens that end a text.
+    pub fn stop(&self) -> &[u32] {
+        match self {
+            Self::Causal(config) => &config.stop,
+            Self::T5(config) => &config.stop,
         }
     }
 
@@ -122,6 +145,19 @@ impl Config {
             Self::Causal(config) => config.forward(&scope),
             Self::T5(config) => config.forward(&scope),
         };
-        Ok(scope.finish(&[("logits", logits)])?)
+        let asked = asked(&scope, &logits);
+        Ok(scope.finish(&[("logits", logits), ("asked", asked)])?)
     }
+}
+
+/// The logarithms of the probabilities of some tokens.
+fn asked(scope: &Scope, logits: &Tensor) -> Tensor {
+    let count = scope.size("asked");
+    let [rows, tokens] = ["asked.rows", "asked.tokens"].map(|name| scope.input(name, DType::U32, [count.clone()]));
+    let largest = logits.max(1);
+    let total = (logits - &largest).exp().sum(1).log() + largest;
+    let [count, vocabulary] = [logits.dim(0), logits.dim(1)];
+    let place = &rows * logits.width() as i64 + tokens;
+    let all = logits.reshape([count.product(&vocabulary).unwrap_or_default()]);
+    all.gather(&place) - total.reshape([count]).gather(&rows)
 }

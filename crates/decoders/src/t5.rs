@@ -20,10 +20,12 @@ pub struct T5Config {
     activation: Activation,
     is_gated: bool,
     eps: f64,
-    is_tied: bool,
+    pub(crate) is_tied: bool,
     is_scaled: bool,
     /// The token that the decoder begins with.
     pub(crate) start: u32,
+    /// Tokens that end a text.
+    pub(crate) stop: Vec<u32>,
 }
 
 /// How distances are put into buckets.
@@ -49,14 +51,8 @@ impl T5Config {
             return Err(ConfigError::value("relative_attention_num_buckets", expected, &Value::from(count)));
         }
         let is_tied = keys.flag("tie_word_embeddings")?.unwrap_or(true);
-        let start = keys.get("decoder_start_token_id").or_else(|| keys.get("pad_token_id"));
-        let start = match start {
-            Some(value) => value
-                .as_u64()
-                .and_then(|token| u32::try_from(token).ok())
-                .ok_or_else(|| ConfigError::value("decoder_start_token_id", "a token", value))?,
-            None => 0,
-        };
+        let starts = ["decoder_start_token_id", "pad_token_id"].map(|key| keys.tokens(key));
+        let start = starts.into_iter().collect::<Result<Vec<_>, _>>()?.concat().first().copied().unwrap_or(0);
         Ok(Self {
             vocabulary: keys.required_size("vocab_size")?,
             width: keys.required_size("d_model")?,
@@ -70,6 +66,7 @@ impl T5Config {
             is_tied,
             is_scaled: keys.flag("scale_decoder_outputs")?.unwrap_or(is_tied),
             start,
+            stop: keys.tokens("eos_token_id")?,
         })
     }
 

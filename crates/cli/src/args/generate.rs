@@ -1,16 +1,19 @@
 use super::Placement;
+use super::model::{WEIGHTS, storage};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rewire::graph::DType;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Generate {
-    /// Folder of Hugging Face: config.json, and model.safetensors or its index.
+    /// Folder of Hugging Face, with config.json, and model.safetensors or its index; or a package of one.
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// JSON Lines: `id`, and `tokens`, a list.
     #[arg(long, value_name = "FILE")]
     pub prompts: PathBuf,
-    /// The valid items, JSON: `items`, a list of lists with one token a level. Tokens are drawn if left out.
+    /// The valid items, JSON: `items`, a list of lists of tokens of any length. Tokens are drawn if left out.
     #[arg(long, value_name = "FILE")]
     pub trie: Option<PathBuf>,
     /// Width of the beam search: items of a prompt at most.
@@ -34,9 +37,13 @@ pub struct Generate {
     /// What random numbers are drawn from.
     #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "trie")]
     pub seed: u64,
-    /// A token that ends a sequence. May be given several times.
+    /// A token that ends a sequence, beside `eos_token_id` of the configuration. May be given several times.
     #[arg(long, value_name = "TOKEN", conflicts_with = "trie")]
     pub stop: Vec<u32>,
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 rows with a scale each; as the model has them if left out.
+    #[arg(long, value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
+    pub dtype: Option<DType>,
     #[command(flatten)]
     pub placement: Placement,
 }

@@ -43,3 +43,26 @@ fn logits_are_those_of_the_reference() {
     let weights = rewire::weights::Weights::read(&save.join("t5/logits.safetensors")).unwrap();
     assert_eq!(weights.names().collect::<Vec<_>>(), ["logits.0", "logits.4", "logits.5"]);
 }
+
+#[test]
+fn packages_generate_what_their_folders_do() {
+    let folder = Folder::new();
+    let (model, prompts, trie) = (text("qwen3"), text("qwen3/prompts.jsonl"), text("qwen3/trie.json"));
+    let (package, small) = (folder.path("m.rewire"), folder.path("s.rewire"));
+    let lines = |model: &str, more: &[&str]| {
+        let args = ["generate", model, "--prompts", &prompts, "--trie", &trie, "--beams", "4", "--kernel", "cpu", "--json"];
+        let ran = run(&[&args[..], more].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.stdout
+    };
+    for (out, dtype) in [(&package, "f32"), (&small, "int8")] {
+        let packed = run(&["package", "--model", &model, "--out", out, "--dtype", dtype, "--json"]);
+        assert_eq!(packed.code, Some(0), "{}", packed.stderr);
+        assert_eq!(lines(out, &[]), lines(&model, &["--dtype", dtype]));
+    }
+    let bytes = |path: &str| std::fs::metadata(path).unwrap().len();
+    assert!(bytes(&small) < bytes(&package));
+    let described = run(&["describe", &package, "--json"]).json();
+    assert_eq!((&described[0]["model"], &described[0]["vocabulary"]), (&"qwen3".into(), &400.into()));
+    run(&["rank", "--model", &model]).failed_with(&["config.json", "language model", "generate"]);
+}

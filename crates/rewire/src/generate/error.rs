@@ -1,3 +1,4 @@
+use crate::rank::RankError;
 use crate::weights::WeightsError;
 use rewire_decoders::ConfigError;
 use rewire_graph::{Coded, TensorSizeError};
@@ -38,6 +39,9 @@ pub enum GenerateError {
     /// The weights are not good.
     #[error(transparent)]
     Weights(Box<WeightsError>),
+    /// The folder or the package is not good.
+    #[error(transparent)]
+    Model(Box<RankError>),
     /// There is no memory for a tensor.
     #[error(transparent)]
     Memory(#[from] TensorSizeError),
@@ -46,6 +50,22 @@ pub enum GenerateError {
     Prompt {
         /// Its place among the prompts.
         prompt: usize,
+    },
+    /// A token of a prompt is none of the model's.
+    #[error("the token {token} is beyond the vocabulary of {vocabulary}")]
+    Token {
+        /// The token.
+        token: u32,
+        /// Tokens of the model.
+        vocabulary: usize,
+    },
+    /// A request needs more rows of the caches than there are.
+    #[error("the request needs {needed} rows of the caches: there are {rows}")]
+    Rows {
+        /// Rows that it needs.
+        needed: usize,
+        /// Rows that there are.
+        rows: usize,
     },
     /// The graph cannot be rewritten or lowered.
     #[error("cannot compile the model")]
@@ -91,8 +111,10 @@ pub enum GenerateError {
         actual: usize,
     },
     /// The model gave something else than finite numbers.
-    #[error("the model's output `logits` {reason}")]
+    #[error("the model's output `{name}` {reason}")]
     Output {
+        /// The output.
+        name: &'static str,
         /// What is wrong with it.
         reason: String,
     },
@@ -104,6 +126,7 @@ impl Coded for GenerateError {
             Self::Trace(source) => source.code(),
             Self::Config(source) => source.code(),
             Self::Weights(source) => source.code(),
+            Self::Model(source) => source.code(),
             Self::Compile(source) => source.code(),
             Self::Load(source) => source.code(),
             Self::Run(source) => source.code(),
@@ -139,5 +162,11 @@ impl From<ConfigError> for GenerateError {
 impl From<WeightsError> for GenerateError {
     fn from(error: WeightsError) -> Self {
         Self::Weights(Box::new(error))
+    }
+}
+
+impl From<RankError> for GenerateError {
+    fn from(error: RankError) -> Self {
+        Self::Model(Box::new(error))
     }
 }

@@ -1,17 +1,24 @@
 //! Generative retrieval: the next items of users as semantic ids, by beam search.
 
+mod beam;
 pub mod decoder;
+mod draw;
 mod error;
+mod requests;
+mod rows;
 mod trie;
 
+pub use draw::Sampling;
 pub use error::GenerateError;
+pub use requests::{Progress, RequestId};
 pub use rewire_hstu::models::semantic_ids::Config;
 pub use trie::Trie;
 
+use beam::Search;
+use requests::{Asked, Autoregressive, Encoded, Sequence, Work, together};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, Parameters, Session, block_on};
-use std::ops::Range;
 
 /// A semantic id that was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,18 +38,6 @@ pub struct Found {
 pub struct Generator {
     config: Config,
     session: Session,
-}
-
-/// A beginning of a semantic id.
-#[derive(Clone, Debug)]
-struct Beam {
-    user: usize,
-    codes: Vec<u32>,
-    score: f64,
-    /// What may follow in the trie.
-    nodes: Range<u32>,
-    /// The rows of the cache of its codes but the last.
-    rows: Vec<u32>,
 }
 
 impl Generator {
@@ -78,44 +73,8 @@ impl Generator {
             return Err(GenerateError::Levels { expected: levels, actual: trie.levels() });
         }
         let tokens = histories.iter().map(|history| self.tokens(history)).collect::<Result<Vec<_>, _>>()?;
-        let mut next = 0;
-        let mut take = |count: usize| {
-            let rows: Vec<u32> = (next..next + count as u32).collect();
-            next += count as u32;
-            rows
-        };
-        let histories: Vec<Vec<u32>> = tokens.iter().map(|tokens| take(tokens.len())).collect();
-        let most = widths.iter().take(levels - 1).fold(0usize, |all, &width| all.saturating_add(width.min(trie.ids())));
-        let rows = histories.iter().map(Vec::len).sum::<usize>() + most.saturating_mul(tokens.len());
-        self.session.reserve_states_async(rows.max(1).next_power_of_two()).await?;
-        let nothing = vec![vec![]; tokens.len()];
-        let mut logits = self.run(&tokens, &histories, &nothing).await?;
-        let begin = |user| Beam { user, codes: vec![], score: 0.0, nodes: trie.root(), rows: vec![] };
-        let mut beams: Vec<Beam> = (0..tokens.len()).map(begin).collect();
-        for (level, &width) in widths.iter().enumerate() {
-            beams = self.extend(trie, (level, width), &beams, &logits)?;
-            if level + 1 < levels {
-                let kept: Vec<Vec<u32>> = beams.iter().map(|_| take(1)).collect();
-                let before = |beam: &Beam| {
-                    let history = histories.get(beam.user).map(Vec::as_slice).unwrap_or_default();
-                    [history, &beam.rows].concat()
-                };
-                let before: Vec<Vec<u32>> = beams.iter().map(before).collect();
-                let first = self.config.first_token(level) as u32;
-                let tokens: Vec<Vec<u32>> =
-                    beams.iter().map(|beam| beam.codes.last().map(|code| first + code).into_iter().collect()).collect();
-                logits = self.run(&tokens, &kept, &before).await?;
-                beams.iter_mut().zip(kept).for_each(|(beam, kept)| beam.rows.extend(kept));
-            }
-        }
-        let mut found = vec![vec![]; tokens.len()];
-        for Beam { user, codes, score, nodes, .. } in beams {
-            let of_user = found.get_mut(user).into_iter();
-            of_user.for_each(|found| {
-                found.push(Found { codes: codes.clone(), items: trie.items(&nodes).to_vec(), score });
-            });
-        }
-        Ok(found)
+        let work = |tokens| (tokens, Work::Search(Search::new(trie, widths.to_vec())));
+        together(self, tokens.into_iter().map(work).collect()).await
     }
 
     /// [`Generator::search_async`], blocking.
@@ -149,62 +108,65 @@ impl Generator {
         }
         Ok(tokens)
     }
+}
 
-    /// The best beginnings one level on, those of a user side by side.
-    fn extend(
-        &self,
-        trie: &Trie,
-        (level, width): (usize, usize),
-        beams: &[Beam],
-        logits: &[f32],
-    ) -> Result<Vec<Beam>, GenerateError> {
-        let first = self.config.first_token(level);
-        let codes = self.config.codes.get(level).copied().unwrap_or_default();
-        let mut rows = logits.chunks_exact(self.config.tokens().max(1));
-        let mut next: Vec<Beam> = vec![];
-        for of_user in beams.chunk_by(|a, b| a.user == b.user) {
-            let begun = next.len();
-            for (beam, row) in of_user.iter().zip(rows.by_ref()) {
-                let row = row.get(first..first + codes).unwrap_or_default();
-                let logarithm = log_sum(row)?;
-                for (code, nodes) in trie.follow(level, beam.nodes.clone()) {
-                    let logit = row.get(code as usize).copied().unwrap_or(f32::NEG_INFINITY);
-                    let codes = beam.codes.iter().copied().chain([code]).collect();
-                    let score = beam.score + f64::from(logit) - logarithm;
-                    next.push(Beam { codes, score, nodes, ..beam.clone() });
-                }
-            }
-            let own = next.get_mut(begun..).unwrap_or_default();
-            own.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.codes.cmp(&b.codes)));
-            next.truncate(begun.saturating_add(width));
-        }
-        Ok(next)
+impl Autoregressive for Generator {
+    fn token(&self, level: usize, code: u32) -> u32 {
+        self.config.first_token(level) as u32 + code
     }
 
-    /// The logits of what follows each sequence, `[sequences, tokens]`, whose tokens before are in rows of the cache.
-    async fn run(
-        &mut self,
-        tokens: &[Vec<u32>],
-        kept: &[Vec<u32>],
-        before: &[Vec<u32>],
-    ) -> Result<Vec<f32>, GenerateError> {
-        if tokens.is_empty() {
-            return Ok(vec![]);
-        }
-        let lengths =
-            |rows: &[Vec<u32>]| HostTensor::lengths(&rows.iter().map(|rows| rows.len() as i64).collect::<Vec<_>>());
+    fn start(&self) -> Option<u32> {
+        None
+    }
+
+    async fn reserve(&mut self, rows: usize) -> Result<(), GenerateError> {
+        Ok(self.session.reserve_states_async(rows).await?)
+    }
+
+    async fn run(&mut self, sequences: &[Sequence], _: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError> {
         let inputs = Inputs::new()
-            .with("lengths", lengths(tokens))
-            .with("tokens", HostTensor::vector(&tokens.concat()))
-            .with("kept", HostTensor::vector(&kept.concat()))
-            .with("before.lengths", lengths(before))
-            .with("before", HostTensor::vector(&before.concat()));
+            .with("lengths", lengths(sequences.iter().map(|sequence| &sequence.tokens)))
+            .with("tokens", joined(sequences.iter().map(|sequence| &sequence.tokens)))
+            .with("kept", joined(sequences.iter().map(|sequence| &sequence.kept)))
+            .with("before.lengths", lengths(sequences.iter().map(|sequence| &sequence.before)))
+            .with("before", joined(sequences.iter().map(|sequence| &sequence.before)));
         let outputs = self.session.run_async(&inputs).await?;
-        let logits = outputs.get("logits").map(HostTensor::to_f32).unwrap_or_default();
-        let expected = tokens.len() * self.config.tokens();
-        match logits.len() == expected {
-            true => Ok(logits),
-            false => Err(GenerateError::Output { reason: format!("has {} values: expected {expected}", logits.len()) }),
+        let logits = floats(outputs.get("logits"), "logits", sequences.len() * self.config.tokens())?;
+        let rows = logits.chunks_exact(self.config.tokens().max(1));
+        sequences.iter().zip(rows).map(|(sequence, row)| self.answer(&sequence.asked, row)).collect()
+    }
+}
+
+impl Generator {
+    fn answer(&self, asked: &Asked, row: &[f32]) -> Result<Vec<f32>, GenerateError> {
+        let Asked::Codes { level, codes } = asked else { return Ok(row.to_vec()) };
+        let (first, count) = (self.config.first_token(*level), self.config.codes.get(*level).copied().unwrap_or(0));
+        let row = row.get(first..first + count).unwrap_or(&[]);
+        let logarithm = log_sum(row)?;
+        let of = |&code: &u32| {
+            row.get(code as usize).map_or(f32::NEG_INFINITY, |&logit| (f64::from(logit) - logarithm) as f32)
+        };
+        Ok(codes.iter().map(of).collect())
+    }
+}
+
+/// Lengths of lists, read on the host.
+fn lengths<'a>(lists: impl Iterator<Item = &'a Vec<u32>>) -> HostTensor {
+    HostTensor::lengths(&lists.map(|list| list.len() as i64).collect::<Vec<_>>())
+}
+
+/// Lists one after the other.
+fn joined<'a>(lists: impl Iterator<Item = &'a Vec<u32>>) -> HostTensor {
+    HostTensor::vector(&lists.flatten().copied().collect::<Vec<u32>>())
+}
+
+/// The floats of an output of so many.
+fn floats(output: Option<&HostTensor>, name: &'static str, expected: usize) -> Result<Vec<f32>, GenerateError> {
+    let values = output.map(HostTensor::to_f32).unwrap_or_default();
+    match values.len() == expected {
+        true => Ok(values),
+        false => {
+            Err(GenerateError::Output { name, reason: format!("has {} values: expected {expected}", values.len()) })
         }
     }
 }
@@ -216,6 +178,6 @@ fn log_sum(logits: &[f32]) -> Result<f64, GenerateError> {
     let logarithm = f64::from(most) + sum.ln();
     match logarithm.is_finite() {
         true => Ok(logarithm),
-        false => Err(GenerateError::Output { reason: "has values that are not finite".to_owned() }),
+        false => Err(GenerateError::Output { name: "logits", reason: "has values that are not finite".to_owned() }),
     }
 }

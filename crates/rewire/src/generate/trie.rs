@@ -1,7 +1,7 @@
 use super::GenerateError;
 use std::ops::Range;
 
-/// The semantic ids that there are: which codes may follow which.
+/// The items that there are, as semantic ids or tokens: which codes may follow which.
 ///
 /// ```
 /// use rewire::generate::Trie;
@@ -18,10 +18,12 @@ pub struct Trie {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Node {
-    code: u32,
-    /// Nodes of the next level; of the last level a leaf.
-    children: Range<u32>,
+pub(super) struct Node {
+    pub code: u32,
+    /// Nodes of the next level.
+    pub children: Range<u32>,
+    /// Where an id ends here.
+    pub leaf: Option<u32>,
 }
 
 impl Trie {
@@ -30,20 +32,44 @@ impl Trie {
     /// # Errors
     /// [`GenerateError::Id`] for an id with another number of levels, or a code beyond its level.
     pub fn new(codes: &[usize], items: impl IntoIterator<Item = (i64, Vec<u32>)>) -> Result<Self, GenerateError> {
+        let mut trie = Self::checked(items, |id| match id.len() == codes.len() && fits(id, codes) {
+            true => Ok(()),
+            false => Err(codes.to_vec()),
+        })?;
+        trie.levels.resize(codes.len(), vec![]);
+        Ok(trie)
+    }
+
+    /// Of items with their tokens of a vocabulary. Items may have different lengths, and one may begin another.
+    ///
+    /// # Errors
+    /// [`GenerateError::Id`] for an item without tokens, or with one beyond the vocabulary.
+    pub fn of_tokens(
+        vocabulary: usize,
+        items: impl IntoIterator<Item = (i64, Vec<u32>)>,
+    ) -> Result<Self, GenerateError> {
+        Self::checked(items, |id| match !id.is_empty() && id.iter().all(|&token| (token as usize) < vocabulary) {
+            true => Ok(()),
+            false => Err(vec![vocabulary; id.len().max(1)]),
+        })
+    }
+
+    fn checked(
+        items: impl IntoIterator<Item = (i64, Vec<u32>)>,
+        check: impl Fn(&[u32]) -> Result<(), Vec<usize>>,
+    ) -> Result<Self, GenerateError> {
         let mut all: Vec<(Vec<u32>, i64)> = items.into_iter().map(|(item, id)| (id, item)).collect();
         for (id, item) in &all {
-            let fits = id.len() == codes.len() && id.iter().zip(codes).all(|(&code, &codes)| (code as usize) < codes);
-            if !fits {
-                return Err(GenerateError::Id { item: *item, id: id.clone(), codes: codes.to_vec() });
-            }
+            check(id).map_err(|codes| GenerateError::Id { item: *item, id: id.clone(), codes })?;
         }
         all.sort_unstable();
         all.dedup();
-        let mut trie = Self { levels: vec![vec![]; codes.len()], items: vec![] };
+        let levels = all.iter().map(|(id, _)| id.len()).max().unwrap_or(0);
+        let mut trie = Self { levels: vec![vec![]; levels], items: vec![] };
         let mut before: &[u32] = &[];
         for (id, item) in &all {
             let shared = id.iter().zip(before).take_while(|(a, b)| a == b).count();
-            if shared < id.len() || before.is_empty() {
+            if shared < id.len() {
                 trie.add(id, shared);
             }
             trie.items.last_mut().into_iter().for_each(|items| items.push(*item));
@@ -54,25 +80,27 @@ impl Trie {
 
     /// Adds an id after all others, of which `shared` levels are those of the last one.
     fn add(&mut self, id: &[u32], shared: usize) {
+        let mut leaf = Some(self.items.len() as u32);
         self.items.push(vec![]);
-        let mut next = self.items.len() as u32;
+        let mut below = self.levels.get(id.len()).map_or(0, Vec::len) as u32;
         for (level, &code) in id.iter().enumerate().rev() {
             let Some(nodes) = self.levels.get_mut(level) else { continue };
             if level >= shared {
-                nodes.push(Node { code, children: next - 1..next });
+                let first = below - u32::from(leaf.is_none());
+                nodes.push(Node { code, children: first..below, leaf: leaf.take() });
             } else if let Some(last) = nodes.last_mut() {
-                last.children.end = next;
+                last.children.end = below;
             }
-            next = nodes.len() as u32;
+            below = nodes.len() as u32;
         }
     }
 
-    /// Number of levels.
+    /// Codes of the longest id.
     pub fn levels(&self) -> usize {
         self.levels.len()
     }
 
-    /// Number of semantic ids.
+    /// Number of ids.
     pub fn ids(&self) -> usize {
         self.items.len()
     }
@@ -82,32 +110,37 @@ impl Trie {
         0..self.levels.first().map_or(0, |nodes| nodes.len() as u32)
     }
 
-    /// Codes that may follow, with what may follow them.
-    pub(super) fn follow(&self, level: usize, nodes: Range<u32>) -> impl Iterator<Item = (u32, Range<u32>)> {
+    /// Nodes of a level.
+    pub(super) fn nodes(&self, level: usize, nodes: &Range<u32>) -> &[Node] {
         let level = self.levels.get(level).map(Vec::as_slice).unwrap_or_default();
-        let nodes = level.get(nodes.start as usize..nodes.end as usize).unwrap_or_default();
-        nodes.iter().map(|node| (node.code, node.children.clone()))
+        level.get(nodes.start as usize..nodes.end as usize).unwrap_or_default()
     }
 
     /// The items of a leaf.
-    pub(super) fn items(&self, leaf: &Range<u32>) -> &[i64] {
-        self.items.get(leaf.start as usize).map(Vec::as_slice).unwrap_or_default()
+    pub(super) fn items(&self, leaf: u32) -> &[i64] {
+        self.items.get(leaf as usize).map(Vec::as_slice).unwrap_or_default()
     }
+}
+
+fn fits(id: &[u32], codes: &[usize]) -> bool {
+    id.iter().zip(codes).all(|(&code, &codes)| (code as usize) < codes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn paths(trie: &Trie, level: usize, nodes: Range<u32>) -> Vec<(Vec<u32>, Vec<i64>)> {
-        if level == trie.levels() {
-            return vec![(vec![], trie.items(&nodes).to_vec())];
-        }
-        let below = |(code, children): (u32, Range<u32>)| {
-            let rest = paths(trie, level + 1, children);
-            rest.into_iter().map(move |(path, items)| ([vec![code], path].concat(), items))
+    fn paths(trie: &Trie, level: usize, nodes: &Range<u32>) -> Vec<(Vec<u32>, Vec<i64>)> {
+        let below = |node: &Node| {
+            let own = node.leaf.map(|leaf| (vec![], trie.items(leaf).to_vec()));
+            let rest = own.into_iter().chain(paths(trie, level + 1, &node.children));
+            rest.map(|(path, items)| ([vec![node.code], path].concat(), items)).collect::<Vec<_>>()
         };
-        trie.follow(level, nodes).flat_map(below).collect()
+        trie.nodes(level, nodes).iter().flat_map(below).collect()
+    }
+
+    fn all(trie: &Trie) -> Vec<(Vec<u32>, Vec<i64>)> {
+        paths(trie, 0, &trie.root())
     }
 
     #[test]
@@ -120,10 +153,22 @@ mod tests {
             (vec![2, 0, 0], vec![9]),
             (vec![2, 0, 1], vec![4, 5]),
         ];
-        assert_eq!(paths(&trie, 0, trie.root()), expected);
-        assert_eq!(trie.ids(), 4);
+        assert_eq!((all(&trie), trie.ids()), (expected, 4));
         let none = Trie::new(&[3], []).unwrap();
         assert_eq!((none.ids(), none.root()), (0, 0..0));
+    }
+
+    #[test]
+    fn items_of_tokens_have_any_length_and_begin_others() {
+        let ids =
+            [vec![7], vec![3, 1, 4, 1], vec![7, 0, 2], vec![3], vec![7, 0], vec![3, 1, 4, 2], vec![9, 9], vec![7, 8]];
+        let mut expected: Vec<(Vec<u32>, Vec<i64>)> = ids.iter().cloned().zip((0..).map(|item| vec![item])).collect();
+        let trie = Trie::of_tokens(10, (0..).zip(ids)).unwrap();
+        expected.sort_unstable();
+        assert_eq!((all(&trie), trie.ids(), trie.levels()), (expected, 8, 4));
+        for id in [vec![], vec![3, 10]] {
+            assert!(matches!(Trie::of_tokens(10, [(2, id)]), Err(GenerateError::Id { item: 2, .. })));
+        }
     }
 
     #[test]

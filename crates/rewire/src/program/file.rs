@@ -102,6 +102,18 @@ impl ModelFile {
         Self::Package(Box::new(package))
     }
 
+    /// The text of its configuration, with what stands for it in errors.
+    pub(crate) fn config(&self) -> Option<(String, &str)> {
+        match self {
+            #[cfg(feature = "files")]
+            Self::Folder(folder) => Some((folder.name(), &folder.config)),
+            Self::Package(package) => {
+                package.config().map(|text| ("the configuration of the package".to_owned(), text))
+            }
+            Self::Exported(_) => None,
+        }
+    }
+
     /// The graph as traced or exported; `None` for a package that holds no configuration to trace.
     ///
     /// # Errors

@@ -30,10 +30,14 @@ const IMPORTED: &str = "pipeline";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Description {
-    /// `dlrm_hstu` for a ranking model, `hstu_match` for a matching model, `pipeline` for an imported model, `None` for a traced model without a configuration.
+    /// `dlrm_hstu` for a ranking model, `hstu_match` for a matching model, `pipeline` for an imported model, the
+    /// `model_type` of a language model, `None` for a traced model without a configuration.
     pub model: Option<String>,
     /// Rows of a sequence at most, where the model reads sequences.
     pub max_seq_len: Option<usize>,
+    /// Tokens of the vocabulary of a language model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vocabulary: Option<usize>,
     /// Features of requests, with the sizes of their tables; empty for a model without a configuration.
     pub features: Schema,
     /// Columns of tables that an imported model reads.
@@ -70,6 +74,7 @@ impl Description {
         Self {
             model: None,
             max_seq_len: None,
+            vocabulary: None,
             features: Schema::default(),
             columns: vec![],
             predictions: vec![],
@@ -100,6 +105,11 @@ impl Description {
                 Self::of(MATCHING, plan, &schema(&config.inputs(), plan), &[], config.max_seq_len)
             }
             ModelConfig::Imported(_) => Self::of_signature(&Signature::new(name, text, plan)?, plan),
+            ModelConfig::Language(config) => Self {
+                model: Some(config.model_type().to_owned()),
+                vocabulary: Some(config.vocabulary()),
+                ..Self::of_plan(plan)
+            },
         })
     }
 
@@ -128,10 +138,13 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.model.as_deref(), self.max_seq_len) {
-            (Some(model), Some(rows)) => writeln!(f, "model {model}, sequences of at most {rows} rows")?,
-            (Some(model), None) => writeln!(f, "model {model}: it reads tables")?,
-            (None, _) => writeln!(f, "a traced model: it reads tensors, not requests")?,
+        match (self.model.as_deref(), self.max_seq_len, self.vocabulary) {
+            (Some(model), Some(rows), _) => writeln!(f, "model {model}, sequences of at most {rows} rows")?,
+            (Some(model), None, Some(tokens)) => {
+                writeln!(f, "model {model}: it continues prompts of tokens 0 to {}", tokens.saturating_sub(1))?;
+            }
+            (Some(model), None, None) => writeln!(f, "model {model}: it reads tables")?,
+            (None, ..) => writeln!(f, "a traced model: it reads tensors, not requests")?,
         }
         let groups = [
             ("features of the user, one value each", &self.features.contextual),

@@ -84,6 +84,7 @@ impl Embedder {
             (ModelConfig::Ranking(config), Embedded::Users) => dlrm_hstu::trace_users(config),
             (ModelConfig::Ranking(config), Embedded::Items) => dlrm_hstu::trace_items(config),
             (ModelConfig::Imported(_), _) => return Err(RankError::Imported { name: name.to_owned() }),
+            (ModelConfig::Language(_), _) => return Err(RankError::Language { name: name.to_owned() }),
         };
         let tables = config.tables();
         let mut plan = compiled(&tables, graph.map_err(untraced)?, options.precision)?;
@@ -245,6 +246,7 @@ fn describe(config: &ModelConfig, embedded: Embedded, options: &RankOptions) -> 
         }
         ModelConfig::Ranking(config) => (config.inputs(), capacity(config, options)?),
         ModelConfig::Imported(_) => return Err(RankError::Imported { name: "the model".to_owned() }),
+        ModelConfig::Language(_) => return Err(RankError::Language { name: "the model".to_owned() }),
     };
     let is_match = matches!(config, ModelConfig::Matching(_));
     let apart = Capacity { rows: usize::MAX, contextual: 0, rows_per_event: 1, candidate_room: 1 };

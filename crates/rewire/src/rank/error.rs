@@ -1,6 +1,7 @@
 use super::{Request, UnreadTensors, User};
 use crate::package::PackageError;
 use crate::weights::WeightsError;
+use rewire_decoders::ConfigError;
 use rewire_features::{EncodeError, Problems};
 use rewire_graph::{Coded, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
@@ -32,6 +33,34 @@ pub enum RankError {
         name: String,
         /// What is wrong.
         source: Box<ModelError>,
+    },
+    /// The configuration of a language model is not good.
+    #[error("{name} is not a good configuration")]
+    Decoder {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: Box<ConfigError>,
+    },
+    /// The configuration is of a language model, where another one is meant.
+    #[error("{name} is of a language model, which continues prompts: `generate` and `Decoder` take it")]
+    Language {
+        /// The file.
+        name: String,
+    },
+    /// The configuration is of another model, where that of a language model is meant.
+    #[error("{name} is of no language model: expected a `config.json` of Hugging Face with a `model_type`")]
+    NotLanguage {
+        /// The file.
+        name: String,
+    },
+    /// The index of a folder's weights is not good.
+    #[error("{}: {reason}", path.display())]
+    Index {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
     },
     /// The pipeline of an imported model has options that are not supported.
     #[error("{name}: {problems}")]
@@ -175,6 +204,7 @@ impl Coded for RankError {
     fn code(&self) -> &'static str {
         match self {
             Self::Config { source, .. } => source.code(),
+            Self::Decoder { source, .. } => source.code(),
             Self::Weights(source) => source.code(),
             Self::Package(source) => source.code(),
             Self::Trace(source) => source.code(),

@@ -5,6 +5,8 @@ use super::{Config, RankError, RankOptions, Ranker, parse_config};
 use crate::package::{Package, PackageError};
 use crate::weights::Weights;
 use rewire_runtime::{Mapping, block_on};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Bytes of a `config.json` at most.
@@ -58,9 +60,42 @@ pub fn read_config(model: &Path, mapping: Mapping) -> Result<Config, RankError> 
 /// [`RankError::Weights`] and [`RankError::Package`].
 pub fn read_weights(model: &Path, mapping: Mapping) -> Result<Weights<'static>, RankError> {
     match model.is_dir() {
-        true => Ok(Weights::read_mapping(&model.join("model.safetensors"), mapping)?),
+        true => read_folder(model, mapping),
         false => Ok(package(model, mapping)?.weights().clone()),
     }
+}
+
+/// The weights of a folder: `model.safetensors`, or the files of its index.
+fn read_folder(folder: &Path, mapping: Mapping) -> Result<Weights<'static>, RankError> {
+    let (whole, index) = (folder.join("model.safetensors"), folder.join("model.safetensors.index.json"));
+    if whole.is_file() || !index.is_file() {
+        return Ok(Weights::read_mapping(&whole, mapping)?);
+    }
+    let bad = |reason: String| RankError::Index { path: index.clone(), reason };
+    let text = std::fs::read(&index).map_err(|error| bad(error.to_string()))?;
+    let Shards { weight_map } = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    let mut all: Option<Weights<'static>> = None;
+    for name in weight_map.values().collect::<BTreeSet<_>>() {
+        if Path::new(name).file_name().is_none_or(|file| file != name.as_str()) {
+            return Err(bad(format!("`{name}` is not the name of a file")));
+        }
+        let shard = Weights::read_mapping(&folder.join(name), mapping)?;
+        all = Some(match all {
+            Some(all) => all.and(&shard),
+            None => shard,
+        });
+    }
+    let all = all.ok_or_else(|| bad("it names no files".to_owned()))?;
+    match weight_map.keys().find(|name| all.describe(name).is_none()) {
+        Some(name) => Err(bad(format!("no file has the tensor `{name}`"))),
+        None => Ok(all),
+    }
+}
+
+/// The index of weights in several files.
+#[derive(Deserialize)]
+struct Shards {
+    weight_map: BTreeMap<String, String>,
 }
 
 impl Ranker {

@@ -4,8 +4,9 @@ use super::description::MATCHING;
 use super::scorer::{check_buffers, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, trace, unread};
 use crate::predict::{Imported, is_pipeline};
+use crate::program::ModelFile;
 use crate::weights::Weights;
-use rewire_graph::Graph;
+use rewire_graph::{DType, Graph};
 use rewire_hstu::models::hstu_match::MatchConfig;
 use rewire_hstu::models::{ModelError, parameters};
 use serde::Deserialize;
@@ -19,6 +20,8 @@ pub(crate) enum ModelConfig {
     Matching(Box<MatchConfig>),
     /// A TorchEasyRec pipeline reads tables.
     Imported(Box<Imported>),
+    /// A language model continues prompts.
+    Language(Box<rewire_decoders::Config>),
 }
 
 /// What tells the kinds apart.
@@ -26,11 +29,37 @@ pub(crate) enum ModelConfig {
 struct Kind {
     #[serde(default)]
     model: String,
+    /// Configurations of Hugging Face have it.
+    model_type: Option<String>,
 }
 
 /// True for the text of a matching model's configuration.
 pub(super) fn is_matching(text: &str) -> bool {
     serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model == MATCHING)
+}
+
+/// True for the text of a language model's configuration.
+pub(crate) fn is_language(text: &str) -> bool {
+    serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model_type.is_some())
+}
+
+/// The configuration of a file's language model.
+pub(crate) fn config_of_decoder(file: &ModelFile) -> Result<rewire_decoders::Config, RankError> {
+    let (name, text) = file.config().ok_or_else(|| RankError::NotLanguage { name: "the model".to_owned() })?;
+    match is_language(text) {
+        true => parse_language(&name, text),
+        false => Err(RankError::NotLanguage { name }),
+    }
+}
+
+fn parse_language(name: &str, text: &str) -> Result<rewire_decoders::Config, RankError> {
+    let bad = |source| RankError::Decoder { name: name.to_owned(), source: Box::new(source) };
+    rewire_decoders::Config::from_json(text).map_err(bad)
+}
+
+fn trace_language(config: &rewire_decoders::Config, dtype: DType) -> Result<Graph, RankError> {
+    let bad = |source| RankError::Decoder { name: "the model".to_owned(), source: Box::new(source) };
+    config.trace(dtype).map_err(bad)
 }
 
 /// The graph of a model by the text of its `config.json`, which `name` stands for in errors.
@@ -42,6 +71,7 @@ pub fn trace_text(name: &str, config: &str) -> Result<Graph, RankError> {
         ModelConfig::Ranking(config) => trace(&config).map_err(untraced),
         ModelConfig::Matching(config) => config.trace().map_err(untraced),
         ModelConfig::Imported(config) => Ok(config.graph().clone()),
+        ModelConfig::Language(config) => trace_language(&config, DType::F32),
     }
 }
 
@@ -51,6 +81,9 @@ impl ModelConfig {
         let text = text.trim_start_matches('\u{feff}');
         if is_pipeline(text) {
             return Ok(Self::Imported(Box::new(Imported::parse(name, text)?)));
+        }
+        if is_language(text) {
+            return Ok(Self::Language(Box::new(parse_language(name, text)?)));
         }
         if !is_matching(text) {
             return Ok(Self::Ranking(Box::new(parse_config(name, text)?)));
@@ -65,6 +98,7 @@ impl ModelConfig {
             Self::Ranking(config) => config.tables().collect(),
             Self::Matching(config) => config.tables().collect(),
             Self::Imported(config) => config.tables(),
+            Self::Language(config) => config.table().map(str::to_owned).into_iter().collect(),
         }
     }
 
@@ -74,6 +108,7 @@ impl ModelConfig {
             Self::Ranking(config) => trace_ranking(config, cache),
             Self::Matching(config) => config.trace().map_err(untraced),
             Self::Imported(config) => config.served(cache),
+            Self::Language(config) => trace_language(config, DType::F32),
         }
     }
 
@@ -81,7 +116,7 @@ impl ModelConfig {
     pub fn towers(&self) -> Vec<(String, Graph)> {
         match self {
             Self::Imported(config) => config.towers(),
-            Self::Ranking(_) | Self::Matching(_) => vec![],
+            Self::Ranking(_) | Self::Matching(_) | Self::Language(_) => vec![],
         }
     }
 
@@ -91,13 +126,15 @@ impl ModelConfig {
             Self::Ranking(config) => check_buffers(config, weights)?,
             Self::Imported(config) => config.check_weights(weights)?,
             Self::Matching(_) => {}
+            // Checkpoints repeat tensors that are tied.
+            Self::Language(config) => return trace_language(config, weights.common_float()),
         }
         let graph = self.graph(cache)?;
         match self {
             _ if allow_unread => {}
             Self::Ranking(config) => unread::check(config, &graph, weights)?,
             // The folder keeps what training needs.
-            Self::Imported(_) => {}
+            Self::Imported(_) | Self::Language(_) => {}
             Self::Matching(_) => {
                 let read: HashSet<String> = parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
                 unread::refuse(weights.names().filter(|name| !read.contains(*name)).collect(), &graph, weights)?;

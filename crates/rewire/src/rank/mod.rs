@@ -37,7 +37,7 @@ mod user;
 pub(crate) use caches::{Chain, HistoryRows, Pages, Requests};
 #[cfg(feature = "files")]
 pub(crate) use files::package as read_package;
-pub(crate) use kind::ModelConfig;
+pub(crate) use kind::{ModelConfig, config_of_decoder};
 #[cfg(feature = "emit")]
 pub(crate) use pack::Packed;
 pub(crate) use package::{compiled, kind_of, names_of_tables, store, text_of};

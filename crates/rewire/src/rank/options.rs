@@ -1,5 +1,5 @@
 use super::RankError;
-use super::kind::is_matching;
+use super::kind::{is_language, is_matching};
 use crate::predict::is_pipeline;
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Precision;
@@ -109,6 +109,9 @@ pub fn parse_config(name: &str, text: &str) -> Result<Config, RankError> {
     let text = text.trim_start_matches('\u{feff}');
     if is_pipeline(text) {
         return Err(RankError::Imported { name: name.to_owned() });
+    }
+    if is_language(text) {
+        return Err(RankError::Language { name: name.to_owned() });
     }
     if is_matching(text) {
         return Err(RankError::Matching { name: name.to_owned() });

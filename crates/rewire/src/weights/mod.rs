@@ -245,6 +245,13 @@ impl<'a> Weights<'a> {
         Some((entry.dtype, &entry.shape))
     }
 
+    /// The type of all floats, where kernels write it; `F32` where there are several.
+    pub(crate) fn common_float(&self) -> DType {
+        let mut floats = self.entries.values().map(|entry| entry.dtype).filter(|dtype| dtype.is_float());
+        let first = floats.next().filter(|dtype| dtype.format().is_written()).unwrap_or(DType::F32);
+        if floats.all(|dtype| dtype == first) { first } else { DType::F32 }
+    }
+
     /// All names in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)

@@ -164,7 +164,6 @@ fn scores_take_values_of_a_table_by_an_index_a_pair() {
         let scores = q.scores(&k, &rows, &keys) + table.gather_scores(&(distance + 3));
         let y = scores.softmax_scores(mask.as_ref(), &rows, &keys).weighted_sum(&v, &rows, &keys);
         let mut inputs = shape.inputs(number as u64);
-        inputs.remove("dout");
         inputs.insert("table".to_owned(), Noise::new(5, "table").floats(DType::F32, &[7, shape.heads], 1.0));
         let case = GraphCase { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() };
         check(&case, number, &["softmax_attention"]);

@@ -1,22 +1,49 @@
 //! Language models of Hugging Face checkpoints: logits, items by beam search inside a trie, and tokens that are drawn.
+//!
+//! ```
+//! use rewire::Kernel;
+//! use rewire::generate::decoder::{Decoder, Task};
+//! use rewire::generate::{Sampling, Trie};
+//! use rewire::rank::RankOptions;
+//!
+//! # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/decoders/qwen3");
+//! let mut decoder = Decoder::open(folder.as_ref(), &RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() })?;
+//! let items = [(100, vec![319, 360, 366]), (101, vec![319, 338]), (102, vec![7, 21, 300])];
+//! let trie = Trie::of_tokens(decoder.config().vocabulary(), items)?;
+//! let mut queue = decoder.queue(64)?;
+//! let search = queue.submit(&[87, 173, 158], Task::Search { trie: &trie, width: 2 })?;
+//! let drawn = queue.submit(&[5, 1, 7, 20], Task::Sample(Sampling { tokens: 4, ..Sampling::default() }))?;
+//! while !queue.is_empty() {
+//!     for progress in queue.step()? {
+//!         println!("{:?}: {:?}", progress.request, progress.tokens);
+//!         if progress.request == search && progress.found.is_some() {
+//!             queue.cancel(drawn);
+//!         }
+//!     }
+//! }
+//! assert_eq!(queue.rows(), 0);
+//! # Ok::<(), rewire::generate::GenerateError>(())
+//! ```
 
 #[cfg(feature = "files")]
 mod files;
-mod sample;
-mod search;
-mod weights;
+mod queue;
 
 #[cfg(feature = "files")]
-pub use files::{Prompt, is_decoder, read_items, read_prompts};
+pub use files::{Prompt, read_items, read_prompts};
+pub use queue::{Queue, Task};
 pub use rewire_decoders::{Config, ConfigError};
-pub use sample::Sampling;
 
-use super::GenerateError;
+use super::beam::Search;
+use super::draw::Draw;
+use super::requests::{Asked, Autoregressive, Encoded, Sequence, Work, together};
+use super::{Found, GenerateError, Sampling, Trie, floats, joined, lengths};
+use crate::program::ModelFile;
+use crate::rank::{RankError, RankOptions, config_of_decoder};
 use crate::weights::Weights;
-use rewire_graph::{HostTensor, TensorSizeError};
+use rewire_graph::HostTensor;
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_runtime::{Inputs, Model, ModelOptions, Report, Session, block_on};
-use weights::Stored;
+use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Report, Session, block_on};
 
 /// A language model, ready to generate.
 ///
@@ -25,30 +52,8 @@ use weights::Stored;
 pub struct Decoder {
     config: Config,
     session: Session,
-}
-
-/// What a run computes of a sequence.
-#[derive(Clone, Debug, Default)]
-struct Sequence {
-    tokens: Vec<u32>,
-    /// The cache rows for the keys and values of the tokens.
-    kept: Vec<u32>,
-    /// The cache rows of the tokens before.
-    before: Vec<u32>,
-    /// The cache rows of the encoder's tokens.
-    memory: Vec<u32>,
-}
-
-/// Rows of a cache that are not taken yet.
-#[derive(Debug, Default)]
-struct Free(u32);
-
-impl Free {
-    fn take(&mut self, count: usize) -> Vec<u32> {
-        let first = self.0;
-        self.0 = first.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        (first..self.0).collect()
-    }
+    /// Whether logits that nobody asks for can stay on a device.
+    has_device: bool,
 }
 
 impl Decoder {
@@ -58,10 +63,39 @@ impl Decoder {
     /// # Errors
     /// [`GenerateError`] names the tensor that does not fit, or what a device lacks.
     pub fn load(config: &Config, weights: &Weights<'_>, options: ModelOptions) -> Result<Self, GenerateError> {
-        let stored = Stored::new(weights);
-        let plan = lower(&optimize(config.trace(stored.dtype)?)?.0)?;
+        let plan = lower(&optimize(config.trace(weights.common_float())?)?.0)?;
         let options = ModelOptions { clamp_ids: false, ..options };
-        Ok(Self { config: config.clone(), session: Model::load(plan, stored, options)?.session() })
+        Ok(Self::new(config.clone(), Model::load(plan, weights, options)?.session()))
+    }
+
+    fn new(config: Config, session: Session) -> Self {
+        let has_device = session.report().adapter.is_some();
+        Self { config, session, has_device }
+    }
+
+    /// Takes a folder of Hugging Face, or a package of one.
+    ///
+    /// # Errors
+    /// [`GenerateError`] names the file, key or tensor that is not good, or what a device lacks.
+    pub async fn from_file_async(file: &ModelFile, options: &RankOptions) -> Result<Self, GenerateError> {
+        let config = config_of_decoder(file)?;
+        let plan = file.plan(options.precision)?;
+        let with = match file {
+            ModelFile::Package(package) => package.of_model(options).map_err(RankError::from)?,
+            _ => options.of_model(),
+        };
+        let with = ModelOptions { clamp_ids: false, ..with };
+        let model = Model::load_async(plan, &file.weights()?, with).await?;
+        Ok(Self::new(config, model.session()))
+    }
+
+    /// Opens a folder of Hugging Face, `config.json` and `model.safetensors` or its index with the files that it names, or a package of one.
+    ///
+    /// # Errors
+    /// As [`Decoder::from_file_async`].
+    #[cfg(feature = "files")]
+    pub fn open(path: &std::path::Path, options: &RankOptions) -> Result<Self, GenerateError> {
+        block_on(Self::from_file_async(&ModelFile::open(path, options.mapping)?, options))
     }
 
     /// The configuration.
@@ -80,15 +114,22 @@ impl Decoder {
     /// # Errors
     /// [`GenerateError::Prompt`] for an empty prompt, or what failed while it ran.
     pub async fn logits_async(&mut self, prompt: &[u32], continuation: &[u32]) -> Result<HostTensor, GenerateError> {
-        let (mut sequences, first) = self.begin(&[prompt], prompt.len() + continuation.len() + 1).await?;
-        let mut free = Free(first);
-        for sequence in &mut sequences {
-            sequence.tokens.extend(continuation);
-            sequence.kept.extend(free.take(continuation.len()));
+        self.check(0, prompt)?;
+        self.reserve((prompt.len() + continuation.len() + 1).next_power_of_two()).await?;
+        let rows = |count: usize| (0..count as u32).collect::<Vec<u32>>();
+        let (first, memory) = match self.start() {
+            Some(start) => (vec![start], rows(prompt.len())),
+            None => (prompt.to_vec(), vec![]),
+        };
+        if !memory.is_empty() {
+            self.run(&[], &[Encoded { tokens: prompt.to_vec(), rows: memory.clone() }]).await?;
         }
-        let rows = sequences.iter().map(|sequence| sequence.tokens.len()).sum::<usize>() as u32;
-        let logits = self.run(&sequences, &(0..rows).collect::<Vec<_>>()).await?;
-        Ok(HostTensor::f32(vec![rows as usize, self.config.vocabulary()], &logits)?)
+        let tokens = [&first, continuation].concat();
+        let all = rows(tokens.len());
+        let sequence = Sequence { tokens, kept: all.clone(), memory, ..Sequence::default() };
+        let outputs = self.compute(&[sequence], &[], &all, [&[], &[]]).await?;
+        let logits = floats(outputs.get("logits"), "logits", all.len() * self.config.vocabulary())?;
+        Ok(HostTensor::f32(vec![all.len(), self.config.vocabulary()], &logits)?)
     }
 
     /// [`Decoder::logits_async`], blocking.
@@ -99,87 +140,172 @@ impl Decoder {
         block_on(self.logits_async(prompt, continuation))
     }
 
-    /// The first sequences of prompts, and the first cache row that none of them takes. There is room for `rows` rows.
-    async fn begin(&mut self, prompts: &[&[u32]], rows: usize) -> Result<(Vec<Sequence>, u32), GenerateError> {
-        if let Some(prompt) = prompts.iter().position(|prompt| prompt.is_empty()) {
+    /// The best items of a trie for each prompt, best first; of equal ones those of smaller tokens first.
+    ///
+    /// At every level the `width` beginnings and items of the largest probability are kept, so the search is exact where these are all. A score is
+    /// the sum of the logarithms of the tokens' probabilities among the whole vocabulary.
+    ///
+    /// # Errors
+    /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Widths`] for a width of 0, or what failed while it ran.
+    pub async fn search_async(
+        &mut self,
+        prompts: &[&[u32]],
+        trie: &Trie,
+        width: usize,
+    ) -> Result<Vec<Vec<Found>>, GenerateError> {
+        self.together(prompts, &Task::Search { trie, width }).await
+    }
+
+    /// [`Decoder::search_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Decoder::search_async`].
+    pub fn search(&mut self, prompts: &[&[u32]], trie: &Trie, width: usize) -> Result<Vec<Vec<Found>>, GenerateError> {
+        block_on(self.search_async(prompts, trie, width))
+    }
+
+    /// Tokens that follow each prompt. A score is the sum of the logarithms of their probabilities, without temperature and limits. What is drawn
+    /// for a prompt does not depend on the others.
+    ///
+    /// # Errors
+    /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Sampling`] for an option out of range, or what failed while it ran.
+    pub async fn sample_async(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
+        let found = self.together(prompts, &Task::Sample(sampling.clone())).await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// [`Decoder::sample_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Decoder::sample_async`].
+    pub fn sample(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
+        block_on(self.sample_async(prompts, sampling))
+    }
+
+    async fn together(&mut self, prompts: &[&[u32]], task: &Task<'_>) -> Result<Vec<Vec<Found>>, GenerateError> {
+        let mut all = vec![];
+        for (place, prompt) in prompts.iter().enumerate() {
+            self.check(place, prompt)?;
+            all.push((prompt.to_vec(), self.work(task.clone())?));
+        }
+        together(self, all).await
+    }
+
+    fn check(&self, prompt: usize, tokens: &[u32]) -> Result<(), GenerateError> {
+        let vocabulary = self.config.vocabulary();
+        if tokens.is_empty() {
             return Err(GenerateError::Prompt { prompt });
         }
-        self.session.reserve_states_async(rows.max(1).next_power_of_two()).await?;
-        let mut free = Free::default();
-        let Some(start) = self.config.start() else {
-            let of = |prompt: &&[u32]| Sequence {
-                tokens: prompt.to_vec(),
-                kept: free.take(prompt.len()),
-                ..Sequence::default()
-            };
-            let sequences = prompts.iter().map(of).collect();
-            return Ok((sequences, free.0));
-        };
-        let mut memory_rows = Free::default();
-        let memories: Vec<Vec<u32>> = prompts.iter().map(|prompt| memory_rows.take(prompt.len())).collect();
-        self.encode(prompts, &memories).await?;
-        let of = |memory| Sequence { tokens: vec![start], kept: free.take(1), memory, ..Sequence::default() };
-        let sequences = memories.into_iter().map(of).collect();
-        Ok((sequences, free.0))
-    }
-
-    /// Writes the keys and values of prompts for the decoder's cross attention.
-    async fn encode(&mut self, prompts: &[&[u32]], memories: &[Vec<u32>]) -> Result<(), GenerateError> {
-        let inputs = self.inputs(&[Sequence::default()], &[])?;
-        let inputs = encoder_inputs(inputs, &prompts.concat(), memories);
-        self.session.run_async(&inputs).await?;
-        Ok(())
-    }
-
-    /// The logits of the rows that are wanted of all tokens, `[wanted, vocabulary]`.
-    async fn run(&mut self, sequences: &[Sequence], wanted: &[u32]) -> Result<Vec<f32>, GenerateError> {
-        let mut inputs = self.inputs(sequences, wanted)?;
-        if self.config.start().is_some() {
-            inputs = encoder_inputs(inputs, &[], &[vec![]]);
-        }
-        let outputs = self.session.run_async(&inputs).await?;
-        let logits = outputs.get("logits").map(HostTensor::to_f32).unwrap_or_default();
-        let expected = wanted.len() * self.config.vocabulary();
-        match logits.len() == expected {
-            true => Ok(logits),
-            false => Err(GenerateError::Output { reason: format!("has {} values: expected {expected}", logits.len()) }),
+        match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            Some(&token) => Err(GenerateError::Token { token, vocabulary }),
+            None => Ok(()),
         }
     }
 
-    fn inputs(&self, sequences: &[Sequence], wanted: &[u32]) -> Result<Inputs, TensorSizeError> {
-        let all = |part: fn(&Sequence) -> &Vec<u32>| {
-            HostTensor::vector(
-                &sequences.iter().flat_map(|sequence| part(sequence).iter().copied()).collect::<Vec<_>>(),
-            )
-        };
-        let before = |sequence: &Sequence| sequence.before.len() as u32;
-        let inputs = Inputs::new()
-            .with("lengths", lengths(sequences.iter().map(|sequence| &sequence.tokens)))
-            .with("tokens", all(|sequence| &sequence.tokens))
-            .with("kept", all(|sequence| &sequence.kept))
-            .with("before.lengths", lengths(sequences.iter().map(|sequence| &sequence.before)))
-            .with("before", all(|sequence| &sequence.before))
-            .with("wanted", HostTensor::vector(wanted));
-        let Some(rope) = self.config.rope() else {
-            let inputs = inputs.with("memory.lengths", lengths(sequences.iter().map(|sequence| &sequence.memory)));
-            return Ok(inputs.with("memory", all(|sequence| &sequence.memory)));
-        };
-        let positions = sequences.iter().flat_map(|sequence| {
-            let first = before(sequence);
-            first..first + sequence.tokens.len() as u32
+    fn work<'a>(&self, task: Task<'a>) -> Result<Work<'a>, GenerateError> {
+        match task {
+            Task::Search { trie, width: 0 } => Err(GenerateError::Widths { levels: trie.levels(), widths: vec![0] }),
+            Task::Search { trie, width } => Ok(Work::Search(Search::new(trie, vec![width]))),
+            Task::Sample(mut sampling) => {
+                sampling.stop.extend(self.config.stop());
+                Ok(Work::Draw(Draw::new(sampling)?))
+            }
+        }
+    }
+
+    /// Runs sequences with the rows of logits that are wanted, and the tokens of rows whose probabilities are.
+    async fn compute(
+        &mut self,
+        sequences: &[Sequence],
+        prompts: &[Encoded],
+        wanted: &[u32],
+        [rows, tokens]: [&[u32]; 2],
+    ) -> Result<Outputs, GenerateError> {
+        // Lists of sequences and prompts have one at least.
+        let (none, no_prompt) = ([Sequence::default()], [Encoded::default()]);
+        let sequences = if sequences.is_empty() { &none } else { sequences };
+        let prompts = if prompts.is_empty() { &no_prompt } else { prompts };
+        let all = |part: fn(&Sequence) -> &Vec<u32>| sequences.iter().map(part);
+        let mut inputs = Inputs::new()
+            .with("lengths", lengths(all(|sequence| &sequence.tokens)))
+            .with("tokens", joined(all(|sequence| &sequence.tokens)))
+            .with("kept", joined(all(|sequence| &sequence.kept)))
+            .with("before.lengths", lengths(all(|sequence| &sequence.before)))
+            .with("before", joined(all(|sequence| &sequence.before)))
+            .with("wanted", HostTensor::vector(wanted))
+            .with("asked.rows", HostTensor::vector(rows))
+            .with("asked.tokens", HostTensor::vector(tokens));
+        if self.has_device && sequences.iter().all(asks_for_codes) {
+            inputs.keep_on_device("logits");
+        }
+        match self.config.rope() {
+            Some(rope) => {
+                let positions = sequences.iter().flat_map(|sequence| {
+                    let first = sequence.before.len() as u32;
+                    first..first + sequence.tokens.len() as u32
+                });
+                let [cos, sin] = rope.tables(&positions.collect::<Vec<_>>())?;
+                inputs = inputs.with("cos", cos).with("sin", sin);
+            }
+            None => {
+                inputs = inputs
+                    .with("memory.lengths", lengths(all(|sequence| &sequence.memory)))
+                    .with("memory", joined(all(|sequence| &sequence.memory)))
+                    .with("encoder.kept.lengths", lengths(prompts.iter().map(|prompt| &prompt.rows)))
+                    .with("encoder.tokens", joined(prompts.iter().map(|prompt| &prompt.tokens)))
+                    .with("encoder.kept", joined(prompts.iter().map(|prompt| &prompt.rows)));
+            }
+        }
+        Ok(self.session.run_async(&inputs).await?)
+    }
+}
+
+fn asks_for_codes(sequence: &Sequence) -> bool {
+    matches!(sequence.asked, Asked::Codes { .. })
+}
+
+impl Autoregressive for Decoder {
+    fn token(&self, _: usize, code: u32) -> u32 {
+        code
+    }
+
+    fn start(&self) -> Option<u32> {
+        self.config.start()
+    }
+
+    async fn reserve(&mut self, rows: usize) -> Result<(), GenerateError> {
+        Ok(self.session.reserve_states_async(rows).await?)
+    }
+
+    async fn run(&mut self, sequences: &[Sequence], prompts: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError> {
+        let ends = sequences.iter().scan(0, |end, sequence| {
+            *end += sequence.tokens.len() as u32;
+            Some(*end - 1)
         });
-        let [cos, sin] = rope.tables(&positions.collect::<Vec<_>>())?;
-        Ok(inputs.with("cos", cos).with("sin", sin))
+        let wanted: Vec<u32> = ends.collect();
+        let (mut rows, mut tokens) = (vec![], vec![]);
+        for (row, sequence) in (0u32..).zip(sequences) {
+            if let Asked::Codes { codes, .. } = &sequence.asked {
+                rows.extend(std::iter::repeat_n(row, codes.len()));
+                tokens.extend(codes);
+            }
+        }
+        let outputs = self.compute(sequences, prompts, &wanted, [&rows, &tokens]).await?;
+        let asked = floats(outputs.get("asked"), "asked", tokens.len())?;
+        if asked.iter().any(|logarithm| logarithm.is_nan()) {
+            let reason = "has values that are no numbers".to_owned();
+            return Err(GenerateError::Output { name: "asked", reason });
+        }
+        let vocabulary = self.config.vocabulary();
+        let logits = match sequences.iter().all(asks_for_codes) {
+            true => vec![],
+            false => floats(outputs.get("logits"), "logits", wanted.len() * vocabulary)?,
+        };
+        let mut asked = asked.into_iter();
+        let answer = |(row, sequence): (usize, &Sequence)| match &sequence.asked {
+            Asked::Codes { codes, .. } => asked.by_ref().take(codes.len()).collect(),
+            Asked::Logits => logits.chunks_exact(vocabulary).nth(row).map(<[f32]>::to_vec).unwrap_or_default(),
+        };
+        Ok(sequences.iter().enumerate().map(answer).collect())
     }
-}
-
-fn encoder_inputs(inputs: Inputs, tokens: &[u32], memories: &[Vec<u32>]) -> Inputs {
-    inputs
-        .with("encoder.kept.lengths", lengths(memories.iter()))
-        .with("encoder.tokens", HostTensor::vector(tokens))
-        .with("encoder.kept", HostTensor::vector(&memories.concat()))
-}
-
-fn lengths<'a>(rows: impl Iterator<Item = &'a Vec<u32>>) -> HostTensor {
-    HostTensor::lengths(&rows.map(|rows| rows.len() as i64).collect::<Vec<_>>())
 }

@@ -1,7 +1,5 @@
-use super::search::{last_rows, next};
-use super::{Decoder, Free};
-use crate::generate::{Found, GenerateError, log_sum};
-use rewire_runtime::block_on;
+use super::beam::Beam;
+use super::{GenerateError, log_sum};
 
 /// How tokens are drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +14,7 @@ pub struct Sampling {
     pub top_p: f64,
     /// What random numbers are drawn from, those of every prompt alike.
     pub seed: u64,
-    /// Tokens that end a sequence, of which they are the last.
+    /// Tokens that end a sequence, of which they are the last, beside those of the model's configuration.
     pub stop: Vec<u32>,
 }
 
@@ -27,63 +25,37 @@ impl Default for Sampling {
 }
 
 /// A sequence that is being drawn.
-struct Drawn {
-    prompt: usize,
-    tokens: Vec<u32>,
-    score: f64,
-    rows: Vec<u32>,
+#[derive(Debug)]
+pub(super) struct Draw {
+    pub beam: Beam,
+    sampling: Sampling,
     random: SplitMix,
 }
 
-impl Decoder {
-    /// Tokens that follow each prompt. A score is the sum of the logarithms of their probabilities, without temperature and limits. What is drawn
-    /// for a prompt does not depend on the others.
-    ///
-    /// # Errors
-    /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Sampling`] for an option out of range, or what failed while it ran.
-    pub async fn sample_async(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
+impl Draw {
+    pub fn new(sampling: Sampling) -> Result<Self, GenerateError> {
         sampling.check()?;
-        let mut found = vec![Found { codes: vec![], items: vec![], score: 0.0 }; prompts.len()];
-        if prompts.is_empty() || sampling.tokens == 0 {
-            return Ok(found);
-        }
-        let rows = prompts.iter().map(|prompt| prompt.len().saturating_add(sampling.tokens));
-        let (bases, first) = self.begin(prompts, rows.fold(0, usize::saturating_add)).await?;
-        let mut free = Free(first);
-        let begin =
-            |prompt| Drawn { prompt, tokens: vec![], score: 0.0, rows: vec![], random: SplitMix(sampling.seed) };
-        let mut drawn: Vec<Drawn> = (0..prompts.len()).map(begin).collect();
-        let mut sequences = bases.clone();
-        while !drawn.is_empty() {
-            let logits = self.run(&sequences, &last_rows(&sequences)).await?;
-            for (one, row) in drawn.iter_mut().zip(logits.chunks_exact(self.config.vocabulary())) {
-                let logarithm = log_sum(row)?;
-                let (token, logit) = sampling.draw(row, &mut one.random);
-                one.tokens.push(token);
-                one.score += f64::from(logit) - logarithm;
-            }
-            let is_done = |one: &Drawn| {
-                one.tokens.len() >= sampling.tokens
-                    || one.tokens.last().is_some_and(|last| sampling.stop.contains(last))
-            };
-            for one in drawn.extract_if(.., |one| is_done(one)) {
-                let of_prompt = found.get_mut(one.prompt).into_iter();
-                of_prompt.for_each(|found| (found.codes, found.score) = (one.tokens.clone(), one.score));
-            }
-            let following = drawn.iter_mut().filter_map(|one| {
-                Some(next(one.tokens.last().copied()?, &mut one.rows, bases.get(one.prompt)?, &mut free))
-            });
-            sequences = following.collect();
-        }
-        Ok(found)
+        let random = SplitMix(sampling.seed);
+        Ok(Self { beam: Beam::default(), sampling, random })
     }
 
-    /// [`Decoder::sample_async`], blocking.
-    ///
-    /// # Errors
-    /// As [`Decoder::sample_async`].
-    pub fn sample(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
-        block_on(self.sample_async(prompts, sampling))
+    /// Cache rows of tokens that it takes at most: that of the last one is never read.
+    pub fn rows(&self) -> usize {
+        self.sampling.tokens.saturating_sub(1)
+    }
+
+    pub fn is_done(&self) -> bool {
+        let codes = &self.beam.codes;
+        codes.len() >= self.sampling.tokens || codes.last().is_some_and(|last| self.sampling.stop.contains(last))
+    }
+
+    /// Goes on by a token.
+    pub fn extend(&mut self, logits: &[f32]) -> Result<(), GenerateError> {
+        let logarithm = log_sum(logits)?;
+        let (token, logit) = self.sampling.draw(logits, &mut self.random);
+        self.beam.codes.push(token);
+        self.beam.score += f64::from(logit) - logarithm;
+        Ok(())
     }
 }
 
@@ -129,6 +101,7 @@ impl Sampling {
 }
 
 /// The generator of Steele, Lea and Flood (2014).
+#[derive(Debug)]
 struct SplitMix(u64);
 
 impl SplitMix {

@@ -1,0 +1,26 @@
+/// Rows of a cache that no request holds.
+#[derive(Debug)]
+pub(super) struct FreeRows(Vec<u32>);
+
+impl FreeRows {
+    /// All rows of a cache.
+    pub fn new(rows: usize) -> Self {
+        Self((0..u32::try_from(rows).unwrap_or(u32::MAX)).rev().collect())
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes rows, as many as there are at most.
+    pub fn take(&mut self, count: usize) -> Vec<u32> {
+        let left = self.0.len().saturating_sub(count);
+        let mut rows = self.0.split_off(left);
+        rows.reverse();
+        rows
+    }
+
+    pub fn give_back(&mut self, rows: Vec<u32>) {
+        self.0.extend(rows.into_iter().rev());
+    }
+}
