@@ -1,5 +1,8 @@
 //! The programs of the pages of `docs`, which are compiled and run as examples of this crate.
 
+#[doc = include_str!("../../docs/decoders.md")]
+struct Decoders;
+
 #[doc = include_str!("../../docs/deploying.md")]
 struct Deploying;
 

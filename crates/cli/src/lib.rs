@@ -27,6 +27,7 @@ mod rank;
 mod requests;
 mod retrieve;
 mod run;
+mod sid;
 mod spread;
 mod stages;
 mod sweep;
@@ -90,6 +91,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Predict(options) => predict::run(options, &args.common, begun, output),
         Command::Retrieve(options) => retrieve::run(options, &args.common, begun, output),
         Command::Generate(options) => generate::run(options, &args.common, output),
+        Command::Sid(options) => sid::run(options, &args.common, begun, output),
         Command::Train(options) => train::run(options, &args.common, output),
         Command::Eval(options) => eval::run(options, &args.common, begun, output),
         Command::Import(options) => import::run(options, &args.common, output),

@@ -85,6 +85,10 @@ impl Files {
                 files.add("--inputs", Access::Reads, Some(&options.inputs));
                 files.add("--out", Access::Writes, Some(&options.out));
             }
+            Command::Sid(options) => {
+                files.add("--items", Access::Reads, Some(&options.items));
+                files.add("--out", Access::WritesBelow, Some(&options.out));
+            }
             Command::Profile(options) => {
                 files.model("the model", Some(Path::new(&options.op)));
                 files.add("--output", Access::Writes, options.output.as_deref());

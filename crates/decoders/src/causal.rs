@@ -6,7 +6,7 @@ use crate::activation::Activation;
 use crate::blocks::{Cache, CachedRows, Heads, Pairs, linear, rms_norm};
 use crate::keys::Keys;
 use crate::rope::Rope;
-use rewire_graph::{DType, Dim, Scope, Tensor};
+use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 use serde_json::Value;
 
 /// What the decoders differ in beside their keys.
@@ -103,21 +103,35 @@ impl CausalConfig {
     pub(crate) fn forward(&self, scope: &Scope) -> Tensor {
         let batch = scope.size("sequences");
         let rows = scope.lengths("lengths", &batch);
-        let index = |name: &str| scope.input(name, DType::U32, [rows.total.clone()]);
-        let (tokens, kept) = (index("tokens"), CachedRows { index: index("kept"), rows: rows.clone() });
+        let kept = scope.input("kept", DType::U32, [rows.total.clone()]);
         let before = CachedRows::input(scope, "before", &batch);
+        let context = self.context(scope, &rows, before.rows.plus(&rows), Some(Caches { kept, before }));
+        let wanted = scope.input("wanted", DType::U32, [scope.size("wanted rows")]);
+        self.logits(scope, &context, |x| x.gather(&wanted))
+    }
+
+    /// The logits of all rows of whole sequences.
+    pub(crate) fn forward_whole(&self, scope: &Scope) -> Tensor {
+        let rows = scope.lengths("lengths", scope.size("sequences"));
+        let context = self.context(scope, &rows, rows.clone(), None);
+        self.logits(scope, &context, Tensor::clone)
+    }
+
+    fn context(&self, scope: &Scope, rows: &Ragged, keys: Ragged, caches: Option<Caches>) -> Context {
         let angle = |name| scope.input(name, DType::F32, (rows.total.clone(), self.heads.width / 2));
         let angles = [angle("cos"), angle("sin")];
-        let pairs = Pairs { keys: before.rows.plus(&rows), rows, heads: self.heads };
-        let cached = Cached { kept, before, pairs, angles };
+        Context { caches, pairs: Pairs { keys, rows: rows.clone(), heads: self.heads }, angles }
+    }
+
+    fn logits(&self, scope: &Scope, context: &Context, wanted: impl Fn(&Tensor) -> Tensor) -> Tensor {
+        let tokens = scope.input("tokens", DType::U32, [context.pairs.rows.total.clone()]);
         let (hidden, table) = scope.module("model", |scope| {
             let table = scope.weight("embed_tokens.weight", [self.vocabulary, self.width]);
             let layers = 0..self.layers;
             let x = layers.fold(table.gather(&tokens), |x, layer| {
-                scope.module(&format!("layers.{layer}"), |scope| self.layer(scope, &x, &cached))
+                scope.module(&format!("layers.{layer}"), |scope| self.layer(scope, &x, context))
             });
-            let wanted = scope.input("wanted", DType::U32, [scope.size("wanted rows")]);
-            (rms_norm(scope, "norm", &x.gather(&wanted), self.eps), table)
+            (rms_norm(scope, "norm", &wanted(&x), self.eps), table)
         });
         match self.is_tied {
             true => hidden.linear(&table, None),
@@ -125,9 +139,9 @@ impl CausalConfig {
         }
     }
 
-    fn layer(&self, scope: &Scope, x: &Tensor, cached: &Cached) -> Tensor {
+    fn layer(&self, scope: &Scope, x: &Tensor, context: &Context) -> Tensor {
         let normed = rms_norm(scope, "input_layernorm", x, self.eps);
-        let x = x + scope.module("self_attn", |scope| self.attention(scope, &normed, cached));
+        let x = x + scope.module("self_attn", |scope| self.attention(scope, &normed, context));
         let normed = rms_norm(scope, "post_attention_layernorm", &x, self.eps);
         let mlp = scope.module("mlp", |scope| {
             let part = |name, x: &Tensor, out| linear(scope, name, x, out, self.has_mlp_bias);
@@ -137,8 +151,8 @@ impl CausalConfig {
         x + mlp
     }
 
-    fn attention(&self, scope: &Scope, x: &Tensor, cached: &Cached) -> Tensor {
-        let Cached { kept, before, pairs, angles } = cached;
+    fn attention(&self, scope: &Scope, x: &Tensor, context: &Context) -> Tensor {
+        let Context { caches, pairs, angles } = context;
         let Heads { queries, keys, width } = self.heads;
         let [is_biased, is_joined_biased] = self.has_attention_bias;
         let part = |name: &str, x: &Tensor, out| linear(scope, name, x, out, is_biased);
@@ -149,25 +163,40 @@ impl CausalConfig {
         };
         let q = rotated("q_proj", "q_norm", queries) * (width as f64).sqrt().recip();
         let (k, v) = (rotated("k_proj", "k_norm", keys), part("v_proj", x, keys * width));
-        let rows: Dim = scope.size("cache rows");
-        let cache = Cache { names: ["k_cache", "v_cache"], rows: &rows };
-        let [k_before, v_before] = cache.read(scope, &before.index, keys * width);
-        cache.write(scope, &kept.index, [&k, &v]);
-        let all = |before_rows: &Tensor, new: &Tensor| before_rows.jagged_concat(&before.rows, new, &kept.rows).0;
-        let (k, v) = (all(&k_before, &k), all(&v_before, &v));
-        let [row, key] = pairs.positions(Some(&before.rows));
+        let (k, v) = match caches {
+            Some(caches) => caches.exchange(scope, &pairs.rows, [&k, &v]),
+            None => (k, v),
+        };
+        let [row, key] = pairs.positions(caches.as_ref().map(|caches| &caches.before.rows));
         let mixed = pairs.attention([&q, &k, &v], None, Some(&key.le(&row)));
         linear(scope, "o_proj", &mixed, self.width, is_joined_biased)
     }
 }
 
-/// The rows of a run and those of the cache that they follow.
-struct Cached {
-    kept: CachedRows,
-    before: CachedRows,
+/// What all layers read.
+struct Context {
+    caches: Option<Caches>,
     pairs: Pairs,
     /// Cosines and sines, `[rows, A / 2]`.
     angles: [Tensor; 2],
+}
+
+/// The cache rows that take the keys and values of a run, and those that they follow.
+struct Caches {
+    kept: Tensor,
+    before: CachedRows,
+}
+
+impl Caches {
+    /// Keeps keys and values, and returns all of their sequences.
+    fn exchange(&self, scope: &Scope, rows: &Ragged, new: [&Tensor; 2]) -> (Tensor, Tensor) {
+        let cache_rows: Dim = scope.size("cache rows");
+        let cache = Cache { names: ["k_cache", "v_cache"], rows: &cache_rows };
+        let [k, v] = cache.read(scope, &self.before.index, new[0].width());
+        cache.write(scope, &self.kept, new);
+        let all = |before: &Tensor, new: &Tensor| before.jagged_concat(&self.before.rows, new, rows).0;
+        (all(&k, new[0]), all(&v, new[1]))
+    }
 }
 
 /// Turns column `c` of every head with column `c + A / 2`.

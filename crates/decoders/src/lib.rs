@@ -135,6 +135,15 @@ impl Config {
         }
     }
 
+    /// The logits `[rows, vocabulary]` of all rows of whole sequences, which read no caches: of the inputs `lengths`, `tokens`, `cos` and `sin`. `None`
+    /// for models with an encoder.
+    pub fn logits(&self, scope: &Scope) -> Option<Tensor> {
+        match self {
+            Self::Causal(config) => Some(config.forward_whole(scope)),
+            Self::T5(_) => None,
+        }
+    }
+
     /// The graph, with weights stored as `dtype`.
     ///
     /// # Errors

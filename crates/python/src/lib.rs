@@ -3,6 +3,7 @@
 
 mod arrays;
 mod columns;
+mod decoder;
 mod errors;
 mod evaluator;
 mod model;
@@ -15,6 +16,8 @@ mod trace;
 /// The native part.
 #[pyo3::pymodule]
 mod _rewire {
+    #[pymodule_export]
+    use crate::decoder::Decoder;
     #[pymodule_export]
     use crate::errors::{GraphError, ModelError, RequestError, RewireError, RunError};
     #[pymodule_export]

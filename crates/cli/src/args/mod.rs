@@ -7,6 +7,7 @@ mod measure;
 mod model;
 mod quality;
 mod retrieve;
+mod sid;
 mod watching;
 
 pub use generate::Generate;
@@ -15,6 +16,7 @@ pub use measure::{Bench, Compile, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
 pub use quality::Quality;
 pub use retrieve::{IndexKind, Retrieve};
+pub use sid::Sid;
 pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -79,6 +81,8 @@ pub enum Command {
     Retrieve(Retrieve),
     /// Finds items of prompts by a language model, by beam search inside a trie, or draws the tokens that follow them.
     Generate(Generate),
+    /// Gives items semantic ids by residual k-means of their vectors, and writes the trie of them.
+    Sid(Sid),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
     /// Computes the metrics and losses of a model on a file with labels.

@@ -62,7 +62,7 @@ impl FromStr for Asked {
 /// How the floats of a model are stored.
 #[derive(Debug, clap::Args)]
 pub struct Stored {
-    /// Storage of weights: f32, f16 or bf16, or matrices as int8 rows with a scale each; as the model has them if left out.
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; as the model has them if left out.
     #[arg(long, env = "REWIRE_DTYPE", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     pub dtype: Option<DType>,
@@ -90,7 +90,7 @@ pub struct Stored {
 }
 
 /// Types that weights are stored in.
-pub(super) const WEIGHTS: [&str; 4] = ["f32", "f16", "bf16", "int8"];
+pub(super) const WEIGHTS: [&str; 5] = ["f32", "f16", "bf16", "int8", "int4"];
 
 /// Types that tables are stored in.
 pub(super) const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];

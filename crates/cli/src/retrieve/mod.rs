@@ -54,17 +54,7 @@ struct Found {
 
 /// Prints the items of every user, and a summary.
 pub fn run(options: &Options, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
-    let (file, column) = (&options.items, &options.item_vector);
-    let items = rows(file, Some(column), Some(&options.item))?;
-    let width = items.first().map(|row| row.vector.len());
-    let width = width.ok_or_else(|| RetrieveError::NoItems { file: file.display().to_string() })?;
-    check(file, column, &items, |actual| actual == width && width > 0, &format!("{width}, as in row 1"))?;
-    if let Some(at) = items.iter().position(|row| row.items.len() != 1) {
-        let (file, column) = (file.display().to_string(), options.item.clone());
-        return Err(RetrieveError::Cell { file, row: at + 1, column, expected: "one integer" }.into());
-    }
-    let ids: Vec<i64> = items.iter().flat_map(|row| &row.items).copied().collect();
-    let vectors: Vec<f32> = items.iter().flat_map(|row| &row.vector).copied().collect();
+    let (ids, vectors, width) = items(&options.items, &options.item, &options.item_vector)?;
     let exact = || -> Result<Box<dyn Search>, CliError> {
         Ok(Box::new(Index::new(&ids, &vectors, width, &with_common(common, RankOptions::default()))?))
     };
@@ -117,6 +107,20 @@ pub fn run(options: &Options, common: &Common, begun: Instant, output: &mut Outp
         }
     }
     Ok(())
+}
+
+/// The items of a table, their vectors back to back, and the elements of each.
+pub(crate) fn items(file: &Path, item: &str, column: &str) -> Result<(Vec<i64>, Vec<f32>, usize), CliError> {
+    let items = rows(file, Some(column), Some(item))?;
+    let width = items.first().map(|row| row.vector.len());
+    let width = width.ok_or_else(|| RetrieveError::NoItems { file: file.display().to_string() })?;
+    check(file, column, &items, |actual| actual == width && width > 0, &format!("{width}, as in row 1"))?;
+    if let Some(at) = items.iter().position(|row| row.items.len() != 1) {
+        let (file, column) = (file.display().to_string(), item.to_owned());
+        return Err(RetrieveError::Cell { file, row: at + 1, column, expected: "one integer" }.into());
+    }
+    let ids = items.iter().flat_map(|row| &row.items).copied().collect();
+    Ok((ids, items.iter().flat_map(|row| &row.vector).copied().collect(), width))
 }
 
 /// Items with their vectors, however they are searched.

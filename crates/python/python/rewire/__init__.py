@@ -23,12 +23,17 @@
 
 >>> model = rewire.from_onnx("model.onnx", kernel="cpu")         # doctest: +SKIP
 
+`Decoder` generates items, or tokens, by a language model of Hugging Face:
+
+>>> rewire.Decoder("qwen3").generate([[87, 173]], items=[[319, 360], [319, 338]])  # doctest: +SKIP
+
 `Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
 
 `rewire.tables` carries columns along, `rewire.spark` and `rewire.ray` score tables of any size.
 """
 
 from ._rewire import (
+    Decoder,
     Evaluation,
     Evaluator,
     Graph,
@@ -69,6 +74,7 @@ def from_onnx(model, **options):
 
 
 __all__ = [
+    "Decoder",
     "Evaluation",
     "Evaluator",
     "Graph",

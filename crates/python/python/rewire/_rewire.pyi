@@ -38,6 +38,52 @@ class RequestError(RewireError):
 class RunError(RewireError):
     """A run failed."""
 
+class Decoder:
+    """A language model, ready to generate. Calls from several threads run one after the other.
+
+    `path` is a folder of Hugging Face, with `config.json` and `model.safetensors` or its index, or a package of one. The other arguments are those of
+    `Ranker`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        kernel: Kernel = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
+        kernel_for: dict[str, Kernel] | None = None,
+    ) -> None: ...
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the vocabulary."""
+
+    @property
+    def device(self) -> str:
+        """Name of the GPU that it runs on, or `cpu`."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        items: Sequence[Sequence[int]] | None = None,
+        num_beams: int = 10,
+        max_new_tokens: int = 32,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop: Sequence[int] = (),
+        on_token: Callable[[int, list[int]], bool | None] | None = None,
+    ) -> list[list[dict[str, Any]]]:
+        """For each prompt what is found, best first: `tokens`, `score`, the sum of the logarithms of their probabilities, and `items`, the places in `items`.
+
+        With `items`, token lists of any length, it searches them with `num_beams` beams; without, it draws up to `max_new_tokens` tokens, the most
+        likely ones at `temperature` 0. Prompts run together, and do not change each other's results. `on_token` is called with the place of a prompt
+        and the tokens of its best beginning whenever one goes on; where it returns `False`, that prompt ends without a result.
+        """
+
 class Ranker:
     """A ranking model, ready to run. Any number of threads rank with it at the same time; other threads go on meanwhile.
 

@@ -1,4 +1,5 @@
 use super::beam::Beam;
+use super::random::SplitMix;
 use super::{GenerateError, log_sum};
 
 /// How tokens are drawn.
@@ -97,19 +98,5 @@ impl Sampling {
             left < 0.0
         });
         drawn.or(order.last()).copied().unwrap_or(largest)
-    }
-}
-
-/// The generator of Steele, Lea and Flood (2014).
-#[derive(Debug)]
-struct SplitMix(u64);
-
-impl SplitMix {
-    /// At least 0 and below 1.
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }

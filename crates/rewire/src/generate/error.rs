@@ -59,6 +59,15 @@ pub enum GenerateError {
         /// Tokens of the model.
         vocabulary: usize,
     },
+    /// A model with an encoder is not trained.
+    #[error("a model with an encoder cannot be trained: expected one that continues its prompt")]
+    Encoder,
+    /// Vectors cannot have codebooks.
+    #[error("the vectors {reason}")]
+    Vectors {
+        /// What is wrong with them.
+        reason: String,
+    },
     /// A request needs more rows of the caches than there are.
     #[error("the request needs {needed} rows of the caches: there are {rows}")]
     Rows {

@@ -4,14 +4,17 @@ mod beam;
 pub mod decoder;
 mod draw;
 mod error;
+mod random;
 mod requests;
 mod rows;
+mod sid;
 mod trie;
 
 pub use draw::Sampling;
 pub use error::GenerateError;
 pub use requests::{Progress, RequestId};
 pub use rewire_hstu::models::semantic_ids::Config;
+pub use sid::{Codebooks, SidOptions};
 pub use trie::Trie;
 
 use beam::Search;
@@ -19,6 +22,7 @@ use requests::{Asked, Autoregressive, Encoded, Sequence, Work, together};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, Parameters, Session, block_on};
+use std::ops::ControlFlow;
 
 /// A semantic id that was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +78,7 @@ impl Generator {
         }
         let tokens = histories.iter().map(|history| self.tokens(history)).collect::<Result<Vec<_>, _>>()?;
         let work = |tokens| (tokens, Work::Search(Search::new(trie, widths.to_vec())));
-        together(self, tokens.into_iter().map(work).collect()).await
+        together(self, |_, _| ControlFlow::Continue(()), tokens.into_iter().map(work).collect()).await
     }
 
     /// [`Generator::search_async`], blocking.

@@ -5,6 +5,7 @@ use super::draw::Draw;
 use super::rows::FreeRows;
 use super::{Found, GenerateError};
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 /// A model whose keys and values are in rows of caches.
 pub(super) trait Autoregressive {
@@ -325,9 +326,11 @@ impl Work<'_> {
     }
 }
 
-/// What all requests find, in their order. They run together.
+/// What all requests find, in their order. They run together. Whoever watches is told the place of each that goes on, with the codes of its best
+/// beginning; one that is to break off finds nothing.
 pub(super) async fn together<M: Autoregressive>(
     model: &mut M,
+    mut watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
     all: Vec<(Vec<u32>, Work<'_>)>,
 ) -> Result<Vec<Vec<Found>>, GenerateError> {
     let mut found = vec![vec![]; all.len()];
@@ -341,9 +344,13 @@ pub(super) async fn together<M: Autoregressive>(
     let mut requests = Requests::new(model, own.max(memory)).await?;
     requests.waiting = all.into();
     while !requests.is_empty() {
-        for Progress { request, found: ended, .. } in requests.step(model).await? {
-            if let (Some(place), Some(ended)) = (found.get_mut(request.0), ended) {
-                *place = ended;
+        for Progress { request, tokens, found: ended } in requests.step(model).await? {
+            match (watch(request.0, &tokens), found.get_mut(request.0), ended) {
+                (ControlFlow::Break(()), ..) => {
+                    requests.cancel(request);
+                }
+                (ControlFlow::Continue(()), Some(place), Some(ended)) => *place = ended,
+                _ => {}
             }
         }
     }

@@ -28,11 +28,15 @@
 #[cfg(feature = "files")]
 mod files;
 mod queue;
+#[cfg(feature = "train")]
+mod train;
 
 #[cfg(feature = "files")]
 pub use files::{Prompt, read_items, read_prompts};
 pub use queue::{Queue, Task};
 pub use rewire_decoders::{Config, ConfigError};
+#[cfg(feature = "train")]
+pub use train::{examples, objective};
 
 use super::beam::Search;
 use super::draw::Draw;
@@ -44,6 +48,7 @@ use crate::weights::Weights;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Report, Session, block_on};
+use std::ops::ControlFlow;
 
 /// A language model, ready to generate.
 ///
@@ -153,7 +158,7 @@ impl Decoder {
         trie: &Trie,
         width: usize,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
-        self.together(prompts, &Task::Search { trie, width }).await
+        self.generate_async(prompts, &Task::Search { trie, width }, |_, _| ControlFlow::Continue(())).await
     }
 
     /// [`Decoder::search_async`], blocking.
@@ -170,7 +175,8 @@ impl Decoder {
     /// # Errors
     /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Sampling`] for an option out of range, or what failed while it ran.
     pub async fn sample_async(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
-        let found = self.together(prompts, &Task::Sample(sampling.clone())).await?;
+        let task = Task::Sample(sampling.clone());
+        let found = self.generate_async(prompts, &task, |_, _| ControlFlow::Continue(())).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -182,13 +188,36 @@ impl Decoder {
         block_on(self.sample_async(prompts, sampling))
     }
 
-    async fn together(&mut self, prompts: &[&[u32]], task: &Task<'_>) -> Result<Vec<Vec<Found>>, GenerateError> {
+    /// What a task finds for each prompt. Whenever one goes on by a token, `watch` is told its place and the tokens of its best beginning; one that
+    /// is to break off finds nothing, and frees its rows.
+    ///
+    /// # Errors
+    /// As [`Decoder::search_async`] and [`Decoder::sample_async`].
+    pub async fn generate_async(
+        &mut self,
+        prompts: &[&[u32]],
+        task: &Task<'_>,
+        watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
+    ) -> Result<Vec<Vec<Found>>, GenerateError> {
         let mut all = vec![];
         for (place, prompt) in prompts.iter().enumerate() {
             self.check(place, prompt)?;
             all.push((prompt.to_vec(), self.work(task.clone())?));
         }
-        together(self, all).await
+        together(self, watch, all).await
+    }
+
+    /// [`Decoder::generate_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Decoder::generate_async`].
+    pub fn generate(
+        &mut self,
+        prompts: &[&[u32]],
+        task: &Task<'_>,
+        watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
+    ) -> Result<Vec<Vec<Found>>, GenerateError> {
+        block_on(self.generate_async(prompts, task, watch))
     }
 
     fn check(&self, prompt: usize, tokens: &[u32]) -> Result<(), GenerateError> {

@@ -1,0 +1,123 @@
+use crate::errors;
+use crate::ranker::options_of;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rewire::generate::decoder::{self, Task};
+use rewire::generate::{Found, GenerateError, Sampling, Trie};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// A language model, ready to generate.
+#[pyclass(frozen, module = "rewire")]
+pub struct Decoder(Mutex<decoder::Decoder>);
+
+#[pymethods]
+impl Decoder {
+    #[new]
+    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        kernel: &str,
+        adapter: Option<String>,
+        pipelines: Option<PathBuf>,
+        mapping: &str,
+        kernel_for: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = options_of(kernel, adapter, pipelines, mapping, kernel_for)?;
+        let opened = py.detach(|| decoder::Decoder::open(&path, &options));
+        opened.map(|decoder| Self(Mutex::new(decoder))).map_err(|error| errors::of_model(&error))
+    }
+
+    /// Tokens of the vocabulary.
+    #[getter]
+    fn vocab_size(&self, py: Python<'_>) -> usize {
+        self.with(py, |decoder| decoder.config().vocabulary())
+    }
+
+    /// Name of the adapter that it runs on, or `cpu`.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> String {
+        self.with(py, |decoder| decoder.report().adapter).unwrap_or_else(|| "cpu".to_owned())
+    }
+
+    /// Items of prompts, or tokens that follow them.
+    #[pyo3(signature = (prompts, *, items = None, num_beams = 10, max_new_tokens = 32, temperature = 0.0, top_k = None,
+                        top_p = 1.0, seed = 0, stop = vec![], on_token = None))]
+    #[allow(clippy::too_many_arguments, reason = "they are named")]
+    fn generate<'py>(
+        &self,
+        py: Python<'py>,
+        prompts: Vec<Vec<u32>>,
+        items: Option<Vec<Vec<u32>>>,
+        num_beams: usize,
+        max_new_tokens: usize,
+        temperature: f64,
+        top_k: Option<usize>,
+        top_p: f64,
+        seed: u64,
+        stop: Vec<u32>,
+        on_token: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let sampling = Sampling { tokens: max_new_tokens, temperature, top_k, top_p, seed, stop };
+        let mut raised = None;
+        let found = self.with(py, |decoder| {
+            let items =
+                items.map(|items| Trie::of_tokens(decoder.config().vocabulary(), (0..).zip(items))).transpose()?;
+            let task = match &items {
+                Some(trie) => Task::Search { trie, width: num_beams },
+                None => Task::Sample(sampling),
+            };
+            let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+            decoder.generate(&prompts, &task, |prompt, tokens| match (&raised, &on_token) {
+                (Some(_), _) => ControlFlow::Break(()),
+                (None, None) => ControlFlow::Continue(()),
+                (None, Some(on_token)) => match told(on_token, prompt, tokens) {
+                    Ok(true) => ControlFlow::Continue(()),
+                    Ok(false) => ControlFlow::Break(()),
+                    Err(error) => {
+                        raised = Some(error);
+                        ControlFlow::Break(())
+                    }
+                },
+            })
+        });
+        if let Some(error) = raised {
+            return Err(error);
+        }
+        let found = found.map_err(|error: GenerateError| errors::of_run(&error))?;
+        let lists = found.iter().map(|found| {
+            let entries = found.iter().map(|one| entry(py, one)).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, entries)
+        });
+        PyList::new(py, lists.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<rewire.Decoder on {}>", self.device(py))
+    }
+}
+
+impl Decoder {
+    /// Other threads of Python go on meanwhile.
+    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut decoder::Decoder) -> T + Send) -> T {
+        py.detach(|| work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// Whether a request goes on, by a function of Python: it does unless that returns `False`.
+fn told(on_token: &Py<PyAny>, prompt: usize, tokens: &[u32]) -> PyResult<bool> {
+    Python::attach(|py| {
+        let answer = on_token.call1(py, (prompt, tokens.to_vec()))?;
+        Ok(answer.is_none(py) || answer.is_truthy(py)?)
+    })
+}
+
+fn entry<'py>(py: Python<'py>, found: &Found) -> PyResult<Bound<'py, PyDict>> {
+    let entry = PyDict::new(py);
+    entry.set_item("tokens", &found.codes)?;
+    entry.set_item("score", found.score)?;
+    entry.set_item("items", &found.items)?;
+    Ok(entry)
+}

@@ -1,0 +1,330 @@
+//! Semantic ids of items by residual k-means: each level has a codebook of what the levels before leave of the items' vectors.
+
+use super::GenerateError;
+use super::random::SplitMix;
+use rewire_graph::{HostTensor, TensorSizeError};
+use std::collections::BTreeMap;
+
+/// How codebooks are made. The defaults are those of TorchEasyRec's `SidRqkmeans` and its k-means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SidOptions {
+    /// Codes of each level.
+    pub codes: Vec<usize>,
+    /// Passes over the vectors of a level.
+    pub iterations: usize,
+    /// Vectors of a level that are looked at for each of its codes, at most.
+    pub points_per_code: usize,
+    /// Whether what is left of vectors is made as long as 1 before each level.
+    pub normalize_residuals: bool,
+    /// What random numbers are drawn from.
+    pub seed: u64,
+}
+
+impl Default for SidOptions {
+    fn default() -> Self {
+        Self { codes: vec![256; 3], iterations: 25, points_per_code: 256, normalize_residuals: false, seed: 0 }
+    }
+}
+
+/// A codebook a level.
+///
+/// ```
+/// use rewire::generate::{Codebooks, SidOptions};
+/// let vectors = [[1.0, 1.0], [1.0, 0.9], [-1.0, 0.0], [-1.0, 0.1]].concat();
+/// let codebooks = Codebooks::train(&vectors, 2, &SidOptions { codes: vec![2, 2], ..SidOptions::default() })?;
+/// let ids = codebooks.encode(&vectors);
+/// assert!(ids[0][0] == ids[1][0] && ids[0][0] != ids[2][0] && ids[0] != ids[1]);
+/// # Ok::<(), rewire::generate::GenerateError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Codebooks {
+    width: usize,
+    normalize_residuals: bool,
+    /// By level the centroids, back to back.
+    levels: Vec<Vec<f32>>,
+}
+
+impl Codebooks {
+    /// Makes codebooks of vectors of `width` elements, back to back.
+    ///
+    /// # Errors
+    /// [`GenerateError::Vectors`] for vectors that are no whole rows or not finite, and where a level has no codes or more than there are vectors.
+    pub fn train(vectors: &[f32], width: usize, options: &SidOptions) -> Result<Self, GenerateError> {
+        let count = vectors.len() / width.max(1);
+        let wrong = |reason: String| Err(GenerateError::Vectors { reason });
+        if width == 0 || vectors.len() % width != 0 {
+            return wrong(format!("have {} elements: expected rows of {width}", vectors.len()));
+        }
+        if vectors.iter().any(|value| !value.is_finite()) {
+            return wrong("have values that are not finite".to_owned());
+        }
+        if let Some(codes) = options.codes.iter().find(|&&codes| codes == 0 || codes > count) {
+            return wrong(format!("are {count}: a level of {codes} codes needs 1 to {count}"));
+        }
+        let mut random = SplitMix(options.seed);
+        let mut codebooks = Self { width, normalize_residuals: options.normalize_residuals, levels: vec![] };
+        let mut residuals = vectors.to_vec();
+        for &codes in &options.codes {
+            codebooks.prepare(&mut residuals);
+            let sample = sample(&residuals, width, codes.saturating_mul(options.points_per_code.max(1)), &mut random);
+            let centroids = k_means(&sample, width, (codes, options.iterations), &mut random);
+            residuals.chunks_exact_mut(width).for_each(|row| subtract(row, nearest_row(&centroids, row)));
+            codebooks.levels.push(centroids);
+        }
+        Ok(codebooks)
+    }
+
+    /// Codes of each level.
+    pub fn codes(&self) -> Vec<usize> {
+        self.levels.iter().map(|centroids| centroids.len() / self.width).collect()
+    }
+
+    /// The id of every vector.
+    pub fn encode(&self, vectors: &[f32]) -> Vec<Vec<u32>> {
+        vectors.chunks_exact(self.width).map(|vector| self.walk(vector).0).collect()
+    }
+
+    /// The ids of items and their vectors, of which as few as can be are the same: of the items with one id the first by a hash of
+    /// the item keeps it, the others take the nearest free code of the last level, and keep theirs where none is free.
+    pub fn encode_items(&self, items: &[i64], vectors: &[f32]) -> Vec<Vec<u32>> {
+        let mut walked: Vec<(Vec<u32>, Vec<f32>)> =
+            vectors.chunks_exact(self.width).take(items.len()).map(|vector| self.walk(vector)).collect();
+        let mut taken: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+        let mut order: Vec<usize> = (0..walked.len()).collect();
+        order.sort_by_key(|&at| (walked.get(at).map(|(id, _)| id.clone()), items.get(at).map(|&item| hash(item))));
+        walked.iter().for_each(|(id, _)| *taken.entry(id.clone()).or_default() += 1);
+        let last = self.levels.last().map_or(&[][..], Vec::as_slice);
+        let mut before: Option<Vec<u32>> = None;
+        for at in order {
+            let Some((id, residual)) = walked.get_mut(at) else { continue };
+            let is_first = before.as_ref() != Some(id);
+            before = Some(id.clone());
+            if is_first {
+                continue;
+            }
+            let free = self.by_distance(last, residual).into_iter().map(|code| with_last(id, code));
+            if let Some(free) = free.into_iter().find(|id| !taken.contains_key(id)) {
+                taken.insert(free.clone(), 1);
+                *id = free;
+            }
+        }
+        walked.into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// The id of a vector, and what the levels but the last leave of it.
+    fn walk(&self, vector: &[f32]) -> (Vec<u32>, Vec<f32>) {
+        let (mut id, mut residual, mut left) = (vec![], vector.to_vec(), vec![]);
+        for centroids in &self.levels {
+            self.prepare(&mut residual);
+            left.clone_from(&residual);
+            let code = nearest(centroids, &residual);
+            id.push(code as u32);
+            subtract(&mut residual, row(centroids, self.width, code));
+        }
+        (id, left)
+    }
+
+    fn prepare(&self, residuals: &mut [f32]) {
+        if !self.normalize_residuals {
+            return;
+        }
+        for row in residuals.chunks_exact_mut(self.width) {
+            let length = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(1e-12);
+            row.iter_mut().for_each(|value| *value /= length);
+        }
+    }
+
+    /// Codes, the nearest first.
+    fn by_distance(&self, centroids: &[f32], vector: &[f32]) -> Vec<u32> {
+        let mut codes: Vec<(f32, u32)> = centroids
+            .chunks_exact(self.width)
+            .zip(0..)
+            .map(|(centroid, code)| (distance(centroid, vector), code))
+            .collect();
+        codes.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        codes.into_iter().map(|(_, code)| code).collect()
+    }
+
+    /// The centroids by the names of TorchEasyRec's layers.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] where there is no memory for them.
+    pub fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
+        let tensor = |(level, centroids): (usize, &Vec<f32>)| {
+            let shape = vec![centroids.len() / self.width, self.width];
+            Ok((format!("layers.{level}.centroids"), HostTensor::f32(shape, centroids)?))
+        };
+        self.levels.iter().enumerate().map(tensor).collect()
+    }
+}
+
+fn with_last(id: &[u32], code: u32) -> Vec<u32> {
+    let levels = id.len().saturating_sub(1);
+    id.iter().copied().take(levels).chain([code]).collect()
+}
+
+/// The order of items with one id, which does not depend on how they are listed.
+fn hash(item: i64) -> u64 {
+    SplitMix((item as u64).wrapping_add(2025u64.wrapping_mul(SplitMix::STEP))).next()
+}
+
+fn row(rows: &[f32], width: usize, at: usize) -> &[f32] {
+    rows.get(at * width..(at + 1) * width).unwrap_or(&[])
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+fn subtract(row: &mut [f32], other: &[f32]) {
+    row.iter_mut().zip(other).for_each(|(value, other)| *value -= other);
+}
+
+/// The row that is nearest to a vector; of equal ones the first.
+fn nearest(rows: &[f32], vector: &[f32]) -> usize {
+    let by_distance = rows.chunks_exact(vector.len()).map(|row| distance(row, vector)).enumerate();
+    by_distance.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at)
+}
+
+fn nearest_row<'a>(rows: &'a [f32], vector: &[f32]) -> &'a [f32] {
+    row(rows, vector.len(), nearest(rows, vector))
+}
+
+/// So many rows at most, each as likely as all others.
+fn sample(rows: &[f32], width: usize, most: usize, random: &mut SplitMix) -> Vec<f32> {
+    let places = shuffled(rows.len() / width, most, random);
+    places.into_iter().flat_map(|at| row(rows, width, at).iter().copied()).collect()
+}
+
+/// The first `most` of `count` places in a random order.
+fn shuffled(count: usize, most: usize, random: &mut SplitMix) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..count).collect();
+    for at in 0..most.min(count) {
+        places.swap(at, at + random.below(count - at));
+    }
+    places.truncate(most);
+    places
+}
+
+/// Centroids by Lloyd's iterations from random rows. A code without rows takes half of those of the largest.
+fn k_means(rows: &[f32], width: usize, (codes, iterations): (usize, usize), random: &mut SplitMix) -> Vec<f32> {
+    let first = shuffled(rows.len() / width, codes, random);
+    let mut centroids: Vec<f32> = first.into_iter().flat_map(|at| row(rows, width, at).iter().copied()).collect();
+    for _ in 0..iterations {
+        let (mut sums, mut counts) = (vec![0.0f64; codes * width], vec![0usize; codes]);
+        for vector in rows.chunks_exact(width) {
+            let code = nearest(&centroids, vector);
+            counts.iter_mut().skip(code).take(1).for_each(|count| *count += 1);
+            sums.iter_mut().skip(code * width).zip(vector).for_each(|(sum, &value)| *sum += f64::from(value));
+        }
+        for ((centroid, sums), &count) in centroids.chunks_exact_mut(width).zip(sums.chunks_exact(width)).zip(&counts) {
+            if count > 0 {
+                centroid.iter_mut().zip(sums).for_each(|(value, sum)| *value = (sum / count as f64) as f32);
+            }
+        }
+        split_largest(&mut centroids, width, &mut counts);
+    }
+    centroids
+}
+
+/// Gives codes without rows the place of the largest code, both a little apart.
+fn split_largest(centroids: &mut [f32], width: usize, counts: &mut [usize]) {
+    const APART: f32 = 1.0 / 1024.0;
+    while let Some(empty) = counts.iter().position(|&count| count == 0) {
+        let largest = counts.iter().enumerate().max_by_key(|(_, count)| **count).map_or(0, |(at, _)| at);
+        let half = counts.get(largest).copied().unwrap_or(0) / 2;
+        if half == 0 {
+            return;
+        }
+        for column in 0..width {
+            let shift = if column % 2 == 0 { APART } else { -APART };
+            let Some(value) = centroids.get(largest * width + column).copied() else { continue };
+            centroids.iter_mut().skip(empty * width + column).take(1).for_each(|place| *place = value * (1.0 + shift));
+            centroids
+                .iter_mut()
+                .skip(largest * width + column)
+                .take(1)
+                .for_each(|place| *place = value * (1.0 - shift));
+        }
+        counts.iter_mut().skip(empty).take(1).for_each(|count| *count = half);
+        counts.iter_mut().skip(largest).take(1).for_each(|count| *count -= half);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vectors(count: usize, width: usize) -> Vec<f32> {
+        let mut random = SplitMix(3);
+        (0..count * width).map(|_| random.unit() as f32 * 2.0 - 1.0).collect()
+    }
+
+    fn error(codebooks: &Codebooks, vectors: &[f32]) -> f32 {
+        let ids = codebooks.encode(vectors);
+        let of = |(vector, id): (&[f32], &Vec<u32>)| {
+            let mut left = vector.to_vec();
+            let codes = codebooks.levels.iter().zip(id);
+            codes.for_each(|(centroids, &code)| subtract(&mut left, row(centroids, codebooks.width, code as usize)));
+            left.iter().map(|value| value * value).sum::<f32>()
+        };
+        vectors.chunks_exact(codebooks.width).zip(&ids).map(of).sum()
+    }
+
+    #[test]
+    fn more_levels_and_more_iterations_leave_less() {
+        let vectors = vectors(300, 5);
+        let trained = |codes: &[usize], iterations| {
+            let options = SidOptions { codes: codes.to_vec(), iterations, ..SidOptions::default() };
+            error(&Codebooks::train(&vectors, 5, &options).unwrap(), &vectors)
+        };
+        let all: f32 = vectors.iter().map(|value| value * value).sum();
+        let errors = [all, trained(&[8], 0), trained(&[8], 25), trained(&[8, 8], 25), trained(&[8, 8, 8], 25)];
+        assert!(errors.windows(2).all(|pair| pair[1] < pair[0]), "{errors:?}");
+        // As many codes as vectors leave nothing.
+        assert!(trained(&[300], 5) < 1e-6);
+    }
+
+    #[test]
+    fn normalised_residuals_have_the_codes_of_their_direction() {
+        let options = SidOptions { codes: vec![4, 4], normalize_residuals: true, ..SidOptions::default() };
+        let vectors = vectors(60, 3);
+        let codebooks = Codebooks::train(&vectors, 3, &options).unwrap();
+        let longer: Vec<f32> = vectors.iter().map(|value| value * 5.0).collect();
+        assert_eq!(codebooks.encode(&vectors), codebooks.encode(&longer));
+    }
+
+    #[test]
+    fn items_of_one_id_move_to_the_nearest_free_code() {
+        let options = SidOptions { codes: vec![2, 8], ..SidOptions::default() };
+        let vectors = [vectors(40, 4), vec![0.25; 4 * 3]].concat();
+        let codebooks = Codebooks::train(&vectors, 4, &options).unwrap();
+        let items: Vec<i64> = (0..43).map(|item| item * 7 % 43).collect();
+        let (plain, ids) = (codebooks.encode(&vectors), codebooks.encode_items(&items, &vectors));
+        let distinct = |ids: &[Vec<u32>]| ids.iter().collect::<std::collections::BTreeSet<_>>().len();
+        // Of 16 ids every one that a prefix needs is taken.
+        assert!(distinct(&plain) < distinct(&ids) && distinct(&ids) == 16, "{} {}", distinct(&plain), distinct(&ids));
+        assert!(plain.iter().zip(&ids).all(|(a, b)| a[0] == b[0]));
+        // The order of items does not matter.
+        let rows: Vec<usize> = (0..43).rev().collect();
+        let turned: Vec<f32> = rows.iter().flat_map(|&at| row(&vectors, 4, at).to_vec()).collect();
+        let items: Vec<i64> = rows.iter().map(|&at| items[at]).collect();
+        let mut again = codebooks.encode_items(&items, &turned);
+        again.reverse();
+        assert_eq!(again, ids);
+    }
+
+    #[test]
+    fn vectors_that_cannot_be_are_errors() {
+        for (vectors, width, codes, told) in [
+            (vec![0.0; 5], 2, 1, "rows of 2"),
+            (vec![f32::NAN; 4], 2, 1, "not finite"),
+            (vec![0.5; 4], 2, 3, "are 2: a level of 3 codes"),
+            (vec![0.5; 4], 2, 0, "a level of 0 codes"),
+        ] {
+            let options = SidOptions { codes: vec![codes], ..SidOptions::default() };
+            let error = Codebooks::train(&vectors, width, &options).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}
