@@ -59,16 +59,19 @@ function showFilms() {
 }
 
 function showCandidates({ candidates }, tasks) {
-  const percent = (logit) => `${(100 / (1 + Math.exp(-logit))).toFixed(1)} %`;
+  const chance = (logit) => 1 / (1 + Math.exp(-logit));
+  const percent = (logit) => `${(100 * chance(logit)).toFixed(1)} %`;
   const rows = candidates.slice(0, SHOWN).map(({ item, logits }) => {
     const film = state.films.get(item);
+    const meter = made("meter", { value: chance(logits[tasks[0]]), ariaLabel: `Chance of a click on ${film.title}` });
     const chances = tasks.map((task) => `${task.replace("is_", "")} ${percent(logits[task])}`).join(", ");
-    return row(film, made("span", { className: "chances", textContent: chances }), like(film));
+    return row(film, made("span", { className: "chances" }, meter, chances), like(film));
   });
   element("candidates").replaceChildren(...rows);
 }
 
 const time = (kernel) => document.querySelector(`[data-kernel=${kernel}] dd`);
+const detail = (kernel) => document.querySelector(`[data-kernel=${kernel}] .detail`);
 
 async function rankOn(kernel, request, isLatest) {
   const ranker = await rankers[kernel];
@@ -77,9 +80,7 @@ async function rankOn(kernel, request, isLatest) {
   const [ranked] = await ranker.rank([request]);
   const took = performance.now() - begun;
   if (!isLatest()) return;
-  const { opened } = ranker.about.milliseconds;
   time(kernel).textContent = `${took.toFixed(1)} ms`;
-  time(kernel).title = `opened in ${opened.toFixed(0)} ms`;
   showCandidates(ranked, ranker.about.tasks);
   document.body.dataset[kernel] = String(state.history.length);
   element("status").textContent = `${ranked.candidates.length} candidates ranked for ${state.history.length} films`;
@@ -104,7 +105,10 @@ function fail(kernel, error) {
 async function load(kernel) {
   if (kernel === "wgpu" && !(await navigator.gpu?.requestAdapter().catch(() => null))) throw new Error("the browser has no WebGPU");
   const ranker = await Ranker.load(PACKAGE, { kernel, onProgress: kernel === "cpu" ? onProgress : undefined });
+  const { adapter, threads, milliseconds } = ranker.about;
+  const by = adapter ?? `${threads} ${threads > 1 ? "threads" : "thread"}`;
   time(kernel).textContent = "ready";
+  detail(kernel).textContent = `${by}, ready in ${(milliseconds.arrived + milliseconds.opened).toFixed(0)} ms`;
   return ranker;
 }
 

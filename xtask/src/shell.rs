@@ -14,6 +14,11 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// The program, as tests have it: a release build of it would take longer than all that it does for them.
+pub(crate) fn rewire(arguments: &[&str]) -> Command {
+    cargo(&[&["run", "--quiet", "--package", "rewire-cli", "--"], arguments].concat())
+}
+
 /// Shows a command and runs it to a good end.
 pub(crate) fn run(mut command: Command) -> Result<(), String> {
     let line = line(&command);

@@ -1,11 +1,14 @@
 //! The page in headless Chromium, on WebGPU by SwiftShader and on the CPU.
 
 use super::readme;
-use crate::shell::{cargo, root, run, succeeds};
+use crate::shell::{rewire, root, run, run_captured, succeeds};
 use crate::web::{self, Server};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
+
+/// Exported models that the page runs: a decoder, an encoder, and convolutions.
+const EXPORTED: [&str; 3] = ["hf_qwen3", "hf_bert", "resnet_small"];
 
 /// Programs that it takes, and what installs them on Debian.
 const PROGRAMS: [(&str, &str); 2] = [("chromium", "chromium"), ("node", "nodejs")];
@@ -25,12 +28,41 @@ pub(super) fn test() -> Result<(), String> {
         .map_err(|error| format!("the package: {error}"))?;
     import(&folder.join("imported.rewire"))?;
     package(&root().join("tests/pt2/linear_relu/model.pt2"), &folder.join("model.pt2.rewire"))?;
+    for name in EXPORTED {
+        let model = root().join("tests/pt2").join(name).join("model.pt2");
+        package(&model, &folder.join(name).with_extension("rewire"))?;
+    }
+    copy_axe(&folder)?;
     let server = Server::open(folder, 0)?;
     let address = format!("http://localhost:{}/", server.port());
     thread::spawn(move || server.run());
+    node("browser.mjs", &address)?;
+    match succeeds("firefox-esr", &["--version"]) {
+        true => node("browser_firefox.mjs", &address),
+        false => {
+            eprintln!("\nxtask: Firefox is not tested: `apt-get install firefox-esr` installs it");
+            Ok(())
+        }
+    }
+}
+
+/// Runs tests of the page.
+fn node(tests: &str, address: &str) -> Result<(), String> {
     let mut command = Command::new("node");
-    command.args(["--no-warnings", "xtask/src/reach/browser.mjs", &address]).current_dir(root());
+    command.arg("--no-warnings").arg(Path::new("xtask/src/reach").join(tests)).arg(address).current_dir(root());
     run(command)
+}
+
+/// Puts what finds barriers beside the page.
+fn copy_axe(folder: &Path) -> Result<(), String> {
+    let mut command = Command::new("npm");
+    command.args(["root", "--global"]);
+    let library = run_captured(command).map(|modules| Path::new(modules.trim()).join("axe-core/axe.min.js"));
+    let Some(library) = library.ok().filter(|library| library.is_file()) else {
+        eprintln!("\nxtask: barriers are not looked for: `npm install --global axe-core` installs what finds them");
+        return Ok(());
+    };
+    std::fs::copy(library, folder.join("axe.js")).map(drop).map_err(|error| format!("axe-core: {error}"))
 }
 
 /// Checks the types of the library against a program that uses all of it.
@@ -63,7 +95,7 @@ fn bundle(folder: &Path) -> Result<(), String> {
 /// A package of an imported pipeline with columns of several kinds.
 fn import(package: &Path) -> Result<(), String> {
     let folder = root().join("tests/columns");
-    let mut command = cargo(&["run", "--quiet", "--release", "--package", "rewire-cli", "--", "import"]);
+    let mut command = rewire(&["import"]);
     command.arg(folder.join("pipeline.config")).arg("--checkpoint").arg(folder.join("model.safetensors"));
     command.arg("--out").arg(package);
     run(command)
@@ -71,7 +103,7 @@ fn import(package: &Path) -> Result<(), String> {
 
 /// A package of a model that PyTorch exported.
 fn package(model: &Path, package: &Path) -> Result<(), String> {
-    let mut command = cargo(&["run", "--quiet", "--release", "--package", "rewire-cli", "--", "package", "--model"]);
+    let mut command = rewire(&["package", "--model"]);
     command.arg(model).arg("--out").arg(package);
     run(command)
 }

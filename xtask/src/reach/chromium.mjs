@@ -14,6 +14,8 @@ const FLAGS = [
   "--remote-debugging-pipe",
 ];
 
+const KEYS = { Tab: { code: 9 }, Enter: { code: 13, text: "\r" } };
+
 /** What gives it an adapter; without it there is none. */
 const SWIFTSHADER = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
 
@@ -22,6 +24,7 @@ export class Chromium {
   #asks = 0;
   #asked = new Map();
   #heard = [];
+  #onLoad;
 
   constructor(flags) {
     this.folder = mkdtempSync(join(tmpdir(), "rewire-chromium-"));
@@ -42,7 +45,9 @@ export class Chromium {
     ({ sessionId: browser.session } = await browser.#ask("Target.attachToTarget", { targetId, flatten: true }));
     await Promise.all(["Runtime.enable", "Page.enable"].map((method) => browser.#ask(method)));
     await browser.#ask("Emulation.setDeviceMetricsOverride", { width: 1200, height: 900, deviceScaleFactor: 1, mobile: false });
+    const loaded = new Promise((resolve) => (browser.#onLoad = resolve));
     await browser.#ask("Page.navigate", { url: address });
+    await loaded;
     return browser;
   }
 
@@ -56,6 +61,17 @@ export class Chromium {
     });
     if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
     return result.value;
+  }
+
+  /** Shows the page in a window of this width, dark or light. */
+  async show({ width, scheme }) {
+    await this.#ask("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: width < 600 });
+    await this.#ask("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
+  }
+
+  async press(key) {
+    const { code, text } = KEYS[key];
+    for (const type of ["keyDown", "keyUp"]) await this.#ask("Input.dispatchKeyEvent", { type, key, code: key, windowsVirtualKeyCode: code, text });
   }
 
   async screenshot() {
@@ -82,6 +98,7 @@ export class Chromium {
 
   #take({ id, method, params, result, error }) {
     if (method === "Runtime.exceptionThrown") this.#heard.push(params.exceptionDetails.text);
+    if (method === "Page.loadEventFired") this.#onLoad?.();
     const asked = this.#asked.get(id);
     this.#asked.delete(id);
     if (error) asked?.reject(new Error(error.message));

@@ -1,6 +1,6 @@
 //! The programs of the README and of pages, and what they print.
 
-use crate::shell::{cargo, root, run, run_captured};
+use crate::shell::{rewire, root, run, run_captured};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,7 +27,7 @@ pub(super) fn check(folder: &Path, mut command: impl FnMut() -> Command) -> Resu
         Err(text) if text.contains("model.rewire") => {}
         other => return Err(format!("without a model: expected an error that names model.rewire, got {other:?}")),
     }
-    let mut package = cargo(&["run", "--quiet", "--package", "rewire-cli", "--", "package", "--out"]);
+    let mut package = rewire(&["package", "--out"]);
     package.arg(&model);
     run(package)?;
     let (text, scores) = (run_captured(command())?, block("README.md", "text scores")?);

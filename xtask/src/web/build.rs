@@ -1,5 +1,5 @@
 use crate::rooms::{WEB, has_web};
-use crate::shell::{cargo, root, run, succeeds};
+use crate::shell::{cargo, rewire, root, run, succeeds};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,6 +19,12 @@ const PAGE: [&str; 11] = [
 ];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
 
+/// What makes the library small where its standard library is compiled with it: a panic is a trap without a text, which says `crashed` all the same.
+const SMALL: &str = "-Zunstable-options -Cpanic=immediate-abort";
+
+/// Vectors, which every current browser has: a module with some runs nowhere without.
+const VECTORS: &str = "-Ctarget-feature=+simd128";
+
 /// What the library is built with where kernels of the CPU run on threads: memory that workers share, and what each of them has of its own.
 const SHARED: [&str; 8] = [
     "-Ctarget-feature=+atomics,+bulk-memory,+mutable-globals",
@@ -31,19 +37,6 @@ const SHARED: [&str; 8] = [
     "-Clink-arg=--export=__tls_base",
 ];
 
-/// The standard library of the web: as rustup has it, or from its source, as Debian's toolchain takes it.
-enum Library {
-    Built,
-    Source,
-}
-
-impl Library {
-    fn find() -> Option<Self> {
-        let has_linker = || succeeds("wasm-ld", &["--version"]);
-        if has_web() { Some(Self::Built) } else { (has_source() && has_linker()).then_some(Self::Source) }
-    }
-}
-
 /// True if the source of the standard library is there.
 fn has_source() -> bool {
     let Ok(sysroot) = Command::new("rustc").args(["--print", "sysroot"]).output() else { return false };
@@ -52,7 +45,8 @@ fn has_source() -> bool {
 
 /// What is not there to build the page, and what installs it.
 pub(crate) fn missing() -> Option<String> {
-    Library::find().is_none().then(|| {
+    let has_linker = || succeeds("wasm-ld", &["--version"]);
+    (!has_web() && !(has_source() && has_linker())).then(|| {
         format!("`rustup target add {WEB}` installs what builds it, or on Debian `apt-get install rustc-web rust-web-src lld`")
     })
 }
@@ -66,7 +60,9 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     match has_source() {
         true => bind(&library_with_threads()?, &folder)?,
         false => {
-            eprintln!("\nxtask: the CPU runs one thread: `rustup component add rust-src` installs what builds more")
+            eprintln!(
+                "\nxtask: the CPU runs one thread and the library is larger: `rustup component add rust-src` installs what builds more"
+            )
         }
     }
     package(&folder.join("demo.rewire"))?;
@@ -81,41 +77,43 @@ pub(crate) fn build() -> Result<PathBuf, String> {
 
 /// Compiles the library.
 fn library() -> Result<PathBuf, String> {
-    let mut command = compile("target")?;
-    if let Some(Library::Source) = Library::find() {
-        from_source(&mut command);
-    }
+    let command = match has_source() {
+        true => from_source("target", VECTORS)?,
+        false => compile("target", VECTORS)?,
+    };
     run(command)?;
     Ok(built("target"))
 }
 
-/// Compiles the library for the CPU alone, with threads: what is of WebGPU stays on one. Its standard library is built anew for that.
+/// Compiles the library for the CPU alone, with threads: what is of WebGPU stays on one.
 fn library_with_threads() -> Result<PathBuf, String> {
     let folder = "target/threads";
-    let mut command = compile(folder)?;
+    let mut command = from_source(folder, &format!("{VECTORS} {}", SHARED.join(" ")))?;
     command.args(["--no-default-features", "--features", "threads"]);
-    command.env(variable("RUSTFLAGS"), SHARED.join(" "));
-    from_source(&mut command);
     run(command)?;
     let named = root().join(folder).join("rewire_web_threads.wasm");
     copy(&built(folder), &named)?;
     Ok(named)
 }
 
-fn compile(folder: &str) -> Result<Command, String> {
+fn compile(folder: &str, flags: &str) -> Result<Command, String> {
     if let Some(missing) = missing() {
         return Err(missing);
     }
     let target = ["--target", WEB, "--target-dir", folder];
-    Ok(cargo(&[&["build", "--package", "rewire-web", "--profile", "web"], &target[..]].concat()))
+    let mut command = cargo(&[&["build", "--package", "rewire-web", "--profile", "web"], &target[..]].concat());
+    command.env(variable("RUSTFLAGS"), flags);
+    Ok(command)
 }
 
-/// Compiles the standard library as well, which stable compilers do where they are told that they may.
-fn from_source(command: &mut Command) {
-    command.arg("-Zbuild-std=std,panic_abort").env("RUSTC_BOOTSTRAP", "1");
+/// [`compile`] with the standard library, which stable compilers do where they are told that they may.
+fn from_source(folder: &str, flags: &str) -> Result<Command, String> {
+    let mut command = compile(folder, &format!("{flags} {SMALL}"))?;
+    command.args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=optimize_for_size"]).env("RUSTC_BOOTSTRAP", "1");
     if !has_web() {
         command.env(variable("LINKER"), "wasm-ld");
     }
+    Ok(command)
 }
 
 /// A setting of the target.
@@ -136,7 +134,7 @@ fn bind(library: &Path, folder: &Path) -> Result<(), String> {
 
 /// The demo's model.
 fn package(path: &Path) -> Result<(), String> {
-    let mut command = cargo(&["run", "--quiet", "--release", "--package", "rewire-cli", "--", "package", "--out"]);
+    let mut command = rewire(&["package", "--out"]);
     command.arg(path);
     run(command)
 }
