@@ -17,9 +17,9 @@ fn every_case_holds_with_all_instructions() {
     let names: Vec<&str> = Arch::all().iter().map(|arch| arch.name()).collect();
     eprintln!("{} cases with {}", files.len(), names.join(", "));
     let expected = match std::env::consts::ARCH {
-        "x86_64" => "sse4",
-        "aarch64" => "neon",
-        _ => "simd128",
+        "x86_64" => &["sse4", "baseline"][..],
+        "aarch64" => &["neon", "baseline"],
+        _ => &["simd128"],
     };
-    assert!(names.contains(&expected) && names.ends_with(&["baseline"]));
+    assert!(names.ends_with(expected), "{names:?}");
 }

@@ -2,13 +2,15 @@
 
 use super::microkernels;
 use gemm_common::Parallelism;
+#[cfg(not(target_arch = "wasm32"))]
+use pulp::Scalar;
 #[cfg(target_arch = "aarch64")]
 use pulp::aarch64::Neon;
 #[cfg(target_arch = "wasm32")]
 use pulp::wasm::Simd128;
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
 use pulp::x86::{V2, V3, V4};
-use pulp::{Scalar, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use std::any::TypeId;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +36,17 @@ enum Set {
     #[cfg(target_arch = "wasm32")]
     Simd128(Simd128),
     /// Those that the compiler may take for granted.
+    #[cfg(not(target_arch = "wasm32"))]
     Baseline,
+}
+
+impl Set {
+    /// Those that every processor of the family has.
+    #[cfg(not(target_arch = "wasm32"))]
+    const EVERYWHERE: Self = Self::Baseline;
+    // SAFETY: a module with such instructions runs nowhere without them, and this one has them.
+    #[cfg(target_arch = "wasm32")]
+    const EVERYWHERE: Self = Self::Simd128(unsafe { Simd128::new_unchecked() });
 }
 
 /// The widest first.
@@ -48,14 +60,7 @@ static ALL: LazyLock<Vec<Arch>> = LazyLock::new(|| {
     }
     #[cfg(target_arch = "aarch64")]
     all.extend(Neon::try_new().map(Set::Neon));
-    #[cfg(target_arch = "wasm32")]
-    {
-        // A module with such instructions runs nowhere without them, and this one has them.
-        pulp::wasm::enable_simd128();
-        gemm_common::set_wasm_simd128(true);
-        all.extend(Simd128::try_new().map(Set::Simd128));
-    }
-    all.push(Set::Baseline);
+    all.push(Set::EVERYWHERE);
     all.into_iter().map(Arch).collect()
 });
 
@@ -103,7 +108,7 @@ impl Arch {
 
     /// Those that were chosen, or the widest.
     pub fn chosen() -> Self {
-        ALL.get(CHOSEN.load(Ordering::Relaxed)).copied().unwrap_or(Self(Set::Baseline))
+        ALL.get(CHOSEN.load(Ordering::Relaxed)).copied().unwrap_or(Self(Set::EVERYWHERE))
     }
 
     /// Does work with these instructions.
@@ -120,6 +125,7 @@ impl Arch {
             Set::Neon(simd) => Simd::vectorize(simd, op),
             #[cfg(target_arch = "wasm32")]
             Set::Simd128(simd) => Simd::vectorize(simd, op),
+            #[cfg(not(target_arch = "wasm32"))]
             _ => op.with_simd(Scalar),
         }
     }
@@ -136,6 +142,7 @@ impl Arch {
             Set::Neon(simd) => Simd::vectorize(simd, op),
             #[cfg(target_arch = "wasm32")]
             Set::Simd128(simd) => Simd::vectorize(simd, op),
+            #[cfg(not(target_arch = "wasm32"))]
             _ => op.with_simd(Scalar),
         }
     }
@@ -156,8 +163,11 @@ impl Arch {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Set::Sse4(_) => microkernels::gemm,
+            #[cfg(target_arch = "wasm32")]
+            Set::Simd128(_) => microkernels::gemm,
+            #[cfg(not(target_arch = "wasm32"))]
             Set::Baseline => microkernels::gemm,
-            #[cfg(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64", target_arch = "wasm32"))]
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64"))]
             _ => gemm_f32::gemm::f32::get_gemm_fn(),
         }
     }

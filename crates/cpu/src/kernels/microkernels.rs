@@ -1,81 +1,18 @@
-//! Products for processors without multiply-adds, for which the library has no vectors: arrays of four floats, which the
+//! Products for processors without multiply-adds: with the library's vectors for the web, and elsewhere with arrays of four floats, which the
 //! compiler takes for vectors.
 #![allow(clippy::too_many_arguments, reason = "the library says which there are")]
 
 use gemm_common::simd::Scalar;
-use gemm_common::{Parallelism, gemm::gemm_basic_generic, microkernel, microkernel_fn_array};
-use std::array::from_fn;
+use gemm_common::{Parallelism, gemm::gemm_basic_generic};
+
+#[cfg(not(target_arch = "wasm32"))]
+use arrays::{MR_DIV_N, NR, UKR};
+#[cfg(target_arch = "wasm32")]
+use gemm_f32::microkernel::simd128::f32::{MR_DIV_N, NR, UKR};
 
 type T = f32;
 /// Floats of a vector.
 const N: usize = 4;
-type Pack = [T; N];
-
-#[inline(always)]
-fn splat(value: T) -> Pack {
-    [value; N]
-}
-
-#[inline(always)]
-fn mul(a: Pack, b: Pack) -> Pack {
-    from_fn(|n| a[n] * b[n])
-}
-
-#[inline(always)]
-fn add(a: Pack, b: Pack) -> Pack {
-    from_fn(|n| a[n] + b[n])
-}
-
-#[inline(always)]
-fn mul_add(a: Pack, b: Pack, c: Pack) -> Pack {
-    from_fn(|n| a[n] * b[n] + c[n])
-}
-
-#[inline(always)]
-fn scalar_mul(a: T, b: T) -> T {
-    a * b
-}
-
-#[inline(always)]
-fn scalar_add(a: T, b: T) -> T {
-    a + b
-}
-
-#[inline(always)]
-fn scalar_mul_add(a: T, b: T, c: T) -> T {
-    a * b + c
-}
-
-/// A kernel whose loop takes two terms of a sum a round, or one where the library has to be small.
-macro_rules! unrolled {
-    ($name: ident, $rows: tt, $columns: tt) => {
-        #[cfg(feature = "sse4")]
-        microkernel!(, 2, $name, $rows, $columns);
-        #[cfg(not(feature = "sse4"))]
-        microkernel!(, 1, $name, $rows, $columns);
-    };
-}
-
-unrolled!(x1x1, 1, 1);
-unrolled!(x1x2, 1, 2);
-unrolled!(x1x3, 1, 3);
-unrolled!(x1x4, 1, 4);
-
-unrolled!(x2x1, 2, 1);
-unrolled!(x2x2, 2, 2);
-unrolled!(x2x3, 2, 3);
-unrolled!(x2x4, 2, 4);
-
-unrolled!(x3x1, 3, 1);
-unrolled!(x3x2, 3, 2);
-unrolled!(x3x3, 3, 3);
-unrolled!(x3x4, 3, 4);
-
-microkernel_fn_array! {
-    [x1x1, x1x2, x1x3, x1x4,],
-    [x2x1, x2x2, x2x3, x2x4,],
-    [x3x1, x3x2, x3x3, x3x4,],
-}
 
 /// `dst = alpha dst + beta lhs rhs`, by columns, as the library's functions take it.
 ///
@@ -126,11 +63,86 @@ pub(super) unsafe fn gemm(
             conj_dst,
             conj_lhs,
             conj_rhs,
-            scalar_mul_add,
+            |a, b, c| a * b + c,
             &UKR,
             &[],
             false,
             parallelism,
         );
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod arrays {
+    use super::{N, T};
+    use gemm_common::{microkernel, microkernel_fn_array};
+    use std::array::from_fn;
+
+    type Pack = [T; N];
+
+    #[inline(always)]
+    fn splat(value: T) -> Pack {
+        [value; N]
+    }
+
+    #[inline(always)]
+    fn mul(a: Pack, b: Pack) -> Pack {
+        from_fn(|n| a[n] * b[n])
+    }
+
+    #[inline(always)]
+    fn add(a: Pack, b: Pack) -> Pack {
+        from_fn(|n| a[n] + b[n])
+    }
+
+    #[inline(always)]
+    fn mul_add(a: Pack, b: Pack, c: Pack) -> Pack {
+        from_fn(|n| a[n] * b[n] + c[n])
+    }
+
+    #[inline(always)]
+    fn scalar_mul(a: T, b: T) -> T {
+        a * b
+    }
+
+    #[inline(always)]
+    fn scalar_add(a: T, b: T) -> T {
+        a + b
+    }
+
+    #[inline(always)]
+    fn scalar_mul_add(a: T, b: T, c: T) -> T {
+        a * b + c
+    }
+
+    /// A kernel whose loop takes two terms of a sum a round, or one where the library has to be small.
+    macro_rules! unrolled {
+        ($name: ident, $rows: tt, $columns: tt) => {
+            #[cfg(feature = "sse4")]
+            microkernel!(, 2, $name, $rows, $columns);
+            #[cfg(not(feature = "sse4"))]
+            microkernel!(, 1, $name, $rows, $columns);
+        };
+    }
+
+    unrolled!(x1x1, 1, 1);
+    unrolled!(x1x2, 1, 2);
+    unrolled!(x1x3, 1, 3);
+    unrolled!(x1x4, 1, 4);
+
+    unrolled!(x2x1, 2, 1);
+    unrolled!(x2x2, 2, 2);
+    unrolled!(x2x3, 2, 3);
+    unrolled!(x2x4, 2, 4);
+
+    unrolled!(x3x1, 3, 1);
+    unrolled!(x3x2, 3, 2);
+    unrolled!(x3x3, 3, 3);
+    unrolled!(x3x4, 3, 4);
+
+    microkernel_fn_array! {
+        [x1x1, x1x2, x1x3, x1x4,],
+        [x2x1, x2x2, x2x3, x2x4,],
+        [x3x1, x3x2, x3x3, x3x4,],
     }
 }
