@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 impl Args {
-    /// Takes the arguments of a process, with the program's name.
+    /// Parses the arguments of a process, including the program's name.
     ///
-    /// `--kernel cpu` wins over variables of the environment that are for adapters; all other contradictions are errors.
+    /// `--kernel cpu` overrides environment variables that only apply to adapters; all other contradictions are errors.
     pub fn parse_from_process(arguments: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(arguments)?;
@@ -64,7 +64,7 @@ impl Args {
     }
 }
 
-/// An argument that is for adapters alone.
+/// An argument that only applies to adapters.
 fn of_adapters(common: &Common, command: &Command) -> Option<&'static str> {
     let tuning = match command {
         Command::Rank(rank) => Some(rank.tuning),
@@ -87,7 +87,7 @@ fn of_adapters(common: &Common, command: &Command) -> Option<&'static str> {
     }
 }
 
-/// Where the value of an argument comes from, which may be one of the subcommand.
+/// The source of an argument's value, which may be a subcommand's.
 fn source(matches: &ArgMatches, name: &str) -> Option<ValueSource> {
     let of = |matches: &ArgMatches| match matches.try_contains_id(name) {
         Ok(true) => matches.value_source(name),

@@ -16,25 +16,25 @@ pub struct Generate {
     /// The valid items, JSON: `items`, a list of lists of tokens of any length. Tokens are drawn if left out.
     #[arg(long, value_name = "FILE")]
     pub trie: Option<PathBuf>,
-    /// Width of the beam search: items of a prompt at most.
+    /// Beam width: the most items per prompt.
     #[arg(long, value_name = "N", default_value = "10", requires = "trie")]
     pub beams: NonZeroUsize,
-    /// Prompts that run together; results do not depend on it.
+    /// Prompts per batch; results do not depend on it.
     #[arg(long, value_name = "N", default_value = "16")]
     pub batch: NonZeroUsize,
-    /// New tokens of a prompt at most.
+    /// Most new tokens per prompt.
     #[arg(long, value_name = "N", default_value = "32", conflicts_with = "trie")]
     pub tokens: NonZeroUsize,
-    /// What logits are divided by; at 0 the token of the largest one is taken.
+    /// Sampling temperature; 0 selects the most likely token.
     #[arg(long, value_name = "T", default_value_t = 0.0, conflicts_with = "trie")]
     pub temperature: f64,
-    /// Draw from the tokens of the K largest logits only.
+    /// Sample only from the K most likely tokens (top-k).
     #[arg(long, value_name = "K", conflicts_with = "trie")]
     pub top_k: Option<usize>,
-    /// Draw from the fewest tokens whose probabilities reach P only.
+    /// Sample only from the fewest tokens whose probabilities add up to P (top-p).
     #[arg(long, value_name = "P", default_value_t = 1.0, conflicts_with = "trie")]
     pub top_p: f64,
-    /// What random numbers are drawn from.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "trie")]
     pub seed: u64,
     /// A token that ends a sequence, beside `eos_token_id` of the configuration. May be given several times.

@@ -9,64 +9,65 @@ pub struct Graph {
     /// Model folder, package, exported model (.pt2, .onnx) or golden case; the model in the program if left out.
     #[arg(value_name = "MODEL|CASE")]
     pub model: Option<PathBuf>,
-    /// As traced from the model's code, with the gradients of its parameters, or rewritten and fused.
+    /// The stage to draw: as traced from the model's code, with the gradients of its parameters, or rewritten and fused.
     #[arg(long, value_enum, default_value_t = Stage::Rewritten)]
     pub stage: Stage,
     /// Rewrite the graph with the gradients of its parameters.
     #[arg(long)]
     pub backward: bool,
-    /// Compute again what does not fit in BYTES, at the sizes that predictions are for.
+    /// Recompute tensors that exceed BYTES, at the sizes assumed for predictions.
     #[arg(long, value_name = "BYTES")]
     pub memory_limit: Option<NonZeroU64>,
-    /// Form of the drawing.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     #[command(flatten)]
     pub passes: Passes,
     #[command(flatten)]
     pub view: View,
-    /// Print where each kernel runs: on the target, with its bindings, or on the CPU, and why. With --wgsl, what the kernel is emitted for.
+    /// Print where each kernel runs: on the target, with its bindings, or on the CPU, with the reason. With --wgsl, the target to emit the
+    /// kernel for.
     #[arg(long, value_enum, value_name = "TARGET", conflicts_with_all = ["explain", "diff", "bisect"])]
     pub target: Option<MappingTarget>,
 }
 
-/// What rewrites the graph.
+/// The rewriting passes.
 #[derive(Debug, clap::Args)]
 pub struct Passes {
-    /// Run the first N passes.
+    /// Run only the first N passes.
     #[arg(long, value_name = "N")]
     pub passes_up_to: Option<usize>,
     /// Leave out a pass or a rule; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub without: Vec<String>,
-    /// Run one pass or rule alone.
+    /// Run only this pass or rule.
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
 }
 
-/// What is printed instead of a drawing.
+/// What to print instead of a drawing.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub struct View {
-    /// Print which rule fired where, which nearly did, and why it did not.
+    /// Print which rules fired and where, and which nearly matched and why they did not.
     #[arg(long)]
     pub explain: bool,
     /// Print the operators that the passes removed and added.
     #[arg(long)]
     pub diff: bool,
-    /// Print the WGSL of a kernel, by its number in the text of the rewritten graph: for TARGET, or for the baseline with as many storage buffers as
-    /// the kernel needs.
+    /// Print the WGSL of a kernel, by its number in the text of the rewritten graph, for TARGET or for the baseline with as many storage
+    /// buffers as the kernel needs.
     #[arg(long, value_name = "NODE")]
     pub wgsl: Option<usize>,
-    /// Find the first rewrite of a golden case after which the interpreter computes something else.
+    /// Find the first rewrite of a golden case that changes the interpreter's result.
     #[arg(long)]
     pub bisect: bool,
 }
 
-/// What kernels are mapped to.
+/// The target that kernels are mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MappingTarget {
-    /// What every WebGPU implementation offers.
+    /// The limits that every WebGPU implementation offers.
     Baseline,
     /// The adapter that `--kernel` and `--adapter` choose.
     Adapter,

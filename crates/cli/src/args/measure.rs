@@ -16,13 +16,13 @@ pub struct Bench {
     /// What to time: operators and modules as listed below, `demo`, model folders and packages.
     #[arg(required_unless_present_any = ["suite", "records"], value_name = "OP|MODEL")]
     pub ops: Vec<String>,
-    /// Also time a set of workloads, each at its own sizes.
+    /// Also time a set of workloads, each at its standard sizes.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
     pub suite: Option<String>,
-    /// Seconds that each is repeated for.
+    /// Seconds to repeat each one for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
-    /// A tile for the kernels that have one of its kind, instead of those that `rewire tune` found, such as reduction:threads=128;
+    /// Tile sizes for all kernels of one kind, instead of those that `rewire tune` found, such as reduction:threads=128;
     /// matrices=false for all; or default.
     #[arg(long, value_name = "TUNING")]
     pub tuning: Option<Tuning>,
@@ -32,21 +32,20 @@ pub struct Bench {
     /// Compare with what `--json` printed earlier; it is an error if anything is worse.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
-    /// Changes of a metric up to this many percent are none: wall_ms, gpu_ms, peak_bytes or load_ms. May be given several
-    /// times.
+    /// Tolerated change of a metric in percent: wall_ms, gpu_ms, peak_bytes or load_ms. May be given several times.
     #[arg(long, value_name = "METRIC=PERCENT", value_parser = threshold, requires = "compare")]
     pub threshold: Vec<(Metric, f64)>,
-    /// Put what `--json` printed earlier, perhaps on other devices, into the picture and on the page as well.
+    /// Also show earlier `--json` output, for instance of other devices, in the picture and on the page.
     #[arg(long, value_name = "FILE")]
     pub records: Vec<PathBuf>,
     /// Write a roofline picture.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Measure at every value of a size, from LO on and doubled up to HI, such as max-len=128:4096; --svg draws times by the size.
+    /// Sweep a size from LO to HI, doubling it each time, such as max-len=128:4096; --svg plots time over size.
     #[arg(long, value_name = "AXIS=LO:HI", requires = "ops",
           conflicts_with_all = ["suite", "compare", "records", "markdown"])]
     pub sweep: Option<Sweep>,
-    /// Write a row for every measurement of a sweep.
+    /// Write one row per measurement of a sweep.
     #[arg(long, value_name = "FILE", requires = "sweep")]
     pub csv: Option<PathBuf>,
     /// Kernels of a sweep: auto, wgpu and cpu; that of --kernel if left out.
@@ -60,7 +59,7 @@ pub struct Bench {
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "sweep",
           value_parser = PossibleValuesParser::new(["forward", "backward"]).map(|text| text == "backward"))]
     pub modes: Vec<bool>,
-    /// Write a page with floors, shares of the ceilings, and figures of other libraries.
+    /// Write a page with roofline floors, shares of the roofline, and figures of other libraries.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     #[command(flatten)]
@@ -77,10 +76,10 @@ pub struct Tune {
     /// What to tune: operators and modules as listed below, `demo`, model folders and packages.
     #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
     pub ops: Vec<String>,
-    /// Also tune a set of workloads, each at its own sizes.
+    /// Also tune a set of workloads, each at its standard sizes.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
     pub suite: Option<String>,
-    /// Seconds that each is measured for, or longer where every candidate needs it for a few runs.
+    /// Seconds to measure each one for; longer if every candidate needs it to complete a few runs.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub seconds: f64,
     #[command(flatten)]
@@ -95,16 +94,16 @@ pub struct Compile {
     /// What to compile: operators and modules as listed below, `demo`, model folders, packages and golden cases; `demo` if left out.
     #[arg(value_name = "WORK")]
     pub works: Vec<String>,
-    /// Also compile a set of workloads, each at its own sizes.
+    /// Also compile a set of workloads, each at its standard sizes.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
     pub suite: Option<String>,
-    /// A tile for the kernels that have one of its kind, such as reduction:threads=128; matrices=false for all; or default.
+    /// Tile sizes for all kernels of one kind, such as reduction:threads=128; matrices=false for all; or default.
     #[arg(long, value_name = "TUNING", default_value = "default")]
     pub tuning: Tuning,
-    /// Write the instructions of every kernel into this folder, a file each.
+    /// Write the instructions of every kernel into this folder, one file each.
     #[arg(long, value_name = "DIR")]
     pub isa: Option<PathBuf>,
-    /// End with an error where a kernel spills registers.
+    /// Fail if a kernel spills registers.
     #[arg(long)]
     pub deny_spills: bool,
     #[command(flatten)]
@@ -122,10 +121,10 @@ pub struct Profile {
     /// The file to write; stdout if left out.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Time the parts instead: lookups of the rows that inputs name, what computes with the rows, and the whole.
+    /// Time the parts instead: the lookups of the rows that inputs name, the computation on those rows, and the whole.
     #[arg(long, conflicts_with = "output")]
     pub parts: bool,
-    /// Seconds that each part is repeated for.
+    /// Seconds to repeat each part for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, requires = "parts")]
     pub seconds: f64,
     #[command(flatten)]
@@ -139,7 +138,7 @@ pub struct Profile {
 /// Sizes that differ from those of the standard shape.
 #[derive(Debug, clap::Args)]
 pub struct Sizes {
-    /// The standard shape to begin with.
+    /// The standard shape to start from.
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = PossibleValuesParser::new(Shape::NAMES))]
     pub shape: String,
     /// Number of samples.
@@ -148,10 +147,10 @@ pub struct Sizes {
     /// Number of heads.
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
-    /// Width of a query and a key of a head.
+    /// Width of a head's queries and keys.
     #[arg(long, value_name = "N")]
     attn_dim: Option<usize>,
-    /// Width of a value of a head; that of a query if only that is given.
+    /// Width of a head's values; that of the queries if only that is given.
     #[arg(long, value_name = "N")]
     hidden_dim: Option<usize>,
     /// Width of the rows of layers.
@@ -169,19 +168,19 @@ pub struct Sizes {
     /// Candidates among the rows of a sample: N, or uniform:LO:HI.
     #[arg(long, value_name = "DIST")]
     targets: Option<Lengths>,
-    /// The largest distance that attention sees; 0 for no limit.
+    /// Attention window; 0 for no limit.
     #[arg(long, value_name = "N")]
     window: Option<usize>,
     /// Contextual rows of a sample.
     #[arg(long, value_name = "N")]
     context: Option<usize>,
-    /// Rows of a product.
+    /// Rows of a matmul (M).
     #[arg(long, value_name = "N")]
     m: Option<usize>,
-    /// Length of the sums of a product.
+    /// Inner dimension of a matmul (K).
     #[arg(long, value_name = "N")]
     k: Option<usize>,
-    /// Columns of a product.
+    /// Columns of a matmul (N).
     #[arg(long, value_name = "N")]
     n: Option<usize>,
     /// Rows of norms, pointwise operators and lookups.
@@ -193,34 +192,34 @@ pub struct Sizes {
     /// Rows of the table of lookups.
     #[arg(long, value_name = "N")]
     table: Option<usize>,
-    /// Let dropout act.
+    /// Enable dropout.
     #[arg(long)]
     train: bool,
-    /// Let the norm's gate and input come before its result.
+    /// Concatenate the norm's gate and input before its result.
     #[arg(long)]
     concat: bool,
-    /// Put an activation and a residual behind the product.
+    /// Append an activation and a residual to the matmul.
     #[arg(long)]
     epilogue: bool,
-    /// Compute the gradients of all inputs and parameters as well.
+    /// Also compute the gradients of all inputs and parameters.
     #[arg(long)]
     pub backward: bool,
     /// Type of inputs, weights and results.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     dtype: Option<DType>,
-    /// Type of embedding tables, also int8, int4 or int2 rows with a scale each; that of inputs if left out.
+    /// Type of embedding tables, also int8, int4 or int2 rows with a scale per row; that of inputs if left out.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     tables: Option<DType>,
-    /// Type of weights, also matrices as int8 rows with a scale each; that of inputs if left out.
+    /// Type of weights, also matrices as int8 rows with a scale per row; that of inputs if left out.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     weights: Option<DType>,
-    /// What lengths, targets and data follow from.
+    /// Seed of lengths, targets and data.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
 impl Sizes {
-    /// The standard shape with what was given.
+    /// The standard shape with the given sizes.
     pub fn shape(&self) -> Result<Shape, BenchError> {
         let base = Shape::named(&self.shape)?;
         Ok(Shape {
@@ -257,7 +256,7 @@ fn percent(text: &str) -> Option<f64> {
     text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent >= 0.0)
 }
 
-/// A share that is given in percent.
+/// A share given in percent.
 pub(super) fn percentage(text: &str) -> Result<f64, String> {
     percent(text).map(|percent| percent / 100.0).ok_or_else(|| "expected a number from 0".to_owned())
 }

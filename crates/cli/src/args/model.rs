@@ -1,4 +1,4 @@
-//! How a model is taken: how it is stored, and where its parameters lie.
+//! Options of a model: its storage types, and the placement of its parameters.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rewire::Tables;
@@ -6,21 +6,21 @@ use rewire::graph::DType;
 use rewire::rank::{CacheOptions, Precision, RankOptions};
 use std::str::FromStr;
 
-/// Where parameters lie.
+/// Placement of parameters.
 #[derive(Debug, clap::Args)]
 pub struct Placement {
-    /// Where embedding tables lie: on the device, on the host, which hands looked-up rows to the kernels, or auto: on the host
-    /// where they exceed what parameters may take.
+    /// Placement of embedding tables: on the device; on the host, which passes looked-up rows to the kernels; or auto: on the
+    /// host if they exceed the limit of parameters.
     #[arg(long, default_value = "auto", value_name = "PLACE",
           value_parser = PossibleValuesParser::new(["auto", "device", "host"]).try_map(|text| text.parse::<Tables>()))]
     pub tables_on: Tables,
-    /// Bytes that parameters may take together; three quarters of the device's memory, or what the host has left, if left out.
+    /// Memory limit of all parameters in bytes; three quarters of the device's memory, or the host's free memory, if left out.
     #[arg(long, value_name = "BYTES")]
     pub parameter_bytes: Option<u64>,
 }
 
 impl Placement {
-    /// The options of a model that is placed so.
+    /// The model options for this placement.
     pub fn of_model(&self) -> RankOptions {
         RankOptions { tables: self.tables_on, parameter_bytes: self.parameter_bytes, ..RankOptions::default() }
     }
@@ -29,17 +29,17 @@ impl Placement {
 /// Devices that share the work.
 #[derive(Debug, clap::Args)]
 pub struct Devices {
-    /// GPUs that share the work, each with all of the model: numbers as `rewire devices` lists them, or all. Order and scores are those of
-    /// one; a device that fails hands its work to the others.
+    /// GPUs that share the work, each with the whole model: numbers as `rewire devices` lists them, or all. Order and scores equal those
+    /// of one GPU; the others take over the work of a device that fails.
     #[arg(long, value_name = "all|0,1")]
     pub devices: Option<Asked>,
 }
 
-/// Devices that are asked for.
+/// The requested devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     All,
-    /// Numbers of adapters, each once.
+    /// Distinct adapter numbers.
     Numbers(Vec<usize>),
 }
 
@@ -59,22 +59,23 @@ impl FromStr for Asked {
     }
 }
 
-/// How the floats of a model are stored.
+/// Storage types of a model's floats.
 #[derive(Debug, clap::Args)]
 pub struct Stored {
     /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; as the model has them if left out.
     #[arg(long, env = "REWIRE_DTYPE", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     pub dtype: Option<DType>,
-    /// Storage of embedding tables: f32, f16 or bf16, or int8, int4 or int2 rows with a scale each; that of weights if left out.
+    /// Storage of embedding tables: f32, f16 or bf16, or int8, int4 or int2 rows with a scale per row; that of weights if left
+    /// out.
     #[arg(long, env = "REWIRE_TABLES", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     pub tables: Option<DType>,
-    /// Storage of the embedding tables of sequences in imported models, whose rows are not pooled; that of --tables if left out.
+    /// Storage of the embedding tables of unpooled sequences in imported models; that of --tables if left out.
     #[arg(long, env = "REWIRE_SEQUENCE_TABLES", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     pub sequence_tables: Option<DType>,
-    /// Storage of values between kernels: f32, f16 or bf16; f32 if left out, or as the package has them.
+    /// Storage of intermediate values between kernels: f32, f16 or bf16; f32 if left out, or the package's type.
     #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     pub activations: Option<DType>,
@@ -83,7 +84,7 @@ pub struct Stored {
     #[arg(long, env = "REWIRE_SUMS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(["f32", "f16", "i32"]).try_map(|text| dtype(&text)))]
     pub sums: Option<DType>,
-    /// Storage of a history's keys and values, f32 or f16; as the package has them in one.
+    /// Storage of the KV cache of histories, f32 or f16; a package's type if left out.
     #[arg(long, env = "REWIRE_CACHE", value_name = "DTYPE", default_value = "f32",
           value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| dtype(&text)))]
     pub cache: DType,
@@ -92,7 +93,7 @@ pub struct Stored {
 /// Types that weights are stored in.
 pub(super) const WEIGHTS: [&str; 5] = ["f32", "f16", "bf16", "int8", "int4"];
 
-/// Types that tables are stored in.
+/// Storage types of tables.
 pub(super) const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];
 
 impl Stored {
@@ -106,15 +107,15 @@ impl Stored {
     }
 }
 
-/// How a model folder is taken.
+/// Loading options of a model folder.
 #[derive(Debug, clap::Args)]
 pub struct Weights {
-    /// Take weights that hold tensors which the model of the configuration does not read.
+    /// Ignore tensors of the weights file that the configured model does not use.
     #[arg(long)]
     pub allow_unread: bool,
 }
 
-/// Names of the types that floats are stored in.
+/// Names of the float storage types.
 pub(super) fn dtypes() -> impl Iterator<Item = &'static str> {
     let stored = |dtype: &DType| dtype.is_float() && dtype.format().is_written();
     DType::ALL.into_iter().filter(stored).map(|dtype| dtype.format().name)
@@ -124,7 +125,7 @@ pub(super) fn dtype(text: &str) -> Result<DType, String> {
     DType::named(text).ok_or_else(|| "expected a storage type".to_owned())
 }
 
-/// The storage type of parameters that is meant by a name.
+/// Parses the storage type of parameters.
 pub(super) fn storage(text: &str) -> Result<DType, String> {
     match text {
         "int8" => Ok(DType::Rows8),

@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-/// Trainings whose metrics are averaged.
+/// Trainings with averaged metrics.
 #[derive(Debug, clap::Args)]
 pub struct Quality {
-    /// Train the pipelines that are named, files that end in .config, once a seed, and average the metrics of --eval.
+    /// Train the given pipelines, files that end in .config, once per seed, and average the metrics of --eval.
     #[arg(long, requires_all = ["ops", "data", "eval"],
           conflicts_with_all = ["sweep", "suite", "compare", "records", "svg", "markdown"])]
     pub quality: bool,
@@ -19,13 +19,13 @@ pub struct Quality {
     /// Negatives of pipelines with a sampler, as for `train`.
     #[arg(long, value_name = "FILE", requires = "quality")]
     pub negatives: Option<PathBuf>,
-    /// Trainings of a pipeline, with the seeds 0, 1, ..
+    /// Trainings per pipeline, with the seeds 0, 1, ..
     #[arg(long, value_name = "K", default_value = "3", requires = "quality")]
     pub seeds: NonZeroU64,
-    /// Compare with what `--quality --json` printed earlier; it is an error if anything is worse.
+    /// Compare with earlier `--quality --json` output; any regression is an error.
     #[arg(long, value_name = "FILE", requires = "quality")]
     pub baseline: Option<PathBuf>,
-    /// Changes of a mean metric up to this many percent of it are none.
+    /// Tolerated change of a mean metric in percent.
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = super::measure::percentage, requires = "quality")]
     pub tolerance: f64,
 }

@@ -1,22 +1,22 @@
-//! How a training is watched.
+//! Recording and early stopping of a training.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-/// What a training records, and when it ends early. For models of either kind.
+/// What a training records, and when it stops early. For both kinds of models.
 #[derive(Debug, Default, clap::Args)]
 pub struct Watching {
-    /// Write losses, learning rates and the metrics of --eval into this folder as an event file of TensorBoard.
+    /// Write losses, learning rates and the metrics of --eval to this folder as a TensorBoard event file.
     #[arg(long, value_name = "DIR")]
     pub tensorboard: Option<PathBuf>,
-    /// Also evaluate --eval every so many steps, not only at the end of an epoch.
+    /// Also evaluate --eval every N steps, not only after every epoch.
     #[arg(long, value_name = "STEPS", requires = "eval")]
     pub eval_every: Option<NonZeroU64>,
-    /// The metric of --eval by which OUT/best keeps the best model, such as auc_is_click. Metrics of errors and losses are better
-    /// where they are smaller, all others where they are larger.
+    /// The metric of --eval that selects the best model, kept in OUT/best, such as auc_is_click. Errors and losses improve
+    /// downwards, all other metrics upwards.
     #[arg(long, value_name = "NAME", requires = "eval")]
     pub metric: Option<String>,
-    /// Stop after so many evaluations in a row that did not improve --metric.
+    /// Stop after this many evaluations in a row without an improvement of --metric.
     #[arg(long, value_name = "N", requires = "metric")]
     pub stop_after: Option<NonZeroU64>,
 }
