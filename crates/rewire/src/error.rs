@@ -1,6 +1,6 @@
 use std::error::Error;
 
-/// An error and its causes on one line. Causes that a message repeats are left out.
+/// Formats an error and its causes on one line. Causes that a message already contains are omitted.
 ///
 /// ```
 /// let error = rewire::weights::Weights::read("/nowhere".as_ref()).unwrap_err();

@@ -1,4 +1,4 @@
-//! What the library says while it works, for programs without a subscriber of `tracing`'s of their own.
+//! Log events of the library, for programs without their own `tracing` subscriber.
 
 use std::fmt::{Debug, Write as _};
 use tracing::field::{Field, Visit};
@@ -6,8 +6,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 pub use tracing::{Level, Metadata};
 
-/// Hands every event that `is_wanted` takes to `hear`, as a line of text: the message, then its fields. It stays so until the program ends.
-/// False if events go elsewhere already.
+/// Passes every event that `is_wanted` accepts to `hear` as one line: the message, then its fields. Stays installed until the program ends.
+/// Returns false if another subscriber is already installed.
 ///
 /// ```no_run
 /// use rewire::events::{Level, listen};
@@ -37,7 +37,7 @@ impl Visit for Message {
     }
 }
 
-/// Spans are not told.
+/// Spans are ignored.
 impl<W, H> Subscriber for Listener<W, H>
 where
     W: Fn(&Metadata<'_>) -> bool + Send + Sync + 'static,

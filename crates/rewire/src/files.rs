@@ -2,16 +2,17 @@ use rewire_runtime::replace_file;
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
-/// Writes a file whole or not at all: until it is complete, what was there before stays. What is no plain file, such as a
-/// pipe or a device, is written as it is.
+/// Writes a file atomically: the old content remains until the new one is complete. Special files, such as pipes and
+/// devices, are written in place.
 ///
 /// # Errors
-/// What the system says: there is no such folder, it or the file cannot be written, or the disk is full.
+/// The error of the operating system: the folder does not exist, the folder or the file cannot be written, or the disk is
+/// full.
 pub fn write_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
     match std::fs::metadata(path) {
         Ok(found) if !found.is_file() => std::fs::write(path, content),
         Ok(found) if found.permissions().readonly() => Err(Error::new(ErrorKind::PermissionDenied, "it is read-only")),
-        // What a link leads to is replaced, not the link.
+        // Replaces the target of a link, not the link.
         Ok(_) => replace_file(&std::fs::canonicalize(path)?, content),
         Err(error) if error.kind() == ErrorKind::NotFound => replace_file(path, content),
         Err(error) => Err(error),

@@ -3,7 +3,7 @@
 //!
 //! # Quick start
 //!
-//! Write model code against symbolic tensors, and run it at any batch size:
+//! Write model code with symbolic tensors and run it at any batch size:
 //!
 //! ```
 //! use rewire::prelude::*;
@@ -27,7 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Kernel`] chooses what runs it: `Auto` takes a hardware GPU where there is one.
+//! [`Kernel`] selects where it runs: `Auto` uses a hardware GPU if one exists.
 //!
 //! # Ranking
 //!
@@ -46,11 +46,11 @@
 //!
 //! # Features
 //!
-//! All are on by default: `gpu` (Vulkan, Metal, DX12 and WebGPU; without it only an app's own device), `cpu` (kernels on the
-//! CPU), `emit` (emission of kernels for GPUs; without it a package brings its own), `parallel` (pools of threads that help their callers, see [`ThreadPool`]), `files` (models, weights and caches in files), and
-//! `train` (training, which takes `cpu`).
+//! All are on by default: `gpu` (Vulkan, Metal, DX12 and WebGPU; without it only an app's own device), `cpu` (CPU kernels), `emit` (emits
+//! GPU kernels; without it a package supplies them), `parallel` (thread pools, see [`ThreadPool`]), `files` (models, weights and caches in
+//! files), and `train` (training; requires `cpu`).
 #![forbid(unsafe_code)]
-// Without emission, what it alone needs is not used.
+// Without `emit`, everything that only emission needs is unused.
 #![cfg_attr(not(feature = "emit"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "files")]
@@ -91,7 +91,7 @@ pub use rewire_runtime::{
 #[cfg(feature = "files")]
 pub use rewire_runtime::{MAPPED_BYTES, Mapping};
 
-/// What most programs need.
+/// The types that most programs need.
 pub mod prelude {
     pub use crate::rank::{RankOptions, Ranker, Request};
     pub use crate::weights::Weights;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why a package could not be read or made.
+/// Why a package could not be read or written.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "package.")]
 #[non_exhaustive]
@@ -16,15 +16,15 @@ pub enum PackageError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file is read, but its content is not good.
+    /// The file was read, but its content is invalid.
     #[error("{} is not a good package", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: Box<PackageError>,
     },
     /// A file cannot be written.
@@ -32,30 +32,30 @@ pub enum PackageError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file beside the package has to hold its tables, and does not.
+    /// The file with the package's tables is missing or invalid.
     #[error("{} does not hold the tables of the package", path.display())]
     Tables {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: Box<PackageError>,
     },
-    /// The file holds tables, and not those that are meant.
+    /// The file holds tables of another package.
     #[error("its tables are others: names, types, shapes or content differ")]
     OtherTables,
-    /// Its tables are in a file of their own, which was not given.
+    /// The tables are in a separate file, which was not given.
     #[error("its tables are in the file `{file}`: read both")]
     NoTables {
         /// The name of the file.
         file: String,
     },
-    /// It is something else.
+    /// The bytes are not a package.
     #[error("it does not begin as a package does")]
     NotPackage,
-    /// It was written by a program that came after this one.
+    /// The package was written by a newer version of this program.
     #[error("it has format {format}: this program reads up to {newest}, rewire {program} reads it")]
     Newer {
         /// Its format.
@@ -65,26 +65,26 @@ pub enum PackageError {
         /// The program that wrote it.
         program: Version,
     },
-    /// It was cut, or something was added.
+    /// The package was truncated, or bytes were appended.
     #[error("it has {actual} bytes: expected {expected}")]
     Length {
-        /// Bytes that it had when it was written.
+        /// Its original length in bytes.
         expected: u64,
-        /// Bytes that there are.
+        /// Its current length in bytes.
         actual: u64,
     },
-    /// Its bytes are not those that were written.
+    /// The bytes differ from those that were written.
     #[error("its content is not what was written: the hash of its bytes differs from the one in it")]
     Changed,
-    /// A part of it is not there, or not good.
+    /// A part is missing or invalid.
     #[error("its {part}: {reason}")]
     Part {
         /// The part: `head`, `plan`, `weights` or `kernels`.
         part: &'static str,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Its weights are not good.
+    /// The weights are invalid.
     #[error(transparent)]
     Weights(#[from] WeightsError),
 }
@@ -95,7 +95,7 @@ impl PackageError {
     }
 }
 
-/// What a part holds as JSON.
+/// Decodes a part that holds JSON.
 pub(super) fn decoded<T: DeserializeOwned>(part: &'static str, json: &[u8]) -> Result<T, PackageError> {
     let text = str::from_utf8(json).map_err(|error| PackageError::part(part, error))?;
     serde_json::from_str(text).map_err(|error| PackageError::part(part, error))

@@ -1,4 +1,4 @@
-//! What a package says of itself.
+//! The head of a package, which describes its content.
 
 use super::error::decoded;
 use super::header::BYTES;
@@ -10,13 +10,13 @@ use rewire_graph_rewrite::plan::{Named, Plan};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Parts begin at multiples of so many bytes, tensors of the weights at those of their elements.
+/// Alignment of parts in bytes; tensors of the weights are aligned to their elements.
 const ALIGNMENT: usize = 64;
 
-/// Bytes of the number that tells the length of the head.
+/// Bytes of the number that holds the length of the head.
 const LENGTH: usize = 8;
 
-/// Bytes of a head that is read without its package at most.
+/// The most bytes of a head that is read without its package.
 #[cfg(feature = "files")]
 const LARGEST: u64 = 1 << 26;
 
@@ -27,12 +27,12 @@ pub struct Vocabulary {
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Extents; `None` for those that become known in a run.
+    /// Extents; `None` if an extent is only known in a run.
     pub shape: Vec<Option<usize>>,
 }
 
 impl Vocabulary {
-    /// Its type for people, such as `f32 [_, 2]`; `_` is an extent that becomes known in a run.
+    /// Its type in readable form, such as `f32 [_, 2]`; `_` is an extent that is only known in a run.
     pub(crate) fn ty(&self) -> String {
         let extents =
             self.shape.iter().map(|extent| extent.map_or_else(|| "_".to_owned(), |extent| extent.to_string()));
@@ -54,17 +54,17 @@ pub(super) struct Head {
     pub config: Option<String>,
     pub inputs: Vec<Vocabulary>,
     pub outputs: Vec<Vocabulary>,
-    /// The file of the tables, if they are in one of their own.
+    /// The file of the tables, if they are in a separate file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<Identity>,
     /// Names and element types of an exported model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Signature>,
-    /// In the order in which they lie there.
+    /// In the order of their bytes.
     parts: Vec<PartLength>,
 }
 
-/// Where the part that begins at the end of another one begins.
+/// The start of the part that follows one ending at `end`.
 fn aligned(end: usize) -> Option<usize> {
     end.checked_next_multiple_of(ALIGNMENT)
 }
@@ -97,7 +97,7 @@ impl Head {
         Ok(content)
     }
 
-    /// Reads the head of a whole package from what follows its header.
+    /// Reads the head of a whole package from the bytes after its header.
     pub fn read(content: &[u8]) -> Result<(Self, Parts), PackageError> {
         let wrong = |reason: &str| PackageError::part("head", reason);
         let (length, rest) = content.split_first_chunk::<LENGTH>().ok_or_else(|| wrong("is not there"))?;
@@ -118,7 +118,7 @@ impl Head {
         }
     }
 
-    /// Reads the head of a file that begins as a package does, without checks.
+    /// Reads the head of a file that starts like a package, without checks.
     #[cfg(feature = "files")]
     pub fn peek(file: &mut impl std::io::Read) -> Option<Self> {
         use std::io::Read as _;
@@ -129,7 +129,7 @@ impl Head {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Checks that a plan has the inputs and outputs that are told.
+    /// Checks that a plan has the inputs and outputs that the head lists.
     pub fn check(&self, plan: &Plan) -> Result<(), PackageError> {
         match vocabulary(plan) == (self.inputs.clone(), self.outputs.clone()) {
             true => Ok(()),
@@ -138,7 +138,7 @@ impl Head {
     }
 }
 
-/// Where the parts of a package lie among its bytes.
+/// The byte ranges of a package's parts.
 #[derive(Clone, Debug)]
 pub(super) struct Parts(Vec<(String, Range<usize>)>);
 

@@ -1,10 +1,10 @@
-//! The first bytes of a package, which every version of the format begins with.
+//! The first bytes of a package, common to all versions of the format.
 
 use super::PackageError;
 use std::fmt;
 use twox_hash::XxHash3_128;
 
-/// What a package begins with. The bytes after the name tell a file that was taken for text on its way.
+/// The first bytes of a package. Those after the name reveal a transfer that converted line endings.
 pub(super) const MAGIC: [u8; 8] = *b"rewire\r\n";
 
 /// The newest format that this program reads and writes.
@@ -13,7 +13,7 @@ pub(super) const FORMAT: u32 = 3;
 /// Bytes of a header.
 pub(super) const BYTES: usize = 48;
 
-/// Where the hash begins, the last field.
+/// Offset of the hash, the last field.
 const HASH: usize = 32;
 
 /// A version of the program.
@@ -35,7 +35,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The header of a package of a format whose other bytes are `content`.
+/// The header of a package with this format and these content bytes.
 pub(super) fn header(format: u32, content: &[u8]) -> [u8; BYTES] {
     let mut header = [0; BYTES];
     let length = (BYTES + content.len()) as u64;
@@ -51,8 +51,7 @@ pub(super) fn header(format: u32, content: &[u8]) -> [u8; BYTES] {
     header
 }
 
-/// Checks the header of a package, and that all of its bytes are there and as they were written; returns what follows the
-/// header.
+/// Checks the header of a package and that its bytes are complete and unchanged; returns the bytes after the header.
 pub(super) fn check(bytes: &[u8]) -> Result<&[u8], PackageError> {
     let magic = bytes.split_at_checked(MAGIC.len()).ok_or(PackageError::NotPackage)?.0;
     if magic != MAGIC {
@@ -81,7 +80,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<&[u8], PackageError> {
     }
 }
 
-/// The hash of all bytes but its own.
+/// The hash of all bytes except the hash itself.
 fn hash(header: &[u8; BYTES], content: &[u8]) -> u128 {
     let mut hasher = XxHash3_128::new();
     hasher.write(&header[..HASH]);

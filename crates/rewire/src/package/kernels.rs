@@ -1,4 +1,4 @@
-//! Kernels of a package, for people and for other programs. This one emits its own: those for the devices that are told, while
+//! Kernels of a package, for people and for other programs. This program emits its own: those for the listed devices, while
 //! the device opens.
 
 use super::PackageError;
@@ -13,19 +13,19 @@ use {
     rewire_graph_rewrite::plan::{Plan, Step},
 };
 
-/// Devices that a package has kernels for at most.
+/// The most devices that a package has kernels for.
 const MOST: usize = 16;
 
 /// The kernels of a plan for a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetKernels {
-    /// The device, for people.
+    /// The device, in readable form.
     pub name: String,
-    /// What it offers.
+    /// Its limits and features.
     pub target: Target,
-    /// By step of the plan; `None` where the CPU has to run it.
+    /// By step of the plan; `None` if the step runs on the CPU.
     pub kernels: Vec<Option<EmittedKernel>>,
-    /// What was measured on the device.
+    /// Tunings measured on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunings: Option<DeviceTunings>,
     /// Kernels with these tunings.
@@ -33,7 +33,7 @@ pub struct TargetKernels {
     pub tuned: Vec<TunedKernel>,
 }
 
-/// A kernel with a tuning that was measured.
+/// A kernel with a measured tuning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TunedKernel {
     /// Position in the plan.
@@ -48,13 +48,14 @@ pub struct TunedKernel {
 
 #[cfg(feature = "emit")]
 impl TargetKernels {
-    /// Emits the kernels of a plan for what a device offers.
+    /// Emits the kernels of a plan for a target.
     pub fn of(plan: &Plan, name: &str, target: &Target) -> Self {
         let kernels = map(plan, target, &Tuning::default()).into_iter().map(Result::ok).collect();
         Self { name: name.to_owned(), target: target.clone(), kernels, tunings: None, tuned: vec![] }
     }
 
-    /// Adds what was measured on the device, and the kernels of a loaded [`Model::plan`](rewire_runtime::Model::plan) with it.
+    /// Adds tunings measured on the device, and the kernels of a loaded [`Model::plan`](rewire_runtime::Model::plan) with
+    /// them.
     #[must_use]
     pub fn with_tunings(self, plan: &Plan, tunings: DeviceTunings) -> Self {
         let target = &self.target;
@@ -71,7 +72,7 @@ impl TargetKernels {
     }
 }
 
-/// What is read of [`TargetKernels`] before a device is open: without `emit`, the kernels as well.
+/// The part of [`TargetKernels`] that is read before a device opens; without `emit`, this includes the kernels.
 #[derive(Deserialize)]
 pub(super) struct Told {
     pub target: Target,
@@ -95,14 +96,14 @@ impl Told {
     }
 }
 
-/// The devices that a part is for, with what was measured on them.
+/// The devices of a part, with their measured tunings.
 pub(super) fn told(part: &[u8]) -> Result<Vec<Told>, PackageError> {
     let told: Vec<Told> = decoded("kernels", part)?;
     check(told.iter().map(|told| (&told.target, told.tunings.as_ref())))?;
     Ok(told)
 }
 
-/// Kernels are emitted for what a package tells, so that it has to be what there is.
+/// Kernels are emitted for the target in the package, so it must be consistent.
 pub(super) fn check<'a>(
     devices: impl ExactSizeIterator<Item = (&'a Target, Option<&'a DeviceTunings>)>,
 ) -> Result<(), PackageError> {

@@ -1,5 +1,4 @@
-//! A model as one file: a plan, its weights and its configuration, so that nothing is traced, rewritten or lowered where it is
-//! loaded.
+//! A model as one file: a plan, its weights and its configuration. Loading it traces, rewrites and lowers nothing.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -12,13 +11,13 @@
 //! | from 56 on | the head, JSON: configuration, inputs and outputs, and where the parts lie |
 //! | at multiples of 64 | the parts: `plan` and, if there are any, `kernels` and the plans of towers, `tower.<output>`, JSON, and `weights` and the first values of `states`, safetensors files |
 //!
-//! Tables in a file of their own are told in the head: the name of the file, which lies beside the package, its bytes, the hash of its header and
-//! that of its tensors. It is a safetensors file that says the hash of its tensors in its metadata; where a package is read its length and header
-//! are checked, and its tensors when they are asked for alone, as tables are read by their rows.
+//! For tables in a separate file the head holds the file's name, its length, the hash of its header and the hash of its tensors. The file
+//! lies next to the package. It is a safetensors file with the hash of its tensors in its metadata. Reading a package checks the length and
+//! the header of this file; the tensors are only checked on request, since tables are read row by row.
 //!
-//! Numbers are little-endian. All formats begin with the first 48 bytes, so that a program tells a file of one that came after it
-//! from a damaged one. Nothing in a package is trusted: the hash tells damage, and whatever passes it is checked as any plan from a
-//! file is, all indices proven.
+//! Numbers are little-endian. All formats share the first 48 bytes, so that a program can distinguish a file of a newer version
+//! from a damaged one. Packages are not trusted: the hash detects damage, and any other content is checked like a plan from a file,
+//! with all indices proven.
 
 mod error;
 mod head;
@@ -58,15 +57,15 @@ fn format(plan: &Plan) -> u32 {
     if plan.parameters().any(is_later) { 2 } else { 1 }
 }
 
-/// What a package is made of.
+/// The content of a package.
 pub(crate) struct Contents<'a> {
     pub plan: &'a Plan,
     /// Plans of single outputs.
     pub towers: &'a [(String, Plan)],
     pub config: Option<&'a str>,
-    /// Element types of its file, where they are not those of the plan.
+    /// Element types of the source file, if they differ from those of the plan.
     pub signature: Option<&'a Signature>,
-    /// The values that states begin with, where they are not zeros.
+    /// Initial values of states that do not start at zero.
     pub states: &'a BTreeMap<String, HostTensor>,
     pub weights: &'a [u8],
     pub tables: Option<&'a Tables>,
@@ -74,7 +73,7 @@ pub(crate) struct Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    /// A plan alone.
+    /// Only a plan.
     pub fn of(plan: &'a Plan) -> Self {
         const NONE: &BTreeMap<String, HostTensor> = &BTreeMap::new();
         Self {
@@ -111,7 +110,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// The part with the values that states begin with.
+/// The part with the initial values of states.
 const STATES: &str = "states";
 
 fn tower_part(output: &str) -> String {
@@ -154,8 +153,8 @@ pub struct Package {
 }
 
 impl Package {
-    /// A package of a plan with its weights, the bytes of a safetensors file, the text of the model's configuration, if it has
-    /// one, and its kernels for some devices.
+    /// Creates a package from a plan, its weights (the bytes of a safetensors file), the text of the model's configuration, if
+    /// it has one, and its kernels for some devices.
     ///
     /// # Errors
     /// [`PackageError`] names the part that cannot be stored.
@@ -168,7 +167,7 @@ impl Package {
         Contents { config, weights, kernels, ..Contents::of(plan) }.store()
     }
 
-    /// [`Package::new`] of a plan whose tables are in a file of their own, and all other weights in `weights`.
+    /// Like [`Package::new`], for a plan with tables in a separate file; all other weights are in `weights`.
     ///
     /// # Errors
     /// As [`Package::new`].
@@ -182,36 +181,36 @@ impl Package {
         Contents { config, weights, tables: Some(tables), kernels, ..Contents::of(plan) }.store()
     }
 
-    /// Takes the bytes of a package.
+    /// Parses the bytes of a package.
     ///
     /// # Errors
-    /// [`PackageError`]: they are something else, of a later format, cut, or changed; [`PackageError::NoTables`] where the tables are in
-    /// a file of their own.
+    /// [`PackageError`] if the bytes are not a package, of a newer format, truncated, or changed; [`PackageError::NoTables`] if the
+    /// tables are in a separate file.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, PackageError> {
         Self::of(Arc::new(bytes), |_| Ok(None))
     }
 
-    /// Takes the bytes of a package and those of the file with its tables.
+    /// Parses the bytes of a package and of the file with its tables.
     ///
     /// # Errors
-    /// As [`Package::parse`], and [`PackageError::OtherTables`] where the tables are not those of the package.
+    /// As [`Package::parse`], and [`PackageError::OtherTables`] if the tables do not belong to the package.
     pub fn parse_with_tables(bytes: Vec<u8>, tables: Vec<u8>) -> Result<Self, PackageError> {
         Self::of(Arc::new(bytes), |identity| identity.check(Arc::new(tables)).map(Some))
     }
 
-    /// Reads a file and that of its tables, if they are in one of their own: of that the length and the header are checked, and nothing else is
-    /// read, see [`Package::check_tables`]. Large files are mapped into memory, and must not be written to or cut while the package or a model
-    /// of it is there: replace them by renaming others over them, see [`Mapping`].
+    /// Reads a package file and, if its tables are in a separate file, the length and header of that file; see [`Package::check_tables`].
+    /// Large files are memory-mapped. They must not be written to or truncated while the package or a model of it exists: replace them by
+    /// renaming other files over them, see [`Mapping`].
     ///
     /// # Errors
-    /// [`PackageError::Read`] if there is no such file, [`PackageError::File`] if it is not good, and [`PackageError::Tables`] if that of
-    /// its tables is another.
+    /// [`PackageError::Read`] if the file does not exist, [`PackageError::File`] if it is invalid, and [`PackageError::Tables`] if the
+    /// file of its tables is another one.
     #[cfg(feature = "files")]
     pub fn read(path: &Path) -> Result<Self, PackageError> {
         Self::read_mapping(path, Mapping::Large)
     }
 
-    /// [`Package::read`], with a choice of what is mapped.
+    /// [`Package::read`], with a choice of the files that are mapped.
     ///
     /// # Errors
     /// As [`Package::read`].
@@ -235,13 +234,13 @@ impl Package {
         Ok(package)
     }
 
-    /// True for bytes that begin as a package does.
+    /// True for bytes that start like a package.
     #[cfg(feature = "import")]
     pub(crate) fn begins(bytes: &[u8]) -> bool {
         bytes.starts_with(&header::MAGIC)
     }
 
-    /// True for a file that begins as a package does.
+    /// True for a file that starts like a package.
     #[cfg(feature = "files")]
     pub fn is_at(path: &Path) -> bool {
         let mut first = [0; header::MAGIC.len()];
@@ -249,8 +248,8 @@ impl Package {
         path.is_file() && read().is_ok() && first == header::MAGIC
     }
 
-    /// The file with the tables of the package at `path`, if they are in one of their own. Reads the head alone and checks nothing:
-    /// `None` as well for what is no package.
+    /// The file with the tables of the package at `path`, if they are in a separate file. Reads only the head and checks nothing:
+    /// also `None` if the file is not a package.
     #[cfg(feature = "files")]
     pub fn tables_beside(path: &Path) -> Option<std::path::PathBuf> {
         let file = Self::head_at(path)?.tables?.file;
@@ -258,8 +257,8 @@ impl Package {
         Some(path.with_file_name(file))
     }
 
-    /// The text of the `config.json` of the package at `path`, if it has one. Reads the head alone and checks nothing: `None` as well for
-    /// what is no package.
+    /// The text of the `config.json` of the package at `path`, if it has one. Reads only the head and checks nothing: also `None` if the
+    /// file is not a package.
     #[cfg(feature = "files")]
     pub(crate) fn config_at(path: &Path) -> Option<String> {
         Self::head_at(path)?.config
@@ -297,12 +296,13 @@ impl Package {
         Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, states, weights, tables })
     }
 
-    /// The name of the file with the tables, beside the package, if they are in one of their own.
+    /// The name of the file with the tables, next to the package, if they are in a separate file.
     pub fn tables_file(&self) -> Option<&str> {
         self.head.tables.as_ref().map(|identity| identity.file.as_str())
     }
 
-    /// Reads the whole file of the tables, if they are in one of their own, and checks that it is as it was when the package was made.
+    /// Reads the whole file of the tables, if they are in a separate file, and checks that it is unchanged since the package was
+    /// written.
     ///
     /// # Errors
     /// [`PackageError::Tables`].
@@ -316,12 +316,12 @@ impl Package {
         }
     }
 
-    /// All bytes, without those of a file with the tables.
+    /// All bytes of the package, without those of a separate file of tables.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.as_ref()
     }
 
-    /// The plan, decoded. What it computes is checked where a model is loaded of it.
+    /// The decoded plan. Its computation is checked when a model is loaded from it.
     ///
     /// # Errors
     /// [`PackageError::Part`].
@@ -331,8 +331,8 @@ impl Package {
         Ok(plan)
     }
 
-    /// The plan of an output alone, which reads the inputs that it needs: of the vectors of users or of items of an imported matching model.
-    /// `None` where the package has none of that name.
+    /// The plan that computes a single output from the inputs it needs: the vectors of users or of items of an imported matching model.
+    /// `None` if the package has no such plan.
     ///
     /// # Errors
     /// [`PackageError::Part`].
@@ -345,7 +345,7 @@ impl Package {
         }
     }
 
-    /// What the devices offer that the package has kernels for.
+    /// The targets that the package has kernels for.
     ///
     /// # Errors
     /// [`PackageError::Part`].
@@ -353,7 +353,7 @@ impl Package {
         Ok(self.told()?.into_iter().map(|told| told.target).collect())
     }
 
-    /// What was measured on devices that the package has kernels for.
+    /// Tunings measured on the devices that the package has kernels for.
     ///
     /// # Errors
     /// [`PackageError::Part`].
@@ -361,10 +361,10 @@ impl Package {
         Ok(self.told()?.into_iter().filter_map(|told| told.tunings).collect())
     }
 
-    /// How a model of it is loaded: with the devices that it is for, and what was measured on them.
+    /// The model options for loading it, with its devices and their tunings.
     pub(crate) fn of_model(&self, options: &RankOptions) -> Result<ModelOptions, PackageError> {
         let mut told = self.told()?;
-        // They are for floats as the package stores them.
+        // The tunings are for floats as the package stores them.
         let is_own = options.precision == Precision::default();
         let kernels = told.iter_mut().filter(|_| is_own).filter_map(Told::given).collect();
         let (targets, tunings): (Vec<Target>, Vec<_>) =
@@ -382,8 +382,8 @@ impl Package {
         self.kernels.as_ref().map_or(Ok(vec![]), |part| kernels::told(part.as_ref()))
     }
 
-    /// The kernels, for people, other programs, and this one without its feature `emit`. With it, it runs none of them: it emits its own, while
-    /// the device opens where [`Package::targets`] tells what it will offer.
+    /// The kernels, for people, other programs, and this one if it is built without `emit`. With `emit` it runs none of them: it emits its
+    /// own, while the device opens if [`Package::targets`] lists it.
     ///
     /// # Errors
     /// [`PackageError::Part`].
@@ -401,12 +401,12 @@ impl Package {
         self.head.config.as_deref()
     }
 
-    /// Names and element types of an exported model, where they are not those of the plan.
+    /// Names and element types of an exported model, if they differ from those of the plan.
     pub fn signature(&self) -> Option<&Signature> {
         self.head.signature.as_ref()
     }
 
-    /// The values that states begin with, where they are not zeros.
+    /// Initial values of states that do not start at zero.
     ///
     /// # Errors
     /// [`PackageError::Weights`].
@@ -415,12 +415,12 @@ impl Package {
         Ok(Weights::parse(part.as_ref())?.tensors()?)
     }
 
-    /// What a run is given.
+    /// The inputs of a run.
     pub fn inputs(&self) -> &[Vocabulary] {
         &self.head.inputs
     }
 
-    /// What a run gives.
+    /// The outputs of a run.
     pub fn outputs(&self) -> &[Vocabulary] {
         &self.head.outputs
     }

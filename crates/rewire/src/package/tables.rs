@@ -1,4 +1,4 @@
-//! Embedding tables in a file of their own, which packages share.
+//! Embedding tables in a separate file, which packages share.
 
 use super::PackageError;
 use crate::weights::Weights;
@@ -9,7 +9,7 @@ use std::fmt;
 #[cfg(feature = "files")]
 use twox_hash::XxHash3_128;
 
-/// Bytes of the number that a safetensors file begins with: those of its header.
+/// Bytes of the first number of a safetensors file, which holds the length of its header.
 const LENGTH: usize = 8;
 
 /// XXH3 of 128 bits, in hexadecimal digits.
@@ -34,19 +34,19 @@ impl fmt::Display for Hash {
     }
 }
 
-/// What a package says of the file of its tables.
+/// A package's description of its file of tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
-    /// The name of the file, beside the package.
+    /// The name of the file, next to the package.
     pub file: String,
     bytes: u64,
-    /// Of names, types and shapes; where this program wrote the file, of the hash of its content as well.
+    /// Hash of names, types and shapes; in files of this program, also of the content's hash.
     header: Hash,
-    /// Of the tensors.
+    /// Hash of the tensors.
     content: Hash,
 }
 
-/// Embedding tables in a safetensors file of their own.
+/// Embedding tables in a separate safetensors file.
 #[derive(Clone, Debug)]
 pub struct Tables {
     pub(super) identity: Identity,
@@ -66,7 +66,7 @@ impl fmt::Debug for SharedTables {
     }
 }
 
-/// The header of a safetensors file with its length, and what follows it.
+/// The header of a safetensors file with its length, and the bytes after it.
 fn parts(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u64::from_le_bytes(*bytes.first_chunk::<LENGTH>()?);
     bytes.split_at_checked(LENGTH.checked_add(usize::try_from(length).ok()?)?)
@@ -81,7 +81,7 @@ impl SharedTables {
         parts((*self.bytes).as_ref()).unwrap_or((&[], &[]))
     }
 
-    /// Reads all of it.
+    /// Hashes the whole file.
     fn identity(&self, file: &str) -> Identity {
         let (header, content) = self.parts();
         Identity {
@@ -94,7 +94,7 @@ impl SharedTables {
 }
 
 impl Identity {
-    /// Checks that a file is the one that is meant, by its length and its header; its tensors are not read.
+    /// Checks the length and the header of a file; its tensors are not read.
     pub fn check(&self, bytes: SharedBytes) -> Result<SharedTables, PackageError> {
         let actual = (*bytes).as_ref().len() as u64;
         if actual != self.bytes {
@@ -106,7 +106,7 @@ impl Identity {
         }
     }
 
-    /// Checks the tensors of a file that [`Identity::check`] has taken.
+    /// Checks the tensors of a file that [`Identity::check`] has accepted.
     pub fn check_content(&self, tables: &SharedTables) -> Result<(), PackageError> {
         match Hash::of(tables.parts().1) == self.content {
             true => Ok(()),
@@ -116,10 +116,11 @@ impl Identity {
 }
 
 impl Tables {
-    /// The bytes of a safetensors file that will lie beside the package under a name. All of them are read.
+    /// Parses the bytes of a safetensors file that will lie next to the package under this name. Reads all of them.
     ///
     /// # Errors
-    /// [`PackageError::Weights`] if they are none, [`PackageError::Part`] if it is not the name of a file.
+    /// [`PackageError::Weights`] if the bytes are not a safetensors file, [`PackageError::Part`] if `file` is not a file
+    /// name.
     pub fn parse(file: &str, bytes: Vec<u8>) -> Result<Self, PackageError> {
         Self::of(file, std::sync::Arc::new(bytes))
     }
@@ -131,7 +132,7 @@ impl Tables {
     }
 }
 
-/// A package names a file beside it, and no other.
+/// A package may only name a file next to it.
 pub(super) fn check_name(file: &str) -> Result<(), PackageError> {
     match file.is_empty() || file.contains(['/', '\\', ':', '\0']) || file == "." || file == ".." {
         true => Err(PackageError::part("head", format!("names {file:?}, which is no file beside the package"))),
@@ -151,12 +152,12 @@ mod file {
     use std::io::{ErrorKind, Seek, SeekFrom, Write};
     use std::path::Path;
 
-    /// Under which a file says the hash of its content.
+    /// The metadata key of the content's hash.
     const CONTENT: &str = "content";
 
     impl Tables {
-        /// Writes tables into a safetensors file, whole or not at all. A file that is there already is taken if it holds the
-        /// same tables, and is an error otherwise: other packages may read it.
+        /// Writes tables to a safetensors file, atomically. An existing file is kept if it holds the same tables, and is an
+        /// error otherwise, because other packages may read it.
         ///
         /// # Errors
         /// [`PackageError::Write`] and [`PackageError::OtherTables`].
@@ -167,7 +168,7 @@ mod file {
             match read_file(path, Mapping::Large) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     match create_file_with(path, |file| store(file, tables)) {
-                        // Another program was first: its tables are compared below, as those of an older file are.
+                        // Another program wrote the file first; its tables are compared below, like those of an older file.
                         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                         created => created.map_err(unwritten)?,
                     }
@@ -187,7 +188,7 @@ mod file {
         }
     }
 
-    /// Writes a file, and the hash of its content into its header at last.
+    /// Writes a file, and finally the hash of its content into its header.
     fn store(file: &mut File, tables: &BTreeMap<String, HostTensor>) -> std::io::Result<()> {
         let blank = "0".repeat(Hash::of(&[]).0.len());
         let header = header(tables, &BTreeMap::from([(CONTENT.to_owned(), blank.clone())]));

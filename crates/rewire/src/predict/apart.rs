@@ -1,4 +1,4 @@
-//! Inputs of plans that keep histories apart from the candidates that read them.
+//! Inputs of plans that compute histories separately from the candidates that attend to them.
 
 use super::{Column, EncodeError};
 use crate::package::PackageError;
@@ -11,22 +11,22 @@ use rewire_runtime::hash;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
-/// The input with the times of requests, and the end of those with the times of histories.
+/// The input with the times of requests, and the suffix of the inputs with the times of histories.
 const TIME: &str = "candidate.query_time";
 
-/// How rows of a table are read by a plan of [`rewire_families::trace_cached`].
+/// Maps rows of a table to the inputs of a plan of [`rewire_families::trace_cached`].
 #[derive(Clone, Debug)]
 pub(crate) struct Apart {
     histories: Histories,
-    /// The features that histories read.
+    /// The features of histories.
     kept: Vec<String>,
-    /// The features that requests read.
+    /// The features of requests.
     requests: Vec<String>,
-    /// True if what is kept of a history depends on the time of the request.
+    /// True if the cached values of a history depend on the time of the request.
     reads_time: bool,
 }
 
-/// A row of a table whose history has a place in the caches.
+/// A row of a table whose history is in the cache.
 pub(crate) struct Placed<'a> {
     pub row: usize,
     /// Tokens of its history by channel.
@@ -35,7 +35,7 @@ pub(crate) struct Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    /// Rows with their tokens and places; those without a place are left out.
+    /// Rows with their tokens and cache positions; rows without a position are left out.
     pub fn all(rows: Range<usize>, tokens: &'a [Vec<usize>], kept: &'a [Kept]) -> Vec<Self> {
         rows.zip(tokens).zip(kept).map(|((row, tokens), kept)| Self { row, tokens, kept }).collect()
     }
@@ -63,14 +63,14 @@ impl Apart {
         Ok(Self { histories, kept, requests, reads_time })
     }
 
-    /// The columns that are read.
+    /// The columns that the plan reads.
     pub fn columns(&self) -> Vec<String> {
         let counted = self.histories.channels.iter().map(|channel| &channel.feature);
         let all: BTreeSet<&String> = self.kept.iter().chain(&self.requests).chain(counted).ordered_set();
         all.into_iter().cloned().collect()
     }
 
-    /// True for an input that is made here, beside those of features.
+    /// True for an input that this type generates, in addition to those of features.
     pub fn is_input(&self, name: &str) -> bool {
         name == TIME
             || self.histories.channels.iter().any(|channel| inputs_of(&channel.name).iter().any(|own| own == name))
@@ -94,7 +94,7 @@ impl Apart {
         Ok(tokens)
     }
 
-    /// The hash of everything that the history of a row depends on.
+    /// The hash of all values that the history of a row depends on.
     pub fn hash<'c>(
         &self,
         features: &Features,
@@ -135,8 +135,8 @@ impl Apart {
         Ok(lengths.into_iter().map(time).collect())
     }
 
-    /// The inputs of a run that computes `histories` into their places, and predicts the candidates of `requests` from what earlier runs
-    /// left there.
+    /// The inputs of a run that computes `histories` and stores them in the cache, and predicts the candidates of `requests` from the
+    /// cached histories.
     pub fn inputs<'c>(
         &self,
         features: &Features,

@@ -6,12 +6,12 @@ use rewire_runtime::{Session, block_on};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An imported ranker of lists (`dlrm_hstu`, `ultra_hstu`) that keeps the histories of users, keys and values of all layers and channels,
-/// from call to call: a user who returns with the same history costs the candidates alone.
+/// An imported list ranker (`dlrm_hstu`, `ultra_hstu`) with a KV cache of user histories, for all layers and channels. Returning users
+/// with an unchanged history cost only candidate scoring.
 ///
-/// A history is recognized by the hash of all values that it is computed from, the time of the request among them where the model reads it, and
-/// by the model's parameters: predictions have the bits of [`Predictor::predict`], whatever was kept. Another history, one with further
-/// steps too, is computed as a whole. All channels of a user share pages, which have as many rows as the longest channel.
+/// A history is identified by the model's parameters and the hash of all values that it is computed from, including the time of the request
+/// if the model reads it. Predictions equal those of [`Predictor::predict`] bit for bit, whatever is cached. A changed history, even one
+/// with additional steps, is recomputed completely. All channels of a user share pages, which are sized for the longest channel.
 ///
 /// ```no_run
 /// use rewire::predict::{Caches, Column, OwnedCell, Predictor};
@@ -35,8 +35,8 @@ impl Caches {
     /// Allocates the pages.
     ///
     /// # Errors
-    /// [`RankError::NotApart`] for a model without histories that can be kept, or a package that was written without; [`RankError::Run`]
-    /// where there is no room.
+    /// [`RankError::NotApart`] if the model's histories cannot be cached or its package was written without a cache; [`RankError::Run`]
+    /// if memory is insufficient.
     pub fn new(predictor: &Predictor, limits: CacheLimits) -> Result<Self, RankError> {
         let predictor = predictor.loaded().clone();
         if predictor.signature.apart().is_none() {
@@ -47,10 +47,10 @@ impl Caches {
         Ok(Self { predictor, pages })
     }
 
-    /// The predictions of the rows of a table, row by row those of a user. A row without candidates keeps its history for later ones.
+    /// Predicts the rows of a table, where row `i` belongs to user `i`. A row without candidates caches its history for later calls.
     ///
     /// # Errors
-    /// As [`Predictor::predict`]. What was kept of the users may be gone then.
+    /// As [`Predictor::predict`]. The cached histories of these users may be lost then.
     pub async fn predict_async(
         &mut self,
         users: &[User],
@@ -74,23 +74,23 @@ impl Caches {
         block_on(self.predict_async(users, columns))
     }
 
-    /// Removes what is kept of a user. Returns false where nothing was.
+    /// Removes a user from the cache. Returns false if the user was not cached.
     pub fn forget(&mut self, user: &User) -> bool {
         self.pages.forget(user)
     }
 
-    /// Removes what is kept of all users. The pages stay.
+    /// Removes all users from the cache. The pages stay allocated.
     pub fn clear(&mut self) {
         self.pages.clear();
     }
 
-    /// Counts of requests so far, and what is kept.
+    /// Counts of requests so far, and the content of the cache.
     pub fn report(&self) -> CacheReport {
         self.pages.report()
     }
 }
 
-/// The rows of a table, with the predictions of the first of them.
+/// The rows of a table, with the predictions made so far.
 struct Rows<'a> {
     predictor: &'a Loaded,
     users: &'a [User],

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A model of a pipeline: its features, and the graph that predicts.
+/// The model of a pipeline: its features, and the graph of its predictions.
 #[derive(Clone, Debug)]
 pub struct Imported {
     pipeline: Arc<Value>,
@@ -22,7 +22,7 @@ pub struct Imported {
     outputs: Vec<Port>,
 }
 
-/// Buffers of the reference's modules that predictions do not read.
+/// Buffers of the reference's modules that predictions do not use.
 const BUFFERS: [&str; 4] = ["num_batches_tracked", "windows_len", "cumsum_windows_len", "feature_dim_repeat"];
 
 /// The outputs of matching models: vectors of users, and of items.
@@ -46,7 +46,7 @@ struct Config {
     pipeline: Value,
 }
 
-/// Checks that tensors which follow from the configuration are as it says.
+/// Checks that tensors which follow from the configuration have the expected values.
 pub(super) fn check_buffers(buffers: &[Buffer], weights: &Weights<'_>) -> Result<(), RankError> {
     for Buffer { name, value } in buffers {
         let other = weights.get(name)?.filter(|stored| stored.to_f64() != value.to_f64());
@@ -58,7 +58,7 @@ pub(super) fn check_buffers(buffers: &[Buffer], weights: &Weights<'_>) -> Result
     Ok(())
 }
 
-/// The `EasyRecConfig` in the text of a `config.json`; `name` is the file in errors.
+/// The `EasyRecConfig` in the text of a `config.json`; errors refer to the file as `name`.
 pub(super) fn pipeline_of(name: &str, text: &str) -> Result<Value, RankError> {
     if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() && !is_pipeline(text) {
         return Err(RankError::NotImported { name: name.to_owned() });
@@ -71,7 +71,7 @@ pub(super) fn pipeline_of(name: &str, text: &str) -> Result<Value, RankError> {
     Ok(config.pipeline)
 }
 
-/// Why a pipeline could not be traced, by keys of its configuration.
+/// The reasons why a pipeline could not be traced, by keys of its configuration.
 pub(super) fn problems_of(error: TraceError) -> Problems {
     match error {
         TraceError::Config(problems) => problems,
@@ -94,10 +94,10 @@ pub fn is_pipeline(text: &str) -> bool {
 }
 
 impl Imported {
-    /// Takes the fields of an `EasyRecConfig` by the names of the reference.
+    /// Traces the model of an `EasyRecConfig`, with the reference's field names.
     ///
     /// # Errors
-    /// All options that are not supported, by their JSON pointers.
+    /// All unsupported options, by their JSON pointers.
     pub fn new(pipeline: &Value) -> Result<Self, Problems> {
         let traced = trace(pipeline).map_err(problems_of)?;
         let graph = &traced.graph;
@@ -112,7 +112,7 @@ impl Imported {
         Ok(Self { inputs, outputs, traced: Arc::new(traced), pipeline: Arc::new(pipeline.clone()) })
     }
 
-    /// Takes the text of a `config.json`; `name` stands for it in errors.
+    /// Parses the text of a `config.json`; errors refer to it as `name`.
     ///
     /// # Errors
     /// [`RankError::Pipeline`].
@@ -121,13 +121,13 @@ impl Imported {
         Self::new(&pipeline_of(name, text)?).map_err(bad)
     }
 
-    /// The graph that predicts.
+    /// The graph of the predictions.
     pub fn graph(&self) -> &Graph {
         &self.traced.graph
     }
 
-    /// The graph that a [`Predictor`](super::Predictor) runs: of a ranker with histories the one that keeps them apart from candidates, if the
-    /// model allows it, and otherwise [`Imported::graph`].
+    /// The graph that a [`Predictor`](super::Predictor) runs: for a ranker with histories the one that separates them from candidates, if
+    /// the model allows it, and otherwise [`Imported::graph`].
     pub(crate) fn served(&self, cache: &CacheOptions) -> Result<Graph, RankError> {
         if self.traced.interface.histories.is_none() {
             return Ok(self.graph().clone());
@@ -148,7 +148,7 @@ impl Imported {
         outputs.map(tower).collect()
     }
 
-    /// The columns of a table that it reads.
+    /// The columns of a table that the model reads.
     pub fn columns(&self) -> &[String] {
         &self.traced.columns
     }
@@ -191,7 +191,7 @@ impl Imported {
         self.parameters().into_iter().map(|known| known.name).filter(|name| is_table(name)).collect()
     }
 
-    /// Checks that tensors which follow from the configuration are as it says.
+    /// Checks that tensors which follow from the configuration have the expected values.
     pub(crate) fn check_weights(&self, weights: &Weights<'_>) -> Result<(), RankError> {
         check_buffers(&self.traced.buffers, weights)
     }

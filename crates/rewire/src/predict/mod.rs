@@ -1,8 +1,8 @@
-//! Predictions of models that were imported from TorchEasyRec pipelines.
+//! Predictions of models imported from TorchEasyRec pipelines.
 //!
 //! A model folder holds `config.json`, `{"pipeline": ...}` with the fields of the pipeline's configuration, and
-//! `model.safetensors` with the reference's parameter names without the leading `model.`. A [`Predictor`] reads the columns of
-//! a table and gives the columns that the reference writes.
+//! `model.safetensors` with the reference's parameter names without the leading `model.`. A [`Predictor`] maps the columns of
+//! a table to the columns that the reference writes.
 
 mod apart;
 mod caches;

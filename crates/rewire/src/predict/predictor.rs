@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a table that are computed together.
+/// Rows of a table per run.
 const ROWS: usize = 512;
 
-/// How often rows are predicted again since parameters were replaced.
+/// Retries after parameters were replaced during a prediction.
 const TRIES: usize = 16;
 
-/// What errors call the configuration of a package.
+/// Name of a package's configuration in errors.
 const PACKAGE: &str = "the configuration of the package";
 
-/// An imported model, ready to run. Clones share it, and any number of threads predict with it at the same time.
+/// A loaded imported model. Clones share it, and any number of threads may predict at the same time.
 #[derive(Clone, Debug)]
 pub struct Predictor(Arc<Loaded>);
 
@@ -30,33 +30,34 @@ pub(super) struct Loaded {
     pub model: Model,
     sessions: Sessions,
     pub signature: Signature,
-    /// Tokens of histories that are computed together.
+    /// Tokens of histories per run.
     pub most: usize,
 }
 
-/// The rows of a column back to back.
+/// The rows of a column, concatenated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lists {
-    /// Where the values of each row end.
+    /// End offset of each row's values.
     pub ends: Vec<usize>,
     /// All values.
     pub values: Vec<f32>,
 }
 
-/// What was predicted of a table.
+/// The predictions of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predicted {
-    /// Rows of the columns for each row of the table: its candidates where each of them has a prediction, and 1 otherwise.
+    /// Rows of the output columns per row of the table: the number of candidates if each candidate has a prediction,
+    /// otherwise 1.
     pub counts: Vec<usize>,
     /// By output.
     pub columns: Vec<Lists>,
 }
 
 impl Predictor {
-    /// Takes the text of a `config.json`, which `name` stands for in errors, and weights.
+    /// Loads the text of a `config.json`, which errors refer to as `name`, and weights.
     ///
     /// # Errors
-    /// [`RankError`] names the key or tensor that is not good, or what is missing for a device.
+    /// [`RankError`] names the invalid key or tensor, or the reason why no device is available.
     pub async fn new_async(
         name: &str,
         config: &str,
@@ -66,7 +67,7 @@ impl Predictor {
         Self::with_output(name, config, weights, options, None).await
     }
 
-    /// [`Predictor::new_async`] with one of the outputs alone, if one is named: inputs that only others need are not read.
+    /// [`Predictor::new_async`], optionally with a single output: inputs that only other outputs need are not read.
     async fn with_output(
         name: &str,
         config: &str,
@@ -95,7 +96,7 @@ impl Predictor {
         block_on(Self::new_async(name, config, weights, options))
     }
 
-    /// Takes a package; nothing is traced, rewritten or lowered.
+    /// Loads a package; nothing is traced, rewritten or lowered.
     ///
     /// # Errors
     /// As [`Predictor::new_async`], and [`RankError::Package`].
@@ -103,7 +104,7 @@ impl Predictor {
         Self::of_plan_async(package, || package.plan(), options).await
     }
 
-    /// Takes a plan of a package.
+    /// Loads a plan of a package.
     async fn of_plan_async(
         package: &Package,
         plan: impl FnOnce() -> Result<Plan, PackageError> + Send,
@@ -154,7 +155,7 @@ impl Predictor {
     /// Loads a package, or a folder with `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// As [`Predictor::new_async`] and [`Predictor::from_package_async`], and what cannot be read.
+    /// As [`Predictor::new_async`] and [`Predictor::from_package_async`], and for unreadable files.
     #[cfg(feature = "files")]
     pub fn load(model: &std::path::Path, options: &RankOptions) -> Result<Self, RankError> {
         if !model.is_dir() {
@@ -165,8 +166,8 @@ impl Predictor {
         Self::new(&model.join("config.json").display().to_string(), &config, &weights, options)
     }
 
-    /// Loads a tower of a matching model, a folder or a package: it reads the columns of users or of items alone. A package without plans of
-    /// towers is traced.
+    /// Loads a tower of a matching model from a folder or a package: it reads only the columns of users or of items. A package without
+    /// plans of towers is traced.
     ///
     /// # Errors
     /// As [`Predictor::load`], and [`RankError::NoTowers`] for a model of another kind.
@@ -186,10 +187,10 @@ impl Predictor {
         block_on(Self::with_output(&name, &config, &weights, options, Some(output)))
     }
 
-    /// Loads a package; a folder is an error. A program that loads no folders carries nothing that traces.
+    /// Loads a package; a folder is an error. A program that loads no folders does not link the tracing code.
     ///
     /// # Errors
-    /// As [`Predictor::from_package_async`], and what cannot be read.
+    /// As [`Predictor::from_package_async`], and for unreadable files.
     #[cfg(feature = "files")]
     pub fn load_package(path: &std::path::Path, options: &RankOptions) -> Result<Self, RankError> {
         Self::from_package(&crate::rank::read_package(path, options.mapping)?, options)
@@ -200,22 +201,22 @@ impl Predictor {
         self.0.signature.columns()
     }
 
-    /// What it gives, in the order of the model's tasks.
+    /// The output columns, in the order of the model's tasks.
     pub fn outputs(&self) -> &[PredictedColumn] {
         self.0.signature.outputs()
     }
 
-    /// The feature with the items of each row, where every item has a prediction.
+    /// The feature that holds the items of each row, if every item has a prediction.
     pub fn item(&self) -> Option<&Feature> {
         self.0.signature.item()
     }
 
-    /// What the model reads and gives, with an example of a row.
+    /// The inputs and outputs of the model, with an example row.
     pub fn describe(&self) -> Description {
         Description::of_signature(&self.0.signature, self.0.model.plan())
     }
 
-    /// The model itself: its inputs, parameters and kernels.
+    /// The underlying model: its inputs, parameters and kernels.
     pub fn model(&self) -> &Model {
         &self.0.model
     }
@@ -225,12 +226,12 @@ impl Predictor {
         self.0.signature.tasks()
     }
 
-    /// What it runs on.
+    /// Describes where the model runs.
     pub fn report(&self) -> Report {
         self.0.sessions.report(&self.0.model)
     }
 
-    /// The predictions of the rows of a table, by its columns with their names. They do not depend on what else is computed with them.
+    /// Predicts the rows of a table, given as named columns. Predictions do not depend on the other rows of a batch.
     ///
     /// ```no_run
     /// use rewire::predict::{Column, Data, OwnedCell, Predictor};
@@ -246,19 +247,19 @@ impl Predictor {
     /// ```
     ///
     /// # Errors
-    /// [`RankError::Columns`] names the column and the row that is not good; otherwise what failed while it ran.
+    /// [`RankError::Columns`] names the invalid column and row; other errors are failures of the run.
     pub fn predict(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> Result<Predicted, RankError> {
         block_on(self.predict_async(rows, columns))
     }
 
-    /// The rows of a table that the model does not take, with the reasons.
+    /// The invalid rows of a table, with the reasons.
     pub fn faults(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> BTreeMap<usize, EncodeError> {
         let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
         let fault = |row| Some((row, self.0.signature.encode(column, row..row + 1).err()?));
         (0..rows).filter_map(fault).ordered_map()
     }
 
-    /// [`Predictor::predict`] for callers that do not block.
+    /// Async version of [`Predictor::predict`].
     ///
     /// # Errors
     /// As [`Predictor::predict`].
@@ -276,7 +277,7 @@ impl Predictor {
 }
 
 impl Loaded {
-    /// The predictions of the first of some rows, of as many as are computed together.
+    /// Predicts the first of some rows, as many as one run computes.
     pub async fn predict_some(
         &self,
         rows: Range<usize>,
@@ -313,7 +314,7 @@ impl Loaded {
             match self.run_apart(session, apart, column, &placed, None).await {
                 Ok(Some(predicted)) => return Ok(predicted),
                 Ok(None) => {}
-                // With the device the caches are gone, which are computed again.
+                // The caches were lost with the device and are recomputed.
                 Err(RankError::Run(error)) if tries == 0 && session.is_retryable(&error) => {
                     session.reset_states();
                     session.reserve_states_async(size).await?;
@@ -324,8 +325,8 @@ impl Loaded {
         Err(RankError::Updated { times: TRIES })
     }
 
-    /// The predictions of rows whose histories are in the caches of a session, or are computed there first. `None` where parameters were
-    /// replaced meanwhile, or since [`Session::updates`] was `since`.
+    /// Predicts rows with histories in a session's caches; missing histories are computed first. `None` if parameters were replaced
+    /// meanwhile, or since [`Session::updates`] was `since`.
     pub async fn run_apart<'c>(
         &self,
         session: &mut Session,
@@ -346,7 +347,7 @@ impl Loaded {
         Ok(since.is_none_or(|since| since == session.updates()).then_some(predicted))
     }
 
-    /// Places for the histories of rows one after the other, for as many as a run has tokens for, and at least one.
+    /// Consecutive cache positions for the histories of rows, as many as fit into the tokens of a run, and at least one.
     fn places(&self, tokens: &[Vec<usize>]) -> Vec<Kept> {
         let (mut kept, mut end) = (vec![], 0);
         for tokens in tokens {
@@ -360,7 +361,7 @@ impl Loaded {
         kept
     }
 
-    /// The predictions of a run with inputs of some rows.
+    /// The predictions of a run on some rows.
     pub async fn run(
         &self,
         session: &mut Session,
@@ -389,7 +390,7 @@ impl Loaded {
 }
 
 impl Predicted {
-    /// Adds the predictions of further rows by the same model.
+    /// Appends the predictions of further rows by the same model.
     pub fn append(&mut self, other: Self) {
         self.counts.extend(other.counts);
         for (own, other) in self.columns.iter_mut().zip(other.columns) {
@@ -401,13 +402,13 @@ impl Predicted {
 }
 
 impl Lists {
-    /// The values of a row; none where there is no such row.
+    /// The values of a row; empty if the row does not exist.
     pub fn row(&self, row: usize) -> &[f32] {
         let start = row.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
         self.ends.get(row).and_then(|end| self.values.get(start..*end)).unwrap_or_default()
     }
 
-    /// The rows of a tensor; of a tensor with a row an item the items of each row together.
+    /// The rows of a tensor; if the tensor has one row per item, the items of each row are grouped.
     fn of(tensor: &HostTensor, rows: usize, items: Option<&[usize]>) -> Option<Self> {
         let values = tensor.to_f32();
         let all = items.map_or(rows, |items| items.iter().sum());
@@ -425,7 +426,7 @@ fn missing(output: &str) -> RankError {
     RankError::Output { output: output.to_owned(), reason: "has not one row a prediction".to_owned() }
 }
 
-/// True for a folder or package of an imported model, by its configuration alone. What cannot be read is none.
+/// True for a folder or package of an imported model, judged only by its configuration. False if the files cannot be read.
 #[cfg(feature = "files")]
 pub fn is_imported(model: &std::path::Path) -> bool {
     let config = match model.is_dir() {
@@ -438,7 +439,7 @@ pub fn is_imported(model: &std::path::Path) -> bool {
 /// Reads the configuration of a folder or package of an imported model.
 ///
 /// # Errors
-/// What cannot be read, and [`RankError::Pipeline`].
+/// Unreadable files, and [`RankError::Pipeline`].
 #[cfg(feature = "files")]
 pub fn read(model: &std::path::Path, mapping: rewire_runtime::Mapping) -> Result<Imported, RankError> {
     Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model, mapping)?)

@@ -12,42 +12,42 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-/// A column that a model gives.
+/// An output column of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PredictedColumn {
     /// The reference's name, such as `probs_ctr`.
     pub name: String,
-    /// A row is a list of classes or of the elements of vectors, rather than one number.
+    /// True if a row is a list of classes or vector elements rather than one number.
     pub is_list: bool,
 }
 
-/// A column of a table that a model reads.
+/// An input column of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReadColumn {
     /// The full name of its feature.
     pub name: String,
-    /// Rows of the table where values are ids from 0; `None` for numbers.
+    /// Rows of the embedding table if values are ids from 0; `None` for numbers.
     pub rows: Option<usize>,
-    /// Values a row, or a step of a sequence; 0 for any number.
+    /// Values per row, or per step of a sequence; 0 for any number.
     pub value_dim: usize,
-    /// Every id has a weight.
+    /// True if every id has a weight.
     pub weighted: bool,
-    /// A row is a sequence.
+    /// True if a row is a sequence.
     pub sequence: bool,
-    /// The feature groups that read it.
+    /// The feature groups that use it.
     pub groups: Vec<String>,
 }
 
-/// A task whose label a table may have.
+/// A task with a label column, which a table may have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LabelledTask {
-    /// The name; empty where a model has one task.
+    /// The name; empty if the model has one task.
     pub name: String,
     /// The column of labels.
     pub label: String,
-    /// The bits of a label that make it positive; any value above 0 does where it is `None`.
+    /// The bits of a label that make it positive; if `None`, any value above 0 is positive.
     pub bitmask: Option<i64>,
-    /// The output that orders items by it.
+    /// The output to order items by for this task.
     pub output: String,
 }
 
@@ -57,7 +57,7 @@ impl LabelledTask {
         self.bitmask.map_or(label > 0, |bits| label & bits != 0)
     }
 
-    /// The tasks of a configuration that have an output of probabilities.
+    /// The tasks of a configuration with an output of probabilities.
     fn all_of(pipeline: &Value, outputs: &[PredictedColumn]) -> Vec<Self> {
         let model = pipeline.get("model_config").and_then(Value::as_object).into_iter().flatten();
         let towers = model.filter_map(|(_, message)| {
@@ -90,7 +90,7 @@ impl LabelledTask {
     }
 }
 
-/// How tables relate to the inputs and outputs of a plan. It is made without tracing.
+/// Maps tables to the inputs and outputs of a plan, without tracing.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
     interface: Interface,
@@ -101,7 +101,7 @@ pub(crate) struct Signature {
     apart: Option<Apart>,
 }
 
-/// Checks that tables have the rows by which ids of columns are checked.
+/// Checks that tables have the number of rows that ids of columns are checked against.
 fn check_tables(interface: &Interface, plan: &Plan) -> Result<(), PackageError> {
     for Named { name, shape, .. } in plan.parameters().filter(|parameter| is_table(parameter.name)) {
         let table = name.rsplit_once(".embedding_bags.").or_else(|| name.rsplit_once(".embeddings."));
@@ -116,10 +116,10 @@ fn check_tables(interface: &Interface, plan: &Plan) -> Result<(), PackageError> 
 }
 
 impl Signature {
-    /// Takes the text of a `config.json`, which `name` stands for in errors, and a plan of its model.
+    /// Parses the text of a `config.json`, which errors refer to as `name`, and combines it with a plan of its model.
     ///
     /// # Errors
-    /// [`RankError::Pipeline`], and [`RankError::Package`] for a plan that is not of the configuration.
+    /// [`RankError::Pipeline`], and [`RankError::Package`] if the plan does not match the configuration.
     pub fn new(name: &str, config: &str, plan: &Plan) -> Result<Self, RankError> {
         let bad = |problems| RankError::Pipeline { name: name.to_owned(), problems };
         let pipeline = pipeline_of(name, config)?;
@@ -141,7 +141,7 @@ impl Signature {
             return Err(PackageError::part("plan", reason).into());
         }
         check_tables(&interface, plan)?;
-        // Masks and states are no columns.
+        // Masks and states are not columns.
         let is_column = |output: &&PlanOutput| output.dtype.is_float() && !states.contains_key(output.name.as_str());
         let floats = || plan.outputs.iter().filter(is_column);
         let is_of_items = |output: &str| interface.rows_of(output) != OutputRows::Batch;
@@ -160,7 +160,7 @@ impl Signature {
         &self.interface.features
     }
 
-    /// How histories are kept, of a plan that keeps them apart from candidates.
+    /// The cache layout of histories, if the plan computes them separately from candidates.
     pub fn apart(&self) -> Option<&Apart> {
         self.apart.as_ref()
     }
@@ -170,7 +170,7 @@ impl Signature {
         &self.columns
     }
 
-    /// What predictions give.
+    /// The output columns.
     pub fn outputs(&self) -> &[PredictedColumn] {
         &self.outputs
     }
@@ -180,17 +180,17 @@ impl Signature {
         &self.tasks
     }
 
-    /// True for rankers of lists: all outputs have a row an item.
+    /// True for list rankers: all outputs have one row per item.
     pub fn is_by_candidate(&self) -> bool {
         self.is_by_candidate
     }
 
-    /// True for an output with a row an item.
+    /// True for an output with one row per item.
     pub fn is_of_items(&self, output: &str) -> bool {
         self.interface.rows_of(output) != OutputRows::Batch
     }
 
-    /// The feature with the items of each row, where every item has a prediction.
+    /// The feature that holds the items of each row, if every item has a prediction.
     pub fn item(&self) -> Option<&Feature> {
         let features = &self.interface.features;
         let candidates = features.group("candidate").filter(|_| self.is_by_candidate)?;
@@ -206,7 +206,7 @@ impl Signature {
         self.interface.features.encode(&self.columns, column, rows)
     }
 
-    /// The items of each row by the inputs, where outputs are of items.
+    /// The number of items of each row, from the inputs, if outputs have one row per item.
     pub fn counts(&self, inputs: &[(String, HostTensor)]) -> Option<Vec<usize>> {
         let lengths = self.outputs.iter().find_map(|output| match self.interface.rows_of(&output.name) {
             OutputRows::Steps { lengths } => Some(lengths),
@@ -216,7 +216,7 @@ impl Signature {
         Some(lengths.to_i64().into_iter().map(|length| usize::try_from(length).unwrap_or(0)).collect())
     }
 
-    /// The columns that the model reads, with the values that they take.
+    /// The columns that the model reads, with their valid values.
     pub fn read(&self) -> Vec<ReadColumn> {
         let features = self.columns.iter().filter_map(|name| self.interface.features.features.get(name));
         features.map(|feature| self.column_of(feature)).collect()

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 #[cfg(feature = "files")]
 use std::path::{Path, PathBuf};
 
-/// A model, by what its file is.
+/// A model, by the kind of its file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ModelFile {
@@ -28,11 +28,11 @@ pub enum ModelFile {
     Folder(Folder),
     /// A package.
     Package(Box<Package>),
-    /// A model that another program exported.
+    /// A model exported from another framework.
     Exported(Box<ImportedModel>),
 }
 
-/// A folder with `config.json` and `model.safetensors`, which is read where it is needed.
+/// A folder with `config.json` and `model.safetensors`, which is read on demand.
 #[cfg(feature = "files")]
 #[derive(Debug)]
 pub struct Folder {
@@ -43,7 +43,7 @@ pub struct Folder {
 
 #[cfg(feature = "files")]
 impl Folder {
-    /// What stands for the configuration in errors.
+    /// The name of the configuration in errors.
     fn name(&self) -> String {
         self.path.join("config.json").display().to_string()
     }
@@ -55,7 +55,8 @@ impl Folder {
 
 #[cfg(feature = "files")]
 impl ModelFile {
-    /// True for what may hold a model: a folder, a file that begins as a package does, or one whose name ends as an exported model's.
+    /// True for a path that may hold a model: a folder, a file that starts like a package, or one with the extension of an exported
+    /// model.
     pub fn is_at(path: &Path) -> bool {
         crate::rank::is_model(path) || path.is_file() && cfg!(feature = "import") && rewire_import::is_model(path)
     }
@@ -63,7 +64,7 @@ impl ModelFile {
     /// Opens a folder, a package or an exported model.
     ///
     /// # Errors
-    /// [`RankError`] names the file that is not good.
+    /// [`RankError`] names the invalid file.
     pub fn open(path: &Path, mapping: Mapping) -> Result<Self, RankError> {
         if path.is_dir() {
             let config = crate::rank::read_config_text(path, mapping)?;
@@ -79,10 +80,10 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Takes the bytes of a package, an archive of `torch.export.save`, or an ONNX model.
+    /// Parses the bytes of a package, an archive of `torch.export.save`, or an ONNX model.
     ///
     /// # Errors
-    /// [`RankError`] says what is not good.
+    /// [`RankError`] describes the fault.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, RankError> {
         #[cfg(feature = "import")]
         if !Package::begins(&bytes) {
@@ -117,7 +118,7 @@ impl ModelFile {
     /// The graph as traced or exported; `None` for a package that holds no configuration to trace.
     ///
     /// # Errors
-    /// [`RankError`] names the key that is not valid.
+    /// [`RankError`] names the invalid key.
     pub fn graph(&self) -> Result<Option<Graph>, RankError> {
         match self {
             #[cfg(feature = "files")]
@@ -129,10 +130,10 @@ impl ModelFile {
         }
     }
 
-    /// The plan that runs it, its floats stored with a precision.
+    /// The plan that runs it, with floats stored at a precision.
     ///
     /// # Errors
-    /// [`RankError`] names what is not good.
+    /// [`RankError`] names the fault.
     pub fn plan(&self, precision: Precision) -> Result<Plan, RankError> {
         let plan = match self {
             #[cfg(feature = "files")]
@@ -147,7 +148,7 @@ impl ModelFile {
         stored(plan, precision)
     }
 
-    /// What a run takes.
+    /// The inputs of a run.
     ///
     /// # Errors
     /// As [`ModelFile::plan`].
@@ -156,7 +157,7 @@ impl ModelFile {
         Ok(described(&plan, &self.signature(&plan)))
     }
 
-    /// What a run gives, tensors that it changes last.
+    /// The outputs of a run; tensors that the run changes come last.
     ///
     /// # Errors
     /// As [`ModelFile::plan`].
@@ -165,7 +166,7 @@ impl ModelFile {
         Ok(given(&plan, &self.signature(&plan)))
     }
 
-    /// What it reads and gives, without loading it on a device.
+    /// Describes its inputs and outputs without loading it on a device.
     ///
     /// # Errors
     /// As [`ModelFile::plan`].
@@ -178,7 +179,7 @@ impl ModelFile {
         }
     }
 
-    /// The values that states begin with, where they are not zeros.
+    /// Initial values of states that do not start at zero.
     pub(super) fn states(&self) -> Result<HashMap<String, HostTensor>, RankError> {
         Ok(match self {
             #[cfg(feature = "files")]
@@ -200,7 +201,7 @@ impl ModelFile {
     /// Parameters by name.
     ///
     /// # Errors
-    /// [`RankError::Weights`] names the file that is not good.
+    /// [`RankError::Weights`] names the invalid file.
     pub fn weights(&self) -> Result<Weights<'static>, RankError> {
         Ok(match self {
             #[cfg(feature = "files")]
@@ -213,10 +214,10 @@ impl ModelFile {
         })
     }
 
-    /// Packages it. A package is packaged again with other options.
+    /// Writes it as a package. A package is repacked with other options.
     ///
     /// # Errors
-    /// [`RankError`] names what is not good.
+    /// [`RankError`] names the fault.
     #[cfg(feature = "emit")]
     pub fn pack(&self, options: &PackOptions) -> Result<Package, RankError> {
         match self {

@@ -1,4 +1,4 @@
-//! Models of any kind on named tensors: a [`ModelFile`] is opened by what it is, and a [`Program`] runs it.
+//! Runs models of any kind on named tensors: a [`ModelFile`] detects the kind of a file, and a [`Program`] runs it.
 //!
 //! ```
 //! use rewire::program::{ModelFile, Program, TypedTensor};
@@ -34,13 +34,13 @@ use rewire_runtime::{Inputs, Model, ModelOptions, Report, RunError, Session, blo
 use signature::described;
 use std::collections::{BTreeMap, HashMap};
 
-/// A model that is loaded, with the states of its runs.
+/// A loaded model with its states.
 #[derive(Debug)]
 pub struct Program {
     session: Session,
     signature: Signature,
     inputs: Vec<Port>,
-    /// The values that states begin with.
+    /// Initial values of states.
     states: HashMap<String, HostTensor>,
 }
 
@@ -48,7 +48,7 @@ impl Program {
     /// Loads a model.
     ///
     /// # Errors
-    /// [`RankError`] names what is not good, or what is missing for a device.
+    /// [`RankError`] names the fault, or the reason why no device is available.
     pub async fn load_async(file: &ModelFile, options: &RankOptions) -> Result<Self, RankError> {
         match file {
             ModelFile::Package(package) => Self::from_package_async(package, options).await,
@@ -56,7 +56,7 @@ impl Program {
         }
     }
 
-    /// Loads a package. It traces and rewrites nothing, and a program that loads packages alone carries nothing that does.
+    /// Loads a package without tracing or rewriting. A program that only loads packages does not link the tracing code.
     ///
     /// # Errors
     /// As [`Program::load_async`].
@@ -115,25 +115,25 @@ impl Program {
         self.session.model()
     }
 
-    /// What a run takes.
+    /// The inputs of a run.
     pub fn inputs(&self) -> &[Port] {
         &self.inputs
     }
 
-    /// The names and element types of what a run takes and gives.
+    /// The names and element types of the inputs and outputs of a run.
     pub fn signature(&self) -> &Signature {
         &self.signature
     }
 
-    /// Where its kernels run.
+    /// Describes where its kernels run.
     pub fn report(&self) -> Report {
         self.session.report()
     }
 
-    /// Gives states the values that they begin with.
+    /// Resets states to their initial values.
     ///
     /// # Errors
-    /// [`RankError::Run`] where a state does not take its value.
+    /// [`RankError::Run`] if a state does not accept its value.
     pub fn reset(&mut self) -> Result<(), RankError> {
         for (name, tensor) in &self.states {
             self.session.set_state(name, tensor.clone())?;
@@ -141,10 +141,10 @@ impl Program {
         Ok(())
     }
 
-    /// Runs the model. Tensors that it does not read are an error. States keep what the run set them to, for the next one.
+    /// Runs the model. Unknown tensors are an error. States keep their values for the next run.
     ///
     /// # Errors
-    /// [`RankError::TensorType`] and [`RankError::Run`] name the tensor that is not good, or what failed.
+    /// [`RankError::TensorType`] and [`RankError::Run`] name the invalid tensor or the failure.
     pub async fn run_async(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<Results, RankError> {
         let mut inputs = Inputs::new();
         for (name, tensor) in tensors {
@@ -171,13 +171,13 @@ impl Program {
     }
 }
 
-/// A plan whose floats are stored with a precision.
+/// A plan with floats stored at a precision.
 fn stored(mut plan: Plan, precision: Precision) -> Result<Plan, RankError> {
     store(&names_of_tables(&plan), &mut plan, precision)?;
     Ok(plan)
 }
 
-/// A tensor as an input is stored. Types that are computed alike stand for each other.
+/// Converts a tensor to the storage type of an input. Types with the same computation are interchangeable.
 fn converted(port: &Port, given: TypedTensor) -> Result<HostTensor, RankError> {
     let TypedTensor { ty, tensor } = given;
     let is_computed_alike = ty.is_float() && port.ty.is_float() && ty.dtype() == port.ty.dtype();

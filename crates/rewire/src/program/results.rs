@@ -13,7 +13,7 @@ pub enum ResultValue {
     Integer(i64),
     /// A float outside of tensors.
     Float(f64),
-    /// A truth value outside of tensors.
+    /// A bool outside of tensors.
     Bool(bool),
     /// Nothing.
     None,
@@ -22,9 +22,9 @@ pub enum ResultValue {
 /// The results of a run, in the order of the program's file.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// What it gives. Results without a name in the file have that of their place, `output_0`.
+    /// The outputs. Results without a name in the file are named by position, `output_0`.
     pub outputs: Vec<(String, ResultValue)>,
-    /// Buffers and inputs that it changed.
+    /// Buffers and inputs that the run changed.
     pub mutations: Vec<(String, TypedTensor)>,
 }
 
@@ -61,7 +61,7 @@ impl Results {
         Self { outputs: signature.outputs.iter().enumerate().map(named).collect(), mutations }
     }
 
-    /// All results by name, numbers as tensors without axes; what a run changed is among them where no result has its name.
+    /// All results by name, numbers as tensors without axes. Includes changed tensors, unless a result has the same name.
     pub fn tensors(&self) -> BTreeMap<String, TypedTensor> {
         let number = |ty: ScalarType, value: f64| {
             let tensor = HostTensor::from_f64(ty.dtype(), vec![], &[value]).ok()?;

@@ -4,18 +4,18 @@ use rewire_import::{ImportedModel, OutputKind, OutputSpec, ScalarType};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The names of what a program takes and gives, in the order of its file, with the element types there.
+/// The names of a program's inputs and outputs, in the order of its file, with the file's element types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Signature {
-    /// Tensors that a run takes.
+    /// Inputs of a run.
     pub inputs: Vec<TypedInput>,
-    /// What a run gives.
+    /// Outputs of a run.
     pub outputs: Vec<OutputSpec>,
     /// Buffers and inputs that a run changes.
     pub mutations: Vec<OutputSpec>,
 }
 
-/// A tensor that a run takes.
+/// An input of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TypedInput {
     /// The name.
@@ -28,13 +28,13 @@ pub struct TypedInput {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Extent {
-    /// It is always this.
+    /// A constant.
     Known(usize),
-    /// A run tells; by its formula.
+    /// Known only in a run; given as a formula.
     Open(String),
 }
 
-/// A tensor that a run takes or gives.
+/// An output of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Port {
     /// The name.
@@ -44,7 +44,7 @@ pub struct Port {
     pub ty: ScalarType,
     /// Its extents.
     pub shape: Vec<Extent>,
-    /// How it is stored.
+    /// Its storage type.
     #[serde(skip)]
     pub dtype: DType,
 }
@@ -64,7 +64,7 @@ impl Signature {
         Self { inputs: inputs.collect(), outputs: model.outputs.clone(), mutations: model.mutations.clone() }
     }
 
-    /// That of a plan whose file has no other types.
+    /// The signature of a plan whose file has no other types.
     pub(super) fn of_plan(plan: &Plan) -> Self {
         let inputs = plan.inputs().filter_map(|input| {
             Some(TypedInput { name: input.name.to_owned(), ty: ScalarType::of_dtype(input.dtype)? })
@@ -77,7 +77,7 @@ impl Signature {
     }
 }
 
-/// The inputs of a plan that takes the tensors of a signature.
+/// The inputs of a plan, described by a signature.
 pub(super) fn described(plan: &Plan, signature: &Signature) -> Vec<Port> {
     let port = |input: &TypedInput| {
         let known = plan.inputs().find(|known| known.name == input.name);
@@ -88,7 +88,7 @@ pub(super) fn described(plan: &Plan, signature: &Signature) -> Vec<Port> {
     signature.inputs.iter().map(port).collect()
 }
 
-/// The tensors that a plan gives by a signature, those that it changes last.
+/// The outputs of a plan, described by a signature; those that it changes come last.
 pub(super) fn given(plan: &Plan, signature: &Signature) -> Vec<Port> {
     let port = |spec: &OutputSpec| {
         let OutputKind::Tensor(name, ty) = &spec.kind else { return None };

@@ -3,11 +3,11 @@ use super::row::OpenRow;
 use super::{Request, RequestError, Schema, User};
 use std::sync::Arc;
 
-/// Requests as columns, checked: the values of all requests back to back, and where those of each end.
+/// Validated requests as columns: the values of all requests, concatenated, and the end offset of each request.
 ///
-/// The model's inputs are copied from it. Requests come one by one, as a [`Request`] or a line of JSON, or many at once, as
-/// [`Columns`](super::Columns). One that does not fit the schema is an error and leaves no trace. Clones share the columns until one of
-/// them takes another request.
+/// The model's inputs are copied from it. Requests are added one by one, as a [`Request`] or a line of JSON, or many at once, as
+/// [`Columns`](super::Columns). An invalid request is an error and leaves the batch unchanged. Clones share the columns until one of
+/// them changes (copy on write).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     schema: Arc<Schema>,
@@ -18,16 +18,16 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rows {
     pub users: Vec<User>,
-    /// An entry a request.
+    /// One entry per request.
     pub contextual: Lists,
     pub history: Lists,
     pub candidates: Lists,
-    /// One column, without entries where a request has no labels.
+    /// One column, without entries for requests without labels.
     pub labels: Lists,
 }
 
 impl Batch {
-    /// No requests yet, for a model that reads what `schema` says.
+    /// An empty batch for a model with this schema.
     pub fn new(schema: impl Into<Arc<Schema>>) -> Self {
         let schema = schema.into();
         let rows = Rows {
@@ -40,12 +40,12 @@ impl Batch {
         Self { schema, rows: Arc::new(rows) }
     }
 
-    /// A batch of the same schema without requests.
+    /// An empty batch with the same schema.
     pub fn emptied(&self) -> Self {
         Self::new(self.schema.clone())
     }
 
-    /// What its requests hold.
+    /// The schema of its requests.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -60,17 +60,17 @@ impl Batch {
         self.rows.users.is_empty()
     }
 
-    /// The users, one a request.
+    /// The users, one per request.
     pub fn users(&self) -> &[User] {
         &self.rows.users
     }
 
-    /// Number of past events of a request; 0 for one that is not there.
+    /// Number of past events of a request; 0 if the request does not exist.
     pub fn events(&self, request: usize) -> usize {
         self.rows.history.range(request).len()
     }
 
-    /// Number of candidates of a request; 0 for one that is not there.
+    /// Number of candidates of a request; 0 if the request does not exist.
     pub fn candidates(&self, request: usize) -> usize {
         self.rows.candidates.range(request).len()
     }
@@ -80,7 +80,7 @@ impl Batch {
         self.rows.history.end() + self.rows.candidates.end()
     }
 
-    /// What became of the candidates of a request, an entry each, where that is known.
+    /// The action bits of a request's candidates, one entry per candidate; `None` if unknown.
     pub fn labels(&self, request: usize) -> Option<&[i64]> {
         self.rows.labels.row(0, request).filter(|labels| !labels.is_empty())
     }
@@ -88,7 +88,7 @@ impl Batch {
     /// Adds a request.
     ///
     /// # Errors
-    /// All columns that are missing, or the first of other faults: lists of unequal length, an id beyond its table.
+    /// All missing columns, or the first of other faults: lists of unequal length, an id beyond its table.
     pub fn push(&mut self, request: &Request) -> Result<(), RequestError> {
         let mut row = self.open();
         for (name, value) in &request.contextual {
@@ -105,7 +105,7 @@ impl Batch {
         row.finish(request.user.clone())
     }
 
-    /// Adds a request of another batch of the same schema. Changes nothing if it has no such request.
+    /// Appends a request of another batch of the same schema. Does nothing if the batch has no such request.
     pub fn append(&mut self, other: &Self, request: usize) {
         let (from, Some(user)) = (&other.rows, other.rows.users.get(request)) else { return };
         let to = Arc::make_mut(&mut self.rows);
@@ -136,7 +136,7 @@ pub(crate) enum Group {
 impl Group {
     pub const ALL: [Self; 3] = [Self::Contextual, Self::History, Self::Candidates];
 
-    /// The name of a column for messages.
+    /// The column's name in messages.
     pub fn title(self, column: &str) -> String {
         match self {
             Self::Contextual => column.to_owned(),

@@ -1,4 +1,4 @@
-//! Histories that are computed once and kept, and candidates that read them.
+//! Cached histories, and candidates that attend to them.
 
 use super::runs::{History, Kept, Run, Sequence};
 use super::scorer::Scorer;
@@ -7,7 +7,8 @@ use super::{Batch, CancellationToken, RankError, Ranked};
 use rewire_runtime::{Inputs, Session};
 use std::ops::Range;
 
-/// What computes the histories and candidates of some requests of a batch, by the places where their histories are kept.
+/// Builds the runs for the histories and candidates of some requests of a batch, from the cache positions of their
+/// histories.
 pub(super) struct Apart<'a> {
     pub batch: &'a Batch,
     pub layouts: &'a [Layout],
@@ -19,7 +20,7 @@ pub(super) struct Apart<'a> {
 }
 
 impl<'a> Apart<'a> {
-    /// The runs that compute what is not there of the histories of `requests`.
+    /// The runs that compute the missing parts of the histories of `requests`.
     pub fn histories(&self, requests: Range<usize>) -> Vec<Run<'a>> {
         let mut runs: Vec<Run<'a>> = Vec::new();
         let mut rows = 0;
@@ -39,7 +40,7 @@ impl<'a> Apart<'a> {
         runs
     }
 
-    /// The runs that score the candidates of `requests`: they are filled, and a request's candidates may be in several.
+    /// The runs that score the candidates of `requests`. Runs are filled; a request's candidates may be split over several.
     pub fn candidates(&self, requests: Range<usize>) -> Vec<Run<'a>> {
         let mut runs = vec![Run::default()];
         let mut free = self.most.max(1);
@@ -63,17 +64,17 @@ impl<'a> Apart<'a> {
     }
 }
 
-/// How often requests are scored again since parameters were replaced.
+/// Retries after parameters were replaced during scoring.
 const TRIES: usize = 16;
 
-/// Takes what was scored of requests back.
+/// Discards the scores of requests.
 pub(super) fn clear(ranked: &mut [Ranked], requests: Range<usize>) {
     ranked.get_mut(requests).into_iter().flatten().for_each(|ranked| ranked.candidates.clear());
 }
 
 impl Scorer {
-    /// Scores the candidates of `requests`; what is not there of their histories is computed and kept first. Returns false where parameters
-    /// were replaced meanwhile, or since [`Session::updates`] was `since`, so that scores are of old and new ones.
+    /// Scores the candidates of `requests`; missing parts of their histories are computed and cached first. Returns false if parameters
+    /// were replaced meanwhile, or since [`Session::updates`] was `since`, so that scores mix old and new ones.
     pub async fn score_apart(
         &self,
         session: &mut Session,
@@ -100,7 +101,7 @@ impl Scorer {
         Ok(all)
     }
 
-    /// Scores all candidates of a batch with the histories in the session's own cache, one group of requests after the other.
+    /// Scores all candidates of a batch with the histories in the session's own cache, one group of requests at a time.
     pub async fn score_once(
         &self,
         session: &mut Session,
@@ -121,7 +122,7 @@ impl Scorer {
                     Ok(true) => break,
                     Ok(false) if tries == TRIES => return Err(RankError::Updated { times: TRIES }),
                     Ok(false) => {}
-                    // With the device the cache is gone, which is computed again.
+                    // The cache was lost with the device and is recomputed.
                     Err(RankError::Run(error)) if tries == 0 && session.is_retryable(&error) => {
                         session.reset_states();
                         session.reserve_states_async(rows.next_power_of_two()).await?;
@@ -137,7 +138,7 @@ impl Scorer {
         Ok(())
     }
 
-    /// A run of the first histories of a batch with their first candidates, for measuring.
+    /// A run of the first histories of a batch with their first candidates, for measurements.
     pub async fn first_apart(
         &self,
         session: &mut Session,
@@ -156,8 +157,8 @@ impl Scorer {
         Ok(if is_empty { None } else { Some(run.inputs(&self.inputs, batch)?) })
     }
 
-    /// Places the histories of requests from `begin` on one after the other, as many as a run has rows for, and at least one.
-    /// Returns the requests and their rows. What has no candidates has no rows.
+    /// Assigns consecutive cache positions to the histories of requests from `begin` on, as many as fit into the rows of a
+    /// run, and at least one. Returns the requests and their rows. A request without candidates gets no rows.
     fn place(&self, layouts: &[Layout], begin: usize, kept: &mut [Kept]) -> (Range<usize>, usize) {
         let (mut end, mut rows) = (begin, 0);
         while let (Some(layout), Some(kept)) = (layouts.get(end), kept.get_mut(end)) {

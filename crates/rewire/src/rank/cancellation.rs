@@ -2,7 +2,7 @@ use super::RankError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stops rankings from another thread. Clones are one token; what is cancelled stays so.
+/// Stops rankings from another thread. Clones share one token; a cancelled token stays cancelled.
 ///
 /// ```no_run
 /// use rewire::rank::{CancellationToken, RankError, RankOptions, Ranker};
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct CancellationToken(Arc<AtomicBool>);
 
 impl CancellationToken {
-    /// Lets calls that were given this token, and clones of it, end before their next run.
+    /// Makes calls with this token or a clone of it stop before their next run.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// True once it was cancelled.
+    /// True once the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

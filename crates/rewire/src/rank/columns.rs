@@ -3,21 +3,21 @@ use super::{Batch, RequestError, User};
 use std::ops::Range;
 use thiserror::Error;
 
-/// Integers of a caller's.
+/// Integers owned by the caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Integers<'a> {
-    /// Of 32 bits.
+    /// Signed 32-bit integers.
     I32(&'a [i32]),
-    /// Of 64 bits.
+    /// Signed 64-bit integers.
     I64(&'a [i64]),
-    /// Unsigned, of 32 bits.
+    /// Unsigned 32-bit integers.
     U32(&'a [u32]),
 }
 
-/// Requests as columns of values and offsets, as Arrow and Parquet have them, a row a user.
+/// Requests as columns of values and offsets, in the layout of Arrow and Parquet, one row per user.
 ///
-/// The list of a row holds the values from its offset to the next one, so that there is one offset more than rows. Columns that the model
-/// does not read are left alone.
+/// The list of a row holds the values from its offset to the next one, so there is one offset more than rows. Columns that the model does
+/// not read are ignored.
 ///
 /// ```
 /// use rewire::rank::{Batch, Column, Columns, Schema};
@@ -46,30 +46,30 @@ pub struct Columns<'a> {
 struct Column<'a> {
     group: Group,
     name: &'a str,
-    /// None where every row has one value.
+    /// `None` if every row has one value.
     offsets: Option<Integers<'a>>,
     values: Integers<'a>,
 }
 
-/// Columns that make no requests of a model.
+/// Why columns do not form valid requests.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ColumnsError {
-    /// A column has another number of entries than the rows need.
+    /// A column has a wrong number of entries.
     #[error("`{column}` has {actual} {what}: expected {expected} for {rows} users")]
     Count {
         /// The column.
         column: String,
         /// Values or offsets.
         what: &'static str,
-        /// How many there are.
+        /// The actual number.
         actual: usize,
-        /// How many there must be.
+        /// The expected number.
         expected: usize,
         /// Number of users.
         rows: usize,
     },
-    /// Offsets go backwards, or beyond the values.
+    /// Offsets decrease, or exceed the values.
     #[error(
         "`{column}` has the offsets {start} and {end} in row {row}: expected ascending ones within {values} values"
     )]
@@ -78,9 +78,9 @@ pub enum ColumnsError {
         column: String,
         /// The row, from 0.
         row: usize,
-        /// Where its list begins.
+        /// Start of its list.
         start: i64,
-        /// Where its list ends.
+        /// End of its list.
         end: i64,
         /// Number of values.
         values: usize,
@@ -91,30 +91,30 @@ pub enum ColumnsError {
 }
 
 impl<'a> Columns<'a> {
-    /// Rows of these users, without columns.
+    /// One row per user, without columns.
     pub fn new<U: Into<User>>(users: impl IntoIterator<Item = U>) -> Self {
         Self { users: users.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Sets a feature of users, a value a row.
+    /// Sets a user feature, one value per row.
     #[must_use]
     pub fn contextual(self, name: &'a str, values: impl Into<Integers<'a>>) -> Self {
         self.with(Column { group: Group::Contextual, name, offsets: None, values: values.into() })
     }
 
-    /// Sets a feature of past events, a list a row, oldest first.
+    /// Sets a feature of past events, one list per row, oldest first.
     #[must_use]
     pub fn history(self, name: &'a str, offsets: impl Into<Integers<'a>>, values: impl Into<Integers<'a>>) -> Self {
         self.with(Column { group: Group::History, name, offsets: Some(offsets.into()), values: values.into() })
     }
 
-    /// Sets a feature of candidates, a list a row.
+    /// Sets a feature of candidates, one list per row.
     #[must_use]
     pub fn candidates(self, name: &'a str, offsets: impl Into<Integers<'a>>, values: impl Into<Integers<'a>>) -> Self {
         self.with(Column { group: Group::Candidates, name, offsets: Some(offsets.into()), values: values.into() })
     }
 
-    /// Sets what became of each candidate. A row with an empty list has no labels.
+    /// Sets the action bits of the candidates. A row with an empty list has no labels.
     #[must_use]
     pub fn labels(mut self, offsets: impl Into<Integers<'a>>, values: impl Into<Integers<'a>>) -> Self {
         let (group, offsets) = (Group::Contextual, Some(offsets.into()));
@@ -130,11 +130,11 @@ impl<'a> Columns<'a> {
 }
 
 impl Batch {
-    /// Adds requests, one a row.
+    /// Adds requests, one per row.
     ///
     /// # Errors
-    /// The first fault: a column of another number of rows, or without one that the model reads, adds nothing; a row that does not fit ends
-    /// what is added.
+    /// The first fault. A column with a wrong number of rows, or a missing column that the model reads, adds nothing. An invalid row stops
+    /// at that row; the rows before it are added.
     pub fn extend(&mut self, columns: &Columns<'_>) -> Result<(), ColumnsError> {
         let Columns { users, columns, labels } = columns;
         columns.iter().chain(labels).try_for_each(|column| column.check_counts(users.len()))?;
@@ -181,7 +181,7 @@ impl Column<'_> {
         }
     }
 
-    /// The values of a row.
+    /// The value range of a row.
     fn range(&self, row: usize) -> Result<Range<usize>, ColumnsError> {
         let Some(offsets) = self.offsets else { return Ok(row..row + 1) };
         let [start, end] = [row, row + 1].map(|at| offsets.get(at).unwrap_or(-1));

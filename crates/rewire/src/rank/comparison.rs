@@ -1,51 +1,51 @@
-//! How far the scores of two models are apart.
+//! Compares the scores of two models.
 
 use super::{Candidate, Ranked, Ranker, Schema, Task};
 use rewire_graph::Arrange;
 use rewire_metrics::Auc;
 use thiserror::Error;
 
-/// The first candidates of a user whose order is compared.
+/// The number of top candidates whose order is compared.
 const FIRST: usize = 10;
 
 /// Why two models cannot be compared.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ComparisonError {
-    /// They have other tasks, or what makes a label of one is another.
+    /// The models have different tasks, or tasks with different bitmasks.
     #[error("the models have other tasks: {actual:?}, and {expected:?} to compare with")]
     Tasks {
         /// Names and bitmasks of the model's tasks.
         actual: Vec<(String, i64)>,
-        /// Those of the model to compare with.
+        /// Those of the reference model.
         expected: Vec<(String, i64)>,
     },
-    /// They read other features of requests, or have tables of other sizes.
+    /// The models read different features, or have tables of different sizes.
     #[error("the models read other requests: {actual:?}, and {expected:?} to compare with")]
     Schema {
-        /// What the model reads.
+        /// The schema of the model.
         actual: Box<Schema>,
-        /// What the model to compare with reads.
+        /// The schema of the reference model.
         expected: Box<Schema>,
     },
-    /// A user was ranked with other candidates.
+    /// A user was ranked with different candidates.
     #[error("user {user}: {actual} candidates, and {expected} to compare with")]
     Candidates {
         /// Position of the user, from 0.
         user: u64,
-        /// Candidates of the model.
+        /// The number of candidates of the model.
         actual: usize,
-        /// Candidates of the model to compare with.
+        /// The number of candidates of the reference model.
         expected: usize,
     },
 }
 
-/// Changes of a task's logits between two models.
+/// Differences of a task's logits between two models.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The task.
     pub task: Task,
-    /// The largest absolute change of a logit.
+    /// The largest absolute difference of a logit.
     pub largest: f64,
     sum: f64,
     count: u64,
@@ -53,35 +53,35 @@ pub struct Change {
 }
 
 impl Change {
-    /// The mean absolute change of a logit; 0 without candidates.
+    /// The mean absolute difference of a logit; 0 without candidates.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// The AUC of the model and of that to compare with, each `None` without a positive or a negative label.
+    /// The AUC of the model and of the reference model, each `None` without a positive or a negative label.
     pub fn aucs(&self) -> [Option<f64>; 2] {
         self.aucs.each_ref().map(Auc::value)
     }
 }
 
-/// How far the scores of a model are from those of another one over the same requests.
+/// Differences of two models' scores for the same requests.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Changes of logits, one a task.
+    /// Differences of logits, one entry per task.
     pub tasks: Vec<Change>,
-    /// Users that were compared.
+    /// Number of compared users.
     pub users: u64,
-    /// Candidates that were compared.
+    /// Number of compared candidates.
     pub candidates: u64,
-    /// Users among whose first 10 candidates there are others, or in another order.
+    /// Users whose top 10 candidates differ or are ordered differently.
     pub reordered: u64,
 }
 
 impl Comparison {
-    /// Compares a model with another one; there are no requests yet.
+    /// Compares a model with a reference model; no requests are added yet.
     ///
     /// # Errors
-    /// [`ComparisonError`] where they have other tasks or read other requests.
+    /// [`ComparisonError`] if the models have different tasks or schemas.
     pub fn new(model: &Ranker, against: &Ranker) -> Result<Self, ComparisonError> {
         let tasks = |ranker: &Ranker| -> Vec<(String, i64)> {
             ranker.tasks().iter().map(|task| (task.name.clone(), task.bitmask)).collect()
@@ -101,7 +101,7 @@ impl Comparison {
         Ok(Self { tasks, users: 0, candidates: 0, reordered: 0 })
     }
 
-    /// Adds a user as both models ranked the candidates, and what became of them, if that is known.
+    /// Adds a user as ranked by both models, and the candidates' action bits, if known.
     ///
     /// # Errors
     /// [`ComparisonError::Candidates`].

@@ -1,4 +1,4 @@
-//! What models read and give.
+//! Descriptions of models' inputs and outputs.
 
 use super::kind::ModelConfig;
 use super::package::{compiled, text_of};
@@ -13,13 +13,14 @@ use std::fmt;
 
 /// The `model` of the configuration of a ranking model.
 pub(super) const RANKING: &str = "dlrm_hstu";
-/// That of a matching model.
+/// The `model` of the configuration of a matching model.
 pub(super) const MATCHING: &str = "hstu_match";
 
-/// That of an imported pipeline.
+/// The key of an imported pipeline.
 const IMPORTED: &str = "pipeline";
 
-/// What a model reads and gives: features of requests, tasks, tensors, and an example request. Its text is for people.
+/// The inputs and outputs of a model: features of requests, tasks, tensors, and an example request. `Display` prints it for
+/// people.
 ///
 /// ```no_run
 /// use rewire::rank::{RankOptions, Ranker};
@@ -33,26 +34,26 @@ pub struct Description {
     /// `dlrm_hstu` for a ranking model, `hstu_match` for a matching model, `pipeline` for an imported model, the
     /// `model_type` of a language model, `None` for a traced model without a configuration.
     pub model: Option<String>,
-    /// Rows of a sequence at most, where the model reads sequences.
+    /// The most rows of a sequence, if the model reads sequences.
     pub max_seq_len: Option<usize>,
     /// Tokens of the vocabulary of a language model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<usize>,
     /// Features of requests, with the sizes of their tables; empty for a model without a configuration.
     pub features: Schema,
-    /// Columns of tables that an imported model reads.
+    /// Input columns of an imported model.
     pub columns: Vec<ReadColumn>,
-    /// Columns that an imported model gives.
+    /// Output columns of an imported model.
     pub predictions: Vec<PredictedColumn>,
     /// Tasks, in the order of logits.
     pub tasks: Vec<Task>,
-    /// Tensors that a run takes.
+    /// Input tensors of a run.
     pub inputs: Vec<Vocabulary>,
-    /// Tensors that a run gives.
+    /// Output tensors of a run.
     pub outputs: Vec<Vocabulary>,
-    /// A request that the model accepts; its text is a line of JSON Lines.
+    /// A valid request; it prints as a line of JSON Lines.
     pub example: Option<Request>,
-    /// A row of a table that an imported model accepts.
+    /// A valid row of a table for an imported model.
     pub example_row: Option<Value>,
 }
 
@@ -68,7 +69,7 @@ impl Description {
         }
     }
 
-    /// That of a plan of tensors alone.
+    /// The description of a plan that only has tensors.
     pub(crate) fn of_plan(plan: &Plan) -> Self {
         let (inputs, outputs) = vocabulary(plan);
         Self {
@@ -125,10 +126,10 @@ impl Description {
         Self::of_text("the configuration of the package", text_of(package)?, &plan)
     }
 
-    /// Describes the model of a `config.json`, which `name` stands for in errors.
+    /// Describes the model of a `config.json`; errors refer to it as `name`.
     ///
     /// # Errors
-    /// [`RankError`] names the key that is not valid.
+    /// [`RankError`] names the invalid key.
     pub fn parse(name: &str, config: &str) -> Result<Self, RankError> {
         let parsed = ModelConfig::parse(name, config)?;
         let plan = compiled(&parsed.tables(), parsed.graph(&CacheOptions::default())?, Precision::default())?;
@@ -175,7 +176,7 @@ impl fmt::Display for Description {
     }
 }
 
-/// A title and a line an entry, if there are any.
+/// A title and one line per entry; nothing without entries.
 fn section<'a>(
     f: &mut fmt::Formatter<'_>,
     title: &str,
@@ -189,7 +190,7 @@ fn section<'a>(
     Ok(())
 }
 
-/// The values that a column takes.
+/// The valid values of a column.
 fn values(column: &Column) -> String {
     let range = match (&column.table, column.name.as_str()) {
         (Some(table), _) => format!("ids 0 to {}", table.rows.saturating_sub(1)),

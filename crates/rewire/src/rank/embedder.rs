@@ -17,16 +17,17 @@ use rewire_runtime::{Model, ModelOptions, Report, RuntimeError, Session, block_o
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What vectors are of.
+/// The subject of vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Embedded {
-    /// Users: of a matching model one a request, of a ranking model one a candidate, as it sees the user.
+    /// Users: one vector per request for a matching model, one per candidate for a ranking model, in whose view of the user
+    /// the candidate takes part.
     Users,
     /// Candidates.
     Items,
 }
 
-/// A model that gives vectors, ready to run. Clones share it, and any number of threads use it at the same time.
+/// A loaded model that computes vectors. Clones share it, and any number of threads may use it at the same time.
 #[derive(Clone, Debug)]
 pub struct Embedder(Arc<Loaded>);
 
@@ -43,23 +44,23 @@ struct Loaded {
     most: usize,
 }
 
-/// Vectors of a batch, back to back.
+/// Vectors of a batch, concatenated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vectors {
     /// Elements of a vector.
     pub width: usize,
     /// All elements.
     pub values: Vec<f32>,
-    /// What each vector is of: the request, and the candidate's item where it is of one.
+    /// The subject of each vector: the request, and the candidate's item if the vector belongs to a candidate.
     pub of: Vec<(usize, Option<i64>)>,
-    /// Events of each request that were left out because the history was too long.
+    /// Events of each request that were dropped because the history was too long.
     pub dropped_events: Vec<usize>,
 }
 
-/// What of a model depends on its kind.
+/// The parts of a model that depend on its kind.
 struct Described {
     inputs: Vec<InputSpec>,
-    /// Those of [`Described::inputs`] that requests have; there are no entries of the others.
+    /// Selects the [`Described::inputs`] that requests have; the others have no entries.
     is_given: fn(&str, Embedded) -> bool,
     output: &'static str,
     capacity: Capacity,
@@ -67,10 +68,11 @@ struct Described {
 }
 
 impl Embedder {
-    /// Takes the text of a configuration, `name` in errors, and weights of a ranking or a matching model.
+    /// Loads a ranking or a matching model from the text of its configuration, which errors refer to as `name`, and its
+    /// weights.
     ///
     /// # Errors
-    /// [`RankError`] names the key or tensor that is not good, or what is missing for a device.
+    /// [`RankError`] names the invalid key or tensor, or the reason why no device is available.
     pub fn new(
         name: &str,
         config: &str,
@@ -93,7 +95,8 @@ impl Embedder {
         Self::build(plan, weights, (&config, embedded), options.of_model(), options)
     }
 
-    /// Takes a package. Of a ranking model the configuration and the weights are taken, as what it ranks with has no vectors.
+    /// Loads a package. For a ranking model it uses the configuration and the weights, since the package's plan computes no
+    /// vectors.
     ///
     /// # Errors
     /// As [`Embedder::new`], and [`RankError::Package`].
@@ -135,7 +138,7 @@ impl Embedder {
     /// Loads a package, or a folder with `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// As [`Embedder::new`] and [`Embedder::from_package`], and what cannot be read.
+    /// As [`Embedder::new`] and [`Embedder::from_package`], and for unreadable files.
     #[cfg(feature = "files")]
     pub fn load(model: &std::path::Path, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
         if !model.is_dir() {
@@ -146,12 +149,12 @@ impl Embedder {
         Self::new(&model.display().to_string(), &config, &weights, embedded, options)
     }
 
-    /// What the model reads from a request.
+    /// The schema of the model's requests.
     pub fn schema(&self) -> &Schema {
         &self.0.schema
     }
 
-    /// No requests yet, for this model.
+    /// An empty batch for this model.
     pub fn batch(&self) -> Batch {
         Batch::new(self.0.schema.clone())
     }
@@ -161,20 +164,20 @@ impl Embedder {
         self.0.is_by_candidate
     }
 
-    /// Rows that a sequence has at most.
+    /// The most rows of a sequence.
     pub fn max_seq_len(&self) -> usize {
         self.0.capacity.rows
     }
 
-    /// What it runs on.
+    /// Describes where the model runs.
     pub fn report(&self) -> Report {
         self.0.sessions.report(&self.0.model)
     }
 
-    /// The vectors of a batch, in the order of its requests and their candidates. They do not depend on what else is computed with them.
+    /// The vectors of a batch, in the order of its requests and their candidates. They do not depend on the other requests of the batch.
     ///
     /// # Errors
-    /// [`RankError::Schema`] for a batch of another model, or what failed while it ran.
+    /// [`RankError::Schema`] for a batch of another model; other errors are failures of the run.
     pub fn embed(&self, batch: &Batch) -> Result<Vectors, RankError> {
         if !std::ptr::eq(batch.schema(), self.schema()) && batch.schema() != self.schema() {
             return Err(RankError::Schema);
@@ -240,7 +243,7 @@ fn describe(config: &ModelConfig, embedded: Embedded, options: &RankOptions) -> 
     let (inputs, own) = match config {
         ModelConfig::Matching(config) => {
             let contextual = config.feature_groups.contextual.len();
-            // There is room for one event more than for a candidate beside them.
+            // A history has room for one event more without a candidate.
             let own = Capacity { rows: config.max_seq_len + 1, contextual, rows_per_event: 1, candidate_room: 1 };
             (config.inputs(), own)
         }
@@ -266,7 +269,7 @@ fn describe(config: &ModelConfig, embedded: Embedded, options: &RankOptions) -> 
     })
 }
 
-/// The types that are asked for, or those that weights are stored in.
+/// The requested storage types, or those of the weights.
 fn stored(plan: &Plan, tables: &HashSet<String>, weights: &Weights<'_>, asked: Precision) -> Precision {
     let found = |of_tables: bool| {
         let types = plan.parameters().filter(|parameter| tables.contains(parameter.name) == of_tables);

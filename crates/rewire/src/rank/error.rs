@@ -23,15 +23,15 @@ pub enum RankError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The configuration is not good.
+    /// The configuration is invalid.
     #[error("{name} is not a good configuration")]
     Config {
         /// The file.
         name: String,
-        /// What is wrong.
+        /// The cause.
         source: Box<ModelError>,
     },
     /// The configuration of a language model is not good.
@@ -67,10 +67,10 @@ pub enum RankError {
     Pipeline {
         /// The file.
         name: String,
-        /// What is wrong.
+        /// The faults.
         problems: Problems,
     },
-    /// The configuration is of an imported model, where one that reads requests is meant.
+    /// The configuration is of an imported model, but a model that reads requests is expected.
     #[error(
         "{name} is of an imported model, which reads tables and not requests: `predict`, `package` and `Predictor` take it"
     )]
@@ -78,13 +78,13 @@ pub enum RankError {
         /// The file.
         name: String,
     },
-    /// The configuration is of a model that reads requests, where an imported one is meant.
+    /// The configuration is of a model that reads requests, but an imported one is expected.
     #[error("{name} is of a model that reads requests and not tables: `Ranker` takes it")]
     NotImported {
         /// The file.
         name: String,
     },
-    /// The imported model has no towers, where vectors of users or items are meant.
+    /// The imported model has no towers that compute vectors of users or items.
     #[error(
         "{name} has no vectors of users and items: expected a matching model (dssm, dssm_v2, dat, mind, hstu_match)"
     )]
@@ -92,10 +92,10 @@ pub enum RankError {
         /// The file.
         name: String,
     },
-    /// A column of a table is not what the model reads.
+    /// A column of a table does not match the model.
     #[error(transparent)]
     Columns(#[from] EncodeError),
-    /// The configuration is of a matching model, where one that ranks is meant.
+    /// The configuration is of a matching model, but a ranking model is expected.
     #[error(
         "{name} is of a matching model, which has vectors of users and items and no logits of candidates: `predict` takes it with \
          `--embeddings` and `--items`"
@@ -104,10 +104,10 @@ pub enum RankError {
         /// The file.
         name: String,
     },
-    /// The weights are not good.
+    /// The weights are invalid.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// The package is not good.
+    /// The package is invalid.
     #[error(transparent)]
     Package(#[from] PackageError),
     /// The model cannot be traced.
@@ -116,10 +116,10 @@ pub enum RankError {
     /// The graph cannot be rewritten or lowered.
     #[error("cannot compile the model")]
     Compile(#[source] Box<RewriteError>),
-    /// The weights do not fit the configuration, or there is no device as asked.
+    /// The weights do not fit the configuration, or the requested device is not available.
     #[error("cannot load the model")]
     Load(#[source] Box<RuntimeError>),
-    /// There is no room for candidates.
+    /// A sequence has no room for candidates.
     #[error("`max_seq_len` is {max_seq_len}: expected at least {} for {contextual} contextual tokens and candidates", contextual + 2)]
     NoRoom {
         /// Rows of a sequence.
@@ -127,20 +127,20 @@ pub enum RankError {
         /// Contextual tokens of a sequence.
         contextual: usize,
     },
-    /// A model that another program exported cannot be imported.
+    /// An exported model cannot be imported.
     #[error("cannot import {name}")]
     Export {
         /// The file.
         name: String,
-        /// What is wrong.
+        /// The cause.
         source: Box<ImportError>,
     },
-    /// A tensor of a run has another element type than the model reads.
+    /// A tensor has a wrong element type.
     #[error("input `{name}` is {actual}: expected {expected}")]
     TensorType {
         /// The tensor.
         name: String,
-        /// The type that the model reads.
+        /// The expected type.
         expected: ScalarType,
         /// Its type.
         actual: ScalarType,
@@ -148,7 +148,7 @@ pub enum RankError {
     /// A request does not fit the model.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A batch was made for a model that reads something else.
+    /// A batch was created for a model with another schema.
     #[error("the batch does not hold what the model reads: expected one of the model's schema")]
     Schema,
     /// The call's [`CancellationToken`](super::CancellationToken) was cancelled.
@@ -157,45 +157,45 @@ pub enum RankError {
     /// A run failed.
     #[error("cannot run the model")]
     Run(#[source] Box<RunError>),
-    /// A tensor of the weights is not what the configuration makes it.
+    /// A tensor of the weights differs from the value that the configuration defines.
     #[error("tensor `{name}` is {actual:?}: expected {expected:?} by the configuration")]
     Buffer {
         /// Name of the tensor.
         name: String,
-        /// Its elements by the configuration.
+        /// The elements that follow from the configuration.
         expected: Vec<f64>,
-        /// Its elements in the weights.
+        /// The elements in the weights.
         actual: Vec<f64>,
     },
-    /// The weights hold tensors that the model does not read.
+    /// The weights contain tensors that the model does not use.
     #[error(transparent)]
     Unread(#[from] UnreadTensors),
     /// A batch is too large for a tensor.
     #[error("cannot make the model's inputs")]
     Batch(#[from] TensorSizeError),
-    /// Keys and values of a history cannot be kept.
+    /// The keys and values of histories cannot be cached.
     #[error("the model's candidates see each other, or its history sees them: nothing of a history can be kept")]
     NotApart,
-    /// Parameters were replaced again and again while requests were ranked.
+    /// Parameters were replaced repeatedly while requests were ranked.
     #[error("parameters were replaced while requests were ranked, {times} times in a row")]
     Updated {
-        /// How often.
+        /// The number of attempts.
         times: usize,
     },
-    /// Vectors that are compared have different numbers of elements.
+    /// Compared vectors have different numbers of elements.
     #[error("vectors have {actual} elements: expected {expected}, as those of items")]
     Width {
         /// Elements of a vector.
         actual: usize,
-        /// Elements of a vector of an item.
+        /// Elements of an item vector.
         expected: usize,
     },
-    /// The model gave something else than one finite number a candidate and task.
+    /// The model's output is not one finite number per candidate and task.
     #[error("the model's output `{output}` {reason}")]
     Output {
         /// The output.
         output: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
@@ -243,23 +243,23 @@ pub struct RequestError {
     pub row: usize,
     /// The user.
     pub user: User,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: RequestFault,
 }
 
-/// What is wrong with a request.
+/// Why a request is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestFault {
-    /// Columns that the model reads are not there.
+    /// Columns that the model reads are missing.
     #[error("{} missing; example: {example}", listed(columns))]
     Missing {
-        /// All of them, at least one.
+        /// All missing columns, at least one.
         columns: Vec<MissingColumn>,
-        /// A request that has them.
+        /// A complete example request.
         example: Box<Request>,
     },
-    /// Lists that must have equal lengths do not.
+    /// Lists that must have equal lengths differ in length.
     #[error("`{column}` has length {actual}, but `{other}` has length {expected}")]
     Lengths {
         /// The column.
@@ -271,7 +271,7 @@ pub enum RequestFault {
         /// The length of that column.
         expected: usize,
     },
-    /// Candidates have other times than the first one, which is the time of the request.
+    /// Candidates have times that differ from the first one, which is the time of the request.
     #[error(
         "`{column}[{position}]` is {actual}, but `{column}[0]` is {expected}: expected one time, that of the request; candidates of another time \
          belong in a request of their own"
@@ -279,7 +279,7 @@ pub enum RequestFault {
     Times {
         /// The column.
         column: String,
-        /// Position of the first other time, from 1.
+        /// Position of the first different time, from 1.
         position: usize,
         /// That time.
         actual: i64,
@@ -302,12 +302,12 @@ pub enum RequestFault {
     },
 }
 
-/// A column that the model reads and a request does not have.
+/// A column that the model reads but the request lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingColumn {
     /// Its name, such as `user` or `history.item_id`.
     pub column: String,
-    /// A column that is there, with nearly the same name.
+    /// A column of the request with a similar name.
     pub similar: Option<String>,
 }
 

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Bytes of a `config.json` at most.
+/// Maximum size of a `config.json` in bytes.
 const LARGEST_CONFIG: u64 = 64 << 20;
 
-/// True for what may hold a model: a folder, or a file that begins as a package does.
+/// True for a path that may hold a model: a folder, or a file that starts like a package.
 pub fn is_model(path: &Path) -> bool {
     path.is_dir() || Package::is_at(path)
 }
@@ -35,7 +35,7 @@ pub fn read_config_text(model: &Path, mapping: Mapping) -> Result<String, RankEr
     std::fs::read_to_string(&path).map_err(unread)
 }
 
-/// Reads a package; one that is not there is a model that cannot be read.
+/// Reads a package; a missing file is a model that cannot be read.
 pub(crate) fn package(model: &Path, mapping: Mapping) -> Result<Package, RankError> {
     Package::read_mapping(model, mapping).map_err(|error| match error {
         PackageError::Read { path, source } => RankError::Read { path, source },
@@ -99,11 +99,11 @@ struct Shards {
 }
 
 impl Ranker {
-    /// Loads a package, or a folder with `config.json` and `model.safetensors`. Reading, compiling and, for a folder, tracing take
-    /// the thread that polls. To put another model in the place of its files, rename others over them; [`RankOptions::mapping`] says why.
+    /// Loads a package, or a folder with `config.json` and `model.safetensors`. Reading, compiling and, for a folder, tracing run on the
+    /// polling thread. To replace the files of a loaded model, rename others over them; [`RankOptions::mapping`] explains why.
     ///
     /// # Errors
-    /// [`RankError`] names the file, key or tensor that is not good, or what is missing for a device.
+    /// [`RankError`] names the invalid file, key or tensor, or the reason why no device is available.
     pub async fn load_async(model: &Path, options: &RankOptions) -> Result<Self, RankError> {
         if !model.is_dir() {
             return Self::from_package_async(&package(model, options.mapping)?, options).await;
@@ -112,10 +112,11 @@ impl Ranker {
         Self::new_async(&config, &weights, options).await
     }
 
-    /// Loads a package, blocking; a folder is an error. As [`Ranker::from_package`] it traces nothing, and a program that loads no folders carries nothing that does.
+    /// Loads a package, blocking; a folder is an error. Like [`Ranker::from_package`] it traces nothing, and a program that loads no
+    /// folders does not link the tracing code.
     ///
     /// # Errors
-    /// [`RankError`] names the file or the part of the package that is not good, or what is missing for a device.
+    /// [`RankError`] names the invalid file or part of the package, or the reason why no device is available.
     pub fn load_package(path: &Path, options: &RankOptions) -> Result<Self, RankError> {
         Self::from_package(&package(path, options.mapping)?, options)
     }

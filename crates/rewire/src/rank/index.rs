@@ -1,4 +1,4 @@
-//! The items of a table that suit users best.
+//! Search for the items of a table that match users best.
 
 use super::sessions::Sessions;
 use super::{RankError, RankOptions};
@@ -6,12 +6,12 @@ use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, RuntimeError};
 
-/// Items that are compared with users at a time.
+/// Items per block of the search.
 const BLOCK: usize = 1 << 13;
 
 const OUTPUT: &str = "scores";
 
-/// Items with their vectors, in memory. Any number of threads search it at the same time.
+/// Items with their vectors, in memory. Any number of threads may search it at the same time.
 #[derive(Debug)]
 pub struct Index {
     model: Model,
@@ -22,10 +22,11 @@ pub struct Index {
 }
 
 impl Index {
-    /// Takes items and their vectors of `width` elements, back to back. Of an item that is there twice the first vector counts.
+    /// Builds an index of items and their vectors of `width` elements, concatenated. If an item occurs twice, its first vector
+    /// counts.
     ///
     /// # Errors
-    /// [`RankError::Width`] where the vectors have another number of elements, or what is missing for a device.
+    /// [`RankError::Width`] if the vectors have another number of elements, or the reason why no device is available.
     pub fn new(items: &[i64], vectors: &[f32], width: usize, options: &RankOptions) -> Result<Self, RankError> {
         if vectors.len() != items.len() * width {
             return Err(RankError::Width { actual: vectors.len() / items.len().max(1), expected: width });
@@ -46,7 +47,7 @@ impl Index {
         let graph = graph.map_err(|error| RankError::Trace(Box::new(error.into())))?;
         let plan = lower(&optimize(graph)?.0)?;
         let none: [(&str, HostTensor); 0] = [];
-        // Rules are for the modules of the model.
+        // Kernel rules apply to the modules of the model.
         let of_model = ModelOptions { kernel_rules: vec![], ..options.of_model() };
         let model = Model::build(|| Ok::<_, RuntimeError>(plan), none, of_model)?;
         Ok(Self { model, sessions: Sessions::default(), blocks, width })
@@ -62,12 +63,12 @@ impl Index {
         self.blocks.is_empty()
     }
 
-    /// For each of the users' vectors, which lie back to back, the `count` items with the largest inner products, the largest first and of
-    /// equal ones the smaller item, with the products.
+    /// For each of the users' vectors, which are concatenated, the `count` items with the largest inner products, in descending order,
+    /// with the products. Ties are broken by the smaller item.
     ///
     /// # Errors
-    /// [`RankError::Width`] where vectors have another number of elements than those of items, [`RankError::Output`] where a product is not
-    /// finite, or what failed while it ran.
+    /// [`RankError::Width`] if user and item vectors differ in length, [`RankError::Output`] if a product is not finite; other errors are
+    /// failures of the run.
     pub fn top(&self, users: &[f32], width: usize, count: usize) -> Result<Vec<Vec<(i64, f32)>>, RankError> {
         let rows = users.len() / width.max(1);
         let mut best: Vec<Vec<(i64, f32)>> = vec![Vec::new(); rows];
@@ -96,7 +97,7 @@ impl Index {
     }
 }
 
-/// Keeps the best `count`. All items are larger than those that were kept before.
+/// Keeps the best `count`. All new items are larger than the kept ones.
 fn keep(best: &mut Vec<(i64, f32)>, items: &[i64], scores: &[f32], count: usize) {
     for (&item, &score) in items.iter().zip(scores) {
         let is_better = |last: &(i64, f32)| score > last.1;

@@ -6,16 +6,16 @@ use std::borrow::Cow;
 use std::fmt;
 use thiserror::Error;
 
-/// A text that is no request of a model.
+/// Why a line is not a valid request.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonError {
-    /// It is not JSON of a request.
+    /// The line is not JSON of a request.
     #[error("{reason} (column {column})")]
     Text {
-        /// What is wrong, with the key.
+        /// The fault, with the key.
         reason: String,
-        /// Bytes into the line, from 1.
+        /// Byte offset in the line, from 1.
         column: usize,
     },
     /// The request does not fit the model.
@@ -24,7 +24,7 @@ pub enum JsonError {
 }
 
 impl Batch {
-    /// Adds a request from one line of JSON Lines. Keys that the model does not read are skipped.
+    /// Adds a request from one line of JSON Lines. Unknown keys are skipped.
     ///
     /// ```
     /// use rewire::rank::{Batch, Column, Schema};
@@ -36,7 +36,7 @@ impl Batch {
     /// ```
     ///
     /// # Errors
-    /// [`JsonError`] where the text is not JSON, or a value has another type, or a key is missing or there twice, or as
+    /// [`JsonError`] if the text is not JSON, a value has a wrong type, or a key is missing or duplicated; otherwise as
     /// [`Batch::push`].
     pub fn push_json(&mut self, line: &[u8]) -> Result<(), JsonError> {
         let text = str::from_utf8(line).map_err(|error| JsonError::Text {
@@ -61,7 +61,7 @@ impl Batch {
     }
 }
 
-/// Fills a row and returns the user, if there is one.
+/// Fills a row and returns the user, if given.
 struct RequestSeed<'r, 'a>(&'r mut OpenRow<'a>);
 
 impl<'de> DeserializeSeed<'de> for RequestSeed<'_, '_> {
@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_, '_> {
     }
 }
 
-/// A key, borrowed from the text where it has no escapes.
+/// A key, borrowed from the text if it has no escapes.
 struct Key<'de>(Cow<'de, str>);
 
 impl<'de> serde::Deserialize<'de> for Key<'de> {
@@ -240,7 +240,7 @@ struct List<'r> {
     values: &'r mut Vec<i64>,
 }
 
-/// The name of a column for messages.
+/// The column's name in messages.
 #[derive(Clone, Copy)]
 struct Title<'r>(Option<Group>, &'r str);
 

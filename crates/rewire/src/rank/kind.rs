@@ -1,4 +1,4 @@
-//! The kinds of models that configurations are of.
+//! The kinds of models.
 
 use super::description::MATCHING;
 use super::scorer::{check_buffers, trace_ranking};
@@ -14,17 +14,17 @@ use std::collections::HashSet;
 
 /// The configuration of a model.
 pub(crate) enum ModelConfig {
-    /// Candidates have logits.
+    /// A model that computes logits of candidates.
     Ranking(Box<Config>),
-    /// Users and items have vectors.
+    /// A model that computes vectors of users and items.
     Matching(Box<MatchConfig>),
-    /// A TorchEasyRec pipeline reads tables.
+    /// A TorchEasyRec pipeline, which reads tables.
     Imported(Box<Imported>),
     /// A language model continues prompts.
     Language(Box<rewire_decoders::Config>),
 }
 
-/// What tells the kinds apart.
+/// The keys that identify the kind.
 #[derive(Deserialize)]
 struct Kind {
     #[serde(default)]
@@ -65,7 +65,7 @@ fn trace_language(config: &rewire_decoders::Config, dtype: DType) -> Result<Grap
 /// The graph of a model by the text of its `config.json`, which `name` stands for in errors.
 ///
 /// # Errors
-/// [`RankError`] names the key that is not valid.
+/// [`RankError`] names the invalid key.
 pub fn trace_text(name: &str, config: &str) -> Result<Graph, RankError> {
     match ModelConfig::parse(name, config)? {
         ModelConfig::Ranking(config) => trace(&config).map_err(untraced),
@@ -76,7 +76,7 @@ pub fn trace_text(name: &str, config: &str) -> Result<Graph, RankError> {
 }
 
 impl ModelConfig {
-    /// Takes the text of a `config.json`; `name` stands for it in errors.
+    /// Parses the text of a `config.json`; errors refer to it as `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, RankError> {
         let text = text.trim_start_matches('\u{feff}');
         if is_pipeline(text) {
@@ -102,7 +102,7 @@ impl ModelConfig {
         }
     }
 
-    /// The graph that a package is made of.
+    /// The graph for a package.
     pub fn graph(&self, cache: &CacheOptions) -> Result<Graph, RankError> {
         match self {
             Self::Ranking(config) => trace_ranking(config, cache),
@@ -112,7 +112,8 @@ impl ModelConfig {
         }
     }
 
-    /// The graphs of vectors of users and items alone, by output, where a package has them beside that of both.
+    /// The graphs that compute only vectors of users or of items, by output, if a package has them in addition to the
+    /// combined one.
     pub fn towers(&self) -> Vec<(String, Graph)> {
         match self {
             Self::Imported(config) => config.towers(),

@@ -1,16 +1,16 @@
-//! Lists of all rows back to back, column by column.
+//! Lists of all rows, concatenated per column.
 
 use super::batch::Group;
 use super::{Column, RequestFault};
 use std::ops::Range;
 
-/// Columns whose lists are equally long in every row.
+/// Columns whose lists have equal lengths in every row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Lists {
-    /// By row, where its entries end.
+    /// The end offset of each row.
     ends: Vec<usize>,
     columns: Vec<Vec<i64>>,
-    /// By column, whether the row that is open has a list.
+    /// By column, true if the open row has a list.
     given: Vec<bool>,
 }
 
@@ -24,7 +24,7 @@ impl Lists {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Where the entries of a row lie; nowhere if there is no such row.
+    /// The range of a row's entries; empty if the row does not exist.
     pub fn range(&self, row: usize) -> Range<usize> {
         let start = row.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
         self.ends.get(row).map_or(0..0, |&end| start..end)
@@ -40,7 +40,7 @@ impl Lists {
         self.columns.get(column)?.get(self.range(row))
     }
 
-    /// Appends a row of lists of as many columns.
+    /// Appends a row of another table with the same number of columns.
     pub fn append(&mut self, other: &Self, row: usize) {
         let range = other.range(row);
         for (own, others) in self.columns.iter_mut().zip(&other.columns) {
@@ -49,24 +49,24 @@ impl Lists {
         self.ends.push(self.end() + range.len());
     }
 
-    /// Begins the list of a column in the row that is open; `None` if it was begun before.
+    /// Starts a column's list in the open row; `None` if it was already started.
     pub fn begin(&mut self, column: usize) -> Option<&mut Vec<i64>> {
         let given = self.given.get_mut(column).filter(|given| !**given)?;
         *given = true;
         self.columns.get_mut(column)
     }
 
-    /// True if the row that is open has a list of the column.
+    /// True if the open row has a list of the column.
     pub fn is_given(&self, column: usize) -> bool {
         self.given.get(column).copied().unwrap_or(false)
     }
 
-    /// The list of the row that is open, if it has one.
+    /// The list of the open row, if it has one.
     pub fn open_list(&self, column: usize) -> Option<&[i64]> {
         self.is_given(column).then(|| self.columns.get(column)?.get(self.end()..)).flatten()
     }
 
-    /// Checks the lists of the open row: ids lie in their tables, lists are equally long. Returns their length.
+    /// Checks the lists of the open row: ids are within their tables, lists have equal lengths. Returns the length.
     pub fn check(&self, group: Group, columns: &[Column]) -> Result<usize, RequestFault> {
         let mut first: Option<(&Column, usize)> = None;
         for (position, column) in columns.iter().enumerate() {
@@ -82,7 +82,7 @@ impl Lists {
         Ok(first.map_or(0, |(_, length)| length))
     }
 
-    /// Ends the row that is open, `length` entries long. Zeros stand for lists that it does not have.
+    /// Closes the open row with `length` entries. Missing lists are filled with zeros.
     pub fn close(&mut self, length: usize) {
         let end = self.end() + length;
         self.columns.iter_mut().for_each(|column| column.resize(end, 0));
@@ -90,7 +90,7 @@ impl Lists {
         self.given.fill(false);
     }
 
-    /// Forgets the row that is open.
+    /// Discards the open row.
     pub fn discard(&mut self) {
         let end = self.end();
         self.columns.iter_mut().for_each(|column| column.truncate(end));

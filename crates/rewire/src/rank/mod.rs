@@ -1,4 +1,4 @@
-//! Ranking candidates for users by their histories.
+//! Ranks candidates for users from their histories.
 
 mod batch;
 mod cached;

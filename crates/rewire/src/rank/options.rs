@@ -8,47 +8,48 @@ use rewire_runtime::{
     Gpu, Kernel, KernelRule, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers,
 };
 
-/// How a model is loaded and run.
+/// Options for loading and running a model.
 #[derive(Clone, Debug)]
 pub struct RankOptions {
-    /// What runs it.
+    /// The backend of its kernels.
     pub kernel: Kernel,
-    /// What runs some of its operators or modules instead.
+    /// Backends of some operators or modules instead.
     pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number.
     pub adapter: Option<String>,
     /// How its kernels multiply halves; as fast as it can if `None`.
     pub matrices: Option<MatrixTier>,
-    /// An open device to use, the app's own for instance.
+    /// An open device to use, for instance the app's own.
     pub gpu: Option<Gpu>,
-    /// Threads of the app's that do the work of futures, where it is not [`rewire_runtime::block_on`] that runs them.
+    /// Worker threads of the app that run futures not driven by [`rewire_runtime::block_on`].
     pub workers: Option<Workers>,
-    /// Threads that run kernels on the CPU and compile kernels, which several rankers may share; see [`ModelOptions::threads`].
+    /// Threads that run kernels on the CPU and compile kernels. Several rankers may share them; see [`ModelOptions::threads`].
     pub threads: Option<ThreadPool>,
-    /// Choices of the emitter.
+    /// Tuning of the emitter.
     pub tuning: Tuning,
-    /// Tunings of kernels that were measured, where `tuning` is the default.
+    /// Measured tunings of kernels, used if `tuning` is the default.
     pub tunings: Option<TuningStore>,
-    /// Where compiled kernels are kept for later processes.
+    /// A cache of compiled kernels for later processes.
     pub pipelines: Option<PipelineStore>,
-    /// Where embedding tables lie.
+    /// Placement of embedding tables.
     pub tables: Tables,
-    /// Bytes that parameters may take together before [`Tables::Auto`] leaves tables on the host; see
+    /// Memory limit of all parameters in bytes, beyond which [`Tables::Auto`] keeps tables on the host; see
     /// [`ModelOptions::parameter_bytes`].
     pub parameter_bytes: Option<u64>,
-    /// How floats are stored, where they are not rows with a scale. A package's are as it has them otherwise.
+    /// Storage types of floats that are not rows with a scale. A package keeps its own by default.
     pub precision: Precision,
-    /// Takes weights with tensors that the model does not read. Without it they are an error, as they tell that the
-    /// configuration is not the one that they were made with.
+    /// Accepts weights with tensors that the model does not use. By default they are an error, because they indicate that
+    /// the configuration does not belong to the weights.
     pub allow_unread: bool,
-    /// Rows of a run: sequences are run together until they have so many. A longer sequence is run alone.
+    /// Rows per run: sequences are batched up to this number. A longer sequence runs alone.
     pub batch_rows: usize,
-    /// Rows that a history which is too long leaves to candidates, at least 1. More makes fewer sequences of
-    /// many candidates.
+    /// Rows that a too long history leaves for candidates, at least 1. A larger value splits many candidates over fewer
+    /// sequences.
     pub candidate_room: usize,
-    /// How histories are kept from the candidates that read them. A package has its own.
+    /// Layout of the KV cache of histories. A package has its own.
     pub cache: CacheOptions,
-    /// Which files are mapped into memory: large ones, unless a file may be written to or cut while the model has it.
+    /// Which files are memory-mapped: by default large ones. Do not map files that may be written to or truncated while the
+    /// model uses them.
     #[cfg(feature = "files")]
     pub mapping: rewire_runtime::Mapping,
 }
@@ -80,7 +81,7 @@ impl Default for RankOptions {
 }
 
 impl RankOptions {
-    /// How the model is loaded. Batches have checked their ids.
+    /// The model options. Batches have already checked their ids.
     pub(crate) fn of_model(&self) -> ModelOptions {
         ModelOptions {
             kernel: self.kernel,
@@ -101,10 +102,10 @@ impl RankOptions {
     }
 }
 
-/// Takes the text of a `config.json`; `name` stands for it in errors.
+/// Parses the text of a `config.json`; errors refer to it as `name`.
 ///
 /// # Errors
-/// [`RankError::Config`], and [`RankError::Matching`] where it is of a model without logits.
+/// [`RankError::Config`], and [`RankError::Matching`] for a model without logits.
 pub fn parse_config(name: &str, text: &str) -> Result<Config, RankError> {
     let text = text.trim_start_matches('\u{feff}');
     if is_pipeline(text) {

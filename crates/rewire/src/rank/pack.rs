@@ -15,27 +15,27 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[cfg(feature = "files")]
 use std::path::PathBuf;
 
-/// How a model is packaged.
+/// Options of a package.
 #[derive(Clone, Debug, Default)]
 pub struct PackOptions {
-    /// How floats are stored: as the configuration's model has them, `F32`, where it does not say.
+    /// Storage types of floats; by default those of the configuration's model, `F32` if it sets none.
     pub precision: Precision,
-    /// Devices that the package has kernels for beside the baseline's: a name for people, and what each offers.
+    /// Devices to emit kernels for in addition to the baseline: a readable name, and its limits and features.
     pub devices: Vec<(String, Target)>,
-    /// Open devices that the package has kernels for as well, with what `tunings` has of them.
+    /// Open devices to emit kernels for as well, with their entries in `tunings`.
     pub gpus: Vec<Gpu>,
-    /// Tunings of kernels that were measured, see [`Ranker::tune`](super::Ranker::tune).
+    /// Measured tunings of kernels, see [`Ranker::tune`](super::Ranker::tune).
     pub tunings: Option<TuningStore>,
-    /// The file that embedding tables go to, beside the package; into the package if `None`.
+    /// The file for embedding tables, next to the package; `None` stores them in the package.
     #[cfg(feature = "files")]
     pub tables_file: Option<PathBuf>,
-    /// Takes weights with tensors that the model does not read.
+    /// Accepts weights with tensors that the model does not use.
     pub allow_unread: bool,
-    /// How histories are kept from the candidates that read them.
+    /// Layout of the KV cache of histories.
     pub cache: CacheOptions,
 }
 
-/// Packages a model: the text of its `config.json`, which `name` stands for in errors, and its weights.
+/// Packages a model: the text of its `config.json`, which errors refer to as `name`, and its weights.
 ///
 /// ```no_run
 /// use rewire::Mapping;
@@ -49,7 +49,7 @@ pub struct PackOptions {
 /// ```
 ///
 /// # Errors
-/// [`RankError`] names the key or tensor that is not good.
+/// [`RankError`] names the invalid key or tensor.
 pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptions) -> Result<Package, RankError> {
     let PackOptions { precision, allow_unread, cache, .. } = options;
     let parsed = ModelConfig::parse(name, config)?;
@@ -60,8 +60,8 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     Packed { towers: &towers, config: Some(config), ..Packed::of(&plan) }.store(&tables, weights, options)
 }
 
-/// Packages the model of a package again, with other options. A traced model, which has no configuration, keeps its plan; its embedding
-/// tables are the parameters of which it reads nothing but rows that inputs name.
+/// Repacks the model of a package with other options. A traced model without a configuration keeps its plan; its embedding tables are
+/// the parameters that are only read by rows that inputs name.
 ///
 /// # Errors
 /// As [`pack`].
@@ -77,24 +77,24 @@ pub fn repack(package: &Package, options: &PackOptions) -> Result<Package, RankE
     packed.store(&tables, package.weights(), options)
 }
 
-/// What a package is made of beside its weights.
+/// The content of a package, without its weights.
 pub(crate) struct Packed<'a> {
     pub plan: &'a Plan,
     pub towers: &'a [(String, Plan)],
     pub config: Option<&'a str>,
     pub signature: Option<&'a Signature>,
-    /// The values that states begin with, where they are not zeros.
+    /// Initial values of states that do not start at zero.
     pub states: &'a BTreeMap<String, HostTensor>,
 }
 
 impl<'a> Packed<'a> {
-    /// A plan alone.
+    /// Only a plan.
     pub fn of(plan: &'a Plan) -> Self {
         const NONE: &BTreeMap<String, HostTensor> = &BTreeMap::new();
         Self { plan, towers: &[], config: None, signature: None, states: NONE }
     }
 
-    /// The package, with the names of its tables.
+    /// Creates the package, given the names of its tables.
     pub fn store(
         &self,
         tables: &HashSet<String>,
@@ -102,7 +102,7 @@ impl<'a> Packed<'a> {
         options: &PackOptions,
     ) -> Result<Package, RankError> {
         let Self { plan, towers, config, signature, states } = *self;
-        // Loading names all that does not fit.
+        // Loading reports all mismatches.
         let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
         let model = Model::load(plan.clone(), weights, on_cpu)?;
         let mut tensors = converted(plan, weights)?;
@@ -123,7 +123,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// The kernels of a plan, which is `prepared` where it is loaded, for the baseline and all devices that are told.
+/// The kernels of a plan, given `prepared` as at loading, for the baseline and all listed devices.
 fn kernels(plan: &Plan, prepared: &Plan, options: &PackOptions) -> Result<Vec<TargetKernels>, RuntimeError> {
     let mut proven = plan.clone();
     confine(&mut proven).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
@@ -141,7 +141,7 @@ fn kernels(plan: &Plan, prepared: &Plan, options: &PackOptions) -> Result<Vec<Ta
     Ok(told.chain(open).collect())
 }
 
-/// Moves the tables into a file of their own, if there is to be one.
+/// Moves the tables to a separate file, if requested.
 #[cfg(feature = "files")]
 fn apart(
     options: &PackOptions,
@@ -163,7 +163,7 @@ fn apart(
     Ok(None)
 }
 
-/// All tensors of weights, those that a plan reads as it has them.
+/// All tensors of the weights; those that a plan reads in the plan's types.
 fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, HostTensor>, RankError> {
     let types: HashMap<&str, DType> = plan.parameters().map(|Named { name, dtype, .. }| (name, dtype)).collect();
     let by_column: HashSet<&str> = plan.parameters_by_column().collect();

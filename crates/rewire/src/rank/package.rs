@@ -10,7 +10,7 @@ use rewire_graph_rewrite::plan::{Buffer, Named, Plan, PlanError, Precision, Sour
 use rewire_runtime::RuntimeError;
 use std::collections::{HashMap, HashSet};
 
-/// The module of tables whose rows are not pooled in models that were imported.
+/// The module of unpooled sequence tables in imported models.
 const UNPOOLED: &str = ".ec_dict.";
 
 /// The kind of a table.
@@ -18,7 +18,7 @@ pub(crate) fn kind_of(table: &str) -> Table {
     if table.contains(UNPOOLED) { Table::Sequence } else { Table::Pooled }
 }
 
-/// The names of the embedding tables of a model, by the text of its `config.json`, which `name` stands for in errors.
+/// The names of a model's embedding tables, from the text of its `config.json`, which errors refer to as `name`.
 ///
 /// # Errors
 /// [`RankError::Config`].
@@ -26,7 +26,7 @@ pub fn tables_of(name: &str, config: &str) -> Result<HashSet<String>, RankError>
     Ok(ModelConfig::parse(name, config)?.tables())
 }
 
-/// The embedding tables of a plan: parameters of which it reads nothing but rows that inputs name.
+/// The embedding tables of a plan: parameters that are only read by rows that inputs name.
 pub(crate) fn names_of_tables(plan: &Plan) -> HashSet<String> {
     let buffers = plan.tables().into_iter().filter_map(|id| plan.buffer(id));
     let name = |buffer: &Buffer| match &buffer.source {
@@ -36,7 +36,7 @@ pub(crate) fn names_of_tables(plan: &Plan) -> HashSet<String> {
     buffers.filter_map(name).collect()
 }
 
-/// The plan of a graph whose floats are stored with a precision.
+/// Compiles a graph to a plan with floats stored at a precision.
 pub(crate) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
     let activations = precision.activations.unwrap_or(DType::F32);
     let mut plan = lower(&Pipeline::default().for_storage(activations).run(graph)?.0)?;
@@ -51,7 +51,7 @@ pub(crate) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precis
     Ok(plan.check_limits().map_err(wrong)?)
 }
 
-/// The configuration of a package, its sizes checked.
+/// The configuration of a package, with its sizes checked.
 pub(crate) fn config_of(package: &Package) -> Result<Config, RankError> {
     let config = parse_config("the configuration of the package", text_of(package)?)?;
     config.check().map_err(|error| RankError::Trace(Box::new(error.into())))?;
@@ -64,8 +64,8 @@ pub(crate) fn text_of(package: &Package) -> Result<&str, PackageError> {
     package.config().ok_or_else(none)
 }
 
-/// Checks that a plan is of the configuration's model: it reads no other inputs, and its tables have the sizes by which the ids of requests
-/// are checked.
+/// Checks that a plan belongs to the configuration's model: it reads no other inputs, and its tables have the sizes that ids of requests
+/// are checked against.
 pub(super) fn check_plan(
     known: &[(String, Option<DType>)],
     tables: impl IntoIterator<Item = (String, [usize; 2])>,

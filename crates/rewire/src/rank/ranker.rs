@@ -26,8 +26,8 @@ impl Task {
     }
 }
 
-/// A ranking model, ready to run. Clones share it, and any number of threads rank with it at the same time: parameters and kernels
-/// are there once, and every call that is under way has the memory of a run.
+/// A loaded ranking model. Clones share one copy of the parameters and kernels, and any number of threads may rank at the same
+/// time; each concurrent call uses the memory of one run.
 #[derive(Clone, Debug)]
 pub struct Ranker {
     scorer: Arc<Scorer>,
@@ -35,10 +35,10 @@ pub struct Ranker {
 }
 
 impl Ranker {
-    /// Takes a configuration and weights. Tracing and compiling take the thread that polls.
+    /// Loads a configuration and weights. Tracing and compiling run on the polling thread.
     ///
     /// # Errors
-    /// [`RankError`] names the key or tensor that is not good, or what is missing for a device.
+    /// [`RankError`] names the invalid key or tensor, or the reason why no device is available.
     pub async fn new_async(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
         Ok(Self::of(Scorer::new(config, weights, options).await?))
     }
@@ -51,10 +51,10 @@ impl Ranker {
         block_on(Self::new_async(config, weights, options))
     }
 
-    /// Takes a package. Nothing is traced, rewritten or lowered; proving and compiling take the thread that polls.
+    /// Loads a package. Nothing is traced, rewritten or lowered; proving and compiling run on the polling thread.
     ///
     /// # Errors
-    /// [`RankError`] names the part of the package that is not good, or what is missing for a device.
+    /// [`RankError`] names the invalid part of the package, or the reason why no device is available.
     pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
         Ok(Self::of(Scorer::of_package(package, options).await?))
     }
@@ -71,8 +71,8 @@ impl Ranker {
         Self { scorer: Arc::new(scorer), cancellation: CancellationToken::default() }
     }
 
-    /// The same model, whose rankings end with [`RankError::Cancelled`] once `token` is cancelled. They end before the next of the runs
-    /// that a batch takes, each of [`RankOptions::batch_rows`] rows; so do those of [`Caches`](super::Caches) that are made of it.
+    /// The same model with a cancellation token: once `token` is cancelled, rankings end with [`RankError::Cancelled`] before their
+    /// next run of [`RankOptions::batch_rows`] rows. This also applies to [`Caches`](super::Caches) created from it.
     #[must_use]
     pub fn with_cancellation(&self, token: &CancellationToken) -> Self {
         Self { scorer: self.scorer.clone(), cancellation: token.clone() }
@@ -86,12 +86,12 @@ impl Ranker {
         &self.cancellation
     }
 
-    /// What the model reads from a request.
+    /// The schema of the model's requests.
     pub fn schema(&self) -> &Schema {
         &self.scorer.schema
     }
 
-    /// No requests yet, for this model.
+    /// An empty batch for this model.
     pub fn batch(&self) -> Batch {
         Batch::new(self.scorer.schema.clone())
     }
@@ -101,44 +101,44 @@ impl Ranker {
         &self.scorer.tasks
     }
 
-    /// What the model reads and gives, with an example of a request.
+    /// The inputs and outputs of the model, with an example request.
     pub fn describe(&self) -> Description {
         Description::of(RANKING, self.model().plan(), self.schema(), self.tasks(), self.max_seq_len())
     }
 
-    /// Rows that a sequence has at most.
+    /// The most rows of a sequence.
     pub fn max_seq_len(&self) -> usize {
         self.scorer.capacity.rows
     }
 
-    /// What it runs on. The memory is that of parameters and of all runs that are not under way.
+    /// Describes where the model runs. Its memory includes parameters and all idle runs.
     pub fn report(&self) -> Report {
         self.scorer.sessions.report(&self.scorer.model)
     }
 
-    /// The model itself: its inputs, parameters and kernels.
+    /// The underlying model: its inputs, parameters and kernels.
     pub fn model(&self) -> &Model {
         &self.scorer.model
     }
 
-    /// Frees the memory of runs that are not under way, and what kernels on the CPU keep ([`Model::trim`]). The next runs take it again.
+    /// Frees the memory of idle runs and of CPU kernels ([`Model::trim`]). The next runs allocate it again.
     pub fn trim(&self) {
         self.scorer.sessions.trim();
         self.model().trim();
     }
 
-    /// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
+    /// Ranks the candidates of each request. Scores do not depend on the other requests of the batch.
     ///
-    /// A history too long for [`Ranker::max_seq_len`] keeps its newest events, whatever the number of
-    /// candidates. Candidates that do not fit beside it are split over several sequences, which changes no score, as
-    /// candidates do not see each other and all have the time of the request. A history that is not
-    /// in order of time is sorted by `timestamp`, equal times as given. [`Ranked`] tells all three.
+    /// A history longer than [`Ranker::max_seq_len`] keeps its newest events, whatever the number of candidates. Candidates
+    /// that do not fit next to it are split over several sequences; scores do not change, because candidates do not attend
+    /// to each other and all have the time of the request. A history that is not in order of time is stably sorted by
+    /// `timestamp`. [`Ranked`] reports all three.
     ///
-    /// With [`RankOptions::workers`] all work is done on one of them, and the future sleeps. Without, the future waits for a device as
-    /// [`Session::run_async`](rewire_runtime::Session::run_async) does, and steps on the CPU take the thread that polls it.
+    /// With [`RankOptions::workers`] a worker does all the work, and the future sleeps. Without them, the future waits for a device as
+    /// [`Session::run_async`](rewire_runtime::Session::run_async) does, and CPU steps run on the polling thread.
     ///
     /// # Errors
-    /// The first request that does not fit the model, or what failed while it ran. Nothing is ranked then.
+    /// The first invalid request, or the failure of a run. Nothing is ranked then.
     pub async fn rank_async(&self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
         self.rank_batch_async(&self.filled(requests)?).await
     }
@@ -154,7 +154,7 @@ impl Ranker {
     /// [`Ranker::rank_async`] for the requests of a batch.
     ///
     /// # Errors
-    /// [`RankError::Schema`] for a batch of another model, or what failed while it ran.
+    /// [`RankError::Schema`] for a batch of another model; other errors are failures of the run.
     pub async fn rank_batch_async(&self, batch: &Batch) -> Result<Vec<Ranked>, RankError> {
         self.check(batch)?;
         let Some(workers) = &self.model().options().workers else {
@@ -172,8 +172,8 @@ impl Ranker {
         block_on(self.rank_batch_async(batch))
     }
 
-    /// Measures tunings of one kernel in runs with these requests, the first run of them, until `budget` is spent, as
-    /// [`Session::refine`](rewire_runtime::Session::refine) does. Later calls rank with what is found. The future waits as that of
+    /// Measures tunings of one kernel on the first run of these requests until `budget` is spent, as
+    /// [`Session::refine`](rewire_runtime::Session::refine) does. Later calls use the result. The future waits like that of
     /// [`Ranker::rank_async`].
     ///
     /// # Errors
@@ -193,8 +193,8 @@ impl Ranker {
         block_on(self.refine_async(requests, budget))
     }
 
-    /// Measures tunings of all kernels in runs with the requests of a batch, the first run of them, for about `budget`, as
-    /// [`Session::tune`](rewire_runtime::Session::tune) does. Later calls rank with what is found. The future waits as that of
+    /// Measures tunings of all kernels on the first run of a batch for about `budget`, as
+    /// [`Session::tune`](rewire_runtime::Session::tune) does. Later calls use the result. The future waits like that of
     /// [`Ranker::rank_async`].
     ///
     /// # Errors

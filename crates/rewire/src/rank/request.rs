@@ -3,10 +3,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A user, what the user did, and candidates to rank for them.
+/// A user, the user's history, and candidates to rank for the user.
 ///
-/// Column names are those of the model's configuration; `action` (bits), `watchtime` (seconds) and `timestamp`
-/// (epoch seconds) are reserved. Columns that the model does not read are left alone.
+/// Column names are those of the model's configuration; `action` (bits), `watchtime` (seconds) and `timestamp` (epoch
+/// seconds) are reserved. Columns that the model does not read are ignored.
 ///
 /// ```
 /// use rewire::rank::{Batch, Column, Request, Schema};
@@ -28,12 +28,12 @@ pub struct Request {
     /// Features of the user.
     #[serde(flatten)]
     pub contextual: BTreeMap<String, i64>,
-    /// Past events, oldest first, lists of equal length by feature; every list may be empty.
+    /// Past events by feature, oldest first: lists of equal length; any list may be empty.
     pub history: BTreeMap<String, Vec<i64>>,
-    /// Candidates, lists of equal length by feature; `timestamp` is the time of the request, the same
-    /// for all candidates: a model counts times back from it, so that candidates of another time belong in a request of their own.
+    /// Candidates by feature: lists of equal length. `timestamp` is the time of the request and must be the same for all
+    /// candidates, since a model counts times back from it. Put candidates of another time into a separate request.
     pub candidates: BTreeMap<String, Vec<i64>>,
-    /// What became of each candidate, as action bits.
+    /// The action bits of each candidate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<i64>>,
 }
@@ -50,28 +50,28 @@ impl Request {
         }
     }
 
-    /// Sets a feature of the user.
+    /// Sets a user feature.
     #[must_use]
     pub fn contextual(mut self, name: &str, value: i64) -> Self {
         self.contextual.insert(name.to_owned(), value);
         self
     }
 
-    /// Sets a feature of past events, an entry each, oldest first.
+    /// Sets a feature of past events, one entry per event, oldest first.
     #[must_use]
     pub fn history(mut self, name: &str, values: impl Into<Vec<i64>>) -> Self {
         self.history.insert(name.to_owned(), values.into());
         self
     }
 
-    /// Sets a feature of candidates, an entry each.
+    /// Sets a feature of candidates, one entry per candidate.
     #[must_use]
     pub fn candidates(mut self, name: &str, values: impl Into<Vec<i64>>) -> Self {
         self.candidates.insert(name.to_owned(), values.into());
         self
     }
 
-    /// Sets what became of each candidate.
+    /// Sets the action bits of each candidate.
     #[must_use]
     pub fn labels(mut self, values: impl Into<Vec<i64>>) -> Self {
         self.labels = Some(values.into());
@@ -79,7 +79,7 @@ impl Request {
     }
 }
 
-/// A line of JSON Lines, as [`Batch::push_json`](super::Batch::push_json) reads it.
+/// A line of JSON Lines that [`Batch::push_json`](super::Batch::push_json) parses.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)

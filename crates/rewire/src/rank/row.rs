@@ -1,17 +1,17 @@
-//! The request that a batch takes next.
+//! The request that is being added to a batch.
 
 use super::batch::{Group, Rows};
 use super::sequence::TIME;
 use super::{RequestError, RequestFault, Schema, User};
 
-/// Names that the model does not read which are remembered, for what may have been meant by them.
+/// Number of unknown names that are remembered for suggestions.
 const REMEMBERED: usize = 64;
 
-/// A request in the making, at the end of a batch. Dropped before it is finished it leaves no trace.
+/// An unfinished request at the end of a batch. Dropping it unfinished removes it.
 pub(super) struct OpenRow<'a> {
     schema: &'a Schema,
     rows: &'a mut Rows,
-    /// Columns that were given and are not read.
+    /// Unknown columns.
     unread: Vec<String>,
 }
 
@@ -24,24 +24,24 @@ impl<'a> OpenRow<'a> {
         self.schema
     }
 
-    /// Begins a column; `None` if it was begun before.
+    /// Starts a column; `None` if it was already started.
     pub fn begin(&mut self, group: Group, position: usize) -> Option<&mut Vec<i64>> {
         self.rows.group_mut(group).begin(position)
     }
 
-    /// Begins the labels; `None` if they were begun before.
+    /// Starts the labels; `None` if they were already started.
     pub fn begin_labels(&mut self) -> Option<&mut Vec<i64>> {
         self.rows.labels.begin(0)
     }
 
-    /// Tells of a column that the model does not read.
+    /// Records a column that the model does not read.
     pub fn skip(&mut self, group: Group, name: &str) {
         if self.unread.len() < REMEMBERED {
             self.unread.push(group.title(name));
         }
     }
 
-    /// Takes a column, if the model reads it.
+    /// Fills a column, if the model reads it.
     pub fn fill(&mut self, group: Group, name: &str, values: &[i64]) {
         match self.schema.position(group, name) {
             Some(position) => self.begin(group, position).into_iter().for_each(|list| list.extend(values)),
@@ -49,11 +49,11 @@ impl<'a> OpenRow<'a> {
         }
     }
 
-    /// Checks the request and makes it a part of the batch.
+    /// Checks the request and adds it to the batch.
     pub fn finish(self, user: User) -> Result<(), RequestError> {
         match self.missing(true).map_or_else(|| self.check(), Err) {
             Ok([history, candidates]) => {
-                // Labels are of candidates: a model that reads none skips them.
+                // Labels belong to candidates: a model that reads none skips them.
                 let has_candidates = !self.schema.candidates.is_empty();
                 let labels = self.rows.labels.open_list(0).filter(|_| has_candidates).map_or(0, <[i64]>::len);
                 self.rows.contextual.close(1);
@@ -67,13 +67,13 @@ impl<'a> OpenRow<'a> {
         }
     }
 
-    /// The fault of columns that the model reads and the request does not have.
+    /// The fault of missing columns that the model reads.
     pub fn missing(&self, has_user: bool) -> Option<RequestFault> {
         let is_given = |group, at| self.rows.group(group).is_given(at);
         self.schema.missing(has_user, is_given, self.unread.iter().map(String::as_str))
     }
 
-    /// Checks the values that are there. Returns the numbers of events and candidates.
+    /// Checks the given values. Returns the numbers of events and candidates.
     fn check(&self) -> Result<[usize; 2], RequestFault> {
         let (schema, rows) = (self.schema, &self.rows);
         rows.contextual.check(Group::Contextual, &schema.contextual)?;
@@ -94,7 +94,7 @@ impl<'a> OpenRow<'a> {
 }
 
 impl OpenRow<'_> {
-    /// Checks that all candidates have the time of the request, where the model reads it.
+    /// Checks that all candidates have the time of the request, if the model reads it.
     fn check_time(&self) -> Result<(), RequestFault> {
         let columns = &self.schema.candidates;
         let Some(time) = columns.iter().position(|column| column.name == TIME && column.required) else {

@@ -1,4 +1,4 @@
-//! What of a batch is run together, and the model's inputs for it.
+//! The runs of a batch, and the model's inputs for them.
 
 use super::Batch;
 use super::batch::Group;
@@ -7,13 +7,13 @@ use rewire_graph::{DType, HostTensor, TensorSizeError};
 use rewire_runtime::Inputs;
 use std::ops::Range;
 
-/// The inputs of a model by name, with their element types; lengths have none.
+/// The input names of a model with their element types; lengths have no type.
 pub(crate) type InputTypes = [(String, Option<DType>)];
 
-/// What is run together.
+/// One run.
 #[derive(Debug, Default)]
 pub(crate) struct Run<'a> {
-    /// Histories that are computed, each before the candidates of its sequence where the model reads both as one.
+    /// Histories to compute, each before the candidates of its sequence if the model reads both as one.
     pub histories: Vec<History<'a>>,
     pub sequences: Vec<Sequence<'a>>,
 }
@@ -23,9 +23,9 @@ pub(crate) struct Run<'a> {
 pub(crate) struct History<'a> {
     /// Position of the request in the batch.
     pub request: usize,
-    /// Which events it has.
+    /// Its events.
     pub layout: &'a Layout,
-    /// Where it is kept.
+    /// Its cache rows.
     pub kept: &'a Kept,
 }
 
@@ -34,28 +34,27 @@ pub(crate) struct History<'a> {
 pub(crate) struct Sequence<'a> {
     /// Position of the request in the batch.
     pub request: usize,
-    /// Which candidates it has.
+    /// The candidates.
     pub part: Range<usize>,
-    /// Where its history is kept.
+    /// The cache rows of its history.
     pub kept: &'a Kept,
 }
 
-/// Where the rows of a history are kept in a cache.
+/// The cache rows of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// The rows of the cache, in the order of the history.
     pub rows: Vec<u32>,
-    /// How many of them are there already, those of events before the ones that are computed.
+    /// The number of rows that are already computed, which precede those to compute.
     pub before: usize,
-    /// Events that those are of.
+    /// The number of events of those rows.
     pub events: usize,
 }
 
 /// Without a cache.
 const NOWHERE: &Kept = &Kept { rows: Vec::new(), before: 0, events: 0 };
 
-/// The runs of a batch, in the order of its requests: sequences follow one another until they have `most` rows. A longer one is
-/// run alone.
+/// The runs of a batch, in the order of its requests: sequences are batched up to `most` rows. A longer one runs alone.
 pub(crate) fn runs<'a>(capacity: &Capacity, layouts: &'a [Layout], most: usize) -> Vec<Run<'a>> {
     let mut runs: Vec<Run<'a>> = Vec::new();
     let mut rows = 0;
@@ -82,11 +81,11 @@ impl Run<'_> {
         self.sequences.iter().map(|sequence| sequence.part.len()).sum()
     }
 
-    /// The model's inputs: everything back to back, sequence after sequence.
+    /// The model's inputs: the values of all sequences, concatenated.
     pub fn inputs(&self, types: &InputTypes, batch: &Batch) -> Result<Inputs, TensorSizeError> {
         let mut inputs = Inputs::new();
         for (name, dtype) in types {
-            // An id is below the rows of its table.
+            // Ids are below the rows of their tables.
             let tensor = match dtype {
                 None => HostTensor::lengths(&self.gather(name, batch, |value| value)),
                 Some(DType::U32) => vector(&self.gather(name, batch, |id| id as u32), HostTensor::u32)?,
@@ -151,12 +150,12 @@ impl Run<'_> {
 }
 
 impl History<'_> {
-    /// The events that are computed, oldest first.
+    /// The events to compute, oldest first.
     fn events(&self) -> impl Iterator<Item = usize> {
         self.layout.events_in_order().skip(self.kept.events)
     }
 
-    /// Where they lie one after another, if they were given in order of time.
+    /// The contiguous range of these events, if they were given in order of time.
     fn given(&self) -> Option<Range<usize>> {
         let Range { start, end } = self.layout.kept;
         self.layout.order.is_none().then(|| (start + self.kept.events).min(end)..end)
@@ -164,23 +163,23 @@ impl History<'_> {
 }
 
 impl Kept {
-    /// The rows that are there.
+    /// The computed rows.
     pub fn present(&self) -> &[u32] {
         self.rows.get(..self.before).unwrap_or_default()
     }
 
-    /// The rows that are to be computed.
+    /// The rows to compute.
     pub fn missing(&self) -> &[u32] {
         self.rows.get(self.before..).unwrap_or_default()
     }
 }
 
-/// The place of a column in its group.
+/// The position of a column in its group.
 fn position(batch: &Batch, group: Group, name: &str) -> usize {
     batch.schema().position(group, name).unwrap_or(usize::MAX)
 }
 
-/// The time of a request: that of its candidates, which is the same for all of them.
+/// The time of a request, which all of its candidates share.
 pub(crate) fn query_time(batch: &Batch, request: usize) -> i64 {
     let column = position(batch, Group::Candidates, TIME);
     let times = batch.rows().candidates.row(column, request).unwrap_or_default();

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 /// Rows of an embedding table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Table {
-    /// Name of the feature that has it.
+    /// Name of the feature that uses it.
     pub name: String,
-    /// Number of rows; ids lie below it.
+    /// Number of rows; ids must be smaller.
     pub rows: usize,
 }
 
@@ -19,13 +19,13 @@ pub struct Table {
 pub struct Column {
     /// Name, as in the model's configuration.
     pub name: String,
-    /// The embedding table that its values index, if they do.
+    /// The embedding table that its values index, if any.
     pub table: Option<Table>,
-    /// True if the model reads it; otherwise it may be left out.
+    /// True if the model reads it; otherwise it is optional.
     pub required: bool,
 }
 
-/// What a model reads from a [`Request`](super::Request).
+/// The columns that a model reads from a [`Request`](super::Request).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Schema {
     /// Features of the user, one id each, in the order of the model's tokens.
@@ -47,7 +47,7 @@ impl Column {
         Self { name: name.to_owned(), table: None, required }
     }
 
-    /// A valid value, different for each `number` as far as the table has rows.
+    /// A valid value, distinct for each `number` while the table has rows.
     fn example(&self, number: i64) -> i64 {
         match (&self.table, self.name.as_str()) {
             (Some(table), _) => i64::try_from(table.rows).map_or(number, |rows| number % rows.max(1)),
@@ -59,11 +59,11 @@ impl Column {
 }
 
 impl Schema {
-    /// Checks the names of a table's columns, such as `user`, `country` for a feature of the user and `history.item_id` for a list.
-    /// Other names may be among them.
+    /// Checks the names of a table's columns, such as `user`, `country` for a user feature and `history.item_id` for a list.
+    /// Additional names are allowed.
     ///
     /// # Errors
-    /// [`RequestFault::Missing`] with all columns that the model reads and that are not there, `user` among them.
+    /// [`RequestFault::Missing`] with all missing columns that the model reads, including `user`.
     pub fn check_names<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), RequestFault> {
         let is_there = |wanted: &str| names.clone().any(|name| name == wanted);
         let is_given = |group: Group, at: usize| {
@@ -73,7 +73,7 @@ impl Schema {
         self.missing(is_there("user"), is_given, unread).map_or(Ok(()), Err)
     }
 
-    /// The fault of a request that lacks columns which the model reads. `unread` are names in it that the model does not read.
+    /// The fault of a request that lacks columns. `unread` are its columns that the model does not read.
     pub(super) fn missing<'a>(
         &self,
         has_user: bool,
@@ -96,12 +96,12 @@ impl Schema {
         (!columns.is_empty()).then(|| RequestFault::Missing { columns, example: Box::new(self.example()) })
     }
 
-    /// A request with all columns that the model needs, to be copied: two events and two candidates.
+    /// An example with all columns that the model needs, to be copied: two events and two candidates.
     pub fn example(&self) -> Request {
         let lists = |group: Group, first: i64| -> BTreeMap<String, Vec<i64>> {
             let columns = self.group(group).iter().filter(|column| column.required);
             let values = |column: &Column| {
-                // Candidates are of one request, which has one time.
+                // Candidates belong to one request, which has one time.
                 let is_time = group == Group::Candidates && column.name == "timestamp";
                 vec![column.example(first), column.example(if is_time { first } else { first + 1 })]
             };

@@ -10,7 +10,7 @@ pub struct Candidate {
     pub position: usize,
     /// Probability of the first task.
     pub score: f64,
-    /// One a task, in the order of the model's tasks.
+    /// One logit per task, in the order of the model's tasks.
     pub logits: Vec<f32>,
 }
 
@@ -19,9 +19,9 @@ pub struct Candidate {
 pub struct Ranked {
     /// The user.
     pub user: User,
-    /// By score, then by item, then by position.
+    /// Sorted by score, then by item, then by position.
     pub candidates: Vec<Candidate>,
-    /// Events left out because the history was too long; the newest are kept.
+    /// Events dropped because the history was too long; the newest are kept.
     pub dropped_events: usize,
     /// Sequences that the candidates were split over.
     pub sequences: usize,
@@ -36,7 +36,7 @@ impl Candidate {
 }
 
 impl Ranked {
-    /// The requests of a batch, without candidates yet.
+    /// The requests of a batch, before their candidates are scored.
     pub(super) fn of_batch(batch: &Batch, layouts: &[Layout]) -> Vec<Self> {
         let empty = |(request, (user, layout)): (usize, (&User, &Layout))| Self {
             user: user.clone(),
@@ -49,14 +49,14 @@ impl Ranked {
     }
 
     pub(super) fn sort(&mut self) {
-        // Their positions differ.
+        // Positions are unique.
         self.candidates.sort_unstable_by(|a, b| {
             b.score.total_cmp(&a.score).then(a.item.cmp(&b.item)).then(a.position.cmp(&b.position))
         });
     }
 }
 
-/// What was ranked, as columns: the candidates of all requests back to back, in the order that each request has them.
+/// Rankings as columns: the candidates of all requests, concatenated, in ranked order per request.
 ///
 /// ```
 /// use rewire::rank::{Candidate, RankedColumns, Ranked};
@@ -69,17 +69,17 @@ impl Ranked {
 pub struct RankedColumns {
     /// The users.
     pub users: Vec<User>,
-    /// Where the candidates of each request begin, and the end of the last: one more than requests.
+    /// The start of each request's candidates, and the end of the last: one entry more than requests.
     pub offsets: Vec<i64>,
-    /// By candidate, the value of the first candidate feature.
+    /// Per candidate, the value of the first candidate feature.
     pub items: Vec<i64>,
-    /// By candidate, its position in the request.
+    /// Per candidate, its position in the request.
     pub positions: Vec<i64>,
-    /// By candidate, the probability of the first task.
+    /// Per candidate, the probability of the first task.
     pub scores: Vec<f64>,
-    /// By candidate, one a task.
+    /// Per candidate, one logit per task.
     pub logits: Vec<f32>,
-    /// By request, events left out because the history was too long.
+    /// Per request, the events dropped because the history was too long.
     pub dropped_events: Vec<i64>,
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const OUTPUT: &str = "logits";
 
-/// A model, and what turns batches into its inputs and its outputs into ranked candidates.
+/// A model, and the conversion of batches to its inputs and of its outputs to ranked candidates.
 #[derive(Debug)]
 pub(super) struct Scorer {
     pub model: Model,
@@ -24,13 +24,13 @@ pub(super) struct Scorer {
     pub tasks: Vec<Task>,
     pub capacity: Capacity,
     pub inputs: Vec<(String, Option<DType>)>,
-    /// Rows of a run.
+    /// Rows per run.
     pub most: usize,
-    /// True if histories are kept apart from candidates.
+    /// True if histories are computed separately from candidates.
     pub is_apart: bool,
-    /// True if a history that is kept can be gone on from when events are added to it.
+    /// True if new events can be appended to a cached history.
     pub appends: bool,
-    /// True if what is kept of a history depends on the time of the request.
+    /// True if the cached values of a history depend on the time of the request.
     pub reads_time: bool,
 }
 
@@ -47,7 +47,7 @@ impl Scorer {
         Self::build(config, build, weights, options, options.of_model()).await
     }
 
-    /// Takes what a package holds.
+    /// Loads a package.
     pub async fn of_package(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
         let config = config_of(package)?;
         let build = || {
@@ -96,7 +96,7 @@ impl Scorer {
         Ok(ranked)
     }
 
-    /// Measures tunings of a kernel in runs with the first of the batch.
+    /// Measures tunings of one kernel on the first run of the batch.
     pub async fn refine(&self, batch: &Batch, budget: Duration) -> Result<Refinement, RankError> {
         let mut session = self.sessions.lend(&self.model);
         let Some(inputs) = self.first(&mut session, batch).await? else { return Ok(Refinement::default()) };
@@ -105,7 +105,7 @@ impl Scorer {
         Ok(refinement?)
     }
 
-    /// Measures tunings of all kernels in runs with the first of the batch.
+    /// Measures tunings of all kernels on the first run of the batch.
     pub async fn tune(&self, batch: &Batch, budget: Duration) -> Result<Vec<Tuned>, RankError> {
         let mut session = self.sessions.lend(&self.model);
         let Some(inputs) = self.first(&mut session, batch).await? else { return Ok(vec![]) };
@@ -148,7 +148,7 @@ impl Scorer {
         Ok(())
     }
 
-    /// Hands the logits of a run to the requests that they are of.
+    /// Assigns the logits of a run to its requests.
     pub fn take(
         &self,
         batch: &Batch,
@@ -186,13 +186,13 @@ impl Scorer {
     }
 }
 
-/// The graph that ranks: with histories apart from candidates where the model allows it.
+/// The ranking graph, with histories separate from candidates if the model allows it.
 pub(super) fn trace_ranking(config: &Config, cache: &CacheOptions) -> Result<Graph, RankError> {
     let graph = if config.is_cacheable() { config.trace_cached(cache) } else { trace(config) };
     graph.map_err(|error| RankError::Trace(Box::new(error)))
 }
 
-/// The inputs that a plan may have, with their element types.
+/// The possible inputs of a plan, with their element types.
 fn inputs_of(config: &Config, plan: &Plan) -> Vec<(String, Option<DType>)> {
     match is_apart(plan) {
         true => config.cached_inputs(),
@@ -200,7 +200,7 @@ fn inputs_of(config: &Config, plan: &Plan) -> Vec<(String, Option<DType>)> {
     }
 }
 
-/// True for a plan of a graph with histories apart from candidates.
+/// True for a plan with histories separate from candidates.
 pub(super) fn is_apart(plan: &Plan) -> bool {
     !plan.states().is_empty()
 }
@@ -228,7 +228,7 @@ pub(crate) fn capacity(config: &Config, options: &RankOptions) -> Result<Capacit
     Ok(Capacity { rows, contextual, rows_per_event, candidate_room: options.candidate_room })
 }
 
-/// The columns of a model's inputs. Those that the plan does not read may be left out of requests.
+/// The schema of a model's inputs. Inputs that the plan does not read are optional in requests.
 pub(crate) fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
     let mut schema = Schema::default();
     for spec in inputs.iter().filter(|spec| spec.dtype.is_some()) {

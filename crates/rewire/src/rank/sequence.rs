@@ -5,7 +5,7 @@ use std::ops::Range;
 /// The column with the times of events, and of the request.
 pub(super) const TIME: &str = "timestamp";
 
-/// Rows of a sequence and what takes them.
+/// The capacity of a sequence in rows, and its division.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     /// All rows.
@@ -14,25 +14,25 @@ pub struct Capacity {
     pub contextual: usize,
     /// Rows of one past event.
     pub rows_per_event: usize,
-    /// Rows that a history leaves to candidates.
+    /// Rows that a history leaves for candidates.
     pub candidate_room: usize,
 }
 
-/// How a request is laid out in sequences.
+/// The layout of a request in sequences.
 ///
-/// All sequences have the same history and time. What a candidate sees does not depend on the other candidates.
+/// All sequences have the same history and time. A candidate's inputs do not depend on the other candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The events that are kept, by their places in order of time. Those before are left out.
+    /// The kept events, by position in order of time. Earlier ones are dropped.
     pub kept: Range<usize>,
-    /// Positions of all events in order of time, where they are not given in it.
+    /// Positions of all events in order of time, unless they are given in that order.
     pub order: Option<Vec<usize>>,
     /// The candidates of each sequence.
     pub parts: Vec<Range<usize>>,
 }
 
 impl Capacity {
-    /// Lays a request of a batch out.
+    /// Lays out a request of a batch.
     pub fn lay_out(&self, batch: &Batch, request: usize) -> Layout {
         let free = self.rows.saturating_sub(self.contextual);
         let room = self.candidate_room.clamp(1, free.max(1));
@@ -47,7 +47,7 @@ impl Capacity {
         }
     }
 
-    /// Lays a request out whose history is kept apart: all candidates are in one part.
+    /// Lays out a request whose history is computed separately: all candidates are in one part.
     pub fn lay_out_apart(&self, batch: &Batch, request: usize) -> Layout {
         let free = self.rows.saturating_sub(self.contextual).saturating_sub(self.candidate_room.max(1));
         let (events, candidates) = (batch.events(request), batch.candidates(request));
@@ -56,7 +56,7 @@ impl Capacity {
         Layout { kept: events - kept..events, order: order_of_time(batch, request), parts: all.into_iter().collect() }
     }
 
-    /// Rows of the history of a layout, with its contextual rows.
+    /// Rows of a layout's history, including its contextual rows.
     pub fn history_rows(&self, layout: &Layout) -> usize {
         self.contextual + layout.events() * self.rows_per_event
     }
@@ -68,19 +68,19 @@ impl Capacity {
 }
 
 impl Layout {
-    /// Number of events that are kept.
+    /// Number of kept events.
     pub fn events(&self) -> usize {
         self.kept.len()
     }
 
-    /// Positions of the events that are kept, oldest first.
+    /// Positions of the kept events, oldest first.
     pub fn events_in_order(&self) -> impl Iterator<Item = usize> {
         let order = self.order.as_deref();
         self.kept.clone().filter_map(move |place| order.map_or(Some(place), |order| order.get(place).copied()))
     }
 }
 
-/// Positions of the events by time, equal times as given, where that differs from the order given.
+/// Positions of the events in order of time (stable), if that differs from the given order.
 fn order_of_time(batch: &Batch, request: usize) -> Option<Vec<usize>> {
     let column = batch.schema().position(Group::History, TIME)?;
     let times = batch.rows().history.row(column, request).filter(|times| !times.is_sorted())?;

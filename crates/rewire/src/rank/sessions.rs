@@ -1,30 +1,30 @@
-//! Sessions of a model that are lent to one caller after the other.
+//! A pool of a model's sessions.
 
 use rewire_runtime::{Model, Report, Session};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Sessions that nobody uses: in time, as many as there were callers at once.
+/// Idle sessions: eventually as many as there were concurrent callers.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
 impl Sessions {
-    /// The session that was used last, or a new one.
+    /// The most recently used session, or a new one.
     pub fn lend(&self, model: &Model) -> Session {
         let idle = self.lock().pop();
         idle.unwrap_or_else(|| model.session())
     }
 
-    /// Takes a session back.
+    /// Returns a session to the pool.
     pub fn give(&self, session: Session) {
         self.lock().push(session);
     }
 
-    /// Lets go of all sessions and their memory.
+    /// Drops all sessions and their memory.
     pub fn trim(&self) {
         self.lock().clear();
     }
 
-    /// What a model runs on, with the memory of its idle sessions.
+    /// Describes where a model runs, with the memory of its idle sessions.
     pub fn report(&self, model: &Model) -> Report {
         let shared = model.report();
         self.lock().iter().map(Session::report).fold(shared.clone(), |all, own| Report {

@@ -2,9 +2,10 @@ use super::RankError;
 use rewire_runtime::{GpuError, RunError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The same model on several devices. Each piece of work goes to the device that has least to do; any number of threads hand work in.
+/// The same model on several devices. Each piece of work goes to the least busy device; any number of threads may submit work.
 ///
-/// A device that fails hands its work to the others; one that is lost gets no more. Devices of one kind give the same bits.
+/// The other devices take over the work of a device that fails; a lost device gets no more work. Devices of one kind
+/// compute the same bits.
 ///
 /// ```no_run
 /// use rewire::Kernel;
@@ -25,7 +26,7 @@ pub struct Spread<T> {
     states: Mutex<Vec<State>>,
 }
 
-/// What a device does.
+/// The state of a device.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     under_way: usize,
@@ -33,7 +34,8 @@ struct State {
 }
 
 impl RankError {
-    /// True if the device failed: it is lost, out of memory, or results do not arrive. Another one may do the same work.
+    /// True for a failure of the device: it is lost, out of memory, or its results do not arrive. Another device may do the
+    /// same work.
     pub fn is_of_device(&self) -> bool {
         let failed = |error: &RunError| {
             use GpuError::{Lost, OutOfMemory, Readback};
@@ -48,7 +50,7 @@ impl RankError {
 }
 
 impl<T> Spread<T> {
-    /// A model, and the same one on other devices.
+    /// A model, and the same model on other devices.
     pub fn new(first: T, others: impl IntoIterator<Item = T>) -> Self {
         let members: Vec<T> = std::iter::once(first).chain(others).collect();
         let states = Mutex::new(vec![State::default(); members.len()]);
@@ -57,7 +59,7 @@ impl<T> Spread<T> {
 
     /// The first model.
     pub fn first(&self) -> &T {
-        // There is always one.
+        // At least one exists.
         &self.members[0]
     }
 
@@ -66,10 +68,10 @@ impl<T> Spread<T> {
         &self.members
     }
 
-    /// Does work on the device that has least to do, the first of these. Where it fails another one does the work.
+    /// Runs work on the least busy device, the first one on a tie. If it fails, another device does the work.
     ///
     /// # Errors
-    /// Those of the work, and where all devices have failed that of the last one.
+    /// The error of the work or, if all devices have failed, that of the last one.
     pub fn run<R>(&self, work: impl Fn(&T) -> Result<R, RankError>) -> Result<R, RankError> {
         let mut tried = vec![];
         loop {
@@ -96,7 +98,7 @@ impl<T> Spread<T> {
     }
 }
 
-/// A device with one piece of work more, for as long as this is there.
+/// Counts one piece of work on a device while it exists.
 struct Busy<'a, T> {
     spread: &'a Spread<T>,
     member: usize,
@@ -114,7 +116,7 @@ impl<'a, T> Busy<'a, T> {
         Self { spread, member }
     }
 
-    /// The device gets nothing more.
+    /// Excludes the device from further work.
     fn end(&self) {
         self.spread.states().iter_mut().skip(self.member).take(1).for_each(|state| state.is_lost = true);
     }
@@ -168,7 +170,7 @@ mod tests {
         };
         assert_eq!(run(&[0, 1]).unwrap(), 2);
         assert_eq!(tried.swap(0, Ordering::Relaxed), 3);
-        // Those that are lost are left alone.
+        // Lost devices are skipped.
         assert_eq!(run(&[]).unwrap(), 2);
         assert_eq!(tried.swap(0, Ordering::Relaxed), 1);
         assert!(run(&[2]).unwrap_err().is_of_device());

@@ -5,7 +5,7 @@ use rewire_hstu::models::dlrm_hstu::{Config, trace};
 use rewire_hstu::models::parameters;
 use thiserror::Error;
 
-/// Tensors of weights that a model does not read: the weights are of another model, or its configuration is not whole.
+/// Tensors of weights that a model does not use: the weights belong to another model, or its configuration is incomplete.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "the model of the configuration does not read {} of the {all} tensors of the weights, {} among them: it is not the one \
@@ -14,7 +14,7 @@ use thiserror::Error;
 pub struct UnreadTensors {
     /// Their names.
     pub names: Vec<String>,
-    /// Number of tensors in all.
+    /// Total number of tensors.
     pub all: usize,
 }
 
@@ -23,21 +23,21 @@ fn some(names: &[String]) -> String {
     names.join(", ")
 }
 
-/// Checks that a configuration's model reads all tensors of its weights.
+/// Checks that a configuration's model uses all tensors of its weights.
 ///
 /// # Errors
-/// [`RankError::Unread`] names some that it does not read; [`RankError::Trace`] if the configuration is not good.
+/// [`RankError::Unread`] names some unused tensors; [`RankError::Trace`] if the configuration is invalid.
 pub fn check_unread(config: &Config, weights: &Weights<'_>) -> Result<(), RankError> {
     check(config, &trace(config).map_err(|error| RankError::Trace(Box::new(error)))?, weights)
 }
 
-/// [`check_unread`] of a graph that is traced already. Where a parameter is missing, that says more.
+/// [`check_unread`] for a traced graph. A missing parameter is the more informative error.
 pub(super) fn check(config: &Config, graph: &Graph, weights: &Weights<'_>) -> Result<(), RankError> {
     let unread = config.unread(graph, weights.names()).map_err(|error| RankError::Trace(Box::new(error)))?;
     refuse(unread, graph, weights)
 }
 
-/// Refuses tensors that are not read, unless a parameter is missing.
+/// Returns an error for unused tensors, unless a parameter is missing.
 pub(super) fn refuse(unread: Vec<&str>, graph: &Graph, weights: &Weights<'_>) -> Result<(), RankError> {
     let is_whole = || parameters(graph).iter().all(|parameter| weights.describe(&parameter.name).is_some());
     if unread.is_empty() || !is_whole() {

@@ -1,7 +1,7 @@
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Who a request is about.
+/// The user of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum User {
     /// A name.

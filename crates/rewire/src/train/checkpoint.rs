@@ -4,21 +4,21 @@ use crate::weights::{Weights, serialize};
 use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
 
-/// What keys of the file's metadata begin with.
+/// The prefix of keys in the file's metadata.
 const PREFIX: &str = "rewire.train.";
 /// The format of the file.
 const VERSION: &str = "2";
 
-/// All that a training goes on from: as a file, safetensors with the place in the data as metadata.
+/// The state that a training resumes from. As a file, it is safetensors with the position in the data as metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// Steps that were made.
+    /// Completed steps.
     pub steps: u64,
-    /// Where in the data the next step begins.
+    /// Position in the data of the next step.
     pub position: Position,
-    /// Parameters, what optimizers keep of them, and averages.
+    /// Parameters, optimizer states, and averages.
     pub states: BTreeMap<String, HostTensor>,
-    /// What else is to be known of the training, by name.
+    /// Additional metadata of the training, by name.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -40,10 +40,10 @@ impl Checkpoint {
         Ok(serialize(&self.states, &metadata).map_err(RankError::from)?)
     }
 
-    /// From the bytes of a file, named `file` in errors.
+    /// Parses the bytes of a file, which errors refer to as `file`.
     ///
     /// # Errors
-    /// [`RankTrainError::Checkpoint`] if the file is damaged, none of a training, or of a newer program.
+    /// [`RankTrainError::Checkpoint`] if the file is damaged, not a training checkpoint, or of a newer program.
     pub fn from_weights(file: &str, weights: &Weights<'_>) -> Result<Self, RankTrainError> {
         let bad = |reason: String| RankTrainError::Checkpoint { file: file.to_owned(), reason };
         let mut metadata: BTreeMap<String, String> = BTreeMap::new();

@@ -11,13 +11,13 @@ use thiserror::Error;
 #[strum(serialize_all = "snake_case", prefix = "example.")]
 #[non_exhaustive]
 pub enum ExampleError {
-    /// It is not known what became of a user's candidates.
+    /// A user has no labels.
     #[error("user `{user}` has candidates without `labels`: expected an entry a candidate")]
     Unlabelled {
         /// The user.
         user: String,
     },
-    /// There is nothing to learn from.
+    /// The batch has no candidates to train on.
     #[error("none of {users} users has a candidate: expected at least one")]
     Empty {
         /// Users of the batch.
@@ -34,7 +34,7 @@ impl Coded for ExampleError {
     }
 }
 
-/// Why a ranking model is not trained.
+/// Why a ranking model cannot be trained.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "rank_train.")]
 #[non_exhaustive]
@@ -42,16 +42,16 @@ pub enum RankTrainError {
     /// The model cannot be traced.
     #[error("cannot trace the model")]
     Trace(#[source] Box<ModelError>),
-    /// The model and its weights are not good, or it cannot be ranked with.
+    /// The model or its weights are invalid, or it cannot rank.
     #[error(transparent)]
     Rank(Box<RankError>),
-    /// The pipeline has options that are not supported.
+    /// The pipeline has unsupported options.
     #[error("the pipeline has values that cannot be used:\n{0}")]
     Pipeline(Problems),
-    /// The rows of a table are not what the pipeline reads.
+    /// The rows of a table do not match the pipeline.
     #[error(transparent)]
     Columns(#[from] EncodeError),
-    /// There is no memory for the parameters that the training begins with.
+    /// There is not enough memory for the initial parameters.
     #[error("cannot draw the parameters that the training begins with")]
     Initial(#[from] TensorSizeError),
     /// A step failed.
@@ -62,7 +62,7 @@ pub enum RankTrainError {
     Checkpoint {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 /// The input with the action bits of candidates.
 pub(super) const LABELS: &str = "labels";
-/// The input with what candidates count.
+/// The input with the weights of candidates.
 pub(super) const WEIGHTS: &str = "weights";
 
-/// Makes inputs of a training step from batches of users. Clones are cheap.
+/// Converts batches of users to inputs of training steps. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Examples {
     pub(super) schema: Arc<Schema>,
@@ -18,12 +18,12 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// No users yet.
+    /// An empty batch.
     pub fn batch(&self) -> Batch {
         Batch::new(self.schema.clone())
     }
 
-    /// What is read of a user.
+    /// The schema of the users' requests.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -31,7 +31,7 @@ impl Examples {
     /// The inputs of a run with all users of a batch. Histories and candidates are laid out as for ranking.
     ///
     /// # Errors
-    /// [`ExampleError`] names the user without labels, or says that no user has a candidate.
+    /// [`ExampleError`] names the user without labels, or reports that no user has a candidate.
     pub fn inputs(&self, batch: &Batch) -> Result<Inputs, ExampleError> {
         let layouts: Vec<Layout> = (0..batch.len()).map(|request| self.capacity.lay_out(batch, request)).collect();
         let all = runs(&self.capacity, &layouts, usize::MAX);

@@ -2,10 +2,10 @@ use super::Random;
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
-/// The modules of layers that begin with Xavier's bounds.
+/// The modules of layers that use Xavier initialization.
 const TRANSDUCERS: [&str; 2] = ["_hstu_transducer.", "_hstu_encoder."];
 
-/// Where values of a parameter are drawn from.
+/// The distribution of a parameter's initial values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Draw {
     Constant(f64),
@@ -15,13 +15,14 @@ pub(super) enum Draw {
     Normal(f64),
     /// Uniform between two bounds.
     Between(f64, f64),
-    /// Normal, of a mean and a deviation.
+    /// Normal, with a mean and a standard deviation.
     Around(f64, f64),
 }
 
-/// The values that a ranking model's parameters begin with, by name, of their shapes: tables normal with deviation 0.1; linear
-/// layers and their biases uniform in +-1/sqrt(fan in), those of the transducer's encoders Xavier uniform with biases of 0; STU
-/// weights Xavier uniform, those of contextual tokens Xavier normal; position tables uniform in +-sqrt(1/rows); norms 1 and 0. The same seed gives the same values, whatever other parameters there are.
+/// The initial values of a ranking model's parameters, by name, for their shapes: tables normal with standard deviation 0.1; linear layers
+/// and their biases uniform in +-1/sqrt(fan in), those of the transducer's encoders Xavier uniform with biases of 0; STU weights Xavier
+/// uniform, those of contextual tokens Xavier normal; position tables uniform in +-sqrt(1/rows); norms 1 and 0. The same seed gives the
+/// same values, whatever other parameters exist.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ pub(super) enum Draw {
 /// ```
 ///
 /// # Errors
-/// [`TensorSizeError`] where there is no memory for the values.
+/// [`TensorSizeError`] if there is not enough memory for the values.
 pub fn initial(
     shapes: &BTreeMap<String, Vec<usize>>,
     seed: u64,
@@ -76,7 +77,7 @@ pub(super) fn fans(shape: &[usize]) -> f64 {
 pub(super) fn values(draw: Draw, name: &str, seed: u64) -> impl FnMut() -> f32 {
     let mut random = Random::of_name(seed, name);
     let normal = |random: &mut Random| {
-        // Box and Muller, 1958. The logarithm is of a number above 0.
+        // Box-Muller transform (1958). The argument of the logarithm is above 0.
         let (radius, angle) = ((-2.0 * (1.0 - random.unit()).ln()).sqrt(), std::f64::consts::TAU * random.unit());
         radius * angle.cos()
     };

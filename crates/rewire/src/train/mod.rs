@@ -1,6 +1,6 @@
-//! Training of ranking models: [`RankTask`] makes the model that a [`Ranker`](crate::rank::Ranker) ranks with.
+//! Training of ranking models: a [`RankTask`] trains the model that a [`Ranker`](crate::rank::Ranker) uses.
 //!
-//! What a step computes, and how models of one's own are trained, is in [`rewire_train`], which is here as well.
+//! [`rewire_train`], re-exported here, describes the training step and the training of custom models.
 
 mod checkpoint;
 mod error;

@@ -5,14 +5,14 @@ use rewire_hstu::models::ModelError;
 use rewire_hstu::models::dlrm_hstu::{Config, EMBEDDINGS, forward};
 use rewire_train::loss::{binary_cross_entropy, mean};
 
-/// The loss of a ranking model: of every task the binary cross entropy of its logits with what became of the candidates, as a mean
-/// over all candidates, times the task's weight; their sum is the output `loss`, and each is the output `losses.<task>`.
+/// The loss of a ranking model. Each task has the binary cross entropy of its logits with the candidates' labels, as a mean over
+/// all candidates, times the task's weight: the output `losses.<task>`. The output `loss` is their sum.
 ///
-/// Beside [the inputs of the model](rewire_hstu::models::dlrm_hstu) it reads `labels`, `I64` `[C]`, action bits of the
-/// candidates, and `weights`, `F32` `[C]`, 0 for those that are not counted.
+/// In addition to [the inputs of the model](rewire_hstu::models::dlrm_hstu) it reads `labels`, `I64` `[C]`, action bits of
+/// the candidates, and `weights`, `F32` `[C]`, 0 for candidates that are excluded.
 ///
 /// # Errors
-/// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
+/// [`ModelError`] names the invalid key of the configuration, or the operator that does not fit.
 pub fn objective(config: &Config) -> Result<Objective, ModelError> {
     let scope = Scope::new().with_mode(Mode::Train);
     let logits = forward(config, &scope)?;

@@ -6,7 +6,7 @@ use rewire_hstu::models;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A ranking model that is to be trained, and what runs it.
+/// A ranking model to train, and where it runs.
 ///
 /// ```no_run
 /// use rewire::Mapping;
@@ -41,11 +41,11 @@ impl RankTask {
         Self { config, options }
     }
 
-    /// A training that begins with `weights`, or where there are none with [`initial`](super::initial) values of the configuration's
+    /// Starts a training from `weights`, or without them from [`initial`](super::initial) values with the configuration's
     /// `shuffle_seed`.
     ///
     /// # Errors
-    /// [`RankTrainError`] names the key or tensor that is not good, or what is missing for a device.
+    /// [`RankTrainError`] names the invalid key or tensor, or the reason why no device is available.
     pub fn trainer(&self, train: &TrainConfig, weights: Option<&Weights<'_>>) -> Result<Trainer, RankTrainError> {
         if let Some(weights) = weights {
             check_buffers(&self.config, weights)?;
@@ -60,10 +60,10 @@ impl RankTask {
         Ok(Trainer::new(&objective, train, |name| begin.get(name).cloned(), self.options.of_model())?)
     }
 
-    /// What makes inputs of a training's steps from users.
+    /// Creates the converter from users to the inputs of a training's steps.
     ///
     /// # Errors
-    /// [`RankTrainError::Rank`] where a sequence has no room for candidates.
+    /// [`RankTrainError::Rank`] if a sequence has no room for candidates.
     pub fn examples(&self, trainer: &Trainer) -> Result<Examples, RankTrainError> {
         let inputs = self.config.inputs();
         Ok(Examples {
@@ -73,7 +73,7 @@ impl RankTask {
         })
     }
 
-    /// The `model.safetensors` of the model as it is.
+    /// The `model.safetensors` of the model in its current state.
     ///
     /// # Errors
     /// [`RankTrainError`] where parameters cannot be read.
@@ -95,13 +95,13 @@ impl RankTask {
         self.whole(all).map(Some)
     }
 
-    /// A file of parameters and of what follows from the configuration.
+    /// A file of parameters and of tensors that follow from the configuration.
     fn whole(&self, mut tensors: BTreeMap<String, HostTensor>) -> Result<Vec<u8>, RankTrainError> {
         tensors.extend(self.config.buffers()?.into_iter().map(|buffer| (buffer.name, buffer.value)));
         Ok(serialize(&tensors, &BTreeMap::new()).map_err(RankError::from)?)
     }
 
-    /// A ranker with the model as it is.
+    /// A ranker of the model in its current state.
     ///
     /// # Errors
     /// As [`Ranker::new`].
@@ -110,7 +110,7 @@ impl RankTask {
         Ok(Ranker::new(&self.config, &parsed, &self.options)?)
     }
 
-    /// All that a training goes on from, which is there in the data.
+    /// The checkpoint to resume the training from, at a position in the data.
     ///
     /// # Errors
     /// As [`RankTask::weights`].
@@ -119,10 +119,10 @@ impl RankTask {
         Ok(Checkpoint { steps: trainer.steps(), position, states: trainer.states()?, metadata })
     }
 
-    /// Lets a training of the same model and configuration go on from a checkpoint.
+    /// Resumes a training of the same model and configuration from a checkpoint.
     ///
     /// # Errors
-    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a tensor that is not there.
+    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a missing tensor.
     pub fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), RankTrainError> {
         Ok(trainer.resume(checkpoint.steps, |name| checkpoint.states.get(name).cloned())?)
     }

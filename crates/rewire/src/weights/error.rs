@@ -14,32 +14,32 @@ pub enum WeightsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file is read, but its content is not good.
+    /// The file was read, but its content is invalid.
     #[error("{} is not a good weights file", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: Box<WeightsError>,
     },
-    /// The bytes are no safetensors file: damaged, truncated or something else.
+    /// The bytes are not a safetensors file: damaged, truncated or something else.
     #[error("{reason}, {bytes} bytes in all: expected a whole safetensors file")]
     Format {
-        /// What is wrong.
+        /// The reason.
         reason: String,
-        /// Bytes there are.
+        /// Length in bytes.
         bytes: usize,
     },
-    /// There is no room for the bytes of a file.
+    /// There is not enough memory for the bytes of a file.
     #[error("no memory for the {bytes} bytes of a weights file")]
     Memory {
         /// Bytes of its tensors.
         bytes: usize,
     },
-    /// There is no memory for a tensor.
+    /// There is not enough memory for a tensor.
     #[error("`{name}`: {source}")]
     Tensor {
         /// Name of the tensor.
@@ -47,14 +47,14 @@ pub enum WeightsError {
         /// Its type, shape and size.
         source: TensorSizeError,
     },
-    /// A tensor has an element type that cannot be used.
+    /// A tensor has an unsupported element type.
     #[error(
         "tensor `{name}` is {dtype}: expected F32, F16, BF16, I64, I32, U32, BOOL, or U8 rows with a scale and a bias"
     )]
     ElementType {
         /// Name of the tensor.
         name: String,
-        /// Its element type, as safetensors names it.
+        /// Its element type, as named by safetensors.
         dtype: String,
     },
 }
@@ -65,7 +65,7 @@ impl Coded for WeightsError {
     }
 }
 
-/// What the parser says of a file.
+/// Converts an error of the parser.
 pub(super) fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {
     let reason = match error {
         SafeTensorError::HeaderTooSmall => "the file ends before its header".to_owned(),

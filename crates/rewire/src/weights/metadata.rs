@@ -1,24 +1,24 @@
-//! What the metadata of a file tell of its tensors.
+//! Metadata of a file about its tensors.
 
 use super::WeightsError;
 use rewire_graph::{DType, HostTensor, Ordered};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// The entry of the metadata that tells of some tensors what their rows are.
+/// The metadata key with the row types of some tensors.
 pub(super) const ROWS: &str = "rewire.rows";
 
-/// The entry of the metadata that names the tensors whose rows are columns of the parameter.
+/// The metadata key with the tensors that are stored transposed.
 pub(super) const COLUMNS: &str = "rewire.columns";
 
-/// The metadata of a file in which rows of some tensors are columns of the parameters.
+/// The metadata of a file with some tensors stored transposed.
 pub(crate) fn with_columns<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let names: Vec<&str> = names.collect();
     let told = (!names.is_empty()).then(|| (COLUMNS.to_owned(), serde_json::json!(names).to_string()));
     told.into_iter().ordered_map()
 }
 
-/// The metadata with the types of rows that bytes do not tell.
+/// The metadata with the row types that bytes do not determine.
 pub(super) fn with_rows(
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
@@ -34,7 +34,7 @@ pub(super) fn with_rows(
     Ok(metadata)
 }
 
-/// What an entry of the metadata tells of tensors, which is taken out of it.
+/// Removes and returns the content of a metadata entry.
 pub(super) fn told_of<T: Default + DeserializeOwned>(
     metadata: &mut BTreeMap<String, String>,
     entry: &str,

@@ -30,17 +30,17 @@ use std::sync::Arc;
 struct Entry {
     dtype: DType,
     shape: Vec<usize>,
-    /// The last two dimensions are exchanged against the parameter.
+    /// The last two dimensions are swapped relative to the parameter.
     by_column: bool,
-    /// The file, and where in it.
+    /// The file, and the byte range in it.
     file: usize,
     bytes: Range<usize>,
 }
 
-/// The tensors of a safetensors file by name, or of several.
+/// The tensors of one or several safetensors files, by name.
 ///
-/// A tensor is decoded when it is asked for. It shares the file's bytes where they are not borrowed. `U8` is rows that end with a scale and a bias each:
-/// [`DType::Rows8`], or what the entry `rewire.rows` of the file's metadata says, JSON with names and types.
+/// Tensors are decoded on access. They share the file's bytes unless these are borrowed. `U8` tensors are rows that end with a scale and a
+/// bias each: [`DType::Rows8`], or the type in the entry `rewire.rows` of the file's metadata, JSON with names and types.
 ///
 /// ```
 /// use rewire::weights::Weights;
@@ -52,7 +52,7 @@ pub struct Weights<'a> {
     files: Vec<Data<'a>>,
     entries: BTreeMap<String, Entry>,
     metadata: BTreeMap<String, String>,
-    /// What shared bytes rest on.
+    /// The owners of shared bytes.
     backing: Vec<Arc<dyn Backing>>,
 }
 
@@ -105,16 +105,16 @@ impl fmt::Debug for Data<'_> {
 
 #[cfg(feature = "files")]
 impl Weights<'static> {
-    /// Reads a file; a large one is mapped into memory, and its tensors are read from disk when they are used. A mapped file must not be
-    /// written to or cut: replace it by renaming another one over it, see [`Mapping`].
+    /// Reads a file. A large one is memory-mapped, and its tensors are read from disk on access. A mapped file must not be written to or
+    /// truncated: replace it by renaming another one over it, see [`Mapping`].
     ///
     /// # Errors
-    /// [`WeightsError::Read`] if there is no such file, and [`WeightsError::File`] if it is not good.
+    /// [`WeightsError::Read`] if the file does not exist, and [`WeightsError::File`] if it is invalid.
     pub fn read(path: &Path) -> Result<Self, WeightsError> {
         Self::read_mapping(path, Mapping::Large)
     }
 
-    /// [`Weights::read`], with a choice of what is mapped.
+    /// [`Weights::read`], with a choice of the files that are mapped.
     ///
     /// # Errors
     /// As [`Weights::read`].
@@ -122,7 +122,7 @@ impl Weights<'static> {
         Self::of_file(path, mapping, |_| DType::Rows8)
     }
 
-    /// [`Weights::read`] of a file whose metadata tell otherwise than by an entry for each tensor what `U8` is.
+    /// [`Weights::read`] for a file whose metadata describe the `U8` tensors other than by an entry for each.
     ///
     /// # Errors
     /// As [`Weights::read`].
@@ -140,7 +140,7 @@ impl Weights<'static> {
         read.map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
     }
 
-    /// The same, whose bytes are of a file.
+    /// The same weights, whose bytes belong to a file.
     pub(crate) fn resting_on(mut self, file: &FileContent) -> Self {
         self.backing.extend(file.backing());
         self
@@ -148,7 +148,7 @@ impl Weights<'static> {
 }
 
 impl<'a> Weights<'a> {
-    /// Takes the bytes of a file.
+    /// Parses the bytes of a file.
     ///
     /// # Errors
     /// [`WeightsError::Format`] or [`WeightsError::ElementType`].
@@ -160,7 +160,7 @@ impl<'a> Weights<'a> {
         Self::of(data, |_| DType::Rows8)
     }
 
-    /// Takes the bytes of a file that have other owners too, and stay as they are.
+    /// Parses the bytes of a file that have other owners and do not change.
     pub(crate) fn shared(data: SharedBytes) -> Result<Self, WeightsError> {
         Self::of(Data::Shared(data), |_| DType::Rows8)
     }
@@ -186,7 +186,7 @@ impl<'a> Weights<'a> {
         Ok(Self { files: vec![data], entries, metadata, backing: vec![] })
     }
 
-    /// These and the tensors of another file, those of names that are here as well left out.
+    /// Adds the tensors of another file. Existing names take precedence.
     pub fn and(mut self, other: &Self) -> Self {
         let first = self.files.len();
         self.files.extend(other.files.iter().cloned());
@@ -198,10 +198,10 @@ impl<'a> Weights<'a> {
         self
     }
 
-    /// The tensor of a name; `None` if it is not there.
+    /// The tensor of a name; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`WeightsError::Tensor`] if there is no memory for it.
+    /// [`WeightsError::Tensor`] if there is not enough memory for it.
     pub fn get(&self, name: &str) -> Result<Option<HostTensor>, WeightsError> {
         self.laid(name, false).map_err(|source| WeightsError::Tensor { name: name.to_owned(), source })
     }
@@ -218,14 +218,14 @@ impl<'a> Weights<'a> {
         Ok(tensors)
     }
 
-    /// The tensor of a name, with its last two dimensions exchanged if `by_column`: as the file has it, where that is so.
+    /// The tensor of a name, with its last two dimensions swapped if `by_column`; without a copy if the file stores it so.
     pub(crate) fn laid(&self, name: &str, by_column: bool) -> Result<Option<HostTensor>, TensorSizeError> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
         let tensor = self.stored(entry)?;
         if entry.by_column == by_column { Ok(Some(tensor)) } else { tensor.transposed().map(Some) }
     }
 
-    /// A tensor as the file has it.
+    /// A tensor in the layout of the file.
     fn stored(&self, Entry { dtype, shape, file, bytes: range, .. }: &Entry) -> Result<HostTensor, TensorSizeError> {
         let (shape, file) = (shape.clone(), &self.files[*file]);
         let bytes = &file.bytes()[range.clone()];
@@ -257,7 +257,7 @@ impl<'a> Weights<'a> {
         self.entries.keys().map(String::as_str)
     }
 
-    /// The file's metadata, without what they tell of tensors.
+    /// The file's metadata, without the entries about tensors.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -277,7 +277,7 @@ impl Parameters for &Weights<'_> {
     }
 }
 
-/// How a tensor of a file is held. Bytes are whole rows of a type.
+/// The stored form of a tensor. Bytes are whole rows of a type.
 fn stored(dtype: Dtype, shape: &[usize], rows: DType) -> Option<(DType, Vec<usize>)> {
     match (dtype, shape) {
         (Dtype::U8, [outer @ .., row]) if !rows.format().is_written() => {

@@ -1,4 +1,4 @@
-//! The bytes of safetensors files.
+//! Serializes safetensors files.
 
 use super::WeightsError;
 use super::metadata::with_rows;
@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 /// The bytes of a safetensors file with these tensors and this metadata.
 ///
 /// # Errors
-/// [`WeightsError::Format`] if the metadata cannot be written, [`WeightsError::Memory`] where there is no room for the bytes.
+/// [`WeightsError::Format`] if the metadata cannot be written, [`WeightsError::Memory`] if there is not enough memory for the
+/// bytes.
 pub fn serialize(
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
@@ -25,7 +26,8 @@ pub fn serialize(
     Ok(bytes)
 }
 
-/// The header of a safetensors file with these tensors and this metadata, its length included, and what follows in its order: those of larger elements first, which keeps all aligned.
+/// The header of a safetensors file with these tensors and this metadata, including its length, and the tensors in file order: those of
+/// larger elements first, which keeps all aligned.
 pub(crate) fn header<'a>(
     tensors: &'a BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
@@ -49,7 +51,7 @@ pub(crate) fn header<'a>(
     Ok((header, views.into_iter().map(|(_, view)| view).collect()))
 }
 
-/// A tensor as a file holds it.
+/// A tensor as stored in a file.
 pub(crate) struct View<'a> {
     tensor: &'a HostTensor,
     shape: Vec<usize>,

@@ -9,11 +9,11 @@ use rewire_graph_rewrite::plan::{Named, Precision, Table};
 use std::path::Path;
 
 impl Evaluator {
-    /// Loads a package, or a folder with `config.json` and `model.safetensors`, and returns its weights as well. Floats are stored as the
-    /// package has them, unless the options say otherwise.
+    /// Loads a package, or a folder with `config.json` and `model.safetensors`, and returns its weights as well. Floats keep the
+    /// package's storage types, unless the options override them.
     ///
     /// # Errors
-    /// As [`Evaluator::new`], and for files that cannot be read and weights that do not fit the configuration.
+    /// As [`Evaluator::new`], and for unreadable files and weights that do not fit the configuration.
     pub fn load(model: &Path, options: &RankOptions) -> Result<(Self, Weights<'static>), RankError> {
         let name = model.display().to_string();
         let (config, weights, precision) = match model.is_dir() {
@@ -32,7 +32,7 @@ impl Evaluator {
     }
 }
 
-/// How a package stores floats, unless it is said.
+/// The storage types of a package's floats, unless given.
 fn stored(package: &Package, given: Precision) -> Result<Precision, RankError> {
     let plan = package.plan()?;
     let of = |kind: Option<Table>| {

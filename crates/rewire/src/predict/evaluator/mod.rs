@@ -1,4 +1,4 @@
-//! Losses and metrics of imported models, by their configurations.
+//! Losses and metrics of imported models, as configured.
 
 #[cfg(feature = "files")]
 mod files;
@@ -17,10 +17,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// The batch size of a configuration that has none.
+/// The default batch size.
 const BATCH: usize = 1024;
 
-/// Evaluates weights of an imported model: the losses and metrics of its configuration, by the reference's names. Clones share it.
+/// Evaluates weights of an imported model: the losses and metrics of its configuration, with the reference's names. Clones share
+/// the model.
 ///
 /// ```no_run
 /// use rewire::predict::{Column, Data, Evaluator};
@@ -54,7 +55,7 @@ struct MetricOf {
     name: String,
     config: MetricConfig,
     num_class: usize,
-    /// The output that it reads.
+    /// The output that the metric is computed from.
     output: String,
     /// The position of its task; `None` for similarities.
     task: Option<usize>,
@@ -69,8 +70,8 @@ pub struct Negatives<'a> {
     pub row: usize,
 }
 
-/// Losses and metrics, by the reference's names in the order of the configuration. `None` where one is not defined, such as a grouped AUC
-/// without a group that has both labels.
+/// Losses and metrics with the reference's names, in the order of the configuration. A value is `None` if it is undefined, such as a
+/// grouped AUC without a group that has both labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluated {
     /// The metrics.
@@ -82,10 +83,10 @@ pub struct Evaluated {
 }
 
 impl Evaluator {
-    /// Takes the text of a `config.json`, which `name` stands for in errors.
+    /// Parses the text of a `config.json`; errors refer to it as `name`.
     ///
     /// # Errors
-    /// [`RankError::Pipeline`] names the keys that are not supported.
+    /// [`RankError::Pipeline`] lists the unsupported keys.
     pub fn new(name: &str, config: &str, options: &RankOptions) -> Result<Self, RankError> {
         let pipeline = pipeline_of(name, config)?;
         let bad = |problems| RankError::Pipeline { name: name.to_owned(), problems };
@@ -107,7 +108,7 @@ impl Evaluator {
         &self.0.traced.columns
     }
 
-    /// The columns that a table of negatives must have; none for models without sampled negatives.
+    /// The columns that a table of negatives must have; empty for models without sampled negatives.
     pub fn negatives(&self) -> &[String] {
         &self.0.traced.negatives
     }
@@ -122,15 +123,15 @@ impl Evaluator {
         self.0.batch_size
     }
 
-    /// Begins to evaluate weights, by the names of the model's parameters.
+    /// Starts an evaluation of weights, by the names of the model's parameters.
     ///
     /// # Errors
-    /// [`RankError::Load`] names a parameter that does not fit, or what is missing for a device.
+    /// [`RankError::Load`] names a parameter that does not fit, or the reason why no device is available.
     pub fn begin(&self, weights: impl Parameters) -> Result<Evaluation, RankError> {
         block_on(self.begin_async(weights))
     }
 
-    /// [`Evaluator::begin`] for callers that do not block.
+    /// Async version of [`Evaluator::begin`].
     ///
     /// # Errors
     /// As [`Evaluator::begin`].
@@ -179,7 +180,7 @@ fn metrics(traced: &TracedLosses) -> Result<Vec<MetricOf>, Problems> {
     problems.none_or(all)
 }
 
-/// A mean with weights.
+/// A weighted mean.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     sum: f64,
@@ -205,11 +206,11 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Adds a batch: its rows, the columns of a table by name, and its row of negatives for models that have them. Returns the losses of
-    /// the batch.
+    /// Evaluates a batch: its rows, the named columns of a table, and its row of negatives for models that have them. Returns the losses
+    /// of the batch.
     ///
     /// # Errors
-    /// [`RankError::Columns`] names the column and the row that is not good; otherwise what failed while it ran.
+    /// [`RankError::Columns`] names the invalid column and row; other errors are failures of the run.
     pub fn add(
         &mut self,
         rows: usize,
@@ -219,7 +220,7 @@ impl Evaluation {
         block_on(self.add_async(rows, columns, negatives))
     }
 
-    /// [`Evaluation::add`] for callers that do not block.
+    /// Async version of [`Evaluation::add`].
     ///
     /// # Errors
     /// As [`Evaluation::add`].
@@ -267,7 +268,7 @@ impl Evaluation {
         Ok(losses)
     }
 
-    /// What it runs on.
+    /// Describes where the model runs.
     pub fn report(&self) -> Report {
         self.model.report()
     }

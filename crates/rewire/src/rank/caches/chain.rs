@@ -1,4 +1,4 @@
-//! What tells one history from another.
+//! Identifies histories by hashes.
 
 use super::table::Chain;
 use crate::rank::Batch;
@@ -6,7 +6,8 @@ use crate::rank::runs::query_time;
 use crate::rank::sequence::Layout;
 use rewire_runtime::hash;
 
-/// The hashes of a history: of the user's features and, if the model reads it, the time of the request; then of each event with all before it.
+/// The hashes of a history: of the user's features and, if the model reads it, the time of the request; then one per event, over it and all
+/// earlier events.
 pub(super) fn of(batch: &Batch, request: usize, layout: &Layout, reads_time: bool) -> Chain {
     let rows = batch.rows();
     let mut words: Vec<i64> = vec![];
@@ -28,15 +29,15 @@ pub(super) fn of(batch: &Batch, request: usize, layout: &Layout, reads_time: boo
     chain
 }
 
-/// How many hashes of a history that is kept are those of another: all of the shorter one, or none. Of a model that does not go on from what
-/// is kept, all of both.
+/// The number of a cached history's hashes that match another history: all of the shorter one, or none. If the model cannot append to a
+/// cached history, all of both must match.
 pub(super) fn common(kept: &[u128], other: &[u128], appends: bool) -> usize {
     let shorter = kept.len().min(other.len());
     let is_same = kept.get(..shorter).and_then(<[u128]>::last) == other.get(..shorter).and_then(<[u128]>::last);
     if is_same && (appends || kept.len() == other.len()) { shorter } else { 0 }
 }
 
-/// Hashed at once: a hasher that takes parts costs a hundred times as much for so few bytes.
+/// Hashed in one call: an incremental hasher costs a hundred times as much for so few bytes.
 fn digest(before: u128, words: &[i64]) -> u128 {
     let mut bytes = [0; 256];
     let mut rest = before;

@@ -1,4 +1,4 @@
-//! Histories of users who come back.
+//! KV caches of returning users' histories.
 
 mod chain;
 mod pages;
@@ -18,14 +18,14 @@ use std::sync::Arc;
 pub(crate) use pages::{HistoryRows, Pages, Requests};
 pub(crate) use table::Chain;
 
-/// How much is kept of users.
+/// Capacity of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Rows of a page: of the sequence of a user, its contextual rows and events. The last page of a user may have room left.
+    /// Rows per page. Pages hold a user's contextual rows and events; the last page of a user may have free rows.
     pub page_rows: usize,
-    /// Bytes of keys and values on the device, or in memory where the model runs on the CPU.
+    /// Bytes of keys and values on the device, or in host memory if the model runs on the CPU.
     pub device_bytes: u64,
-    /// Bytes on the host of users whose pages others took; 0 lets go of them.
+    /// Host bytes for users evicted from the device; 0 drops them.
     pub host_bytes: u64,
 }
 
@@ -35,37 +35,37 @@ impl Default for CacheLimits {
     }
 }
 
-/// What became of requests so far, and what is kept.
+/// Counts of requests so far, and the content of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheReport {
-    /// Requests whose history was there.
+    /// Requests with a cached history.
     pub hits: u64,
-    /// Requests whose history was there but for its last events.
+    /// Requests with a cached history to which new events were appended.
     pub appended: u64,
-    /// Requests whose history was computed.
+    /// Requests with a recomputed history.
     pub computed: u64,
-    /// Users that went to the host.
+    /// Users moved to the host.
     pub spilled: u64,
-    /// Users that came back from it.
+    /// Users moved back from the host.
     pub restored: u64,
-    /// Users that were let go for others.
+    /// Users evicted for others.
     pub evicted: u64,
-    /// Users that are kept.
+    /// Cached users.
     pub users: usize,
-    /// Pages of the device, and those of them that nobody has.
+    /// Pages of the device, used and free.
     pub pages: usize,
-    /// Pages that nobody has.
+    /// Free pages.
     pub free_pages: usize,
-    /// Bytes on the host.
+    /// Bytes used on the host.
     pub host_bytes: u64,
 }
 
-/// A ranker that keeps the histories of users, keys and values of all layers, from call to call: one who comes back with the same history
-/// costs the candidates alone.
+/// A ranker with a KV cache of user histories, for all layers. Returning users with an unchanged history cost only candidate scoring.
 ///
-/// Histories are told by what they hold, hashed, and by the model's parameters: a score is that of [`Ranker::rank`], to the bit, whatever was
-/// kept. Where events were added, only those are computed if the model allows it; where its positions or times count from the end of the
-/// history, or contextual rows see all of it, the history is computed again. A history that lost its oldest events is another.
+/// A history is identified by the hash of its content and by the model's parameters. Scores equal those of [`Ranker::rank`] bit for bit,
+/// whatever is cached. If events were added, only those are computed, provided that the model allows it: if its positions or times count
+/// from the end of the history, or contextual rows attend to all of it, the history is recomputed. A history that lost its oldest events
+/// counts as a different one.
 ///
 /// ```no_run
 /// use rewire::rank::{CacheLimits, Caches, RankOptions, Ranker, Request};
@@ -85,11 +85,11 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Takes the memory of the pages.
+    /// Allocates the pages.
     ///
     /// # Errors
-    /// [`RankError::NotApart`] for a model whose candidates see each other, or whose history sees them; [`RankError::Run`] where there is no
-    /// room.
+    /// [`RankError::NotApart`] for a model whose candidates attend to each other, or whose history attends to them; [`RankError::Run`] if
+    /// memory is insufficient.
     pub fn new(ranker: &Ranker, limits: CacheLimits) -> Result<Self, RankError> {
         let scorer = ranker.scorer().clone();
         if !scorer.is_apart {
@@ -105,10 +105,10 @@ impl Caches {
         Ok(Self { scorer, cancellation: ranker.cancellation().clone(), pages })
     }
 
-    /// [`Ranker::rank_async`]. A request without candidates keeps its history for later ones.
+    /// [`Ranker::rank_async`]. A request without candidates caches its history for later calls.
     ///
     /// # Errors
-    /// As [`Ranker::rank_async`]. What was kept of the users of the requests may be gone then.
+    /// As [`Ranker::rank_async`]. The cached histories of the requests' users may be lost then.
     pub async fn rank_async(&mut self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
         let mut batch = Batch::new(self.scorer.schema.clone());
         requests.iter().try_for_each(|request| batch.push(request))?;
@@ -149,29 +149,29 @@ impl Caches {
         block_on(self.rank_batch_async(batch))
     }
 
-    /// Keeps the first `events` events of a user alone. Returns false where less is kept, or the model does not allow it: what is kept
-    /// depends on later events.
+    /// Keeps only the first `events` events of a user. Returns false if fewer are cached, or if the model does not allow it because
+    /// cached values depend on later events.
     pub fn truncate(&mut self, user: &User, events: usize) -> bool {
         self.pages.truncate(user, events)
     }
 
-    /// Lets go of a user. Returns false where nothing was kept.
+    /// Removes a user from the cache. Returns false if the user was not cached.
     pub fn forget(&mut self, user: &User) -> bool {
         self.pages.forget(user)
     }
 
-    /// Lets go of all users. The pages stay.
+    /// Removes all users from the cache. The pages stay allocated.
     pub fn clear(&mut self) {
         self.pages.clear();
     }
 
-    /// What became of requests so far, and what is kept.
+    /// Counts of requests so far, and the content of the cache.
     pub fn report(&self) -> CacheReport {
         self.pages.report()
     }
 }
 
-/// The requests of a batch, with what was ranked of them.
+/// The requests of a batch, with their rankings so far.
 struct RankRequests<'a> {
     scorer: &'a Scorer,
     cancellation: &'a CancellationToken,

@@ -1,4 +1,4 @@
-//! Pages of the states of a session, and requests that read histories in them.
+//! Pages of a session's states, and requests that read histories from them.
 
 use super::table::{Chain, Entry, Place, Table};
 use super::{CacheLimits, CacheReport, chain};
@@ -10,14 +10,14 @@ use std::ops::Range;
 
 /// Requests that read histories, in order.
 pub(crate) trait Requests {
-    /// The user of a request; `None` behind the last one.
+    /// The user of a request; `None` past the last request.
     fn user(&self, request: usize) -> Option<&User>;
 
-    /// The hashes of a request's history, and the rows of the cache that it takes.
+    /// The hashes of a request's history, and the number of cache rows that it needs.
     fn history(&self, request: usize) -> Result<(Chain, usize), RankError>;
 
-    /// Serves requests from their places in the cache, by request; missing rows are computed first. Returns false where parameters were
-    /// replaced meanwhile, or since [`Session::updates`] was `since`, so that results are of old and new ones.
+    /// Serves requests, given their cache positions; missing rows are computed first. Returns false if parameters were replaced
+    /// meanwhile, or since [`Session::updates`] was `since`, so that results mix old and new ones.
     async fn serve(
         &mut self,
         session: &mut Session,
@@ -26,31 +26,31 @@ pub(crate) trait Requests {
         since: Option<u64>,
     ) -> Result<bool, RankError>;
 
-    /// Serves a request without keeping anything of it, in place of results that it may have.
+    /// Serves a request without caching anything of it, replacing its earlier results.
     async fn serve_beside(&mut self, request: usize) -> Result<(), RankError>;
 }
 
-/// How the rows of a history follow from its hashes.
+/// Maps the hashes of a history to cache rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HistoryRows {
     /// Rows before the first event.
     pub contextual: usize,
     pub rows_per_event: usize,
-    /// True if events can be added to a history that is kept.
+    /// True if events can be appended to a cached history.
     pub appends: bool,
-    /// Rows of histories that are served together.
+    /// Rows of histories per run.
     pub most: usize,
 }
 
-/// Pages of the states of a session, and the users that have them.
+/// Pages of a session's states, and the users that own them.
 #[derive(Debug)]
 pub(crate) struct Pages {
     session: Session,
     table: Table,
     rows: HistoryRows,
-    /// Updates of the model that the histories were computed after.
+    /// The model's update counter when the histories were computed.
     updates: Option<u64>,
-    /// Users whose histories are being computed: the table lists them already.
+    /// Users whose histories are being computed, although the table already lists them.
     pending: HashSet<User>,
     report: CacheReport,
 }
@@ -67,7 +67,7 @@ impl Pages {
         Ok(Self { session, table, rows, updates: None, pending: HashSet::new(), report })
     }
 
-    /// Serves all requests, as many at once as there are pages for.
+    /// Serves all requests, as many at once as fit into the pages.
     pub async fn serve(&mut self, requests: &mut impl Requests) -> Result<(), RankError> {
         let mut kept = vec![];
         while requests.user(kept.len()).is_some() {
@@ -76,9 +76,9 @@ impl Pages {
         Ok(())
     }
 
-    /// Serves requests behind those of `kept`, where it puts their places.
+    /// Serves the requests after those in `kept`, and stores their positions there.
     async fn serve_some(&mut self, requests: &mut impl Requests, kept: &mut Vec<Kept>) -> Result<(), RankError> {
-        // A call before may have been dropped on the way.
+        // An earlier call may have been dropped before it finished.
         self.drop_pending();
         let begin = kept.len();
         self.admit(requests, kept).await?;
@@ -93,9 +93,9 @@ impl Pages {
                 self.pending.clear();
                 return Ok(());
             }
-            // All that is kept is of parameters that were replaced.
+            // All cached values belong to replaced parameters.
             Ok(false) => self.updates = None,
-            // With the device all pages are gone.
+            // All pages were lost with the device.
             Err(RankError::Run(error)) if self.session.is_retryable(&error) => {
                 self.session.reset_states();
                 self.session.reserve_states_async(self.table.pages * self.table.page_rows).await?;
@@ -109,14 +109,14 @@ impl Pages {
         Ok(())
     }
 
-    /// Removes users of whom the table may list more than there is.
+    /// Removes users whose entries in the table may be ahead of the computed rows.
     fn drop_pending(&mut self) {
         for user in self.pending.drain() {
             self.table.remove(&user);
         }
     }
 
-    /// Finds pages for the histories of requests behind those of `kept`, for as many as there is room at once.
+    /// Allocates pages for the histories of requests after those in `kept`, for as many as fit at once.
     async fn admit(&mut self, requests: &impl Requests, kept: &mut Vec<Kept>) -> Result<(), RankError> {
         let (since, mut rows) = (self.table.now(), 0);
         while let Some(user) = requests.user(kept.len()) {
@@ -132,8 +132,7 @@ impl Pages {
         Ok(())
     }
 
-    /// The rows of the cache for a history, of which those that are there stay. `None` if there is no room beside users that were used
-    /// since a time.
+    /// The cache rows of a history; existing rows are kept. `None` if there is no room besides users that were used since `since`.
     async fn place(&mut self, user: &User, chain: Chain, rows: usize, since: u64) -> Result<Option<Kept>, RankError> {
         let needed = self.table.pages_of(rows);
         self.pending.insert(user.clone());
@@ -183,7 +182,7 @@ impl Pages {
         self.rows.contextual + events * self.rows.rows_per_event
     }
 
-    /// So many pages, for which users make room that were not used since a time.
+    /// Allocates pages, evicting users that were not used since `since`.
     fn room(&mut self, pages: usize, since: u64) -> Result<Option<Vec<u32>>, RunError> {
         loop {
             if let Some(pages) = self.table.allocate(pages) {
@@ -204,7 +203,7 @@ impl Pages {
         }
     }
 
-    /// Keeps the first `events` events of a user alone; false where less is kept, or events cannot be added.
+    /// Keeps only the first `events` events of a user; false if fewer are cached, or events cannot be appended.
     pub fn truncate(&mut self, user: &User, events: usize) -> bool {
         let is_cut = |entry: &Entry| events < entry.chain.len();
         if !self.rows.appends || !self.table.get(user).is_some_and(is_cut) {
@@ -219,17 +218,17 @@ impl Pages {
                 self.table.insert(user, chain, rows, Place::Pages(pages));
                 true
             }
-            // What is on the host comes back whole or not at all.
+            // A user on the host is restored completely or not at all.
             _ => false,
         }
     }
 
-    /// Removes a user. Returns false where nothing was kept.
+    /// Removes a user. Returns false if the user was not cached.
     pub fn forget(&mut self, user: &User) -> bool {
         self.table.remove(user)
     }
 
-    /// Removes all users. The pages stay.
+    /// Removes all users. The pages stay allocated.
     pub fn clear(&mut self) {
         self.table.clear();
     }

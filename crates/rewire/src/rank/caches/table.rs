@@ -1,4 +1,4 @@
-//! Which pages of the cache are whose.
+//! The owners of the cache's pages.
 
 use super::CacheLimits;
 use crate::rank::User;
@@ -6,10 +6,10 @@ use rewire_runtime::SpilledRows;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Hashes of a history: of what it begins with, then of each event with all before it.
+/// Hashes of a history: of its prefix, then one per event, over it and all earlier events.
 pub(crate) type Chain = Vec<u128>;
 
-/// What is kept of a user.
+/// The cache entry of a user.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub chain: Chain,
@@ -30,7 +30,7 @@ pub(super) enum Place {
 pub(super) struct Table {
     entries: HashMap<User, Entry>,
     free: Vec<u32>,
-    /// Users on the device and on the host, those that were used longest ago first.
+    /// Users on the device and on the host, least recently used first.
     on_device: BTreeMap<u64, User>,
     on_host: BTreeMap<u64, User>,
     clock: u64,
@@ -64,7 +64,7 @@ impl Table {
         self.free.len()
     }
 
-    /// A time after all uses so far.
+    /// A timestamp later than all uses so far.
     pub fn now(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -74,7 +74,7 @@ impl Table {
         self.entries.get(user)
     }
 
-    /// Takes what is kept of a user out, to be changed and put back by [`Table::insert`].
+    /// Removes and returns a user's entry, to be changed and put back by [`Table::insert`].
     pub fn take(&mut self, user: &User) -> Option<Entry> {
         let entry = self.entries.remove(user)?;
         match &entry.place {
@@ -87,7 +87,7 @@ impl Table {
         Some(entry)
     }
 
-    /// Keeps something of a user, used now.
+    /// Inserts a user's entry and marks it as used now.
     pub fn insert(&mut self, user: &User, chain: Chain, rows: usize, place: Place) {
         let used = self.now();
         self.insert_used(user.clone(), Entry { chain, rows, place, used });
@@ -104,7 +104,7 @@ impl Table {
         self.entries.insert(user, entry);
     }
 
-    /// Lets go of what is kept of a user.
+    /// Removes a user's entry.
     pub fn remove(&mut self, user: &User) -> bool {
         match self.take(user).map(|entry| entry.place) {
             Some(Place::Pages(pages)) => self.give(pages),
@@ -114,7 +114,7 @@ impl Table {
         true
     }
 
-    /// Lets go of all.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         let users: Vec<User> = self.entries.keys().cloned().collect();
         for user in &users {
@@ -126,18 +126,18 @@ impl Table {
         self.free.extend(pages);
     }
 
-    /// So many free pages, if there are.
+    /// Allocates free pages, if enough are free.
     pub fn allocate(&mut self, pages: usize) -> Option<Vec<u32>> {
         let rest = self.free.len().checked_sub(pages)?;
         Some(self.free.split_off(rest))
     }
 
-    /// The user on the device that was used longest ago, if that was before a time.
+    /// The least recently used user on the device, if last used before a given time.
     pub fn oldest(&self, before: u64) -> Option<User> {
         self.on_device.first_key_value().filter(|(used, _)| **used < before).map(|(_, user)| user.clone())
     }
 
-    /// True if there may be room on the host for so many bytes: users that were there longest are let go for it.
+    /// Evicts the least recently used users from the host until the bytes may fit; false if they cannot.
     pub fn make_host_room(&mut self, bytes: u64) -> bool {
         if bytes > self.host_limit {
             return false;
@@ -149,7 +149,7 @@ impl Table {
         true
     }
 
-    /// A user whose pages others take goes to the host.
+    /// Moves a user whose pages are reused to the host.
     pub fn spill(&mut self, user: &User, spilled: SpilledRows) {
         let Some(Entry { chain, rows, place, used }) = self.take(user) else { return };
         if let Place::Pages(pages) = place {
@@ -158,7 +158,7 @@ impl Table {
         self.insert_used(user.clone(), Entry { chain, rows, place: Place::Host(spilled), used });
     }
 
-    /// Pages for so many rows.
+    /// The number of pages for these rows.
     pub fn pages_of(&self, rows: usize) -> usize {
         rows.div_ceil(self.page_rows)
     }

@@ -1,16 +1,16 @@
-//! The configuration of a training from a pipeline of TorchEasyRec.
+//! The training configuration of a TorchEasyRec pipeline.
 
 use crate::train::{ConfigError, TrainConfig};
 use rewire_families::TracedLosses;
 use serde_json::{Map, Value, json};
 
-/// The reference's names have this in front, which regular expressions of `part_optimizers` match as well.
+/// The prefix of the reference's names, which regular expressions of `part_optimizers` match as well.
 const WRAPPER: &str = "model.";
 
-/// Rows of a batch where `batch_size` does not say.
+/// The default of `batch_size`.
 const BATCH_SIZE: u64 = 1024;
 
-/// Values that the reference has where an optimizer's message does not say, and [`TrainConfig`] has others or none.
+/// Defaults of the reference's optimizers that [`TrainConfig`] lacks or sets differently.
 const DEFAULTS: [(&str, &str, f64); 10] = [
     ("sgd_optimizer", "lr", 0.002),
     ("adagrad_optimizer", "lr", 0.002),
@@ -24,10 +24,10 @@ const DEFAULTS: [(&str, &str, f64); 10] = [
     ("adamw_optimizer", "weight_decay", 0.0),
 ];
 
-/// The momentum of `sgd_optimizer` of dense parameters; that of tables has none.
+/// The momentum of `sgd_optimizer` for dense parameters; for tables it is 0.
 const MOMENTUM: f64 = 0.9;
 
-/// The configuration of a training, from the fields of an `EasyRecConfig`. `parameters` are those that `part_optimizers` may name.
+/// The training configuration from the fields of an `EasyRecConfig`. `parameters` are those that `part_optimizers` may name.
 pub(super) fn train_config<'n>(
     pipeline: &Value,
     parameters: impl Iterator<Item = &'n str> + Clone,
@@ -76,13 +76,13 @@ fn optimizer(given: Option<&Value>, is_dense: bool) -> Map<String, Value> {
     given
 }
 
-/// Keys of `rowwise_adagrad_optimizer` that the reference's kernel on the CPU ignores.
+/// Keys of `rowwise_adagrad_optimizer` that the reference's CPU kernel ignores.
 const WITHOUT_EFFECT: [&str; 2] = ["weight_decay", "weight_decay_mode"];
 
 fn clipping(given: &Value) -> Value {
     let mut given = given.clone();
     if let Some(message) = given.as_object_mut() {
-        // Norms over the ranks of a training are those of the only one.
+        // Norms over all ranks are those of the only rank.
         message.remove("enable_global_grad_clip");
         let kind = message.get("clipping_type").and_then(Value::as_str).map(str::to_lowercase);
         message.extend(kind.map(|kind| ("clipping_type".to_owned(), kind.into())));
@@ -90,8 +90,8 @@ fn clipping(given: &Value) -> Value {
     given
 }
 
-/// Every part optimizer with its parameters: those whose whole name the expression matches, and no earlier one. Their learning rate follows
-/// the schedule of all dense parameters where they have none of their own.
+/// Every part optimizer with its parameters: those whose full name matches the expression but no earlier one. Their learning rate follows
+/// the schedule of all dense parameters unless they have their own.
 fn parts_of<'n>(
     parts: Option<&Value>,
     dense: &Map<String, Value>,
@@ -121,18 +121,18 @@ fn is_schedule(key: &str) -> bool {
     key.ends_with("_learning_rate")
 }
 
-/// What trains the parameters of a pipeline.
+/// Assigns the parameters of a pipeline to optimizers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Assignment {
     /// Tables of the sparse optimizer.
     pub tables: Vec<String>,
-    /// Parameters that stay as they are.
+    /// Parameters that are not trained.
     pub frozen: Vec<String>,
 }
 
 impl Assignment {
-    /// By the sharding plan of a checkpoint: the sparse optimizer trains tables, except those that the plan has as `data_parallel`. Without
-    /// a plan these are the tables that the configuration allows nothing else for.
+    /// With the sharding plan of a checkpoint, the sparse optimizer trains all tables except those that are `data_parallel` in the plan.
+    /// Without a plan, the exceptions are the tables for which the configuration allows nothing else.
     pub fn new<'n>(
         pipeline: &Value,
         plan: Option<&Value>,
@@ -162,13 +162,13 @@ impl Assignment {
     }
 }
 
-/// A table that every device has, which the dense optimizer trains.
+/// A table that is replicated on every device; the dense optimizer trains it.
 const DATA_PARALLEL: &str = "data_parallel";
 
-/// Parameters of the graph that are buffers of the reference's modules, by the ends of their names.
+/// Parameters of the graph that are buffers of the reference's modules, by name suffix.
 const BUFFERS: [&str; 1] = [".parametrizations.weight.0.base"];
 
-/// How a plan divides the table of a parameter.
+/// The sharding of a parameter's table in a plan.
 fn sharding<'p>(plan: &'p Value, parameter: &str) -> Option<&'p str> {
     let (module, rest) = parameter.split_once(".embedding_bags.").or_else(|| parameter.split_once(".embeddings."))?;
     let table = rest.strip_suffix(".weight")?;

@@ -1,16 +1,16 @@
-//! What the parameters of a pipeline begin with where there is no checkpoint.
+//! Initial parameters of a pipeline without a checkpoint.
 
 use crate::train::initial::{Draw, draw, fans, values};
 use rewire_features::Features;
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
-/// Modules whose values are drawn as those of [`crate::train::initial`].
+/// Modules that are initialized like [`crate::train::initial`].
 const HSTU: [&str; 4] = ["_hstu_transducer.", "_hstu_encoder.", "_item_embedding_mlp.", "_multitask_module."];
 
-/// The values of parameters and running statistics by name, of their shapes: tables by their `init_fn`, else uniform in +-1/sqrt(rows);
-/// linear maps, convolutions and their biases uniform in +-1/sqrt(fan in); attention's joined matrix Xavier uniform; norms 1 and 0; PReLU
-/// 0.25, Dice 0; HSTU modules as [`crate::train::initial`]. The same seed gives the same values.
+/// The initial values of parameters and running statistics by name, for their shapes: tables by their `init_fn`, else uniform in
+/// +-1/sqrt(rows); linear layers, convolutions and their biases uniform in +-1/sqrt(fan in); attention's packed projection Xavier
+/// uniform; norms 1 and 0; PReLU 0.25, Dice 0; HSTU modules as [`crate::train::initial`]. The same seed gives the same values.
 pub(super) fn initial(
     features: &Features,
     wide_init_fn: Option<&str>,
@@ -48,7 +48,7 @@ fn of_parameter(
     }
     let (module, last) = name.rsplit_once('.').unwrap_or(("", name));
     let weight = shapes.get(&format!("{module}.weight"));
-    // Of an output its inputs.
+    // The inputs of an output.
     let fan_in = |shape: &[usize]| shape.iter().skip(1).product::<usize>().max(1) as f64;
     match last {
         "running_var" => Draw::Constant(1.0),
@@ -62,7 +62,7 @@ fn of_parameter(
         "weight" if module.rsplit('.').next().is_some_and(|module| module.starts_with("proj_w_")) => {
             Draw::Uniform((shape.first().copied().unwrap_or(1).max(1) as f64).sqrt().recip())
         }
-        // A norm has a bias as well, PReLU has none.
+        // A norm also has a bias, PReLU has none.
         "weight" if shapes.contains_key(&format!("{module}.bias")) => Draw::Constant(1.0),
         "weight" => Draw::Constant(0.25),
         _ if shape.len() > 1 => Draw::Uniform((6.0 / fans(shape)).sqrt()),
@@ -70,7 +70,8 @@ fn of_parameter(
     }
 }
 
-/// What an `init_fn` of the reference draws, `nn.init.<name>_,<key>=<value>,..`; `None` for an empty or unknown one.
+/// The distribution of an `init_fn` of the reference, `nn.init.<name>_,<key>=<value>,..`; `None` for an empty or unknown
+/// one.
 fn of_function(text: &str, shape: &[usize]) -> Option<Draw> {
     let mut parts = text.split(',').map(str::trim);
     let name = parts.next()?.trim_start_matches("torch.").trim_start_matches("nn.init.");
@@ -81,7 +82,7 @@ fn of_function(text: &str, shape: &[usize]) -> Option<Draw> {
     let argument = |key: &str, default: f64| arguments.get(key).copied().unwrap_or(default);
     let columns = shape.last().copied().unwrap_or(1).max(1) as f64;
     let gain = argument("gain", 1.0);
-    // The gain of a leaky ReLU, whose slope is 0 by default.
+    // The gain of a leaky ReLU with the default slope of 0.
     let leaky = (2.0 / (1.0 + argument("a", 0.0).powi(2))).sqrt();
     Some(match name {
         "uniform_" => Draw::Between(argument("a", 0.0), argument("b", 1.0)),
@@ -97,13 +98,13 @@ fn of_function(text: &str, shape: &[usize]) -> Option<Draw> {
     })
 }
 
-/// Ones where row and column are the same.
+/// The identity matrix.
 fn identity(shape: &[usize]) -> Vec<f32> {
     let columns = shape.last().copied().unwrap_or(1).max(1);
     (0..shape.iter().product()).map(|at| if at / columns == at % columns { 1.0 } else { 0.0 }).collect()
 }
 
-/// A square matrix of orthonormal rows, by Gram and Schmidt of random ones.
+/// A square orthonormal matrix, by Gram-Schmidt on random rows.
 fn orthonormal(shape: &[usize], name: &str, seed: u64) -> Vec<f32> {
     let width = shape.last().copied().unwrap_or(1).max(1);
     let mut next = values(Draw::Normal(1.0), name, seed);

@@ -1,4 +1,4 @@
-//! Training of pipelines of TorchEasyRec.
+//! Training of TorchEasyRec pipelines.
 
 mod config;
 mod initial;
@@ -17,21 +17,20 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The end of the names of running statistics, and of the number of batches that they saw.
+/// Name suffixes of running statistics and of the number of batches they cover.
 const STATISTICS: [&str; 2] = ["running_mean", "num_batches_tracked"];
 
-/// A pipeline that is to be trained as the reference trains it: losses, optimizers, schedules and the number of steps are those of its
-/// configuration.
+/// A pipeline to train as the reference does: losses, optimizers, schedules and the number of steps are those of its configuration.
 ///
-/// The sharding plan of a checkpoint says which tables the sparse optimizer trains: all but those that are `data_parallel` there, which
-/// the dense optimizer trains with everything else. Without a plan the sparse optimizer trains all tables, except those whose
-/// `sharding_types` are `data_parallel` alone. The reference's planner decides by sizes and devices instead.
+/// The sharding plan of a checkpoint determines which tables the sparse optimizer trains: all but those that are `data_parallel` in it,
+/// which the dense optimizer trains with all other parameters. Without a plan the sparse optimizer trains all tables, except those
+/// whose `sharding_types` are only `data_parallel`. The reference's planner decides by sizes and devices instead.
 #[derive(Clone, Debug)]
 pub struct PipelineTask {
     traced: Arc<TracedLosses>,
     objective: Objective,
     config: TrainConfig,
-    /// Names, types and shapes of what a model in use and one that learns read.
+    /// Names, types and shapes of the tensors for inference and training.
     tensors: BTreeMap<String, ParameterSpec>,
     wide_init_fn: Option<String>,
     /// Inputs of the graph.
@@ -39,14 +38,15 @@ pub struct PipelineTask {
     options: RankOptions,
 }
 
-/// The tensors of a model by the reference's names, without the leading `model.`.
+/// The tensors of a model with the reference's names, without the leading `model.`.
 pub type Tensors = BTreeMap<String, HostTensor>;
 
 impl PipelineTask {
-    /// Takes the fields of an `EasyRecConfig` by the names of the reference, and the `plan` of a checkpoint, if there is one.
+    /// Creates the task from the fields of an `EasyRecConfig`, with the reference's names, and the `plan` of a checkpoint, if
+    /// there is one.
     ///
     /// # Errors
-    /// [`RankTrainError::Pipeline`] lists what of the model cannot be used, [`TrainError::Config`] names what of `train_config` cannot.
+    /// [`RankTrainError::Pipeline`] lists the unsupported parts of the model, [`TrainError::Config`] those of `train_config`.
     pub fn new(pipeline: &Value, plan: Option<&Value>, options: RankOptions) -> Result<Self, RankTrainError> {
         let traced = trace_losses(pipeline, Mode::Train).map_err(|error| match error {
             TraceError::Config(problems) => RankTrainError::Pipeline(problems),
@@ -75,12 +75,12 @@ impl PipelineTask {
         })
     }
 
-    /// How it is trained.
+    /// The training configuration.
     pub fn config(&self) -> &TrainConfig {
         &self.config
     }
 
-    /// The same with other steps, memory or the like.
+    /// Replaces the training configuration, for instance to change steps or memory.
     #[must_use]
     pub fn with_config(self, config: TrainConfig) -> Self {
         Self { config, ..self }
@@ -91,7 +91,8 @@ impl PipelineTask {
         &self.traced.columns
     }
 
-    /// The columns that the table of negatives must have, whose row `b` has those of batch `b`; empty for models without one.
+    /// The columns that the table of negatives must have, whose row `b` belongs to batch `b`; empty for models without
+    /// negatives.
     pub fn negatives(&self) -> &[String] {
         &self.traced.negatives
     }
@@ -106,11 +107,11 @@ impl PipelineTask {
         &self.traced.losses
     }
 
-    /// The tensors that a training begins with where there is no checkpoint, drawn from a seed. Tables have the values of their `init_fn`
-    /// or are uniform in +-1/sqrt(rows), other parameters begin as those of torch's modules.
+    /// Initial tensors of a training without a checkpoint, drawn from a seed. Tables use their `init_fn` or are uniform in
+    /// +-1/sqrt(rows), other parameters are initialized like torch's modules.
     ///
     /// # Errors
-    /// [`TensorSizeError`] where there is no memory for them.
+    /// [`TensorSizeError`] if there is not enough memory for them.
     pub fn initial(&self, seed: u64) -> Result<Tensors, TensorSizeError> {
         let shapes = self.tensors.values().map(|known| (known.name.clone(), known.shape.clone())).collect();
         let mut all = initial::initial(&self.traced.features, self.wide_init_fn.as_deref(), &shapes, seed)?;
@@ -124,18 +125,18 @@ impl PipelineTask {
         Ok(all)
     }
 
-    /// A training that begins with `tensors`, and fresh optimizers.
+    /// Starts a training from `tensors`, with fresh optimizers.
     ///
     /// # Errors
-    /// [`RankTrainError`] names the key or tensor that is not good, or what is missing for a device.
+    /// [`RankTrainError`] names the invalid key or tensor, or the reason why no device is available.
     pub fn trainer(&self, tensors: &Tensors) -> Result<Trainer, RankTrainError> {
         Ok(Trainer::new(&self.objective, &self.config, |name| tensors.get(name).cloned(), self.options.of_model())?)
     }
 
-    /// The inputs of a step from all rows of a batch, by columns with their names, and for models with negatives from a row of theirs.
+    /// The inputs of a step from all rows of a batch, given as named columns, and for models with negatives from a row of their table.
     ///
     /// # Errors
-    /// [`EncodeError`] names the column and the row that is not good.
+    /// [`EncodeError`] names the invalid column and row.
     pub fn inputs(
         &self,
         rows: usize,
@@ -152,8 +153,8 @@ impl PipelineTask {
         Ok(inputs)
     }
 
-    /// All tensors of the model as it is: those of `before`, which the training began with, with what was learned in place of theirs, in
-    /// their types.
+    /// All tensors of the model in its current state: those of `before`, which the training started from, with the trained tensors
+    /// replaced and in the original types.
     ///
     /// # Errors
     /// [`RankTrainError`] where parameters cannot be read.
@@ -182,7 +183,7 @@ impl PipelineTask {
         Ok(all)
     }
 
-    /// What a training needs to resume.
+    /// The checkpoint to resume the training from.
     ///
     /// # Errors
     /// As [`PipelineTask::tensors`].
@@ -190,10 +191,10 @@ impl PipelineTask {
         Ok(Checkpoint { steps: trainer.steps(), position, states: trainer.states()?, metadata: BTreeMap::new() })
     }
 
-    /// Lets a training of the same pipeline go on from a checkpoint.
+    /// Resumes a training of the same pipeline from a checkpoint.
     ///
     /// # Errors
-    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a tensor that is not there.
+    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a missing tensor.
     pub fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), RankTrainError> {
         Ok(trainer.resume(checkpoint.steps, |name| checkpoint.states.get(name).cloned())?)
     }
