@@ -1,10 +1,10 @@
-//! Limits of gradients.
+//! Gradient clipping.
 
 use crate::config::{ClippingType, GradClipping};
 use rewire_graph::{Dim, Tensor};
 
-/// The norm `(sum |g|^p)^(1/p)` of all gradients as one vector, `[1]`, of infinite `p` their largest element; `None` of no gradients.
-/// They are of constant shapes.
+/// The norm `(sum |g|^p)^(1/p)` of all gradients as one vector, `[1]`; for infinite `p` the largest absolute element; `None` without
+/// gradients. Their shapes must be constant.
 pub fn global_norm(gradients: &[Tensor], p: f64) -> Option<Tensor> {
     if p == f64::INFINITY {
         let largest = gradients.iter().map(|gradient| largest(&gradient.abs()));
@@ -21,7 +21,7 @@ fn largest(x: &Tensor) -> Tensor {
     x.reshape([count.unwrap_or_default()]).max(0)
 }
 
-/// The sum of all elements, `[1]`: of rows first, so that many of them are summed at a time.
+/// The sum of all elements, `[1]`: first over rows, for more parallelism.
 fn total(x: &Tensor) -> Tensor {
     if x.rank() == 0 {
         return x.reshape([1]);
@@ -32,8 +32,8 @@ fn total(x: &Tensor) -> Tensor {
 }
 
 impl GradClipping {
-    /// The gradients, limited: all of them times `min(1, max_gradient / (norm + 1e-6))` with their [`global_norm`], or each element
-    /// to `-max_gradient..=max_gradient`, or as they are. They are `F32` of constant shapes.
+    /// Clips gradients: all of them times `min(1, max_gradient / (norm + 1e-6))` with their [`global_norm`], or each element to
+    /// `-max_gradient..=max_gradient`, or not at all. They are `F32` of constant shapes.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};

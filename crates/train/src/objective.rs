@@ -1,7 +1,7 @@
 use rewire_graph::Graph;
 use std::collections::BTreeSet;
 
-/// What is trained: a model with its loss.
+/// The training objective: a model with its loss.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -24,8 +24,8 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// The graph of a model, traced in [`Mode::Train`](rewire_graph::Mode::Train), and the name of the output that is made small, an
-    /// `F32` of one element. Other outputs of one element are reported with it. All parameters of floats learn.
+    /// The graph of a model, traced in [`Mode::Train`](rewire_graph::Mode::Train), and the name of the output to minimize, an `F32`
+    /// of one element. Other outputs of one element are reported with it. All float parameters are trained.
     pub fn new(graph: Graph, loss: impl Into<String>) -> Self {
         Self { graph, loss: loss.into(), tables: BTreeSet::new(), frozen: BTreeSet::new() }
     }
@@ -35,8 +35,8 @@ impl Objective {
         &self.graph
     }
 
-    /// Parameters that are tables: only rows that were looked up in a step change, by the sparse optimizer. The ids must
-    /// follow from inputs of a run alone.
+    /// Declares parameters as tables: the sparse optimizer updates only the rows that a step looked up. The ids must depend
+    /// only on inputs of a run.
     #[must_use]
     pub fn tables<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.tables.extend(names.into_iter().map(Into::into));
@@ -48,7 +48,7 @@ impl Objective {
         self.tables.iter().map(String::as_str)
     }
 
-    /// Parameters that stay as they are.
+    /// Declares parameters as frozen.
     #[must_use]
     pub fn frozen<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.frozen.extend(names.into_iter().map(Into::into));

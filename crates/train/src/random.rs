@@ -1,4 +1,4 @@
-/// Numbers drawn on the host: SplitMix64 (Steele et al., 2014).
+/// Random numbers on the host: SplitMix64 (Steele et al., 2014).
 ///
 /// ```
 /// use rewire_train::Random;
@@ -10,16 +10,16 @@
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// What SplitMix64 counts by.
+/// The increment of SplitMix64.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    /// The numbers of a seed.
+    /// A generator with a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The numbers of a seed for something of a name.
+    /// A generator with a seed for a named item.
     pub fn of_name(seed: u64, name: &str) -> Self {
         // FNV-1a.
         let hash = name
@@ -28,7 +28,7 @@ impl Random {
         Self(hash ^ seed.wrapping_mul(STEP))
     }
 
-    /// The numbers of a seed for an epoch.
+    /// A generator with a seed for an epoch.
     pub fn of_epoch(seed: u64, epoch: u64) -> Self {
         let word = Self(seed).next();
         Self(word ^ epoch.wrapping_mul(STEP))
@@ -42,12 +42,12 @@ impl Random {
         word ^ word >> 31
     }
 
-    /// From 0 to below 1.
+    /// A number in `0..1`.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A whole number below `end`; `None` if there is none.
+    /// A whole number below `end`; `None` if `end` is 0.
     pub fn below(&mut self, end: usize) -> Option<usize> {
         // The high word of a product of 128 bits, which is below `end`.
         (end > 0).then(|| ((u128::from(self.next()) * end as u128) >> 64) as usize)

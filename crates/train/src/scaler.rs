@@ -7,7 +7,7 @@ use rewire_graph::Tensor;
 /// The scale of losses, and the steps without an overflow since it changed, each `[1]`.
 #[derive(Clone, Debug)]
 pub struct LossScale {
-    /// What losses are multiplied by.
+    /// The factor of losses.
     pub scale: Tensor,
     /// Steps, a whole number.
     pub growth: Tensor,
@@ -20,10 +20,10 @@ impl GradScaler {
         [scale, Moment { name: "growth", initial: 0.0, ..scale }]
     }
 
-    /// The scale after a step whose gradients are finite, 1, or not, 0: `is_finite` `[1]`.
+    /// The scale after a step, where `is_finite` `[1]` is 1 if its gradients are finite and 0 otherwise.
     ///
     /// An overflow multiplies it by `backoff_factor`; after `growth_interval` steps without one it is multiplied by
-    /// `growth_factor`, unless single precision does not hold that. Either way steps are counted from 0 again.
+    /// `growth_factor`, unless the result exceeds f32. Both reset the step count to 0.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};

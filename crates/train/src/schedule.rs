@@ -29,7 +29,7 @@ pub enum Schedule {
     /// The optimizer's rate in every step.
     #[serde(rename = "constant_learning_rate")]
     Constant {},
-    /// A rate that shrinks by a factor.
+    /// Exponential decay.
     #[serde(rename = "exponential_decay_learning_rate")]
     ExponentialDecay(ExponentialDecay),
     /// A list of rates.
@@ -43,12 +43,12 @@ pub enum Schedule {
     CosineAnnealingWarmRestarts(CosineAnnealingWarmRestarts),
 }
 
-/// Below step `warmup_size` the rate goes in a line from `warmup_learning_rate` to the base; then it is
-/// `max(base decay_factor^p, min_learning_rate)` with `p = (step - warmup_size) / decay_size`.
+/// Below step `warmup_size` the rate rises linearly from `warmup_learning_rate` to the base; then it is `max(base
+/// decay_factor^p, min_learning_rate)` with `p = (step - warmup_size) / decay_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExponentialDecay {
-    /// Steps in which the rate shrinks by the factor.
+    /// Steps per decay factor.
     pub decay_size: NonZeroU64,
     /// The factor.
     #[serde(default = "decay_factor")]
@@ -56,7 +56,7 @@ pub struct ExponentialDecay {
     /// True if `p` is rounded down.
     #[serde(default = "is_staircase")]
     pub staircase: bool,
-    /// The rate of the first step of the warm-up.
+    /// The initial rate of the warm-up.
     #[serde(default)]
     pub warmup_learning_rate: f64,
     /// Steps of the warm-up.
@@ -65,28 +65,28 @@ pub struct ExponentialDecay {
     /// The smallest rate after the warm-up.
     #[serde(default)]
     pub min_learning_rate: f64,
-    /// True if epochs are counted in place of steps.
+    /// True counts epochs instead of steps.
     #[serde(default)]
     pub by_epoch: bool,
 }
 
-/// Rate `learning_rates[i - 1]`, where `i` of the `schedule_sizes` are below the step; the base where none is.
+/// The rate is `learning_rates[i - 1]`, where `i` of the `schedule_sizes` are below the step; the base if `i` is 0.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManualStep {
-    /// Steps after which there is another rate, ascending.
+    /// Steps after which the rate changes, ascending.
     pub schedule_sizes: Vec<u64>,
     /// The rates, one for each of `schedule_sizes`.
     pub learning_rates: Vec<f64>,
-    /// True if the rate goes in a line from the base to the first of `learning_rates`.
+    /// True interpolates linearly from the base to the first of `learning_rates`.
     #[serde(default)]
     pub warmup: bool,
-    /// True if epochs are counted in place of steps.
+    /// True counts epochs instead of steps.
     #[serde(default)]
     pub by_epoch: bool,
 }
 
-/// After a warm-up as of [`ExponentialDecay`] the rate is `m + (base - m) (1 + cos(pi t / T_max)) / 2`, with `m` the
+/// After a warm-up as in [`ExponentialDecay`] the rate is `m + (base - m) (1 + cos(pi t / T_max)) / 2`, with `m` the
 /// `min_learning_rate` and `t` the steps since then, at most `T_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,37 +97,37 @@ pub struct CosineAnnealing {
     /// The smallest rate.
     #[serde(default)]
     pub min_learning_rate: f64,
-    /// The rate of the first step of the warm-up.
+    /// The initial rate of the warm-up.
     #[serde(default)]
     pub warmup_learning_rate: f64,
     /// Steps of the warm-up.
     #[serde(default)]
     pub warmup_size: u64,
-    /// True if epochs are counted in place of steps.
+    /// True counts epochs instead of steps.
     #[serde(default)]
     pub by_epoch: bool,
 }
 
-/// [`CosineAnnealing`] over periods of `T_0`, `T_0 T_mult`, `T_0 T_mult^2` steps and so on, each from the base.
+/// [`CosineAnnealing`] with restarts: periods of `T_0`, `T_0 T_mult`, `T_0 T_mult^2` steps and so on, each from the base.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CosineAnnealingWarmRestarts {
     /// Steps of the first period.
     #[serde(rename = "T_0")]
     pub t_0: NonZeroU64,
-    /// How many times longer the next period is.
+    /// Ratio of successive periods.
     #[serde(rename = "T_mult", default = "one")]
     pub t_mult: NonZeroU64,
     /// The smallest rate.
     #[serde(default)]
     pub min_learning_rate: f64,
-    /// The rate of the first step of the warm-up.
+    /// The initial rate of the warm-up.
     #[serde(default)]
     pub warmup_learning_rate: f64,
     /// Steps of the warm-up.
     #[serde(default)]
     pub warmup_size: u64,
-    /// True if epochs are counted in place of steps.
+    /// True counts epochs instead of steps.
     #[serde(default)]
     pub by_epoch: bool,
 }
@@ -151,7 +151,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// The learning rate of a step, counted from 0, for an optimizer whose own rate is `base`.
+    /// The learning rate of a step, counted from 0, for an optimizer with the rate `base`.
     pub fn rate(&self, base: f64, step: u64) -> f64 {
         match self {
             Self::Constant {} => base,
@@ -162,7 +162,7 @@ impl Schedule {
         }
     }
 
-    /// True where the rate follows epochs in place of steps.
+    /// True if the rate depends on epochs instead of steps.
     pub fn is_by_epoch(&self) -> bool {
         match self {
             Self::Constant {} => false,
@@ -266,7 +266,7 @@ impl CosineAnnealingWarmRestarts {
         }
     }
 
-    /// The position of a step in its period, and the length of that.
+    /// The position of a step in its period, and the length of the period.
     fn period(&self, since: u64) -> (u64, u64) {
         let (mut at, mut period) = (since, self.t_0.get());
         if self.t_mult == NonZeroU64::MIN {

@@ -1,25 +1,25 @@
 use super::{ConfigError, number};
 use serde::Deserialize;
 
-/// How gradients of dense parameters are limited.
+/// Clipping of the gradients of dense parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GradClipping {
-    /// What is limited.
+    /// The kind of clipping.
     pub clipping_type: ClippingType,
     /// The limit, above 0.
     pub max_gradient: f64,
-    /// The `p` of the norm `(sum |g|^p)^(1/p)`, above 0; infinity is the largest element.
+    /// The `p` of the norm `(sum |g|^p)^(1/p)`, above 0; infinity selects the largest absolute element.
     pub norm_type: f64,
 }
 
-/// What [`GradClipping`] limits.
+/// The kind of [`GradClipping`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClippingType {
     /// The norm of all gradients as one vector.
     Norm,
-    /// The size of every element.
+    /// The absolute value of every element.
     Value,
     /// Nothing.
     #[default]

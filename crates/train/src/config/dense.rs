@@ -34,16 +34,16 @@ pub enum DenseOptimizer {
 pub struct Sgd {
     /// Learning rate.
     pub lr: f64,
-    /// What stays of `b`; 0 keeps none.
+    /// Decay factor of `b`; 0 disables momentum.
     #[serde(default)]
     pub momentum: f64,
-    /// What a gradient loses in `b`.
+    /// Dampening of the gradient in `b`.
     #[serde(default)]
     pub dampening: f64,
-    /// True for `w -= lr (g + momentum b)`, with a momentum and without dampening.
+    /// Nesterov momentum: `w -= lr (g + momentum b)`; requires a momentum and no dampening.
     #[serde(default)]
     pub nesterov: bool,
-    /// Share of the parameter in its gradient.
+    /// Weight decay, part of the gradient.
     #[serde(default)]
     pub weight_decay: f64,
 }
@@ -54,13 +54,13 @@ pub struct Sgd {
 pub struct Adagrad {
     /// Learning rate.
     pub lr: f64,
-    /// What `h` starts with.
+    /// Initial value of `h`.
     #[serde(default)]
     pub initial_accumulator_value: f64,
     /// Added to the root.
     #[serde(default = "eps::<10>")]
     pub eps: f64,
-    /// Share of the parameter in its gradient.
+    /// Weight decay, part of the gradient.
     #[serde(default)]
     pub weight_decay: f64,
 }
@@ -72,16 +72,16 @@ pub struct Adagrad {
 pub struct Adam {
     /// Learning rate.
     pub lr: f64,
-    /// What stays of `m`.
+    /// Decay factor of `m`.
     #[serde(default = "beta1")]
     pub beta1: f64,
-    /// What stays of `v`.
+    /// Decay factor of `v`.
     #[serde(default = "beta2")]
     pub beta2: f64,
     /// Added to the root.
     #[serde(default = "eps::<8>")]
     pub eps: f64,
-    /// Share of the parameter in its gradient.
+    /// Weight decay, part of the gradient.
     #[serde(default)]
     pub weight_decay: f64,
 }
@@ -92,16 +92,16 @@ pub struct Adam {
 pub struct AdamW {
     /// Learning rate.
     pub lr: f64,
-    /// What stays of `m`.
+    /// Decay factor of `m`.
     #[serde(default = "beta1")]
     pub beta1: f64,
-    /// What stays of `v`.
+    /// Decay factor of `v`.
     #[serde(default = "beta2")]
     pub beta2: f64,
     /// Added to the root.
     #[serde(default = "eps::<8>")]
     pub eps: f64,
-    /// Share of the parameter that goes in a step of rate 1.
+    /// Decoupled weight decay: the fraction of the parameter subtracted in a step with learning rate 1.
     #[serde(default = "decoupled")]
     pub weight_decay: f64,
 }
@@ -113,13 +113,13 @@ pub struct AdamW {
 pub struct Adadelta {
     /// Learning rate.
     pub lr: f64,
-    /// What stays of `s` and `u`.
+    /// Decay factor of `s` and `u`.
     #[serde(default = "beta1")]
     pub rho: f64,
-    /// Added below the roots.
+    /// Added inside the roots.
     #[serde(default = "eps::<6>")]
     pub eps: f64,
-    /// Share of the parameter in its gradient.
+    /// Weight decay, part of the gradient.
     #[serde(default)]
     pub weight_decay: f64,
 }
@@ -130,19 +130,19 @@ pub struct Adadelta {
 pub struct RmsProp {
     /// Learning rate.
     pub lr: f64,
-    /// What stays of `s`.
+    /// Decay factor of `s`.
     #[serde(default = "alpha")]
     pub alpha: f64,
     /// Added to the root.
     #[serde(default = "eps::<8>")]
     pub eps: f64,
-    /// What stays of `b`; 0 keeps none.
+    /// Decay factor of `b`; 0 disables momentum.
     #[serde(default)]
     pub momentum: f64,
-    /// True for `sqrt(s - a^2)` in place of `sqrt s`, with `a = alpha a + (1 - alpha) g`.
+    /// True for `sqrt(s - a^2)` instead of `sqrt s`, with `a = alpha a + (1 - alpha) g`.
     #[serde(default)]
     pub centered: bool,
-    /// Share of the parameter in its gradient.
+    /// Weight decay, part of the gradient.
     #[serde(default)]
     pub weight_decay: f64,
 }

@@ -3,40 +3,40 @@ use std::ops::{Bound, RangeBounds};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why a configuration is none.
+/// Why a configuration is invalid.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "train_config.")]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The text is no JSON, or no object with the keys of a configuration.
+    /// The text is not JSON, or not an object with the keys of a configuration.
     #[error("training configuration: {0}")]
     Parse(#[from] serde_json::Error),
-    /// A key is unknown, lacks another one or is of another type.
+    /// A key is unknown, of another type, or another key is missing in it.
     #[error("training configuration: `{key}`: {source}")]
     Key {
-        /// The keys that lead to it, `dense_optimizer.adam_optimizer.lr`.
+        /// The path of the key, `dense_optimizer.adam_optimizer.lr`.
         key: String,
-        /// What is wrong.
+        /// The cause.
         source: serde_json::Error,
     },
     /// A value is out of bounds.
     #[error("`{key}` must be {expected}, got {actual}")]
     Value {
-        /// The keys that lead to it.
+        /// The path of the key.
         key: String,
-        /// What it may be.
+        /// The allowed values.
         expected: String,
-        /// What it is.
+        /// The actual value.
         actual: String,
     },
-    /// An optimizer that there is not.
+    /// An unsupported optimizer.
     #[error("`{key}` cannot be {actual}: there are {supported}")]
     Unsupported {
-        /// The keys that lead to it.
+        /// The path of the key.
         key: String,
-        /// What it is.
+        /// The actual value.
         actual: String,
-        /// What there is.
+        /// The supported optimizers.
         supported: String,
     },
 }
@@ -52,7 +52,7 @@ impl ConfigError {
         Self::Value { key: key.to_owned(), expected: expected.into(), actual: actual.to_string() }
     }
 
-    /// The error of a key that lies in another one.
+    /// Prefixes the error's key with an outer key.
     pub(crate) fn within(mut self, outer: &str) -> Self {
         if let Self::Key { key, .. } | Self::Value { key, .. } | Self::Unsupported { key, .. } = &mut self {
             let separator = if key.is_empty() { "" } else { "." };
@@ -62,7 +62,7 @@ impl ConfigError {
     }
 }
 
-/// Checks a number that kernels compute with, as single precision holds it.
+/// Checks a number that kernels compute with, in f32.
 pub(crate) fn number(key: &str, value: f64, range: impl RangeBounds<f64>) -> Result<(), ConfigError> {
     let single = value as f32;
     if range.contains(&single.into()) && (value == 0.0 || single.is_normal()) {

@@ -1,4 +1,4 @@
-//! The configuration of a training, with the names of the reference's.
+//! The training configuration, with the reference's names.
 
 mod clipping;
 mod dense;
@@ -19,7 +19,7 @@ use rewire_graph::{DType, keys_to};
 use serde::Deserialize;
 use std::num::{NonZeroU64, NonZeroUsize};
 
-/// How a model is trained.
+/// Options of a training.
 ///
 /// ```
 /// use rewire_train::TrainConfig;
@@ -35,45 +35,46 @@ use std::num::{NonZeroU64, NonZeroUsize};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// Users a batch.
+    /// Users per batch.
     pub batch_size: NonZeroUsize,
-    /// Steps of the training; there is either this or `epochs`.
+    /// Number of steps; set either this or `epochs`.
     #[serde(default)]
     pub steps: Option<NonZeroU64>,
-    /// Times that the training reads all users; there is either this or `steps`.
+    /// Number of passes over all users; set either this or `steps`.
     #[serde(default)]
     pub epochs: Option<NonZeroU64>,
-    /// What the order of users is drawn from; without, they come as in the file.
+    /// Seed of the order of users; if left out, the order of the file.
     #[serde(default)]
     pub shuffle_seed: Option<u64>,
-    /// Batches whose gradients a step sums, each loss divided by their number.
+    /// Batches per step; their gradients are summed, each loss divided by their number.
     #[serde(default = "one")]
     pub gradient_accumulation_steps: NonZeroUsize,
-    /// True where every batch is a step of its own for tables and learning rates, and only dense optimizers wait for
-    /// `gradient_accumulation_steps` batches, as with optimizers that are fused into the backward pass.
+    /// True if every batch is a separate step for tables and learning rates, and only dense optimizers accumulate
+    /// `gradient_accumulation_steps` batches, as with optimizers fused into the backward pass.
     #[serde(default)]
     pub fused_tables: bool,
-    /// How gradients of dense parameters are limited.
+    /// Clipping of the gradients of dense parameters.
     #[serde(default)]
     pub grad_clipping: GradClipping,
-    /// Of all parameters but tables.
+    /// The optimizer of all parameters except tables.
     pub dense_optimizer: Scheduled<DenseOptimizer>,
-    /// Of some dense parameters; the first one that names a parameter takes it.
+    /// Optimizers of some dense parameters; the first one that names a parameter is used.
     #[serde(default)]
     pub part_optimizers: Vec<PartOptimizer>,
-    /// Of tables.
+    /// The optimizer of tables.
     pub sparse_optimizer: Scheduled<SparseOptimizer>,
-    /// The type that activations are stored in; without, `F32`.
+    /// The storage type of activations; `F32` if left out.
     #[serde(default)]
     pub mixed_precision: Option<MixedPrecision>,
     /// How losses are scaled so that halves hold their gradients; without, they are not.
     #[serde(default)]
     pub grad_scaler: Option<GradScaler>,
-    /// Averages of the dense parameters; without, none are kept.
+    /// Averages of the dense parameters; none if left out.
     #[serde(default)]
     pub ema: Option<Ema>,
-    /// Bytes that the tensors of a step may take beside parameters and what optimizers keep; without, everything is kept that
-    /// gradients read. With it, what does not fit is computed again, what costs least time first. Bits are the same.
+    /// Memory limit in bytes for the tensors of a step, not counting parameters and optimizer states. Tensors that exceed it
+    /// are recomputed in the backward pass, cheapest first; the bits are the same. If left out, all tensors for gradients are
+    /// kept.
     #[serde(default)]
     pub memory_limit: Option<NonZeroU64>,
 }
@@ -82,7 +83,7 @@ fn one() -> NonZeroUsize {
     NonZeroUsize::MIN
 }
 
-/// A type of 16 bits that activations are stored in.
+/// A 16-bit storage type of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum MixedPrecision {
     /// Half precision.
@@ -93,15 +94,15 @@ pub enum MixedPrecision {
     BF16,
 }
 
-/// The scale of losses, which follows what gradients overflow.
+/// The scale of losses, adapted to gradient overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GradScaler {
-    /// The scale of the first step.
+    /// The initial scale.
     pub init_scale: f64,
-    /// What the scale is multiplied by after `growth_interval` steps without an overflow.
+    /// The factor of the scale after `growth_interval` steps without an overflow.
     pub growth_factor: f64,
-    /// What the scale is multiplied by after an overflow.
+    /// The factor of the scale after an overflow.
     pub backoff_factor: f64,
     /// Steps without an overflow until the scale grows.
     pub growth_interval: NonZeroU64,
@@ -111,15 +112,15 @@ pub struct GradScaler {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ema {
-    /// The share of the average that stays in a step, from 0 to 1.
+    /// The weight of the old average in a step, from 0 to 1.
     pub decay: f64,
 }
 
 impl TrainConfig {
-    /// From the text of a JSON file. Unknown keys are errors.
+    /// Parses the text of a JSON file. Unknown keys are errors.
     ///
     /// # Errors
-    /// [`ConfigError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
+    /// [`ConfigError`] if the text is not JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
         let config: Self = serde_json::from_str(text).map_err(|source| match keys_to(text, &source) {
             Some(key) => ConfigError::Key { key, source },
@@ -129,10 +130,10 @@ impl TrainConfig {
         Ok(config)
     }
 
-    /// Checks what the types of the fields leave open.
+    /// Checks the constraints that types do not express.
     ///
     /// # Errors
-    /// [`ConfigError`] names the key that is out of bounds, or the optimizer that there is not.
+    /// [`ConfigError`] names the key that is out of bounds, or the unsupported optimizer.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.steps.is_some() == self.epochs.is_some() {
             let actual = if self.steps.is_some() { "both" } else { "neither" };
@@ -157,14 +158,14 @@ impl TrainConfig {
         if self.fused_tables { 1 } else { self.gradient_accumulation_steps.get() }
     }
 
-    /// True where the dense optimizers make a step at the batch, counted from 0, of a step that is counted from 0.
+    /// True if the dense optimizers are applied after a batch; step and batch count from 0.
     pub(crate) fn is_last(&self, step: u64, batch: usize) -> bool {
         let batches = self.gradient_accumulation_steps.get() as u64;
         let done = step.wrapping_mul(self.step_batches() as u64).wrapping_add(batch as u64);
         done % batches == batches - 1
     }
 
-    /// The dense optimizers with their kinds, which are parts of names of states: the one of parameters that no other takes comes first.
+    /// The dense optimizers with their kinds, which are parts of state names. The default one comes first.
     pub(crate) fn dense_optimizers(&self) -> Vec<(String, &Scheduled<DenseOptimizer>)> {
         let parts = self.part_optimizers.iter().enumerate();
         let parts = parts.map(|(index, part)| (format!("part{index}"), &part.scheduled));

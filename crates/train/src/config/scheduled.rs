@@ -6,20 +6,20 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAcces
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What an optimizer is configured by.
+/// The configuration of an optimizer.
 pub trait Configured {
-    /// The learning rate that a schedule begins with.
+    /// The base learning rate of a schedule.
     fn lr(&self) -> f64;
 
     /// The optimizer.
     ///
     /// # Errors
-    /// [`ConfigError`] names the key that is out of bounds, or says that there is no such optimizer.
+    /// [`ConfigError`] names the key that is out of bounds, or the unsupported optimizer.
     fn build(&self) -> Result<Optimizer, ConfigError>;
 }
 
-/// An optimizer and the schedule of its learning rate: an object with one key `.._optimizer`, and one `.._learning_rate` or
-/// none, which is a constant rate.
+/// An optimizer and its learning rate schedule: an object with one key `.._optimizer`, and optionally one
+/// `.._learning_rate`, by default a constant rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduled<C> {
     /// The optimizer's configuration.
@@ -29,7 +29,7 @@ pub struct Scheduled<C> {
 }
 
 impl<C: Configured> Scheduled<C> {
-    /// The learning rate of a step of an epoch, both counted from 0. A rate of 0 stays 0 whatever the schedule.
+    /// The learning rate of a step of an epoch, both counted from 0. A rate of 0 stays 0 with any schedule.
     pub fn rate(&self, step: u64, epoch: u64) -> f64 {
         let base = self.optimizer.lr();
         match base == 0.0 {
@@ -88,7 +88,7 @@ impl<'de, C: Deserialize<'de>> Visitor<'de> for Keys<C> {
     }
 }
 
-/// One entry of a map, whose key is read.
+/// One entry of a map, with its key.
 struct Entry<'m, A> {
     key: Option<String>,
     map: &'m mut A,

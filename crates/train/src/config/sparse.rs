@@ -1,4 +1,4 @@
-//! Optimizers of tables. They change only the rows that a step looked up.
+//! Optimizers of tables. They only change the rows that a step looked up.
 
 use super::dense::{beta1, beta2, eps};
 use super::{ConfigError, Configured, number};
@@ -16,17 +16,17 @@ pub enum SparseOptimizer {
     /// `h += g^2; w -= lr g / (sqrt h + eps)`
     #[serde(rename = "adagrad_optimizer")]
     Adagrad(TableAdagrad),
-    /// `h += mean(g^2); w -= lr g / (sqrt h + eps)`, with one `h` a row.
+    /// `h += mean(g^2); w -= lr g / (sqrt h + eps)`, with one `h` per row.
     #[serde(rename = "rowwise_adagrad_optimizer")]
     RowwiseAdagrad(TableAdagrad),
-    /// `w -= lr ((m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w)`, with `m` and `v` as of
-    /// [`Adam`](super::Adam), changed in these rows only, and `t` counting all steps.
+    /// `w -= lr ((m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w)`, with `m` and `v` as in
+    /// [`Adam`](super::Adam), changed only in the looked-up rows, and `t` counting all steps.
     #[serde(rename = "adam_optimizer")]
     Adam(TableAdam),
-    /// The same with `v` of `mean(g^2)`, one a row.
+    /// The same with `v` of `mean(g^2)`, one per row.
     #[serde(rename = "partial_rowwise_adam_optimizer")]
     PartialRowwiseAdam(TableAdam),
-    /// Optimizers of the LAMB and LARS families, Adadelta and RMSprop, which there are not for tables.
+    /// Optimizers of the LAMB and LARS families, Adadelta and RMSprop, which are not supported for tables.
     #[serde(
         rename = "lamb_optimizer",
         alias = "partial_rowwise_lamb_optimizer",
@@ -43,10 +43,10 @@ pub enum SparseOptimizer {
 pub struct TableSgd {
     /// Learning rate.
     pub lr: f64,
-    /// True if elements of gradients are limited to `max_gradient`.
+    /// True clips elements of gradients to `max_gradient`.
     #[serde(default)]
     pub gradient_clipping: bool,
-    /// The largest size of an element.
+    /// The largest absolute value of an element.
     #[serde(default = "unit")]
     pub max_gradient: f64,
 }
@@ -57,37 +57,37 @@ pub struct TableSgd {
 pub struct TableAdagrad {
     /// Learning rate.
     pub lr: f64,
-    /// What `h` starts with.
+    /// Initial value of `h`.
     #[serde(default)]
     pub initial_accumulator_value: f64,
     /// Added to the root.
     #[serde(default = "eps::<8>")]
     pub eps: f64,
-    /// Share of a row that `weight_decay_mode` takes.
+    /// The weight decay that `weight_decay_mode` applies.
     #[serde(default)]
     pub weight_decay: f64,
-    /// How rows shrink.
+    /// How weight decay is applied.
     #[serde(default)]
     pub weight_decay_mode: WeightDecayMode,
-    /// True if elements of gradients are limited to `max_gradient`.
+    /// True clips elements of gradients to `max_gradient`.
     #[serde(default)]
     pub gradient_clipping: bool,
-    /// The largest size of an element.
+    /// The largest absolute value of an element.
     #[serde(default = "unit")]
     pub max_gradient: f64,
 }
 
-/// How rows that a step looks up shrink.
+/// How weight decay is applied to looked-up rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum WeightDecayMode {
-    /// They do not.
+    /// Not at all.
     #[default]
     #[serde(rename = "NONE")]
     None,
     /// The gradient is `g + weight_decay w`.
     #[serde(rename = "L2")]
     L2,
-    /// `w -= lr weight_decay w` as well.
+    /// Additionally `w -= lr weight_decay w`.
     #[serde(rename = "DECOUPLE")]
     Decouple,
 }
@@ -98,22 +98,22 @@ pub enum WeightDecayMode {
 pub struct TableAdam {
     /// Learning rate.
     pub lr: f64,
-    /// What stays of `m`.
+    /// Decay factor of `m`.
     #[serde(default = "beta1")]
     pub beta1: f64,
-    /// What stays of `v`.
+    /// Decay factor of `v`.
     #[serde(default = "beta2")]
     pub beta2: f64,
     /// Added to the root.
     #[serde(default = "eps::<8>")]
     pub eps: f64,
-    /// Share of a row that goes in a step of rate 1.
+    /// Decoupled weight decay: the fraction of a row subtracted in a step with learning rate 1.
     #[serde(default)]
     pub weight_decay: f64,
-    /// True if elements of gradients are limited to `max_gradient`.
+    /// True clips elements of gradients to `max_gradient`.
     #[serde(default)]
     pub gradient_clipping: bool,
-    /// The largest size of an element.
+    /// The largest absolute value of an element.
     #[serde(default = "unit")]
     pub max_gradient: f64,
 }
@@ -155,7 +155,7 @@ impl Configured for SparseOptimizer {
     }
 }
 
-/// An optimizer that limits elements of gradients where `gradient_clipping` is true.
+/// An optimizer that clips elements of gradients if `gradient_clipping` is true.
 fn clipped(optimizer: Optimizer, gradient_clipping: bool, max_gradient: f64) -> Result<Optimizer, ConfigError> {
     number("max_gradient", max_gradient, 0.0..)?;
     Ok(if gradient_clipping { optimizer.with_max_gradient(max_gradient) } else { optimizer })

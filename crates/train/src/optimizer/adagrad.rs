@@ -2,7 +2,7 @@ use super::{Direction, Moment, Rule, spread, squares};
 use crate::config::{ConfigError, number};
 use rewire_graph::Tensor;
 
-/// Adagrad (Duchi et al., 2011), with a sum of squares an element or a row.
+/// Adagrad (Duchi et al., 2011), with a sum of squares per element or per row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdagradRule {
     initial: f64,

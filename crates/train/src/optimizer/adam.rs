@@ -2,10 +2,10 @@ use super::{Direction, Moment, Rule, averaged, spread, squares};
 use crate::config::{ConfigError, number};
 use rewire_graph::Tensor;
 
-/// Adam (Kingma and Ba, 2015), with a second moment an element or a row.
+/// Adam (Kingma and Ba, 2015), with a second moment per element or per row.
 ///
-/// What `1 - beta^t` is follows from step to step, `c' = (1 - beta) + beta c`: computed of `beta^t` it would lose its digits in
-/// the first steps, and which steps count is known on the device alone.
+/// `1 - beta^t` is updated from step to step, `c' = (1 - beta) + beta c`: computed from `beta^t` it would lose precision in the
+/// first steps, and only the device knows which steps count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamRule {
     betas: [f64; 2],

@@ -16,18 +16,18 @@ use rewire_graph::{DType, Dim, Tensor};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A state that an optimizer keeps from step to step, an `F32`.
+/// A state of an optimizer, an `F32`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// The name, unlike those of the optimizer's others.
+    /// The name, unique within the optimizer.
     pub name: &'static str,
-    /// True for one value a row, the parameter's shape without its last extent; else there is one an element.
+    /// True for one value per row, the parameter's shape without its last extent; else one per element.
     pub rows: bool,
-    /// What every element starts with.
+    /// The initial value of every element.
     pub initial: f32,
 }
 
-/// What a step leaves of a parameter.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub struct Updated {
     /// The parameter, of its shape.
@@ -36,18 +36,18 @@ pub struct Updated {
     pub moments: Vec<Tensor>,
 }
 
-/// Where a step goes.
+/// The direction of a step.
 #[derive(Clone, Debug)]
 pub struct Direction {
-    /// What is subtracted from the parameter in a step of rate 1, of the gradient's shape.
+    /// The value subtracted from the parameter with learning rate 1, of the gradient's shape.
     pub step: Tensor,
     /// The moments after the step, in the order of [`Rule::moments`].
     pub moments: Vec<Tensor>,
 }
 
-/// How an optimizer makes the direction of a step of gradients.
+/// Computes the direction of a step from gradients.
 ///
-/// An optimizer of one's own is an implementation:
+/// A custom optimizer implements this trait:
 ///
 /// ```
 /// use rewire_graph::Tensor;
@@ -67,42 +67,42 @@ pub struct Direction {
 /// assert!(optimizer.moments().is_empty());
 /// ```
 pub trait Rule: Debug + Send + Sync {
-    /// What it keeps for every parameter.
+    /// The states per parameter.
     fn moments(&self) -> Vec<Moment> {
         vec![]
     }
 
-    /// What it keeps once for all parameters, `[1]` each.
+    /// The states shared by all parameters, `[1]` each.
     fn shared(&self) -> Vec<Moment> {
         vec![]
     }
 
-    /// What is kept once, after one more step.
+    /// The shared states after one more step.
     fn advance(&self, _shared: &[Tensor]) -> Vec<Tensor> {
         vec![]
     }
 
-    /// The direction of a step: of `shared` after [`Rule::advance`], the gradient, and the moments before the step. `None` where
-    /// there are not as many `shared` or `moments` as the rule keeps.
+    /// The direction of a step, from `shared` after [`Rule::advance`], the gradient, and the moments before the step. `None` if
+    /// the number of `shared` or `moments` is wrong.
     fn direction(&self, shared: &[Tensor], gradient: &Tensor, moments: &[Tensor]) -> Option<Direction>;
 }
 
-/// How parameters shrink in every step.
+/// How weight decay is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum WeightDecay {
-    /// They do not.
+    /// Not at all.
     #[default]
     None,
     /// The gradient is `g + decay w`.
     Coupled(f64),
-    /// The step is that of the plain gradient, and `w -= rate decay w`.
+    /// The step uses the plain gradient, and additionally `w -= rate decay w`.
     Decoupled(f64),
 }
 
-/// How parameters follow gradients: `w -= rate direction`, with the direction of a [`Rule`].
+/// An update rule of parameters: `w -= rate direction`, with the direction of a [`Rule`].
 ///
-/// It takes dense parameters and rows of tables: for these, `parameter` and `gradient` are the rows that a step looked up,
-/// `[U, D]`, with their moments `[U, D]`, or `[U]` where these are one a row.
+/// It accepts dense parameters and rows of tables: for these, `parameter` and `gradient` are the rows that a step looked
+/// up, `[U, D]`, with their moments `[U, D]`, or `[U]` for moments with one value per row.
 #[derive(Clone, Debug)]
 pub struct Optimizer {
     rule: Arc<dyn Rule>,
@@ -111,43 +111,43 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// The optimizer of a rule, without weight decay and limits.
+    /// The optimizer of a rule, without weight decay and clipping.
     pub fn new(rule: impl Rule + 'static) -> Self {
         Self { rule: Arc::new(rule), weight_decay: WeightDecay::None, max_gradient: None }
     }
 
-    /// The same with another weight decay.
+    /// Sets the weight decay.
     pub fn with_weight_decay(self, weight_decay: WeightDecay) -> Self {
         Self { weight_decay, ..self }
     }
 
-    /// The same that first limits every element of gradients to `-max_gradient..=max_gradient`.
+    /// Clips every element of gradients to `-max_gradient..=max_gradient` first.
     pub fn with_max_gradient(self, max_gradient: f64) -> Self {
         Self { max_gradient: Some(max_gradient), ..self }
     }
 
-    /// What it keeps for every parameter.
+    /// The states per parameter.
     pub fn moments(&self) -> Vec<Moment> {
         self.rule.moments()
     }
 
-    /// What it keeps once for all parameters, `[1]` each.
+    /// The states shared by all parameters, `[1]` each.
     pub fn shared(&self) -> Vec<Moment> {
         self.rule.shared()
     }
 
-    /// What is kept once, after one more step: of `shared` in the order of [`Optimizer::shared`], each `[1]`.
+    /// The shared states after one more step, from `shared` in the order of [`Optimizer::shared`], each `[1]`.
     pub fn advance(&self, shared: &[Tensor]) -> Vec<Tensor> {
         self.rule.advance(shared)
     }
 
     /// A step of one parameter.
     ///
-    /// `rate` is the step's learning rate, `[1]`, and `shared` what [`Optimizer::advance`] returned for it; `gradient` has the
+    /// `rate` is the step's learning rate, `[1]`, and `shared` the result of [`Optimizer::advance`] for it; `gradient` has the
     /// shape of `parameter`, and `moments` are those before the step. All are `F32`.
     ///
-    /// [`Scope::finish`](rewire_graph::Scope::finish) returns an error where the gradient has another shape, or there are not as
-    /// many moments as the optimizer keeps.
+    /// [`Scope::finish`](rewire_graph::Scope::finish) returns an error if the gradient has another shape, or the number of
+    /// moments is wrong.
     pub fn update(
         &self,
         rate: &Tensor,
@@ -165,8 +165,8 @@ impl Optimizer {
         Updated { parameter: self.moved(rate, parameter, &step), moments }
     }
 
-    /// The direction of a step, and the moments after it. `parameter` is asked for where the direction depends on it. `None` of another
-    /// number of moments than the rule keeps.
+    /// The direction of a step, and the moments after it. `parameter` is called if the direction depends on it. `None` if the number of
+    /// moments is wrong.
     pub(crate) fn direction(
         &self,
         shared: &[Tensor],
@@ -183,7 +183,7 @@ impl Optimizer {
             _ => limited,
         };
         let direction = self.rule.direction(shared, &gradient, moments)?;
-        // Beside what is `[1]` a scalar becomes one as well.
+        // A scalar combined with a `[1]` becomes `[1]` as well.
         let after = direction.moments.iter().zip(moments).map(|(after, before)| after.reshape(before.shape()));
         Some(Direction { step: direction.step, moments: after.collect() })
     }
@@ -203,7 +203,7 @@ fn averaged(before: &Tensor, share: f64, next: &Tensor) -> Tensor {
     before * share + next * (1.0 - share)
 }
 
-/// The squares of a gradient, or by row their means, `[U]`.
+/// The squares of a gradient, or their means per row, `[U]`.
 fn squares(gradient: &Tensor, by_row: bool) -> Tensor {
     let squares = gradient.square();
     match gradient.shape().split_last() {
@@ -212,7 +212,7 @@ fn squares(gradient: &Tensor, by_row: bool) -> Tensor {
     }
 }
 
-/// What goes with the elements of a gradient; of one a row, `[U]`, a column.
+/// Broadcasts a moment to the elements of gradients; one per row, `[U]`, becomes a column.
 fn spread(moment: &Tensor, by_row: bool) -> Tensor {
     if !by_row {
         return moment.clone();

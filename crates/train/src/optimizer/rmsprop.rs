@@ -1,7 +1,7 @@
 use super::{Direction, Moment, Rule, averaged};
 use rewire_graph::Tensor;
 
-/// RMSprop (Tieleman and Hinton, 2012), as torch has it; centered (Graves, 2013).
+/// RMSprop (Tieleman and Hinton, 2012), as in torch; centered (Graves, 2013).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RmsPropRule {
     pub(crate) alpha: f64,
@@ -24,7 +24,7 @@ impl Rule for RmsPropRule {
         let (squares, others) = moments.split_first()?;
         let squares = averaged(squares, self.alpha, &gradient.square());
         let mean = others.first().filter(|_| self.centered).map(|mean| averaged(mean, self.alpha, gradient));
-        // Rounding takes what is left of equal gradients below 0.
+        // Rounding can make the difference for equal gradients negative.
         let variance = mean.as_ref().map_or_else(|| squares.clone(), |mean| (&squares - mean.square()).maximum(0.0));
         let scaled = gradient / (variance.sqrt() + self.eps);
         let buffer = others.last().filter(|_| self.momentum != 0.0).map(|buffer| buffer * self.momentum + &scaled);

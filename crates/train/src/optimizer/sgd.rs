@@ -1,7 +1,7 @@
 use super::{Direction, Moment, Rule};
 use rewire_graph::Tensor;
 
-/// Gradient descent with momentum (Sutskever et al., 2013), as torch has it.
+/// Gradient descent with momentum (Sutskever et al., 2013), as in torch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SgdRule {
     pub(crate) momentum: f64,
@@ -15,7 +15,7 @@ impl Rule for SgdRule {
         if self.momentum == 0.0 { vec![] } else { vec![buffer] }
     }
 
-    /// The step, counted to 2: the first one is not dampened.
+    /// The step count, up to 2: the first step is not dampened.
     fn shared(&self) -> Vec<Moment> {
         let step = Moment { name: "step", rows: false, initial: 0.0 };
         if self.momentum == 0.0 || self.dampening == 0.0 { vec![] } else { vec![step] }

@@ -3,26 +3,26 @@ use rewire_graph::{Coded, DifferentiateError, GraphError};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why there is no training step of an objective.
+/// Why an objective has no training step.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "step.")]
 #[non_exhaustive]
 pub enum StepError {
-    /// The graph is not good.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// An optimizer is not good.
+    /// An optimizer is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The gradient of something does not exist.
+    /// A gradient does not exist.
     #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
-    /// The loss is no number.
+    /// The loss is not a number.
     #[error("the output `{name}` is no loss: expected an f32 of one element, got {actual}")]
     Loss {
         /// Its name.
         name: String,
-        /// What it is.
+        /// Its type.
         actual: String,
     },
     /// A table cannot be trained by rows.
@@ -30,26 +30,26 @@ pub enum StepError {
     Table {
         /// Its name.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A name that the graph does not have is frozen or a table.
+    /// The objective freezes a name or declares it as a table, but the graph does not have it.
     #[error("the model has no parameter of floats `{name}`: it has {known}")]
     Unknown {
         /// The name.
         name: String,
-        /// Names that there are.
+        /// The existing names.
         known: String,
     },
-    /// A parameter, input or output of the model has a name that steps use.
+    /// A parameter, input or output of the model has a reserved name.
     #[error("the model's `{name}` begins with `{prefix}`, which names values of training: give it another name")]
     Reserved {
         /// The name.
         name: String,
-        /// The beginning that models may not use.
+        /// The reserved prefix.
         prefix: &'static str,
     },
-    /// Nothing learns.
+    /// No parameter is trained.
     #[error("no parameter learns: all are frozen, or the loss depends on none of them")]
     Nothing,
 }

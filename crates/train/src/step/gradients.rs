@@ -7,25 +7,25 @@ use rewire_graph::{Graph, Scope, Seed, Tensor, Value, differentiate, reached};
 use rewire_graph_rewrite::passes::SelectRows;
 use std::collections::{BTreeMap, HashSet};
 
-/// A graph with the loss and gradients as outputs, `grad.<name>`: of dense parameters as they are, of tables the sums of the rows
-/// that occur.
+/// A graph with the loss and gradients as outputs, `grad.<name>`: whole gradients of dense parameters, and for tables the sums of
+/// the rows that occur.
 #[derive(Debug)]
 pub(super) struct Gradients {
     pub graph: Graph,
     pub lookups: Vec<Lookup>,
     /// The graph of indices that the lookups sort.
     pub indices: Graph,
-    /// Parameters that learn, and of tables the position of the lookup.
+    /// Trained parameters, and for tables the position of the lookup.
     pub parameters: BTreeMap<String, Option<usize>>,
 }
 
-/// The name of a gradient among outputs.
+/// The output name of a gradient.
 pub(super) fn gradient(parameter: &str) -> String {
     format!("grad.{parameter}")
 }
 
 impl Gradients {
-    /// `graph` has states in place of parameters that learn.
+    /// `graph` has states in place of trained parameters.
     pub fn new(graph: &Graph, objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
         let own = |name: &&String| !objective.graph.states().contains(name);
         let learned: Vec<&str> = graph.states().iter().filter(own).map(String::as_str).collect();
@@ -61,7 +61,7 @@ fn output(graph: &Graph, name: &str) -> Option<Value> {
     graph.outputs().iter().find(|(own, _)| own == name).map(|(_, value)| *value)
 }
 
-/// True for the gradient of what the loss does not depend on: a constant at every place.
+/// True for the gradient of a value that the loss does not depend on: a constant everywhere.
 fn is_zero(graph: &Graph, mut value: Value) -> bool {
     while let [only] = graph.inputs(value.node)[..] {
         value = only;
@@ -69,13 +69,13 @@ fn is_zero(graph: &Graph, mut value: Value) -> bool {
     matches!(graph.role(value.node), Some(Role::Constant(_)))
 }
 
-/// Replaces sums by index with sums of segments.
+/// Replaces scatter-adds by index with segmented sums.
 struct Sorting<'a> {
     graph: &'a Graph,
     scope: Scope,
     outputs: BTreeMap<String, Tensor>,
     lookups: Vec<Lookup>,
-    /// Sums, and the names of the outputs that take their places.
+    /// Replaced sums, and the names of the outputs that replace them.
     replaced: Vec<(Value, String)>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Sorting<'a> {
         Self { graph, scope, outputs, lookups: vec![], replaced: vec![] }
     }
 
-    /// Lets the gradient of a table be that of its rows that occur.
+    /// Replaces the gradient of a table by that of its rows that occur.
     fn table(&mut self, name: &str, value: Value) -> Result<usize, StepError> {
         let refused = |reason: &str| StepError::Table { name: name.to_owned(), reason: reason.to_owned() };
         let found = addends(self.graph, value).ok_or_else(|| refused("is used otherwise than by looking up rows"))?;
@@ -96,7 +96,7 @@ impl<'a> Sorting<'a> {
         Ok(position)
     }
 
-    /// Sorts every other sum by an index that the host knows.
+    /// Sorts all other sums by an index that is known on the host.
     fn dense(&mut self, parameters: &BTreeMap<String, Option<usize>>) -> Result<(), StepError> {
         let dense = parameters.iter().filter(|(_, table)| table.is_none());
         let gradients = dense.filter_map(|(name, _)| output(self.graph, &gradient(name)));
@@ -115,7 +115,7 @@ impl<'a> Sorting<'a> {
         Ok(())
     }
 
-    /// The sum of addends by a sorted index, and the position of the lookup; `None` if the host does not know the index.
+    /// The sum of addends by a sorted index, and the position of the lookup; `None` if the index is not known on the host.
     fn sum(
         &mut self,
         all: &[Addends],
@@ -138,7 +138,7 @@ impl<'a> Sorting<'a> {
         Ok(self.lookups.get(position).map(|lookup| (position, lookup.sum(&self.scope, &values))))
     }
 
-    /// The lookups, the graph of their indices, and the graph with the sums of segments.
+    /// The lookups, the graph of their indices, and the graph with segmented sums.
     fn finish(self) -> Result<(Vec<Lookup>, Graph, Graph), StepError> {
         let part = |lookup: &Lookup| {
             let parts = lookup.parts.iter().enumerate();

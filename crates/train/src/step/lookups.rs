@@ -1,4 +1,5 @@
-//! Sums by an index that the host knows before a run: it sorts the index, and the sums are of segments.
+//! Scatter-adds by an index that is known on the host before a run: the host sorts the index, and the device computes
+//! segmented sums.
 
 use super::StepError;
 use rewire_graph::op::{Cast, Dropout, IndexAdd, ReduceOp, Role};
@@ -8,13 +9,13 @@ use rewire_graph::{DType, Dim, Graph, GraphError, Ragged, Scope, Tensor, Value};
 /// An index that is sorted on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
-    /// Beginning of the names of its inputs.
+    /// Prefix of the names of its inputs.
     pub name: String,
     /// The parts of the index, as values of the differentiated graph.
     pub parts: Vec<Value>,
-    /// Rows that the index counts.
+    /// Number of rows that the index refers to.
     pub table_rows: usize,
-    /// True where only the rows that occur are summed.
+    /// True if only the rows that occur are summed.
     pub is_sparse: bool,
 }
 
@@ -24,7 +25,7 @@ impl Lookup {
         format!("{}.{part}", self.name)
     }
 
-    /// The input with the positions of the index in the order of the rows that they count.
+    /// The input with the positions of the index, sorted by row.
     pub fn order(&self) -> String {
         format!("{}.order", self.name)
     }
@@ -44,7 +45,7 @@ impl Lookup {
         scope.input(&self.rows(), DType::U32, [count])
     }
 
-    /// The sums of `values`, an entry a position of the index, by row.
+    /// The sums of `values`, one entry per position of the index, by row.
     pub fn sum(&self, scope: &Scope, values: &[Tensor]) -> Tensor {
         let rows: Dim = match self.is_sparse {
             true => self.traced_rows(scope, &scope.size(&format!("rows of {}", self.name))).dim(0),
@@ -57,14 +58,14 @@ impl Lookup {
     }
 }
 
-/// What a sum by an index adds up: values `[L, ..]` and the index `[L]`.
+/// The addends of a scatter-add: values `[L, ..]` and the index `[L]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addends {
     pub values: Value,
     pub index: Value,
 }
 
-/// The sums by index that a gradient consists of; `None` if something else is in it.
+/// The scatter-adds that a gradient consists of; `None` if it contains anything else.
 pub(crate) fn addends(graph: &Graph, gradient: Value) -> Option<Vec<Addends>> {
     let (mut stack, mut found) = (vec![gradient], vec![]);
     while let Some(value) = stack.pop() {
@@ -80,7 +81,7 @@ pub(crate) fn addends(graph: &Graph, gradient: Value) -> Option<Vec<Addends>> {
     Some(found)
 }
 
-/// True if an index follows from inputs of a run alone.
+/// True if an index depends only on inputs of a run.
 pub(crate) fn is_known_to_host(graph: &Graph, index: Value) -> Result<bool, GraphError> {
     let part = graph.part_for(&[("index".to_owned(), index)])?;
     let is_unknown = |id| match part.role(id) {
@@ -91,7 +92,7 @@ pub(crate) fn is_known_to_host(graph: &Graph, index: Value) -> Result<bool, Grap
     Ok(!part.ids().any(is_unknown))
 }
 
-/// The values of addends with all axes of the index in one; `None` where several of them are sizes of a run.
+/// The values of addends with all axes of the index merged into one; `None` if several of them are dynamic sizes.
 pub(crate) fn flattened(scope: &Scope, addends: &Addends) -> Option<Tensor> {
     let (values, index) = (scope.value(addends.values), scope.value(addends.index));
     let count = index.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent))?;

@@ -1,4 +1,4 @@
-//! A step of training as one graph: the loss, gradients, and what optimizers make of parameters, which are states.
+//! A training step as one graph: the loss, gradients, and the optimizers' updates of parameters, which are states.
 
 mod error;
 mod gradients;
@@ -17,14 +17,14 @@ use rewire_graph::op::{Input, Role};
 use rewire_graph::{DType, Dim, Graph, HostTensor, Layout, NodeId, TensorSizeError, Type};
 use std::collections::BTreeMap;
 
-/// What a state holds before the first step.
+/// The initial value of a state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Initial {
-    /// The parameter of this name.
+    /// The parameter with this name.
     Parameter(String),
-    /// The tensor of this name where there is one, else zeros.
+    /// The tensor with this name if it exists, else zeros.
     Kept(String),
-    /// This, everywhere.
+    /// This constant.
     Constant(f32),
 }
 
@@ -42,13 +42,13 @@ impl State {
     }
 }
 
-/// Where a state has what an optimizer keeps of a parameter.
+/// The location of an optimizer's moment of a parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptMoment {
     pub state: String,
     pub parameter: String,
     pub moment: &'static str,
-    /// Elements of the state before it.
+    /// Offset in the state, in elements.
     pub start: usize,
     pub shape: Vec<usize>,
 }
@@ -57,16 +57,16 @@ pub(crate) struct KeptMoment {
 #[derive(Debug)]
 pub(crate) struct StepGraph {
     pub graph: Graph,
-    /// Indices that the host sorts, from inputs; the outputs are named `<lookup>.<part>`.
+    /// Computes the indices that the host sorts, from inputs; the outputs are named `<lookup>.<part>`.
     pub indices: Graph,
     pub lookups: Vec<Lookup>,
     pub states: BTreeMap<String, State>,
     pub moments: Vec<KeptMoment>,
-    /// Columns of [`names::REPORTED`]: outputs of one element, the loss and what is reported with it.
+    /// Columns of [`names::REPORTED`]: outputs of one element, including the loss.
     pub reported: Vec<String>,
     /// Tables and the positions of their lookups.
     pub tables: BTreeMap<String, usize>,
-    /// What the gradients of rows are added to from batch to batch of a step, by table.
+    /// Row gradients accumulated over the batches of a step, by table.
     pub row_sums: BTreeMap<String, Type>,
 }
 
@@ -84,7 +84,7 @@ impl StepGraph {
         }
         let gradients = Gradients::new(&graph, objective, config)?;
         let mut step = update::step(gradients, config, &objective.loss, reported)?;
-        // What the loss does not depend on stays what it begins with.
+        // A parameter that the loss does not depend on keeps its initial value.
         for parameter in graph.ids().filter_map(|id| learned(objective, &graph, id)) {
             let shape = parameter.ty.shape.iter().filter_map(Dim::as_const).collect();
             let state = State { shape, initial: Initial::Parameter(parameter.name.clone()) };
@@ -107,7 +107,7 @@ pub(crate) fn kept(graph: &Graph) -> impl Iterator<Item = (String, State)> {
     graph.ids().filter_map(state)
 }
 
-/// The state that stands for a parameter.
+/// The state that represents a parameter.
 fn learned<'g>(objective: &Objective, graph: &'g Graph, id: NodeId) -> Option<&'g Input> {
     match graph.role(id) {
         Some(Role::Input(input)) => {
@@ -118,7 +118,7 @@ fn learned<'g>(objective: &Objective, graph: &'g Graph, id: NodeId) -> Option<&'
     }
 }
 
-/// True for a parameter that can learn.
+/// True for a trainable parameter.
 fn learns(ty: &Type) -> bool {
     ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written()
 }

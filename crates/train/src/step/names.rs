@@ -1,14 +1,14 @@
-//! Names of the inputs, states and outputs that a step adds to those of its model.
+//! Names of the inputs, states and outputs that a step adds to its model.
 //!
-//! All of them begin with [`PREFIX`], which the names of a model must not. After it comes the kind of value, so that values of
+//! All of them start with [`PREFIX`], which names of a model must not use. The kind of value follows, so that values of
 //! different kinds never share a name, and the name of a parameter comes last.
 
-/// The beginning that models may not use.
+/// The reserved prefix.
 pub const PREFIX: &str = "train:";
 
 /// The kind of the optimizer of tables.
 pub const SPARSE: &str = "sparse";
-/// The input that is 1 in the last batch of a step, 0 in others.
+/// The input that is 1 in the last batch of a step, otherwise 0.
 pub const LAST: &str = "train:last";
 /// The input with the row of [`REPORTED`] that a batch writes.
 pub const ROW: &str = "train:row";
@@ -17,12 +17,12 @@ pub const ROW: &str = "train:row";
 pub const SCALE: &str = "train:scale";
 /// The state with the number of steps since the scale changed.
 pub const GROWTH: &str = "train:growth";
-/// The state that is 1 once averages were taken.
+/// The state that is 1 once averages exist.
 pub const AVERAGES_BEGAN: &str = "train:averages";
-/// The state with the reported outputs of batches, a row each, which wait on the device until they are read.
+/// The state with the reported outputs of batches, one row per batch, which stay on the device until they are read.
 pub const REPORTED: &str = "train:reported";
 
-/// The output that is 1 where all gradients of a step are finite, 0 where not.
+/// The output that is 1 if all gradients of a step are finite, otherwise 0.
 pub const FINITE: &str = "train:finite";
 
 /// The input with the learning rate of a kind of parameters.
@@ -30,7 +30,7 @@ pub fn rate(kind: &str) -> String {
     format!("{PREFIX}rate:{kind}")
 }
 
-/// The small parameters of a kind, which are updated as one vector: the name of this vector in place of a parameter's.
+/// The name of the vector that joins the small parameters of a kind for their update.
 pub fn small(kind: &str) -> String {
     format!("{PREFIX}small:{kind}")
 }
@@ -46,7 +46,7 @@ pub fn moment(moment: &str, parameter: &str) -> String {
     format!("{PREFIX}moment:{moment}:{parameter}")
 }
 
-/// A value that the optimizer of a kind of parameters keeps once for all of them.
+/// A value that the optimizer of a kind of parameters shares between them.
 pub fn shared(moment: &str, kind: &str) -> String {
     format!("{PREFIX}shared:{kind}:{moment}")
 }
@@ -56,17 +56,17 @@ pub fn average(parameter: &str) -> String {
     format!("{PREFIX}average:{parameter}")
 }
 
-/// The first part of the names of a lookup's inputs.
+/// The prefix of the names of a lookup's inputs.
 pub fn lookup(position: usize) -> String {
     format!("{PREFIX}lookup:{position}")
 }
 
-/// An output that is a sum by the index of a lookup, until it has replaced what it is the sum of.
+/// A temporary output for a scatter-add by the index of a lookup, until it is replaced.
 pub fn replaced(position: usize) -> String {
     format!("{PREFIX}replaced:{position}")
 }
 
-/// True for a name that models may not use.
+/// True for a reserved name.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(PREFIX)
 }

@@ -55,7 +55,7 @@ fn is_product(graph: &Graph, id: NodeId) -> bool {
         || graph.op::<WeightedSum>(id).is_some()
 }
 
-/// True for what is stored in 32 bits.
+/// True for 32-bit storage.
 fn is_wide(ty: &Type) -> bool {
     ty.dtype == DType::F32 && ty.layout == Layout::Device
 }

@@ -4,13 +4,13 @@ use crate::{LossScale, Moment, Optimizer, TrainConfig};
 use rewire_graph::{DType, Dim, Scope, Tensor, Type};
 use std::collections::BTreeMap;
 
-/// Elements up to which a parameter is small: starting kernels takes longer than what they do.
+/// The most elements of a small parameter, for which launching a kernel costs more than its work.
 const SMALL: usize = 1024;
 
-/// Steps after which a loss is read at the latest.
+/// The most steps before a loss is read.
 pub(crate) const LATEST: usize = 16;
 
-/// The graph of a step: `gradients` with what optimizers make of them.
+/// The graph of a step: `gradients` with the optimizers' updates.
 pub(super) fn step(
     mut gradients: Gradients,
     config: &TrainConfig,
@@ -64,7 +64,7 @@ struct Update<'a> {
     row_sums: BTreeMap<String, Type>,
 }
 
-/// The optimizer of a kind of parameters, with its rate and what it keeps once for all of them.
+/// The optimizer of a kind of parameters, with its rate and shared states.
 struct Kind {
     optimizer: Optimizer,
     rate: Tensor,
@@ -75,12 +75,12 @@ struct Kind {
 struct Part {
     name: String,
     gradient: Tensor,
-    /// Elements before it.
+    /// Its offset in elements.
     start: usize,
     count: usize,
 }
 
-/// What decides whether the states of a step change.
+/// The conditions under which the states of a step change.
 #[derive(Clone)]
 struct Gate {
     /// True for the last batch of a step.
@@ -90,11 +90,11 @@ struct Gate {
 }
 
 impl Gate {
-    /// `after` where states change, else `before`.
+    /// `after` if states change, else `before`.
     fn choose(gate: Option<&Self>, before: &Tensor, after: &Tensor) -> Tensor {
         let conditions = gate.into_iter().flat_map(|gate| gate.last.iter().chain(&gate.finite));
         let chosen = conditions.fold(after.clone(), |chosen, condition| condition.select(&chosen, before));
-        // Conditions are `[1]`, and so would be what a scalar is beside them.
+        // Conditions are `[1]`, and scalars combined with them become `[1]` as well.
         chosen.reshape(before.shape())
     }
 }
@@ -107,8 +107,8 @@ impl Update<'_> {
         self.scope.state(name, DType::F32, shape)
     }
 
-    /// Joins the gradients of small dense parameters, which are updated as one vector: returns the parameters of each vector. The update
-    /// of a large one is part of the kernel that computes its gradient.
+    /// Joins the gradients of small dense parameters, which are updated as one vector, and returns the parameters of each vector. The
+    /// update of a large parameter is fused into the kernel that computes its gradient.
     fn joined(&mut self, gradients: &mut Gradients) -> BTreeMap<String, Vec<Part>> {
         let mut vectors: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         let kinds = self.config.dense_optimizers();
@@ -137,13 +137,13 @@ impl Update<'_> {
         vectors
     }
 
-    /// All elements of tensors, one after the other.
+    /// Concatenates all elements of tensors.
     fn joined_vector<'t>(&self, tensors: impl Iterator<Item = &'t Tensor>) -> Tensor {
         let flat: Vec<Tensor> = tensors.filter_map(flat).collect();
         self.scope.concat(&flat.iter().collect::<Vec<_>>(), 0)
     }
 
-    /// What gradients are summed to, by parameter, over the batches of a step so far.
+    /// The accumulated gradients of a step so far, by parameter.
     fn sums(&mut self, gradients: &Gradients) -> Vec<(String, Tensor)> {
         let is_summed = self.config.gradient_accumulation_steps.get() > 1;
         let is_fused = self.config.fused_tables;
@@ -190,7 +190,7 @@ impl Update<'_> {
         (last.is_some() || finite.is_some()).then_some(Gate { last, finite })
     }
 
-    /// What sums are multiplied by to be those of the loss.
+    /// The factor that converts accumulated gradients to those of the loss.
     fn unscaled(&mut self) -> Option<Tensor> {
         let batches = self.config.gradient_accumulation_steps.get() as f64;
         match self.config.grad_scaler {
@@ -206,14 +206,14 @@ impl Update<'_> {
         self.state(names::SCALE, loss.shape(), Initial::Constant(initial as f32)).reshape([1])
     }
 
-    /// An optimizer of a kind of parameters, with what it reads in this step.
+    /// An optimizer of a kind of parameters, with its inputs of this step.
     fn kind(&mut self, kind: &str, optimizer: Optimizer, gate: Option<&Gate>) -> Kind {
         let rate = self.scope.input(&names::rate(kind), DType::F32, [1]);
         let shared = self.shared(kind, &optimizer, gate);
         Kind { optimizer, rate, shared }
     }
 
-    /// The values that an optimizer keeps once, advanced by this step.
+    /// The optimizer's shared states, advanced by this step.
     fn shared(&mut self, kind: &str, optimizer: &Optimizer, gate: Option<&Gate>) -> Vec<Tensor> {
         let before: Vec<(String, Tensor)> = optimizer
             .shared()
@@ -232,7 +232,7 @@ impl Update<'_> {
         after
     }
 
-    /// Notes where the moment of a parameter is: that of a vector of which the parameter is a part from `start` on.
+    /// Records the location of a parameter's moment: in the vector that contains the parameter, from `start` on.
     fn keep(&mut self, moment: &Moment, (vector, start): (&str, usize), parameter: &str, shape: Vec<usize>) {
         let (state, parameter, moment) = (names::moment(moment.name, vector), parameter.to_owned(), moment.name);
         self.moments.push(KeptMoment { state, parameter, moment, start, shape });
@@ -246,7 +246,7 @@ impl Update<'_> {
         (name, value)
     }
 
-    /// 0 before the first step, whose parameters averages begin with, and 1 later.
+    /// 0 before the first step, which initializes averages with the parameters, and 1 later.
     fn averages_began(&mut self, gate: Option<&Gate>) -> Tensor {
         let began = self.state(names::AVERAGES_BEGAN, &[1.into()], Initial::Constant(0.0));
         let one = self.scope.scalar(DType::F32, 1.0).broadcast([1]);
@@ -302,7 +302,7 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Lets the average of a parameter follow what it becomes.
+    /// Updates the average of a parameter.
     fn average(&mut self, name: &str, changed: &Tensor, began: Option<&Tensor>, gate: Option<&Gate>) {
         let Some((ema, began)) = self.config.ema.zip(began) else { return };
         let average = self.state(&names::average(name), changed.shape(), Initial::Parameter(name.to_owned()));
@@ -346,7 +346,7 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Notes what a batch came to in a row of its own, and returns the names of its columns.
+    /// Writes the results of a batch to their own row, and returns the names of the columns.
     fn report(&mut self, mut reported: Vec<String>) -> Vec<String> {
         reported.extend(self.outputs.contains_key(names::FINITE).then(|| names::FINITE.to_owned()));
         let columns: Vec<Tensor> =
@@ -374,12 +374,12 @@ impl Update<'_> {
     }
 }
 
-/// Batches whose losses wait on the device.
+/// Batches whose losses are buffered on the device.
 pub(crate) fn reported_rows(config: &TrainConfig) -> usize {
     LATEST.saturating_mul(config.step_batches())
 }
 
-/// All elements in one axis; `None` where there is no such extent.
+/// All elements in one axis; `None` if that extent does not exist.
 fn flat(x: &Tensor) -> Option<Tensor> {
     let count = x.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent))?;
     Some(x.reshape([count]))

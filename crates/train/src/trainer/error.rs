@@ -5,18 +5,18 @@ use rewire_runtime::{RunError, RuntimeError};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// What reading a batch may fail with.
+/// The error of reading a batch.
 pub type DataError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why training does not begin, or does not go on.
+/// Why training fails.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "train.")]
 #[non_exhaustive]
 pub enum TrainError {
-    /// The configuration is not good.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// There is no step of the objective.
+    /// The objective has no training step.
     #[error(transparent)]
     Step(Box<StepError>),
     /// The step cannot be rewritten.
@@ -28,32 +28,32 @@ pub enum TrainError {
     /// A run failed.
     #[error(transparent)]
     Run(Box<RunError>),
-    /// A tensor has another size than its shape says.
+    /// A tensor has another size than its shape.
     #[error(transparent)]
     Size(#[from] TensorSizeError),
-    /// A parameter has no value to begin with, or another shape.
+    /// A parameter has no initial value, or one of another shape.
     #[error("the parameter `{name}` is {expected} in the model, but {actual} in what training begins with")]
     Parameter {
         /// Its name.
         name: String,
         /// Its shape in the model.
         expected: String,
-        /// What there is.
+        /// The actual shape.
         actual: String,
     },
-    /// The system refuses the thread that reads the batches.
+    /// The operating system cannot start the thread that reads batches.
     #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
     Thread(#[source] std::io::Error),
     /// The batches could not be read.
     #[error("cannot read the training data")]
     Data(#[source] DataError),
-    /// There is nothing to train on.
+    /// There is no data.
     #[error("the training data has no batch: expected at least {expected}")]
     Empty {
-        /// Batches of a step.
+        /// Batches per step.
         expected: usize,
     },
-    /// The data end before the first step.
+    /// The data end before the first step is complete.
     #[error(
         "the training data have {batches} batches for the whole training, and a step takes {expected}: no step is made; lower \
          `gradient_accumulation_steps` or `batch_size`, or raise `epochs`"
@@ -61,30 +61,30 @@ pub enum TrainError {
     NoStep {
         /// Batches of all epochs.
         batches: usize,
-        /// Batches of a step.
+        /// Batches per step.
         expected: usize,
     },
-    /// The loss is no number, or a parameter has elements that are none.
+    /// The loss is NaN or infinite, or a parameter has elements that are.
     #[error("{}: lower the learning rate, or limit gradients by `grad_clipping`", diverged(*step, *loss, parameter.as_deref()))]
     Diverged {
         /// The step, from 1.
         step: u64,
         /// The loss.
         loss: f64,
-        /// The first parameter, as the model reads them, with an element that is not finite.
+        /// The first parameter with a non-finite element, in the model's order.
         parameter: Option<String>,
     },
-    /// No scale of the loss has gradients that are finite.
+    /// No scale of the loss gives finite gradients.
     #[error(
         "{steps} steps up to step {step} overflowed one after the other: lower the learning rate, or train without `mixed_precision`"
     )]
     Overflow {
         /// The step, from 1.
         step: u64,
-        /// How many.
+        /// The number of steps.
         steps: u64,
     },
-    /// The tensors of a step do not fit in the limit of memory.
+    /// The tensors of a step exceed the memory limit.
     #[error(
         "the tensors of a step take {needed} bytes with all computed again that saves memory, more than `memory_limit`, {limit}: \
          train with smaller batches or a higher limit"
@@ -92,10 +92,10 @@ pub enum TrainError {
     Memory {
         /// The limit.
         limit: u64,
-        /// What they take.
+        /// The required memory.
         needed: u64,
     },
-    /// A checkpoint is of another training.
+    /// A checkpoint belongs to another training.
     #[error("the checkpoint has no `{name}` of {expected}: it is of another model or configuration")]
     Checkpoint {
         /// The state.
@@ -105,7 +105,7 @@ pub enum TrainError {
     },
 }
 
-/// What went bad.
+/// Describes the divergence.
 fn diverged(step: u64, loss: f64, parameter: Option<&str>) -> String {
     match parameter {
         Some(name) if loss.is_finite() => {

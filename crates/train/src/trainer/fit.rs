@@ -5,60 +5,60 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Builder};
 
-/// Steps that are prepared before they are run.
+/// Steps prepared in advance.
 const WAITING: usize = 2;
 
 /// Batches to train on.
 pub trait Data: Send {
-    /// The batches of an epoch, counted from 0, in order. Asked for again, an epoch has the same batches.
+    /// The batches of an epoch, counted from 0, in order. Repeated calls for an epoch return the same batches.
     fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_>;
 }
 
-/// Where in the data a training is.
+/// A position in the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The epoch, from 0.
     pub epoch: u64,
-    /// Batches of the epoch that steps were made of.
+    /// Batches of the epoch that steps have used.
     pub batch: u64,
 }
 
-/// What [`fit`] tells of.
+/// An event of [`fit`].
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A step was made, after which the training was there. It is there still where the step is the [latest](Trainer::steps): reports are
-    /// read as [`Trainer::submit`] says, at the end of an epoch, and at the very end.
+    /// A step is complete; the training was at this position after it. The training is still in this state if the step is the
+    /// [latest](Trainer::steps): reports arrive as described in [`Trainer::submit`], at the end of an epoch, and at the very end.
     Step(StepReport, Position),
-    /// An epoch, counted from 1, is at its end.
+    /// An epoch, counted from 1, has ended.
     Epoch(u64),
 }
 
 /// How a training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fitted {
-    /// Where.
+    /// The position in the data.
     pub position: Position,
-    /// True if it was stopped before the steps or epochs of the configuration.
+    /// True if it was stopped before the configured steps or epochs.
     pub is_stopped: bool,
 }
 
-/// What the thread that reads hands on.
+/// A message of the reading thread.
 enum Message {
     Step(Prepared, Position),
     Epoch(u64),
     Failed(TrainError),
 }
 
-/// Trains until the steps or epochs of the configuration are done, or `on_event` breaks. Batches are read and prepared on another
-/// thread while steps are run.
+/// Trains for the configured steps or epochs, or until `on_event` breaks. Another thread reads and prepares batches while steps
+/// run.
 ///
-/// Batches of the last epoch that do not make up a whole step, with `gradient_accumulation_steps`, are left out; at the end of
-/// other epochs a step goes on with the next one.
+/// With `gradient_accumulation_steps`, batches of the last epoch that do not fill a step are dropped; a step at the end of
+/// other epochs continues with the next one.
 ///
 /// # Errors
-/// [`TrainError::Thread`] where the system refuses the thread, [`TrainError::Data`] with what reading failed with,
-/// [`TrainError::Empty`] where an epoch has no batch, [`TrainError::NoStep`] where all epochs together have fewer batches than the
-/// first step takes, and those of [`Trainer::step`] and `on_event`.
+/// [`TrainError::Thread`] if the thread cannot be started, [`TrainError::Data`] with the error of reading, [`TrainError::Empty`]
+/// if an epoch has no batch, [`TrainError::NoStep`] if all epochs together have fewer batches than the first step needs, and the
+/// errors of [`Trainer::step`] and `on_event`.
 pub fn fit<E: From<TrainError>>(
     trainer: &mut Trainer,
     data: &mut dyn Data,
@@ -114,9 +114,9 @@ fn take<E: From<TrainError>>(
     Ok(fitted)
 }
 
-/// Steps that were made and not told of.
+/// Completed steps that are not yet reported.
 struct Untold<'a, F> {
-    /// Where the training was after each.
+    /// The position after each of them.
     positions: VecDeque<Position>,
     on_event: &'a mut F,
 }
@@ -152,12 +152,12 @@ struct Reader {
     accumulated: usize,
     steps: Option<u64>,
     epochs: Option<u64>,
-    /// True once there is a step, also one of an earlier run.
+    /// True once a step exists, also one of an earlier run.
     is_begun: bool,
 }
 
 impl Reader {
-    /// Reads until the end, or nobody takes what is read.
+    /// Reads until the end, or until the receiver is dropped.
     fn run(mut self, data: &mut dyn Data, from: Position, messages: &SyncSender<Message>) {
         let mut rest = self.steps;
         let mut group = vec![];

@@ -1,4 +1,4 @@
-//! Memory of steps under a limit.
+//! Training steps under a memory limit.
 
 use super::{TrainError, Trainer};
 use rewire_graph::Graph;
@@ -7,12 +7,12 @@ use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::recompute::{Timeline, recompute};
 use rewire_runtime::{Inputs, Model};
 
-/// A step whose tensors have to fit in a limit.
+/// A step whose tensors have to fit into a limit.
 #[derive(Debug)]
 pub(super) struct Limited {
-    /// The step, which keeps everything.
+    /// The step, which keeps all tensors.
     graph: Graph,
-    /// What the session runs.
+    /// The session's schedule.
     timeline: Timeline,
     limit: u64,
 }
@@ -24,14 +24,14 @@ impl Limited {
 }
 
 impl Trainer {
-    /// Lets more be computed again, where the tensors of a run would not fit in the limit otherwise. Bits stay what they are.
+    /// Recomputes more tensors if a run would exceed the limit. The bits do not change.
     pub(super) fn fit(&mut self, inputs: &Inputs) -> Result<(), TrainError> {
         let Some(limited) = &mut self.limited else { return Ok(()) };
         let sizes = Sizes::of_values(&self.session.shape_values(inputs)?);
         if limited.timeline.bytes(&sizes) <= limited.limit {
             return Ok(());
         }
-        // With an eighth of room batches that are little larger need no other plan.
+        // With a reserve of one eighth, slightly larger batches need no new plan.
         let (limit, machine) = (limited.limit, Machine::default());
         let mut found = recompute(&limited.graph, &sizes, limit - limit / 8, &machine)?;
         if found.bytes > limit - limit / 8 {

@@ -1,4 +1,4 @@
-//! Runs steps of training, one after the other.
+//! Runs training steps.
 
 mod error;
 mod fit;
@@ -24,9 +24,9 @@ use rewire_runtime::{DeviceKind, Inputs, Kernel, Model, ModelOptions, Outputs, R
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A model in training: parameters and what optimizers keep of them, on a device or the CPU, and what steps change there.
+/// A model in training: parameters and optimizer states, on a device or the CPU, updated by steps.
 ///
-/// The same batches give the same bits, whatever the number of threads.
+/// The same batches give the same bits, for any number of threads.
 ///
 /// ```
 /// use rewire_graph::{DType, HostTensor, Scope};
@@ -61,32 +61,33 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Trainer {
     session: Session,
-    /// With a limit of memory.
+    /// Set if memory is limited.
     limited: Option<Limited>,
     indices: Model,
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
-    /// Parameters that learn, in the order in which the model reads them, and states that the model sets.
+    /// Trained parameters, in the order of the model, and states that the model sets.
     parameters: Vec<String>,
-    /// Parameters that stay.
+    /// Frozen parameters.
     fixed: BTreeMap<String, HostTensor>,
     reported: Vec<String>,
     loss: String,
     config: TrainConfig,
     steps: u64,
-    /// Steps whose losses were not read.
+    /// Steps whose losses are not yet read.
     submitted: Vec<Submitted>,
-    /// What the steps up to the latest loss that was read came to.
+    /// The results of the steps up to the last loss that was read.
     progress: Progress,
 }
 
 impl Trainer {
-    /// Begins with the parameters that `initial` has by name, and with the states that the model sets, or zeros for them. `options` say what runs the steps.
+    /// Starts a training from the named parameters in `initial`, and the states that the model sets, by default zeros. `options` select
+    /// where steps run.
     ///
     /// # Errors
-    /// [`TrainError`] names the key, parameter, table or operator that is not good, or what is missing for a device.
+    /// [`TrainError`] names the invalid key, parameter, table or operator, or the reason why no device is available.
     pub fn new(
         objective: &Objective,
         config: &TrainConfig,
@@ -130,7 +131,7 @@ impl Trainer {
         })
     }
 
-    /// What prepares batches for [`Trainer::step`], on any thread.
+    /// Creates a preparer of batches for [`Trainer::step`], for any thread.
     pub fn preparer(&self) -> Preparer {
         Preparer::new(self.indices.session(), self.lookups.clone(), self.row_sums.clone())
     }
@@ -150,12 +151,12 @@ impl Trainer {
         self.session.plan()
     }
 
-    /// What runs the steps, with its memory.
+    /// Describes where the steps run, with their memory.
     pub fn report(&self) -> Report {
         self.session.report()
     }
 
-    /// What random numbers of a batch are drawn from: another one in every batch of a training.
+    /// The seed of a batch's random numbers: a different one for every batch of a training.
     fn seed(&self, batch: usize, count: usize) -> i64 {
         let counter = (self.steps.wrapping_mul(count as u64) + batch as u64) & 0xffff_ffff;
         // Dropouts of a model add multiples of 2^32.
@@ -163,7 +164,7 @@ impl Trainer {
         (training << 48 | counter) as i64
     }
 
-    /// Hands the sums of gradients of rows on to the next batch of a step.
+    /// Passes accumulated row gradients to the next batch of a step.
     fn carry(&self, inputs: &mut Inputs, sums: BTreeMap<String, RunValue>) {
         for (name, value) in sums {
             match value {
@@ -181,7 +182,7 @@ impl Trainer {
         names.filter_map(|name| results.value(&name).cloned().map(|value| (name, value))).collect()
     }
 
-    /// The first parameter, as the model reads them, with an element that is not finite.
+    /// The first parameter with a non-finite element, in the model's order.
     fn first_bad_parameter(&self) -> Option<String> {
         let is_bad = |name: &&String| {
             let value = self.session.state(name);
@@ -190,10 +191,10 @@ impl Trainer {
         self.parameters.iter().find(is_bad).cloned()
     }
 
-    /// Checks that all parameters that learn are finite: a last step may leave others, of which no loss was computed.
+    /// Checks that all trained parameters are finite: no loss has been computed from those of the last step.
     ///
     /// # Errors
-    /// [`TrainError::Diverged`] names the first one that is not.
+    /// [`TrainError::Diverged`] names the first parameter that is not finite.
     pub fn check_parameters(&self) -> Result<(), TrainError> {
         match self.first_bad_parameter() {
             None => Ok(()),
@@ -201,10 +202,10 @@ impl Trainer {
         }
     }
 
-    /// All parameters, those that do not learn included, and states that the model sets, such as running statistics.
+    /// All parameters, including frozen ones, and states that the model sets, such as running statistics.
     ///
     /// # Errors
-    /// [`TrainError::Run`] where they cannot be read.
+    /// [`TrainError::Run`] if they cannot be read.
     pub fn parameters(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
         let mut all = self.fixed.clone();
         for name in &self.parameters {
@@ -213,7 +214,7 @@ impl Trainer {
         Ok(all)
     }
 
-    /// The averages of the dense parameters by their names; none without `ema` in the configuration.
+    /// The averages of the dense parameters by name; empty without `ema` in the configuration.
     ///
     /// # Errors
     /// As [`Trainer::parameters`].
@@ -228,7 +229,7 @@ impl Trainer {
         Ok(all)
     }
 
-    /// What the optimizers keep of parameters.
+    /// The optimizer states of parameters.
     ///
     /// # Errors
     /// As [`Trainer::parameters`].
@@ -247,7 +248,7 @@ impl Trainer {
         Ok(all)
     }
 
-    /// All that the next step depends on, the number of steps aside: parameters, what optimizers keep, averages.
+    /// All states that the next step depends on, except the number of steps: parameters, optimizer states, averages.
     ///
     /// # Errors
     /// As [`Trainer::parameters`].
@@ -257,11 +258,11 @@ impl Trainer {
         Ok(states)
     }
 
-    /// Goes on where another training of the same objective and configuration was: after `steps` steps, with what
-    /// [`Trainer::states`] returned then.
+    /// Resumes another training of the same objective and configuration: after `steps` steps, from the result of
+    /// [`Trainer::states`] at that point.
     ///
     /// # Errors
-    /// [`TrainError::Checkpoint`] names a state that `states` lacks or has in another shape.
+    /// [`TrainError::Checkpoint`] names a state that is missing or has another shape.
     pub fn resume(&mut self, steps: u64, states: impl Fn(&str) -> Option<HostTensor>) -> Result<(), TrainError> {
         let mut all = vec![];
         for (name, state) in &self.states {
@@ -279,22 +280,22 @@ impl Trainer {
     }
 }
 
-/// What an optimizer keeps of a parameter.
+/// An optimizer state of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterMoment {
     /// The parameter.
     pub parameter: String,
-    /// The name of the moment, as torch has it: `exp_avg`, `exp_avg_sq`, `sum`, `momentum_buffer` and the like.
+    /// The name of the moment, as in torch: `exp_avg`, `exp_avg_sq`, `sum`, `momentum_buffer` and the like.
     pub moment: &'static str,
-    /// Its values: of the parameter's shape, or one a row.
+    /// Its values, in the parameter's shape or one per row.
     pub tensor: HostTensor,
 }
 
-/// Tensors that a kernel on the CPU may read and write.
+/// The most tensors that a CPU kernel may read and write.
 const CPU_BINDINGS: usize = 32;
 
-/// The passes for what runs the steps: on the CPU a sum over rows occupies all threads without parts, and kernels may read more tensors
-/// where none of them has to run on a device.
+/// The passes for the backend: on the CPU a sum over rows uses all threads without being split, and kernels may read more tensors if
+/// none of them has to run on a device.
 fn passes(options: &ModelOptions) -> Result<Pipeline, RewriteError> {
     let is_named = options.gpu.is_some() || options.adapter.is_some();
     let on_cpu = match options.kernel {
@@ -319,7 +320,7 @@ fn parameters(graph: &Graph) -> Vec<(String, Type)> {
 }
 
 impl State {
-    /// What it holds before the first step.
+    /// Its initial value.
     fn begin(&self, initial: impl Fn(&str) -> Option<HostTensor> + Sync) -> Result<HostTensor, TrainError> {
         let (name, tensor) = match &self.initial {
             Initial::Constant(value) => return Ok(self.filled(*value)?),

@@ -5,7 +5,7 @@ use rewire_runtime::{Inputs, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The batches of a step, with what the host sorts for them.
+/// The batches of a step, with the indices that the host sorted for them.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) batches: Vec<Inputs>,
@@ -13,14 +13,14 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The same batches as those of an epoch, counted from 0, which learning rates may follow.
+    /// Assigns the batches to an epoch, counted from 0, for learning rates that depend on it.
     #[must_use]
     pub fn of_epoch(self, epoch: u64) -> Self {
         Self { epoch, ..self }
     }
 }
 
-/// Sorts indices of batches, while a step before is run for instance.
+/// Sorts indices of batches, for instance while an earlier step runs.
 #[derive(Debug)]
 pub struct Preparer {
     session: Session,
@@ -28,7 +28,7 @@ pub struct Preparer {
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
 }
 
-/// An index in the order of the rows that it counts.
+/// An index, sorted by row.
 struct Sorted {
     /// The row of every position, ascending.
     rows: Vec<usize>,
@@ -48,7 +48,7 @@ impl Preparer {
     /// Prepares the batches of a step.
     ///
     /// # Errors
-    /// [`TrainError::Run`] names an input that is missing or not as declared.
+    /// [`TrainError::Run`] names an input that is missing or does not match its declaration.
     pub fn prepare(&mut self, mut batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
         let mut sorted = vec![];
         for batch in &batches {
@@ -90,7 +90,7 @@ impl Preparer {
     }
 }
 
-/// The rows that are summed: all, or those that occur in any batch.
+/// The rows to sum: all, or those that occur in any batch.
 fn rows_of(lookup: &Lookup, parts: &[&Sorted]) -> Vec<usize> {
     if !lookup.is_sparse {
         return (0..lookup.table_rows).collect();
@@ -109,7 +109,7 @@ impl Sorted {
         Self { rows, order }
     }
 
-    /// How many positions there are of each of `rows`, which ascend.
+    /// The number of positions of each of `rows`, which ascend.
     fn lengths(&self, rows: &[usize]) -> Vec<i64> {
         let mut rest = self.rows.as_slice();
         let count = |row: &usize| {

@@ -1,4 +1,4 @@
-//! Steps, which the device makes one after the other, and what they came to, which is read later.
+//! Steps are submitted to the device one after the other; their results are read later.
 
 use super::{Prepared, TrainError, Trainer};
 use crate::step::{LATEST, names, reported_rows};
@@ -9,14 +9,14 @@ use std::num::NonZeroU64;
 /// Steps in a row that may overflow halves.
 const MOST_OVERFLOWS: u64 = 64;
 
-/// What a step did.
+/// The results of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// The step, from 1.
     pub step: u64,
     /// The loss, the mean over the batches of the step.
     pub loss: f64,
-    /// Outputs of one float, the loss among them, as means over the batches of the step.
+    /// Outputs of one float, including the loss, as means over the batches of the step.
     pub outputs: BTreeMap<String, f64>,
     /// The learning rate of dense parameters.
     pub dense_rate: f64,
@@ -26,7 +26,7 @@ pub struct StepReport {
     pub overflowed: bool,
 }
 
-/// A step whose loss was not read.
+/// A step whose loss is not yet read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submitted {
     step: u64,
@@ -34,16 +34,16 @@ pub(super) struct Submitted {
     rates: [f64; 2],
 }
 
-/// What is known of the steps so far.
+/// The results of the steps so far.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// The loss that was read last.
+    /// The last loss that was read.
     pub loss: f64,
-    /// Steps up to it that overflowed one after the other.
+    /// Successive overflows up to it.
     overflows: u64,
-    /// Why training ends after the reports that were handed out.
+    /// The error that ends the training once earlier reports are returned.
     failed: Option<TrainError>,
-    /// Losses are read when as many steps were made.
+    /// Losses are read after every so many steps.
     every: Option<NonZeroU64>,
 }
 
@@ -54,7 +54,7 @@ impl Default for Progress {
 }
 
 impl Trainer {
-    /// One step over the batches that were prepared together, and its report, for which it waits.
+    /// Runs one step over batches prepared together, and waits for its report.
     ///
     /// # Errors
     /// As [`Trainer::submit`].
@@ -64,15 +64,14 @@ impl Trainer {
         reports.pop().ok_or(TrainError::Empty { expected: 1 })
     }
 
-    /// One step over the batches that were prepared together, without waiting for what it comes to: the device makes steps while the
-    /// next ones are submitted. Returns what was read of the steps so far: of every 16th step the reports of all since, of
-    /// others none. So a loss that is no number is an error 15 steps later at most, which names its step, and the first parameter that is
-    /// not finite then.
+    /// Submits one step over batches prepared together without waiting for its results: the device runs steps while the next ones are
+    /// submitted. Every 16th step returns the reports of all steps since the last time; other steps return none. A non-finite loss is
+    /// therefore reported at most 15 steps later; the error names its step and the first parameter that is not finite by then.
     ///
     /// # Errors
-    /// [`TrainError::Diverged`] where a loss is no number, [`TrainError::Overflow`] where steps overflow again and again,
-    /// [`TrainError::Memory`] where the batches need more than the limit, and [`TrainError::Run`]. After an error the parameters
-    /// are not to be used, unless it is [`TrainError::Run`] and the session's states are said to be what they were.
+    /// [`TrainError::Diverged`] if a loss is not finite, [`TrainError::Overflow`] if steps overflow repeatedly,
+    /// [`TrainError::Memory`] if the batches exceed the limit, and [`TrainError::Run`]. After an error the parameters must not
+    /// be used, unless it is a [`TrainError::Run`] which states that the session's states are unchanged.
     pub fn submit(&mut self, step: Prepared) -> Result<Vec<StepReport>, TrainError> {
         let count = step.batches.len();
         let rows = reported_rows(&self.config);
@@ -113,15 +112,15 @@ impl Trainer {
         Ok(reports)
     }
 
-    /// Lets [`Trainer::submit`] return reports whenever a multiple of `every` steps was made as well.
+    /// Also returns reports from [`Trainer::submit`] after every multiple of `every` steps.
     pub fn report_every(&mut self, every: NonZeroU64) {
         self.progress.every = Some(every);
     }
 
-    /// Waits for the steps that were submitted and returns the reports that were not read yet, in order.
+    /// Waits for the submitted steps and returns the unread reports, in order.
     ///
     /// # Errors
-    /// As [`Trainer::submit`]; before the error of a step come the reports of those before it, from an earlier call.
+    /// As [`Trainer::submit`]; an earlier call returns the reports of the steps before the failed one.
     pub fn reports(&mut self) -> Result<Vec<StepReport>, TrainError> {
         let mut reports = vec![];
         if self.progress.failed.is_none() && !self.submitted.is_empty() {
@@ -144,7 +143,7 @@ impl Trainer {
         }
     }
 
-    /// The report of a step of the rows of its batches.
+    /// The report of a step, from the rows of its batches.
     fn report_of(
         &self,
         Submitted { step, rates: [dense_rate, sparse_rate], .. }: Submitted,
