@@ -1,6 +1,6 @@
 //! Operators, modules and models of generative recommenders (HSTU).
 //!
-//! Everything here only traces: it writes primitives of [`rewire_graph`] into a graph.
+//! This crate only traces: it adds primitives of [`rewire_graph`] to a graph.
 #![forbid(unsafe_code)]
 
 pub mod models;

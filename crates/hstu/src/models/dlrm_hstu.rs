@@ -1,8 +1,8 @@
-//! The ranking model DLRM-HSTU: users' histories and candidates in, a logit for every candidate and task out.
+//! The ranking model DLRM-HSTU, from users' histories and candidates to a logit for every candidate and task.
 //!
 //! # Inputs
 //!
-//! `H` history rows and `C` candidates of all users lie back to back, user after user; `B` is the number of users.
+//! The `H` history rows and `C` candidates of all users are concatenated, user after user; `B` is the number of users.
 //!
 //! | input | type | what |
 //! |---|---|---|
@@ -16,7 +16,7 @@
 //! | `candidate.timestamp` | I64 `[C]` | time of the request |
 //! | `contextual.<feature>` | U32 `[B]` | id of a user's feature |
 //!
-//! [`Config::inputs`] lists them for a configuration. An id beyond its table takes the table's last row.
+//! [`Config::inputs`] lists them for a configuration. An id beyond its table is clamped to the table's last row.
 //!
 //! # Output
 //!
@@ -46,10 +46,10 @@ const TRANSDUCER: &str = "_hstu_transducer";
 pub struct Config {
     /// `dlrm_hstu`.
     pub model: String,
-    /// The tables by feature; a feature that is there twice is an error.
+    /// The tables by feature; a duplicate feature is an error.
     #[serde(deserialize_with = "features::unique")]
     pub features: BTreeMap<String, FeatureConfig>,
-    /// Which features describe what.
+    /// The features of users, histories and candidates.
     pub feature_groups: FeatureGroups,
     /// The pipeline.
     pub hstu: HstuConfig,
@@ -57,7 +57,7 @@ pub struct Config {
     pub item_embedding_hidden_dim: usize,
     /// The tasks.
     pub fusion_mtl_tower: FusionMtlTowerConfig,
-    /// What every attention divides by.
+    /// The divisor of attention weights in all layers.
     pub max_seq_len: usize,
 }
 
@@ -71,7 +71,7 @@ pub fn trace(config: &Config) -> Result<Graph, ModelError> {
     Ok(scope.finish(&[("logits", logits)])?)
 }
 
-/// The graph of the vectors of users, `embeddings` `[C, E]`: the user as every candidate is seen.
+/// The graph of user vectors, `embeddings` `[C, E]`: the user in the view of each candidate.
 ///
 /// # Errors
 /// As [`trace`].
@@ -81,7 +81,7 @@ pub fn trace_users(config: &Config) -> Result<Graph, ModelError> {
     Ok(scope.finish(&[("embeddings", users)])?)
 }
 
-/// The graph of the vectors of candidates, `embeddings` `[C, E]`.
+/// The graph of candidate vectors, `embeddings` `[C, E]`.
 ///
 /// # Errors
 /// As [`trace`].
@@ -92,19 +92,19 @@ pub fn trace_items(config: &Config) -> Result<Graph, ModelError> {
     Ok(scope.finish(&[("embeddings", items)])?)
 }
 
-/// The logits `[C, tasks]` of a configuration, traced in a scope: to go on from, with a loss for instance.
+/// The logits `[C, tasks]` of a configuration, traced in a scope, for instance to add a loss.
 ///
 /// # Errors
-/// [`ModelError`] names the key of the configuration that is not good.
+/// [`ModelError`] names the invalid key of the configuration.
 pub fn forward(config: &Config, scope: &Scope) -> Result<Tensor, ModelError> {
     Ok(Model::new(config)?.forward(scope))
 }
 
 impl Config {
-    /// From the text of a `config.json`. Unknown keys are errors.
+    /// Parses the text of a `config.json`. Unknown keys are errors.
     ///
     /// # Errors
-    /// [`ModelError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
+    /// [`ModelError`] if the text is not JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
         super::from_json(text)
     }
@@ -129,8 +129,8 @@ impl Config {
         self.tables().zip(self.features.values().map(|feature| [feature.num_embeddings, feature.embedding_dim]))
     }
 
-    /// State-dict tensors that follow from the configuration and are no parameters of the graph. A checkpoint in which
-    /// they differ was made with another configuration.
+    /// State-dict tensors that follow from the configuration and are not parameters of the graph. A checkpoint with other
+    /// values was made with another configuration.
     ///
     /// # Errors
     /// [`ModelError`] if the configuration is not valid.
@@ -139,8 +139,8 @@ impl Config {
         Ok(buffers.into_iter().map(|buffer| buffer.within(TRANSDUCER)).collect())
     }
 
-    /// Those of the names of a state dict that the model does not know: neither parameters of its `graph`, nor
-    /// [`Config::buffers`], nor tables of features that no group has, nor the counts of batches that batch norms learned from.
+    /// The names of a state dict that the model does not use. Excluded are the parameters of its `graph`, [`Config::buffers`],
+    /// tables of features that no group has, and the batch counters of batch norms.
     ///
     /// # Errors
     /// [`ModelError`] if the configuration is not valid.
@@ -154,7 +154,7 @@ impl Config {
         Ok(names.filter(|name| !known.contains(*name)).collect())
     }
 
-    /// Checks what a configuration can be checked for without tracing it: the kind of model, and its sizes.
+    /// Checks the configuration without tracing it: the kind of model, and its sizes.
     ///
     /// # Errors
     /// [`ConfigError`] names the key.
@@ -180,7 +180,7 @@ struct Model {
     tower: FusionMtlTower,
 }
 
-/// The tables of a configuration, and the options of its modules with the widths of these.
+/// The tables of a configuration, and the options of its modules with their widths.
 fn configured(config: &Config) -> Result<(Tables, HstuConfig), ConfigError> {
     let tables = Tables::new(&config.features, &config.feature_groups)?;
     let hstu = tables.configure(&config.hstu, config.max_seq_len)?;
@@ -204,7 +204,7 @@ impl Model {
         self.logits(scope, &user, item.as_ref().unwrap_or(&user))
     }
 
-    /// The logits of candidates, of what the transducer has of each and its embedding.
+    /// The logits of candidates, from the transducer's row and the embedding of each.
     fn logits(&self, scope: &Scope, user: &Tensor, item: &Tensor) -> Tensor {
         let item = self.items(scope, item);
         scope.module("_multitask_module", |scope| self.tower.forward(scope, user, &item))

@@ -1,4 +1,4 @@
-//! Features of requests: their tables, and the inputs of models that read them.
+//! Features of requests: their tables, and the inputs of models that use them.
 
 use crate::modules::{ConfigError, EmbeddingTable, HstuConfig, Sequence, parts, rows, width};
 use rewire_graph::{DType, Dim, Scope, Tensor};
@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 /// Input names that no feature of a history or candidate may have.
 const RESERVED: [&str; 4] = ["lengths", "timestamp", "action", "watchtime"];
-/// Keys of a request that no feature of a user may have.
+/// Keys of a request that no user feature may have.
 const RESERVED_OF_USERS: [&str; 4] = ["user", "history", "candidates", "labels"];
 
 /// The table of a feature.
@@ -23,11 +23,11 @@ pub struct FeatureConfig {
     pub embedding_dim: usize,
 }
 
-/// Names of features, in the order in which their rows are joined.
+/// Names of features, in the order in which their rows are concatenated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureGroups {
-    /// Of a user, a token each.
+    /// Of a user, one token each.
     #[serde(default)]
     pub contextual: Vec<String>,
     /// Of a history row.
@@ -36,7 +36,7 @@ pub struct FeatureGroups {
     pub candidate: Vec<String>,
 }
 
-/// A map whose keys differ.
+/// A map without duplicate keys.
 pub(super) fn unique<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
@@ -64,14 +64,14 @@ pub(super) fn unique<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer.deserialize_map(Unique(PhantomData))
 }
 
-/// How an input is divided.
+/// The rows of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputRows {
-    /// One entry a user.
+    /// One entry per user.
     Users,
-    /// One entry a history row.
+    /// One entry per history row.
     History,
-    /// One entry a candidate.
+    /// One entry per candidate.
     Candidates,
 }
 
@@ -82,7 +82,7 @@ pub struct InputSpec {
     pub name: String,
     /// Element type; `None` for lengths, which the host reads as integers of any type.
     pub dtype: Option<DType>,
-    /// What it has an entry for.
+    /// The subject of its entries.
     pub rows: InputRows,
     /// Number of table rows, for ids.
     pub num_embeddings: Option<usize>,
@@ -186,7 +186,7 @@ impl Tables {
         sum(&self.candidate)
     }
 
-    /// The pipeline's options with the sizes that follow from the features. Those that it has must be the same.
+    /// The pipeline's options with the sizes that follow from the features. Sizes in the configuration must match them.
     pub fn configure(&self, hstu: &HstuConfig, max_seq_len: usize) -> Result<HstuConfig, ConfigError> {
         let mut hstu = hstu.clone();
         let width = self.contextual.first().map_or(0, |table| table.embedding_dim);
@@ -208,7 +208,7 @@ impl Tables {
         Ok(hstu)
     }
 
-    /// What users did.
+    /// The histories of users.
     pub fn history(&self, scope: &Scope, batch: &Dim, hstu: &HstuConfig) -> Sequence {
         let rows = scope.lengths("uih.lengths", batch);
         let integers = |name: &str| scope.input(name, DType::I64, std::slice::from_ref(&rows.total));
@@ -225,7 +225,7 @@ impl Tables {
         lookup(scope, "candidate", &self.candidate, count)
     }
 
-    /// Features of users, where there are any.
+    /// User features, if there are any.
     pub fn context(&self, scope: &Scope, group: &str, batch: &Dim) -> Option<Tensor> {
         if self.contextual.is_empty() { None } else { Some(lookup(scope, group, &self.contextual, batch)) }
     }
@@ -235,7 +235,7 @@ fn sum(tables: &[EmbeddingTable]) -> usize {
     tables.iter().map(|table| table.embedding_dim).sum()
 }
 
-/// Takes a size that follows from the features, unless the configuration has another.
+/// Sets a size that follows from the features; an error if the configuration has a different one.
 fn derive(key: &str, configured: &mut usize, size: usize) -> Result<(), ConfigError> {
     if *configured != 0 && *configured != size {
         return Err(ConfigError::new(format!("hstu.{key}"), format!("{size}, as the features have it"), *configured));
@@ -244,7 +244,7 @@ fn derive(key: &str, configured: &mut usize, size: usize) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// The rows of all tables of a group, side by side: `[n, sum of widths]`.
+/// The rows of all tables of a group, concatenated: `[n, sum of widths]`.
 fn lookup(scope: &Scope, group: &str, tables: &[EmbeddingTable], rows: &Dim) -> Tensor {
     let parts: Vec<Tensor> = tables
         .iter()

@@ -1,5 +1,5 @@
-//! The matching model HSTU-Match: a vector for every user, of history alone, and one for every item; how well they suit is their
-//! product.
+//! The matching model HSTU-Match: a vector for every user, computed from the history only, and one for every item; their product
+//! is the score.
 //!
 //! # Inputs
 //!
@@ -7,7 +7,7 @@
 //!
 //! # Output
 //!
-//! [`USERS`] `[B, E]` and [`ITEMS`] `[C, E]`. Either may be asked for alone, with no entries of the other.
+//! [`USERS`] `[B, E]` and [`ITEMS`] `[C, E]`. Either can be computed alone, with empty inputs of the other.
 
 use super::ModelError;
 use super::features::{self, FeatureConfig, FeatureGroups, InputSpec, Tables};
@@ -30,31 +30,31 @@ pub const ITEMS: &str = "items";
 pub struct MatchConfig {
     /// `hstu_match`.
     pub model: String,
-    /// The tables by feature; a feature that is there twice is an error.
+    /// The tables by feature; a duplicate feature is an error.
     #[serde(deserialize_with = "features::unique")]
     pub features: BTreeMap<String, FeatureConfig>,
-    /// Which features describe what.
+    /// The features of users, histories and items.
     pub feature_groups: FeatureGroups,
     /// The pipeline of users.
     pub hstu: HstuConfig,
-    /// From the features of an item to its vector; they are the vector where it is left out.
+    /// The MLP from the features of an item to its vector; the identity if left out.
     #[serde(default)]
     pub item_mlp: Option<MlpConfig>,
-    /// Width of a last linear map of users and of items; none where it is 0.
+    /// Width of a final linear layer of users and of items; 0 for none.
     #[serde(default)]
     pub output_dim: usize,
-    /// What suits; all vectors have length 1 where it is the cosine.
+    /// The similarity; vectors have length 1 if it is the cosine.
     #[serde(default)]
     pub similarity: Similarity,
-    /// What every attention divides by.
+    /// The divisor of attention weights in all layers.
     pub max_seq_len: usize,
 }
 
 impl MatchConfig {
-    /// From the text of a `config.json`. Unknown keys are errors.
+    /// Parses the text of a `config.json`. Unknown keys are errors.
     ///
     /// # Errors
-    /// [`ModelError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
+    /// [`ModelError`] if the text is not JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
         super::from_json(text)
     }
@@ -74,7 +74,7 @@ impl MatchConfig {
         self.tables().zip(self.features.values().map(|feature| [feature.num_embeddings, feature.embedding_dim]))
     }
 
-    /// Checks what a configuration can be checked for without tracing it: the kind of model, and its sizes.
+    /// Checks the configuration without tracing it: the kind of model, and its sizes.
     ///
     /// # Errors
     /// [`ConfigError`] names the key.

@@ -18,15 +18,15 @@ use thiserror::Error;
 #[strum(serialize_all = "snake_case", prefix = "model.")]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The configuration is not one: a key is unknown, missing or of another type.
+    /// The configuration is invalid: a key is unknown, missing or of another type.
     #[error("configuration: {0}")]
     Parse(#[from] serde_json::Error),
-    /// A key of the configuration is unknown, lacks another one or is of another type.
+    /// A key of the configuration is unknown, of another type, or another key is missing in it.
     #[error("configuration: `{keys}`: {source}")]
     Key {
-        /// The keys that lead to it, `hstu.stu.num_heads`, `fusion_mtl_tower.task_configs[1].task_name`.
+        /// The path of the key, `hstu.stu.num_heads`, `fusion_mtl_tower.task_configs[1].task_name`.
         keys: String,
-        /// What is wrong.
+        /// The cause.
         source: serde_json::Error,
     },
     /// A value of the configuration cannot be used.
@@ -49,7 +49,7 @@ impl Coded for ModelError {
     }
 }
 
-/// A configuration from the text of a `config.json`.
+/// Parses a configuration from the text of a `config.json`.
 pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, ModelError> {
     serde_json::from_str(text).map_err(|source| match keys_to(text, &source) {
         Some(keys) => ModelError::Key { keys, source },

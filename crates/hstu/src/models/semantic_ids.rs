@@ -1,10 +1,12 @@
-//! Generative retrieval: of the semantic ids of a user's items, the next one, code by code (Rajput et al., 2023, with the layers of HSTU).
+//! Generative retrieval: predicts the next semantic id of a user's item sequence, code by code (Rajput et al., 2023, with the layers of
+//! HSTU).
 //!
-//! A semantic id has a code of each level. A code of a level is a token; the tokens of a history are those of its items, one after the other.
+//! A semantic id has one code per level, and each code of a level is a token. The tokens of a history are those of its items, concatenated.
 //!
 //! # Inputs
 //!
-//! `B` sequences, of which a run has the tokens from some place on; keys and values of those before are in rows of a cache.
+//! `B` sequences, of which a run has the tokens from some position on; keys and values of the earlier ones are in rows of a
+//! cache.
 //!
 //! | input | type | what |
 //! |---|---|---|
@@ -16,7 +18,7 @@
 //!
 //! # Output and states
 //!
-//! `logits` `[B, tokens]` of what follows the last token of every sequence; `k_cache` and `v_cache` of every layer.
+//! `logits` `[B, tokens]` of the token after the last one of every sequence; `k_cache` and `v_cache` of every layer.
 
 use super::ModelError;
 use crate::modules::{CachedRows, ConfigError, HistoryCache, NORM_EPS, StuConfig, StuLayer, StuStack, parts, rows};
@@ -30,21 +32,21 @@ use serde::Deserialize;
 pub struct Config {
     /// `semantic_ids`.
     pub model: String,
-    /// Codes of every level.
+    /// Number of codes per level.
     pub codes: Vec<usize>,
     /// Options of every layer.
     pub stu: StuConfig,
     /// Number of layers.
     pub attn_num_layers: usize,
-    /// Tokens that a sequence has at most, and what attention divides by.
+    /// The most tokens of a sequence, and the divisor of attention weights.
     pub max_seq_len: usize,
 }
 
 impl Config {
-    /// From the text of a `config.json`. Unknown keys are errors.
+    /// Parses the text of a `config.json`. Unknown keys are errors.
     ///
     /// # Errors
-    /// [`ModelError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
+    /// [`ModelError`] if the text is not JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
         let config: Self = serde_json::from_str(text)?;
         config.check()?;
@@ -54,7 +56,7 @@ impl Config {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.model != "semantic_ids" {
             return Err(ConfigError::new("model", "`semantic_ids`", format!("`{}`", self.model)));
@@ -83,7 +85,7 @@ impl Config {
         self.codes.iter().fold(0, |all, &codes| all.saturating_add(codes))
     }
 
-    /// The token of a level's code 0; those of its other codes follow.
+    /// The token of a level's code 0; the tokens of its other codes follow.
     pub fn first_token(&self, level: usize) -> usize {
         self.codes.iter().take(level).sum()
     }

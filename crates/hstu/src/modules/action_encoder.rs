@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionEncoderConfig {
-    /// A learned row for every action bit.
+    /// A learned embedding for every action bit.
     SimpleActionEncoder(SimpleActionEncoder),
 }
 
@@ -20,13 +20,13 @@ pub struct SimpleActionEncoder {
     pub action_embedding_dim: usize,
     /// Bits of the actions.
     pub action_weights: Vec<i64>,
-    /// Watch times, in seconds, from which on a bit of `watchtime_to_action_weights` is set.
+    /// Thresholds of watch times, in seconds, from which a bit of `watchtime_to_action_weights` is set.
     #[serde(default)]
     pub watchtime_to_action_thresholds: Vec<i64>,
     /// Bits set by watch times.
     #[serde(default)]
     pub watchtime_to_action_weights: Vec<i64>,
-    /// The spread of new tables, which training draws.
+    /// The standard deviation of new tables in training.
     #[serde(default)]
     pub embedding_init_std: Option<f64>,
 }
@@ -43,7 +43,7 @@ impl SimpleActionEncoder {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         width("action_embedding_dim", self.action_embedding_dim)?;
         width("action_weights", self.action_weights.len())?;
@@ -58,7 +58,7 @@ impl SimpleActionEncoder {
             .try_for_each(|&threshold| scalar("watchtime_to_action_thresholds", threshold))
     }
 
-    /// True if watch times are read.
+    /// True if watch times are used.
     pub fn reads_watchtimes(&self) -> bool {
         !self.watchtime_to_action_thresholds.is_empty()
     }
@@ -79,7 +79,7 @@ impl SimpleActionEncoder {
         Ok(vec![Buffer { name: "_combined_action_weights".to_owned(), value: weights }])
     }
 
-    /// Per sample an encoded row for every history row, then the learned row for every target.
+    /// Per sample an encoded row for every history row, followed by the learned row for every target.
     ///
     /// `actions` are bit masks and `watchtimes` seconds, `[Lu]` or `[Lu, 1]`.
     pub fn forward(
@@ -100,7 +100,7 @@ impl SimpleActionEncoder {
         scope.weight("_target_action_embedding_table", &[1.into(), self.output_dim().into()])
     }
 
-    /// An encoded row for every history row: `[Lu, n * d]`. The row of targets stays without use.
+    /// An encoded row for every history row: `[Lu, n * d]`. The row of targets is not used.
     pub fn encode(&self, scope: &Scope, actions: &Tensor, watchtimes: Option<&Tensor>, uih: &Ragged) -> Tensor {
         let weights = self.combined_action_weights();
         let (bits, width) = (weights.len(), self.action_embedding_dim);

@@ -5,7 +5,8 @@ use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// An activation function by the reference's name: of torch, `nn.ReLU` or `nn.LeakyReLU(negative_slope=0.2)`; `Dice`; an empty name is none.
+/// An activation function by the reference's name: of torch, `nn.ReLU` or `nn.LeakyReLU(negative_slope=0.2)`; `Dice`; the empty name is the
+/// identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Activation {
@@ -23,14 +24,14 @@ pub enum Activation {
     Exponential {
         /// Factor of negative values.
         alpha: f64,
-        /// What negative values are divided by.
+        /// Divisor of negative values.
         width: f64,
         /// Factor of all values.
         scale: f64,
     },
-    /// `x Phi(x)` by the error function.
+    /// `x Phi(x)` with the error function.
     Gelu,
-    /// `x Phi(x)` by a hyperbolic tangent.
+    /// `x Phi(x)` with the tanh approximation.
     GeluTanh,
     /// `x / (1 + e^-x)`
     Silu,
@@ -62,12 +63,12 @@ pub enum Activation {
     Hardsigmoid,
     /// `x hardsigmoid(x)`
     Hardswish,
-    /// `x` where positive, `weight x` elsewhere, with one parameter or one a column.
+    /// `x` where positive, `weight x` elsewhere, with one parameter or one per column.
     Prelu {
-        /// One for all columns.
+        /// One parameter for all columns.
         shared: bool,
     },
-    /// `p x + (1 - p) alpha x` where `p` is the sigmoid of the batch-normalized `x`, with an `alpha` a column.
+    /// `p x + (1 - p) alpha x` where `p` is the sigmoid of the batch-normalized `x`, with one `alpha` per column.
     Dice,
 }
 
@@ -170,12 +171,12 @@ impl<'a> Call<'a> {
 }
 
 impl Activation {
-    /// The function of `x` `[.., D]`, element by element. Its parameters, if it has any, are those of the module of `scope`.
+    /// The elementwise function of `x` `[.., D]`. Its parameters, if it has any, are those of the module of `scope`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         self.counted(scope, x, None)
     }
 
-    /// [`Activation::forward`] of rows that count several times in statistics of a batch.
+    /// [`Activation::forward`] with weighted rows in batch statistics.
     pub(super) fn counted(&self, scope: &Scope, x: &Tensor, counts: Option<&Tensor>) -> Tensor {
         let negative = |slope: Tensor| x.gt(0.0).select(x, &slope);
         match *self {

@@ -4,15 +4,15 @@ use crate::ops::concat_2d_jagged;
 use rewire_graph::{Ragged, Scope, Tensor};
 use serde::Deserialize;
 
-/// `{kind: options}` of the encoder that makes history and targets equally wide.
+/// `{kind: options}` of the encoder that gives history and targets the same width.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentEncoderConfig {
-    /// Targets keep as many columns as history has.
+    /// Truncates targets to the columns of the history.
     SliceContentEncoder(NoOptions),
-    /// History rows are extended by a learned row.
+    /// Pads history rows with a learned row.
     PadContentEncoder(NoOptions),
-    /// Both go through MLPs.
+    /// Applies an MLP to both.
     MlpContentEncoder(MlpContentEncoderConfig),
 }
 
@@ -31,7 +31,7 @@ pub struct MlpContentEncoderConfig {
     pub target_mlp: MlpConfig,
 }
 
-/// History rows and target rows, equally wide, in one jagged tensor.
+/// Concatenates history rows and target rows of the same width into one jagged tensor.
 #[derive(Clone, Debug)]
 pub struct ContentEncoder {
     /// Kind and options.
@@ -46,7 +46,7 @@ impl ContentEncoder {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         width("uih_embedding_dim", self.uih_embedding_dim)?;
         width("target_embedding_dim", self.target_embedding_dim)?;
@@ -67,12 +67,12 @@ impl ContentEncoder {
         }
     }
 
-    /// Per sample the rows of `uih` `[Lu, Du]`, then those of `targets` `[Lt, Dt]`.
+    /// Per sample the rows of `uih` `[Lu, Du]`, followed by those of `targets` `[Lt, Dt]`.
     pub fn forward(&self, scope: &Scope, uih: (&Tensor, &Ragged), targets: (&Tensor, &Ragged)) -> (Tensor, Ragged) {
         concat_2d_jagged(&self.history(scope, uih.0), uih.1, &self.targets(scope, targets.0), targets.1)
     }
 
-    /// History rows `[Lu, Du]`, as wide as targets.
+    /// History rows `[Lu, Du]`, with the width of targets.
     pub fn history(&self, scope: &Scope, uih: &Tensor) -> Tensor {
         match &self.config {
             ContentEncoderConfig::SliceContentEncoder(_) => uih.clone(),
@@ -83,7 +83,7 @@ impl ContentEncoder {
         }
     }
 
-    /// Target rows `[Lt, Dt]`, as wide as history.
+    /// Target rows `[Lt, Dt]`, with the width of history.
     pub fn targets(&self, scope: &Scope, targets: &Tensor) -> Tensor {
         match &self.config {
             ContentEncoderConfig::SliceContentEncoder(_) => targets.slice(1, 0, self.uih_embedding_dim),

@@ -8,9 +8,9 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextualMlpConfig {
-    /// The same map for all rows.
+    /// The same MLP for all rows.
     SimpleMlp(SimpleMlpConfig),
-    /// A linear map made from the sample's context.
+    /// A linear layer whose weights are computed from the sample's context.
     ParameterizedMlp(ParameterizedMlpConfig),
 }
 
@@ -18,7 +18,7 @@ pub enum ContextualMlpConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimpleMlpConfig {
-    /// Width between the linear maps.
+    /// Width between the linear layers.
     pub hidden_dim: usize,
 }
 
@@ -28,7 +28,7 @@ pub struct SimpleMlpConfig {
 pub struct ParameterizedMlpConfig {
     /// Width of the compressed context.
     pub hidden_dim: usize,
-    /// Dropout of the context while learning.
+    /// Dropout of the context in training.
     #[serde(default = "contextual_dropout_ratio")]
     pub contextual_dropout_ratio: f32,
 }
@@ -41,7 +41,7 @@ impl ContextualMlpConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         match self {
             Self::SimpleMlp(config) => width("simple_mlp.hidden_dim", config.hidden_dim),
@@ -63,7 +63,7 @@ pub struct ContextualMlp {
 }
 
 impl ContextualMlp {
-    /// Rows `[L, Din]` to rows `[L, Dout]`; the parameterized kind reads `context` `[B, G]`.
+    /// Maps rows `[L, Din]` to rows `[L, Dout]`; the parameterized kind uses `context` `[B, G]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor, rows: &Ragged, context: Option<&Tensor>) -> Tensor {
         let out = self.sequential_output_dim;
         match &self.config {

@@ -1,6 +1,6 @@
 use rewire_graph::{Scope, Tensor};
 
-/// The module of all tables.
+/// The module that contains all tables.
 pub const EMBEDDINGS: &str = "embedding";
 
 /// A table with a row for every value of a feature.
@@ -20,8 +20,8 @@ impl EmbeddingTable {
         format!("{}.weight", module(feature))
     }
 
-    /// The rows of `ids` `[n]`: `[n, embedding_dim]`. A run with an id on the host that is beyond the table is an error,
-    /// unless its options say otherwise.
+    /// Looks up the rows of `ids` `[n]`: `[n, embedding_dim]`. A run with a host-side id beyond the table is an error,
+    /// unless its options allow it.
     pub fn forward(&self, scope: &Scope, ids: &Tensor) -> Tensor {
         scope.module(&module(&self.feature), |scope| {
             scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]).gather(ids)

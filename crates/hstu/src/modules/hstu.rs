@@ -22,9 +22,9 @@ pub struct HstuConfig {
     pub stu: StuConfig,
     /// Number of layers.
     pub attn_num_layers: usize,
-    /// Makes one sequence of a user's features.
+    /// Builds one sequence from a user's features.
     pub input_preprocessor: InputPreprocessorConfig,
-    /// What is done with the last layer's rows.
+    /// Postprocessing of the last layer's rows.
     pub output_postprocessor: OutputPostprocessorConfig,
     /// Adds positions and times.
     #[serde(default)]
@@ -38,16 +38,16 @@ pub struct HstuConfig {
     /// Key of the contextual features.
     #[serde(default = "contextual")]
     pub contextual_group_name: String,
-    /// What attention divides by; the length bound of the batch where negative.
+    /// Divisor of attention weights; the batch's length bound if negative.
     #[serde(default = "no_scaling")]
     pub scaling_seqlen: i64,
-    /// Dropout of the first layer's rows while learning.
+    /// Dropout of the first layer's rows in training.
     #[serde(default)]
     pub input_dropout_ratio: f32,
-    /// The layer before which old history is dropped.
+    /// The layer before which old history is truncated.
     #[serde(default)]
     pub attn_truncation_split_layer: usize,
-    /// History rows of a user that stay; 0 keeps all.
+    /// History rows per user that remain; 0 keeps all.
     #[serde(default)]
     pub attn_truncation_tail_len: usize,
     /// Prefix of the keys of history.
@@ -59,7 +59,7 @@ pub struct HstuConfig {
     /// Key of the request's time.
     #[serde(default)]
     pub query_time_key: String,
-    /// Without effect here.
+    /// Ignored.
     #[serde(default)]
     pub is_inference: bool,
 }
@@ -73,10 +73,10 @@ pub struct PositionalEncoderConfig {
     /// Rows of the time table less one.
     #[serde(default)]
     pub num_time_buckets: usize,
-    /// Whether there is a time table.
+    /// Whether to use a time table.
     #[serde(default)]
     pub use_time_encoding: bool,
-    /// From time gaps to buckets.
+    /// Maps time gaps to buckets.
     #[serde(default = "time_bucket_fn")]
     pub time_bucket_fn: TimeBucketFn,
     /// Unit of time gaps.
@@ -92,7 +92,7 @@ fn no_scaling() -> i64 {
     -1
 }
 
-/// Preprocessor, positions, layers: what ranking and matching share.
+/// Preprocessor, positions and layers, shared by ranking and matching.
 #[derive(Clone, Debug)]
 pub struct Hstu {
     /// Options.
@@ -108,11 +108,11 @@ pub struct Hstu {
 pub struct HstuOutput {
     /// Rows `[L, E]`, not yet postprocessed.
     pub embeddings: Tensor,
-    /// How they are divided among users.
+    /// The sample of each row.
     pub rows: Ragged,
     /// Times `[L]`.
     pub timestamps: Tensor,
-    /// Candidate rows of every user, the last ones.
+    /// Candidate rows of every user, at the end of the sequence.
     pub targets: Ragged,
 }
 
@@ -166,8 +166,8 @@ impl Hstu {
         HstuOutput { embeddings: out.x, rows: out.rows, timestamps, targets }
     }
 
-    /// Keeps the keys and values of the users' histories for [`Hstu::targets`], in rows of the cache that `kept` gives for their number,
-    /// `[rows]` of integers. The histories follow the rows `before` of the cache, where there are some.
+    /// Stores the keys and values of the users' histories for [`Hstu::targets`] in the cache rows that `kept` returns for their number,
+    /// `[rows]` of integers. The histories continue the cache rows `before`, if given.
     pub fn history(
         &self,
         scope: &Scope,
@@ -190,12 +190,12 @@ impl Hstu {
         let x = self.positioned(scope, &input.embeddings, &positions, &input.timestamps, Some(query_time));
         let kept = CachedRows { index: kept(&input.rows.total), rows: input.rows };
         let max_seq_len = SeqLen::Host(input.max_seq_len);
-        // What follows the last layer is read of candidates alone.
+        // Only candidates are read after the last layer.
         scope.module("_stu_module", |scope| drop(self.stack.history(scope, &x, &kept, before, cache, &max_seq_len)));
     }
 
-    /// The last layer's rows for candidates, of users whose histories are in rows of the cache. As in a sequence of both, but a result does
-    /// not depend on other candidates, to the bit.
+    /// The last layer's rows for candidates of users whose histories are in cache rows. Equals the result for the whole sequence, except
+    /// that a result does not depend on other candidates, bit for bit.
     pub fn targets(
         &self,
         scope: &Scope,
@@ -220,7 +220,7 @@ impl Hstu {
         scope.module("_stu_module", |scope| self.stack.targets(scope, (&x, rows), history, cache, &max_seq_len))
     }
 
-    /// Rows with what their positions and times add.
+    /// Adds position and time embeddings to rows.
     fn positioned(
         &self,
         scope: &Scope,
@@ -251,7 +251,8 @@ impl HstuConfig {
         }
     }
 
-    /// True if candidates see history and themselves, and history sees no candidates: its keys and values serve any candidates then.
+    /// True if candidates attend to history and themselves, and history does not attend to candidates, so that its keys and values
+    /// serve any candidates.
     pub fn is_cacheable(&self) -> bool {
         let stu = &self.stu;
         let semi_local = stu.sla_k1 > 0 || stu.sla_k2 > 0;
@@ -259,8 +260,8 @@ impl HstuConfig {
         self.input_preprocessor.reads_candidates() && stu.target_aware && (stu.causal || semi_local) && scaled
     }
 
-    /// True if what is kept of a history stays right when events are added to it: nothing is counted from its end or from the time of
-    /// the request, no row sees later ones, and none is dropped.
+    /// True if cached values of a history remain valid when events are appended: nothing is counted from its end or from the time of
+    /// the request, no row attends to later ones, and none is truncated.
     pub fn is_appendable(&self) -> bool {
         let timeless = self.positional_encoder.as_ref().is_none_or(|encoder| !encoder.use_time_encoding);
         let context = self.max_contextual_seq_len > 0 || self.stu.context() > 0;

@@ -3,7 +3,7 @@ use super::{ConfigError, Features, Hstu, HstuConfig, MlpConfig, Similarity, widt
 use crate::ops::last_rows;
 use rewire_graph::{Scope, Tensor};
 
-/// A pipeline that gives a vector for every user, from history alone.
+/// A pipeline that computes a vector for every user from the history only.
 #[derive(Clone, Debug)]
 pub struct HstuMatchEncoder {
     /// The pipeline.
@@ -20,8 +20,8 @@ impl HstuMatchEncoder {
         Ok(Self { hstu: Hstu::new(config)? })
     }
 
-    /// A row for every user, `[B, E]`; zeros for a user without history. `query_time` `[B]` is the time of the
-    /// request, the last time of the history where there is none.
+    /// One row per user, `[B, E]`; zeros for a user without history. `query_time` `[B]` is the time of the request; by
+    /// default the last time of the history.
     pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>) -> Tensor {
         let out = self.hstu.forward(scope, features, query_time);
         let all = self.hstu.postprocess(scope, &out.embeddings, &out.timestamps);
@@ -29,17 +29,17 @@ impl HstuMatchEncoder {
     }
 }
 
-/// The length below which a vector counts as this long.
+/// The minimum length for normalization; shorter vectors are divided by it.
 const SHORTEST: f64 = 1e-6;
 
-/// From a user's or an item's row to the vector that is compared.
+/// Maps a user's or an item's row to the vector that is compared.
 #[derive(Clone, Debug)]
 pub struct MatchTower {
-    /// The first map, with the parameters of `mlp`.
+    /// The MLP, with the parameters of `mlp`.
     pub mlp: Option<MlpConfig>,
-    /// Width of a last linear map, `output`; none where it is 0.
+    /// Width of a final linear layer, `output`; 0 for none.
     pub output_dim: usize,
-    /// What vectors are compared by; they have length 1 where it is the cosine.
+    /// The similarity of vectors; they have length 1 if it is the cosine.
     pub similarity: Similarity,
 }
 
@@ -47,7 +47,7 @@ impl MatchTower {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.output_dim > 0 {
             width("output_dim", self.output_dim)?;
@@ -55,7 +55,7 @@ impl MatchTower {
         self.mlp.as_ref().map_or(Ok(()), |mlp| mlp.check().map_err(|error| error.within("mlp")))
     }
 
-    /// Rows `[R, D]` to vectors `[R, E]`.
+    /// Maps rows `[R, D]` to vectors `[R, E]`.
     pub fn forward(&self, scope: &Scope, rows: Tensor) -> Tensor {
         let rows = match &self.mlp {
             Some(mlp) => scope.module("mlp", |scope| mlp.forward(scope, &rows)),

@@ -3,26 +3,26 @@ use super::{Activation, ConfigError, NORM_EPS, parts, ratio, width};
 use rewire_graph::{DType, Mode, Ragged, Scope, Tensor};
 use serde::Deserialize;
 
-/// An MLP: for every entry of `hidden_units` a linear map, a norm and the activation.
+/// An MLP: a block of a linear layer, a norm and the activation for every entry of `hidden_units`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MlpConfig {
     /// Width of every block.
     #[serde(default)]
     pub hidden_units: Vec<usize>,
-    /// The function at the end of a block.
+    /// The activation function of a block.
     #[serde(default)]
     pub activation: Activation,
-    /// Batch norm: by running statistics in use, by those of the batch while learning.
+    /// Batch norm, with running statistics in inference and batch statistics in training.
     #[serde(default)]
     pub use_bn: bool,
     /// Layer norm.
     #[serde(default)]
     pub use_ln: bool,
-    /// A bias in the linear map; never with batch norm.
+    /// A bias in the linear layer; never with batch norm.
     #[serde(default = "bias")]
     pub bias: bool,
-    /// Dropout of every block while learning, one entry a block or one for all.
+    /// Dropout of every block in training, one entry per block or one for all.
     #[serde(default)]
     pub dropout_ratio: Option<Vec<f32>>,
 }
@@ -31,11 +31,11 @@ fn bias() -> bool {
     true
 }
 
-/// Rows that sequences are padded with, which count in batch norms of a model that learns.
+/// Padding rows of sequences, which count in the batch norms of a model in training.
 pub struct Padding {
     /// The rows `[P, Din]`.
     pub rows: Tensor,
-    /// How often each of them occurs, F32 `[P]`.
+    /// The number of occurrences of each row, F32 `[P]`.
     pub counts: Tensor,
 }
 
@@ -43,7 +43,7 @@ impl MlpConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.use_bn && self.use_ln {
             return Err(ConfigError::new("use_ln", "false where `use_bn` is true", true));
@@ -65,18 +65,18 @@ impl MlpConfig {
         self.hidden_units.last().copied().unwrap_or(input)
     }
 
-    /// Rows `[R, Din]` to rows `[R, last of hidden_units]`.
+    /// Maps rows `[R, Din]` to rows `[R, last of hidden_units]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         self.forward_blocks(scope, x).pop().unwrap_or_else(|| x.clone())
     }
 
-    /// The rows `[R, hidden_units[i]]` that each block gives, of which the last are those of [`MlpConfig::forward`].
+    /// The output rows `[R, hidden_units[i]]` of each block; the last are those of [`MlpConfig::forward`].
     pub fn forward_blocks(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
         self.blocks(scope, x, 0, None)
     }
 
     /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference places between two transpositions. The reference
-    /// pads sequences: `padding` is asked for where statistics of a batch depend on it.
+    /// pads sequences: `padding` is called if batch statistics depend on it.
     pub fn forward_steps(&self, scope: &Scope, x: &Tensor, padding: impl FnOnce() -> Option<Padding>) -> Tensor {
         let turns = usize::from(self.use_bn);
         let last = |x: &Tensor, counts| self.blocks(scope, x, turns, counts).pop().unwrap_or_else(|| x.clone());
@@ -91,7 +91,7 @@ impl MlpConfig {
         last(&all, Some(&counts)).jagged_head(&whole, &kept)
     }
 
-    /// `turns` transpositions precede a norm, and as many follow it. Rows occur `counts` times.
+    /// `turns` transpositions precede a norm and follow it. Rows count `counts` times.
     fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize, counts: Option<&Tensor>) -> Vec<Tensor> {
         let mut all: Vec<Tensor> = vec![];
         for (block, &width) in self.hidden_units.iter().enumerate() {

@@ -4,8 +4,8 @@
 //! Keys of configurations are named as in the reference. Defaults are those of `docs/reference.md`; some differ from the reference's, such as those of
 //! `similarity`, `low_rank`, `input_dropout_ratio`, `recompute_*` and `item_embedding_hidden_dim`. An unknown key is an error.
 //!
-//! In a scope of [`Mode::Train`] dropout acts, batch norms normalize by the batch and update their running statistics, and interleaved targets
-//! have actions.
+//! In a scope of [`Mode::Train`] dropout is active, batch norms normalize by the batch and update their running statistics, and interleaved
+//! targets have actions.
 
 mod action_encoder;
 mod activation;
@@ -56,23 +56,23 @@ pub use rewire_graph::Mode;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use thiserror::Error;
 
-/// Epsilon of norms that do not say otherwise.
+/// Default epsilon of norms.
 pub const NORM_EPS: f64 = 1e-5;
 
-/// A configuration that no module can be made of.
+/// An invalid value in a configuration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{key}` must be {expected}, got {actual}")]
 pub struct ConfigError {
-    /// The key, with the keys it lies in.
+    /// The path of the key.
     pub key: String,
-    /// What it may be.
+    /// The allowed values.
     pub expected: String,
-    /// What it is.
+    /// The actual value.
     pub actual: String,
 }
 
 impl ConfigError {
-    /// What is wrong with the value of a key.
+    /// Describes an invalid value of a key.
     pub fn new(key: impl Into<String>, expected: impl Into<String>, actual: impl ToString) -> Self {
         Self { key: key.into(), expected: expected.into(), actual: actual.to_string() }
     }
@@ -82,7 +82,7 @@ impl ConfigError {
     }
 }
 
-/// Largest number of things that each take nodes of a graph: more layers than any model has.
+/// The most repeated parts, each of which adds graph nodes: more layers than any model has.
 pub const MAX_PARTS: usize = 1024;
 /// Largest number of table rows.
 const MAX_ROWS: usize = MAX_EXTENT as usize;
@@ -97,7 +97,7 @@ fn within(key: &str, value: usize, range: std::ops::RangeInclusive<usize>) -> Re
 /// Checks a width.
 ///
 /// # Errors
-/// [`ConfigError`] where it is not in `1..=MAX_WIDTH`.
+/// [`ConfigError`] if it is not in `1..=MAX_WIDTH`.
 pub fn width(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 1..=MAX_WIDTH)
 }
@@ -107,7 +107,7 @@ pub(crate) fn count(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 0..=MAX_WIDTH)
 }
 
-/// Checks a number of things that each take nodes of a graph.
+/// Checks a number of parts that add graph nodes.
 pub(crate) fn parts(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 0..=MAX_PARTS)
 }
@@ -125,7 +125,7 @@ pub(crate) fn scalar(key: &str, value: i64) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("in {}..={MOST_EXACT}", -MOST_EXACT), value))
 }
 
-/// Checks a length that may be left to others by a negative number.
+/// Checks a length for which a negative number selects the default.
 pub(crate) fn scaling(key: &str, value: i64) -> Result<(), ConfigError> {
     if value < 0 || (1..=MAX_ROWS as i64).contains(&value) {
         return Ok(());
@@ -143,7 +143,7 @@ pub(crate) fn ratio(key: &str, value: f32) -> Result<(), ConfigError> {
     if (0.0..1.0).contains(&value) { Ok(()) } else { Err(ConfigError::new(key, "at least 0 and below 1", value)) }
 }
 
-/// Checks what a norm adds to the variance.
+/// Checks the epsilon of a norm.
 pub(crate) fn eps(key: &str, value: f64) -> Result<(), ConfigError> {
     if is_f32(value) && value >= 0.0 {
         return Ok(());
@@ -151,12 +151,12 @@ pub(crate) fn eps(key: &str, value: f64) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("at least 0 and {F32}"), value))
 }
 
-/// A tensor of a state dict whose value follows from the configuration, so that a graph has it as constants.
+/// A tensor of a state dict whose value follows from the configuration; the graph contains it as constants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
     /// The state-dict name.
     pub name: String,
-    /// The value by the configuration.
+    /// The value that the configuration defines.
     pub value: HostTensor,
 }
 

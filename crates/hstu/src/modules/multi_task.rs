@@ -4,11 +4,11 @@ use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 use std::collections::HashSet;
 
-/// The tasks of a model, and the MLP that they share.
+/// The tasks of a model, and their shared MLP.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FusionMtlTowerConfig {
-    /// What is done with the product of the vectors before the linear map.
+    /// The MLP on the product of the vectors, before the linear layer.
     #[serde(default)]
     pub mlp: Option<MlpConfig>,
     /// The tasks, in the order of their logits.
@@ -24,7 +24,7 @@ pub struct TaskConfig {
     /// The action bits that are its label.
     #[serde(default)]
     pub task_bitmask: i64,
-    /// What its loss is multiplied by in training.
+    /// The weight of its loss in training.
     #[serde(default = "one")]
     pub weight: f64,
     /// Number of logits.
@@ -51,7 +51,7 @@ impl FusionMtlTowerConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Some(mlp) = &self.mlp {
             mlp.check().map_err(|error| error.within("mlp"))?;
@@ -77,7 +77,7 @@ impl FusionMtlTowerConfig {
 }
 
 impl FusionMtlTower {
-    /// `[R, D]` each to logits `[R, logits]`, task after task.
+    /// Maps two `[R, D]` to logits `[R, logits]`, task after task.
     pub fn forward(&self, scope: &Scope, user: &Tensor, item: &Tensor) -> Tensor {
         let product = user * item;
         let hidden = match &self.config.mlp {

@@ -6,7 +6,7 @@ use crate::ops::{
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
-/// Adds learned rows for positions, and for times if asked for, to scaled rows.
+/// Adds learned position embeddings, and optionally time embeddings, to scaled rows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HstuPositionalEncoder {
@@ -20,10 +20,10 @@ pub struct HstuPositionalEncoder {
     /// Length of the contextual prefix.
     #[serde(default)]
     pub contextual_seq_len: usize,
-    /// Whether there is a time table.
+    /// Whether to use a time table.
     #[serde(default)]
     pub use_time_encoding: bool,
-    /// From time gaps to buckets.
+    /// Maps time gaps to buckets.
     #[serde(default = "time_bucket_fn")]
     pub time_bucket_fn: TimeBucketFn,
     /// Unit of time gaps.
@@ -43,7 +43,7 @@ impl HstuPositionalEncoder {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         rows("num_position_buckets", self.num_position_buckets)?;
         count("num_time_buckets", self.num_time_buckets)?;
@@ -56,7 +56,7 @@ impl HstuPositionalEncoder {
         Ok(())
     }
 
-    /// Rows `x` `[L, E]` at `positions`, with `timestamps` `[L]` and the time of the request `[B]` if there is one.
+    /// Encodes rows `x` `[L, E]` at `positions`, with `timestamps` `[L]` and optionally the time of the request `[B]`.
     pub fn forward(
         &self,
         scope: &Scope,

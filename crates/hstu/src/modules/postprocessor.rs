@@ -5,15 +5,15 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
 
-/// `{kind: options}` of what is done with the last layer's rows.
+/// `{kind: options}` of the postprocessing of the last layer's rows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputPostprocessorConfig {
-    /// Rows of length 1.
+    /// L2 normalization of rows.
     L2normPostprocessor(L2NormConfig),
     /// Layer norm.
     LayernormPostprocessor(LayerNormConfig),
-    /// Layer norm of rows joined with the phase of their timestamp in periods such as days.
+    /// Layer norm of rows concatenated with the phase of their timestamp in periods such as days.
     TimestampLayernormPostprocessor(TimestampLayerNormConfig),
 }
 
@@ -35,26 +35,26 @@ pub struct LayerNormConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimestampLayerNormConfig {
-    /// Seconds in a unit, one entry a period: 3600 counts hours.
+    /// Seconds per unit, one entry per period: 3600 counts hours.
     pub time_duration_period_units: Vec<i64>,
-    /// Units in the period: 24 hours are a day.
+    /// Units per period: 24 hours are a day.
     pub time_duration_units_per_period: Vec<i64>,
     /// Added to the variance.
     #[serde(default = "norm_eps")]
     pub eps: f64,
 }
 
-/// The length below which a row counts as this long.
+/// The minimum length for normalization; shorter rows are divided by it.
 const SHORTEST: f64 = 1e-6;
 
-/// What the reference takes for pi.
+/// The reference's value of pi.
 const HALF_TURN: f64 = 314.0 / 100.0;
 
 fn norm_eps() -> f64 {
     NORM_EPS
 }
 
-/// What is done with the last layer's rows.
+/// Postprocesses the last layer's rows.
 #[derive(Clone, Debug)]
 pub struct OutputPostprocessor {
     /// Kind and options.
@@ -67,7 +67,7 @@ impl OutputPostprocessorConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         let config = match self {
             Self::L2normPostprocessor(_) => return Ok(()),
@@ -113,13 +113,13 @@ impl OutputPostprocessor {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         width("embedding_dim", self.embedding_dim)?;
         self.config.check()
     }
 
-    /// Rows `x` `[.., D]` with their `timestamps` `[..]`.
+    /// Postprocesses rows `x` `[.., D]` with their `timestamps` `[..]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor, timestamps: &Tensor) -> Tensor {
         match &self.config {
             OutputPostprocessorConfig::L2normPostprocessor(_) => x.unit_rows(SHORTEST),

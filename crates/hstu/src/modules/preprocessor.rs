@@ -7,7 +7,7 @@ use crate::ops::concat_2d_jagged;
 use rewire_graph::{Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
-/// `{kind: options}` of what makes one sequence of a user's features.
+/// `{kind: options}` of the preprocessor that builds one sequence from a user's features.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputPreprocessorConfig {
@@ -15,7 +15,7 @@ pub enum InputPreprocessorConfig {
     ContextualPreprocessor(ContextualConfig),
     /// History and candidates, with a row for the content and one for the action.
     ContextualInterleavePreprocessor(ContextualInterleaveConfig),
-    /// History alone.
+    /// Only history.
     UihPreprocessor(UihConfig),
 }
 
@@ -23,14 +23,14 @@ pub enum InputPreprocessorConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextualConfig {
-    /// Makes history and candidates equally wide.
+    /// Gives history and candidates the same width.
     pub content_encoder: ContentEncoderConfig,
-    /// From there to rows.
+    /// Maps content to rows.
     pub content_mlp: ContextualMlpConfig,
-    /// Encodes actions, if they count.
+    /// Encodes actions, if they are used.
     #[serde(default)]
     pub action_encoder: Option<ActionEncoderConfig>,
-    /// From there to rows.
+    /// Maps encoded actions to rows.
     #[serde(default)]
     pub action_mlp: Option<ContextualMlpConfig>,
 }
@@ -39,17 +39,17 @@ pub struct ContextualConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextualInterleaveConfig {
-    /// Makes history and candidates equally wide.
+    /// Gives history and candidates the same width.
     pub content_encoder: ContentEncoderConfig,
-    /// From there to rows.
+    /// Maps content to rows.
     pub content_mlp: ContextualMlpConfig,
     /// Encodes actions.
     #[serde(default)]
     pub action_encoder: Option<ActionEncoderConfig>,
-    /// From there to rows.
+    /// Maps encoded actions to rows.
     #[serde(default)]
     pub action_mlp: Option<ContextualMlpConfig>,
-    /// False makes it the contextual preprocessor.
+    /// False selects the contextual preprocessor.
     #[serde(default = "enable_interleaving")]
     pub enable_interleaving: bool,
 }
@@ -62,20 +62,20 @@ fn enable_interleaving() -> bool {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UihConfig {
-    /// Encodes actions, if they count.
+    /// Encodes actions, if they are used.
     #[serde(default)]
     pub action_encoder: Option<ActionEncoderConfig>,
-    /// From there to rows.
+    /// Maps encoded actions to rows.
     #[serde(default)]
     pub action_mlp: Option<ContextualMlpConfig>,
 }
 
-/// What happened, or could happen, to every user: rows with times.
+/// Past events or candidates of every user: rows with times.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     /// Rows `[L, D]`.
     pub embeddings: Tensor,
-    /// How they are divided among users.
+    /// The sample of each row.
     pub rows: Ragged,
     /// Times `[L]`.
     pub timestamps: Tensor,
@@ -96,12 +96,12 @@ pub struct Features {
     pub contextual: Option<Tensor>,
 }
 
-/// One sequence a user: contextual prefix, history, candidates.
+/// One sequence per user: contextual prefix, history, candidates.
 #[derive(Clone, Debug)]
 pub struct Preprocessed {
     /// Rows `[L, E]`.
     pub embeddings: Tensor,
-    /// How they are divided among users.
+    /// The sample of each row.
     pub rows: Ragged,
     /// Times `[L]`; 0 for contextual rows.
     pub timestamps: Tensor,
@@ -111,7 +111,7 @@ pub struct Preprocessed {
     pub max_seq_len: Tensor,
 }
 
-/// Makes one sequence of a user's features.
+/// Builds one sequence from a user's features.
 #[derive(Clone, Debug)]
 pub struct InputPreprocessor {
     /// Kind and options.
@@ -128,7 +128,7 @@ pub struct InputPreprocessor {
     pub max_contextual_seq_len: usize,
 }
 
-/// The encoders of history and candidates, whichever the kind.
+/// The encoders of history and candidates, for any kind.
 struct Encoders<'a> {
     content: Option<(&'a ContentEncoderConfig, &'a ContextualMlpConfig)>,
     action: Option<(&'a ActionEncoderConfig, &'a ContextualMlpConfig)>,
@@ -190,7 +190,7 @@ impl InputPreprocessorConfig {
         self.encoders().content.is_some()
     }
 
-    /// True if every row of the sequence, targets included, is one of content and one of action.
+    /// True if every row of the sequence, including targets, is a pair of a content row and an action row.
     pub fn doubles_targets(&self, mode: Mode) -> bool {
         self.encoders().interleaved && mode == Mode::Train
     }
@@ -200,7 +200,7 @@ impl InputPreprocessor {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_encoders().map_err(|error| error.within(self.config.kind()))
     }
@@ -248,7 +248,7 @@ impl InputPreprocessor {
         }
     }
 
-    /// One sequence of the features.
+    /// Builds one sequence from the features.
     pub fn forward(&self, scope: &Scope, features: &Features) -> Preprocessed {
         let encoders = self.config.encoders();
         let sequence = match (encoders.content, &features.candidates) {
@@ -312,7 +312,7 @@ impl InputPreprocessor {
         }
     }
 
-    /// The rows of a history with its contextual prefix, as [`InputPreprocessor::forward`] has them before the candidates.
+    /// The rows of a history with its contextual prefix, as in [`InputPreprocessor::forward`].
     pub fn history_alone(&self, scope: &Scope, features: &Features) -> Preprocessed {
         let (encoders, uih) = (self.config.encoders(), &features.uih);
         let Some((encoder, mlp)) = encoders.content else {
@@ -334,7 +334,7 @@ impl InputPreprocessor {
         self.with_context(scope, sequence, features.contextual.as_ref())
     }
 
-    /// The rows of candidates, as [`InputPreprocessor::forward`] has them after a history.
+    /// The rows of candidates, as in [`InputPreprocessor::forward`].
     pub fn targets_alone(&self, scope: &Scope, candidates: &Sequence, contextual: Option<&Tensor>) -> Tensor {
         let (encoders, rows) = (self.config.encoders(), &candidates.rows);
         let Some((encoder, mlp)) = encoders.content else {
@@ -388,7 +388,7 @@ impl InputPreprocessor {
         scope.module(name, |scope| mlp.forward(scope, x, rows, contextual))
     }
 
-    /// The sequence after its contextual prefix.
+    /// Prepends the contextual prefix to a sequence.
     fn with_context(&self, scope: &Scope, sequence: Preprocessed, feature: Option<&Tensor>) -> Preprocessed {
         let count = self.max_contextual_seq_len;
         if count == 0 {
@@ -417,8 +417,7 @@ fn required(scope: &Scope, name: &str, feature: Option<&Tensor>) -> Tensor {
     feature.cloned().unwrap_or_else(|| scope.fail("preprocessor", TypeError::new(name, "a feature", "none")))
 }
 
-/// Every history row becomes a row of content and one of action. Targets become content alone, or both while
-/// learning.
+/// Splits every history row into a content row and an action row. Targets become a content row, or both in training.
 fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged) -> Preprocessed {
     if scope.mode() == Mode::Train {
         return interleave_all(scope, plain, action);
@@ -438,7 +437,7 @@ fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged)
     }
 }
 
-/// Every row becomes a row of content and one of action.
+/// Splits every row into a content row and an action row.
 fn interleave_all(scope: &Scope, plain: Preprocessed, action: &Tensor) -> Preprocessed {
     Preprocessed {
         embeddings: pairs(scope, &plain.embeddings, action),
@@ -453,7 +452,7 @@ fn doubled(rows: &Ragged) -> Ragged {
     Ragged::from_lengths(&(&rows.lengths * 2.0))
 }
 
-/// Rows of `a` and `b` in turn.
+/// Interleaves the rows of `a` and `b`.
 fn pairs(scope: &Scope, a: &Tensor, b: &Tensor) -> Tensor {
     let mut shape = a.shape().to_vec();
     if let Some(rows) = shape.first_mut() {
@@ -463,7 +462,7 @@ fn pairs(scope: &Scope, a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 impl Preprocessed {
-    /// All history rows and contextual rows, as a size.
+    /// The total number of history rows and contextual rows, as a size.
     pub fn total_uih_len(&self) -> rewire_graph::Dim {
         self.rows.total.clone() - self.targets.total.clone()
     }

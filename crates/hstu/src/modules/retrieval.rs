@@ -2,7 +2,7 @@ use super::ConfigError;
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
-/// How well an item suits a user.
+/// The similarity of a user and an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Similarity {
@@ -13,18 +13,18 @@ pub enum Similarity {
     Cosine,
 }
 
-/// The items of a table that suit users best.
+/// Finds the items of a table with the highest similarity to users.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrievalConfig {
-    /// What items are compared by.
+    /// The similarity.
     #[serde(default)]
     pub similarity: Similarity,
-    /// Items a user.
+    /// Items per user.
     pub top_k: usize,
 }
 
-/// What was retrieved.
+/// The retrieved items.
 #[derive(Clone, Debug)]
 pub struct Retrieved {
     /// Similarities, largest first, `[B, top_k]`.
@@ -33,17 +33,17 @@ pub struct Retrieved {
     pub items: Tensor,
 }
 
-/// The length below which a vector counts as this long.
+/// The minimum length for normalization; shorter vectors are divided by it.
 const SHORTEST: f64 = 1e-12;
 
-/// The most items a user: each one is a pass over all similarities.
+/// The most items per user: each one is a pass over all similarities.
 const MOST_ITEMS: usize = 1000;
 
 impl RetrievalConfig {
     /// Checks the number of items.
     ///
     /// # Errors
-    /// [`ConfigError`] if it has no possible value.
+    /// [`ConfigError`] if it is invalid.
     pub fn check(&self) -> Result<(), ConfigError> {
         match self.top_k {
             1..=MOST_ITEMS => Ok(()),
@@ -51,8 +51,8 @@ impl RetrievalConfig {
         }
     }
 
-    /// Users `[B, E]`, as of [`HstuMatchEncoder`](super::HstuMatchEncoder), and the item table `[N, E]` to the best items
-    /// a user. Of items that suit equally the first comes first.
+    /// Maps users `[B, E]`, as of [`HstuMatchEncoder`](super::HstuMatchEncoder), and the item table `[N, E]` to the best
+    /// items per user. Ties are broken by the smaller row.
     pub fn forward(&self, scope: &Scope, users: &Tensor, items: &Tensor) -> Retrieved {
         users.require("retrieval", "users", users.rank() == 2, "of 2 dimensions", users.ty());
         items.require_shape("retrieval", "items", &[items.dim(0), users.dim(1)]);

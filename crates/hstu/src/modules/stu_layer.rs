@@ -22,25 +22,25 @@ pub struct StuConfig {
     pub hidden_dim: usize,
     /// Width of a query head.
     pub attention_dim: usize,
-    /// Dropout of the output while learning.
+    /// Dropout of the output in training.
     #[serde(default = "output_dropout_ratio")]
     pub output_dropout_ratio: f32,
-    /// Rows see earlier rows only.
+    /// Causal: rows attend only to earlier rows.
     #[serde(default = "yes")]
     pub causal: bool,
-    /// Targets do not see each other.
+    /// Targets do not attend to each other.
     #[serde(default = "yes")]
     pub target_aware: bool,
-    /// Largest distance of a row that is seen.
+    /// Attention window.
     #[serde(default)]
     pub max_attn_len: Option<usize>,
-    /// Factor of scores; `1 / sqrt(attention_dim)` where there is none, or 0.
+    /// Scale of scores; `1 / sqrt(attention_dim)` if missing or 0.
     #[serde(default)]
     pub attn_alpha: Option<f64>,
-    /// Normalize the output by head.
+    /// Normalize the output per head.
     #[serde(default)]
     pub use_group_norm: bool,
-    /// Length of the contextual prefix; what the pipeline has where missing or negative.
+    /// Length of the contextual prefix; that of the pipeline if missing or negative.
     #[serde(default)]
     pub contextual_seq_len: Option<i64>,
     /// Length of the local window of semi-local attention.
@@ -49,20 +49,20 @@ pub struct StuConfig {
     /// Length of the global prefix of semi-local attention.
     #[serde(default)]
     pub sla_k2: usize,
-    /// What attention divides by; what the pipeline has where missing or negative.
+    /// Divisor of attention weights; that of the pipeline if missing or negative.
     #[serde(default)]
     pub scaling_seqlen: Option<i64>,
-    /// The normalized rows are computed again for gradients, not kept; the bits are the same. Kept where missing, as for the
-    /// two others.
+    /// Recompute the normalized rows for gradients instead of keeping them; the bits are the same. False if missing, like
+    /// the two others.
     #[serde(default)]
     pub recompute_normed_x: bool,
-    /// Gate, values, queries and keys are computed again.
+    /// Recompute gate, values, queries and keys.
     #[serde(default)]
     pub recompute_uvqk: bool,
-    /// What the output product reads is computed again.
+    /// Recompute the input of the output projection.
     #[serde(default)]
     pub recompute_y: bool,
-    /// Without effect here: the order of samples is no part of a result.
+    /// Ignored: results do not depend on the order of samples.
     #[serde(default)]
     pub sort_by_length: bool,
 }
@@ -75,23 +75,23 @@ fn yes() -> bool {
     true
 }
 
-/// An STU layer: attention between two linear maps, with a residual.
+/// An STU layer: attention between two linear layers, with a residual.
 #[derive(Clone, Debug)]
 pub struct StuLayer {
     /// Options.
     pub config: StuConfig,
 }
 
-/// The rows that a layer works on.
+/// The input of a layer.
 #[derive(Clone, Debug)]
 pub struct StuInput {
     /// Rows `[L, E]`.
     pub x: Tensor,
-    /// How rows are divided among samples.
+    /// The sample of each row.
     pub rows: Ragged,
     /// Number of targets `[B]` on the host.
     pub num_targets: Option<Tensor>,
-    /// What attention divides by where `scaling_seqlen` does not say.
+    /// The default divisor of attention weights if `scaling_seqlen` is not set.
     pub max_seq_len: SeqLen,
 }
 
@@ -108,14 +108,14 @@ pub struct KvCache {
     pub max_len: Tensor,
 }
 
-/// Keys and values of histories, which candidates attend to, and rows of histories that follow.
+/// Keys and values of histories, for candidates and for later rows of the histories.
 #[derive(Clone, Debug)]
 pub struct History {
     /// Keys `[sum c, H * A]`.
     pub k: Tensor,
     /// Values `[sum c, H * V]`.
     pub v: Tensor,
-    /// How they are divided among samples.
+    /// The sample of each row.
     pub rows: Ragged,
 }
 
@@ -123,7 +123,7 @@ impl StuConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first key that has no possible value.
+    /// [`ConfigError`] names the first invalid key.
     pub fn check(&self) -> Result<(), ConfigError> {
         width("embedding_dim", self.embedding_dim)?;
         width("num_heads", self.num_heads)?;
@@ -140,7 +140,7 @@ impl StuConfig {
         self.scaling_seqlen.map_or(Ok(()), |length| scaling("scaling_seqlen", length))
     }
 
-    /// Length of the contextual prefix; 0 where missing or negative.
+    /// Length of the contextual prefix; 0 if missing or negative.
     pub fn context(&self) -> usize {
         self.contextual_seq_len.and_then(|length| usize::try_from(length).ok()).unwrap_or(0)
     }
@@ -153,7 +153,7 @@ impl StuConfig {
         num_targets.filter(|_| self.target_aware)
     }
 
-    /// The mask of semi-local attention, where the layer uses it.
+    /// The mask of semi-local attention, if the layer uses it.
     pub fn semi_local(&self, num_targets: Option<&Tensor>) -> Option<SemiLocal> {
         self.is_semi_local().then(|| SemiLocal {
             sla_k1: self.sla_k1,
@@ -189,9 +189,9 @@ impl StuLayer {
         self.full(scope, input).0
     }
 
-    /// [`StuLayer::forward`], and a cache of the first `cached` rows of every sample. `max_len` bounds their number;
-    /// the largest of them where there is no bound. A run in which a sample has fewer rows, or they are above the bound, is
-    /// an error.
+    /// [`StuLayer::forward`], and a KV cache of the first `cached` rows of every sample. `max_len` is an upper bound of
+    /// their number; by default their maximum. A run in which a sample has fewer rows, or they exceed the bound, is an
+    /// error.
     pub fn prefill(
         &self,
         scope: &Scope,
@@ -208,8 +208,8 @@ impl StuLayer {
         (out, KvCache { k: first(&uvqk.k), v: first(&uvqk.v), rows: cached.clone(), max_len })
     }
 
-    /// The layer's rows for new rows `x` `[sum d, E]` that follow the cached ones; samples may differ in their number
-    /// of new rows. `num_targets` counts the targets at the end of cached and new rows.
+    /// The layer's rows for new rows `x` `[sum d, E]` that follow the cached ones; samples may differ in their number of
+    /// new rows. `num_targets` counts the targets at the end of cached and new rows.
     pub fn cached_forward(
         &self,
         scope: &Scope,
@@ -231,8 +231,8 @@ impl StuLayer {
         self.output(scope, &attn, &uvqk, x)
     }
 
-    /// The layer's rows for rows of history `x` `[sum d, E]`, of samples without candidates, and their keys and values as they are kept,
-    /// in the type `kept`. They follow the rows of `before`, where there is one.
+    /// The layer's rows for history rows `x` `[sum d, E]` of samples without candidates, and their keys and values in the storage type
+    /// `kept`. They follow the rows of `before`, if given.
     pub fn history(
         &self,
         scope: &Scope,
@@ -261,8 +261,8 @@ impl StuLayer {
         (self.output(scope, &attn, &uvqk, x), History { k, v, rows: rows.clone() })
     }
 
-    /// The layer's rows for candidates `x` `[sum T, E]` that follow a history and see it and themselves. A result does not depend on
-    /// other candidates, to the bit.
+    /// The layer's rows for candidates `x` `[sum T, E]` that attend to a history and themselves. A result does not depend on other
+    /// candidates, bit for bit.
     pub fn targets(
         &self,
         scope: &Scope,
@@ -284,7 +284,7 @@ impl StuLayer {
         self.output(scope, &attn, &uvqk, x)
     }
 
-    /// Queries, keys and values by head, in single precision.
+    /// Queries, keys and values per head, in f32.
     fn heads(&self, q: &Tensor, history: &History) -> [Tensor; 3] {
         let by_head = |x: &Tensor, width: usize| {
             x.cast(q.dtype()).reshape(&[x.dim(0), self.config.num_heads.into(), width.into()])
@@ -342,7 +342,7 @@ impl StuLayer {
     }
 }
 
-/// Heads `[L, H, D]` side by side: `[L, H * D]`.
+/// Concatenates heads `[L, H, D]`: `[L, H * D]`.
 fn flat(by_head: &Tensor) -> Tensor {
     let width = by_head.dim(1).product(&by_head.dim(2)).unwrap_or_default();
     by_head.reshape(&[by_head.dim(0), width])

@@ -2,14 +2,14 @@ use super::{History, KvCache, StuInput, StuLayer};
 use crate::ops::{SeqLen, Truncation, stu_truncation};
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 
-/// STU layers, one after the other.
+/// A stack of STU layers.
 #[derive(Clone, Debug)]
 pub struct StuStack {
     /// The layers.
     pub layers: Vec<StuLayer>,
-    /// The layer before which old history is dropped.
+    /// The layer before which old history is truncated.
     pub truncate_split_layer: usize,
-    /// History rows of a sample that stay; 0 keeps all.
+    /// History rows per sample that remain; 0 keeps all.
     pub truncate_tail_len: usize,
 }
 
@@ -18,30 +18,30 @@ pub struct StuStack {
 pub struct StuStackOutput {
     /// Rows `[L', E]`.
     pub x: Tensor,
-    /// How they are divided among samples.
+    /// The sample of each row.
     pub rows: Ragged,
-    /// The bound of their numbers that the last layer used.
+    /// The length bound of the last layer.
     pub max_seq_len: SeqLen,
-    /// Which rows stayed, where some were dropped.
+    /// The remaining rows, if some were truncated.
     pub truncation: Option<Truncation>,
 }
 
 /// Rows of histories in a [`HistoryCache`].
 #[derive(Clone, Debug)]
 pub struct CachedRows {
-    /// How they are divided among samples.
+    /// The sample of each row.
     pub rows: Ragged,
-    /// Which rows of the cache they are, `[total]` of integers.
+    /// Their row numbers in the cache, `[total]` of integers.
     pub index: Tensor,
 }
 
-/// Where the keys and values of histories are kept from run to run: states `k_cache` `[rows, H * A]` and `v_cache` `[rows, H * V]` of every
-/// layer. Which rows of it are whose, the app decides.
+/// The KV cache of histories across runs: states `k_cache` `[rows, H * A]` and `v_cache` `[rows, H * V]` of every layer. The app assigns
+/// its rows to users.
 #[derive(Clone, Debug)]
 pub struct HistoryCache {
-    /// Its rows.
+    /// Number of rows.
     pub rows: Dim,
-    /// The type that keys and values are rounded to.
+    /// The storage type of keys and values.
     pub dtype: DType,
 }
 
@@ -66,8 +66,8 @@ impl HistoryCache {
 }
 
 impl StuStack {
-    /// The last layer's rows for rows of history `x` `[sum d, E]`, which follow those of `before` where there is one; keeps the keys and
-    /// values of every layer in the rows `kept` of the cache.
+    /// The last layer's rows for history rows `x` `[sum d, E]`, which follow those of `before` if given; stores the keys and values of
+    /// every layer in the cache rows `kept`.
     pub fn history(
         &self,
         scope: &Scope,
@@ -93,7 +93,7 @@ impl StuStack {
         x
     }
 
-    /// The last layer's rows for candidates `x` `[sum T, E]` of samples whose histories are in the rows `history` of the cache.
+    /// The last layer's rows for candidates `x` `[sum T, E]` of samples whose histories are in the cache rows `history`.
     pub fn targets(
         &self,
         scope: &Scope,
@@ -114,7 +114,7 @@ impl StuStack {
         x
     }
 
-    /// Which rows of histories stay from a layer on.
+    /// The rows of histories that remain from a layer on.
     fn truncation(&self, scope: &Scope, layer: usize, rows: &Ragged) -> Option<Truncation> {
         let context = self.layers.get(layer)?.config.context();
         let truncates = self.truncate_tail_len > 0 && layer == self.truncate_split_layer;
@@ -143,7 +143,7 @@ impl StuStack {
         stu_truncation(scope, &input.rows, input.num_targets.as_ref(), context, self.truncate_tail_len)
     }
 
-    /// The last layer's rows, and a cache a layer of the first `cached` rows of every sample.
+    /// The last layer's rows, and a KV cache per layer of the first `cached` rows of every sample.
     pub fn prefill(
         &self,
         scope: &Scope,

@@ -2,7 +2,7 @@ use super::{CachedRows, ConfigError, Features, HistoryCache, Hstu, HstuConfig, S
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 use std::slice;
 
-/// A pipeline that gives a vector for every candidate.
+/// A pipeline that computes a vector for every candidate.
 #[derive(Clone, Debug)]
 pub struct HstuTransducer {
     /// The pipeline.
@@ -12,9 +12,9 @@ pub struct HstuTransducer {
 /// Results of a transducer.
 #[derive(Clone, Debug)]
 pub struct TransducerOutput {
-    /// One row a candidate, `[sum T, E]`.
+    /// One row per candidate, `[sum T, E]`.
     pub candidates: Tensor,
-    /// Rows of the whole sequence, `[L, E]`, where asked for.
+    /// Rows of the whole sequence, `[L, E]`, if requested.
     pub full: Option<Tensor>,
 }
 
@@ -29,9 +29,9 @@ impl HstuTransducer {
         Ok(Self { hstu: Hstu::new(config)? })
     }
 
-    /// Keeps histories in rows of a cache, by inputs: `<name>.query_time` `[B]`, the time of the request that a history is computed for;
-    /// `<name>.kept` U32 `[rows]`, the rows of the cache that take it; and if `appends`, which the configuration must
-    /// [allow](HstuConfig::is_appendable), `<name>.before.lengths` `[B]` and `<name>.before` U32, the rows that it follows.
+    /// Stores histories in cache rows. Inputs: `<name>.query_time` `[B]`, the request time that a history is computed for; `<name>.kept`
+    /// U32 `[rows]`, the cache rows to store to; and if `appends`, which the configuration must [allow](HstuConfig::is_appendable),
+    /// `<name>.before.lengths` `[B]` and `<name>.before` U32, the cache rows that it continues.
     pub fn keep(&self, scope: &Scope, features: &Features, name: &str, cache: &HistoryCache, appends: bool) {
         let (uih, batch) = (&features.uih, &features.uih.rows.batch);
         let time = scope.input(&format!("{name}.query_time"), uih.timestamps.dtype(), slice::from_ref(batch));
@@ -40,8 +40,8 @@ impl HstuTransducer {
         self.hstu.history(scope, features, &time, kept, before.as_ref(), cache);
     }
 
-    /// [`HstuTransducer::targets`] by inputs: `candidate.query_time` `[B]`, the time of the request, `<name>.lengths` `[B]` and `<name>` U32,
-    /// the rows of the cache that the candidates of a user read.
+    /// [`HstuTransducer::targets`] with inputs: `candidate.query_time` `[B]`, the time of the request, `<name>.lengths` `[B]` and `<name>`
+    /// U32, the cache rows that the candidates of a user attend to.
     pub fn read(
         &self,
         scope: &Scope,
@@ -54,7 +54,7 @@ impl HstuTransducer {
         self.targets(scope, (candidates, contextual), &time, &cached(scope, name, batch), cache)
     }
 
-    /// A row for every candidate of users whose histories are in rows of a cache; see [`Hstu::history`].
+    /// One row per candidate of users whose histories are in cache rows; see [`Hstu::history`].
     pub fn targets(
         &self,
         scope: &Scope,
@@ -67,7 +67,7 @@ impl HstuTransducer {
         self.hstu.postprocess(scope, &rows, &candidates.timestamps)
     }
 
-    /// A row for every candidate.
+    /// One row per candidate.
     pub fn forward(&self, scope: &Scope, features: &Features) -> TransducerOutput {
         let out = self.hstu.forward(scope, features, None);
         let doubled = self.hstu.config.input_preprocessor.doubles_targets(scope.mode());
@@ -91,7 +91,7 @@ fn cached(scope: &Scope, name: &str, batch: &Dim) -> CachedRows {
     CachedRows { rows, index }
 }
 
-/// The first, third and so on of the rows `x` `[total, ..]`.
+/// The rows of `x` `[total, ..]` with even index.
 fn every_second(x: &Tensor, rows: &Ragged) -> Tensor {
     let half = rows.total.divide(2).unwrap_or_default();
     let mut paired = x.shape().to_vec();

@@ -2,7 +2,7 @@ use super::Pairs;
 use crate::number::{F32, is_f32};
 use rewire_graph::{DType, Ragged, Scope, Tensor};
 
-/// A length that attention divides by: a constant, or a scalar of the shape program.
+/// A divisor of attention weights: a constant, or a scalar of the shape program.
 #[derive(Clone, Debug)]
 pub enum SeqLen {
     /// The same for every run.
@@ -32,18 +32,18 @@ impl SeqLen {
         }
     }
 
-    /// `scaling_seqlen` where there is one, else this.
+    /// `scaling_seqlen` if given, else this.
     pub fn scaled(&self, scaling_seqlen: Option<usize>) -> Self {
         scaling_seqlen.map_or_else(|| self.clone(), Self::Fixed)
     }
 }
 
-/// How scores become weights.
+/// The map from scores to weights.
 #[derive(Clone, Debug)]
 pub struct Attention {
-    /// Factor of the scores.
+    /// Scale of the scores.
     pub alpha: f64,
-    /// What weights are divided by, one number for the batch.
+    /// Divisor of the weights, one number for the batch.
     pub divisor: SeqLen,
 }
 
@@ -65,7 +65,7 @@ impl Attention {
 
 /// `sum_j silu(alpha <q_i, k_j>) / divisor * mask_ij * v_j` over the keys of the same sample.
 ///
-/// `q`, `k` are `[L, H, A]`, `v` is `[L, H, V]`, and so is the result. `mask` gives a truth value for every pair.
+/// `q`, `k` are `[L, H, A]`, `v` is `[L, H, V]`, and so is the result. `mask` computes a bool for every pair.
 pub fn hstu_mha(
     scope: &Scope,
     qkv: [&Tensor; 3],
@@ -91,9 +91,10 @@ pub fn delta_hstu_mha(
     weighted(&Pairs::new(scope, rows, keys, q.ty().extent(1).unwrap_or(0)), [q, k, v], attention, mask)
 }
 
-/// [`hstu_mha`] for queries that follow the keys of their sample and are no keys themselves: targets over history.
+/// [`hstu_mha`] for queries that follow the keys of their sample and are not keys themselves: targets over history.
 ///
-/// `q` is `[R, H, A]` by `rows`; `k`, `v` are `[L, H, ..]` by `keys`. To the mask the rows of a sample are its keys, then its queries.
+/// `q` is `[R, H, A]` by `rows`; `k`, `v` are `[L, H, ..]` by `keys`. In the mask, the rows of a sample are its keys, followed by its
+/// queries.
 pub fn target_hstu_mha(
     scope: &Scope,
     [q, k, v]: [&Tensor; 3],
@@ -106,7 +107,7 @@ pub fn target_hstu_mha(
     weighted(&Pairs::after(scope, rows, keys, q.ty().extent(1).unwrap_or(0)), [q, k, v], attention, mask)
 }
 
-/// What rows add to the result of [`target_hstu_mha`] where each sees itself: `silu(alpha <q_i, k_i>) / divisor * v_i`, with `q`, `k`
+/// The term that self-attention adds to the result of [`target_hstu_mha`]: `silu(alpha <q_i, k_i>) / divisor * v_i`, with `q`, `k`
 /// `[R, H, A]` and `v` `[R, H, V]`.
 pub fn own_hstu_mha(q: &Tensor, k: &Tensor, v: &Tensor, attention: &Attention) -> Tensor {
     require_heads(q, k, v, attention);

@@ -1,6 +1,6 @@
 use rewire_graph::{DType, Ragged, Scope, Tensor};
 
-/// For every sample the rows of `left`, then those of `right`.
+/// For every sample the rows of `left`, followed by those of `right`.
 pub fn concat_2d_jagged(left: &Tensor, left_rows: &Ragged, right: &Tensor, right_rows: &Ragged) -> (Tensor, Ragged) {
     right_rows.require_batch("concat_2d_jagged", "right_rows", &left_rows.batch);
     left.jagged_concat(left_rows, right, right_rows)

@@ -1,6 +1,6 @@
 use rewire_graph::{DType, Ragged, Scope, Tensor};
 
-/// All pairs of a query row and a key row of one sample, for every head: what masks are written in.
+/// All pairs of a query row and a key row of one sample, for every head: the operands of masks.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -59,7 +59,7 @@ impl Pairs {
         &self.keys
     }
 
-    /// Where the graph is traced.
+    /// The scope of the trace.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -84,17 +84,17 @@ impl Pairs {
         &self.key
     }
 
-    /// A value a sample, `[B]`.
+    /// One value per sample, `[B]`.
     pub fn per_sample(&self, values: &Tensor) -> Tensor {
         self.rows.per_sample(&self.keys, self.heads, values)
     }
 
-    /// A value a query, `[rows]`, or one a head and query, `[H, rows]`.
+    /// One value per query, `[rows]`, or per head and query, `[H, rows]`.
     pub fn per_row(&self, values: &Tensor) -> Tensor {
         self.rows.per_row(&self.keys, self.heads, values)
     }
 
-    /// A value a key, `[keys]`, or one a head and key, `[H, keys]`.
+    /// One value per key, `[keys]`, or per head and key, `[H, keys]`.
     pub fn per_key(&self, values: &Tensor) -> Tensor {
         self.rows.per_key(&self.keys, self.heads, values)
     }
@@ -105,19 +105,19 @@ impl Pairs {
     }
 }
 
-/// The mask of HSTU: causal, or both ways, over positions in which the contextual prefix counts as one and the
-/// targets count as one.
+/// The mask of HSTU: causal or bidirectional, over positions in which the contextual prefix counts as one and the targets
+/// count as one.
 #[derive(Clone, Debug)]
 pub struct StandardMask {
-    /// Rows see earlier rows only; otherwise distances have no sign.
+    /// Rows attend only to earlier rows; otherwise distances are absolute.
     pub causal: bool,
-    /// Number of targets `[B]`; they see history and themselves.
+    /// Number of targets `[B]`; they attend to history and themselves.
     pub num_targets: Option<Tensor>,
-    /// Largest distance of a row that is seen; 0 for no limit.
+    /// Attention window; 0 for no limit.
     pub max_attn_len: usize,
-    /// Length of the contextual prefix, whose rows see each other and all history.
+    /// Length of the contextual prefix, whose rows attend to each other and to all history.
     pub contextual_seq_len: usize,
-    /// With `max_attn_len`: that many last positions see all earlier ones.
+    /// With `max_attn_len`: this many last positions attend to all earlier ones.
     pub min_full_attn_seq_len: usize,
 }
 
@@ -128,7 +128,7 @@ impl Default for StandardMask {
 }
 
 impl StandardMask {
-    /// True for the pairs where the query sees the key.
+    /// True for the pairs where the query attends to the key.
     pub fn trace(&self, pairs: &Pairs) -> Tensor {
         let end = pairs.per_sample(&self.end(pairs));
         let (row, key) = (self.id(pairs, pairs.row(), &end), self.id(pairs, pairs.key(), &end));
@@ -160,7 +160,7 @@ impl StandardMask {
         }
     }
 
-    /// The position that counts for distances: all contextual rows are at 0, all targets at `end`.
+    /// The position for distances: all contextual rows are at 0, all targets at `end`.
     fn id(&self, pairs: &Pairs, position: &Tensor, end: &Tensor) -> Tensor {
         let id = match self.contextual_seq_len {
             0 | 1 => position.clone(),
@@ -170,7 +170,7 @@ impl StandardMask {
     }
 }
 
-/// A mask of two intervals a row: keys below `f[h, 0, row]`, and keys in `f[h, 1, row] .. f[h, 2, row]`.
+/// A mask of two intervals per row: keys below `f[h, 0, row]`, and keys in `f[h, 1, row] .. f[h, 2, row]`.
 #[derive(Clone, Debug)]
 pub struct IntervalMask {
     /// `[H, 3, rows]` of `I32`, by the row over all samples.
@@ -178,7 +178,7 @@ pub struct IntervalMask {
 }
 
 impl IntervalMask {
-    /// True for the pairs where the query sees the key.
+    /// True for the pairs where the query attends to the key.
     pub fn trace(&self, pairs: &Pairs) -> Tensor {
         let rows = pairs.rows.total.clone();
         self.attn_func.require_shape("hstu_mha", "attn_func", &[pairs.heads().into(), 3.into(), rows.clone()]);

@@ -1,8 +1,7 @@
 //! Functional operators.
 //!
-//! Jagged tensors are values `[total, ..]` with a [`Ragged`](rewire_graph::Ragged). The last `num_targets` rows of
-//! a sample are candidates, the first `contextual_seq_len` rows are a contextual prefix, the rows between are
-//! history.
+//! Jagged tensors are values `[total, ..]` with a [`Ragged`](rewire_graph::Ragged). The last `num_targets` rows of a sample
+//! are candidates, the first `contextual_seq_len` rows are a contextual prefix, and the rows in between are history.
 
 mod attention;
 mod jagged;

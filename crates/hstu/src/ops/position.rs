@@ -3,7 +3,7 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
-/// What positions of rows are counted from.
+/// The reference point of row positions.
 #[derive(Clone, Debug)]
 pub struct Positions<'a> {
     /// The rows.
@@ -12,14 +12,14 @@ pub struct Positions<'a> {
     pub seq_lengths: &'a Tensor,
     /// Number of targets `[B]` on the host.
     pub num_targets: Option<&'a Tensor>,
-    /// Every target takes two rows.
+    /// Every target has two rows.
     pub interleave_targets: bool,
-    /// The position of the first row of every sample, `[B]` on the host, where rows before it are not here; lengths count those
-    /// as well.
+    /// The position of the first row of every sample, `[B]` on the host, if rows before it are not part of the input; lengths
+    /// count those as well.
     pub first: Option<&'a Tensor>,
 }
 
-/// How a time gap, counted in `time_bucket_increments`, becomes a bucket.
+/// Maps a time gap, in units of `time_bucket_increments`, to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeBucketFn {
@@ -34,9 +34,9 @@ pub enum TimeBucketFn {
 pub struct TimeBuckets<'a> {
     /// Time of every row `[total]`, integers or floats.
     pub timestamps: &'a Tensor,
-    /// Time of the request, `[B]` or `[B, 1]`; the last timestamp of the sample where there is none.
+    /// Time of the request, `[B]` or `[B, 1]`; by default the last timestamp of the sample.
     pub query_time: Option<&'a Tensor>,
-    /// From gaps to buckets.
+    /// Maps gaps to buckets.
     pub bucket_fn: TimeBucketFn,
     /// Unit of the gaps.
     pub increments: f64,
@@ -123,9 +123,9 @@ fn backward_position(positions: &Positions, table: &Tensor, context: usize) -> T
 
 /// The bucket of every row: the number of edges from 1 to `buckets` that its gap has reached.
 ///
-/// The reference picks a bucket by a quotient of single precision, `int(f(gap) / buckets * buckets)`, which its rounding can put one below
-/// `f(gap)`. The edges are those of that rounding. Square roots and logarithms are rounded differently by every device, so they
-/// only tell where to compare the gap with the edges on both sides.
+/// The reference computes a bucket in f32, `int(f(gap) / buckets * buckets)`, where rounding can yield one below `f(gap)`. The edges
+/// include that rounding. Square roots and logarithms are rounded differently by every device, so they only select where the gap is
+/// compared with the edges on both sides.
 fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize) -> Tensor {
     let timestamps = &time.timestamps.cast(if time.timestamps.dtype().is_float() { DType::F32 } else { DType::I64 });
     let query = match time.query_time {
@@ -160,18 +160,18 @@ fn elapsed(scope: &Scope, now: &Tensor, times: &Tensor) -> Tensor {
 }
 
 impl TimeBucketFn {
-    /// The bucket of a gap as the reference rounds it: every step of single precision.
+    /// The bucket of a gap with the reference's rounding: every step in f32.
     fn bucket(self, gap: f32, increments: f32, buckets: usize) -> usize {
         let units = gap.max(1e-6) / increments;
         let z = match self {
             Self::Sqrt => units.sqrt(),
-            // Rounded once, whatever the processor's logarithm of single precision is.
+            // Rounded once, independent of the processor's f32 logarithm.
             Self::Log => f64::from(units).ln() as f32,
         };
         ((z / buckets as f32).clamp(0.0, 1.0) * buckets as f32) as usize
     }
 
-    /// The smallest gap of every bucket `0..=buckets`, of the type of timestamps, and one that no gap reaches.
+    /// The smallest gap of every bucket `0..=buckets`, in the type of timestamps, and a gap that is never reached.
     fn edges(self, scope: &Scope, dtype: DType, increments: f64, buckets: usize) -> Tensor {
         let reaches = |gap: f32, bucket| self.bucket(gap, increments as f32, buckets) >= bucket;
         let inner = 1..=buckets;
@@ -180,7 +180,7 @@ impl TimeBucketFn {
             let all: Vec<i64> = std::iter::once(i64::MIN).chain(inner).chain([i64::MAX]).collect();
             HostTensor::i64(vec![all.len()], &all)
         } else {
-            // Positive floats are ordered as their bits are.
+            // Positive floats have the order of their bits.
             let most = u64::from(f32::MAX.to_bits());
             let inner = inner.map(|bucket| first(most, |bits| reaches(f32::from_bits(bits as u32), bucket)));
             let inner = inner.map(|bits| f32::from_bits(bits as u32));
@@ -208,7 +208,7 @@ fn first(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// Contextual rows as a prefix: `C` rows a sample.
+/// Contextual rows as a prefix: `C` rows per sample.
 pub(crate) fn prefix_rows(scope: &Scope, rows: &Ragged, context: usize) -> Ragged {
     Ragged::dense(scope, rows.batch.clone(), &scope.host_size(context))
 }

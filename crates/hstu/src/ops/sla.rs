@@ -1,7 +1,8 @@
 use super::Pairs;
 use rewire_graph::{Ragged, Scope, Tensor};
 
-/// Semi-local attention: rows see a global prefix and a local window, targets see all history and not themselves.
+/// Semi-local attention: rows attend to a global prefix and a local window, targets attend to all history but not to
+/// themselves.
 #[derive(Clone, Debug)]
 pub struct SemiLocal {
     /// Length of the local window; a row is the last of its own window.
@@ -15,7 +16,7 @@ pub struct SemiLocal {
 }
 
 impl SemiLocal {
-    /// True for the pairs where the query sees the key.
+    /// True for the pairs where the query attends to the key.
     pub fn trace(&self, pairs: &Pairs) -> Tensor {
         let history = pairs.per_sample(&self.history(pairs.lengths()));
         let (row, key) = (pairs.row(), pairs.key());

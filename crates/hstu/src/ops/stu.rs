@@ -15,7 +15,7 @@ pub struct Uvqk {
     pub k: Tensor,
 }
 
-/// What [`hstu_compute_uqvk`] multiplies with, and the sizes of its results.
+/// The parameters of [`hstu_compute_uqvk`], and the sizes of its results.
 #[derive(Clone, Debug)]
 pub struct UvqkWeights {
     /// Scale of the input norm, `[E]`.
@@ -34,28 +34,28 @@ pub struct UvqkWeights {
     pub attn_dim: usize,
     /// Width of a value head.
     pub hidden_dim: usize,
-    /// The normalized rows are not kept for gradients but computed again; see [`Tensor::recompute`].
+    /// Recompute the normalized rows for gradients instead of keeping them; see [`Tensor::recompute`].
     pub recompute_normed_x: bool,
-    /// The results are not kept for gradients but computed again.
+    /// Recompute the results for gradients instead of keeping them.
     pub recompute_uvqk: bool,
 }
 
-/// How [`norm_mul_dropout`] normalizes.
+/// Options of [`norm_mul_dropout`].
 #[derive(Clone, Debug)]
 pub struct NormMulDropout {
     /// Added to the variance.
     pub eps: f64,
-    /// Normalize each of that many heads alone, with one weight and bias a head; else the whole row.
+    /// Normalize each of this many heads separately, with one weight and bias per head; else the whole row.
     pub group_norm: Option<usize>,
-    /// Put the gate and the input before the product.
+    /// Concatenate the gate and the input before the product.
     pub concat_ux: bool,
-    /// Probability of dropout on the whole result where the scope's mode is to learn; see [`Scope::dropout`].
+    /// Probability of dropout on the whole result in training; see [`Scope::dropout`].
     pub dropout_ratio: f32,
-    /// The result is not kept for gradients but computed again; see [`Tensor::recompute`].
+    /// Recompute the result for gradients instead of keeping it; see [`Tensor::recompute`].
     pub recompute_y: bool,
 }
 
-/// `u, v, q, k` from the normalized rows of `x` `[R, E]` by one linear map.
+/// `u, v, q, k` from the normalized rows of `x` `[R, E]` by one linear layer.
 pub fn hstu_compute_uqvk(x: &Tensor, weights: &UvqkWeights) -> Uvqk {
     weights.require(x);
     let normed = x.recompute(weights.recompute_normed_x, || {
@@ -64,7 +64,7 @@ pub fn hstu_compute_uqvk(x: &Tensor, weights: &UvqkWeights) -> Uvqk {
     x.recompute(weights.recompute_uvqk, || parts(&normed, weights))
 }
 
-/// The parts of the linear map of normalized rows.
+/// The parts of the linear layer's output.
 fn parts(normed: &Tensor, weights: &UvqkWeights) -> Uvqk {
     let (heads, attn, hidden) = (weights.num_heads, weights.attn_dim, weights.hidden_dim);
     let uvqk = weights.uvqk_bias.addmm(normed, &weights.uvqk_weight);
@@ -97,8 +97,8 @@ impl UvqkWeights {
     }
 }
 
-/// `u * norm(x)`, after `u` and `x` where asked for. `x`, `u` are `[R, H * D]`; the norm has a weight and a bias
-/// `[H * D]`, or `[H]` by head.
+/// `u * norm(x)`, after `u` and `x` if requested. `x`, `u` are `[R, H * D]`; the norm has a weight and a bias `[H * D]`, or
+/// `[H]` per head.
 pub fn norm_mul_dropout(
     scope: &Scope,
     x: &Tensor,

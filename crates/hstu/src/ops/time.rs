@@ -1,11 +1,11 @@
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Tensor};
 
-/// The whole units in `seconds`, I64 from 0, as the reference counts those of F32 timestamps: `(seconds - seconds mod unit) / unit`, the difference
-/// and the quotient rounded to F32, then down, or up where the fraction is above one half.
+/// The whole units in `seconds`, I64 from 0, as the reference counts those of F32 timestamps: `(seconds - seconds mod unit) / unit`, with
+/// the difference and the quotient rounded to F32, then down, or up if the fraction is above one half.
 ///
-/// Division is not correctly rounded on every device, and conversion of integers is. An integer with eight times the quotient, whose
-/// last bit is set for any remainder, is rounded as the quotient itself.
+/// Division is not correctly rounded on every device, but conversion of integers is. An integer with eight times the quotient, whose
+/// last bit is set for any remainder, rounds like the quotient itself.
 pub fn rounded_units(seconds: &Tensor, unit: i64) -> Tensor {
     let multiple = (seconds - seconds.binary_scalar(BinaryOp::Mod, unit as f64)).cast(DType::F32);
     let fourfold = (multiple * 4.0).cast(DType::I64);

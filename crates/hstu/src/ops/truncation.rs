@@ -1,18 +1,18 @@
 use super::position::prefix_rows;
 use rewire_graph::{Ragged, Scope, Tensor};
 
-/// Which rows of samples stay when the oldest history is dropped.
+/// The rows of samples that remain when the oldest history is truncated.
 #[derive(Clone, Debug)]
 pub struct Truncation {
     /// All rows.
     pub rows: Ragged,
-    /// Rows that stay.
+    /// Remaining rows.
     pub kept: Ragged,
-    /// Rows that go, `[B]` on the host.
+    /// Number of truncated rows, `[B]` on the host.
     pub dropped: Tensor,
-    /// The contextual prefix, which stays; absent without one.
+    /// The contextual prefix, which remains; absent without one.
     pub prefix: Option<Ragged>,
-    /// Rows that stay after the contextual prefix.
+    /// Remaining rows after the contextual prefix.
     pub tail: Ragged,
 }
 
@@ -34,7 +34,7 @@ pub fn stu_truncation(
 }
 
 impl Truncation {
-    /// The rows of `x` `[total, ..]` that stay.
+    /// The remaining rows of `x` `[total, ..]`.
     pub fn apply(&self, x: &Tensor) -> Tensor {
         let tail = x.jagged_tail(&self.rows, &self.tail);
         match &self.prefix {

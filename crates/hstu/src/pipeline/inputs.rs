@@ -1,4 +1,4 @@
-//! From the groups of a pipeline to the inputs of its modules.
+//! Maps the groups of a pipeline to the inputs of its modules.
 
 use super::message::Hstu;
 use super::{Group, Groups};
@@ -8,7 +8,7 @@ use rewire_graph::{Ragged, Tensor};
 /// The groups of a pipeline by name, and the order of their sequences.
 pub(super) struct Inputs<'a> {
     pub groups: &'a Groups,
-    /// False where sequences begin with their latest event. The modules read them the other way round.
+    /// False if sequences begin with their latest event. The modules read them in reverse.
     pub ascending: bool,
 }
 
@@ -27,7 +27,7 @@ impl Inputs<'_> {
         Ok((Some(values.clone()), (widths.len(), width)))
     }
 
-    /// The time of the request `[B]`, where a group says it.
+    /// The time of the request `[B]`, if a group contains it.
     pub fn query_time(&self) -> Option<Tensor> {
         match self.groups.get("query_time") {
             Some(Group::Dense { values, .. }) => Some(values.reshape(&[values.dim(0)])),
@@ -66,7 +66,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// The values `[total]` of a group of one column, which stand beside `rows`. A run in which they differ in number is an error.
+    /// The values `[total]` of a group of one column, one per row of `rows`. A run in which their numbers differ is an error.
     fn column(&self, group: &str, rows: &Ragged) -> Result<Tensor, ConfigError> {
         let (values, own) = self.rows(group)?;
         if values.width() != 1 {
@@ -97,13 +97,13 @@ impl Inputs<'_> {
         }
     }
 
-    /// Rows of candidates as the modules give them, in the order of the input.
+    /// Candidate rows of the modules, restored to the order of the input.
     pub fn restored(&self, x: &Tensor, rows: &Ragged) -> Tensor {
         if self.ascending { x.clone() } else { x.gather(&reversed(rows)) }
     }
 }
 
-/// The rows of every sample from the last to the first, `[total]`.
+/// The rows of every sample in reverse, `[total]`.
 fn reversed(rows: &Ragged) -> Tensor {
     (rows.sample_end() - rows.position()) - 1.0
 }

@@ -1,33 +1,33 @@
-//! What a table of a model's groups needs to know of a configuration. It is read without the options of the modules, so that programs that run
-//! packages alone do not carry what reads them.
+//! The parts of a configuration that the layout of a model's groups depends on. They are parsed without the options of the modules, so that
+//! programs that only run packages do not link that parser.
 
 use super::message::{CANDIDATE, channel_of};
 use serde_json::Value;
 
-/// How the groups of a model are read, by the message that [`HstuModel::parse`](super::HstuModel::parse) takes.
+/// The layout of a model's groups, from the message that [`HstuModel::parse`](super::HstuModel::parse) parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The group of items, each of which has a row of the outputs.
+    /// The group of items, each of which has a row in the outputs.
     pub items: String,
-    /// The channels of a ranking model; none of a matching model.
+    /// The channels of a ranking model; empty for a matching model.
     pub channels: Vec<KeptChannel>,
-    /// False where sequences begin with their latest event.
+    /// False if sequences begin with their latest event.
     pub is_ascending: bool,
-    /// One token of all contextual features, not one a feature.
+    /// One token for all contextual features, not one per feature.
     concat_contextual_features: bool,
 }
 
-/// A channel of a ranking model, whose histories are kept in a cache of their own.
+/// A channel of a ranking model, whose histories have a separate cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptChannel {
     /// The prefix of its groups and inputs.
     pub name: String,
-    /// Rows of the cache that a step of the history takes.
+    /// Cache rows per step of the history.
     pub tokens_per_step: usize,
 }
 
 impl Layout {
-    /// The layout of a kind's message; `None` if it is another family's.
+    /// The layout for a kind's message; `None` if it belongs to another family.
     pub fn of(kind: &str, message: &Value) -> Option<Self> {
         let hstu = message.get("hstu");
         let (pipelines, items) = match kind {

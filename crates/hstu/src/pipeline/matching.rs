@@ -22,7 +22,7 @@ impl Match {
         MatchTower { mlp, output_dim: self.output_dim, similarity: self.similarity }
     }
 
-    /// `user_tower_emb`, a row a user, and `item_tower_emb`, a row an item of the users' lists.
+    /// `user_tower_emb`, one row per user, and `item_tower_emb`, one row per item of the users' lists.
     pub(super) fn forward(&self, scope: &Scope, groups: &Groups) -> Result<Outputs, ModelError> {
         self.check()?;
         let inputs = Inputs { groups, ascending: self.sequence_timestamp_is_ascending };

@@ -1,4 +1,4 @@
-//! The messages of the reference's configurations that say what an HSTU model is, with the reference's defaults.
+//! The messages of the reference's configurations that define an HSTU model, with the reference's defaults.
 
 use crate::models::ModelError;
 use crate::modules::{
@@ -8,7 +8,7 @@ use crate::modules::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// `dlrm_hstu` with one pipeline, `ultra_hstu` with one a channel.
+/// `dlrm_hstu` with one pipeline, `ultra_hstu` with one per channel.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ranking<Pipelines = Vec<Hstu>> {
@@ -16,18 +16,18 @@ pub struct Ranking<Pipelines = Vec<Hstu>> {
     pub hstu: Pipelines,
     /// The tasks.
     pub fusion_mtl_tower: FusionMtlTower,
-    /// What attention divides by.
+    /// Divisor of attention weights.
     pub max_seq_len: usize,
-    /// Width between the linear maps of the item MLP.
+    /// Width between the linear layers of the item MLP.
     #[serde(default = "item_embedding_hidden_dim")]
     pub item_embedding_hidden_dim: usize,
     /// How losses of several devices are averaged.
     #[serde(default)]
     pub enable_global_average_loss: Option<bool>,
-    /// False where sequences begin with their latest event.
+    /// False if sequences begin with their latest event.
     #[serde(default = "yes")]
     pub sequence_timestamp_is_ascending: bool,
-    /// One token of all contextual features, not one a feature.
+    /// One token for all contextual features, not one per feature.
     #[serde(default)]
     pub concat_contextual_features: bool,
 }
@@ -51,23 +51,23 @@ impl From<Ranking<Hstu>> for Ranking {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Match {
-    /// From histories to vectors.
+    /// Maps histories to vectors.
     pub user_tower: UserTower,
-    /// From items to vectors.
+    /// Maps items to vectors.
     pub item_tower: ItemTower,
-    /// Width of a last linear map of both towers; none where it is 0.
+    /// Width of a final linear layer of both towers; 0 for none.
     #[serde(default)]
     pub output_dim: usize,
-    /// What suits; all vectors have length 1 where it is the cosine.
+    /// The similarity; vectors have length 1 if it is the cosine.
     #[serde(default = "inner_product")]
     pub similarity: Similarity,
-    /// What similarities are divided by in training.
+    /// Divisor of similarities in training.
     #[serde(default)]
     pub temperature: Option<f64>,
-    /// Refused, as by the reference.
+    /// Rejected, as by the reference.
     #[serde(default)]
     pub in_batch_negative: bool,
-    /// False where histories begin with their latest event.
+    /// False if histories begin with their latest event.
     #[serde(default = "yes")]
     pub sequence_timestamp_is_ascending: bool,
 }
@@ -76,14 +76,14 @@ pub struct Match {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserTower {
-    /// Without effect: the groups of histories are those of the pipeline's channel.
+    /// Ignored: the groups of histories are those of the pipeline's channel.
     #[serde(default)]
     pub input: String,
     /// The pipeline.
     pub hstu: Hstu,
-    /// What attention divides by.
+    /// Divisor of attention weights.
     pub max_seq_len: usize,
-    /// One token of all contextual features, not one a feature.
+    /// One token for all contextual features, not one per feature.
     #[serde(default)]
     pub concat_contextual_features: bool,
 }
@@ -95,7 +95,7 @@ pub struct ItemTower {
     /// The group of items.
     #[serde(default = "candidate")]
     pub input: String,
-    /// From the features of an item to its vector; they are the vector where it is left out.
+    /// The MLP from the features of an item to its vector; the identity if left out.
     #[serde(default)]
     pub mlp: Option<MlpConfig>,
 }
@@ -104,12 +104,12 @@ pub struct ItemTower {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hstu {
-    /// The channel: the prefix of its groups, `uih` where empty.
+    /// The channel: the prefix of its groups, `uih` if empty.
     #[serde(default)]
     pub name: String,
     /// Options of every layer.
     pub stu: StuConfig,
-    /// Dropout of the first layer's rows while learning.
+    /// Dropout of the first layer's rows in training.
     #[serde(default = "input_dropout_ratio")]
     pub input_dropout_ratio: f32,
     /// Number of layers.
@@ -117,19 +117,19 @@ pub struct Hstu {
     pub attn_num_layers: usize,
     /// Adds positions and times.
     pub positional_encoder: PositionalEncoderConfig,
-    /// Makes one sequence of a user's features.
+    /// Builds one sequence from a user's features.
     pub input_preprocessor: InputPreprocessorConfig,
-    /// What is done with the last layer's rows.
+    /// Postprocessing of the last layer's rows.
     pub output_postprocessor: OutputPostprocessorConfig,
-    /// The layer before which old history is dropped; 0 keeps all.
+    /// The layer before which old history is truncated; 0 keeps all.
     #[serde(default)]
     pub attn_truncation_split_layer: usize,
-    /// History rows of a user that stay; 0 keeps all.
+    /// History rows per user that remain; 0 keeps all.
     #[serde(default)]
     pub attn_truncation_tail_len: usize,
 }
 
-/// The tasks of a ranking model, and the MLP that they share.
+/// The tasks of a ranking model, and their shared MLP.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FusionMtlTower {
@@ -149,22 +149,22 @@ pub struct Task {
     /// The column of its labels.
     #[serde(default)]
     pub label_name: Option<String>,
-    /// The bits of the label that count.
+    /// The relevant bits of the label.
     #[serde(default)]
     pub task_bitmask: i64,
     /// Number of logits.
     #[serde(default = "one")]
     pub num_class: usize,
-    /// What its loss is multiplied by in training.
+    /// The weight of its loss in training.
     #[serde(default = "unit")]
     pub weight: f64,
-    /// Its losses, which say what it predicts.
+    /// Its losses, which determine its predictions.
     #[serde(default)]
     pub losses: Vec<Value>,
     /// Its metrics.
     #[serde(default)]
     pub metrics: Vec<Value>,
-    /// Its metrics while learning.
+    /// Its metrics in training.
     #[serde(default)]
     pub train_metrics: Vec<Value>,
 }
@@ -204,16 +204,16 @@ fn unit() -> f64 {
     1.0
 }
 
-/// Sizes that a pipeline has from its groups.
+/// Sizes of a pipeline that follow from its groups.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Widths {
     /// Of history rows.
     pub uih: usize,
-    /// Of candidate rows; 0 where the pipeline reads none.
+    /// Of candidate rows; 0 if the pipeline reads none.
     pub candidate: usize,
     /// Number and width of contextual tokens.
     pub contextual: (usize, usize),
-    /// What attention divides by.
+    /// Divisor of attention weights.
     pub max_seq_len: usize,
 }
 
@@ -221,7 +221,7 @@ impl Hstu {
     /// The options of the modules.
     ///
     /// # Errors
-    /// [`ConfigError`] if truncation begins behind the last layer.
+    /// [`ConfigError`] if truncation starts after the last layer.
     pub fn config(&self, widths: Widths) -> Result<HstuConfig, ConfigError> {
         let split = self.attn_truncation_split_layer;
         let truncates = split > 0 && self.attn_truncation_tail_len > 0;
@@ -256,7 +256,7 @@ impl Hstu {
         Ok(self.config(Widths::default())?.buffers()?)
     }
 
-    /// The groups that it reads of a history.
+    /// The groups of a history that it reads.
     pub fn groups(&self) -> Vec<String> {
         let encoder = self.input_preprocessor.action_encoder().map(|encoder| encoder.encoder());
         let columns = [

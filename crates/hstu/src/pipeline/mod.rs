@@ -5,9 +5,9 @@
 //! - Timestamps are raw features, so F32: epoch seconds keep steps of 128 s.
 //! - A time gap falls into `int(f(gap / increments) / buckets * buckets)`, every step in F32, which can be one below `f`.
 //! - The periods of `timestamp_layernorm_postprocessor` turn by `2 * 3.14`.
-//! - The clock of a row is the timestamp of its last candidate, also for the others; with `sequence_timestamp_is_ascending: false`
-//!   it is that of the first.
-//! - With semi-local attention (`sla_k1`, `sla_k2`) a candidate does not see itself.
+//! - The time of a request is the timestamp of its last candidate, also for the others; with `sequence_timestamp_is_ascending:
+//!   false` it is that of the first.
+//! - With semi-local attention (`sla_k1`, `sla_k2`) a candidate does not attend to itself.
 //! - `contextual_interleave_preprocessor` interleaves actions unless `enable_interleaving` is false; candidates have none.
 
 mod inputs;
@@ -31,7 +31,7 @@ use std::slice;
 /// The groups of a pipeline by name.
 pub type Groups = BTreeMap<String, Group>;
 
-/// What a group of features gives.
+/// The value of a feature group.
 #[derive(Clone, Debug)]
 pub enum Group {
     /// DEEP, or the query of a SEQUENCE group.
@@ -43,23 +43,23 @@ pub enum Group {
     },
     /// JAGGED_SEQUENCE
     Jagged {
-        /// A row a step, `[total, W]`.
+        /// One row per step, `[total, W]`.
         values: Tensor,
-        /// Steps of every row of the batch.
+        /// Number of steps of every row of the batch.
         rows: Ragged,
     },
 }
 
-/// What a model gives.
+/// The outputs of a model.
 #[derive(Clone, Debug)]
 pub struct Outputs {
     /// Outputs by the reference's names.
     pub values: Vec<(String, Tensor)>,
-    /// Candidates of every row of the batch, `[B]` of the shape program, where outputs have a row a candidate.
+    /// Candidates of every row of the batch, `[B]` of the shape program, if outputs have one row per candidate.
     pub candidates: Option<Tensor>,
 }
 
-/// A model by the member of `model_config` that says which.
+/// A model, by the member of `model_config` that defines it.
 #[derive(Clone, Debug)]
 pub enum HstuModel {
     /// `dlrm_hstu` and `ultra_hstu`
@@ -69,10 +69,10 @@ pub enum HstuModel {
 }
 
 impl HstuModel {
-    /// The model of a kind, from the message of that name as JSON; `None` if it is another family's.
+    /// The model of a kind, from the message of that name as JSON; `None` if it belongs to another family.
     ///
     /// # Errors
-    /// [`ModelError`] if a key is unknown, missing or of another type; the keys begin with the kind.
+    /// [`ModelError`] if a key is unknown, missing or of another type; the path of a key starts with the kind.
     pub fn parse(kind: &str, message: &Value) -> Result<Option<Self>, ModelError> {
         Ok(Some(match kind {
             "dlrm_hstu" => Self::Ranking(Box::new(parse::<Ranking<Hstu>>(kind, message)?.into())),
@@ -82,7 +82,7 @@ impl HstuModel {
         }))
     }
 
-    /// The groups of a history, or of a user: `contextual`, which may be missing, and those of every channel.
+    /// The groups of a history or a user: `contextual`, which is optional, and those of every channel.
     pub fn history_groups(&self) -> Vec<String> {
         let (pipelines, time) = match self {
             Self::Ranking(model) => (model.hstu.as_slice(), None),
@@ -122,8 +122,8 @@ impl HstuModel {
         }
     }
 
-    /// True for a model that can be traced in [two parts](HstuModel::forward_cached): it ranks, candidates see the history and themselves, and
-    /// the history sees no candidates.
+    /// True for a model that can be traced in [two parts](HstuModel::forward_cached): it ranks, candidates attend to the history and
+    /// themselves, and the history does not attend to candidates.
     pub fn is_cacheable(&self) -> bool {
         match self {
             Self::Ranking(model) => model.is_cacheable(),
@@ -131,12 +131,12 @@ impl HstuModel {
         }
     }
 
-    /// Traces a ranking model in two parts that meet in caches of keys and values, a pair of states a layer and channel, of type `dtype`: the groups
-    /// of `histories` are computed and kept, and the candidates of `requests` read what earlier runs kept.
+    /// Traces a ranking model in two parts that share KV caches, a pair of states per layer and channel, of type `dtype`: the groups of
+    /// `histories` are computed and stored, and the candidates of `requests` attend to histories that earlier runs stored.
     ///
     /// # Inputs
     ///
-    /// Beside those of the groups, for `G` histories, `B` requests and every channel `c` (`uih` without a name):
+    /// In addition to those of the groups, for `G` histories, `B` requests and every channel `c` (`uih` if unnamed):
     ///
     /// | input | type | what |
     /// |---|---|---|
@@ -146,10 +146,10 @@ impl HstuModel {
     /// | `<c>.cached` | U32 `[rows]` | which ones, in order |
     /// | `candidate.query_time` | F32 `[B]` | that time of a request |
     ///
-    /// Contextual features of requests are read only where rows of candidates depend on them (`parameterized_mlp`).
+    /// Contextual features of requests are only read if rows of candidates depend on them (`parameterized_mlp`).
     ///
     /// # Errors
-    /// As [`HstuModel::forward`]; a matching model has no such parts, nor one that is not [`HstuModel::is_cacheable`].
+    /// As [`HstuModel::forward`]; also for a matching model, or one that is not [`HstuModel::is_cacheable`].
     pub fn forward_cached(
         &self,
         scope: &Scope,
@@ -165,8 +165,8 @@ impl HstuModel {
         }
     }
 
-    /// State-dict tensors that follow from the configuration and are no parameters of the graph. A checkpoint in which they
-    /// differ was made with another configuration.
+    /// State-dict tensors that follow from the configuration and are not parameters of the graph. A checkpoint with other
+    /// values was made with another configuration.
     ///
     /// # Errors
     /// [`ModelError`] if the configuration is not valid.

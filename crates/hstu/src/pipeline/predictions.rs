@@ -1,4 +1,4 @@
-//! What a task predicts, by its losses.
+//! Predictions of a task, which depend on its losses.
 
 use crate::modules::ConfigError;
 use rewire_graph::Tensor;
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Predictions of a task from its logits `[R, K]`, by the reference's names.
 ///
 /// # Errors
-/// [`ConfigError`] names the loss, of `losses`, that is unknown or is not one of that many classes.
+/// [`ConfigError`] names the entry of `losses` that is unknown or requires another number of classes.
 pub fn prediction(logits: &Tensor, suffix: &str, losses: &[Value]) -> Result<Vec<(String, Tensor)>, ConfigError> {
     let flat = || logits.reshape(&[logits.dim(0)]);
     let classes = logits.width();

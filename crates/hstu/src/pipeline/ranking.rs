@@ -10,7 +10,7 @@ use crate::modules::{
 };
 use rewire_graph::{DType, Scope, Tensor};
 
-/// A pipeline of histories, and what it reads.
+/// A pipeline of histories, and its inputs.
 struct Channel {
     name: String,
     module: String,
@@ -38,7 +38,7 @@ impl Ranking {
         self.fusion_mtl_tower.config().check().map_err(|error| error.within("fusion_mtl_tower"))
     }
 
-    /// The predictions of the candidates of all rows, and their number a row.
+    /// The predictions of the candidates of all rows, and their number per row.
     pub(super) fn forward(&self, scope: &Scope, groups: &Groups) -> Result<Outputs, ModelError> {
         self.check()?;
         let inputs = self.inputs(groups);
@@ -52,7 +52,7 @@ impl Ranking {
         self.outputs(scope, &inputs, &users.collect::<Vec<_>>(), candidates)
     }
 
-    /// [`Ranking::forward`] in two parts that meet in caches, one a channel.
+    /// [`Ranking::forward`] in two parts that share caches, one per channel.
     pub(super) fn cached(
         &self,
         scope: &Scope,
@@ -109,13 +109,13 @@ impl Ranking {
         Ok(Histories { contextual, channels })
     }
 
-    /// True if histories can be kept apart from candidates in all channels.
+    /// True if histories can be separated from candidates in all channels.
     pub(super) fn is_cacheable(&self) -> bool {
         let widths = Widths { max_seq_len: self.max_seq_len, ..Widths::default() };
         self.hstu.iter().all(|hstu| hstu.config(widths).is_ok_and(|config| config.is_cacheable()))
     }
 
-    /// Predictions from the vectors that each channel gives of every candidate.
+    /// Predictions from each channel's vectors of every candidate.
     fn outputs(
         &self,
         scope: &Scope,
@@ -129,7 +129,7 @@ impl Ranking {
         Ok(Outputs { values: self.predictions(&logits)?, candidates: Some(candidates.rows.lengths) })
     }
 
-    /// The logits of candidates, of the vectors of all channels and the candidates' features.
+    /// The logits of candidates, from the vectors of all channels and the candidates' features.
     fn logits(&self, scope: &Scope, user: &Tensor, candidates: &Tensor) -> Tensor {
         let hidden = self.item_embedding_hidden_dim;
         let item =

@@ -1,10 +1,12 @@
-//! The model in two parts that meet in a cache: histories, of which it keeps keys and values, and candidates, which read them.
+//! The model in two parts that share a KV cache: histories, whose keys and values it stores, and candidates, which attend to
+//! them.
 //!
-//! One graph has both. A run computes either or both of unlike users; what it keeps, later runs read.
+//! One graph contains both. A run computes either or both, also for different users; later runs read what it stored.
 //!
 //! # Inputs
 //!
-//! Beside those of the [whole model](super), where `contextual.<feature>` and `uih.*` are of `G` histories, and `candidate.*` of `B` users:
+//! In addition to those of the [whole model](super), where `contextual.<feature>` and `uih.*` are of `G` histories, and `candidate.*` of
+//! `B` users:
 //!
 //! | input | type | what |
 //! |---|---|---|
@@ -19,17 +21,17 @@
 //!
 //! # States
 //!
-//! `k_cache` and `v_cache` of every layer, with as many rows as the app gives them.
+//! `k_cache` and `v_cache` of every layer; the app chooses their number of rows.
 
 use super::{Config, Model, TRANSDUCER, configured};
 use crate::models::ModelError;
 use crate::modules::{ConfigError, Features, HistoryCache};
 use rewire_graph::{DType, Graph, Scope, Tensor};
 
-/// How histories are kept.
+/// Options of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// The type that keys and values are rounded to, where they are computed as where they are read: `F32`, or `F16`.
+    /// The storage type of keys and values, to which they are rounded both when stored and when read: `F32`, or `F16`.
     pub dtype: DType,
 }
 
@@ -43,8 +45,8 @@ impl Config {
     /// The graph in two parts; its output is `logits` `[C, tasks]`.
     ///
     /// # Errors
-    /// As [`super::trace`]. [`ModelError`] names `hstu.stu` where candidates see each other or history sees candidates: their keys and values
-    /// cannot be kept.
+    /// As [`super::trace`]. [`ModelError`] names `hstu.stu` if candidates attend to each other or history attends to candidates: their keys
+    /// and values cannot be cached.
     pub fn trace_cached(&self, options: &CacheOptions) -> Result<Graph, ModelError> {
         let model = Model::new(self)?;
         if !model.transducer.hstu.config.is_cacheable() {
@@ -56,12 +58,13 @@ impl Config {
         Ok(scope.finish(&[("logits", logits)])?)
     }
 
-    /// True if the model can be traced in two parts: candidates see history and themselves, and history sees no candidates.
+    /// True if the model can be traced in two parts: candidates attend to history and themselves, and history does not
+    /// attend to candidates.
     pub fn is_cacheable(&self) -> bool {
         configured(self).is_ok_and(|(_, hstu)| hstu.is_cacheable())
     }
 
-    /// True if a history that is kept can be gone on from when events are added to it.
+    /// True if new events can be appended to a cached history.
     pub fn is_appendable(&self) -> bool {
         configured(self).is_ok_and(|(_, hstu)| hstu.is_appendable())
     }
@@ -102,7 +105,7 @@ impl Model {
         self.logits(scope, &user, &candidates.embeddings)
     }
 
-    /// Keeps histories.
+    /// Stores histories in the cache.
     fn keep(&self, scope: &Scope, cache: &HistoryCache) {
         let batch = scope.size("histories");
         let features = Features {

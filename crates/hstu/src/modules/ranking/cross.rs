@@ -3,7 +3,7 @@ use crate::modules::{ConfigError, parts, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
-/// Cross layers with a vector each (Wang et al., Deep & Cross Network, 2017): `x' = x_0 <w, x> + b + x`.
+/// Cross layers with a vector per layer (Wang et al., Deep & Cross Network, 2017): `x' = x_0 <w, x> + b + x`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrossConfig {
@@ -12,14 +12,14 @@ pub struct CrossConfig {
     pub cross_num: usize,
 }
 
-/// Cross layers with a matrix each (Wang et al., DCN V2, 2021): `x' = x_0 * (W x + b) + x`.
+/// Cross layers with a matrix per layer (Wang et al., DCN V2, 2021): `x' = x_0 * (W x + b) + x`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrossV2Config {
     /// Number of layers.
     #[serde(default = "cross_num")]
     pub cross_num: usize,
-    /// The rank of `W = V U`; a full matrix without it.
+    /// The rank of `W = V U`; a full matrix if left out.
     #[serde(default)]
     pub low_rank: Option<usize>,
 }
@@ -34,7 +34,7 @@ impl CrossConfig {
         parts("cross_num", self.cross_num)
     }
 
-    /// Rows `[R, D]` to rows `[R, D]`, with the parameters `w.n.weight` `[1, D]` and `b.n` `[D]`.
+    /// Maps rows `[R, D]` to rows `[R, D]`, with the parameters `w.n.weight` `[1, D]` and `b.n` `[D]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         (0..self.cross_num).fold(x.clone(), |h, layer| {
             let weight = scope.weight(&format!("w.{layer}.weight"), &[1.into(), x.width().into()]);
@@ -51,7 +51,7 @@ impl CrossV2Config {
         self.low_rank.map_or(Ok(()), |rank| width("low_rank", rank))
     }
 
-    /// Rows `[R, D]` to rows `[R, D]`, with the parameters of `u_kernels.n` (without a bias) and `v_kernels.n`, or of
+    /// Maps rows `[R, D]` to rows `[R, D]`, with the parameters of `u_kernels.n` (without a bias) and `v_kernels.n`, or of
     /// `kernels.n` for full matrices.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         (0..self.cross_num).fold(x.clone(), |h, layer| {

@@ -3,7 +3,7 @@ use crate::modules::{ConfigError, MlpConfig};
 use rewire_graph::{Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
-/// Attention of a candidate to a history, with an MLP as the score (Zhou et al., Deep Interest Network, 2018).
+/// Attention of a candidate to a history, with an MLP that computes the score (Zhou et al., Deep Interest Network, 2018).
 ///
 /// For candidate `q` and history rows `k_i` of a sample:
 /// `s_i = W mlp([q, k_i, q - k_i, q * k_i]) + c`, `out = sum_i softmax(s)_i k_i`.
@@ -20,7 +20,7 @@ impl DinConfig {
         self.attn_mlp.check().map_err(|error| error.within("attn_mlp"))
     }
 
-    /// Candidates `[B, D]` and histories `[total, D]` to `[B, D]`, 0 for an empty history, with the parameters of
+    /// Maps candidates `[B, D]` and histories `[total, D]` to `[B, D]`, 0 for an empty history, with the parameters of
     /// `mlp` and `linear`.
     pub fn forward(&self, scope: &Scope, query: &Tensor, history: &Tensor, rows: &Ragged) -> Tensor {
         if query.width() != history.width() {

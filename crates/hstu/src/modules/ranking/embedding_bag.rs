@@ -2,7 +2,7 @@ use crate::modules::{ConfigError, rows, width};
 use rewire_graph::{Ragged, Scope, Tensor};
 use serde::Deserialize;
 
-/// How the rows of a bag become one.
+/// How a bag is pooled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -13,7 +13,7 @@ pub enum Pooling {
     Mean,
 }
 
-/// A row a sample from the rows that the sample's ids name: `out_b = pool(W[id] for id of sample b)`.
+/// Pools the embeddings of a sample's ids: `out_b = pool(W[id] for id of sample b)`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingBag {
@@ -21,7 +21,7 @@ pub struct EmbeddingBag {
     pub num_embeddings: usize,
     /// Width of a row.
     pub embedding_dim: usize,
-    /// How the rows of a bag become one.
+    /// How a bag is pooled.
     #[serde(default)]
     pub mode: Pooling,
 }
@@ -33,8 +33,8 @@ impl EmbeddingBag {
         width("embedding_dim", self.embedding_dim)
     }
 
-    /// Ids `[total]` to `[B, embedding_dim]`, 0 for a sample without ids, with the parameter `weight`. A run with
-    /// an id on the host that is beyond the table is an error, unless its options say otherwise.
+    /// Maps ids `[total]` to `[B, embedding_dim]`, 0 for a sample without ids, with the parameter `weight`. A run with a
+    /// host-side id beyond the table is an error, unless its options allow it.
     pub fn forward(&self, scope: &Scope, ids: &Tensor, rows: &Ragged) -> Tensor {
         let table = scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]);
         match self.mode {

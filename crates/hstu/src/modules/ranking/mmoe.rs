@@ -4,9 +4,9 @@ use crate::modules::{ConfigError, MlpConfig, some_parts};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
-/// Experts that tasks share, with a gate a task (Ma et al., Multi-gate Mixture-of-Experts, 2018).
+/// Shared experts with one gate per task (Ma et al., Multi-gate Mixture-of-Experts, 2018).
 ///
-/// `out_t = sum_e softmax(W_t gate_t(x) + c_t)_e expert_e(x)`. A [`TowerConfig`](super::TowerConfig) a task follows.
+/// `out_t = sum_e softmax(W_t gate_t(x) + c_t)_e expert_e(x)`. A [`TowerConfig`](super::TowerConfig) per task follows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MmoeConfig {
@@ -16,7 +16,7 @@ pub struct MmoeConfig {
     pub num_expert: usize,
     /// Number of tasks.
     pub num_task: usize,
-    /// The MLP before the linear map of every gate.
+    /// The MLP before the linear layer of every gate.
     #[serde(default)]
     pub gate_mlp: Option<MlpConfig>,
 }
@@ -30,7 +30,7 @@ impl MmoeConfig {
         self.gate_mlp.as_ref().map_or(Ok(()), |mlp| mlp.check().map_err(|error| error.within("gate_mlp")))
     }
 
-    /// Rows `[R, D]` to rows `[R, last of expert_mlp]` a task, with the parameters of `expert_mlps.e`, `gate_mlps.t`
+    /// Maps rows `[R, D]` to rows `[R, last of expert_mlp]` per task, with the parameters of `expert_mlps.e`, `gate_mlps.t`
     /// and `gate_finals.t`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
         let experts: Vec<Tensor> = (0..self.num_expert)

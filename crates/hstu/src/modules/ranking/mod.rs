@@ -1,4 +1,4 @@
-//! Layers that usually stand beside a sequence model in a ranking model.
+//! Layers that ranking models commonly combine with a sequence model.
 
 mod cross;
 mod din;

@@ -6,13 +6,13 @@ use serde::Deserialize;
 
 /// Layers of task experts and shared experts (Tang et al., Progressive Layered Extraction, 2020).
 ///
-/// A layer takes a row a task and a shared row. A task's gate mixes the task's experts and the shared ones; the shared
-/// gate, which the last layer lacks, mixes the experts of all tasks and the shared ones:
-/// `x_t' = sum_e softmax(W_t x_t + c_t)_e [experts_t(x_t), shared(x_s)]_e`.
+/// The inputs of a layer are a row per task and a shared row. A task's gate mixes the task's experts and the shared ones.
+/// The shared gate, which the last layer lacks, mixes the experts of all tasks and the shared ones: `x_t' = sum_e
+/// softmax(W_t x_t + c_t)_e [experts_t(x_t), shared(x_s)]_e`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PleConfig {
-    /// The layers, the first one first.
+    /// The layers, in order.
     pub extraction_networks: Vec<ExtractionConfig>,
     /// Number of tasks.
     pub num_task: usize,
@@ -22,12 +22,12 @@ pub struct PleConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtractionConfig {
-    /// A name that nothing depends on.
+    /// A name without effect.
     #[serde(default)]
     pub network_name: String,
-    /// Experts of every task.
+    /// Experts per task.
     pub expert_num_per_task: usize,
-    /// Experts of all tasks.
+    /// Shared experts.
     pub share_num: usize,
     /// The MLP of every expert of a task.
     pub task_expert_net: MlpConfig,
@@ -54,7 +54,7 @@ impl ExtractionConfig {
         (0..count).map(expert).collect()
     }
 
-    /// The rows of the tasks, and the shared rows unless this is the last layer.
+    /// The rows of the tasks, and the shared rows except in the last layer.
     fn forward(&self, scope: &Scope, tasks: &[Tensor], shared: &Tensor, last: bool) -> (Vec<Tensor>, Tensor) {
         let common = Self::experts(scope, "_shared_layers", &self.share_expert_net, self.share_num, shared);
         let mut all = vec![];
@@ -89,7 +89,7 @@ impl PleConfig {
         self.extraction_networks.iter().enumerate().try_for_each(|(n, layer)| layer.check().map_err(|e| within(n, e)))
     }
 
-    /// Rows `[R, D]` to rows `[R, last width]` a task, with the parameters of `_extraction_nets.n._task_layers.t.e`,
+    /// Maps rows `[R, D]` to rows `[R, last width]` per task, with the parameters of `_extraction_nets.n._task_layers.t.e`,
     /// `_task_gates.t`, `_shared_layers.e` and `_shared_gate`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
         let mut tasks = vec![x.clone(); self.num_task];

@@ -3,7 +3,7 @@ use crate::modules::{ConfigError, MlpConfig, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
-/// An MLP, then a linear map to logits: `W mlp(x) + c`.
+/// An MLP followed by a linear layer to logits: `W mlp(x) + c`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TowerConfig {
@@ -25,7 +25,7 @@ impl TowerConfig {
         width("num_class", self.num_class)
     }
 
-    /// Rows `[R, D]` to logits `[R, num_class]`, with the parameters of `tower_mlp` and `linear`.
+    /// Maps rows `[R, D]` to logits `[R, num_class]`, with the parameters of `tower_mlp` and `linear`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         let h = scope.module("tower_mlp", |scope| self.mlp.forward(scope, x));
         linear(scope, "linear", &h, self.num_class)
