@@ -38,7 +38,7 @@ struct ArrowArray {
 #endif
 
 
-// A hardware GPU where there is one, and the CPU otherwise.
+// A hardware GPU if one exists, otherwise the CPU.
 #define REWIRE_KERNEL_AUTO 0
 
 // A GPU.
@@ -47,82 +47,82 @@ struct ArrowArray {
 // The CPU.
 #define REWIRE_KERNEL_CPU 2
 
-// Files of 4 MiB and more are mapped into memory. Replace them by renaming others over them.
+// Files of 4 MiB and more are memory-mapped. Replace them by renaming others over them.
 #define REWIRE_MAPPING_LARGE 0
 
-// No file is mapped: a model takes the memory of all its files and does not depend on them.
+// No file is mapped: the model's files are read into memory, and the model does not depend on them.
 #define REWIRE_MAPPING_NEVER 1
 
-// A feature of users, a value a request.
+// A user feature, one value per request.
 #define REWIRE_CONTEXTUAL 0
 
-// A feature of past events, a list a request, oldest first.
+// A feature of past events, one list per request, oldest first.
 #define REWIRE_HISTORY 1
 
-// A feature of candidates, a list a request.
+// A feature of candidates, one list per request.
 #define REWIRE_CANDIDATES 2
 
-// Integers of 32 bits.
+// Signed 32-bit integers.
 #define REWIRE_INT32 0
 
-// Integers of 64 bits.
+// Signed 64-bit integers.
 #define REWIRE_INT64 1
 
-// Unsigned integers of 32 bits.
+// Unsigned 32-bit integers.
 #define REWIRE_UINT32 2
 
-// Booleans, a byte each: 0 or 1.
+// Booleans, one byte each: 0 or 1.
 #define REWIRE_BOOL 0
 
-// Unsigned integers of 8 bits.
+// Unsigned 8-bit integers.
 #define REWIRE_U8 1
 
-// Integers of 8 bits.
+// Signed 8-bit integers.
 #define REWIRE_I8 2
 
-// Integers of 16 bits.
+// Signed 16-bit integers.
 #define REWIRE_I16 3
 
-// Integers of 32 bits.
+// Signed 32-bit integers.
 #define REWIRE_I32 4
 
-// Integers of 64 bits.
+// Signed 64-bit integers.
 #define REWIRE_I64 5
 
-// Floats of 16 bits.
+// 16-bit floats (f16).
 #define REWIRE_F16 6
 
-// bfloat16: floats with the exponent of 32 bits and 7 bits of fraction.
+// bfloat16: 16-bit floats with the exponent of f32 and 7 bits of fraction.
 #define REWIRE_BF16 7
 
-// Floats of 32 bits.
+// 32-bit floats (f32).
 #define REWIRE_F32 8
 
-// Floats of 64 bits, computed in 32.
+// 64-bit floats (f64), computed in f32.
 #define REWIRE_F64 9
 
-// Unsigned integers of 16 bits.
+// Unsigned 16-bit integers.
 #define REWIRE_U16 10
 
-// Unsigned integers of 32 bits.
+// Unsigned 32-bit integers.
 #define REWIRE_U32 11
 
-// Unsigned integers of 64 bits.
+// Unsigned 64-bit integers.
 #define REWIRE_U64 12
 
-// What became of a call.
+// The result of a call.
 typedef enum rewire_status {
-  // It is done.
+  // Success.
   REWIRE_STATUS_OK = 0,
-  // An argument is null, or none of the values that it may have.
+  // An argument is null or invalid.
   REWIRE_STATUS_ARGUMENT = 1,
-  // The model cannot be read, or there is no device as asked.
+  // The model cannot be read, or the requested device is not available.
   REWIRE_STATUS_MODEL = 2,
   // Requests do not fit the model.
   REWIRE_STATUS_REQUEST = 3,
   // A run failed.
   REWIRE_STATUS_RUN = 4,
-  // A fault of the library's own. The handles of the call are good for nothing but to be freed.
+  // An internal error of the library. The handles of the call may only be freed.
   REWIRE_STATUS_FAULT = 5,
   // The call's token was cancelled.
   REWIRE_STATUS_CANCELLED = 6,
@@ -137,37 +137,38 @@ typedef struct rewire_cancellation_token rewire_cancellation_token;
 // An evaluation, batch by batch.
 typedef struct rewire_evaluation rewire_evaluation;
 
-// Evaluates an imported model: the losses and metrics of its configuration. Any number of threads begin evaluations with it.
+// Evaluates an imported model: the losses and metrics of its configuration. Any number of threads may start evaluations with
+// it.
 typedef struct rewire_evaluator rewire_evaluator;
 
-// A model with the states of its runs. Threads that share one wait for each other.
+// A model with its states. Threads that share one wait for each other.
 typedef struct rewire_model rewire_model;
 
-// What a model runs on, and how it is loaded.
+// Options for loading and running a model.
 typedef struct rewire_options rewire_options;
 
-// An imported model that is ready to predict, for any number of threads.
+// A loaded imported model, for any number of threads.
 typedef struct rewire_predictor rewire_predictor;
 
-// A model that is ready to rank, for any number of threads.
+// A loaded ranking model, for any number of threads.
 typedef struct rewire_ranker rewire_ranker;
 
 // The candidates of all requests, best first, as columns.
 typedef struct rewire_ranking rewire_ranking;
 
-// The tensors that a run gave.
+// The results of a run.
 typedef struct rewire_results rewire_results;
 
 // A physical device of the app's own Vulkan instance.
 typedef struct rewire_vulkan_adapter rewire_vulkan_adapter;
 
-// Integers in a row.
+// An array of integers.
 typedef struct rewire_integers {
   // `REWIRE_INT32`, `REWIRE_INT64` or `REWIRE_UINT32`.
   uint32_t type;
-  // The first of them.
+  // Pointer to the first value.
   const void *values;
-  // How many there are.
+  // Number of values.
   uintptr_t count;
 } rewire_integers;
 
@@ -179,58 +180,58 @@ typedef struct rewire_column {
   const char *name;
   // The values of all requests.
   struct rewire_integers values;
-  // One more than requests; not read for features of users.
+  // One offset more than requests; ignored for user features.
   struct rewire_integers offsets;
 } rewire_column;
 
-// The columns of a ranking, which has their memory.
+// The columns of a ranking, which owns their memory.
 typedef struct rewire_scores {
   // Number of requests.
   uintptr_t requests;
   // Number of candidates of all requests.
   uintptr_t candidates;
-  // Logits of a candidate.
+  // Logits per candidate.
   uintptr_t tasks;
-  // One more than requests: the candidates of a request go from its offset to the next one.
+  // One more than requests: the candidates of a request range from its offset to the next one.
   const int64_t *offsets;
-  // By candidate, the value of its first feature.
+  // Per candidate, the value of its first feature.
   const int64_t *items;
-  // By candidate, its position in the request.
+  // Per candidate, its position in the request.
   const int64_t *positions;
-  // By candidate, the probability of the first task.
+  // Per candidate, the probability of the first task.
   const double *scores;
-  // By candidate, the logits of all tasks.
+  // Per candidate, the logits of all tasks.
   const float *logits;
 } rewire_scores;
 
 // A metric or a loss.
 typedef struct rewire_value {
-  // Its name, as the reference has it.
+  // The reference's name.
   const char *name;
-  // NaN where it is not defined.
+  // NaN if undefined.
   double value;
 } rewire_value;
 
-// Metrics and losses in the order of the configuration, as long as the evaluation is there and is not asked again.
+// Metrics and losses in the order of the configuration. Valid until the evaluation is freed or queried again.
 typedef struct rewire_values {
   // The metrics.
   const struct rewire_value *metrics;
-  // How many there are.
+  // Number of metrics.
   uintptr_t metric_count;
   // The means of the losses over batches, weighted by the number of their labels.
   const struct rewire_value *losses;
-  // How many there are.
+  // Number of losses.
   uintptr_t loss_count;
   // Number of rows.
   uint64_t rows;
 } rewire_values;
 
-// A tensor: `rank` extents, and elements in row-major order, of a type such as `REWIRE_F32`. Of an input of a model, `data` is null and an extent that a
-// run tells is -1.
+// A tensor: `rank` extents, and elements in row-major order, of a type such as `REWIRE_F32`. For inputs of a model, `data` is null and
+// extents that are only known in a run are -1.
 typedef struct rewire_tensor {
-  // UTF-8 that ends with a zero.
+  // A null-terminated UTF-8 string.
   const char *name;
-  // The type of elements.
+  // The element type.
   uint32_t element;
   // The number of extents.
   uintptr_t rank;
@@ -238,11 +239,11 @@ typedef struct rewire_tensor {
   const int64_t *shape;
   // The elements.
   const void *data;
-  // Bytes of the elements.
+  // Size of the elements in bytes.
   uintptr_t bytes;
 } rewire_tensor;
 
-// The app's own Vulkan instance. It stays the app's, and open for as long as what is made with it is there.
+// The app's own Vulkan instance. The app keeps owning it and keeps it open as long as anything created with it exists.
 typedef struct rewire_vulkan_instance {
   // `VkInstance`.
   void *instance;
@@ -250,9 +251,9 @@ typedef struct rewire_vulkan_instance {
   void (*get_instance_proc_addr)(void);
   // `apiVersion` that it was created with: that of the device or later, up to 1.3.
   uint32_t api_version;
-  // Extensions that it was created with. `VK_KHR_get_physical_device_properties2` has to be among them.
+  // Extensions that it was created with. They must include `VK_KHR_get_physical_device_properties2`.
   const char *const *extensions;
-  // How many there are.
+  // Number of extensions.
   uintptr_t extension_count;
 } rewire_vulkan_instance;
 
@@ -260,64 +261,64 @@ typedef struct rewire_vulkan_instance {
 extern "C" {
 #endif // __cplusplus
 
-// What went wrong in the last call of this thread that failed: UTF-8, empty if none did. It is good until the next call that fails.
+// The message of the last failed call of this thread: UTF-8, empty if none failed. Valid until the next failed call.
 const char *rewire_message(void);
 
 // The version of the library.
 const char *rewire_version(void);
 
-// Options as they are without any: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
+// Creates options with the defaults: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
 //
 // # Safety
-// `out` is null or a place for the handle.
+// `out` is null or points to a variable for the handle.
 enum rewire_status rewire_options_new(struct rewire_options **out);
 
-// What the model runs on: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
+// Sets where the model runs: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
 //
 // # Safety
-// `options` are null or a handle that nobody else uses meanwhile.
+// `options` is null or a handle that no other thread uses during the call.
 enum rewire_status rewire_options_kernel(struct rewire_options *options, uint32_t kernel);
 
-// What runs the steps whose operator or module matches a pattern, in which `*` matches any text. Of several patterns that match a step, the last
-// counts; loading fails where one matches none.
+// Sets where the steps run whose operator or module matches a pattern; `*` matches any text. If several patterns match a step, the last
+// one counts. Loading fails if a pattern matches nothing.
 //
 // # Safety
-// `options` are null or a handle that nobody else uses meanwhile, `pattern` is null or text that ends with a zero.
+// `options` is null or a handle that no other thread uses during the call, `pattern` is null or a null-terminated string.
 enum rewire_status rewire_options_kernel_for(struct rewire_options *options,
                                              const char *pattern,
                                              uint32_t kernel);
 
-// The GPU to use: a part of its name, driver, backend or PCI address, or `#` and its number.
+// Selects the GPU: a part of its name, driver, backend or PCI address, or `#` and its number.
 //
 // # Safety
-// `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or text that ends with a zero.
+// `options` is null or a handle that no other thread uses during the call, `adapter` is null or a null-terminated string.
 enum rewire_status rewire_options_adapter(struct rewire_options *options, const char *adapter);
 
-// Which files of the model are mapped into memory: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
+// Sets which files of the model are memory-mapped: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
 //
 // # Safety
-// `options` are null or a handle that nobody else uses meanwhile.
+// `options` is null or a handle that no other thread uses during the call.
 enum rewire_status rewire_options_mapping(struct rewire_options *options, uint32_t mapping);
 
-// A folder in which compiled kernels are kept for later starts. The driver trusts what it reads there: it should be writable for the user
-// alone.
+// Sets a folder that caches compiled kernels for later starts. The driver trusts its content: only the user should be able to write to
+// it.
 //
 // # Safety
-// `options` are null or a handle that nobody else uses meanwhile, `folder` is null or text that ends with a zero.
+// `options` is null or a handle that no other thread uses during the call, `folder` is null or a null-terminated string.
 enum rewire_status rewire_options_pipelines(struct rewire_options *options,
                                             const char *folder);
 
-// Frees options. Rankers that were loaded with them stay.
+// Frees options. Rankers that were loaded with them stay valid.
 //
 // # Safety
-// `options` are null, or a handle that is not used any more.
+// `options` is null, or a handle that is no longer used.
 void rewire_options_free(struct rewire_options *options);
 
-// Loads a model: a package, or, where the library was not built for packages alone, a folder with `config.json` and `model.safetensors`.
+// Loads a model: a package or, unless the library was built only for packages, a folder with `config.json` and `model.safetensors`.
 // `options` may be null.
 //
 // # Safety
-// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_ranker_load(const char *path,
                                       const struct rewire_options *options,
                                       struct rewire_ranker **out);
@@ -325,106 +326,106 @@ enum rewire_status rewire_ranker_load(const char *path,
 // Loads a package from memory. Its bytes are copied. `options` may be null.
 //
 // # Safety
-// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+// `bytes` has `count` bytes, `options` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_ranker_from_bytes(const uint8_t *bytes,
                                             uintptr_t count,
                                             const struct rewire_options *options,
                                             struct rewire_ranker **out);
 
-// Number of tasks, logits of a candidate; 0 for null.
+// Number of tasks, which is the number of logits per candidate; 0 for null.
 //
 // # Safety
 // `ranker` is null or a handle.
 uintptr_t rewire_ranker_tasks(const struct rewire_ranker *ranker);
 
-// The name of a task, as long as the ranker is there; null where there is none.
+// The name of a task, valid as long as the ranker; null if the task does not exist.
 //
 // # Safety
 // `ranker` is null or a handle.
 const char *rewire_ranker_task(const struct rewire_ranker *ranker, uintptr_t task);
 
-// What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request as a line of
-// JSON. UTF-8, as long as the ranker is there; null for null.
+// Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example request as
+// a line of JSON. UTF-8, valid as long as the ranker; null for null.
 //
 // # Safety
 // `ranker` is null or a handle.
 const char *rewire_ranker_describe(const struct rewire_ranker *ranker);
 
-// Frees a ranker. Rankings and batches of it stay.
+// Frees a ranker. Its rankings and batches stay valid.
 //
 // # Safety
-// `ranker` is null, or a handle that is not used any more.
+// `ranker` is null, or a handle that is no longer used.
 void rewire_ranker_free(struct rewire_ranker *ranker);
 
-// No requests yet, for this model.
+// Creates an empty batch for this model.
 //
 // # Safety
-// `ranker` is null or a handle, `out` a place for the handle.
+// `ranker` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_batch_new(const struct rewire_ranker *ranker, struct rewire_batch **out);
 
-// Adds requests as columns, whose values are copied. Columns that the model does not read are left alone.
+// Adds requests as columns, whose values are copied. Columns that the model does not read are ignored.
 //
-// `users` are names, a request each, or null: users are then named by their position among those that are added. Where columns are not
-// good nothing is added; where the values of a request are not good, it ends what is added.
+// `users` are names, one per request, or null: users are then named by their position in this call. Invalid columns add nothing. An
+// invalid request stops at that request; the requests before it are added.
 //
 // # Safety
-// `batch` is null or a handle that nobody else uses meanwhile; `users` are null or `requests` texts that end with a zero; `columns` are
-// `count` columns, whose names, values and offsets are there.
+// `batch` is null or a handle that no other thread uses during the call; `users` is null or has `requests` null-terminated strings;
+// `columns` has `count` columns with valid names, values and offsets.
 enum rewire_status rewire_batch_extend(struct rewire_batch *batch,
                                        const char *const *users,
                                        uintptr_t requests,
                                        const struct rewire_column *columns,
                                        uintptr_t count);
 
-// Forgets all requests.
+// Removes all requests.
 //
 // # Safety
-// `batch` is null or a handle that nobody else uses meanwhile.
+// `batch` is null or a handle that no other thread uses during the call.
 enum rewire_status rewire_batch_clear(struct rewire_batch *batch);
 
 // Frees a batch.
 //
 // # Safety
-// `batch` is null, or a handle that is not used any more.
+// `batch` is null, or a handle that is no longer used.
 void rewire_batch_free(struct rewire_batch *batch);
 
-// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
+// Ranks the candidates of each request. Scores do not depend on the other requests of the batch.
 //
 // # Safety
-// `ranker` and `batch` are null or handles, `out` a place for the handle.
+// `ranker` and `batch` are null or handles, `out` points to a variable for the handle.
 enum rewire_status rewire_rank(const struct rewire_ranker *ranker,
                                const struct rewire_batch *batch,
                                struct rewire_ranking **out);
 
-// As `rewire_rank`, until `token` is cancelled: `REWIRE_STATUS_CANCELLED`, and nothing is ranked.
+// `rewire_rank` with a token: if `token` is cancelled, it returns `REWIRE_STATUS_CANCELLED` and ranks nothing.
 //
 // # Safety
-// `ranker`, `batch` and `token` are null or handles, `out` a place for the handle.
+// `ranker`, `batch` and `token` are null or handles, `out` points to a variable for the handle.
 enum rewire_status rewire_rank_cancellable(const struct rewire_ranker *ranker,
                                            const struct rewire_batch *batch,
                                            const struct rewire_cancellation_token *token,
                                            struct rewire_ranking **out);
 
-// The columns of a ranking, as long as it is there.
+// The columns of a ranking, valid as long as the ranking.
 //
 // # Safety
-// `ranking` is null or a handle, `out` a place for the columns.
+// `ranking` is null or a handle, `out` points to a variable for the columns.
 enum rewire_status rewire_ranking_scores(const struct rewire_ranking *ranking, struct rewire_scores *out);
 
 // Frees a ranking.
 //
 // # Safety
-// `ranking` is null, or a handle that is not used any more.
+// `ranking` is null, or a handle that is no longer used.
 void rewire_ranking_free(struct rewire_ranking *ranking);
 
-// A token that is not cancelled.
+// Creates a token.
 //
 // # Safety
-// `out` is null or a place for the handle.
+// `out` is null or points to a variable for the handle.
 enum rewire_status rewire_cancellation_token_new(struct rewire_cancellation_token **out);
 
-// Ends rankings that were given the token, with `REWIRE_STATUS_CANCELLED` and before the next of the runs that a batch takes. It stays
-// cancelled. Any thread calls it.
+// Ends rankings with this token before their next run, with `REWIRE_STATUS_CANCELLED`. The token stays cancelled. May be called from
+// any thread.
 //
 // # Safety
 // `token` is null or a handle.
@@ -433,35 +434,36 @@ enum rewire_status rewire_cancellation_token_cancel(const struct rewire_cancella
 // Frees a token.
 //
 // # Safety
-// `token` is null, or a handle that is not used any more, by rankings under way neither.
+// `token` is null, or a handle that is no longer used, also not by running rankings.
 void rewire_cancellation_token_free(struct rewire_cancellation_token *token);
 
-// Adds requests from a table: a struct array, a row a request. Its columns are `user` (text or integers; rows are named by their
-// position without it), features of users by their names, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs `history` and
-// `candidates`, of integers of 32 or 64 bits. Nothing may be null in what the model reads. The lists are read where they are; the table stays
-// the caller's.
+// Adds requests from a table: a struct array, one row per request. Its columns are `user` (strings or integers; without it, rows are named
+// by their position), user features by name, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs `history` and
+// `candidates`, of 32-bit or 64-bit integers. Columns that the model reads must not contain nulls. The lists are read in place; the caller
+// keeps the table.
 //
 // # Safety
-// `batch` is null or a handle that nobody else uses meanwhile; `schema` and `array` are null or as Arrow's C data interface has them, not
-// released.
+// `batch` is null or a handle that no other thread uses during the call; `schema` and `array` are null or valid structures of Arrow's C
+// data interface, not released.
 enum rewire_status rewire_batch_extend_arrow(struct rewire_batch *batch,
                                              const struct ArrowSchema *schema,
                                              const struct ArrowArray *array);
 
-// Hands a ranking out as a table, without a copy: a struct array, a row a request, of the large lists `items`, `positions`, `scores` and `logits`, best
-// first; a candidate's logits are a list of fixed size. Who takes it calls `release` of both; it outlives the ranking.
+// Exports a ranking as a table without a copy: a struct array, one row per request, of the large lists `items`, `positions`, `scores` and
+// `logits`, best first; a candidate's logits are a fixed-size list. The caller releases both structures with `release`; they may outlive
+// the ranking.
 //
 // # Safety
-// `ranking` is null or a handle; `schema` and `array` are places for structures, which are overwritten.
+// `ranking` is null or a handle; `schema` and `array` point to structures, which are overwritten.
 enum rewire_status rewire_ranking_export(const struct rewire_ranking *ranking,
                                          struct ArrowSchema *schema,
                                          struct ArrowArray *array);
 
-// Loads an imported model: a package, or, where the library was not built for packages alone, a folder with `config.json` and
+// Loads an imported model: a package or, unless the library was built only for packages, a folder with `config.json` and
 // `model.safetensors`. `options` may be null.
 //
 // # Safety
-// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_predictor_load(const char *path,
                                          const struct rewire_options *options,
                                          struct rewire_predictor **out);
@@ -469,32 +471,32 @@ enum rewire_status rewire_predictor_load(const char *path,
 // Loads a package of an imported model from memory. Its bytes are copied. `options` may be null.
 //
 // # Safety
-// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+// `bytes` has `count` bytes, `options` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_predictor_from_bytes(const uint8_t *bytes,
                                                uintptr_t count,
                                                const struct rewire_options *options,
                                                struct rewire_predictor **out);
 
-// What the model reads and gives, for people: columns with their ranges, columns of predictions, tensors, and an example row as a line
-// of JSON. UTF-8, as long as the predictor is there; null for null.
+// Describes the model's inputs and outputs for people: columns with their ranges, columns of predictions, tensors, and an example row
+// as a line of JSON. UTF-8, valid as long as the predictor; null for null.
 //
 // # Safety
 // `predictor` is null or a handle.
 const char *rewire_predictor_describe(const struct rewire_predictor *predictor);
 
-// Predicts the rows of a table. Predictions do not depend on what else is predicted with them.
+// Predicts the rows of a table. Predictions do not depend on the other rows.
 //
-// The table is a struct array with a column a feature, by its full name: integers or floats of any width, text that is split as the
-// configuration says, lists, lists of lists, or maps from ids to weights. Other columns are not read. Columns are read where they are; the
-// table stays the caller's.
+// The table is a struct array with one column per feature, by its full name: integers or floats of any width, strings that are split as
+// configured, lists, lists of lists, or maps from ids to weights. Other columns are ignored. Columns are read in place; the caller keeps
+// the table.
 //
-// The predictions are a struct array with the columns that the reference writes: floats of 32 bits, or large lists of them where there are several
-// classes or a vector. They have a row a row of the table, or a row a candidate. The column `index`, if it is not null, has the row of the table that
-// each is of, as integers of 64 bits. Who takes them calls `release` of both structures; they outlive the predictor.
+// The predictions are a struct array with the columns that the reference writes: 32-bit floats, or large lists of them for several classes
+// or a vector. They have one row per row of the table, or one per candidate. The column `index`, unless it is null, holds the table row of
+// each prediction as a 64-bit integer. The caller releases both structures with `release`; they may outlive the predictor.
 //
 // # Safety
-// `predictor` is null or a handle; `schema` and `array` are null or as Arrow's C data interface has them, not released; `index` is null or text that
-// ends with a zero; `out_schema` and `out_array` are places for structures, which are overwritten.
+// `predictor` is null or a handle; `schema` and `array` are null or valid structures of Arrow's C data interface, not released; `index` is
+// null or a null-terminated string; `out_schema` and `out_array` point to structures, which are overwritten.
 enum rewire_status rewire_predict_arrow(const struct rewire_predictor *predictor,
                                         const struct ArrowSchema *schema,
                                         const struct ArrowArray *array,
@@ -502,43 +504,45 @@ enum rewire_status rewire_predict_arrow(const struct rewire_predictor *predictor
                                         struct ArrowSchema *out_schema,
                                         struct ArrowArray *out_array);
 
-// Frees a predictor. Predictions of it stay.
+// Frees a predictor. Its predictions stay valid.
 //
 // # Safety
-// `predictor` is null, or a handle that is not used any more.
+// `predictor` is null, or a handle that is no longer used.
 void rewire_predictor_free(struct rewire_predictor *predictor);
 
-// Loads a package, or a folder with `config.json` and `model.safetensors`, to evaluate it. `options` may be null. Libraries for packages alone lack it.
+// Loads a package, or a folder with `config.json` and `model.safetensors`, for evaluation. `options` may be null. Not available in
+// libraries built only for packages.
 //
 // # Safety
-// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_evaluator_load(const char *path,
                                          const struct rewire_options *options,
                                          struct rewire_evaluator **out);
 
-// Rows of a batch: the `eval_batch_size` of the configuration, or else its `batch_size`; 0 for null.
+// Batch size in rows: the `eval_batch_size` of the configuration, or else its `batch_size`; 0 for null.
 //
 // # Safety
 // `evaluator` is null or a handle.
 uintptr_t rewire_evaluator_batch_size(const struct rewire_evaluator *evaluator);
 
-// Frees an evaluator. Evaluations of it stay.
+// Frees an evaluator. Its evaluations stay valid.
 //
 // # Safety
-// `evaluator` is null, or a handle that is not used any more.
+// `evaluator` is null, or a handle that is no longer used.
 void rewire_evaluator_free(struct rewire_evaluator *evaluator);
 
-// Begins an evaluation.
+// Starts an evaluation.
 //
 // # Safety
-// `evaluator` is null or a handle, `out` a place for the handle.
+// `evaluator` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_evaluation_new(const struct rewire_evaluator *evaluator, struct rewire_evaluation **out);
 
-// Adds a batch: a table as `rewire_predict_arrow` reads it, with labels and groups. Models that compare users with sampled items also read a table
-// with one row of them; it is null for others. The tables stay the caller's.
+// Evaluates a batch: a table as for `rewire_predict_arrow`, with labels and groups. Models with sampled negatives also read a table with
+// one row of them; it is null for others. The caller keeps the tables.
 //
 // # Safety
-// `evaluation` is null or a handle that nobody else uses meanwhile; the structures are null or as Arrow's C data interface has them, not released.
+// `evaluation` is null or a handle that no other thread uses during the call; the structures are null or valid for Arrow's C data
+// interface, not released.
 enum rewire_status rewire_evaluation_add_arrow(struct rewire_evaluation *evaluation,
                                                const struct ArrowSchema *schema,
                                                const struct ArrowArray *array,
@@ -548,20 +552,20 @@ enum rewire_status rewire_evaluation_add_arrow(struct rewire_evaluation *evaluat
 // Losses and metrics of all batches.
 //
 // # Safety
-// `evaluation` is null or a handle that nobody else uses meanwhile, `out` a place for the values.
+// `evaluation` is null or a handle that no other thread uses during the call, `out` points to a variable for the values.
 enum rewire_status rewire_evaluation_values(struct rewire_evaluation *evaluation, struct rewire_values *out);
 
 // Frees an evaluation.
 //
 // # Safety
-// `evaluation` is null, or a handle that is not used any more.
+// `evaluation` is null, or a handle that is no longer used.
 void rewire_evaluation_free(struct rewire_evaluation *evaluation);
 
-// Opens a model: a package, or, where the library was not built for packages alone, a model folder or an archive of `torch.export.save`, whose name
-// ends in `.pt2`. `options` may be null.
+// Opens a model: a package or, unless the library was built only for packages, a model folder or an archive of `torch.export.save` with
+// the extension `.pt2`. `options` may be null.
 //
 // # Safety
-// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_model_open(const char *path,
                                      const struct rewire_options *options,
                                      struct rewire_model **out);
@@ -569,45 +573,45 @@ enum rewire_status rewire_model_open(const char *path,
 // Opens a package from memory. Its bytes are copied. `options` may be null.
 //
 // # Safety
-// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+// `bytes` has `count` bytes, `options` is null or a handle, `out` points to a variable for the handle.
 enum rewire_status rewire_model_from_bytes(const uint8_t *bytes,
                                            uintptr_t count,
                                            const struct rewire_options *options,
                                            struct rewire_model **out);
 
-// How many tensors a run of the model takes; 0 for null.
+// Number of inputs of the model; 0 for null.
 //
 // # Safety
 // `model` is null or a handle.
 uintptr_t rewire_model_inputs(const struct rewire_model *model);
 
-// An input of the model, by its place in the call. Its name and shape stay as long as the model.
+// An input of the model, by position. Its name and shape are valid as long as the model.
 //
 // # Safety
-// `model` is null or a handle, `out` is null or a place for a tensor.
+// `model` is null or a handle, `out` is null or points to a tensor.
 enum rewire_status rewire_model_input(const struct rewire_model *model, uintptr_t place, struct rewire_tensor *out);
 
-// Runs the model on tensors by name, in any order. What they hold is copied. Buffers that the model changes keep that for the next run.
+// Runs the model on named tensors, in any order. Their data is copied. Buffers that the model changes keep their values for the next
+// run.
 //
 // # Safety
-// `model` is null or a handle, `tensors` are `count` tensors, whose names end with a zero and whose shapes and data are there, `out` is a place for the
-// handle.
+// `model` is null or a handle, `tensors` has `count` tensors with null-terminated names and valid shapes and data, `out` points to a
+// variable for the handle.
 enum rewire_status rewire_model_run(const struct rewire_model *model,
                                     const struct rewire_tensor *tensors,
                                     uintptr_t count,
                                     struct rewire_results **out);
 
-// How many tensors there are; 0 for null.
+// Number of result tensors; 0 for null.
 //
 // # Safety
-// `results` are null or a handle.
+// `results` is null or a handle.
 uintptr_t rewire_results_count(const struct rewire_results *results);
 
-// A tensor of the results, in the order of names: what the model gives, and buffers and inputs that it changed. It is there as long as the
-// results.
+// A result tensor, in the order of names: outputs, and buffers and inputs that the model changed. Valid as long as the results.
 //
 // # Safety
-// `results` are null or a handle, `out` is null or a place for a tensor.
+// `results` is null or a handle, `out` is null or points to a tensor.
 enum rewire_status rewire_results_tensor(const struct rewire_results *results,
                                          uintptr_t place,
                                          struct rewire_tensor *out);
@@ -615,61 +619,63 @@ enum rewire_status rewire_results_tensor(const struct rewire_results *results,
 // Frees results.
 //
 // # Safety
-// `results` are null, or a handle that is not used any more.
+// `results` is null, or a handle that is no longer used.
 void rewire_results_free(struct rewire_results *results);
 
-// Frees a model. Results of it stay.
+// Frees a model. Its results stay valid.
 //
 // # Safety
-// `model` is null, or a handle that is not used any more.
+// `model` is null, or a handle that is no longer used.
 void rewire_model_free(struct rewire_model *model);
 
-// Looks at a physical device of an instance of the app's. On Windows, Linux, Android and FreeBSD.
+// Examines a physical device of the app's instance. For Windows, Linux, Android and FreeBSD.
 //
-// `REWIRE_STATUS_MODEL` where the instance lacks the extension or the version, or the device does not do: it has to conform to Vulkan, and
-// its first family of queues has to draw.
+// `REWIRE_STATUS_MODEL` if the instance lacks the extension or the version, or the device is not suitable: it must conform to Vulkan, and
+// its first queue family must support graphics.
 //
 // # Safety
-// `instance` is null or as it says, `physical_device` is a `VkPhysicalDevice` of it, `out` a place for the handle.
+// `instance` is null or as described, `physical_device` is a `VkPhysicalDevice` of it, `out` points to a variable for the
+// handle.
 enum rewire_status rewire_vulkan_adapter_new(const struct rewire_vulkan_instance *instance,
                                              void *physical_device,
                                              struct rewire_vulkan_adapter **out);
 
-// What the app has to create its device with: a `const VkDeviceCreateInfo *` with features (`pNext`, `pEnabledFeatures`) and extensions, and
-// without queues. The app copies it and adds its queues, and what else it needs. It is good as long as the adapter is there; null for null.
+// The requirements for creating the app's device: a `const VkDeviceCreateInfo *` with features (`pNext`, `pEnabledFeatures`) and
+// extensions, and without queues. The app copies it and adds its queues and its own requirements. Valid as long as the adapter; null for
+// null.
 //
 // # Safety
 // `adapter` is null or a handle.
 const void *rewire_vulkan_adapter_device_info(const struct rewire_vulkan_adapter *adapter);
 
-// Lets models that are loaded with these options run on a device of the app's, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`.
+// Runs models that are loaded with these options on the app's device, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`.
 //
-// Device and queue stay the app's. It destroys them once all options and rankers that have them are freed; the adapter may be freed before.
-// Nobody else submits to the queue while a ranker is loaded, ranks or is freed. A device that is lost is not opened anew.
+// The app keeps owning the device and the queue. It destroys them after all options and rankers that use them are freed; the adapter may
+// be freed earlier. Nothing else may submit to the queue while a ranker is loaded, ranks or is freed. A lost device is not reopened.
 //
 // # Safety
-// `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or a handle. `device` is a `VkDevice` of it that was created with
-// all that `rewire_vulkan_adapter_device_info` tells, and with the queue.
+// `options` is null or a handle that no other thread uses during the call, `adapter` is null or a handle. `device` is a `VkDevice` of it,
+// created with all requirements of `rewire_vulkan_adapter_device_info` and with the queue.
 enum rewire_status rewire_options_vulkan_device(struct rewire_options *options,
                                                 const struct rewire_vulkan_adapter *adapter,
                                                 void *device,
                                                 uint32_t queue_family,
                                                 uint32_t queue);
 
-// Frees an adapter. Devices stay.
+// Frees an adapter. Devices stay valid.
 //
 // # Safety
-// `adapter` is null, or a handle that is not used any more.
+// `adapter` is null, or a handle that is no longer used.
 void rewire_vulkan_adapter_free(struct rewire_vulkan_adapter *adapter);
 
-// Lets models that are loaded with these options run on a device of the app's, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`. On macOS and
-// iOS. Not run on such machines yet.
+// Runs models that are loaded with these options on the app's device, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`. For macOS and
+// iOS. Not yet run on such machines.
 //
-// Device and queue are retained for as long as options and rankers have them. A device that is lost is not opened anew.
+// Options and rankers retain the device and the queue. A lost device is not reopened.
 //
 // # Safety
-// `options` are null or a handle that nobody else uses meanwhile, `device` is null or an `id<MTLDevice>`, `queue` is null or an `id<MTLCommandQueue>`
-// of it.
+// `options` is null or a handle that no other thread uses during the call, `device` is null or an `id<MTLDevice>`, `queue` is null or an
+// `id<MTLCommandQueue>` of it.
 enum rewire_status rewire_options_metal_device(struct rewire_options *options,
                                                void *device,
                                                void *queue);

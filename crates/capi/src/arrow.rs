@@ -5,14 +5,14 @@ use crate::border::{Failure, Status, call, change, read};
 use crate::ranking::Ranking;
 use rewire_arrow::{ArrowArray, ArrowSchema, Column, TableError, export, extend};
 
-/// Adds requests from a table: a struct array, a row a request. Its columns are `user` (text or integers; rows are named by their
-/// position without it), features of users by their names, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs `history` and
-/// `candidates`, of integers of 32 or 64 bits. Nothing may be null in what the model reads. The lists are read where they are; the table stays
-/// the caller's.
+/// Adds requests from a table: a struct array, one row per request. Its columns are `user` (strings or integers; without it, rows are named
+/// by their position), user features by name, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs `history` and
+/// `candidates`, of 32-bit or 64-bit integers. Columns that the model reads must not contain nulls. The lists are read in place; the caller
+/// keeps the table.
 ///
 /// # Safety
-/// `batch` is null or a handle that nobody else uses meanwhile; `schema` and `array` are null or as Arrow's C data interface has them, not
-/// released.
+/// `batch` is null or a handle that no other thread uses during the call; `schema` and `array` are null or valid structures of Arrow's C
+/// data interface, not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_batch_extend_arrow(
     batch: *mut Batch,
@@ -30,11 +30,12 @@ pub unsafe extern "C" fn rewire_batch_extend_arrow(
     })
 }
 
-/// Hands a ranking out as a table, without a copy: a struct array, a row a request, of the large lists `items`, `positions`, `scores` and `logits`, best
-/// first; a candidate's logits are a list of fixed size. Who takes it calls `release` of both; it outlives the ranking.
+/// Exports a ranking as a table without a copy: a struct array, one row per request, of the large lists `items`, `positions`, `scores` and
+/// `logits`, best first; a candidate's logits are a fixed-size list. The caller releases both structures with `release`; they may outlive
+/// the ranking.
 ///
 /// # Safety
-/// `ranking` is null or a handle; `schema` and `array` are places for structures, which are overwritten.
+/// `ranking` is null or a handle; `schema` and `array` point to structures, which are overwritten.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_ranking_export(
     ranking: *const Ranking,

@@ -3,29 +3,29 @@ use crate::ranker::Ranker;
 use rewire::rank::{self, Columns, User};
 use std::ffi::{c_char, c_void};
 
-/// A feature of users, a value a request.
+/// A user feature, one value per request.
 pub const REWIRE_CONTEXTUAL: u32 = 0;
-/// A feature of past events, a list a request, oldest first.
+/// A feature of past events, one list per request, oldest first.
 pub const REWIRE_HISTORY: u32 = 1;
-/// A feature of candidates, a list a request.
+/// A feature of candidates, one list per request.
 pub const REWIRE_CANDIDATES: u32 = 2;
 
-/// Integers of 32 bits.
+/// Signed 32-bit integers.
 pub const REWIRE_INT32: u32 = 0;
-/// Integers of 64 bits.
+/// Signed 64-bit integers.
 pub const REWIRE_INT64: u32 = 1;
-/// Unsigned integers of 32 bits.
+/// Unsigned 32-bit integers.
 pub const REWIRE_UINT32: u32 = 2;
 
-/// Integers in a row.
+/// An array of integers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Integers {
     /// `REWIRE_INT32`, `REWIRE_INT64` or `REWIRE_UINT32`.
     pub r#type: u32,
-    /// The first of them.
+    /// Pointer to the first value.
     pub values: *const c_void,
-    /// How many there are.
+    /// Number of values.
     pub count: usize,
 }
 
@@ -39,7 +39,7 @@ pub struct Column {
     pub name: *const c_char,
     /// The values of all requests.
     pub values: Integers,
-    /// One more than requests; not read for features of users.
+    /// One offset more than requests; ignored for user features.
     pub offsets: Integers,
 }
 
@@ -51,7 +51,7 @@ pub struct Batch {
 
 impl Integers {
     /// # Safety
-    /// The values are there, aligned, and nobody changes or frees them meanwhile.
+    /// The values exist, are aligned, and are not changed or freed during `'a`.
     unsafe fn read<'a>(self, name: &str) -> Result<rank::Integers<'a>, Failure> {
         let Self { values, count, .. } = self;
         // SAFETY: the caller's promise.
@@ -83,10 +83,10 @@ impl Column {
     }
 }
 
-/// No requests yet, for this model.
+/// Creates an empty batch for this model.
 ///
 /// # Safety
-/// `ranker` is null or a handle, `out` a place for the handle.
+/// `ranker` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_batch_new(ranker: *const Ranker, out: *mut *mut Batch) -> Status {
     call(|| {
@@ -97,14 +97,14 @@ pub unsafe extern "C" fn rewire_batch_new(ranker: *const Ranker, out: *mut *mut 
     })
 }
 
-/// Adds requests as columns, whose values are copied. Columns that the model does not read are left alone.
+/// Adds requests as columns, whose values are copied. Columns that the model does not read are ignored.
 ///
-/// `users` are names, a request each, or null: users are then named by their position among those that are added. Where columns are not
-/// good nothing is added; where the values of a request are not good, it ends what is added.
+/// `users` are names, one per request, or null: users are then named by their position in this call. Invalid columns add nothing. An
+/// invalid request stops at that request; the requests before it are added.
 ///
 /// # Safety
-/// `batch` is null or a handle that nobody else uses meanwhile; `users` are null or `requests` texts that end with a zero; `columns` are
-/// `count` columns, whose names, values and offsets are there.
+/// `batch` is null or a handle that no other thread uses during the call; `users` is null or has `requests` null-terminated strings;
+/// `columns` has `count` columns with valid names, values and offsets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_batch_extend(
     batch: *mut Batch,
@@ -131,10 +131,10 @@ pub unsafe extern "C" fn rewire_batch_extend(
     })
 }
 
-/// Forgets all requests.
+/// Removes all requests.
 ///
 /// # Safety
-/// `batch` is null or a handle that nobody else uses meanwhile.
+/// `batch` is null or a handle that no other thread uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_batch_clear(batch: *mut Batch) -> Status {
     call(|| {
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn rewire_batch_clear(batch: *mut Batch) -> Status {
 /// Frees a batch.
 ///
 /// # Safety
-/// `batch` is null, or a handle that is not used any more.
+/// `batch` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_batch_free(batch: *mut Batch) {
     // SAFETY: the caller's promise.

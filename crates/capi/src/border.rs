@@ -6,21 +6,21 @@ use std::error::Error;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What became of a call.
+/// The result of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is done.
+    /// Success.
     Ok = 0,
-    /// An argument is null, or none of the values that it may have.
+    /// An argument is null or invalid.
     Argument = 1,
-    /// The model cannot be read, or there is no device as asked.
+    /// The model cannot be read, or the requested device is not available.
     Model = 2,
     /// Requests do not fit the model.
     Request = 3,
     /// A run failed.
     Run = 4,
-    /// A fault of the library's own. The handles of the call are good for nothing but to be freed.
+    /// An internal error of the library. The handles of the call may only be freed.
     Fault = 5,
     /// The call's token was cancelled.
     Cancelled = 6,
@@ -44,7 +44,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// What went wrong in the last call of this thread that failed: UTF-8, empty if none did. It is good until the next call that fails.
+/// The message of the last failed call of this thread: UTF-8, empty if none failed. Valid until the next failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn rewire_message() -> *const c_char {
     MESSAGE.with_borrow(|message| message.as_ptr())
@@ -57,7 +57,7 @@ pub extern "C" fn rewire_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Does the work of a call. A panic ends here.
+/// Runs the body of a call. Panics are caught here.
 pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> Status {
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Failure(Status::Fault, said(&*panic))));
     let Err(Failure(status, text)) = done else { return Status::Ok };
@@ -71,46 +71,46 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("a panic").to_owned()
 }
 
-/// What a handle stands for.
+/// The value behind a handle.
 ///
 /// # Safety
-/// The pointer is null, or of a value that nobody changes or frees meanwhile.
+/// The pointer is null, or refers to a value that is not changed or freed during `'a`.
 pub(crate) unsafe fn read<'a, T>(handle: *const T, name: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { foreign::read(handle) }.map_err(|_| Failure::argument(name, "a handle"))
 }
 
-/// As [`read`], to change it.
+/// [`read`] with mutable access.
 ///
 /// # Safety
-/// The pointer is null, or of a value that nobody else uses meanwhile.
+/// The pointer is null, or refers to a value that is not used otherwise during `'a`.
 pub(crate) unsafe fn change<'a, T>(handle: *mut T, name: &str) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { foreign::change(handle) }.map_err(|_| Failure::argument(name, "a place in memory"))
 }
 
-/// Text that ends with a zero.
+/// A null-terminated string.
 ///
 /// # Safety
-/// The pointer is null, or of such text, which nobody changes or frees meanwhile.
+/// The pointer is null, or refers to such a string, which is not changed or freed during `'a`.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
     // SAFETY: the caller's promise.
     unsafe { foreign::text(pointer) }.map_err(|expected| Failure::argument(name, expected))
 }
 
-/// Values in a row.
+/// An array of values.
 ///
 /// # Safety
-/// The pointer is of so many values, which nobody changes or frees meanwhile, or null.
+/// The pointer is null, or refers to `count` values, which are not changed or freed during `'a`.
 pub(crate) unsafe fn slice<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'a [T], Failure> {
     // SAFETY: the caller's promise.
     unsafe { foreign::slice(pointer, count) }.map_err(|expected| Failure::argument(name, expected))
 }
 
-/// Hands a value out as a handle.
+/// Returns a value as a handle.
 ///
 /// # Safety
-/// `to` is null or of a place for a pointer.
+/// `to` is null or points to a variable for a pointer.
 pub(crate) unsafe fn give<T>(value: T, to: *mut *mut T) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
     let to = unsafe { change(to, "out") }?;
@@ -118,10 +118,10 @@ pub(crate) unsafe fn give<T>(value: T, to: *mut *mut T) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Frees what [`give`] handed out.
+/// Frees a handle of [`give`].
 ///
 /// # Safety
-/// The handle is null, or one that was handed out, is not freed yet and is not used any more.
+/// The handle is null, or was returned by [`give`], is not yet freed and no longer used.
 pub(crate) unsafe fn free<T>(handle: *mut T) {
     if !handle.is_null() {
         // SAFETY: the caller's promise.

@@ -7,18 +7,18 @@ pub struct CancellationToken {
     pub(crate) token: rank::CancellationToken,
 }
 
-/// A token that is not cancelled.
+/// Creates a token.
 ///
 /// # Safety
-/// `out` is null or a place for the handle.
+/// `out` is null or points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_cancellation_token_new(out: *mut *mut CancellationToken) -> Status {
     // SAFETY: the caller's promise.
     call(|| unsafe { give(CancellationToken::default(), out) })
 }
 
-/// Ends rankings that were given the token, with `REWIRE_STATUS_CANCELLED` and before the next of the runs that a batch takes. It stays
-/// cancelled. Any thread calls it.
+/// Ends rankings with this token before their next run, with `REWIRE_STATUS_CANCELLED`. The token stays cancelled. May be called from
+/// any thread.
 ///
 /// # Safety
 /// `token` is null or a handle.
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn rewire_cancellation_token_cancel(token: *const Cancella
 /// Frees a token.
 ///
 /// # Safety
-/// `token` is null, or a handle that is not used any more, by rankings under way neither.
+/// `token` is null, or a handle that is no longer used, also not by running rankings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_cancellation_token_free(token: *mut CancellationToken) {
     // SAFETY: the caller's promise.

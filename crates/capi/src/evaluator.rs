@@ -1,4 +1,4 @@
-//! Losses and metrics of imported models. Libraries for packages alone have no evaluators.
+//! Losses and metrics of imported models. Libraries built only for packages have no evaluators.
 
 use crate::border::{Failure, Status, call, change, free, give, read, text};
 use crate::options::{Options, given};
@@ -9,7 +9,8 @@ use rewire_arrow::{ArrowArray, ArrowSchema, Table, TableError, table};
 use std::ffi::{CString, c_char};
 use std::path::Path;
 
-/// Evaluates an imported model: the losses and metrics of its configuration. Any number of threads begin evaluations with it.
+/// Evaluates an imported model: the losses and metrics of its configuration. Any number of threads may start evaluations with
+/// it.
 #[derive(Debug)]
 pub struct Evaluator {
     evaluator: predict::Evaluator,
@@ -29,32 +30,33 @@ pub struct Evaluation {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// Its name, as the reference has it.
+    /// The reference's name.
     pub name: *const c_char,
-    /// NaN where it is not defined.
+    /// NaN if undefined.
     pub value: f64,
 }
 
-/// Metrics and losses in the order of the configuration, as long as the evaluation is there and is not asked again.
+/// Metrics and losses in the order of the configuration. Valid until the evaluation is freed or queried again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Values {
     /// The metrics.
     pub metrics: *const Value,
-    /// How many there are.
+    /// Number of metrics.
     pub metric_count: usize,
     /// The means of the losses over batches, weighted by the number of their labels.
     pub losses: *const Value,
-    /// How many there are.
+    /// Number of losses.
     pub loss_count: usize,
     /// Number of rows.
     pub rows: u64,
 }
 
-/// Loads a package, or a folder with `config.json` and `model.safetensors`, to evaluate it. `options` may be null. Libraries for packages alone lack it.
+/// Loads a package, or a folder with `config.json` and `model.safetensors`, for evaluation. `options` may be null. Not available in
+/// libraries built only for packages.
 ///
 /// # Safety
-/// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+/// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_evaluator_load(
     path: *const c_char,
@@ -71,7 +73,7 @@ pub unsafe extern "C" fn rewire_evaluator_load(
     })
 }
 
-/// Rows of a batch: the `eval_batch_size` of the configuration, or else its `batch_size`; 0 for null.
+/// Batch size in rows: the `eval_batch_size` of the configuration, or else its `batch_size`; 0 for null.
 ///
 /// # Safety
 /// `evaluator` is null or a handle.
@@ -81,20 +83,20 @@ pub unsafe extern "C" fn rewire_evaluator_batch_size(evaluator: *const Evaluator
     unsafe { read(evaluator, "evaluator") }.map_or(0, |evaluator| evaluator.evaluator.batch_size())
 }
 
-/// Frees an evaluator. Evaluations of it stay.
+/// Frees an evaluator. Its evaluations stay valid.
 ///
 /// # Safety
-/// `evaluator` is null, or a handle that is not used any more.
+/// `evaluator` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_evaluator_free(evaluator: *mut Evaluator) {
     // SAFETY: the caller's promise.
     unsafe { free(evaluator) }
 }
 
-/// Begins an evaluation.
+/// Starts an evaluation.
 ///
 /// # Safety
-/// `evaluator` is null or a handle, `out` a place for the handle.
+/// `evaluator` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_evaluation_new(evaluator: *const Evaluator, out: *mut *mut Evaluation) -> Status {
     call(|| {
@@ -107,11 +109,12 @@ pub unsafe extern "C" fn rewire_evaluation_new(evaluator: *const Evaluator, out:
     })
 }
 
-/// Adds a batch: a table as `rewire_predict_arrow` reads it, with labels and groups. Models that compare users with sampled items also read a table
-/// with one row of them; it is null for others. The tables stay the caller's.
+/// Evaluates a batch: a table as for `rewire_predict_arrow`, with labels and groups. Models with sampled negatives also read a table with
+/// one row of them; it is null for others. The caller keeps the tables.
 ///
 /// # Safety
-/// `evaluation` is null or a handle that nobody else uses meanwhile; the structures are null or as Arrow's C data interface has them, not released.
+/// `evaluation` is null or a handle that no other thread uses during the call; the structures are null or valid for Arrow's C data
+/// interface, not released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_evaluation_add_arrow(
     evaluation: *mut Evaluation,
@@ -143,7 +146,7 @@ pub unsafe extern "C" fn rewire_evaluation_add_arrow(
 /// Losses and metrics of all batches.
 ///
 /// # Safety
-/// `evaluation` is null or a handle that nobody else uses meanwhile, `out` a place for the values.
+/// `evaluation` is null or a handle that no other thread uses during the call, `out` points to a variable for the values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_evaluation_values(evaluation: *mut Evaluation, out: *mut Values) -> Status {
     call(|| {
@@ -168,7 +171,7 @@ pub unsafe extern "C" fn rewire_evaluation_values(evaluation: *mut Evaluation, o
 /// Frees an evaluation.
 ///
 /// # Safety
-/// `evaluation` is null, or a handle that is not used any more.
+/// `evaluation` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_evaluation_free(evaluation: *mut Evaluation) {
     // SAFETY: the caller's promise.

@@ -1,10 +1,10 @@
-//! Ranking from C: `rewire.h` declares what is here.
+//! The C API: `rewire.h` declares its functions.
 //!
-//! Functions that can fail return a [`Status`], and [`rewire_message`] tells more. Handles are opaque; who got one frees it, once. A function of
-//! a handle that is null does nothing but say so. Nothing unwinds into the caller.
+//! Functions that can fail return a [`Status`]; [`rewire_message`] returns the message. Handles are opaque; the caller that got one frees
+//! it, once. A null handle is an error and has no other effect. Nothing unwinds into the caller.
 //!
-//! Any number of threads rank with one ranker at the same time, each with batches and rankings of its own or with shared ones that nobody changes or
-//! frees meanwhile.
+//! Any number of threads may rank with one ranker at the same time. Batches and rankings may be shared as long as no thread changes or
+//! frees them meanwhile.
 
 mod arrow;
 mod batch;

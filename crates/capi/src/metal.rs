@@ -15,7 +15,7 @@ use wgpu::hal::OpenDevice;
 use wgpu::hal::api::Metal;
 use wgpu::hal::metal::{Device, Queue};
 
-/// Why a device of the app's cannot be used.
+/// Why an app's device cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 enum MetalError {
     #[error("the device is none of those that Metal lists, or it does not compute")]
@@ -30,13 +30,13 @@ impl From<MetalError> for Failure {
     }
 }
 
-/// The adapter that a device is of.
+/// The adapter of a device.
 fn adapter_of(device: &ProtocolObject<dyn MTLDevice>) -> Result<wgpu::Adapter, MetalError> {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = wgpu::Backends::METAL;
     let adapters = block_on(wgpu::Instance::new(descriptor).enumerate_adapters(wgpu::Backends::METAL));
     let is_of = |adapter: &wgpu::Adapter| {
-        // SAFETY: nothing is destroyed by it.
+        // SAFETY: it destroys nothing.
         let raw = unsafe { adapter.as_hal::<Metal>() };
         raw.is_some_and(|raw| ptr::eq(raw.raw_device(), device))
     };
@@ -49,25 +49,25 @@ fn gpu(
 ) -> Result<Gpu, MetalError> {
     let adapter = adapter_of(&device)?;
     let request = request(&adapter);
-    // SAFETY: both are objects of Metal, which this keeps; features and limits are those of the device.
+    // SAFETY: both are Metal objects that this value retains; features and limits are those of the device.
     let opened: OpenDevice<Metal> = unsafe {
         let device = Device::device_from_raw(device, request.required_features, &request.required_limits);
         OpenDevice { device, queue: Queue::queue_from_raw(queue, 1.0) }
     };
-    // SAFETY: the device is that of the adapter.
+    // SAFETY: the device belongs to the adapter.
     let (device, queue) = unsafe { adapter.create_device_from_hal(opened, &request) }
         .map_err(|error| MetalError::Refused(error.to_string()))?;
     Ok(Gpu::from_device(device, queue))
 }
 
-/// Lets models that are loaded with these options run on a device of the app's, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`. On macOS and
-/// iOS. Not run on such machines yet.
+/// Runs models that are loaded with these options on the app's device, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`. For macOS and
+/// iOS. Not yet run on such machines.
 ///
-/// Device and queue are retained for as long as options and rankers have them. A device that is lost is not opened anew.
+/// Options and rankers retain the device and the queue. A lost device is not reopened.
 ///
 /// # Safety
-/// `options` are null or a handle that nobody else uses meanwhile, `device` is null or an `id<MTLDevice>`, `queue` is null or an `id<MTLCommandQueue>`
-/// of it.
+/// `options` is null or a handle that no other thread uses during the call, `device` is null or an `id<MTLDevice>`, `queue` is null or an
+/// `id<MTLCommandQueue>` of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_metal_device(
     options: *mut Options,

@@ -1,4 +1,4 @@
-//! Models of any kind, on tensors by name.
+//! Models of any kind, on named tensors.
 
 use crate::border::{Failure, Status, call, change, free, give, read, slice, text};
 use crate::options::{Options, given};
@@ -11,41 +11,41 @@ use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Booleans, a byte each: 0 or 1.
+/// Booleans, one byte each: 0 or 1.
 pub const REWIRE_BOOL: u32 = 0;
-/// Unsigned integers of 8 bits.
+/// Unsigned 8-bit integers.
 pub const REWIRE_U8: u32 = 1;
-/// Integers of 8 bits.
+/// Signed 8-bit integers.
 pub const REWIRE_I8: u32 = 2;
-/// Integers of 16 bits.
+/// Signed 16-bit integers.
 pub const REWIRE_I16: u32 = 3;
-/// Integers of 32 bits.
+/// Signed 32-bit integers.
 pub const REWIRE_I32: u32 = 4;
-/// Integers of 64 bits.
+/// Signed 64-bit integers.
 pub const REWIRE_I64: u32 = 5;
-/// Floats of 16 bits.
+/// 16-bit floats (f16).
 pub const REWIRE_F16: u32 = 6;
-/// bfloat16: floats with the exponent of 32 bits and 7 bits of fraction.
+/// bfloat16: 16-bit floats with the exponent of f32 and 7 bits of fraction.
 pub const REWIRE_BF16: u32 = 7;
-/// Floats of 32 bits.
+/// 32-bit floats (f32).
 pub const REWIRE_F32: u32 = 8;
-/// Floats of 64 bits, computed in 32.
+/// 64-bit floats (f64), computed in f32.
 pub const REWIRE_F64: u32 = 9;
-/// Unsigned integers of 16 bits.
+/// Unsigned 16-bit integers.
 pub const REWIRE_U16: u32 = 10;
-/// Unsigned integers of 32 bits.
+/// Unsigned 32-bit integers.
 pub const REWIRE_U32: u32 = 11;
-/// Unsigned integers of 64 bits.
+/// Unsigned 64-bit integers.
 pub const REWIRE_U64: u32 = 12;
 
-/// A tensor: `rank` extents, and elements in row-major order, of a type such as `REWIRE_F32`. Of an input of a model, `data` is null and an extent that a
-/// run tells is -1.
+/// A tensor: `rank` extents, and elements in row-major order, of a type such as `REWIRE_F32`. For inputs of a model, `data` is null and
+/// extents that are only known in a run are -1.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NamedTensor {
-    /// UTF-8 that ends with a zero.
+    /// A null-terminated UTF-8 string.
     pub name: *const c_char,
-    /// The type of elements.
+    /// The element type.
     pub element: u32,
     /// The number of extents.
     pub rank: usize,
@@ -53,7 +53,7 @@ pub struct NamedTensor {
     pub shape: *const i64,
     /// The elements.
     pub data: *const c_void,
-    /// Bytes of the elements.
+    /// Size of the elements in bytes.
     pub bytes: usize,
 }
 
@@ -79,21 +79,21 @@ impl Owned {
     }
 }
 
-/// A model with the states of its runs. Threads that share one wait for each other.
+/// A model with its states. Threads that share one wait for each other.
 #[derive(Debug)]
 pub struct Model {
     program: Mutex<Program>,
     inputs: Vec<Owned>,
 }
 
-/// The tensors that a run gave.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Results(Vec<Owned>);
 
 fn code_of(ty: ScalarType) -> u32 {
     let code = ScalarType::ALL.iter().position(|known| *known == ty);
     debug_assert!(code.is_some(), "tensors of a run are never {ty}");
-    // A code that is no type, so that no caller misreads the bytes.
+    // An unused code, so that callers cannot misread the bytes.
     code.map_or(u32::MAX, |code| code as u32)
 }
 
@@ -123,11 +123,11 @@ fn open(path: &Path, options: &RankOptions) -> Result<Program, RankError> {
     return Program::from_package(&Package::read_mapping(path, options.mapping)?, options);
 }
 
-/// Opens a model: a package, or, where the library was not built for packages alone, a model folder or an archive of `torch.export.save`, whose name
-/// ends in `.pt2`. `options` may be null.
+/// Opens a model: a package or, unless the library was built only for packages, a model folder or an archive of `torch.export.save` with
+/// the extension `.pt2`. `options` may be null.
 ///
 /// # Safety
-/// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+/// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_model_open(
     path: *const c_char,
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn rewire_model_open(
 /// Opens a package from memory. Its bytes are copied. `options` may be null.
 ///
 /// # Safety
-/// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+/// `bytes` has `count` bytes, `options` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_model_from_bytes(
     bytes: *const u8,
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn rewire_model_from_bytes(
     })
 }
 
-/// How many tensors a run of the model takes; 0 for null.
+/// Number of inputs of the model; 0 for null.
 ///
 /// # Safety
 /// `model` is null or a handle.
@@ -175,10 +175,10 @@ pub unsafe extern "C" fn rewire_model_inputs(model: *const Model) -> usize {
     unsafe { read(model, "model") }.map_or(0, |model| model.inputs.len())
 }
 
-/// An input of the model, by its place in the call. Its name and shape stay as long as the model.
+/// An input of the model, by position. Its name and shape are valid as long as the model.
 ///
 /// # Safety
-/// `model` is null or a handle, `out` is null or a place for a tensor.
+/// `model` is null or a handle, `out` is null or points to a tensor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_model_input(model: *const Model, place: usize, out: *mut NamedTensor) -> Status {
     call(|| {
@@ -190,11 +190,12 @@ pub unsafe extern "C" fn rewire_model_input(model: *const Model, place: usize, o
     })
 }
 
-/// Runs the model on tensors by name, in any order. What they hold is copied. Buffers that the model changes keep that for the next run.
+/// Runs the model on named tensors, in any order. Their data is copied. Buffers that the model changes keep their values for the next
+/// run.
 ///
 /// # Safety
-/// `model` is null or a handle, `tensors` are `count` tensors, whose names end with a zero and whose shapes and data are there, `out` is a place for the
-/// handle.
+/// `model` is null or a handle, `tensors` has `count` tensors with null-terminated names and valid shapes and data, `out` points to a
+/// variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_model_run(
     model: *const Model,
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn rewire_model_run(
 /// The tensor that a caller describes.
 ///
 /// # Safety
-/// Its name ends with a zero, and its shape and data are there.
+/// Its name is null-terminated, and its shape and data are valid.
 unsafe fn taken(tensor: &NamedTensor) -> Result<(String, TypedTensor), Failure> {
     // SAFETY: the caller's promise.
     let name = unsafe { text(tensor.name, "tensors[].name") }?;
@@ -239,21 +240,20 @@ unsafe fn taken(tensor: &NamedTensor) -> Result<(String, TypedTensor), Failure> 
     Ok((name.to_owned(), tensor.map_err(|error| Failure::of(Status::Argument)(&error))?))
 }
 
-/// How many tensors there are; 0 for null.
+/// Number of result tensors; 0 for null.
 ///
 /// # Safety
-/// `results` are null or a handle.
+/// `results` is null or a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_results_count(results: *const Results) -> usize {
     // SAFETY: the caller's promise.
     unsafe { read(results, "results") }.map_or(0, |results| results.0.len())
 }
 
-/// A tensor of the results, in the order of names: what the model gives, and buffers and inputs that it changed. It is there as long as the
-/// results.
+/// A result tensor, in the order of names: outputs, and buffers and inputs that the model changed. Valid as long as the results.
 ///
 /// # Safety
-/// `results` are null or a handle, `out` is null or a place for a tensor.
+/// `results` is null or a handle, `out` is null or points to a tensor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_results_tensor(results: *const Results, place: usize, out: *mut NamedTensor) -> Status {
     call(|| {
@@ -268,17 +268,17 @@ pub unsafe extern "C" fn rewire_results_tensor(results: *const Results, place: u
 /// Frees results.
 ///
 /// # Safety
-/// `results` are null, or a handle that is not used any more.
+/// `results` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_results_free(results: *mut Results) {
     // SAFETY: the caller's promise.
     unsafe { free(results) }
 }
 
-/// Frees a model. Results of it stay.
+/// Frees a model. Its results stay valid.
 ///
 /// # Safety
-/// `model` is null, or a handle that is not used any more.
+/// `model` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_model_free(model: *mut Model) {
     // SAFETY: the caller's promise.

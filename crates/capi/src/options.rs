@@ -4,47 +4,47 @@ use rewire::rank::RankOptions;
 use rewire::runtime::{Kernel, KernelRule, PipelineStore};
 use std::ffi::c_char;
 
-/// A hardware GPU where there is one, and the CPU otherwise.
+/// A hardware GPU if one exists, otherwise the CPU.
 pub const REWIRE_KERNEL_AUTO: u32 = 0;
 /// A GPU.
 pub const REWIRE_KERNEL_WGPU: u32 = 1;
 /// The CPU.
 pub const REWIRE_KERNEL_CPU: u32 = 2;
 
-/// Files of 4 MiB and more are mapped into memory. Replace them by renaming others over them.
+/// Files of 4 MiB and more are memory-mapped. Replace them by renaming others over them.
 pub const REWIRE_MAPPING_LARGE: u32 = 0;
-/// No file is mapped: a model takes the memory of all its files and does not depend on them.
+/// No file is mapped: the model's files are read into memory, and the model does not depend on them.
 pub const REWIRE_MAPPING_NEVER: u32 = 1;
 
-/// What a model runs on, and how it is loaded.
+/// Options for loading and running a model.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub(crate) options: RankOptions,
 }
 
-/// Those that were given, or those there are without any.
+/// The given options, or the defaults.
 ///
 /// # Safety
-/// `options` are null, or a handle that nobody changes or frees meanwhile.
+/// `options` is null, or a handle that is not changed or freed during the call.
 pub(crate) unsafe fn given(options: *const Options) -> RankOptions {
     // SAFETY: the caller's promise.
     unsafe { options.as_ref() }.map(|options| options.options.clone()).unwrap_or_default()
 }
 
-/// Options as they are without any: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
+/// Creates options with the defaults: `REWIRE_KERNEL_AUTO`, `REWIRE_MAPPING_LARGE`, no folder of compiled kernels.
 ///
 /// # Safety
-/// `out` is null or a place for the handle.
+/// `out` is null or points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_new(out: *mut *mut Options) -> Status {
     // SAFETY: the caller's promise.
     call(|| unsafe { give(Options::default(), out) })
 }
 
-/// What the model runs on: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
+/// Sets where the model runs: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
 ///
 /// # Safety
-/// `options` are null or a handle that nobody else uses meanwhile.
+/// `options` is null or a handle that no other thread uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_kernel(options: *mut Options, kernel: u32) -> Status {
     call(|| {
@@ -64,11 +64,11 @@ fn kernel_of(kernel: u32) -> Result<Kernel, Failure> {
     }
 }
 
-/// What runs the steps whose operator or module matches a pattern, in which `*` matches any text. Of several patterns that match a step, the last
-/// counts; loading fails where one matches none.
+/// Sets where the steps run whose operator or module matches a pattern; `*` matches any text. If several patterns match a step, the last
+/// one counts. Loading fails if a pattern matches nothing.
 ///
 /// # Safety
-/// `options` are null or a handle that nobody else uses meanwhile, `pattern` is null or text that ends with a zero.
+/// `options` is null or a handle that no other thread uses during the call, `pattern` is null or a null-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_kernel_for(
     options: *mut Options,
@@ -83,10 +83,10 @@ pub unsafe extern "C" fn rewire_options_kernel_for(
     })
 }
 
-/// The GPU to use: a part of its name, driver, backend or PCI address, or `#` and its number.
+/// Selects the GPU: a part of its name, driver, backend or PCI address, or `#` and its number.
 ///
 /// # Safety
-/// `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or text that ends with a zero.
+/// `options` is null or a handle that no other thread uses during the call, `adapter` is null or a null-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_adapter(options: *mut Options, adapter: *const c_char) -> Status {
     call(|| {
@@ -97,10 +97,10 @@ pub unsafe extern "C" fn rewire_options_adapter(options: *mut Options, adapter: 
     })
 }
 
-/// Which files of the model are mapped into memory: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
+/// Sets which files of the model are memory-mapped: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
 ///
 /// # Safety
-/// `options` are null or a handle that nobody else uses meanwhile.
+/// `options` is null or a handle that no other thread uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_mapping(options: *mut Options, mapping: u32) -> Status {
     call(|| {
@@ -115,11 +115,11 @@ pub unsafe extern "C" fn rewire_options_mapping(options: *mut Options, mapping: 
     })
 }
 
-/// A folder in which compiled kernels are kept for later starts. The driver trusts what it reads there: it should be writable for the user
-/// alone.
+/// Sets a folder that caches compiled kernels for later starts. The driver trusts its content: only the user should be able to write to
+/// it.
 ///
 /// # Safety
-/// `options` are null or a handle that nobody else uses meanwhile, `folder` is null or text that ends with a zero.
+/// `options` is null or a handle that no other thread uses during the call, `folder` is null or a null-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_pipelines(options: *mut Options, folder: *const c_char) -> Status {
     call(|| {
@@ -130,10 +130,10 @@ pub unsafe extern "C" fn rewire_options_pipelines(options: *mut Options, folder:
     })
 }
 
-/// Frees options. Rankers that were loaded with them stay.
+/// Frees options. Rankers that were loaded with them stay valid.
 ///
 /// # Safety
-/// `options` are null, or a handle that is not used any more.
+/// `options` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_free(options: *mut Options) {
     // SAFETY: the caller's promise.

@@ -10,7 +10,7 @@ use std::ffi::{CString, c_char};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// An imported model that is ready to predict, for any number of threads.
+/// A loaded imported model, for any number of threads.
 #[derive(Debug)]
 pub struct Predictor {
     predictor: predict::Predictor,
@@ -23,11 +23,11 @@ impl Predictor {
     }
 }
 
-/// Loads an imported model: a package, or, where the library was not built for packages alone, a folder with `config.json` and
+/// Loads an imported model: a package or, unless the library was built only for packages, a folder with `config.json` and
 /// `model.safetensors`. `options` may be null.
 ///
 /// # Safety
-/// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+/// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_predictor_load(
     path: *const c_char,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn rewire_predictor_load(
 /// Loads a package of an imported model from memory. Its bytes are copied. `options` may be null.
 ///
 /// # Safety
-/// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+/// `bytes` has `count` bytes, `options` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_predictor_from_bytes(
     bytes: *const u8,
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn rewire_predictor_from_bytes(
     })
 }
 
-/// What the model reads and gives, for people: columns with their ranges, columns of predictions, tensors, and an example row as a line
-/// of JSON. UTF-8, as long as the predictor is there; null for null.
+/// Describes the model's inputs and outputs for people: columns with their ranges, columns of predictions, tensors, and an example row
+/// as a line of JSON. UTF-8, valid as long as the predictor; null for null.
 ///
 /// # Safety
 /// `predictor` is null or a handle.
@@ -79,19 +79,19 @@ pub unsafe extern "C" fn rewire_predictor_describe(predictor: *const Predictor) 
     predictor.description.get_or_init(description).as_ptr()
 }
 
-/// Predicts the rows of a table. Predictions do not depend on what else is predicted with them.
+/// Predicts the rows of a table. Predictions do not depend on the other rows.
 ///
-/// The table is a struct array with a column a feature, by its full name: integers or floats of any width, text that is split as the
-/// configuration says, lists, lists of lists, or maps from ids to weights. Other columns are not read. Columns are read where they are; the
-/// table stays the caller's.
+/// The table is a struct array with one column per feature, by its full name: integers or floats of any width, strings that are split as
+/// configured, lists, lists of lists, or maps from ids to weights. Other columns are ignored. Columns are read in place; the caller keeps
+/// the table.
 ///
-/// The predictions are a struct array with the columns that the reference writes: floats of 32 bits, or large lists of them where there are several
-/// classes or a vector. They have a row a row of the table, or a row a candidate. The column `index`, if it is not null, has the row of the table that
-/// each is of, as integers of 64 bits. Who takes them calls `release` of both structures; they outlive the predictor.
+/// The predictions are a struct array with the columns that the reference writes: 32-bit floats, or large lists of them for several classes
+/// or a vector. They have one row per row of the table, or one per candidate. The column `index`, unless it is null, holds the table row of
+/// each prediction as a 64-bit integer. The caller releases both structures with `release`; they may outlive the predictor.
 ///
 /// # Safety
-/// `predictor` is null or a handle; `schema` and `array` are null or as Arrow's C data interface has them, not released; `index` is null or text that
-/// ends with a zero; `out_schema` and `out_array` are places for structures, which are overwritten.
+/// `predictor` is null or a handle; `schema` and `array` are null or valid structures of Arrow's C data interface, not released; `index` is
+/// null or a null-terminated string; `out_schema` and `out_array` point to structures, which are overwritten.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_predict_arrow(
     predictor: *const Predictor,
@@ -127,10 +127,10 @@ pub unsafe extern "C" fn rewire_predict_arrow(
     })
 }
 
-/// Frees a predictor. Predictions of it stay.
+/// Frees a predictor. Its predictions stay valid.
 ///
 /// # Safety
-/// `predictor` is null, or a handle that is not used any more.
+/// `predictor` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_predictor_free(predictor: *mut Predictor) {
     // SAFETY: the caller's promise.

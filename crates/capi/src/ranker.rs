@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// A model that is ready to rank, for any number of threads.
+/// A loaded ranking model, for any number of threads.
 #[derive(Debug)]
 pub struct Ranker {
     pub(crate) ranker: rank::Ranker,
@@ -21,11 +21,11 @@ impl Ranker {
     }
 }
 
-/// Loads a model: a package, or, where the library was not built for packages alone, a folder with `config.json` and `model.safetensors`.
+/// Loads a model: a package or, unless the library was built only for packages, a folder with `config.json` and `model.safetensors`.
 /// `options` may be null.
 ///
 /// # Safety
-/// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
+/// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_ranker_load(
     path: *const c_char,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn rewire_ranker_load(
 /// Loads a package from memory. Its bytes are copied. `options` may be null.
 ///
 /// # Safety
-/// `bytes` are `count` bytes, `options` are null or a handle, `out` is a place for the handle.
+/// `bytes` has `count` bytes, `options` is null or a handle, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_ranker_from_bytes(
     bytes: *const u8,
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn rewire_ranker_from_bytes(
     })
 }
 
-/// Number of tasks, logits of a candidate; 0 for null.
+/// Number of tasks, which is the number of logits per candidate; 0 for null.
 ///
 /// # Safety
 /// `ranker` is null or a handle.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn rewire_ranker_tasks(ranker: *const Ranker) -> usize {
     unsafe { read(ranker, "ranker") }.map_or(0, |ranker| ranker.tasks.len())
 }
 
-/// The name of a task, as long as the ranker is there; null where there is none.
+/// The name of a task, valid as long as the ranker; null if the task does not exist.
 ///
 /// # Safety
 /// `ranker` is null or a handle.
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn rewire_ranker_task(ranker: *const Ranker, task: usize) 
     ranker.and_then(|ranker| ranker.tasks.get(task)).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request as a line of
-/// JSON. UTF-8, as long as the ranker is there; null for null.
+/// Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example request as
+/// a line of JSON. UTF-8, valid as long as the ranker; null for null.
 ///
 /// # Safety
 /// `ranker` is null or a handle.
@@ -98,10 +98,10 @@ pub unsafe extern "C" fn rewire_ranker_describe(ranker: *const Ranker) -> *const
     ranker.description.get_or_init(description).as_ptr()
 }
 
-/// Frees a ranker. Rankings and batches of it stay.
+/// Frees a ranker. Its rankings and batches stay valid.
 ///
 /// # Safety
-/// `ranker` is null, or a handle that is not used any more.
+/// `ranker` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_ranker_free(ranker: *mut Ranker) {
     // SAFETY: the caller's promise.

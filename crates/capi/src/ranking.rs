@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Ranking {
     pub(crate) columns: Arc<RankedColumns>,
-    /// Logits of a candidate.
+    /// Logits per candidate.
     pub(crate) tasks: usize,
 }
 
@@ -24,7 +24,7 @@ impl Ranking {
     }
 }
 
-/// The columns of a ranking, which has their memory.
+/// The columns of a ranking, which owns their memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Scores {
@@ -32,24 +32,24 @@ pub struct Scores {
     pub requests: usize,
     /// Number of candidates of all requests.
     pub candidates: usize,
-    /// Logits of a candidate.
+    /// Logits per candidate.
     pub tasks: usize,
-    /// One more than requests: the candidates of a request go from its offset to the next one.
+    /// One more than requests: the candidates of a request range from its offset to the next one.
     pub offsets: *const i64,
-    /// By candidate, the value of its first feature.
+    /// Per candidate, the value of its first feature.
     pub items: *const i64,
-    /// By candidate, its position in the request.
+    /// Per candidate, its position in the request.
     pub positions: *const i64,
-    /// By candidate, the probability of the first task.
+    /// Per candidate, the probability of the first task.
     pub scores: *const f64,
-    /// By candidate, the logits of all tasks.
+    /// Per candidate, the logits of all tasks.
     pub logits: *const f32,
 }
 
-/// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
+/// Ranks the candidates of each request. Scores do not depend on the other requests of the batch.
 ///
 /// # Safety
-/// `ranker` and `batch` are null or handles, `out` a place for the handle.
+/// `ranker` and `batch` are null or handles, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_rank(ranker: *const Ranker, batch: *const Batch, out: *mut *mut Ranking) -> Status {
     call(|| {
@@ -60,10 +60,10 @@ pub unsafe extern "C" fn rewire_rank(ranker: *const Ranker, batch: *const Batch,
     })
 }
 
-/// As `rewire_rank`, until `token` is cancelled: `REWIRE_STATUS_CANCELLED`, and nothing is ranked.
+/// `rewire_rank` with a token: if `token` is cancelled, it returns `REWIRE_STATUS_CANCELLED` and ranks nothing.
 ///
 /// # Safety
-/// `ranker`, `batch` and `token` are null or handles, `out` a place for the handle.
+/// `ranker`, `batch` and `token` are null or handles, `out` points to a variable for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_rank_cancellable(
     ranker: *const Ranker,
@@ -81,10 +81,10 @@ pub unsafe extern "C" fn rewire_rank_cancellable(
     })
 }
 
-/// The columns of a ranking, as long as it is there.
+/// The columns of a ranking, valid as long as the ranking.
 ///
 /// # Safety
-/// `ranking` is null or a handle, `out` a place for the columns.
+/// `ranking` is null or a handle, `out` points to a variable for the columns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_ranking_scores(ranking: *const Ranking, out: *mut Scores) -> Status {
     call(|| {
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn rewire_ranking_scores(ranking: *const Ranking, out: *mu
 /// Frees a ranking.
 ///
 /// # Safety
-/// `ranking` is null, or a handle that is not used any more.
+/// `ranking` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_ranking_free(ranking: *mut Ranking) {
     // SAFETY: the caller's promise.

@@ -16,10 +16,10 @@ use wgpu::hal::DropCallback;
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan::{Adapter, Instance, PhysicalDeviceFeatures};
 
-/// The extension of instances by which features of devices are told.
+/// The instance extension for querying device features.
 const PROPERTIES: &CStr = khr::get_physical_device_properties2::NAME;
 
-/// The app's own Vulkan instance. It stays the app's, and open for as long as what is made with it is there.
+/// The app's own Vulkan instance. The app keeps owning it and keeps it open as long as anything created with it exists.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct VulkanInstance {
@@ -29,9 +29,9 @@ pub struct VulkanInstance {
     pub get_instance_proc_addr: Option<unsafe extern "C" fn()>,
     /// `apiVersion` that it was created with: that of the device or later, up to 1.3.
     pub api_version: u32,
-    /// Extensions that it was created with. `VK_KHR_get_physical_device_properties2` has to be among them.
+    /// Extensions that it was created with. They must include `VK_KHR_get_physical_device_properties2`.
     pub extensions: *const *const c_char,
-    /// How many there are.
+    /// Number of extensions.
     pub extension_count: usize,
 }
 
@@ -42,7 +42,7 @@ pub struct VulkanAdapter {
     info: DeviceInfo,
 }
 
-/// Why a device of the app's cannot be used.
+/// Why an app's device cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 enum VulkanError {
     #[error("the instance was created without {0:?}: expected it among its extensions")]
@@ -73,7 +73,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a device has to be created with. The structure of Vulkan points into the rest, which stays where it is.
+/// The requirements for creating a device. The Vulkan structure points into the other fields, which must not move.
 struct DeviceInfo {
     info: vk::DeviceCreateInfo<'static>,
     extensions: Vec<&'static CStr>,
@@ -84,7 +84,7 @@ struct DeviceInfo {
 impl DeviceInfo {
     fn new(adapter: &Adapter, features: wgpu::Features) -> Self {
         let mut extensions = adapter.required_device_extensions(features);
-        // Nothing is shown.
+        // No fields are printed.
         extensions.retain(|name| ![khr::swapchain::NAME, khr::swapchain_mutable_format::NAME].contains(name));
         let names: Vec<*const c_char> = extensions.iter().map(|name| name.as_ptr()).collect();
         let features = Box::leak(Box::new(adapter.physical_device_features(&extensions, features)));
@@ -116,7 +116,7 @@ impl VulkanInstance {
         let load = load.ok_or_else(|| Failure::argument("get_instance_proc_addr", "`vkGetInstanceProcAddr`"))?;
         // SAFETY: the caller's promise.
         unsafe { self.check_extensions() }?;
-        // SAFETY: the caller's promise: it is that function, whose type C's does not tell.
+        // SAFETY: the caller's promise: the pointer is that function, whose type is not expressed in C.
         let load = unsafe { mem::transmute::<unsafe extern "C" fn(), vk::PFN_vkGetInstanceProcAddr>(load) };
         let functions = StaticFn { get_instance_proc_addr: load };
         let instance = vk::Instance::from_raw(self.instance as u64);
@@ -128,7 +128,7 @@ impl VulkanInstance {
         if self.api_version < needed {
             return Err(VulkanError::Version(Version(self.api_version), Version(needed)).into());
         }
-        // SAFETY: the caller's promise. Of extensions it is told of the one that it calls functions of.
+        // SAFETY: the caller's promise. The list contains the extensions whose functions are called.
         let instance = unsafe {
             let entry = ash::Entry::from_static_fn(functions);
             let (extensions, flags) = (vec![PROPERTIES], wgpu::InstanceFlags::empty());
@@ -138,7 +138,7 @@ impl VulkanInstance {
         let instance = instance.map_err(refused)?;
         let exposed = instance.expose_adapter(physical_device).ok_or(VulkanError::Unfit)?;
         let info = DeviceInfo::new(&exposed.adapter, exposed.features & FEATURES);
-        // SAFETY: the adapter is of that instance.
+        // SAFETY: the adapter belongs to that instance.
         let adapter = unsafe { wgpu::Instance::from_hal::<Vulkan>(instance).create_adapter_from_hal(exposed) };
         Ok(VulkanAdapter { adapter, info })
     }
@@ -162,10 +162,10 @@ impl VulkanAdapter {
     /// # Safety
     /// As of [`rewire_options_vulkan_device`].
     unsafe fn gpu(&self, device: vk::Device, family: u32, queue: u32) -> Result<Gpu, Failure> {
-        // SAFETY: nothing is destroyed by it.
+        // SAFETY: it destroys nothing.
         let adapter = unsafe { self.adapter.as_hal::<Vulkan>() }.ok_or(VulkanError::Unfit)?;
         let instance = adapter.shared_instance().raw_instance();
-        // SAFETY: the physical device is one of the instance.
+        // SAFETY: the physical device belongs to the instance.
         let families = unsafe { instance.get_physical_device_queue_family_properties(adapter.raw_physical_device()) };
         let computes = |one: &vk::QueueFamilyProperties| one.queue_flags.contains(vk::QueueFlags::COMPUTE);
         if !families.get(family as usize).is_some_and(|one| computes(one) && queue < one.queue_count) {
@@ -180,13 +180,13 @@ impl VulkanAdapter {
         };
         let opened = opened.map_err(refused)?;
         drop(adapter);
-        // SAFETY: the device is of that adapter, with those features.
+        // SAFETY: the device belongs to that adapter and has those features.
         let (device, queue) = unsafe { self.adapter.create_device_from_hal(opened, &request) }.map_err(refused)?;
         Ok(Gpu::from_device(device, queue))
     }
 }
 
-/// What is the app's is left open.
+/// The app's objects stay open.
 fn stays() -> Option<DropCallback> {
     Some(Box::new(|| {}))
 }
@@ -195,13 +195,14 @@ fn refused(error: impl fmt::Display) -> VulkanError {
     VulkanError::Refused(error.to_string())
 }
 
-/// Looks at a physical device of an instance of the app's. On Windows, Linux, Android and FreeBSD.
+/// Examines a physical device of the app's instance. For Windows, Linux, Android and FreeBSD.
 ///
-/// `REWIRE_STATUS_MODEL` where the instance lacks the extension or the version, or the device does not do: it has to conform to Vulkan, and
-/// its first family of queues has to draw.
+/// `REWIRE_STATUS_MODEL` if the instance lacks the extension or the version, or the device is not suitable: it must conform to Vulkan, and
+/// its first queue family must support graphics.
 ///
 /// # Safety
-/// `instance` is null or as it says, `physical_device` is a `VkPhysicalDevice` of it, `out` a place for the handle.
+/// `instance` is null or as described, `physical_device` is a `VkPhysicalDevice` of it, `out` points to a variable for the
+/// handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_vulkan_adapter_new(
     instance: *const VulkanInstance,
@@ -221,8 +222,9 @@ pub unsafe extern "C" fn rewire_vulkan_adapter_new(
     })
 }
 
-/// What the app has to create its device with: a `const VkDeviceCreateInfo *` with features (`pNext`, `pEnabledFeatures`) and extensions, and
-/// without queues. The app copies it and adds its queues, and what else it needs. It is good as long as the adapter is there; null for null.
+/// The requirements for creating the app's device: a `const VkDeviceCreateInfo *` with features (`pNext`, `pEnabledFeatures`) and
+/// extensions, and without queues. The app copies it and adds its queues and its own requirements. Valid as long as the adapter; null for
+/// null.
 ///
 /// # Safety
 /// `adapter` is null or a handle.
@@ -232,14 +234,14 @@ pub unsafe extern "C" fn rewire_vulkan_adapter_device_info(adapter: *const Vulka
     unsafe { read(adapter, "adapter") }.map_or(ptr::null(), |adapter| ptr::from_ref(&adapter.info.info).cast())
 }
 
-/// Lets models that are loaded with these options run on a device of the app's, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`.
+/// Runs models that are loaded with these options on the app's device, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`.
 ///
-/// Device and queue stay the app's. It destroys them once all options and rankers that have them are freed; the adapter may be freed before.
-/// Nobody else submits to the queue while a ranker is loaded, ranks or is freed. A device that is lost is not opened anew.
+/// The app keeps owning the device and the queue. It destroys them after all options and rankers that use them are freed; the adapter may
+/// be freed earlier. Nothing else may submit to the queue while a ranker is loaded, ranks or is freed. A lost device is not reopened.
 ///
 /// # Safety
-/// `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or a handle. `device` is a `VkDevice` of it that was created with
-/// all that `rewire_vulkan_adapter_device_info` tells, and with the queue.
+/// `options` is null or a handle that no other thread uses during the call, `adapter` is null or a handle. `device` is a `VkDevice` of it,
+/// created with all requirements of `rewire_vulkan_adapter_device_info` and with the queue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_options_vulkan_device(
     options: *mut Options,
@@ -261,10 +263,10 @@ pub unsafe extern "C" fn rewire_options_vulkan_device(
     })
 }
 
-/// Frees an adapter. Devices stay.
+/// Frees an adapter. Devices stay valid.
 ///
 /// # Safety
-/// `adapter` is null, or a handle that is not used any more.
+/// `adapter` is null, or a handle that is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rewire_vulkan_adapter_free(adapter: *mut VulkanAdapter) {
     // SAFETY: the caller's promise.

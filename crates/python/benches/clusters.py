@@ -88,7 +88,7 @@ def ray(model, workers, _):
     import ray
     import rewire.ray
 
-    # Reading and writing are tasks beside the workers.
+    # Reading and writing are tasks in addition to the workers.
     ray.init(num_cpus=workers + 2, include_dashboard=False, log_to_driver=False)
 
     def score(paths, out):
@@ -103,7 +103,7 @@ def spark(model, workers, paths):
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # A task a file.
+    # One task per file.
     largest = max(map(os.path.getsize, paths))
     settings = {"spark.ui.enabled": False, "spark.sql.files.openCostInBytes": 0, "spark.sql.files.maxPartitionBytes": largest}
     settings |= {f"spark.executorEnv.{name}": value for name, value in ONE_THREAD.items()}
@@ -144,7 +144,7 @@ class Processors:
             ours |= more
         for pid in ours & found.keys():
             fields, line = found[pid]
-            # A process that has ended has no line any more.
+            # A process that has ended has no more lines.
             if not line:
                 continue
             role = next((role for part, role in ROLES.items() if part in line), "engine")
@@ -162,7 +162,7 @@ def measure(way, workers, folder):
     score = {"processes": processes, "ray": ray, "spark": spark}[way](str(folder / "model"), workers, paths)
     used = Processors()
     spent = []
-    # What the first table takes more than others is not counted.
+    # The extra time of the first table is not counted.
     for count in [FEWER, FEWER, FILES]:
         with tempfile.TemporaryDirectory(dir=folder) as out:
             before, begin = used.by_role(), time.monotonic()

@@ -1,4 +1,4 @@
-//! Arrays of numpy, in and out.
+//! Conversions of numpy arrays.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -7,7 +7,7 @@ use pyo3::types::{PyByteArray, PyTuple};
 use rewire::graph::{DType, HostTensor};
 use rewire::program::{ScalarType, TypedTensor};
 
-/// What numpy calls the elements of a tensor in memory; `None` of types that it does not have, which pass as `float32`.
+/// The numpy name of a tensor's element type; `None` for types that numpy lacks, which are passed as `float32`.
 fn numpy_name(dtype: DType) -> Option<&'static str> {
     match dtype {
         DType::F32 => Some("float32"),
@@ -19,7 +19,7 @@ fn numpy_name(dtype: DType) -> Option<&'static str> {
     }
 }
 
-/// The type of an array that is taken as it is.
+/// The type of an array that is used without conversion.
 fn own_type(argument: &str, array: &Bound<'_, PyAny>) -> PyResult<DType> {
     let name: String = array.getattr("dtype")?.getattr("name")?.extract()?;
     Ok(match name.as_str() {
@@ -35,7 +35,7 @@ fn own_type(argument: &str, array: &Bound<'_, PyAny>) -> PyResult<DType> {
     })
 }
 
-/// Checks that an array holds what a tensor can.
+/// Checks that an array can be converted to a tensor.
 fn require(argument: &str, array: &Bound<'_, PyAny>, dtype: DType) -> PyResult<()> {
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let (expected, range) = match dtype {
@@ -62,7 +62,7 @@ fn require(argument: &str, array: &Bound<'_, PyAny>, dtype: DType) -> PyResult<(
     Ok(())
 }
 
-/// The tensor of an array, or of what numpy makes one of, as `dtype` or as the array has it.
+/// The tensor of an array, or of an object that numpy converts to one, as `dtype` or with the array's type.
 pub fn tensor(argument: &str, object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<HostTensor> {
     let numpy = object.py().import("numpy")?;
     let array = numpy.call_method1("asarray", (object,))?;
@@ -83,7 +83,7 @@ pub fn tensor(argument: &str, object: &Bound<'_, PyAny>, dtype: Option<DType>) -
     singles.stored_as(dtype).map_err(|error| wrong(&error))
 }
 
-/// The array of a tensor, which is the caller's.
+/// The array of a tensor, owned by the caller.
 pub fn array<'py>(py: Python<'py>, tensor: &HostTensor) -> PyResult<Bound<'py, PyAny>> {
     let numpy = py.import("numpy")?;
     let shape = PyTuple::new(py, tensor.shape())?;
@@ -98,7 +98,7 @@ pub fn array<'py>(py: Python<'py>, tensor: &HostTensor) -> PyResult<Bound<'py, P
     }
 }
 
-/// What numpy calls an element type of PyTorch; `None` of one that it does not have.
+/// The numpy name of a PyTorch element type; `None` for types that numpy lacks.
 fn typed_name(ty: ScalarType) -> Option<&'static str> {
     Some(match ty {
         ScalarType::Bool => "bool",
@@ -117,7 +117,7 @@ fn typed_name(ty: ScalarType) -> Option<&'static str> {
     })
 }
 
-/// A tensor of PyTorch or of another library as what numpy reads, and whether it is PyTorch's.
+/// A tensor of PyTorch or another library as an object that numpy reads, and true if it is PyTorch's.
 pub fn on_host<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let module: String = object.get_type().getattr("__module__")?.extract()?;
     if module.split('.').next() == Some("torch") {
@@ -131,7 +131,7 @@ pub fn on_host<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, 
     Ok((object.clone(), false))
 }
 
-/// The tensor of an array as an element type of PyTorch, or as the array has it.
+/// The tensor of an array as a PyTorch element type, or with the array's type.
 pub fn typed(argument: &str, object: &Bound<'_, PyAny>, ty: Option<ScalarType>) -> PyResult<TypedTensor> {
     let Some(ty) = ty else { return tensor(argument, object, None).map(TypedTensor::from) };
     let is_narrow = ty.is_integer() && !matches!(ty, ScalarType::I32 | ScalarType::I64);
@@ -143,7 +143,7 @@ pub fn typed(argument: &str, object: &Bound<'_, PyAny>, ty: Option<ScalarType>) 
     Ok(TypedTensor { ty, tensor: tensor(argument, &array, Some(ty.dtype()))? })
 }
 
-/// The array of a tensor, of its element type, or a tensor of PyTorch.
+/// The array of a tensor with its element type, or a PyTorch tensor.
 pub fn typed_array<'py>(py: Python<'py>, typed: &TypedTensor, is_torch: bool) -> PyResult<Bound<'py, PyAny>> {
     let own = array(py, &typed.tensor)?;
     let own = match typed_name(typed.ty) {

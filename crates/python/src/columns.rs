@@ -1,4 +1,4 @@
-//! Columns of imported models: arrays of numpy and of Arrow, and lists of Python.
+//! Columns of imported models: numpy and Arrow arrays, and Python lists.
 
 use crate::{errors, table};
 use pyo3::buffer::PyBuffer;
@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use rewire::predict::{Column, Data, Offsets, OwnedCell, rows_of};
 
-/// How deep lists lie within lists.
+/// Maximum nesting of lists.
 const DEPTH: usize = 4;
 
-/// Calls `work` with the columns of these names of a mapping, and their number of rows. Names that are not there are left out.
+/// Calls `work` with the named columns of a mapping, and their number of rows. Missing names are left out.
 pub fn with_columns<T>(
     columns: &Bound<'_, PyMapping>,
     names: &[String],
@@ -26,7 +26,7 @@ pub fn with_columns<T>(
     work(rows_of(&all).map_err(|error| errors::of_request(&error))?, &all)
 }
 
-/// Calls `work` with the columns of these names of a batch, a mapping or a table by Arrow's interface, and their number of rows.
+/// Calls `work` with the named columns of a batch, a mapping or an Arrow table, and their number of rows.
 pub fn of_batch<T>(
     batch: &Bound<'_, PyAny>,
     names: &[String],
@@ -47,7 +47,7 @@ pub fn of_batch<T>(
     result.ok_or_else(|| errors::request("expected a batch, got a table without rows"))
 }
 
-/// A column with whatever owns its memory.
+/// A column with the owner of its memory.
 enum Exported<'py> {
     Own(Column<'static>),
     Arrow(table::Exported<'py>),
@@ -56,7 +56,7 @@ enum Exported<'py> {
 impl<'py> Exported<'py> {
     fn of(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Self> {
         if value.hasattr("__arrow_c_array__")? || value.hasattr("combine_chunks")? {
-            // pyarrow.ChunkedArray has chunks, and Arrow's interface of one array none.
+            // pyarrow.ChunkedArray has chunks, which Arrow's interface for a single array lacks.
             let one =
                 if value.hasattr("combine_chunks")? { value.call_method0("combine_chunks")? } else { value.clone() };
             return Ok(Self::Arrow(table::Exported::of(&one)?));
@@ -82,7 +82,7 @@ impl<'py> Exported<'py> {
     }
 }
 
-/// The column of an array of numbers; of two axes a list a row. `None` for an array of objects.
+/// The column of a numeric array; with two axes, one list per row. `None` for an array of objects.
 fn of_numpy(name: &str, array: &Bound<'_, PyAny>) -> PyResult<Option<Column<'static>>> {
     let dtype = array.getattr("dtype")?;
     let kind: String = dtype.getattr("kind")?.extract()?;
@@ -118,7 +118,7 @@ fn of_numpy(name: &str, array: &Bound<'_, PyAny>) -> PyResult<Option<Column<'sta
     }))
 }
 
-/// A value of Python. NaN stays a number.
+/// A Python value. NaN stays a number.
 fn of_object(name: &str, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<OwnedCell> {
     if depth > DEPTH {
         return Err(errors::request(&format!("column `{name}`: expected lists at most {DEPTH} deep")));

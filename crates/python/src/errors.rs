@@ -19,7 +19,7 @@ fn with_code(error: PyErr, code: &str) -> PyErr {
     error
 }
 
-/// A mistake in a model that is traced.
+/// An error in a traced model.
 pub fn of_graph(error: &(impl Error + Coded)) -> PyErr {
     with_code(GraphError::new_err(describe(error)), error.code())
 }
@@ -44,7 +44,7 @@ pub fn of_prediction(error: &RankError) -> PyErr {
     if let RankError::Columns(error) = error { of_request(error) } else { of_run(error) }
 }
 
-/// Columns that are no table.
+/// Columns that do not form a table.
 pub fn request(message: &str) -> PyErr {
     with_code(RequestError::new_err(message.to_owned()), "rank.request")
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Evaluates an imported model: the losses and metrics of its configuration, by the reference's names.
+/// Evaluates an imported model: the losses and metrics of its configuration, with the reference's names.
 #[pyclass(frozen, module = "rewire")]
 pub struct Evaluator {
     evaluator: predict::Evaluator,
@@ -54,7 +54,7 @@ impl Evaluator {
         self.evaluator.metrics().map(str::to_owned).collect()
     }
 
-    /// Rows of a batch by the configuration.
+    /// Batch size in rows, from the configuration.
     #[getter]
     fn batch_size(&self) -> usize {
         self.evaluator.batch_size()
@@ -81,7 +81,7 @@ pub struct Evaluation {
 
 #[pymethods]
 impl Evaluation {
-    /// Name of the adapter that it runs on, or `cpu`.
+    /// Name of the adapter that it uses, or `cpu`.
     #[getter]
     fn device(&self) -> String {
         self.locked().report().adapter.unwrap_or_else(|| "cpu".to_owned())

@@ -1,4 +1,4 @@
-//! Ranking, imported models, and models of one's own, from Python: the native part of the package `rewire`, whose stubs and documentation are in
+//! Ranking, imported models and custom models in Python: the native part of the package `rewire`, whose stubs and documentation are in
 //! `python/rewire`.
 
 mod arrays;

@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// A model, ready to run.
+/// A loaded model.
 #[pyclass(frozen, module = "rewire")]
 pub struct Model {
     model: runtime::Model,
-    /// A model of a file, which has types and states of its own.
+    /// A model from a file, with its types and states.
     program: Option<Mutex<Program>>,
 }
 
-/// The parameters that a plan has, of a mapping.
+/// The parameters of a plan that a mapping contains.
 fn given(parameters: &Bound<'_, PyAny>, types: &BTreeMap<String, DType>) -> PyResult<BTreeMap<String, HostTensor>> {
     let mapping = parameters.cast::<PyMapping>()?;
     let mut given = BTreeMap::new();
@@ -83,7 +83,7 @@ impl Model {
         model.map(|model| Self { model, program: None }).map_err(|error| errors::of_model(&error))
     }
 
-    /// A model of the bytes of a package, of an archive of `torch.export.save` or of a file of ONNX.
+    /// A model from the bytes of a package, an archive of `torch.export.save` or an ONNX file.
     #[staticmethod]
     #[pyo3(signature = (data, *, kernel = "auto", adapter = None, pipelines = None, kernel_for = None))]
     fn from_bytes(
@@ -99,7 +99,7 @@ impl Model {
         loaded.map(Self::of_program).map_err(|error| errors::of_model(&error))
     }
 
-    /// Runs a model of a file.
+    /// Runs a model from a file.
     fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
         let Some(program) = &self.program else {
             return Err(PyTypeError::new_err("a traced model runs in a session"));
@@ -122,7 +122,7 @@ impl Model {
         Ok(named)
     }
 
-    /// Name of the adapter that it runs on, or `cpu`.
+    /// Name of the adapter that it uses, or `cpu`.
     #[getter]
     fn device(&self) -> String {
         self.model.report().adapter.unwrap_or_else(|| "cpu".to_owned())
@@ -150,7 +150,7 @@ impl Model {
         Session(Mutex::new(self.model.session()))
     }
 
-    /// Replaces parameters for runs that begin from here on.
+    /// Replaces parameters for all later runs.
     fn update(&self, py: Python<'_>, parameters: &Bound<'_, PyDict>) -> PyResult<()> {
         let types: BTreeMap<String, DType> =
             self.model.plan().parameters().map(|one| (one.name.to_owned(), one.dtype)).collect();
@@ -166,12 +166,12 @@ impl Model {
     }
 }
 
-/// What runs a model for one caller at a time.
+/// Runs a model for one caller at a time.
 #[pyclass(frozen, module = "rewire")]
 pub struct Session(Mutex<runtime::Session>);
 
 impl Session {
-    /// Works with the session, while other threads of Python go on.
+    /// Uses the session with the GIL released.
     fn work<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut runtime::Session) -> T + Send) -> T {
         py.detach(|| work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -198,7 +198,7 @@ impl Session {
         Ok(results)
     }
 
-    /// What a state holds.
+    /// The value of a state.
     fn state<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let tensor = self.work(py, |session| session.state(name)).map_err(|error| errors::of_run(&error))?;
         arrays::array(py, &tensor)

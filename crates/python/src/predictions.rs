@@ -7,11 +7,11 @@ use rewire::rank::{Ranked, RankedColumns, User};
 use rewire_arrow::{OwnedTable, OwnedValues, rows_of};
 use std::sync::Arc;
 
-/// Scores of candidates or predictions of rows, a row each: a table for whatever takes `__arrow_c_array__`, and arrays of numpy by name.
+/// Scores of candidates or predictions of rows, one row each: a table for consumers of `__arrow_c_array__`, and numpy arrays by name.
 #[pyclass(frozen, module = "rewire")]
 pub struct Predictions(Arc<OwnedTable>);
 
-/// A user a row: numbers if all are.
+/// One user per row: numbers if all are.
 fn users<'a>(rows: impl Iterator<Item = (&'a User, usize)> + Clone) -> OwnedValues {
     let repeated = || rows.clone().flat_map(|(user, count)| std::iter::repeat_n(user, count));
     let number = |user: &User| if let User::Number(number) = user { Some(*number) } else { None };
@@ -31,7 +31,7 @@ impl Predictions {
         Self(Arc::new(table))
     }
 
-    /// The candidates of requests in their order. `index` names a column with the row of each one's request.
+    /// The candidates of requests in their order. `index` names a column with the row number of each candidate's request.
     pub fn of_ranked(tasks: &[String], mut ranked: Vec<Ranked>, index: Option<String>) -> Self {
         ranked.iter_mut().for_each(|one| one.candidates.sort_by_key(|candidate| candidate.position));
         let counts: Vec<usize> = ranked.iter().map(|one| one.candidates.len()).collect();
@@ -50,13 +50,13 @@ impl Predictions {
     }
 }
 
-/// Numbers as an array of numpy.
+/// Numbers as a numpy array.
 fn array<'py>(py: Python<'py>, values: &[f32], shape: Vec<usize>) -> PyResult<Bound<'py, PyAny>> {
     let tensor = HostTensor::f32(shape, values);
     arrays::array(py, &tensor.map_err(|error| PyKeyError::new_err(error.to_string()))?)
 }
 
-/// Lists as an array with a row each where they are equally long, and as a list of arrays otherwise.
+/// Lists as one array if they have equal lengths, otherwise as a list of arrays.
 fn lists<'py>(py: Python<'py>, offsets: &[i64], values: &[f32]) -> PyResult<Bound<'py, PyAny>> {
     let ranges = offsets.windows(2).map(|ends| ends[0] as usize..ends[1] as usize);
     let width = ranges.clone().next().map_or(0, |range| range.len());
@@ -108,7 +108,7 @@ impl Predictions {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        // A producer may leave a request for other types alone.
+        // A producer may ignore a request for other types.
         let _ = requested_schema;
         let (schema, array) = self.0.export();
         Ok((

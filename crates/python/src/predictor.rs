@@ -7,7 +7,7 @@ use rewire::predict::{self, Column, Predicted};
 use rewire_arrow::OwnedTable;
 use std::path::PathBuf;
 
-/// An imported model, ready to run. Any number of threads predict with it at the same time.
+/// A loaded imported model. Any number of threads may predict with it at the same time.
 #[pyclass(frozen, module = "rewire")]
 pub struct Predictor(predict::Predictor);
 
@@ -34,32 +34,32 @@ impl Predictor {
         self.0.columns().to_vec()
     }
 
-    /// Names of the columns that it gives.
+    /// Names of the output columns.
     #[getter]
     fn outputs(&self) -> Vec<String> {
         self.0.outputs().iter().map(|output| output.name.clone()).collect()
     }
 
-    /// Names of the columns of lists among them.
+    /// Names of the output columns that hold lists.
     #[getter]
     fn list_outputs(&self) -> Vec<String> {
         let lists = self.0.outputs().iter().filter(|output| output.is_list);
         lists.map(|output| output.name.clone()).collect()
     }
 
-    /// The column with the items of each row, where every item has a prediction.
+    /// The column that holds the items of each row, if every item has a prediction.
     #[getter]
     fn item(&self) -> Option<String> {
         self.0.item().map(|item| item.name.clone())
     }
 
-    /// Name of the adapter that it runs on, or `cpu`.
+    /// Name of the adapter that it uses, or `cpu`.
     #[getter]
     fn device(&self) -> String {
         self.0.report().adapter.unwrap_or_else(|| "cpu".to_owned())
     }
 
-    /// What the model reads and gives, for people.
+    /// Describes the model's inputs and outputs for people.
     fn describe(&self) -> String {
         self.0.describe().to_string()
     }
@@ -93,7 +93,7 @@ impl Predictor {
     }
 }
 
-/// The model of a folder or package, whichever kind it is.
+/// Loads the model of a folder or package, of either kind.
 #[pyfunction]
 #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
 pub fn load<'py>(

@@ -8,17 +8,17 @@ use rewire::rank::{self, Batch, RankOptions, Ranked};
 use rewire::runtime::{Kernel, KernelRule, PipelineStore};
 use std::path::PathBuf;
 
-/// What runs kernels, by its name.
+/// Parses the name of a kernel backend.
 pub fn kernel_of(name: &str) -> PyResult<Kernel> {
     name.parse().map_err(|error| PyValueError::new_err(format!("kernel: {error}")))
 }
 
-/// Which files are mapped, by its name.
+/// Parses the name of a mapping mode.
 fn mapping_of(name: &str) -> PyResult<Mapping> {
     name.parse().map_err(|error: rewire::runtime::ParseMappingError| PyValueError::new_err(error.to_string()))
 }
 
-/// What runs kernels, by patterns of operators and modules.
+/// Kernel backends by patterns of operators and modules.
 pub fn rules_of(kernel_for: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<KernelRule>> {
     let rule = |(pattern, kernel): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         Ok(KernelRule { pattern: pattern.extract()?, kernel: kernel_of(&kernel.extract::<String>()?)? })
@@ -26,7 +26,7 @@ pub fn rules_of(kernel_for: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<KernelRu
     kernel_for.into_iter().flatten().map(rule).collect()
 }
 
-/// How a model is loaded.
+/// The loading options of a model.
 pub fn options_of(
     kernel: &str,
     adapter: Option<String>,
@@ -39,7 +39,7 @@ pub fn options_of(
     Ok(RankOptions { kernel, adapter, pipelines, mapping, kernel_rules, ..RankOptions::default() })
 }
 
-/// Lists and numbers in place of those of numpy, pandas, polars and pyarrow, which `json` does not know.
+/// Converts values of numpy, pandas, polars and pyarrow, which `json` does not support, to lists and numbers.
 #[pyfunction]
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     for method in ["tolist", "to_list"] {
@@ -51,7 +51,7 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Err(PyTypeError::new_err(format!("a request holds `{found}`: expected integers, strings, lists or arrays")))
 }
 
-/// A ranking model, ready to run. Any number of threads rank with it at the same time.
+/// A loaded ranking model. Any number of threads may rank with it at the same time.
 #[pyclass(frozen, module = "rewire")]
 pub struct Ranker(rank::Ranker);
 
@@ -78,13 +78,13 @@ impl Ranker {
         self.0.tasks().iter().map(|task| task.name.clone()).collect()
     }
 
-    /// Name of the adapter that it runs on, or `cpu`.
+    /// Name of the adapter that it uses, or `cpu`.
     #[getter]
     fn device(&self) -> String {
         self.0.report().adapter.unwrap_or_else(|| "cpu".to_owned())
     }
 
-    /// The features that requests have: names by group.
+    /// The features of requests: names by group.
     #[getter]
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let schema = self.0.schema();
@@ -96,7 +96,7 @@ impl Ranker {
         Ok(groups)
     }
 
-    /// What the model reads and gives, for people.
+    /// Describes the model's inputs and outputs for people.
     fn describe(&self) -> String {
         self.0.describe().to_string()
     }
@@ -146,7 +146,7 @@ impl Ranker {
 }
 
 impl Ranker {
-    /// Other threads of Python go on meanwhile.
+    /// Releases the GIL.
     fn ranked(&self, py: Python<'_>, batch: &Batch) -> PyResult<Vec<Ranked>> {
         py.detach(|| self.0.rank_batch(batch)).map_err(|error| errors::of_run(&error))
     }

@@ -1,4 +1,4 @@
-//! Tables that come by Arrow's C data interface.
+//! Tables passed by Arrow's C data interface.
 
 use crate::errors;
 use pyo3::exceptions::PyTypeError;
@@ -9,7 +9,7 @@ use rewire::rank::Batch;
 use rewire_arrow::{ArrowArray, ArrowArrayStream, ArrowSchema, TableError, extend};
 use std::ffi::CStr;
 
-/// The reading of a table ends with an error of its own or of whoever takes the parts.
+/// An error of the table's reader, or of the consumer of its parts.
 enum Ended {
     Table(TableError),
     Taken(PyErr),
@@ -21,7 +21,7 @@ impl From<TableError> for Ended {
     }
 }
 
-/// True for a table by Arrow's interface.
+/// True for an Arrow table.
 pub fn is_arrow(table: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(table.hasattr("__arrow_c_stream__")? || table.hasattr("__arrow_c_array__")?)
 }
@@ -33,21 +33,21 @@ pub struct Exported<'py> {
 }
 
 impl<'py> Exported<'py> {
-    /// What an object of Arrow's C data interface hands out.
+    /// Exports an object by Arrow's C data interface.
     pub fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let (schema, array) = object.call_method0("__arrow_c_array__")?.extract()?;
         Ok(Self { schema, array })
     }
 
-    /// The structures, which live as long as this does.
+    /// The structures, valid as long as `self`.
     fn structures(&self) -> PyResult<(&ArrowSchema, &ArrowArray)> {
         let schema = pointer::<ArrowSchema>(&self.schema, c"arrow_schema")?;
         let array = pointer::<ArrowArray>(&self.array, c"arrow_array")?;
-        // SAFETY: capsules of these names are of a schema and an array, which they release when they go.
+        // SAFETY: capsules with these names hold a schema and an array, which they release when dropped.
         Ok(unsafe { (&*schema, &*array) })
     }
 
-    /// The column that it is, which errors call `name`.
+    /// The column; errors refer to it as `name`.
     pub fn column<'a>(&'a self, name: &'a str) -> PyResult<Column<'a>> {
         let (schema, array) = self.structures()?;
         // SAFETY: both come from a producer of Arrow's interface, and live as long as `self`.
@@ -55,7 +55,7 @@ impl<'py> Exported<'py> {
     }
 }
 
-/// Hands each part of a table over as requests; `empty` has none.
+/// Passes each part of a table as requests; `empty` has none.
 pub fn each_batch(
     table: &Bound<'_, PyAny>,
     empty: &Batch,
@@ -69,7 +69,7 @@ pub fn each_batch(
     })
 }
 
-/// Hands the columns of these names of each part of a table over, with their number of rows.
+/// Passes the named columns of each part of a table, with their number of rows.
 pub fn each_table(
     table: &Bound<'_, PyAny>,
     names: &[String],
@@ -89,7 +89,7 @@ fn each_part(
     let ended = if table.hasattr("__arrow_c_stream__")? {
         let capsule = table.call_method0("__arrow_c_stream__")?;
         let stream = pointer::<ArrowArrayStream>(&capsule, c"arrow_array_stream")?;
-        // SAFETY: a capsule of this name is of a stream, which it releases when it goes.
+        // SAFETY: a capsule with this name holds a stream, which it releases when dropped.
         unsafe { ArrowArrayStream::read(stream, part) }
     } else if table.hasattr("__arrow_c_array__")? {
         let exported = Exported::of(table)?;

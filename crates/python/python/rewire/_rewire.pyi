@@ -12,25 +12,25 @@ Operand = Tensor | float | int
 Kernel = Literal["auto", "wgpu", "cpu"]
 
 class ArrowTable(Protocol):
-    """A table by Arrow's C stream interface: pyarrow, polars, pandas from 2.2 on."""
+    """A table with Arrow's C stream interface: pyarrow, polars, pandas from 2.2 on."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 class ArrowBatch(Protocol):
-    """A part of a table by Arrow's C data interface."""
+    """A part of a table with Arrow's C data interface."""
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 class RewireError(Exception):
-    """What went wrong; `code` names the kind of error."""
+    """Base class of all errors; `code` names the kind of error."""
 
     code: str
 
 class GraphError(RewireError):
-    """A model that is traced is wrong: the operator, its module and the argument are named."""
+    """A traced model is invalid: the message names the operator, its module and the argument."""
 
 class ModelError(RewireError):
-    """A model cannot be read, or there is no device as asked."""
+    """A model cannot be read, or the requested device is not available."""
 
 class RequestError(RewireError):
     """Requests do not fit the model."""
@@ -85,17 +85,16 @@ class Decoder:
         """
 
 class Ranker:
-    """A ranking model, ready to run. Any number of threads rank with it at the same time; other threads go on meanwhile.
+    """A loaded ranking model. Any number of threads may rank with it at the same time. The GIL is released during inference.
 
-    `path` is a package, or a folder with `config.json` and `model.safetensors`. `kernel` says what it runs on: `auto` takes a hardware GPU
-    where there is one, `wgpu` any, `cpu` none. `adapter` is a part of a GPU's name, driver or backend, or `#` and its number. `pipelines` is a folder
-    that keeps compiled kernels for later starts. `mapping` says which files are mapped into memory: `large` those of 4 MiB and more, which must be
-    replaced by renaming others over them, `never` none, so that the model does not depend on its files. `kernel_for`
-    are kernels by pattern: steps whose operator or module matches a pattern, in which `*` matches any text, run on its kernel. Of several patterns the
-    last counts.
+    `path` is a package, or a folder with `config.json` and `model.safetensors`. `kernel` selects the backend: `auto` uses a hardware
+    GPU if one exists, `wgpu` any GPU, `cpu` none. `adapter` is a part of a GPU's name, driver or backend, or `#` and its number. `pipelines` is a
+    folder that caches compiled kernels for later starts. `mapping` selects the files that are memory-mapped: `large` those of 4 MiB and more, which
+    must be replaced by renaming others over them, `never` none, so that the model does not depend on its files. `kernel_for` maps patterns to
+    backends: steps whose operator or module matches a pattern run there; `*` matches any text, and the last matching pattern counts.
 
-    Raises `ModelError` where the model cannot be read, there is no device as asked or a pattern matches no step, `ValueError` for another kernel
-    or mapping.
+    Raises `ModelError` if the model cannot be read, the requested device is not available or a pattern matches no step, `ValueError` for an unknown
+    kernel or mapping.
     """
 
     def __init__(
@@ -114,14 +113,14 @@ class Ranker:
 
     @property
     def device(self) -> str:
-        """Name of the GPU that it runs on, or `cpu`."""
+        """Name of the GPU that it uses, or `cpu`."""
 
     @property
     def schema(self) -> dict[Literal["contextual", "history", "candidates"], list[str]]:
-        """The features that requests have, by group."""
+        """The features of requests, by group."""
 
     def describe(self) -> str:
-        """What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request as JSON."""
+        """Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example request as JSON."""
 
     @overload
     def rank(self, requests: Mapping[str, Any] | str) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
@@ -129,20 +128,21 @@ class Ranker:
     def rank(self, requests: Iterable[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
         """Ranks the candidates of a request, or of several, best first.
 
-        A request is a mapping, or the same as JSON: `user`, the features of the user, and lists by feature in `history` and `candidates`.
-        Lists may be arrays of numpy, series of pandas or polars, or arrays of pyarrow. Its result has `user`, `candidates` with `item`, `position`, `score` and `logits` by task, and `dropped_events`. Raises `RequestError` or `RunError`.
+        A request is a mapping, or the same as JSON: `user`, the user features, and lists by feature in `history` and `candidates`.
+        Lists may be numpy arrays, pandas or polars series, or pyarrow arrays. The result has `user`, `candidates` with `item`, `position`, `score` and `logits` by task, and `dropped_events`. Raises `RequestError` or `RunError`.
         """
 
     def predict(self, table: ArrowTable | ArrowBatch, *, index: str | None = None) -> Predictions:
-        """Scores all candidates of a table of requests, a row a request.
+        """Scores all candidates of a table of requests, one row per request.
 
-        Its columns are `user` (text or integers; rows are numbered without it), features of the user by their names, and lists `history.NAME` and
-        `candidates.NAME`, or lists `NAME` in structs `history` and `candidates`. `index` names a column of the result with the row of a candidate's
+        Its columns are `user` (strings or integers; without it, rows are numbered), user features by name, and lists `history.NAME` and
+        `candidates.NAME`, or lists `NAME` in structs `history` and `candidates`. `index` names a result column with the row number of a candidate's
         request. Raises `RequestError` or `RunError`.
         """
 
 class Predictor:
-    """A model that was imported from TorchEasyRec, ready to run. Any number of threads predict with it at the same time; other threads go on meanwhile.
+    """A loaded model that was imported from TorchEasyRec. Any number of threads may predict with it at the same time. The GIL is released during
+    inference.
 
     Arguments and errors are those of `Ranker`.
     """
@@ -163,34 +163,33 @@ class Predictor:
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the columns that it gives, as TorchEasyRec names them."""
+        """Names of the output columns, as in TorchEasyRec."""
 
     @property
     def list_outputs(self) -> list[str]:
-        """Names of those among them that hold a list a row: several classes, or vectors."""
+        """Names of the output columns with one list per row: several classes, or vectors."""
 
     @property
     def item(self) -> str | None:
-        """The column with the items of each row where every item has a prediction (`dlrm_hstu`, `ultra_hstu`)."""
+        """The column with the items of each row, if every item has a prediction (`dlrm_hstu`, `ultra_hstu`)."""
 
     @property
     def device(self) -> str:
-        """Name of the GPU that it runs on, or `cpu`."""
+        """Name of the GPU that it uses, or `cpu`."""
 
     def describe(self) -> str:
-        """What the model reads and gives, for people: columns with their ranges, columns of predictions, tensors, and an example row as JSON."""
+        """Describes the model's inputs and outputs for people: columns with their ranges, columns of predictions, tensors, and an example row as JSON."""
 
     def predict(self, table: ArrowTable | ArrowBatch | Mapping[str, Any], *, index: str | None = None) -> Predictions:
-        """The predictions of the rows of a table, a row each, or a row a candidate.
+        """The predictions of the rows of a table, one row each, or one row per candidate.
 
-        A table comes by Arrow's interface, or is a mapping with a column a feature: arrays of numpy (with two axes a list a row), arrays of pyarrow,
-        series, or lists of numbers, strings that are split as the configuration says, None, lists, lists of lists, and dicts from ids to weights. Other
-        columns are left alone. `index` names a column of the result with the row of the table that each prediction is of. Raises `RequestError` or
-        `RunError`.
+        A table is an Arrow table, or a mapping with one column per feature: numpy arrays (with two axes, one list per row), pyarrow arrays, series, or
+        lists of numbers, strings that are split as configured, None, lists, lists of lists, and dicts from ids to weights. Other columns are ignored.
+        `index` names a result column with the table row of each prediction. Raises `RequestError` or `RunError`.
         """
 
 class Evaluator:
-    """Evaluates an imported model: the losses and metrics of its configuration, by the reference's names. `rewire.tables.evaluate` evaluates a table.
+    """Evaluates an imported model: the losses and metrics of its configuration, with the reference's names. `rewire.tables.evaluate` evaluates a table.
 
     Arguments and errors are those of `Ranker`.
     """
@@ -219,7 +218,7 @@ class Evaluator:
 
     @property
     def batch_size(self) -> int:
-        """Rows of a batch: the `eval_batch_size` of the configuration, or else its `batch_size`."""
+        """Batch size in rows: the `eval_batch_size` of the configuration, or else its `batch_size`."""
 
     def begin(self) -> Evaluation:
         """An evaluation without batches."""
@@ -229,16 +228,16 @@ class Evaluation:
 
     @property
     def device(self) -> str:
-        """Name of the GPU that it runs on, or `cpu`."""
+        """Name of the GPU that it uses, or `cpu`."""
 
     def add(
         self, batch: ArrowTable | ArrowBatch | Mapping[str, Any], *, negatives: ArrowTable | ArrowBatch | Mapping[str, Any] | None = None
     ) -> dict[str, float]:
-        """Adds a batch, a table as `Predictor.predict` reads it in one piece, and returns its losses. `negatives` has a row with the sampled items of the
+        """Adds a batch, a table as for `Predictor.predict` in one piece, and returns its losses. `negatives` has one row with the sampled items of the
         batch. Raises `RequestError` or `RunError`."""
 
     def result(self) -> dict[str, Any]:
-        """Of all batches, `metrics` and `losses` by name, None where one is not defined, and the number of `rows`."""
+        """`metrics` and `losses` of all batches by name, None if undefined, and the number of `rows`."""
 
 def load(
     path: str | PathLike[str],
@@ -249,13 +248,13 @@ def load(
     mapping: Literal["large", "never"] = "large",
     kernel_for: dict[str, Kernel] | None = None,
 ) -> Ranker | Predictor:
-    """The model of a folder or package, whichever kind it is."""
+    """Loads the model of a folder or package, of either kind."""
 
 class Predictions:
     """A table: scores of candidates, in the order of the requests (`user`, `item`, `score` and `logit_TASK`), or the columns of an imported model.
 
-    `pyarrow.table(predictions)` and `polars.DataFrame(predictions)` take it without a copy. `predictions[name]` is an array of numpy: with two axes
-    where rows hold lists of one length, and a list of arrays where they do not.
+    `pyarrow.table(predictions)` and `polars.DataFrame(predictions)` convert it without a copy. `predictions[name]` is a numpy array, with two axes
+    if rows hold lists of equal length; lists of different lengths are a list of arrays.
     """
 
     def __len__(self) -> int: ...
@@ -267,7 +266,7 @@ class Predictions:
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 class Size:
-    """An extent that a run decides. Sums, and multiples by whole numbers, are extents too."""
+    """A dynamic extent, known only in a run. Sums, and integer multiples, are extents too."""
 
     def __add__(self, other: Extent) -> Size: ...
     def __radd__(self, other: Extent) -> Size: ...
@@ -275,9 +274,9 @@ class Size:
     def __rmul__(self, factor: int) -> Size: ...
 
 class Scope:
-    """A place in the module tree of a model that is being traced. With `train`, dropout acts.
+    """A position in the module tree of a model during tracing. With `train`, dropout is active.
 
-    A mistake shows when the scope is finished, with the operator, the module and the argument.
+    Errors are raised when the scope is finished; they name the operator, the module and the argument.
 
     >>> scope = rewire.Scope()
     >>> x = scope.input("x", "f32", [scope.size("rows"), 2])
@@ -293,31 +292,31 @@ class Scope:
         """The module path, empty at top level."""
 
     def module(self, name: str, body: Callable[[Scope], Result]) -> Result:
-        """What `body` returns for the scope of the module `name` within this one, whose parameters have names that begin with it."""
+        """Calls `body` with the scope of the module `name` within this one and returns its result. Parameter names start with the module's name."""
 
     def size(self, name: str) -> Size:
-        """A size that becomes known when the model runs, a whole extent of some input. Asked for twice, it is the same."""
+        """A dynamic size, known only in a run: a whole extent of an input. The same name returns the same size."""
 
     def input(self, name: str, dtype: DType, shape: Sequence[Extent]) -> Tensor:
-        """A tensor that a run is given."""
+        """An input tensor of a run."""
 
     def parameter(self, name: str, shape: Sequence[Extent], dtype: DType = "f32") -> Tensor:
-        """A tensor that is given when the model is loaded. Asked for twice, it is the same."""
+        """A tensor that is set when the model is loaded. The same name returns the same tensor."""
 
     def state(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
-        """What the session keeps from run to run, zeros at first."""
+        """A tensor that the session keeps from run to run, initially zeros."""
 
     def set_state(self, name: str, value: Tensor) -> None:
-        """What the state holds after a run."""
+        """Sets the value of the state after a run."""
 
     def lengths(self, name: str, batch: Extent) -> Ragged:
-        """Lengths of sequences, `[batch]`, which a run is given; a negative one is an error of the run."""
+        """Lengths of sequences, `[batch]`, an input of a run; negative lengths are an error of the run."""
 
     def dense(self, batch: Extent, length: int) -> Ragged:
-        """Samples of one length."""
+        """Samples of equal length."""
 
     def constant(self, values: ArrayLike, dtype: DType | None = None) -> Tensor:
-        """An array that is part of the model."""
+        """An array that is a constant of the model."""
 
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor: ...
     def stack(self, parts: Sequence[Tensor], axis: int) -> Tensor: ...
@@ -325,15 +324,15 @@ class Scope:
         """The `k` largest values of every row of `[rows, columns]` in descending order, and their columns."""
 
     def dropout(self, x: Tensor, ratio: float) -> Tensor:
-        """`x`, or where the model learns, elements of it: the input `seed` of a run decides which."""
+        """`x`, or in training a random part of its elements, drawn from the input `seed` of a run."""
 
     def finish(self, outputs: Mapping[str, Tensor]) -> Graph:
-        """The model with these outputs. Raises `GraphError` for the first mistake. Nothing can be traced in the scope afterwards."""
+        """The model with these outputs. Raises `GraphError` for the first error. The scope cannot be used afterwards."""
 
 class Tensor:
-    """A symbolic value. Operators of Python and the methods below give others, element by element and broadcast as in numpy where nothing else is said.
+    """A symbolic value. Python operators and the methods below return new ones; unless noted, they are elementwise and broadcast as in numpy.
 
-    `&`, `|` and `~` are of truth values, or bitwise on integers; `==` compares the objects: `equal` is element by element.
+    `&`, `|` and `~` are logical on bools and bitwise on integers; `==` compares the objects, `equal` the elements.
     """
 
     @property
@@ -385,14 +384,14 @@ class Tensor:
         """`0.5 x (1 + erf(x / sqrt 2))`"""
 
     def detach(self) -> Tensor:
-        """The same values, through which no gradient passes."""
+        """The same values, but without a gradient."""
 
     def cast(self, dtype: DType) -> Tensor: ...
     def select(self, a: Tensor, b: Tensor) -> Tensor:
         """`a` where this is true, else `b`."""
 
     def sum(self, axis: int) -> Tensor:
-        """The sum along an axis, which stays with extent 1, as for `mean`, `max` and `min`."""
+        """The sum along an axis, which is kept with extent 1, as for `mean`, `max` and `min`."""
 
     def mean(self, axis: int) -> Tensor: ...
     def max(self, axis: int) -> Tensor: ...
@@ -409,33 +408,33 @@ class Tensor:
     def transpose(self, a: int, b: int) -> Tensor: ...
     def slice(self, axis: int, start: int, len: int) -> Tensor: ...
     def gather(self, index: Tensor) -> Tensor:
-        """Rows of this by number."""
+        """Gathers rows by number."""
 
     def jagged_concat(self, rows: Ragged, other: Tensor, other_rows: Ragged) -> tuple[Tensor, Ragged]:
-        """For every sample the rows of this, then those of `other`; also how the result is divided."""
+        """For every sample the rows of this, followed by those of `other`; also returns the division into samples."""
 
     def jagged_head(self, rows: Ragged, kept: Ragged) -> Tensor:
         """The first `kept` rows of every sample. A run in which a sample has fewer is an error, as for `jagged_tail`."""
 
     def jagged_tail(self, rows: Ragged, kept: Ragged) -> Tensor: ...
     def jagged_broadcast(self, rows: Ragged) -> Tensor:
-        """A row a sample, repeated for each row of the sample."""
+        """Repeats one row per sample for each row of the sample."""
 
     def jagged_sum(self, rows: Ragged) -> Tensor:
         """The sum of every sample's rows."""
 
     def scores(self, k: Tensor, rows: Ragged, keys: Ragged) -> Tensor:
-        """Products of queries `[total, heads, width]` and keys of the same sample: an element for each pair. Functions of pairs are element by
-        element; `softmax_scores` and `weighted_sum` end them, in one kernel with all between."""
+        """Products of queries `[total, heads, width]` and keys of the same sample: one element per pair. Functions of pairs are elementwise;
+        `softmax_scores` and `weighted_sum` reduce them, in one kernel with everything in between."""
 
     def softmax_scores(self, rows: Ragged, keys: Ragged, keep: Tensor | None = None) -> Tensor:
-        """Softmax over the keys of every query that `keep` lets through."""
+        """Softmax over the keys of every query for which `keep` is true."""
 
     def weighted_sum(self, v: Tensor, rows: Ragged, keys: Ragged) -> Tensor:
-        """For every query the sum of values `[total, heads, width]`, each times the element of its pair."""
+        """For every query the sum of values `[total, heads, width]`, each weighted with the element of its pair."""
 
 class Ragged:
-    """How rows are divided among samples."""
+    """The division of rows into samples."""
 
     @property
     def batch(self) -> Extent:
@@ -462,7 +461,7 @@ class Ragged:
     def per_key(self, keys: Ragged, heads: int, values: Tensor) -> Tensor: ...
 
 class Graph:
-    """A model that was traced; `str` lists its operators."""
+    """A traced model; `str` lists its operators."""
 
     @property
     def outputs(self) -> list[str]:
@@ -477,11 +476,11 @@ class Graph:
     def __len__(self) -> int: ...
 
 class Model:
-    """A model, ready to run: a traced one, or of a file, which is a package, a model folder, an archive of `torch.export.save` (.pt2) or a file of ONNX. Any
-    number of threads share it, each with a session.
+    """A loaded model: a traced one, or a file, which is a package, a model folder, an archive of `torch.export.save` (.pt2) or an ONNX file. Any number
+    of threads may share it, each with a session.
 
-    `parameters` are arrays by name, or the path of a safetensors file. Numbers are taken in any type that loses nothing but the precision of floats.
-    `kernel`, `adapter`, `pipelines` and `kernel_for` are those of `Ranker`. Raises `ModelError`, and `GraphError` where the graph cannot be lowered.
+    `parameters` are arrays by name, or the path of a safetensors file. Numbers may have any type that only loses precision of floats. `kernel`,
+    `adapter`, `pipelines` and `kernel_for` are those of `Ranker`. Raises `ModelError`, and `GraphError` if the graph cannot be lowered.
     """
 
     def __init__(
@@ -496,11 +495,11 @@ class Model:
     ) -> None: ...
     @property
     def device(self) -> str:
-        """Name of the GPU that it runs on, or `cpu`."""
+        """Name of the GPU that it uses, or `cpu`."""
 
     @property
     def kernels(self) -> list[str]:
-        """Names of its kernels in their order: what each begins with, and what was fused into it."""
+        """Names of its kernels in order: the first operator of each, and the operators fused into it."""
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -519,27 +518,27 @@ class Model:
         pipelines: str | PathLike[str] | None = None,
         kernel_for: dict[str, Kernel] | None = None,
     ) -> Model:
-        """A model of the bytes of a package, of an archive of `torch.export.save` or of a file of ONNX. Raises `ModelError`."""
+        """Loads a model from the bytes of a package, an archive of `torch.export.save` or an ONNX file. Raises `ModelError`."""
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs a model of a file on arrays of numpy, tensors of PyTorch, or others that export DLPack, by name. Results are tensors of PyTorch where an
-        input is one, and arrays of numpy otherwise. Buffers and inputs that the model changes are among them; buffers keep that for the next run. Raises
+        """Runs a model from a file on numpy arrays, PyTorch tensors, or others that export DLPack, by name. Results are PyTorch tensors if an input is
+        one, and numpy arrays otherwise. They include buffers and inputs that the model changes; buffers keep their values for the next run. Raises
         `RunError`."""
 
     def session(self) -> Session:
-        """What runs it for one caller at a time."""
+        """Creates a session, which runs the model for one caller at a time."""
 
     def update(self, parameters: Mapping[str, ArrayLike]) -> None:
-        """Replaces parameters, all together, for runs that begin from here on. Raises `ModelError`."""
+        """Replaces parameters atomically for all later runs. Raises `ModelError`."""
 
 class Session:
-    """What runs a model, with memory that it keeps from run to run. Threads that share one wait for each other."""
+    """Runs a model and reuses its memory from run to run. Threads that share one wait for each other."""
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-        """The outputs by name. `bf16` passes as `float32`. Raises `RunError`, and `TypeError` or `ValueError` for an array that does not fit its input."""
+        """Returns the outputs by name. `bf16` is passed as `float32`. Raises `RunError`, and `TypeError` or `ValueError` for an array that does not fit its input."""
 
     def state(self, name: str) -> NDArray[Any]:
-        """What a state holds. Raises `RunError`."""
+        """The value of a state. Raises `RunError`."""
 
     def set_state(self, name: str, value: ArrayLike) -> None:
         """Sets a state for the next run. Raises `RunError`."""

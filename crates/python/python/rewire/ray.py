@@ -41,7 +41,7 @@ def predict(
     `model` is a package or a folder that every worker reads, once. Each of `workers` has `gpus` GPUs of the cluster, or cores alone, and takes
     `batch_size` requests at a time; what one leaves that fails, others do, with the same result.
     """
-    # A block is the work of one worker, and Ray makes one of many small files.
+    # A worker processes one block, and Ray joins many small files into one.
     shared = dataset.repartition(target_num_rows_per_block=batch_size)
     return shared.map_batches(
         Scorer,

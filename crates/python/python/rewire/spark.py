@@ -22,7 +22,7 @@ def predict(frame: DataFrame, model: str, *, columns: Sequence[str] = (), kernel
     Spark, with the same result.
     """
     schema = fields(model_of(model, "cpu"), to_arrow_schema(frame.schema), columns)
-    # Spark knows texts and lists with offsets of 32 bits alone.
+    # Spark only supports strings and lists with 32-bit offsets.
     short = {pa.large_string(): pa.string(), pa.large_list(pa.float32()): pa.list_(pa.float32())}
     schema = pa.schema([field.with_type(short.get(field.type, field.type)) for field in schema])
     columns, names = list(columns), frame.columns
@@ -33,6 +33,6 @@ def predict(frame: DataFrame, model: str, *, columns: Sequence[str] = (), kernel
             table = pa.Table.from_batches([batch]).rename_columns(names)
             yield from predict_table(loaded, table, columns).cast(schema).to_batches()
 
-    # Spark takes names with a point for those of fields in a struct.
+    # Spark interprets a name with a dot as a struct field.
     numbered = frame.toDF(*(f"column{at}" for at in range(len(names))))
     return numbered.mapInArrow(score, from_arrow_schema(schema))

@@ -2,7 +2,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rewire::graph::{DType, Dim};
 
-/// An extent that a run decides, or a number of them.
+/// A dynamic extent, or a multiple of one.
 #[pyclass(frozen, from_py_object, module = "rewire")]
 #[derive(Clone)]
 pub struct Size(pub Dim);
@@ -34,7 +34,7 @@ impl Size {
     }
 }
 
-/// A number, or an extent that a run decides.
+/// A number, or a dynamic extent.
 pub struct Extent(pub Dim);
 
 impl<'py> FromPyObject<'_, 'py> for Extent {
@@ -56,7 +56,7 @@ pub fn dims(shape: Vec<Extent>) -> Vec<Dim> {
     shape.into_iter().map(|extent| extent.0).collect()
 }
 
-/// An extent as an attribute or an item of a shape has it.
+/// An extent as a Python object.
 pub fn object<'py>(py: Python<'py>, dim: &Dim) -> PyResult<Bound<'py, PyAny>> {
     match dim.as_const() {
         Some(number) => Ok(number.into_pyobject(py)?.into_any()),
@@ -67,7 +67,7 @@ pub fn object<'py>(py: Python<'py>, dim: &Dim) -> PyResult<Bound<'py, PyAny>> {
 /// An element type by its name, as in `f32`, or by numpy's, as in `float32`.
 pub struct ElementType(pub DType);
 
-/// Names that numpy has.
+/// Types with numpy names.
 const NUMPY: [(&str, DType); 6] = [
     ("float32", DType::F32),
     ("float16", DType::F16),
@@ -83,7 +83,7 @@ impl<'py> FromPyObject<'_, 'py> for ElementType {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let name = match object.extract::<String>() {
             Ok(name) => name,
-            // A type of numpy's, or an instance of `numpy.dtype`.
+            // A numpy type, or an instance of `numpy.dtype`.
             Err(_) => object.getattr("name").or_else(|_| object.getattr("__name__"))?.extract()?,
         };
         let known = NUMPY.iter().find(|(numpy, _)| *numpy == name).map(|(_, dtype)| *dtype);

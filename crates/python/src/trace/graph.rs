@@ -2,7 +2,7 @@ use crate::errors;
 use pyo3::prelude::*;
 use rewire::graph::{self, Seed, differentiate};
 
-/// A model that was traced.
+/// A traced model.
 #[pyclass(frozen, module = "rewire")]
 pub struct Graph(pub graph::Graph);
 

@@ -1,4 +1,4 @@
-//! Models that are traced from Python: symbolic values under the names of numpy and of the library in Rust.
+//! Tracing of models from Python: symbolic values with the names of numpy and of the Rust library.
 
 mod extent;
 mod graph;

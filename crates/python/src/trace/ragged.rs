@@ -2,7 +2,7 @@ use super::{Tensor, extent};
 use pyo3::prelude::*;
 use rewire::graph;
 
-/// How rows are divided among samples.
+/// The division of rows into samples.
 #[pyclass(frozen, module = "rewire")]
 pub struct Ragged(pub graph::Ragged);
 
@@ -41,12 +41,12 @@ impl Ragged {
         Tensor(self.0.key_index(&keys.0, heads))
     }
 
-    /// A value a row for every pair of it.
+    /// One value per row, for every pair of the row.
     fn per_row(&self, keys: &Self, heads: usize, values: &Tensor) -> Tensor {
         Tensor(self.0.per_row(&keys.0, heads, &values.0))
     }
 
-    /// A value a key for every pair of it.
+    /// One value per key, for every pair of the key.
     fn per_key(&self, keys: &Self, heads: usize, values: &Tensor) -> Tensor {
         Tensor(self.0.per_key(&keys.0, heads, &values.0))
     }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rewire::graph::{self, Mode, Number};
 
-/// A place in the module tree of a model that is being traced.
+/// A position in the module tree of a model during tracing.
 #[pyclass(frozen, module = "rewire")]
 pub struct Scope(graph::Scope);
 
@@ -24,7 +24,7 @@ impl Scope {
         self.0.path()
     }
 
-    /// What `body` returns, which is called with the scope of the module `name` within this one.
+    /// Calls `body` with the scope of the module `name` within this one, and returns its result.
     fn module<'py>(&self, py: Python<'py>, name: &str, body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.0.module(name, |scope| body.call1((Bound::new(py, Self(scope.clone()))?,)))
     }
@@ -42,12 +42,12 @@ impl Scope {
         Tensor(self.0.parameter(name, dtype.0, dims(shape)))
     }
 
-    /// A value that a run reads and a session keeps.
+    /// A value that a session keeps from run to run.
     fn state(&self, name: &str, dtype: ElementType, shape: Vec<Extent>) -> Tensor {
         Tensor(self.0.state(name, dtype.0, dims(shape)))
     }
 
-    /// What a state holds after a run.
+    /// Sets the value of a state after a run.
     fn set_state(&self, name: &str, value: &Tensor) {
         self.0.set_state(name, &value.0);
     }
@@ -57,12 +57,12 @@ impl Scope {
         Ragged(self.0.lengths(name, batch.0))
     }
 
-    /// Samples of one length each.
+    /// Samples of equal length.
     fn dense(&self, batch: Extent, length: u32) -> Ragged {
         Ragged(graph::Ragged::dense(&self.0, batch.0, &self.0.host_size(length as usize)))
     }
 
-    /// An array that is part of the graph.
+    /// An array that is a constant of the graph.
     #[pyo3(signature = (values, dtype = None))]
     fn constant(&self, values: &Bound<'_, PyAny>, dtype: Option<ElementType>) -> PyResult<Tensor> {
         Ok(Tensor(self.0.constant(arrays::tensor("values", values, dtype.map(|dtype| dtype.0))?)))
@@ -88,7 +88,7 @@ impl Scope {
         Tensor(self.0.dropout(&x.0, ratio))
     }
 
-    /// The graph, or the first mistake.
+    /// The graph, or the first error.
     fn finish(&self, outputs: &Bound<'_, PyDict>) -> PyResult<Graph> {
         let outputs: Vec<(String, PyRef<'_, Tensor>)> =
             outputs.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect::<PyResult<_>>()?;
@@ -98,7 +98,7 @@ impl Scope {
     }
 }
 
-/// A number as operators take it: whole numbers of Python stay whole.
+/// Converts a number for operators: Python integers stay integers.
 #[derive(FromPyObject)]
 pub enum Constant {
     Whole(i64),

@@ -11,7 +11,7 @@ use rewire::graph::pointwise::{BinaryOp, UnaryOp};
 #[pyclass(frozen, module = "rewire")]
 pub struct Tensor(pub graph::Tensor);
 
-/// What stands on the other side of an operator.
+/// The other operand of an operator.
 #[derive(FromPyObject)]
 enum Operand<'py> {
     Tensor(PyRef<'py, Tensor>),
@@ -35,7 +35,7 @@ impl Tensor {
     }
 }
 
-/// One line an operator of Python or a function of numpy.
+/// One line per Python operator or numpy function.
 #[pymethods]
 #[rustfmt::skip]
 impl Tensor {
