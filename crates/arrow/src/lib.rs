@@ -1,5 +1,5 @@
-//! Requests, rankings and predictions as tables, by [Arrow's C data interface](https://arrow.apache.org/docs/format/CDataInterface.html): no copy of
-//! lists either way, and no library of Arrow's.
+//! Requests, rankings and predictions as tables, with [Arrow's C data interface](https://arrow.apache.org/docs/format/CDataInterface.html):
+//! lists are not copied in either direction, and no Arrow library is needed.
 
 pub mod foreign;
 mod owned;
@@ -46,14 +46,14 @@ pub struct ArrowArray {
     private_data: *mut c_void,
 }
 
-// SAFETY: what is handed out here keeps texts and an owner that is `Send`; of others' structures Arrow says that they may be released by any thread.
+// SAFETY: exported structures own strings and an owner that is `Send`; Arrow allows any thread to release structures of other producers.
 unsafe impl Send for ArrowSchema {}
 
-// SAFETY: as of `ArrowSchema`.
+// SAFETY: as for `ArrowSchema`.
 unsafe impl Send for ArrowArray {}
 
 impl ArrowSchema {
-    /// A place for a schema, which counts as released.
+    /// An empty schema, marked as released.
     pub const fn empty() -> Self {
         Self {
             format: null(),
@@ -70,7 +70,7 @@ impl ArrowSchema {
 }
 
 impl ArrowArray {
-    /// A place for an array, which counts as released.
+    /// An empty array, marked as released.
     pub const fn empty() -> Self {
         Self {
             length: 0,
@@ -90,7 +90,7 @@ impl ArrowArray {
 impl Drop for ArrowSchema {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: it is not released yet, and nobody uses it any more.
+            // SAFETY: it is not released yet, and no longer used.
             unsafe { release(self) }
         }
     }
@@ -99,7 +99,7 @@ impl Drop for ArrowSchema {
 impl Drop for ArrowArray {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: it is not released yet, and nobody uses it any more.
+            // SAFETY: it is not released yet, and no longer used.
             unsafe { release(self) }
         }
     }

@@ -2,7 +2,7 @@ use crate::{ArrowArray, ArrowSchema, Column, export};
 use rewire::predict::{Lists, Predicted, PredictedColumn};
 use std::sync::Arc;
 
-/// A table that is handed out, with its memory.
+/// A table to export, with its memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnedTable {
     /// Number of rows.
@@ -14,30 +14,30 @@ pub struct OwnedTable {
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnedValues {
-    /// Integers.
+    /// 64-bit integers.
     I64(Vec<i64>),
-    /// Numbers.
+    /// 32-bit floats.
     F32(Vec<f32>),
-    /// Numbers.
+    /// 64-bit floats.
     F64(Vec<f64>),
-    /// Texts; offsets are one more than rows.
+    /// Strings; there is one offset more than rows.
     Text {
-        /// Where each text begins, and where the last one ends.
+        /// The start of each string, and the end of the last one.
         offsets: Vec<i64>,
-        /// All texts.
+        /// All strings, concatenated.
         text: String,
     },
-    /// Lists of numbers; offsets are one more than rows.
+    /// Lists of floats; there is one offset more than rows.
     Lists {
-        /// Where each list begins, and where the last one ends.
+        /// The start of each list, and the end of the last one.
         offsets: Vec<i64>,
-        /// The numbers of all lists.
+        /// The values of all lists.
         values: Vec<f32>,
     },
 }
 
 impl OwnedTable {
-    /// Predictions by the names of a model's outputs. `index` names a column with the row of the table that each is of.
+    /// Predictions by the names of a model's outputs. `index` names a column with the table row of each prediction.
     pub fn of_predicted(outputs: &[PredictedColumn], predicted: Predicted, index: Option<String>) -> Self {
         let Predicted { counts, columns } = predicted;
         let column = |(output, Lists { ends, values }): (&PredictedColumn, Lists)| {
@@ -55,13 +55,13 @@ impl OwnedTable {
         Self { rows: counts.iter().sum(), columns }
     }
 
-    /// Hands it out as a struct array, which keeps it. Who takes it calls `release` of both.
+    /// Exports it as a struct array, which keeps it alive. The consumer calls `release` of both structures.
     pub fn export(self: &Arc<Self>) -> (ArrowSchema, ArrowArray) {
         export(self, self.rows, |table| table.columns.iter().map(|(name, values)| values.column(name)).collect())
     }
 }
 
-/// The row of each of so many entries a row.
+/// The row number of each entry, given the number of entries per row.
 pub fn rows_of(counts: &[usize]) -> Vec<i64> {
     let rows = counts.iter().enumerate();
     rows.flat_map(|(row, &count)| std::iter::repeat_n(row as i64, count)).collect()

@@ -13,13 +13,13 @@ pub struct ArrowArrayStream {
 }
 
 impl ArrowArrayStream {
-    /// Does something with each part of a table. The stream stays its owner's, who releases it.
+    /// Calls `each` with each part of a table. The owner keeps the stream and releases it.
     ///
     /// # Errors
-    /// [`TableError`] where the stream is released, or its producer fails; those of `each`.
+    /// [`TableError`] if the stream is released or its producer fails, and the errors of `each`.
     ///
     /// # Safety
-    /// `stream` is null, or as Arrow's C stream interface has it and used by nobody else meanwhile.
+    /// `stream` is null, or a valid structure of Arrow's C stream interface that is not used otherwise during the call.
     pub unsafe fn read<E: From<TableError>>(
         stream: *mut Self,
         mut each: impl FnMut(&ArrowSchema, &ArrowArray) -> Result<(), E>,
@@ -31,15 +31,15 @@ impl ArrowArrayStream {
             return Err(TableError::new("stream", "one that is not released").into());
         };
         let mut schema = ArrowSchema::empty();
-        // SAFETY: the stream is not released, and `schema` is a place for one.
+        // SAFETY: the stream is not released, and `schema` can be overwritten.
         let code = unsafe { get_schema(stream, &mut schema) };
-        // SAFETY: `code` came from the call before.
+        // SAFETY: `code` is the result of the previous call.
         unsafe { Self::check(stream, code) }?;
         loop {
             let mut array = ArrowArray::empty();
-            // SAFETY: the stream is not released, and `array` is a place for one.
+            // SAFETY: the stream is not released, and `array` can be overwritten.
             let code = unsafe { get_next(stream, &mut array) };
-            // SAFETY: `code` came from the call before.
+            // SAFETY: `code` is the result of the previous call.
             unsafe { Self::check(stream, code) }?;
             if array.release.is_none() {
                 return Ok(());
@@ -49,12 +49,12 @@ impl ArrowArrayStream {
     }
 
     /// # Safety
-    /// `code` is what the last call of the stream returned, which is not released.
+    /// `code` is the result of the stream's last call, and the stream is not released.
     unsafe fn check(stream: *mut Self, code: c_int) -> Result<(), TableError> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: after a failure the stream tells why, by null or text that lives until the next call.
+        // SAFETY: after a failure the stream returns null or a message that is valid until the next call.
         let message = unsafe {
             let text = (*stream).get_last_error.map(|last| last(stream)).filter(|text| !text.is_null());
             text.map(|text| CStr::from_ptr(text).to_string_lossy().into_owned())

@@ -4,20 +4,20 @@ use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-/// A column of a table that is handed out, or the items of its lists.
+/// A column of an exported table, or the items of its lists.
 #[derive(Clone, Debug)]
 pub struct Column<'a> {
     name: String,
     format: String,
     length: usize,
-    /// The first values of each buffer behind that of nulls, which are borrowed.
+    /// The borrowed contents of the buffers after the null buffer.
     buffers: Vec<&'a [u8]>,
     items: Option<Box<Column<'a>>>,
 }
 
 /// Types of values in columns.
 pub trait Value: Copy {
-    /// How Arrow names it.
+    /// Arrow's name of the type.
     const FORMAT: &'static str;
 }
 
@@ -34,30 +34,30 @@ impl Value for f64 {
 }
 
 fn bytes<T: Value>(values: &[T]) -> &[u8] {
-    // SAFETY: the types of values have no bytes that are not set, and bytes may lie anywhere.
+    // SAFETY: the value types have no uninitialized bytes, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 impl<'a> Column<'a> {
-    /// Values, one a row.
+    /// Values, one per row.
     pub fn values<T: Value>(name: &str, values: &'a [T]) -> Self {
         let (format, length) = (T::FORMAT.to_owned(), values.len());
         Self { name: name.to_owned(), format, length, buffers: vec![bytes(values)], items: None }
     }
 
-    /// Texts, one a row: the bytes between two offsets, which are one more than rows.
+    /// Strings, one per row: the bytes between two offsets, with one offset more than rows.
     pub fn texts(name: &str, offsets: &'a [i64], text: &'a str) -> Self {
         let buffers = vec![bytes(offsets), text.as_bytes()];
         Self { name: name.to_owned(), format: "U".to_owned(), length: rows(offsets), buffers, items: None }
     }
 
-    /// Lists, one a row: the items between two offsets, which are one more than rows.
+    /// Lists, one per row: the items between two offsets, with one offset more than rows.
     pub fn lists(name: &str, offsets: &'a [i64], items: Self) -> Self {
         let (format, items) = ("+L".to_owned(), Some(Box::new(items)));
         Self { name: name.to_owned(), format, length: rows(offsets), buffers: vec![bytes(offsets)], items }
     }
 
-    /// Lists of `width` items, one a row.
+    /// Lists of `width` items, one per row.
     pub fn fixed_lists(name: &str, width: usize, items: Self) -> Self {
         let length = items.length.checked_div(width).unwrap_or(0);
         let (format, items) = (format!("+w:{width}"), Some(Box::new(items)));
@@ -78,8 +78,8 @@ fn rows(offsets: &[i64]) -> usize {
     offsets.len().saturating_sub(1)
 }
 
-/// Hands columns out as a table, a struct array of `rows` rows, without a copy: it keeps `owner`, which they borrow from. Who takes it calls
-/// `release` of both.
+/// Exports columns as a table, a struct array of `rows` rows, without a copy: it keeps `owner` alive, from which they borrow. The consumer
+/// calls `release` of both structures.
 pub fn export<T: Send + Sync + 'static>(
     owner: &Arc<T>,
     rows: usize,
@@ -90,19 +90,19 @@ pub fn export<T: Send + Sync + 'static>(
     (of_table, array(&owner, rows, [], columns.iter().map(|column| column.array(&owner))))
 }
 
-/// Columns may have nulls, as those of most tables may: who puts tables together wants equal types.
+/// Columns are nullable like those of most tables, because joining tables requires equal types.
 const NULLABLE: i64 = 2;
 
 type Owner = Arc<dyn Any + Send + Sync>;
 
-/// What an array that is handed out keeps until it is released.
+/// The data of an exported array until it is released.
 struct ArrayParts {
     buffers: Vec<*const c_void>,
     children: Vec<*mut ArrowArray>,
     _owner: Owner,
 }
 
-/// What a schema that is handed out keeps until it is released.
+/// The data of an exported schema until it is released.
 struct SchemaParts {
     format: CString,
     name: CString,
@@ -135,7 +135,7 @@ fn array(
     buffers: impl IntoIterator<Item = *const c_void>,
     children: impl IntoIterator<Item = ArrowArray>,
 ) -> ArrowArray {
-    // The first buffer tells nulls, of which there are none.
+    // The first buffer is the null buffer; no entry is null.
     let buffers = std::iter::once(null()).chain(buffers).collect();
     let mut parts = Box::new(ArrayParts { buffers, children: boxed(children), _owner: owner.clone() });
     ArrowArray {
@@ -153,7 +153,7 @@ fn array(
 }
 
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
-    // SAFETY: Arrow has its consumers call this once, with the structure that `schema` made or a copy of it. Children are freed here,
+    // SAFETY: an Arrow consumer calls this once, with the structure that `schema` created or a copy of it. Children are freed here,
     // and released unless they were moved out.
     unsafe {
         let Some(schema) = schema.as_mut() else { return };

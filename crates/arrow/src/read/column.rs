@@ -1,4 +1,4 @@
-//! Columns of any type, as imported models read them.
+//! Columns of any type, for imported models.
 
 use super::TableError;
 use super::field::{self, Field, count};
@@ -6,7 +6,7 @@ use rewire::predict::{Column, Data, Offsets, Validity};
 use std::borrow::Cow;
 
 impl<'a> Field<'a> {
-    /// The column: borrowed where features read its type, and converted otherwise.
+    /// The column: borrowed if features read its type, and converted otherwise.
     pub fn column(&self) -> Result<Column<'a>, TableError> {
         if self.has_dictionary() {
             return Err(self.wrong("no dictionary: decode the column first"));
@@ -20,7 +20,7 @@ impl<'a> Field<'a> {
 
     fn data(&self) -> Result<Data<'a>, TableError> {
         let entries = self.entries();
-        // SAFETY: formats say what buffers hold.
+        // SAFETY: the format defines the type of the buffer.
         Ok(unsafe {
             match self.format() {
                 "i" => Data::I32(self.values(1, entries)?.into()),
@@ -73,7 +73,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// Where entries begin, and where the last one ends.
+    /// The start of each entry, and the end of the last one.
     fn ends(&self, formats: [&str; 2]) -> Result<Offsets<'a>, TableError> {
         Ok(match self.offsets(formats, "lists")? {
             _ if self.length == 0 => Offsets::I32((&[0]).into()),
@@ -88,7 +88,7 @@ impl<'a> Field<'a> {
             Offsets::I32(offsets) => offsets.last().map_or(0, |&end| i64::from(end)),
             Offsets::I64(offsets) => offsets.last().copied().unwrap_or_default(),
         };
-        // SAFETY: the buffer of a text holds what its offsets tell.
+        // SAFETY: a string column's buffer holds the bytes up to its last offset.
         let bytes = unsafe { self.values::<u8>(2, 0..count(end)?) }?;
         Ok(Data::Text { offsets, bytes: bytes.into() })
     }

@@ -8,13 +8,13 @@ use std::ops::Range;
 /// A column, or a table of columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
-    /// `history`, `candidates`, or empty for features of users.
+    /// `history`, `candidates`, or empty for user features.
     pub group: &'a str,
     pub name: &'a str,
     format: &'a str,
     schema: &'a ArrowSchema,
     array: &'a ArrowArray,
-    /// The first entry that is meant, in the buffers.
+    /// The first entry of the view, in the buffers.
     first: usize,
     pub length: usize,
 }
@@ -25,7 +25,7 @@ pub fn count(value: i64) -> Result<usize, TableError> {
 
 impl<'a> Field<'a> {
     /// # Safety
-    /// Both are null or as Arrow's C data interface has them and stay so for `'a`.
+    /// Both are null or valid structures of Arrow's C data interface, and stay so for `'a`.
     pub unsafe fn new(
         group: &'a str,
         schema: *const ArrowSchema,
@@ -56,7 +56,7 @@ impl<'a> Field<'a> {
         self.format
     }
 
-    /// The error that the column is not what it must be.
+    /// The error of an unexpected column.
     pub fn wrong(&self, expected: &str) -> TableError {
         TableError::new(&self.title(), expected)
     }
@@ -79,7 +79,7 @@ impl<'a> Field<'a> {
         columns.iter().any(|column| column.name == self.name)
     }
 
-    /// The same column with entries of the table alone.
+    /// The same column, restricted to some entries.
     fn part(self, first: usize, length: usize) -> Result<Self, TableError> {
         match first.checked_add(length).is_some_and(|end| end <= self.length) {
             true => Ok(Self { first: self.first + first, length, ..self }),
@@ -89,7 +89,7 @@ impl<'a> Field<'a> {
 
     fn child(&self, group: &'a str, at: usize) -> Result<Self, TableError> {
         let (schemas, arrays) = (self.schema.children, self.array.children);
-        // SAFETY: children of a structure as Arrow has them are as many as it says.
+        // SAFETY: a valid structure has as many children as its count.
         unsafe {
             let schemas = slice(schemas.cast_const(), count(self.schema.n_children)?);
             let arrays = slice(arrays.cast_const(), count(self.array.n_children)?);
@@ -101,7 +101,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A child, which errors name as the column itself.
+    /// A child; errors use the column's own name.
     pub fn inner(&self, at: usize) -> Result<Self, TableError> {
         Ok(self.child(self.group, at)?.renamed(self.name))
     }
@@ -111,13 +111,13 @@ impl<'a> Field<'a> {
         Self { name, ..self }
     }
 
-    /// The fields of a struct, for its entries alone.
+    /// The fields of a struct, restricted to its entries.
     pub fn fields(&self, group: &'a str) -> Result<Vec<Self>, TableError> {
         let part = |at| self.child(group, at)?.part(self.first, self.length);
         (0..count(self.schema.n_children)?).map(part).collect()
     }
 
-    /// The columns of a table, those in the structs of groups among them.
+    /// The columns of a table, including those in the structs of groups.
     pub fn columns(&self) -> Result<Vec<Self>, TableError> {
         if self.format != "+s" {
             return Err(self.unlike("a struct array"));
@@ -142,7 +142,7 @@ impl<'a> Field<'a> {
     }
 
     fn buffer(&self, at: usize) -> Result<*const c_void, TableError> {
-        // SAFETY: buffers of a structure as Arrow has them are as many as it says.
+        // SAFETY: a valid structure has as many buffers as its count.
         let buffers = unsafe { slice(self.array.buffers.cast_const(), self.buffers()?) }.map_err(self.not())?;
         buffers.get(at).copied().ok_or_else(|| self.unlike("a column with its buffers"))
     }
@@ -164,12 +164,12 @@ impl<'a> Field<'a> {
         self.first..self.first + self.length
     }
 
-    /// A bit an entry of the buffers, which is 0 for null; `None` where nothing is null.
+    /// One bit per entry of the buffers, 0 for null; `None` if no entry is null.
     pub fn null_bits(&self) -> Result<Option<&'a [u8]>, TableError> {
         if self.array.null_count == 0 || self.buffer(0)?.is_null() {
             return Ok(None);
         }
-        // SAFETY: the buffer holds a bit an entry.
+        // SAFETY: the buffer holds one bit per entry.
         unsafe { self.values::<u8>(0, 0..self.entries().end.div_ceil(8)) }.map(Some)
     }
 
@@ -188,7 +188,7 @@ impl<'a> Field<'a> {
             return Err(self.unlike("no dictionary"));
         }
         self.check_nulls()?;
-        // SAFETY: formats say what the buffer holds.
+        // SAFETY: the format defines the type of the buffer.
         unsafe {
             match self.format {
                 "i" => Ok(self.values::<i32>(1, self.entries())?.into()),
@@ -199,10 +199,10 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Offsets of entries, one more than entries; none where there are no entries.
+    /// Offsets of entries, one more than entries; empty if there are no entries.
     pub fn offsets(&self, [short, long]: [&str; 2], expected: &str) -> Result<Offsets<'a>, TableError> {
         let range = self.first..self.first + self.length + usize::from(self.length > 0);
-        // SAFETY: the format says what the buffer holds.
+        // SAFETY: the format defines the type of the buffer.
         unsafe {
             match self.format {
                 format if format == short => Ok(Offsets::Short(self.values(1, range)?)),

@@ -8,19 +8,19 @@ use rewire::predict;
 use rewire::rank::{Batch, Columns, ColumnsError, User};
 use thiserror::Error;
 
-/// Why a table makes no requests.
+/// Why a table cannot be read as requests.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {
-    /// A column or a structure is not as it must be.
+    /// A column or a structure is invalid.
     #[error("`{name}`: expected {expected}")]
     Column {
         /// The column, or the part of Arrow's structures.
         name: String,
-        /// What it must be.
+        /// The expected value.
         expected: String,
     },
-    /// The columns make no requests of the model.
+    /// The columns are not valid requests of the model.
     #[error(transparent)]
     Columns(#[from] ColumnsError),
 }
@@ -31,17 +31,18 @@ impl TableError {
     }
 }
 
-/// Adds requests from a table: a struct array, a row a request. Its columns are `user` (text or integers of 64 bits; rows are named by their
-/// position without it), features of users by their names, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs `history` and
-/// `candidates`, of integers of 32 or 64 bits. Nothing may be null in what the model reads. The lists are read where they are; the
-/// table stays the caller's.
+/// Adds requests from a table: a struct array, one row per request. Its columns are `user` (strings or 64-bit integers; without it, rows
+/// are named by their position), user features by name, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs
+/// `history` and `candidates`, of 32-bit or 64-bit integers. Columns that the model reads must not contain nulls. The lists are read in
+/// place; the caller keeps the table.
 ///
 /// # Errors
-/// [`TableError`] names the column that is not good. Where columns are not good nothing is added; where the values of a request are not
-/// good, it ends what is added.
+/// [`TableError`] names the invalid column. Invalid columns add nothing. An invalid request stops at that request; the requests before
+/// it are added.
 ///
 /// # Safety
-/// `schema` and `array` are null or as Arrow's C data interface has them; nobody changes or frees them meanwhile.
+/// `schema` and `array` are null or valid structures of Arrow's C data interface, and are not changed or freed during the
+/// call.
 pub unsafe fn extend(
     batch: &mut Batch,
     schema: *const ArrowSchema,
@@ -57,7 +58,7 @@ pub unsafe fn extend(
     Ok(batch.extend(&columns)?)
 }
 
-/// A table of columns of any type, borrowed where it can be.
+/// A table of columns of any type, borrowed if possible.
 #[derive(Clone, Debug)]
 pub struct Table<'a> {
     /// Number of rows.
@@ -66,13 +67,13 @@ pub struct Table<'a> {
     pub columns: Vec<(&'a str, predict::Column<'a>)>,
 }
 
-/// The columns of these names of a table, a struct array: integers, floats, text, lists, lists of lists and maps. Others are not looked at.
+/// The named columns of a table, a struct array: integers, floats, strings, lists, lists of lists and maps. Other columns are ignored.
 ///
 /// # Errors
-/// [`TableError`] names the column that is not good.
+/// [`TableError`] names the invalid column.
 ///
 /// # Safety
-/// `schema` and `array` are null or as Arrow's C data interface has them; nobody changes or frees them for `'a`.
+/// `schema` and `array` are null or valid structures of Arrow's C data interface, and are not changed or freed during `'a`.
 pub unsafe fn table<'a>(
     schema: *const ArrowSchema,
     array: *const ArrowArray,
@@ -88,10 +89,10 @@ pub unsafe fn table<'a>(
     Ok(Table { rows: table.length, columns })
 }
 
-/// A column by itself.
+/// A single column.
 ///
 /// # Errors
-/// As [`table`]; `name` is how errors name it.
+/// As [`table`]; errors refer to the column as `name`.
 ///
 /// # Safety
 /// As of [`table`].

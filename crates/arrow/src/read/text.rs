@@ -1,13 +1,14 @@
-//! Names of users, as text of any kind or as integers.
+//! User names, as strings of any kind or as integers.
 
 use super::TableError;
 use super::field::{Field, count};
 use rewire::rank::{Integers, User};
 
-/// An entry of a column of views: its length, then its bytes where they are few, else four of them, a buffer and a place in it.
+/// An entry of a view column: its length, followed by its bytes if they are few, else by four of them, a buffer and an offset
+/// in it.
 type View = [u8; 16];
 
-/// Bytes that a view holds itself.
+/// Maximum bytes of an inline view.
 const INLINE: usize = 12;
 
 impl<'a> Field<'a> {
@@ -31,18 +32,18 @@ impl<'a> Field<'a> {
         self.check_nulls()?;
         let offsets = self.offsets(["u", "U"], "text (`u`, `U`, `vu`) or integers of 32 or 64 bits")?.to_vec();
         let end = offsets.last().copied().map_or(Ok(0), count)?;
-        // SAFETY: the buffer of a text holds what its offsets tell.
+        // SAFETY: a string column's buffer holds the bytes up to its last offset.
         let bytes = unsafe { self.values::<u8>(2, 0..end)? };
         let name = |ends: &[i64]| text(bytes, count(ends[0]).ok()?, count(ends[1]).ok()?).map(User::from);
         let names = offsets.windows(2).map(name);
         names.collect::<Option<_>>().ok_or_else(|| self.wrong("UTF-8 between ascending offsets"))
     }
 
-    /// Text as `polars` has it. The last buffer has the sizes of those in which long texts lie.
+    /// Strings in the format of `polars`. The last buffer holds the sizes of the buffers with long strings.
     pub fn texts_of_views(&self) -> Result<Vec<&'a str>, TableError> {
         let buffers = self.buffers()?;
         let blocks = buffers.checked_sub(3).ok_or_else(|| self.wrong("views with their buffers"))?;
-        // SAFETY: the buffers of views are the bits of nulls, the views, blocks of bytes, and the size of each of these.
+        // SAFETY: the buffers of a view column are the null bits, the views, blocks of bytes, and the size of each block.
         let (views, sizes) =
             unsafe { (self.values::<View>(1, self.entries())?, self.values::<i64>(buffers - 1, 0..blocks)?) };
         let blocks = sizes.iter().enumerate().map(|(at, &size)| {
@@ -93,7 +94,7 @@ mod tests {
         view
     }
 
-    /// What is read of views from the second on, over two blocks.
+    /// Reads views from the second on, over two blocks.
     fn users(format: &CStr, views: &[View]) -> Result<Vec<User>, TableError> {
         let (blocks, sizes) =
             ([b"a first long name, ".as_slice(), "and größer than the others".as_bytes()], [19i64, 28]);
