@@ -3,14 +3,15 @@ use rewire_graph::Tensor;
 /// `-(y log p + (1 - y) log(1 - p))` with `p = sigmoid(x)`, for logits `x` and labels `y` from 0 to 1 of one shape, which is
 /// that of the result.
 ///
-/// It is computed as `y log(1 + e^-x) + (1 - y) log(1 + e^x)`: no logit is too large, and small losses keep their digits.
+/// It is computed as `y log(1 + e^-x) + (1 - y) log(1 + e^x)`, which is stable for large logits and precise for small
+/// losses.
 pub fn binary_cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
     logits.require_shape("binary_cross_entropy", "logits", labels.shape());
     labels * (-logits).softplus() + (1.0 - labels) * logits.softplus()
 }
 
-/// [`binary_cross_entropy`] times `alpha y (1 - p)^gamma + (1 - alpha) (1 - y) p^gamma` with `p = sigmoid(x)`, through which no
-/// gradient passes (Lin et al., 2017, with a fixed weight).
+/// [`binary_cross_entropy`] times `alpha y (1 - p)^gamma + (1 - alpha) (1 - y) p^gamma` with `p = sigmoid(x)`; this weight gets
+/// no gradient (Lin et al., 2017, with a fixed weight).
 ///
 /// `gamma` is at least 0, `alpha` between 0 and 1.
 pub fn binary_focal(logits: &Tensor, labels: &Tensor, gamma: f64, alpha: f64) -> Tensor {
@@ -21,7 +22,7 @@ pub fn binary_focal(logits: &Tensor, labels: &Tensor, gamma: f64, alpha: f64) ->
     weight.detach() * binary_cross_entropy(logits, labels)
 }
 
-/// Labels `y` moved towards one half by the label smoothing `s` from 0 to 1: `(1 - s) y + s / 2`.
+/// Smooths labels `y` with `s` from 0 to 1: `(1 - s) y + s / 2`.
 pub fn smooth_labels(labels: &Tensor, smoothing: f64) -> Tensor {
     labels.require("smooth_labels", "smoothing", (0.0..=1.0).contains(&smoothing), "from 0 to 1", smoothing);
     if smoothing == 0.0 { labels.clone() } else { labels * (1.0 - smoothing) + smoothing / 2.0 }

@@ -1,9 +1,9 @@
 use rewire_graph::{DType, HostTensor, Scope, Tensor};
 
-/// Exponents of entries that a row leaves out: their exponential is 0.
+/// The exponent of masked entries: their exponential is 0.
 const ABSENT: f64 = -1e9;
 
-/// Softmax cross entropy of logits `[N, K]` with classes `[N]`, an `I64` from 0 to below `K`: `[N]`.
+/// Softmax cross entropy of logits `[N, K]` with classes `[N]`, an `I64` in `0..K`: `[N]`.
 ///
 /// With the label smoothing `s` from 0 to 1 the target distribution is `1 - s` at the class plus `s / K` everywhere.
 pub fn softmax_cross_entropy(scope: &Scope, logits: &Tensor, labels: &Tensor, smoothing: f64) -> Tensor {
@@ -23,8 +23,8 @@ pub fn softmax_cross_entropy(scope: &Scope, logits: &Tensor, labels: &Tensor, sm
 /// Joint ranking and calibration (Sheng et al., 2023) of logits `[N, 2]` with classes `[N]`, an `I64` of 0 or 1, in sessions `[N]`,
 /// integers: `[N]`.
 ///
-/// `alpha` from 0 to 1 weighs [`softmax_cross_entropy`]; the rest weighs the ranking loss of each example. That is the softmax cross
-/// entropy of its logit of its own class among those of the examples of the other class in its session.
+/// `alpha` from 0 to 1 weights [`softmax_cross_entropy`], and `1 - alpha` the ranking loss of each example: the softmax cross
+/// entropy of its logit of its class among those of the examples of the other class in its session.
 pub fn joint_ranking_calibration(
     scope: &Scope,
     logits: &Tensor,
@@ -42,7 +42,7 @@ pub fn joint_ranking_calibration(
     let [negative, positive] = [0, 1].map(|class| logits.slice(1, class, 1));
     let is_positive = labels.reshape(&column).equal(1);
     let own = is_positive.select(&positive, &negative);
-    // Entry (i, j): the logit of j for the class of i, where j is of the other class and of the session of i.
+    // Entry (i, j): the logit of j for the class of i, if j has the other class and the session of i.
     let others = is_positive.select(&positive.reshape(&row), &negative.reshape(&row));
     let competes = sessions
         .reshape(&column)

@@ -1,4 +1,4 @@
-//! Losses as arithmetic on symbolic tensors: one value an example, and their [`mean`].
+//! Losses as arithmetic on symbolic tensors: one value per example, and their [`mean`].
 //!
 //! ```
 //! use rewire_graph::{DType, HostTensor, Scope, interpret};
@@ -32,9 +32,9 @@ pub use matching::{HardNegatives, MatchLogits, split_rows, unit_rows};
 
 use rewire_graph::{DType, Dim, Scope, Tensor};
 
-/// The mean of losses `[N, ..]` over the first axis, `[..]`; of none 0.
+/// The mean of losses `[N, ..]` over the first axis, `[..]`; 0 if it is empty.
 ///
-/// With `weights` `[N]` it is the mean of loss times weight over the mean of weights, and 0 where that is 0.
+/// With `weights` `[N]` it is the mean of loss times weight divided by the mean of weights, or 0 if that is 0.
 pub fn mean(scope: &Scope, losses: &Tensor, weights: Option<&Tensor>) -> Tensor {
     let Some((count, rest)) = losses.shape().split_first() else { return losses.clone() };
     let Some(weights) = weights else {

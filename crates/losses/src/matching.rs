@@ -1,19 +1,19 @@
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 
-/// The similarity of an item that there is not, so that it weighs nothing among others.
+/// The similarity of a missing item, whose softmax weight is 0.
 const ABSENT: f64 = -1e32;
 
-/// The length below which a vector counts as this long.
+/// The minimum norm; shorter vectors are divided by it.
 const SHORTEST: f64 = 1e-6;
 
-/// Rows `[N, E]` over their Euclidean norms, which count as `1e-6` where they are shorter. Dot products of such rows are cosine
+/// Rows `[N, E]` divided by their Euclidean norms, or by `1e-6` if they are shorter. Dot products of such rows are cosine
 /// similarities.
 pub fn unit_rows(x: &Tensor) -> Tensor {
     x.unit_rows(SHORTEST)
 }
 
-/// Rows `[N, ..]` cut into parts of `counts` rows, one after the other: items that went through a tower together, as positives,
-/// negatives and hard negatives. A run in which there are fewer rows is an error.
+/// Splits rows `[N, ..]` into consecutive parts of `counts` rows: items that passed through a tower together, such as
+/// positives, negatives and hard negatives. A run with fewer rows is an error.
 pub fn split_rows(scope: &Scope, x: &Tensor, counts: &[Dim]) -> Vec<Tensor> {
     let rows = |count: &Dim| Ragged::dense(scope, 1, &scope.host_size(count));
     let (all, mut start) = (rows(&x.dim(0)), Dim::default());
@@ -25,37 +25,37 @@ pub fn split_rows(scope: &Scope, x: &Tensor, counts: &[Dim]) -> Vec<Tensor> {
     counts.iter().map(part).collect()
 }
 
-/// Similarities of users with items over a temperature, a row a user, one of which is that of the user's own item.
+/// Similarities of users and items divided by a temperature, one row per user; one column is the user's own item.
 #[derive(Clone, Debug)]
 pub struct MatchLogits {
     /// `[B, 1]`.
     positive: Tensor,
-    /// All columns, the positive one included, each `[B, n]`.
+    /// All columns, including the positive one, each `[B, n]`.
     columns: Vec<Tensor>,
 }
 
-/// Items that some users have as negatives of their own.
+/// Hard negatives: items that are negatives of single users.
 #[derive(Clone, Debug)]
 pub struct HardNegatives {
     /// The items, `[H, E]`.
     pub items: Tensor,
     /// The user of every item, `[H]`, an integer below the number of users.
     pub users: Tensor,
-    /// The item's column among those of its user, `[H]`, an integer below `slots`. No two items of a user have the same.
+    /// The item's column among those of its user, `[H]`, an integer below `slots`. Unique per user.
     pub slots: Tensor,
     /// Columns of hard negatives.
     pub slot_count: usize,
 }
 
 impl MatchLogits {
-    /// Every user `[B, E]` with the items `[B, E]` of all users: `B` columns, of which that of the diagonal is the user's own.
+    /// Every user `[B, E]` with the items `[B, E]` of all users: `B` columns, with the user's own on the diagonal.
     pub fn in_batch(users: &Tensor, items: &Tensor, temperature: f64) -> Self {
         let positive = own(users, items, temperature);
         Self { positive, columns: vec![all(users, items, temperature)] }
     }
 
     /// Every user `[B, E]` with its own item of `positives` `[B, E]`, with all `negatives` `[S, E]`, and with its hard negatives:
-    /// `1 + S + slot_count` columns, the first of which is the user's own. A slot that no hard negative takes is `-1e32`.
+    /// `1 + S + slot_count` columns, the first of which is the user's own. Slots without a hard negative are `-1e32`.
     pub fn sampled(
         users: &Tensor,
         positives: &Tensor,
@@ -69,7 +69,7 @@ impl MatchLogits {
         Self { positive, columns }
     }
 
-    /// All columns side by side, `[B, N]`.
+    /// All columns, concatenated, `[B, N]`.
     pub fn columns(&self, scope: &Scope) -> Tensor {
         scope.concat(&self.columns.iter().collect::<Vec<_>>(), 1)
     }
