@@ -1,4 +1,4 @@
-/// The share of examples whose class is predicted.
+/// The share of examples whose class is predicted correctly.
 ///
 /// ```
 /// use rewire_metrics::Accuracy;
@@ -14,13 +14,14 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Adds an example of two classes: `true` is predicted where the probability is above the threshold.
+    /// Adds a binary example; the prediction is `true` if the probability is above the threshold.
     pub fn add_binary(&mut self, probability: f32, label: bool, threshold: f32) {
         self.right += u64::from((probability > threshold) == label);
         self.examples += 1;
     }
 
-    /// Adds an example by the scores of all classes, the `k` largest of which are predicted; of equal ones the first. NaN is never right.
+    /// Adds an example by the scores of all classes, of which the `k` largest are predicted; ties are broken by the smaller class. NaN is
+    /// never correct.
     pub fn add_classes(&mut self, scores: &[f32], class: usize, k: usize) {
         let is_right = scores.get(class).filter(|own| !own.is_nan()).is_some_and(|own| {
             let is_before = |(index, other): (usize, &f32)| other > own || other == own && index < class;

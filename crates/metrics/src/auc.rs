@@ -1,4 +1,4 @@
-/// Area under the ROC curve, gathered score by score.
+/// Area under the ROC curve, accumulated score by score.
 ///
 /// ```
 /// use rewire_metrics::Auc;
@@ -14,12 +14,12 @@ pub struct Auc {
 }
 
 impl Auc {
-    /// Adds a candidate's score, or anything of the same order such as its logit.
+    /// Adds a candidate's score, or a monotonic function of it such as its logit.
     pub fn add(&mut self, score: f32, label: bool) {
         self.scores.push((score, label));
     }
 
-    /// The share of pairs of a positive and a negative that are in order, ties counting half; `None` without
+    /// The share of pairs of a positive and a negative that are ordered correctly, with ties counting half; `None` without
     /// a positive or without a negative.
     pub fn value(&self) -> Option<f64> {
         let mut scores = self.scores.clone();

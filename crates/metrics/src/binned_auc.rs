@@ -1,7 +1,7 @@
-/// Area under the ROC curve at thresholds that divide 0 to 1 evenly, gathered example by example in memory that does not grow.
+/// Area under the ROC curve at evenly spaced thresholds from 0 to 1, accumulated in constant memory.
 ///
-/// An example counts as positive at the thresholds that its probability reaches. The area lies under straight lines between the points of
-/// the thresholds, so that it begins with the point of the threshold 1. Without examples of both labels it is 0.
+/// An example counts as positive at the thresholds that its probability reaches. The area is that of linear interpolation between the
+/// thresholds' points, starting at threshold 1. Without examples of both labels it is 0.
 ///
 /// ```
 /// use rewire_metrics::BinnedAuc;
@@ -14,16 +14,16 @@
 #[derive(Clone, Debug)]
 pub struct BinnedAuc {
     thresholds: Vec<f32>,
-    /// Negative and positive examples by the number of thresholds that they reach.
+    /// Numbers of negative and positive examples, by the number of thresholds that they reach.
     counts: [Vec<u64>; 2],
 }
 
 impl BinnedAuc {
-    /// With so many thresholds, at least 2.
+    /// With this many thresholds, at least 2.
     pub fn new(thresholds: usize) -> Self {
         let count = thresholds.max(2);
         let step = 1.0 / (count - 1) as f32;
-        // From both ends, as torch divides a range.
+        // From both ends, like torch's `linspace`.
         let threshold = |at: usize| match at < count / 2 {
             true => step * at as f32,
             false => 1.0 - step * (count - 1 - at) as f32,
@@ -64,7 +64,7 @@ impl BinnedAuc {
     }
 }
 
-/// How the areas of classes become one.
+/// How the areas of classes are averaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Average {
@@ -92,7 +92,7 @@ pub struct MulticlassAuc {
 }
 
 impl MulticlassAuc {
-    /// Of so many classes, each with so many thresholds.
+    /// For this many classes, each with this many thresholds.
     pub fn new(classes: usize, thresholds: usize, average: Average) -> Self {
         Self { classes: vec![BinnedAuc::new(thresholds); classes], average }
     }
@@ -104,7 +104,7 @@ impl MulticlassAuc {
         }
     }
 
-    /// The average of the classes. A class that no example has, or all have, counts as 0.
+    /// The average over classes. A class that no example has, or all have, counts as 0.
     pub fn value(&self) -> f64 {
         let weight = |auc: &BinnedAuc| match self.average {
             Average::Macro => 1.0,

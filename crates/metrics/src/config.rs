@@ -1,4 +1,4 @@
-//! Metrics by the messages of TorchEasyRec configurations.
+//! Metrics defined by messages of TorchEasyRec configurations.
 
 use crate::{Accuracy, Average, BinnedAuc, GroupedAuc, GroupedXauc, MeanError, MulticlassAuc, NormalizedEntropy, xauc};
 use serde::Deserialize;
@@ -6,23 +6,23 @@ use serde_json::Value;
 use std::fmt::Debug;
 use thiserror::Error;
 
-/// A metric of predictions that come batch by batch.
+/// A metric of predictions, accumulated batch by batch.
 pub trait Metric: Debug + Send {
     /// Adds a batch.
     fn add(&mut self, batch: &Batch<'_>);
 
-    /// The metric of all batches so far; `None` where it is not defined.
+    /// The metric of all batches so far; `None` if undefined.
     fn value(&self) -> Option<f64>;
 }
 
 /// Predictions with labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// A row an example: a number, or one for each class or item.
+    /// One row per example: a number, or one per class or item.
     pub predictions: &'a [f32],
-    /// A label an example: a number, a class, or the right item.
+    /// One label per example: a number, a class, or the relevant item.
     pub labels: &'a [f64],
-    /// The group of each example, where the metric has groups.
+    /// The group of each example, if the metric has groups.
     pub groups: &'a [u32],
 }
 
@@ -39,12 +39,12 @@ impl Batch<'_> {
     }
 }
 
-/// What a metric reads of a task's predictions.
+/// The predictions that a metric uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The probability of a label of 1, of tasks of at most two classes.
+    /// The probability of label 1, for tasks of at most two classes.
     Probability,
-    /// The probabilities of all classes, or the probability of a label of 1.
+    /// The probabilities of all classes, or the probability of label 1.
     Classes,
     /// The predicted number.
     Number,
@@ -52,13 +52,13 @@ pub enum Read {
     Similarity,
 }
 
-/// Why a message is no metric.
+/// Why a message is not a valid metric.
 #[derive(Debug, Error)]
 #[error("{key}: {reason}")]
 pub struct MetricError {
     /// The key within the message, `/auc/thresholds`.
     pub key: String,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
@@ -186,13 +186,13 @@ fn eta() -> f64 {
 const MOST_THRESHOLDS: usize = 1 << 20;
 
 impl MetricConfig {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// [`MetricError`] if it is unknown or has values that are none of the metric.
+    /// [`MetricError`] if it is unknown or has invalid values.
     pub fn parse(message: &Value) -> Result<Self, MetricError> {
         let mut message = message.clone();
-        // Of metrics while training.
+        // Options of metrics in training.
         if let Some(fields) = message.as_object_mut() {
             fields.remove("step_decay_rate");
         }
@@ -222,7 +222,7 @@ impl MetricConfig {
         }
     }
 
-    /// The reference's name, for a task whose names end with `suffix`.
+    /// The reference's name, for a task with the name suffix `suffix`.
     pub fn name(&self, suffix: &str) -> String {
         let kind = match &self.0 {
             Message::Auc(_) => "auc",
@@ -239,7 +239,7 @@ impl MetricConfig {
         format!("{kind}{suffix}")
     }
 
-    /// What it reads.
+    /// The predictions that it uses.
     pub fn reads(&self) -> Read {
         match &self.0 {
             Message::Auc(_) | Message::GroupedAuc(_) | Message::NormalizedEntropy(_) => Read::Probability,
@@ -252,7 +252,7 @@ impl MetricConfig {
         }
     }
 
-    /// The feature whose ids are its groups.
+    /// The feature whose ids define its groups.
     pub fn grouping_key(&self) -> Option<&str> {
         match &self.0 {
             Message::GroupedAuc(Grouped { grouping_key }) | Message::GroupedXauc(GroupedPairs { grouping_key, .. }) => {
@@ -262,7 +262,7 @@ impl MetricConfig {
         }
     }
 
-    /// The metric of a task of so many classes, without examples.
+    /// Creates the metric for a task with this many classes.
     pub fn metric(&self, num_class: usize) -> Box<dyn Metric> {
         match self.0.clone() {
             Message::Auc(Thresholds { thresholds }) => Box::new(BinnedAuc::new(thresholds)),
@@ -315,7 +315,7 @@ impl Metric for MulticlassAuc {
     }
 }
 
-/// Rows with one right item each.
+/// Rows with one relevant item each.
 #[derive(Debug)]
 struct RecallMetric {
     accuracy: Accuracy,
@@ -396,7 +396,7 @@ impl Metric for AccuracyMetric {
     }
 }
 
-/// [`xauc`] of a share of the pairs of all examples, or of so many pairs if that is above 0.
+/// [`xauc`] of a share of the pairs of all examples, or of a number of pairs if that is above 0.
 #[derive(Debug)]
 struct SampledXauc {
     sample_ratio: f64,

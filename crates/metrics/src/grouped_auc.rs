@@ -1,7 +1,7 @@
 use crate::Auc;
 use std::collections::BTreeMap;
 
-/// The mean [`Auc`] of groups such as users, of those with a positive and a negative.
+/// The mean [`Auc`] over groups such as users that have a positive and a negative.
 ///
 /// ```
 /// use rewire_metrics::GroupedAuc;
@@ -23,12 +23,12 @@ impl<G> Default for GroupedAuc<G> {
 }
 
 impl<G: Ord> GroupedAuc<G> {
-    /// Adds a score, or anything of the same order, of a group.
+    /// Adds a score, or a monotonic function of it, to a group.
     pub fn add(&mut self, group: G, score: f32, label: bool) {
         self.groups.entry(group).or_default().add(score, label);
     }
 
-    /// The mean over groups, each counting once; `None` where none has both labels.
+    /// The unweighted mean over groups; `None` if no group has both labels.
     pub fn value(&self) -> Option<f64> {
         let values = || self.groups.values().filter_map(Auc::value);
         let count = values().count();

@@ -1,6 +1,6 @@
-//! Metrics of predictions, gathered example by example or, by the messages of a configuration, batch by batch.
+//! Metrics of predictions, accumulated example by example or, with messages of a configuration, batch by batch.
 //!
-//! Where scores are equal, [`Auc`], [`GroupedAuc`] and [`TopK`] are means over all orders of them.
+//! With tied scores, [`Auc`], [`GroupedAuc`] and [`TopK`] are means over all orders of the ties.
 #![forbid(unsafe_code)]
 
 mod accuracy;

@@ -1,5 +1,4 @@
-/// Cross entropy over that of the mean label (He et al., 2014): below 1 it is better than what knows only how many labels are
-/// true.
+/// Cross entropy divided by that of the mean label (He et al., 2014): below 1 it is better than predicting the mean.
 ///
 /// ```
 /// use rewire_metrics::NormalizedEntropy;
@@ -17,11 +16,11 @@ pub struct NormalizedEntropy {
     eta: Option<f64>,
 }
 
-/// The least logarithm of a probability.
+/// The minimum logarithm of a probability.
 const LEAST: f64 = -100.0;
 
 impl NormalizedEntropy {
-    /// With probabilities and a mean label of at least `eta` and at most `1 - eta`, so that it is defined for labels that are all equal.
+    /// Clamps probabilities and the mean label to `eta..=1 - eta`, so that the metric is defined if all labels are equal.
     pub fn with_eta(eta: f64) -> Self {
         Self { eta: Some(eta), ..Self::default() }
     }
@@ -34,7 +33,7 @@ impl NormalizedEntropy {
         self.examples += 1.0;
     }
 
-    /// Adds an example by its probability; logarithms of probabilities count as at least -100.
+    /// Adds an example by its probability; logarithms of probabilities are clamped to at least -100.
     pub fn add_probability(&mut self, probability: f64, label: f64) {
         let probability = self.eta.map_or(probability, |eta| probability.clamp(eta, 1.0 - eta));
         let [right, wrong] = [probability, 1.0 - probability].map(|p| p.ln().max(LEAST));
@@ -43,7 +42,7 @@ impl NormalizedEntropy {
         self.examples += 1.0;
     }
 
-    /// The mean over the examples so far; `None` without examples, and without a positive or a negative unless there is an `eta`.
+    /// The mean over the examples so far; `None` without examples, or without a positive or a negative unless `eta` is set.
     pub fn value(&self) -> Option<f64> {
         let share = self.positives / self.examples;
         let share = self.eta.map_or(share, |eta| share.clamp(eta, 1.0 - eta));

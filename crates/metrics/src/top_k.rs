@@ -1,4 +1,4 @@
-/// How many positives are among the `k` items of largest score, row by row.
+/// Counts positives among the `k` items with the largest scores, row by row.
 ///
 /// ```
 /// use rewire_metrics::TopK;
@@ -12,10 +12,10 @@
 #[derive(Clone, Copy, Debug)]
 pub struct TopK {
     k: usize,
-    /// Positives among the first.
+    /// Positives among the top `k`.
     found: f64,
     positives: usize,
-    /// Rows with a positive among the first.
+    /// Rows with a positive among the top `k`.
     hits: f64,
     gain: f64,
     /// Rows with a positive.
@@ -23,13 +23,13 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Of the first `k` items of every row, at least one.
+    /// For the top `k` items of every row, `k` at least 1.
     pub fn new(k: usize) -> Self {
         Self { k: k.max(1), found: 0.0, positives: 0, hits: 0.0, gain: 0.0, rows: 0 }
     }
 
-    /// Adds a row of items, each its score and whether it is a positive. No number is the smallest score. A row without a
-    /// positive counts nowhere.
+    /// Adds a row of items, each with its score and whether it is positive. NaN is the smallest score. Rows without a
+    /// positive are ignored.
     pub fn add(&mut self, row: impl IntoIterator<Item = (f32, bool)>) {
         let number = |score: f32| if score.is_nan() { f32::NEG_INFINITY } else { score };
         let mut row: Vec<(f32, bool)> = row.into_iter().map(|(score, label)| (number(score), label)).collect();
@@ -55,29 +55,29 @@ impl TopK {
         self.rows += 1;
     }
 
-    /// The share of all positives that are among the first of their row; `None` without a positive.
+    /// The share of all positives that are in the top `k` of their row; `None` without a positive.
     pub fn recall(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.found / self.positives as f64)
     }
 
-    /// The share of rows with a positive that have one among the first; `None` without a positive.
+    /// The share of rows with a positive that have one in the top `k`; `None` without a positive.
     pub fn hit_rate(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.hits / self.rows as f64)
     }
 
-    /// Normalised discounted cumulative gain (Järvelin and Kekäläinen, 2002), the mean of rows with a positive: the sum of `1 /
-    /// log2(1 + rank)` of positives among the first, over that of the best order; `None` without a positive.
+    /// Normalized discounted cumulative gain (Järvelin and Kekäläinen, 2002), the mean over rows with a positive: the sum of `1
+    /// / log2(1 + rank)` of positives in the top `k`, divided by that of the best order; `None` without a positive.
     pub fn ndcg(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.gain / self.rows as f64)
     }
 }
 
-/// What a positive at a rank, counted from 0, is worth.
+/// The gain of a positive at a rank, counted from 0.
 fn discount(rank: usize) -> f64 {
     (rank as f64 + 2.0).log2().recip()
 }
 
-/// How likely none of `own` among `all` items is in `places` of them.
+/// The probability that none of `own` among `all` items is in `places` of them.
 fn none_of(own: usize, all: usize, places: usize) -> f64 {
     (0..places).map(|place| (all - place).saturating_sub(own) as f64 / (all - place) as f64).product()
 }

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
-/// The share of pairs of examples whose predictions are in the order of their labels. Pairs with equal labels or predictions are not.
+/// The share of pairs of examples whose predictions have the order of their labels. Pairs with equal labels or predictions do not
+/// count as ordered.
 ///
-/// Where as many pairs are asked for as there are, or more, all are counted. Otherwise so many are drawn, with repetition, each pair
-/// equally likely, from a generator with a fixed seed: equal examples give equal values.
+/// If at least as many pairs are requested as exist, all are counted. Otherwise that many are drawn uniformly, with repetition, from
+/// a generator with a fixed seed: equal examples give equal values.
 ///
 /// ```
 /// use rewire_metrics::xauc;
@@ -35,8 +36,8 @@ pub fn xauc(examples: &[(f32, f64)], pairs: usize) -> Option<f64> {
     Some(right as f64 / pairs as f64)
 }
 
-/// [`xauc`] of the examples of each group, at most `pairs` pairs of each, averaged with the sizes of the groups as weights. Groups of one
-/// example count nowhere.
+/// [`xauc`] of the examples of each group, with at most `pairs` pairs each, averaged with the sizes of the groups as weights. Groups of
+/// one example are ignored.
 #[derive(Clone, Debug)]
 pub struct GroupedXauc<G> {
     pairs: usize,
@@ -44,7 +45,7 @@ pub struct GroupedXauc<G> {
 }
 
 impl<G: Ord> GroupedXauc<G> {
-    /// With at most so many pairs of each group.
+    /// With at most this many pairs per group.
     pub fn new(pairs: usize) -> Self {
         Self { pairs, groups: BTreeMap::new() }
     }
@@ -54,7 +55,7 @@ impl<G: Ord> GroupedXauc<G> {
         self.groups.entry(group).or_default().push((prediction, label));
     }
 
-    /// The average; `None` where no group has a pair.
+    /// The average; `None` if no group has a pair.
     pub fn value(&self) -> Option<f64> {
         let values = self.groups.values().filter_map(|own| Some((xauc(own, self.pairs)?, own.len() as f64)));
         let (sum, weight) = values.fold((0.0, 0.0), |(sum, all), (value, own)| (sum + value * own, all + own));
