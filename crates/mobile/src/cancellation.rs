@@ -8,18 +8,18 @@ pub struct CancellationToken {
 
 #[uniffi::export]
 impl CancellationToken {
-    /// A token that is not cancelled.
+    /// Creates a token.
     #[uniffi::constructor]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends rankings that were given the token, before the next of the runs that a batch takes. It stays cancelled.
+    /// Ends rankings with this token before their next run. The token stays cancelled.
     pub fn cancel(&self) {
         self.token.cancel();
     }
 
-    /// True once it was cancelled.
+    /// True once the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.token.is_cancelled()
     }

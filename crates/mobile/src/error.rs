@@ -3,23 +3,23 @@ use rewire::graph::Coded;
 use rewire::rank::{JsonError, RankError};
 use thiserror::Error;
 
-/// What went wrong. A `code` names the kind of error and stays the same from version to version; a `reason` is for people.
+/// An error. `code` names its kind and is stable between versions; `reason` is for people.
 #[derive(Clone, Debug, Error, PartialEq, Eq, uniffi::Error)]
 pub enum RewireError {
-    /// A model cannot be read, or there is no device as asked.
+    /// A model cannot be read, or the requested device is not available.
     #[error("{reason}")]
     Model {
         /// The kind of error, such as `rank.read`.
         code: String,
-        /// What is wrong.
+        /// The message.
         reason: String,
     },
     /// Requests do not fit the model.
     #[error("{reason}")]
     Request {
-        /// The kind of error: `rank.request`, or `request.text` for what is no JSON of a request.
+        /// The kind of error: `rank.request`, or `request.text` if the text is not JSON of a request.
         code: String,
-        /// What is wrong.
+        /// The message.
         reason: String,
     },
     /// A run failed.
@@ -27,7 +27,7 @@ pub enum RewireError {
     Run {
         /// The kind of error, such as `device.lost`.
         code: String,
-        /// What is wrong.
+        /// The message.
         reason: String,
     },
     /// The token of the call was cancelled.
@@ -43,7 +43,7 @@ impl RewireError {
     }
 }
 
-/// What fails while requests are ranked.
+/// An error of ranking.
 impl From<RankError> for RewireError {
     fn from(error: RankError) -> Self {
         let (code, reason) = (error.code().to_owned(), describe(&error));

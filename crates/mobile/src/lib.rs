@@ -1,8 +1,7 @@
-//! Ranking from Kotlin and Swift: `cargo xtask mobile` builds the library and writes the sources that call it, in which what is documented here is
-//! documented, too.
+//! Ranking from Kotlin and Swift: `cargo xtask mobile` builds the library and writes its bindings, which include this documentation.
 //!
-//! Calls are coarse and block: a batch of requests goes in, as records or as lines of JSON, and columns come out. An app calls from a thread of
-//! its own for such work, and stops it by a [`CancellationToken`]. Any number of threads rank with one [`Ranker`] at the same time.
+//! Calls are coarse and block: a batch of requests goes in, as records or as lines of JSON, and columns come out. Apps should call from a
+//! background thread and stop rankings with a [`CancellationToken`]. Any number of threads may rank with one [`Ranker`] at the same time.
 
 mod cancellation;
 mod error;

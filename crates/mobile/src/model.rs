@@ -12,19 +12,19 @@ use std::sync::{Mutex, PoisonError};
 /// Elements of a tensor in row-major order.
 #[derive(Clone, Debug, PartialEq, uniffi::Enum)]
 pub enum Elements {
-    /// Floats. Those of 16 and 64 bits are converted.
+    /// Floats. 16-bit and 64-bit floats are converted.
     Floats {
-        /// One an element.
+        /// One per element.
         values: Vec<f32>,
     },
-    /// Integers. Those of fewer bits are converted.
+    /// Integers. Shorter integers are converted.
     Integers {
-        /// One an element.
+        /// One per element.
         values: Vec<i64>,
     },
-    /// Truth values.
+    /// Bools.
     Bools {
-        /// One an element.
+        /// One per element.
         values: Vec<bool>,
     },
 }
@@ -38,25 +38,25 @@ pub struct NamedTensor {
     pub elements: Elements,
 }
 
-/// A tensor that a model takes.
+/// An input tensor of a model.
 #[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
 pub struct Input {
     /// The name.
     pub name: String,
-    /// The type of elements, such as `f32`.
+    /// The element type, such as `f32`.
     pub dtype: String,
-    /// Its extents; none where a run tells.
+    /// Its extents; `None` if only known in a run.
     pub shape: Vec<Option<u64>>,
 }
 
-/// A model of any kind, on tensors by name. Threads that share one wait for each other.
+/// A model of any kind, on named tensors. Threads that share one wait for each other.
 #[derive(Debug, uniffi::Object)]
 pub struct Model(Mutex<Program>);
 
 #[uniffi::export]
 impl Model {
-    /// Opens a model: a package, or, where the library was not built for packages alone, a model folder or an archive of
-    /// `torch.export.save` (.pt2). It blocks.
+    /// Opens a model: a package or, unless the library was built only for packages, a model folder or an archive of
+    /// `torch.export.save` (.pt2). Blocks.
     #[uniffi::constructor(default(options = None))]
     pub fn open(path: String, options: Option<Options>) -> Result<Self, RewireError> {
         let options = options.map(RankOptions::from).unwrap_or_default();
@@ -73,13 +73,13 @@ impl Model {
         Ok(Self(Mutex::new(program)))
     }
 
-    /// The tensors that a run takes.
+    /// The inputs of a run.
     pub fn inputs(&self) -> Vec<Input> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).inputs().iter().map(input).collect()
     }
 
-    /// Runs the model on tensors by name. Results are what it gives, and buffers and inputs that it changes; buffers keep that for the next
-    /// run. It blocks.
+    /// Runs the model on named tensors. The results are its outputs, and buffers and inputs that it changes; buffers keep their values for
+    /// the next run. Blocks.
     pub fn run(&self, inputs: HashMap<String, NamedTensor>) -> Result<HashMap<String, NamedTensor>, RewireError> {
         let mut program = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let given = inputs.into_iter().map(|(name, tensor)| {
@@ -107,7 +107,7 @@ fn input(port: &Port) -> Input {
     Input { name: port.name.clone(), dtype: port.ty.to_string(), shape: port.shape.iter().map(extent).collect() }
 }
 
-/// A tensor of the type that the model reads, where it is of that kind.
+/// Converts a tensor to the model's type, if it is of that kind.
 fn taken(tensor: NamedTensor, ty: Option<ScalarType>) -> Result<TypedTensor, RankError> {
     let shape: Vec<usize> = tensor.shape.iter().map(|&extent| extent as usize).collect();
     let (own, host) = match tensor.elements {

@@ -1,13 +1,13 @@
 use rewire::rank::RankOptions;
 use rewire::runtime::PipelineStore;
 
-/// What a model runs on.
+/// The backend of a model.
 pub type Kernel = rewire::Kernel;
 
-/// What a model runs on.
+/// The backend of a model.
 #[uniffi::remote(Enum)]
 pub enum Kernel {
-    /// A hardware GPU where there is one, and the CPU otherwise.
+    /// A hardware GPU if one exists, otherwise the CPU.
     Auto,
     /// A GPU.
     Wgpu,
@@ -15,46 +15,46 @@ pub enum Kernel {
     Cpu,
 }
 
-/// Which files of a model are mapped into memory.
+/// Which files of a model are memory-mapped.
 pub type Mapping = rewire::Mapping;
 
-/// Which files of a model are mapped into memory.
+/// Which files of a model are memory-mapped.
 #[uniffi::remote(Enum)]
 pub enum Mapping {
-    /// Large ones, which must not be written to or cut while the model has them: replace them by renaming others over them.
+    /// Large ones. They must not be written to or truncated while the model uses them: replace them by renaming others over
+    /// them.
     Large,
-    /// None: a model takes memory for all of its files, and does not depend on them once it is loaded.
+    /// None: all files are read into memory, and the model does not depend on them once it is loaded.
     Never,
 }
 
-/// What runs some steps of a model.
+/// The backend of some steps of a model.
 pub type KernelRule = rewire::KernelRule;
 
-/// What runs some steps of a model.
+/// The backend of some steps of a model.
 #[uniffi::remote(Record)]
 pub struct KernelRule {
     /// Matches the operator or the module of a step; `*` matches any text.
     pub pattern: String,
-    /// What runs the steps that match.
+    /// The backend of matching steps.
     pub kernel: Kernel,
 }
 
-/// What a model runs on, and how it is loaded.
+/// Options for loading and running a model.
 #[derive(Clone, Debug, uniffi::Record)]
 pub struct Options {
-    /// What it runs on.
+    /// The backend.
     pub kernel: Kernel,
     /// The GPU to use: a part of its name, driver or backend, or `#` and its number.
     #[uniffi(default)]
     pub adapter: Option<String>,
-    /// A folder in which compiled kernels are kept for later starts. The driver trusts what it reads there: it should be writable for the app
-    /// alone.
+    /// A folder that caches compiled kernels for later starts. The driver trusts its content: only the app should be able to write to it.
     #[uniffi(default)]
     pub pipelines: Option<String>,
-    /// Which files are mapped into memory: large ones if left out.
+    /// Which files are memory-mapped: large ones if left out.
     #[uniffi(default)]
     pub mapping: Option<Mapping>,
-    /// What runs some steps instead. Of several rules that match a step, the last counts; one that matches none is an error.
+    /// Backends of some steps. If several rules match a step, the last one counts; a rule without a match is an error.
     #[uniffi(default)]
     pub kernel_for: Vec<KernelRule>,
 }

@@ -4,25 +4,25 @@ use rewire::rank::{self, Batch, Column, RankOptions};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A model that is ready to rank, for any number of threads.
+/// A loaded ranking model, for any number of threads.
 #[derive(Debug, uniffi::Object)]
 pub struct Ranker(rank::Ranker);
 
-/// The features that requests have.
+/// The features of requests.
 #[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
 pub struct Schema {
-    /// Of users, a value a request.
+    /// User features, one value per request.
     pub contextual: Vec<String>,
-    /// Of past events, a list a request.
+    /// Features of past events, one list per request.
     pub history: Vec<String>,
-    /// Of candidates, a list a request.
+    /// Features of candidates, one list per request.
     pub candidates: Vec<String>,
 }
 
 #[uniffi::export]
 impl Ranker {
-    /// Loads a model: a package, or, where the library was not built for packages alone, a folder with `config.json` and
-    /// `model.safetensors`. Without options it runs on a hardware GPU where there is one, and on the CPU otherwise. It blocks.
+    /// Loads a model: a package or, unless the library was built only for packages, a folder with `config.json` and
+    /// `model.safetensors`. Without options it runs on a hardware GPU if one exists, otherwise on the CPU. Blocks.
     #[uniffi::constructor(default(options = None))]
     pub fn load(path: String, options: Option<Options>) -> Result<Self, RewireError> {
         let load = if cfg!(feature = "folders") { rank::Ranker::load } else { rank::Ranker::load_package };
@@ -30,7 +30,7 @@ impl Ranker {
         ranker.map(Self).map_err(RewireError::of_model)
     }
 
-    /// Loads a package from memory, as `load` does from a file.
+    /// Loads a package from memory; otherwise like `load`.
     #[uniffi::constructor(default(options = None))]
     pub fn from_bytes(bytes: Vec<u8>, options: Option<Options>) -> Result<Self, RewireError> {
         let package = Package::parse(bytes).map_err(RewireError::of_model)?;
@@ -42,12 +42,12 @@ impl Ranker {
         self.0.tasks().iter().map(|task| task.name.clone()).collect()
     }
 
-    /// Name of the GPU that it runs on, or `cpu`.
+    /// Name of the GPU that it uses, or `cpu`.
     pub fn device(&self) -> String {
         self.0.report().adapter.unwrap_or_else(|| "cpu".to_owned())
     }
 
-    /// The features that requests have.
+    /// The features of requests.
     pub fn schema(&self) -> Schema {
         let names = |columns: &[Column]| columns.iter().map(|column| column.name.clone()).collect();
         let schema = self.0.schema();
@@ -58,13 +58,13 @@ impl Ranker {
         }
     }
 
-    /// What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request, which
-    /// `rank_json` takes.
+    /// Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example
+    /// request for `rank_json`.
     pub fn describe(&self) -> String {
         self.0.describe().to_string()
     }
 
-    /// Ranks the candidates of each request, until `token` is cancelled. Scores do not depend on what else is ranked with them. It blocks.
+    /// Ranks the candidates of each request, unless `token` is cancelled. Scores do not depend on the other requests of the batch. Blocks.
     #[uniffi::method(default(token = None))]
     pub fn rank(&self, requests: Vec<Request>, token: Option<Arc<CancellationToken>>) -> Result<Ranking, RewireError> {
         let mut batch = self.0.batch();
@@ -74,7 +74,7 @@ impl Ranker {
         self.ranking(&batch, token.as_deref())
     }
 
-    /// As `rank`, of requests as JSON, one a line: `user`, the features of the user by their names, and lists by feature in `history` and
+    /// Like `rank`, for requests as JSON, one per line: `user`, user features by name, and lists by feature in `history` and
     /// `candidates`.
     #[uniffi::method(default(token = None))]
     pub fn rank_json(&self, lines: String, token: Option<Arc<CancellationToken>>) -> Result<Ranking, RewireError> {
@@ -85,7 +85,7 @@ impl Ranker {
         self.ranking(&batch, token.as_deref())
     }
 
-    /// Frees the memory of runs that are not under way, when the system asks for some. The next ones take it anew.
+    /// Frees the memory of idle runs, for use when the system is low on memory. The next runs allocate it again.
     pub fn trim(&self) {
         self.0.trim();
     }

@@ -3,19 +3,19 @@ use rewire::rank::{Ranked, RankedColumns};
 /// The candidates of all requests, best first, as columns.
 #[derive(Clone, Debug, PartialEq, uniffi::Record)]
 pub struct Ranking {
-    /// By request, its user.
+    /// Per request, its user.
     pub users: Vec<String>,
-    /// One more than requests: the candidates of a request go from its offset to the next one.
+    /// One more than requests: the candidates of a request range from its offset to the next one.
     pub offsets: Vec<i64>,
-    /// By candidate, the value of its first feature.
+    /// Per candidate, the value of its first feature.
     pub items: Vec<i64>,
-    /// By candidate, its position in the request.
+    /// Per candidate, its position in the request.
     pub positions: Vec<i64>,
-    /// By candidate, the probability of the first task.
+    /// Per candidate, the probability of the first task.
     pub scores: Vec<f64>,
-    /// By candidate, the logits of all tasks.
+    /// Per candidate, the logits of all tasks.
     pub logits: Vec<f32>,
-    /// By request, events that were left out because the history was too long.
+    /// Per request, events dropped because the history was too long.
     pub dropped_events: Vec<i64>,
 }
 

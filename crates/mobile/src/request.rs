@@ -1,7 +1,7 @@
 use rewire::rank;
 use std::collections::HashMap;
 
-/// A user, what the user did, and candidates to rank. Columns that the model does not read are left alone.
+/// A user, the user's history, and candidates to rank. Columns that the model does not read are ignored.
 #[derive(Clone, Debug, PartialEq, uniffi::Record)]
 pub struct Request {
     /// The user.
