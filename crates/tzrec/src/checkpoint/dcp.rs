@@ -1,4 +1,4 @@
-//! Folders of `torch.distributed.checkpoint`: a pickle with the places of all shards, and files that hold them.
+//! Folders of `torch.distributed.checkpoint`: a pickle with the locations of all shards, and the files with the shards.
 
 use super::pickle::{Pickle, Value};
 use super::tensor::{ElementType, StoredTensor, elements, shard};
@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
-/// Bytes of the metadata at most.
+/// Maximum size of the metadata in bytes.
 const MOST_METADATA: u64 = 1 << 30;
 
-/// Shards of a tensor at most.
+/// Maximum number of shards per tensor.
 const MOST_SHARDS: usize = 4096;
 
 const METADATA: &str = "torch.distributed.checkpoint.metadata.Metadata";
@@ -59,7 +59,7 @@ struct Tensor {
     chunks: Vec<Chunk>,
 }
 
-/// A part of a tensor and where its shard lies.
+/// A part of a tensor and the location of its shard.
 #[derive(Debug)]
 struct Chunk {
     offsets: Vec<usize>,
@@ -69,7 +69,7 @@ struct Chunk {
     length: u64,
 }
 
-/// Where shards lie: file, start and length in bytes, by the name of the tensor and the offsets in it.
+/// Locations of shards: file, start and length in bytes, by the name of the tensor and the offsets in it.
 type Places = BTreeMap<(String, Option<Vec<usize>>), (String, u64, u64)>;
 
 impl Dcp {
@@ -92,7 +92,7 @@ impl Dcp {
         let mut tensors = BTreeMap::new();
         for (name, description) in field("state_dict_metadata")? {
             let Value::Str(name) = name else { return Err(CheckpointError::metadata("a name is no string")) };
-            // Objects that are no tensors, such as the options of optimizers, are left out.
+            // Objects that are not tensors, such as the options of optimizers, are skipped.
             if matches!(pickle.call(description), Some((BYTES, ..))) {
                 continue;
             }
@@ -102,8 +102,8 @@ impl Dcp {
         Ok(Self { folder: folder.to_owned(), tensors })
     }
 
-    /// Checks that shards lie inside their files and apart from each other, so that all tensors together have no more bytes
-    /// than the files.
+    /// Checks that shards lie inside their files and do not overlap, so that all tensors together are no larger than the
+    /// files.
     fn check_files(&self) -> Result<(), CheckpointError> {
         let mut files: BTreeMap<&str, Vec<(u64, u64, &str)>> = BTreeMap::new();
         for (name, tensor) in &self.tensors {
@@ -171,7 +171,7 @@ impl Dcp {
     }
 }
 
-/// The places of all shards.
+/// The locations of all shards.
 fn places(pickle: &Pickle, entries: &[(Value, Value)]) -> Result<Places, CheckpointError> {
     let mut places = Places::new();
     for (index, info) in entries {
@@ -233,7 +233,7 @@ impl Tensor {
     }
 }
 
-/// The element type that `TensorProperties` tell.
+/// The element type in `TensorProperties`.
 fn dtype(pickle: &Pickle, properties: &Value) -> Option<ElementType> {
     let (PROPERTIES, _, Some(state)) = pickle.call(properties)? else { return None };
     let dtype = match pickle.items(state) {
@@ -246,7 +246,7 @@ fn dtype(pickle: &Pickle, properties: &Value) -> Option<ElementType> {
     }
 }
 
-/// True if chunks lie inside a shape, apart from each other, and fill it.
+/// True if chunks lie inside a shape, do not overlap, and fill it.
 fn covered(shape: &[usize], chunks: &[Chunk]) -> bool {
     let inside = |chunk: &Chunk| {
         let within = |((offset, size), extent): ((&usize, &usize), &usize)| {

@@ -14,7 +14,7 @@ impl Name {
     }
 }
 
-/// A pickle that is written from the outside in. Globals are written once and recalled from the memo.
+/// A pickle encoder. Globals are written once and recalled from the memo.
 pub(super) struct Encoder {
     bytes: Vec<u8>,
     protocol: u8,
@@ -22,12 +22,12 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a pickle of protocol 2 or 4.
+    /// Starts a pickle of protocol 2 or 4.
     pub fn new(protocol: u8) -> Self {
         Self { bytes: vec![0x80, protocol], protocol, memo: HashMap::new() }
     }
 
-    /// The pickle, whose last object is its content.
+    /// The pickle, whose content is its last object.
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes.push(b'.');
         self.bytes
@@ -102,21 +102,21 @@ impl Encoder {
         self.code(b"e");
     }
 
-    /// A dict of keys and values in turn.
+    /// A dict of alternating keys and values.
     pub fn dict(&mut self, items: impl FnOnce(&mut Self)) {
         self.code(b"}(");
         items(self);
         self.code(b"u");
     }
 
-    /// What a function returns.
+    /// The result of a function call.
     pub fn call(&mut self, function: Name, arguments: impl FnOnce(&mut Self)) {
         self.global(function);
         self.tuple(arguments);
         self.code(b"R");
     }
 
-    /// Replaces a persistent id, the last object, by what it names.
+    /// Replaces a persistent id, the last object, by its target.
     pub fn persistent(&mut self) {
         self.code(b"Q");
     }
@@ -129,7 +129,7 @@ impl Encoder {
         self.code(b"b");
     }
 
-    /// An instance of a class with a state of attributes and values in turn.
+    /// An instance of a class with a state of alternating attributes and values.
     pub fn instance(&mut self, class: Name, attributes: impl FnOnce(&mut Self)) {
         self.instance_of(class, |pickle| pickle.dict(attributes));
     }

@@ -10,7 +10,7 @@ pub enum CheckpointError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file or folder cannot be written.
@@ -18,32 +18,32 @@ pub enum CheckpointError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The folder holds no checkpoint.
+    /// The folder does not contain a checkpoint.
     #[error("{} is no checkpoint: expected a folder `model.ckpt-N`, a folder that contains such, or a .safetensors file", path.display())]
     NotCheckpoint {
         /// The file or folder.
         path: PathBuf,
     },
-    /// The content of a file is not valid.
+    /// The content of a file is invalid.
     #[error("{} is not a valid checkpoint file", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: Box<CheckpointError>,
     },
-    /// A pickle is cut, broken or uses an instruction that tensors do not need.
+    /// A pickle is truncated, broken or uses an instruction that tensors do not need.
     #[error("its pickle is not valid at byte {at}: {reason}")]
     Pickle {
         /// The position in the pickle, in bytes.
         at: usize,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A pickle refers to a function or class that checkpoints of tensors do not contain.
+    /// A pickle refers to a function or class that is not used in checkpoints of tensors.
     #[error(
         "its pickle refers to `{name}`, which is not among the globals of a tensor checkpoint: nothing of it was executed"
     )]
@@ -54,21 +54,21 @@ pub enum CheckpointError {
     /// The metadata does not describe tensors as expected.
     #[error("its metadata: {reason}")]
     Metadata {
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A path of the metadata leaves the folder.
+    /// A path in the metadata leaves the folder.
     #[error("its metadata names the file `{path}`: expected the name of a file in the same folder")]
     Traversal {
         /// The path.
         path: String,
     },
-    /// A tensor cannot be read from its shards, or is not one that can be written.
+    /// A tensor cannot be read from its shards, or cannot be written.
     #[error("tensor `{name}`: {reason}")]
     Tensor {
         /// The name of the tensor.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The checkpoint has no tensor of that name.

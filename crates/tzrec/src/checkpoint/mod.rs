@@ -16,13 +16,13 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a `plan` at most.
+/// Maximum size of a `plan` in bytes.
 const MOST_PLAN: u64 = 64 << 20;
 
 /// The tensors of a checkpoint by name, read one at a time.
 ///
-/// Nothing is executed: pickles are read as data, with a list of the globals that may occur. All tensors together take no more
-/// memory than the files.
+/// Nothing is executed: pickles are parsed as data, with a list of allowed globals. All tensors together use no more memory
+/// than the files.
 #[derive(Debug)]
 pub struct Checkpoint {
     source: Source,
@@ -36,11 +36,11 @@ enum Source {
 }
 
 impl Checkpoint {
-    /// Opens the model of a checkpoint: a folder `model.ckpt-N`, a folder that contains such (the largest N is taken), the folder
-    /// of a distributed checkpoint itself, or a `.safetensors` file.
+    /// Opens the model of a checkpoint: a folder `model.ckpt-N`, a folder that contains such folders (the largest N is used), the
+    /// folder of a distributed checkpoint itself, or a `.safetensors` file.
     ///
     /// # Errors
-    /// [`CheckpointError`] names the file, and what it should contain.
+    /// [`CheckpointError`] names the file and its expected content.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         if path.is_file() {
             return Self::of_file(path);
@@ -49,7 +49,7 @@ impl Checkpoint {
         Ok(Self { source: Source::Dcp(Dcp::open(&part(&folder, "model"))?), plan: plan(&folder)? })
     }
 
-    /// Opens the state of the optimizer, which lies beside a model; `None` where there is none.
+    /// Opens the optimizer state, which is stored next to a model; `None` if there is none.
     ///
     /// # Errors
     /// As [`Checkpoint::open`].
@@ -71,7 +71,7 @@ impl Checkpoint {
         Ok(Self { source: Source::File { path: path.to_owned(), bytes }, plan: None })
     }
 
-    /// Which tables are sharded how, `{module path: {table: {sharding_type, compute_kernel, ranks}}}`, where the checkpoint tells.
+    /// The sharding of tables, `{module path: {table: {sharding_type, compute_kernel, ranks}}}`, if the checkpoint contains it.
     pub fn plan(&self) -> Option<&Value> {
         self.plan.as_ref()
     }
@@ -92,7 +92,7 @@ impl Checkpoint {
     /// Reads a tensor.
     ///
     /// # Errors
-    /// There is no such tensor, or its shards are cut or not what the metadata tells.
+    /// The tensor does not exist, or its shards are truncated or inconsistent with the metadata.
     pub fn read(&self, name: &str) -> Result<StoredTensor, CheckpointError> {
         match &self.source {
             Source::Dcp(dcp) => dcp.read(name),
@@ -121,7 +121,7 @@ fn of_safetensors(bytes: &[u8], name: &str) -> Result<StoredTensor, CheckpointEr
     Ok(StoredTensor { element, shape: view.shape().to_vec(), bytes: view.data().to_vec() })
 }
 
-/// The folder `model.ckpt-N` that a path names or contains.
+/// The folder `model.ckpt-N` that a path is or contains.
 fn latest(path: &Path) -> Result<PathBuf, CheckpointError> {
     let holds = |folder: &Path| part(folder, "model").join(".metadata").is_file();
     if holds(path) {
@@ -136,7 +136,7 @@ fn latest(path: &Path) -> Result<PathBuf, CheckpointError> {
     latest.ok_or_else(|| CheckpointError::NotCheckpoint { path: path.to_owned() })
 }
 
-/// The folder of a part of a checkpoint, or the folder itself where it is that of a distributed checkpoint.
+/// The folder of a part of a checkpoint, or the folder itself if it is a distributed checkpoint.
 fn part(folder: &Path, part: &str) -> PathBuf {
     let inner = folder.join(part);
     if inner.is_dir() { inner } else { folder.to_owned() }

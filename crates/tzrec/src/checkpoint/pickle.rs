@@ -1,4 +1,4 @@
-//! Pickles as data. Nothing is imported or called: a global is a name of a list, and a call is an object that holds its
+//! Parses pickles as data. Nothing is imported or called: a global is a name from a list, and a call is an object with its
 //! function and arguments.
 
 use super::CheckpointError;
@@ -12,28 +12,28 @@ pub(super) enum Value {
     Bool(bool),
     Int(i64),
     Str(Rc<str>),
-    /// `module.name`, one of the list.
+    /// `module.name`, from the list.
     Global(&'static str),
     Object(usize),
 }
 
-/// What an index stands for.
+/// The object of an index.
 #[derive(Debug)]
 pub(super) enum Object {
     Tuple(Vec<Value>),
     List(Vec<Value>),
     Dict(Vec<(Value, Value)>),
-    /// A function or class and its arguments, with the state that was set afterwards.
+    /// A function or class and its arguments, with the state that was set later.
     Call {
         function: &'static str,
         arguments: Value,
         state: Option<Value>,
     },
-    /// What the pickle names by its persistent id.
+    /// The target of a persistent id.
     Persistent(Value),
 }
 
-/// A pickle that was read.
+/// A parsed pickle.
 #[derive(Debug)]
 pub(super) struct Pickle {
     objects: Vec<Object>,
@@ -41,7 +41,7 @@ pub(super) struct Pickle {
 }
 
 impl Pickle {
-    /// Reads a pickle of protocol 2 to 5 whose globals are among `globals`. The memory it takes is proportional to its length.
+    /// Parses a pickle of protocol 2 to 5 whose globals are in `globals`. The memory use is proportional to its length.
     pub fn read(bytes: &[u8], globals: &[&'static str]) -> Result<Self, CheckpointError> {
         let mut machine = Machine { input: bytes, globals, ..Machine::default() };
         let root = loop {
@@ -79,7 +79,7 @@ impl Pickle {
         }
     }
 
-    /// The function of a call, its arguments and the state that was set.
+    /// The function of a call, its arguments and its state.
     pub fn call(&self, value: &Value) -> Option<(&'static str, &[Value], Option<&Value>)> {
         match self.object(value)? {
             Object::Call { function, arguments, state } => Some((*function, self.items(arguments)?, state.as_ref())),
@@ -87,7 +87,7 @@ impl Pickle {
         }
     }
 
-    /// A field of an instance of a class by the dict that is its state.
+    /// A field of a class instance whose state is a dict.
     pub fn field(&self, value: &Value, class: &str, name: &str) -> Option<&Value> {
         let (function, _, state) = self.call(value)?;
         let entries = self.entries(state.filter(|_| function == class)?)?;
@@ -193,7 +193,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The object on the top of the stack, below what an instruction has taken.
+    /// The object on the top of the stack, after an instruction has popped its operands.
     fn top(&mut self) -> Result<&mut Object, CheckpointError> {
         let index = match self.stack.last() {
             Some(Value::Object(index)) => *index,
@@ -245,7 +245,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Runs an instruction; the result where it is the last.
+    /// Executes an instruction; returns the result if it is the last one.
     fn step(&mut self) -> Result<Option<Value>, CheckpointError> {
         match self.number(1)? as u8 {
             0x80 => match self.number(1)? {
@@ -357,7 +357,7 @@ impl Machine<'_> {
     }
 }
 
-/// Keys and values that follow one another.
+/// Alternating keys and values.
 fn pairs(items: Vec<Value>) -> impl Iterator<Item = (Value, Value)> {
     let mut items = items.into_iter();
     std::iter::from_fn(move || Some((items.next()?, items.next()?)))

@@ -76,7 +76,7 @@ pub struct StoredTensor {
 }
 
 impl StoredTensor {
-    /// The elements as f64; exact but for integers beyond 2^53.
+    /// The elements as f64; exact except for integers beyond 2^53.
     pub fn to_f64(&self) -> Vec<f64> {
         fn decoded<const N: usize>(bytes: &[u8], decode: impl Fn([u8; N]) -> f64) -> Vec<f64> {
             bytes.as_chunks::<N>().0.iter().map(|chunk| decode(*chunk)).collect()
@@ -92,7 +92,7 @@ impl StoredTensor {
     }
 }
 
-/// The elements of a tensor, if they fit the memory.
+/// The number of elements of a tensor, if they fit into memory.
 pub(super) fn elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |all, extent| all.checked_mul(*extent))
 }
@@ -109,7 +109,7 @@ const GLOBALS: [&str; 8] = [
     "torch.IntStorage",
 ];
 
-/// Reads a shard: a tensor that `torch.save` wrote as a zip without compression.
+/// Parses a shard: a tensor that `torch.save` wrote as a zip without compression.
 pub(super) fn shard(zip: &[u8]) -> Result<StoredTensor, CheckpointError> {
     let wrong = |reason: &str| CheckpointError::metadata(reason);
     let mut archive = ZipArchive::new(Cursor::new(zip)).map_err(CheckpointError::metadata)?;
@@ -163,7 +163,7 @@ impl View {
         Some(Self { element: ElementType::of_storage(storage)?, key: (**key).to_owned(), offset, shape, strides })
     }
 
-    /// The number of outer axes, and the elements of the axes after them, which follow one another.
+    /// The number of outer axes, and the number of contiguous elements in the inner axes.
     fn runs(&self) -> (usize, usize) {
         let (mut outer, mut run) = (self.shape.len(), 1);
         while outer > 0 && (self.strides[outer - 1] == run || self.shape[outer - 1] == 1) {
@@ -173,8 +173,8 @@ impl View {
         (outer, run)
     }
 
-    /// The elements in row-major order. `None` where one lies beyond the data or where they are more than the data has, as
-    /// those of expanded tensors.
+    /// The elements in row-major order. `None` if one lies beyond the data, or if there are more than in the data, as in
+    /// expanded tensors.
     fn contiguous(self, data: &[u8]) -> Option<StoredTensor> {
         let width = self.element.bytes();
         let bytes = elements(&self.shape)?.checked_mul(width).filter(|bytes| *bytes <= data.len())?;

@@ -1,4 +1,4 @@
-//! Writes checkpoints as the reference does, so that its trainer, and `torch.distributed.checkpoint`, can read them.
+//! Writes checkpoints like the reference, readable by its trainer and by `torch.distributed.checkpoint`.
 
 use super::encode::{Encoder, Name};
 use super::tensor::elements;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// The file that holds all shards: those of process 0, its first file.
+/// The file with all shards: the first file of process 0.
 const SHARDS: &str = "__0_0.distcp";
 
-/// What a checkpoint holds.
+/// The content of a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Saved<'a> {
-    /// The model's tensors by their full names, which begin with `model.`.
+    /// The model's tensors by their full names, which start with `model.`.
     pub model: BTreeMap<String, StoredTensor>,
     /// The state of the optimizers; empty before the first step.
     pub optimizer: Vec<OptimizerState>,
-    /// Which tables are sharded how, as in [`Checkpoint::plan`](super::Checkpoint::plan).
+    /// The sharding of tables, as in [`Checkpoint::plan`](super::Checkpoint::plan).
     pub plan: Option<&'a Value>,
 }
 
@@ -33,12 +33,12 @@ pub struct OptimizerState {
     /// The key of the state: `step`, `exp_avg` and `exp_avg_sq` (Adam), `sum` (Adagrad), or for tables that are updated in the backward
     /// pass `<table>.momentum1`, and `<table>.exp_avg_sq` with Adam.
     pub key: String,
-    /// The state. `step` is a f32 scalar.
+    /// The state. `step` is an f32 scalar.
     pub tensor: StoredTensor,
 }
 
 /// Writes `dir/model.ckpt-<step>` with the folders `model` and `optimizer` and the file `plan`, and returns its path. The folder
-/// appears as a whole, under its name, once all of it is written; one of an earlier training is replaced.
+/// is created atomically under its name once it is complete; one of an earlier training is replaced.
 ///
 /// ```
 /// use rewire_tzrec::{Checkpoint, ElementType, OptimizerState, Saved, StoredTensor, write_checkpoint};
@@ -57,14 +57,14 @@ pub struct OptimizerState {
 /// ```
 ///
 /// # Errors
-/// [`CheckpointError::Write`] names the file that cannot be written, [`CheckpointError::Tensor`] a tensor whose bytes do not fit its
-/// shape, or a state that is given twice.
+/// [`CheckpointError::Write`] names the file that cannot be written, [`CheckpointError::Tensor`] a tensor whose bytes do not match
+/// its shape, or a duplicate state.
 pub fn write_checkpoint(dir: &Path, step: u64, saved: &Saved) -> Result<PathBuf, CheckpointError> {
     std::fs::create_dir_all(dir).map_err(CheckpointError::write(dir))?;
     let name = format!("model.ckpt-{step}");
     let unfinished =
         tempfile::Builder::new().prefix(".rewire-").tempdir_in(dir).map_err(CheckpointError::write(dir))?;
-    // The outer folder is for its owner alone, the one that is moved out of it is not.
+    // The outer folder is only accessible to its owner, the one that is moved out of it is not restricted.
     let folder = unfinished.path().join(&name);
     let model: Vec<Entry> = saved.model.iter().map(|(name, tensor)| Entry::of_model(name, tensor)).collect();
     let optimizer: Vec<Entry> = saved.optimizer.iter().map(Entry::of_optimizer).collect();
@@ -100,13 +100,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Where the shard of a tensor lies in the file, in bytes.
+/// The location of a tensor's shard in the file, in bytes.
 struct Place {
     start: u64,
     length: u64,
 }
 
-/// Writes the shards of tensors, and the metadata that says where they are.
+/// Writes the shards of tensors, and the metadata with their locations.
 fn write_part(folder: &Path, entries: &[Entry]) -> Result<(), CheckpointError> {
     std::fs::create_dir_all(folder).map_err(CheckpointError::write(folder))?;
     let path = folder.join(SHARDS);
@@ -138,7 +138,7 @@ fn write_part(folder: &Path, entries: &[Entry]) -> Result<(), CheckpointError> {
     std::fs::write(&path, metadata(entries, &places)).map_err(CheckpointError::write(&path))
 }
 
-/// The zip that `torch.save` writes of a contiguous tensor.
+/// The zip that `torch.save` writes for a contiguous tensor.
 fn shard(tensor: &StoredTensor) -> Result<Vec<u8>, zip::result::ZipError> {
     let storage = Name::of(tensor.element.storage());
     let mut pickle = Encoder::new(2);
@@ -244,7 +244,7 @@ fn describe(pickle: &mut Encoder, Entry { name, tensor, .. }: &Entry) {
     });
 }
 
-/// The index of the one chunk of a tensor, and the place of its shard.
+/// The index of a tensor's only chunk, and the location of its shard.
 fn locate(pickle: &mut Encoder, Entry { name, tensor, .. }: &Entry, place: &Place) {
     pickle.instance(Name(DCP, "MetadataIndex"), |pickle| {
         pickle.string("fqn");

@@ -3,7 +3,7 @@
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, Value as Field};
 use serde_json::{Map, Number, Value};
 
-/// The fields of a message that are set.
+/// The set fields of a message.
 pub(super) fn object(message: &DynamicMessage) -> Value {
     Value::Object(
         message.fields().map(|(field, value)| (field.name().to_owned(), field_value(&field, value))).collect(),

@@ -1,8 +1,8 @@
-//! Where the fields of a text are.
+//! Line numbers of the fields in a text.
 
 use std::collections::HashMap;
 
-/// Messages that may be nested.
+/// Maximum nesting of messages.
 pub(super) const DEPTH: usize = 64;
 
 /// The line and the column in characters, both from 1, of a byte.
@@ -21,7 +21,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Reads a text. Of a text with a syntax error the fields before it are found.
+    /// Scans a text. If it has a syntax error, the fields before it are found.
     ///
     /// # Errors
     /// The position of the first message that is nested deeper than [`DEPTH`].
@@ -32,7 +32,7 @@ impl Lines {
         Ok(root)
     }
 
-    /// The line of what a JSON pointer names, or of the innermost message around it that there is.
+    /// The line of a JSON pointer's target, or of the innermost existing message around it.
     pub fn line(&self, pointer: &str) -> usize {
         let mut node = self;
         let mut segments = pointer.split('/').skip(1).peekable();
@@ -53,7 +53,7 @@ enum Token<'a> {
     Mark(u8),
 }
 
-/// The tokens of a text with their lines. Comments are left out.
+/// The tokens of a text with their lines, without comments.
 fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, usize> {
     let bytes = text.as_bytes();
     let (mut tokens, mut at, mut line, mut depth) = (vec![], 0, 1, 0_usize);
@@ -106,7 +106,7 @@ impl Scanner<'_> {
         self.tokens.next_if(|(_, token)| matches!(token, Token::Mark(mark) if marks.contains(mark))).is_some()
     }
 
-    /// Reads fields up to the end of their message, which is not taken.
+    /// Parses fields up to the end of their message, which is not consumed.
     fn message(&mut self, message: &mut Lines) {
         while let Some((line, Token::Word(name))) = self.tokens.next_if(|(_, token)| matches!(token, Token::Word(_))) {
             self.take(b":");
@@ -127,7 +127,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads a message, or a scalar of one word or of several strings. Takes at least one token.
+    /// Parses a message, or a scalar of one word or of several strings. Consumes at least one token.
     fn value(&mut self, line: usize) -> Lines {
         let mut value = Lines { line, ..Lines::default() };
         if self.take(b"{<") {

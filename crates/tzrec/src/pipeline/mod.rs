@@ -14,7 +14,7 @@ use thiserror::Error;
 /// `proto/tzrec.proto`, compiled.
 const DESCRIPTORS: &[u8] = include_bytes!("../../proto/tzrec.bin");
 
-/// The most bytes that a configuration may have.
+/// Maximum size of a configuration in bytes.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Why a configuration could not be read.
@@ -26,7 +26,7 @@ pub enum PipelineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The file is too large for a configuration.
@@ -37,17 +37,17 @@ pub enum PipelineError {
         /// Its size in bytes.
         bytes: u64,
     },
-    /// The text is no configuration: a syntax error, an unknown field or a value of another type.
+    /// The text is not a configuration: a syntax error, an unknown field or a value of another type.
     #[error("line {line}, column {column}: {reason}")]
     Syntax {
         /// The line, from 1.
         line: usize,
         /// The column in characters, from 1.
         column: usize,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// The descriptors that this crate carries are broken.
+    /// The embedded descriptors are broken.
     #[error("internal error: the descriptors of pipeline configurations cannot be read: {0}")]
     Descriptors(String),
 }
@@ -71,7 +71,7 @@ impl Pipeline {
     /// Reads a file.
     ///
     /// # Errors
-    /// The file cannot be read, is larger than 16 MiB, or its text is no configuration.
+    /// The file cannot be read, is larger than 16 MiB, or is not a configuration.
     pub fn read(path: &Path) -> Result<Self, PipelineError> {
         let failed = |source| PipelineError::Read { path: path.to_owned(), source };
         let bytes = std::fs::metadata(path).map_err(failed)?.len();
@@ -81,7 +81,7 @@ impl Pipeline {
         Self::parse(&std::fs::read_to_string(path).map_err(failed)?)
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
     /// Syntax errors, unknown fields and values of other types, with line and column.
@@ -106,8 +106,8 @@ impl Pipeline {
         &self.json
     }
 
-    /// The line of a field, from 1, by its [JSON pointer](Value::pointer). Of a field that is absent the line of the innermost
-    /// message that contains it; 1 for the whole.
+    /// The line of a field, from 1, by its [JSON pointer](Value::pointer). For a missing field, the line of the innermost
+    /// message that would contain it; 1 for the whole.
     pub fn line(&self, pointer: &str) -> usize {
         self.lines.line(pointer)
     }
