@@ -7,22 +7,23 @@ use rewire_graph::{DType, Scope, Tensor};
 use rewire_hstu::pipeline::{self, Groups, HstuModel};
 use serde_json::Value;
 
-/// What names of inputs of histories begin with in a [`TracedCached`].
+/// The prefix of history inputs in a [`TracedCached`].
 pub const HISTORIES: &str = "history.";
 
-/// A traced ranker in two parts that meet in caches: histories, whose keys and values are kept, and requests that read them.
+/// A traced ranker in two parts that share KV caches: histories, whose keys and values are stored, and requests that attend
+/// to them.
 ///
-/// Inputs of histories are those of [`rewire_features`] behind [`HISTORIES`], for a batch of their own. Which rows of the caches they take,
-/// and requests read, are the inputs of [`HstuModel::forward_cached`].
+/// Inputs of histories are those of [`rewire_features`] with the prefix [`HISTORIES`], for a separate batch. The cache rows that histories
+/// write and requests read are the inputs of [`HstuModel::forward_cached`].
 #[derive(Debug)]
 pub struct TracedCached {
-    /// The graph, and what concerns requests.
+    /// The graph, and everything about requests.
     pub traced: Traced,
-    /// The features that histories read.
+    /// The features of histories.
     pub histories: Vec<String>,
 }
 
-/// Traces a `dlrm_hstu` or `ultra_hstu` pipeline in two parts; keys and values of histories are kept in `dtype`.
+/// Traces a `dlrm_hstu` or `ultra_hstu` pipeline in two parts; keys and values of histories are stored as `dtype`.
 ///
 /// # Errors
 /// As [`trace`](crate::trace), and for pipelines of other models.

@@ -15,7 +15,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// Keys of the configuration that are unknown, unsupported or do not fit each other.
+    /// Keys of the configuration that are unknown, unsupported or inconsistent.
     #[error("the configuration has values that cannot be used:\n{0}")]
     Config(#[from] Problems),
     /// An operator rejected its operands.
@@ -29,32 +29,32 @@ impl From<Problem> for TraceError {
     }
 }
 
-/// What a pipeline reads and gives, without its graph.
+/// The inputs and outputs of a pipeline, without its graph.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// The features and groups of the pipeline.
     pub features: Features,
-    /// How histories lie in plans that keep them apart from candidates.
+    /// The layout of histories in plans that separate them from candidates.
     pub histories: Option<Histories>,
-    /// The input that has the number of items of every row, where outputs are of items.
+    /// The input with the number of items of every row, if outputs are per item.
     lengths: Option<String>,
 }
 
-/// Histories of a ranker that are kept apart from the candidates that read them.
+/// Histories of a ranker that are computed separately from candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histories {
-    /// Tokens before the steps of each history, of contextual features.
+    /// Tokens of contextual features before the steps of each history.
     pub context: usize,
-    /// The channels, each with a cache of its own.
+    /// The channels, each with a separate cache.
     pub channels: Vec<Channel>,
     /// The feature with the times of candidates.
     pub time: String,
-    /// True where the last candidate of a row has the time of its request, and not the first one.
+    /// True if the last candidate of a row, not the first, has the time of its request.
     pub is_ascending: bool,
 }
 
 impl Histories {
-    /// `None` where a ranking model's groups of sequences or times are not there.
+    /// `None` if groups of sequences or times of a ranking model are missing.
     fn of(features: &Features, layout: Layout) -> Option<Self> {
         let channel = |KeptChannel { name, tokens_per_step }: &KeptChannel| {
             let feature = features.first_sequence(name)?.name.clone();
@@ -75,19 +75,19 @@ impl Histories {
 /// A channel of [`Histories`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// What names of its inputs begin with.
+    /// The prefix of its input names.
     pub name: String,
-    /// The sequence whose steps it has.
+    /// The feature that defines its steps.
     pub feature: String,
-    /// Tokens of each step.
+    /// Tokens per step.
     pub tokens_per_step: usize,
 }
 
 impl Interface {
-    /// Reads what [`trace`] made a plan of, without the options of its modules.
+    /// Parses the interface of [`trace`]'s plan, without the options of its modules.
     ///
     /// # Errors
-    /// The keys of features and groups that cannot be read, by their JSON pointers.
+    /// The invalid keys of features and groups, by their JSON pointers.
     pub fn new(config: &Value) -> Result<Self, Problems> {
         let (kind, message) = model_of(config)?;
         let features = Features::parse(config, wide_dim(kind, message))?;
@@ -100,14 +100,14 @@ impl Interface {
         Self { features, histories, lengths }
     }
 
-    /// The features whose columns the graph's inputs of these names are made of.
+    /// The features that these inputs of the graph are encoded from.
     pub fn columns<'i>(&self, inputs: impl IntoIterator<Item = &'i str>) -> Vec<String> {
         let inputs: BTreeSet<&str> = inputs.into_iter().ordered_set();
         let read = self.features.features.values().filter(|feature| inputs.contains(feature.input("values").as_str()));
         read.map(|feature| feature.name.clone()).collect()
     }
 
-    /// What an output has a row for. Items of matching have rows of their own, users have those of the batch.
+    /// The rows of an output. Items of match models have their own rows, users those of the batch.
     pub fn rows_of(&self, output: &str) -> OutputRows {
         let lengths = self.lengths.as_ref().filter(|_| output != USERS);
         lengths.map_or(OutputRows::Batch, |lengths| OutputRows::Steps { lengths: lengths.clone() })
@@ -130,7 +130,7 @@ pub struct Traced {
     pub outputs: Vec<Output>,
     /// State-dict tensors that follow from the configuration and are no parameters of the graph.
     pub buffers: Vec<Buffer>,
-    /// What similarities of match models are divided by; `None` for other models.
+    /// The divisor of similarities in match models; `None` for other models.
     pub temperature: Option<f64>,
 }
 
@@ -139,18 +139,18 @@ pub struct Traced {
 pub struct Output {
     /// The reference's name.
     pub name: String,
-    /// What it has a row for.
+    /// Its rows.
     pub rows: OutputRows,
 }
 
-/// What an output has a row for.
+/// The rows of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputRows {
-    /// Every row of the batch.
+    /// One per row of the batch.
     Batch,
-    /// Every step of the sequence, row after row.
+    /// One per step of the sequence, row after row.
     Steps {
-        /// The input that has the number of steps of every row.
+        /// The input with the number of steps of every row.
         lengths: String,
     },
 }
@@ -158,7 +158,7 @@ pub enum OutputRows {
 /// Traces the pipeline of an `EasyRecConfig`, as JSON with the field names of the reference.
 ///
 /// # Errors
-/// [`TraceError::Config`] lists the keys that cannot be used, by their JSON pointers.
+/// [`TraceError::Config`] lists the unsupported keys, by their JSON pointers.
 pub fn trace(config: &Value) -> Result<Traced, TraceError> {
     let pipeline = Pipeline::parse(config)?;
     let scope = Scope::new();
@@ -170,13 +170,13 @@ pub fn trace(config: &Value) -> Result<Traced, TraceError> {
     pipeline.finish(scope, &predictions)
 }
 
-/// A configuration that is read.
+/// A parsed configuration.
 pub(crate) struct Pipeline<'a> {
     /// `model_config`
     config: &'a Value,
     /// The key of the model in it.
     kind: &'a str,
-    /// What the key has.
+    /// The value of the key.
     message: &'a Value,
     features: Features,
     /// The model, if it is of that family.
@@ -205,13 +205,13 @@ impl<'a> Pipeline<'a> {
         Ok(Self { config: model, kind, message, features, hstu })
     }
 
-    /// The model in a scope; names of inputs begin with `prefix`.
+    /// The model in a scope; input names have the prefix `prefix`.
     pub fn model<'m>(&'m self, scope: &'m Scope, prefix: &'m str) -> Model<'m> {
         let Self { config, kind, message, features, .. } = self;
         Model { scope, features, config, kind, message, prefix, items: prefix, extra: None }
     }
 
-    /// The interface; without histories where they cannot be kept apart.
+    /// The interface; without histories if they cannot be separated.
     pub fn interface(&self) -> Interface {
         let interface = Interface::of(self.features.clone(), Layout::of(self.kind, self.message));
         let is_cacheable = self.hstu.as_ref().is_some_and(HstuModel::is_cacheable);
@@ -234,7 +234,7 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// The only model of a configuration: its key in `model_config`, and what that has.
+/// The only model of a configuration: its key in `model_config`, and the value of the key.
 fn model_of(config: &Value) -> Result<(&str, &Value), Problems> {
     let members = config.get("model_config").and_then(Value::as_object).into_iter().flatten();
     let mut kinds = members.filter(|(key, _)| !OTHER_KEYS.contains(&key.as_str()));
@@ -263,7 +263,7 @@ const OTHER_KEYS: [&str; 8] = [
     "use_pareto_loss_weight",
 ];
 
-/// Keys that say how many parts of a graph there are.
+/// Keys for numbers of graph parts.
 const PARTS: [&str; 9] = [
     "cross_num",
     "expert_num_per_task",
@@ -276,7 +276,7 @@ const PARTS: [&str; 9] = [
     "task_domain_num",
 ];
 
-/// Keys that say how wide something is.
+/// Keys for widths.
 const WIDTHS: [&str; 15] = [
     "aggregation_dim",
     "cin_layer_size",
@@ -300,7 +300,7 @@ fn most(key: &str) -> Option<usize> {
     PARTS.contains(&key).then_some(MAX_PARTS).or(WIDTHS.contains(&key).then_some(MAX_WIDTH))
 }
 
-/// Checks every MLP, width and number within a message, so that no configuration makes a graph of any size.
+/// Checks every MLP, width and number in a message, so that the size of graphs is bounded.
 fn check(message: &Value, pointer: &str, problems: &mut Problems) {
     let key = pointer.rsplit('/').find(|key| key.parse::<usize>().is_err()).unwrap_or_default();
     if let (Some(value), Some(most)) = (message.as_f64(), most(key))
@@ -324,7 +324,7 @@ fn check(message: &Value, pointer: &str, problems: &mut Problems) {
     }
 }
 
-/// A problem with a key within what `pointer` says.
+/// A problem with a key below `pointer`.
 pub(crate) fn problem(pointer: &str, error: ConfigError) -> Problem {
     let path = error.key.replace('[', "/").replace(']', "").replace('.', "/");
     Problem::new(format!("{pointer}/{path}"), format!("must be {}, got {}", error.expected, error.actual))
@@ -348,7 +348,7 @@ pub(crate) fn of_model(error: ModelError, pointer: &str) -> TraceError {
     }
 }
 
-/// The inputs of a graph behind `prefix`.
+/// The inputs of a graph with the prefix `prefix`.
 pub(crate) fn inputs<'g>(graph: &'g Graph, prefix: &'g str) -> impl Iterator<Item = &'g str> {
     let names = graph.ids().filter_map(|id| graph.op::<Input>(id));
     names.filter_map(move |input| input.name.strip_prefix(prefix))

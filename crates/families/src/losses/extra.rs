@@ -1,14 +1,15 @@
-//! Losses of modules and models, beside those that compare predictions with labels, and state-dict tensors that no graph reads.
+//! Losses of modules and models, in addition to those that compare predictions with labels, and state-dict tensors that no
+//! graph uses.
 
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use rewire_hstu::modules::Buffer;
 use rewire_losses::mean;
 use std::cell::RefCell;
 
-/// From a value a row, or the loss itself, and the sample weights `[B]` to the loss.
+/// Maps one value per row, or the loss itself, and the sample weights `[B]` to the loss.
 type Reduce = fn(&Scope, &Tensor, Option<&Tensor>) -> Tensor;
 
-/// A loss that follows from a module.
+/// A loss of a module.
 #[derive(Debug)]
 pub(crate) struct ExtraLoss {
     pub name: String,
@@ -16,7 +17,7 @@ pub(crate) struct ExtraLoss {
     pub reduce: Reduce,
 }
 
-/// What modules add while a model is traced; modules of one name add one.
+/// Losses and buffers that modules add during tracing; modules with the same name add one.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     losses: RefCell<Vec<ExtraLoss>>,
@@ -66,12 +67,12 @@ pub(crate) fn mean_of_rows(scope: &Scope, rows: &Tensor, weights: Option<&Tensor
     mean(scope, rows, weights)
 }
 
-/// The mean of rows `[B]`, whatever their sample weights.
+/// The mean of rows `[B]`, ignoring sample weights.
 pub(crate) fn unweighted_mean(scope: &Scope, rows: &Tensor, _: Option<&Tensor>) -> Tensor {
     mean(scope, rows, None)
 }
 
-/// The sum of rows `[B]`; their weighted mean where there are sample weights.
+/// The sum of rows `[B]`; their weighted mean if there are sample weights.
 pub(crate) fn sum_or_mean(scope: &Scope, rows: &Tensor, weights: Option<&Tensor>) -> Tensor {
     weights.map_or_else(|| rows.sum(0).reshape(()), |weights| mean(scope, rows, Some(weights)))
 }

@@ -1,11 +1,11 @@
-//! Hard negatives: sampled items that count for one row of the batch each.
+//! Hard negatives: sampled items that belong to one row of the batch each.
 
 use rewire_features::{Cell, EncodeError, LabelColumn, NegativeRow, Problem, Problems};
 use rewire_graph::{DType, HostTensor, Scope, Tensor};
 use rewire_losses::HardNegatives;
 use serde_json::Value;
 
-/// The column of a table of negatives with a pair of each hard negative: its row of the batch, and its slot in that row.
+/// The column of a table of negatives with a pair per hard negative: its row of the batch, and its slot in that row.
 pub(super) const INDICES: &str = "hard_neg_indices";
 
 const ROWS: &str = "hard_negatives.rows";
@@ -14,7 +14,7 @@ const SLOTS: &str = "hard_negatives.slots";
 /// The hard negatives of a sampler: the last items of a row of negatives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HardSampler {
-    /// Hard negatives of a row of the batch, at most.
+    /// The most hard negatives of a row of the batch.
     slots: usize,
 }
 
@@ -32,7 +32,7 @@ impl HardSampler {
         }
     }
 
-    /// The hard negatives among items that the graph reads: `items` `[H, E]`.
+    /// The hard negatives among the graph's items: `items` `[H, E]`.
     pub fn traced(self, scope: &Scope, items: Tensor) -> HardNegatives {
         let [users, slots] = [ROWS, SLOTS].map(|name| scope.input(name, DType::U32, [Self::count(scope)]));
         HardNegatives { items, users, slots, slot_count: self.slots }
@@ -43,7 +43,7 @@ impl HardSampler {
         scope.size("hard_negatives")
     }
 
-    /// The inputs of a batch of so many rows, whose row of negatives has so many items.
+    /// The inputs of a batch with this many rows, whose row of negatives has this many items.
     pub fn encode(
         self,
         rows: usize,

@@ -1,4 +1,4 @@
-//! Inputs of a graph with losses beside those of features: labels, sample weights, sessions.
+//! Inputs of a graph with losses in addition to those of features: labels, sample weights, sessions.
 
 use rewire_features::{Column, EncodeError, Features, LabelColumn, LabelValues};
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
@@ -9,14 +9,14 @@ use std::ops::Range;
 pub(super) enum LabelKind {
     /// From 0 to 1.
     Probability,
-    /// Below so many.
+    /// Below this number.
     Class(usize),
-    /// Bits of actions.
+    /// Action bits.
     Bits,
     Number,
 }
 
-/// An input, and the column that it is made of.
+/// An input, and its source column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LabelInput {
     pub name: String,
@@ -38,11 +38,11 @@ enum Source {
 pub(super) enum LabelRows {
     /// Rows of the batch.
     Batch,
-    /// Steps of a sequence: the feature that has them.
+    /// Steps of a sequence, given by a feature.
     Steps { feature: String },
 }
 
-/// The label inputs that a graph reads so far.
+/// The label inputs that a graph uses so far.
 #[derive(Debug)]
 pub(super) struct LabelInputs {
     pub rows: LabelRows,
@@ -98,7 +98,7 @@ impl LabelInputs {
         tensor
     }
 
-    /// The inputs, of rows of columns.
+    /// The inputs, from rows of columns.
     pub fn encode<'c>(
         &self,
         features: &Features,

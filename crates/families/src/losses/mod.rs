@@ -2,7 +2,8 @@
 //!
 //! # Inputs
 //!
-//! Beside those of [`rewire_features`], for `B` rows and `R` labels (`B`, or the candidates of all rows for HSTU rankers):
+//! In addition to those of [`rewire_features`], for `B` rows and `R` labels (`B`, or the candidates of all rows for HSTU
+//! rankers):
 //!
 //! | input | type | contents |
 //! |---|---|---|
@@ -38,10 +39,10 @@ use similarity::MatchMessage;
 use std::ops::Range;
 use tracer::Tracer;
 
-/// The prefix of the inputs of items where a batch has other items than rows.
+/// The prefix of item inputs if a batch has other items than rows.
 const ITEMS: &str = "items.";
 
-/// The prefix of the names of outputs that are losses.
+/// The prefix of loss outputs.
 pub const LOSS: &str = "loss.";
 
 /// The output with the sum of all losses.
@@ -67,30 +68,30 @@ pub struct TracedLosses {
     pub losses: Vec<String>,
     /// The tasks of a ranking model.
     pub tasks: Vec<Task>,
-    /// The match model's metrics and the column of the own item in its similarities; `None` for ranking models.
+    /// The match model's metrics and the column of the row's own item in its similarities; `None` for ranking models.
     pub matching: Option<Matching>,
-    /// State-dict tensors that follow from the configuration and are no parameters of the graph.
+    /// State-dict tensors that follow from the configuration and are not parameters of the graph.
     pub buffers: Vec<Buffer>,
-    /// State-dict tensors that follow from the configuration and that nothing reads here.
+    /// State-dict tensors that follow from the configuration and are not used here.
     pub unread: Vec<Buffer>,
-    /// The features that the graph reads of rows, and of items where these have inputs of their own.
+    /// The features that the graph reads from rows, and from items if these have separate inputs.
     rows: Vec<String>,
     items: Vec<String>,
     hard: Option<HardSampler>,
     labels: LabelInputs,
 }
 
-/// What is evaluated of a match model.
+/// The evaluation of a match model.
 #[derive(Clone, Debug)]
 pub struct Matching {
     /// Metric messages of the configuration.
     pub metrics: Vec<Value>,
-    /// The own item is in the column of the row's number; otherwise it is in the first one.
+    /// True if the row's own item is in the column with the row's number; otherwise it is in the first one.
     pub in_batch: bool,
 }
 
-/// Traces the pipeline of an `EasyRecConfig` with its losses, as [`trace`](crate::trace) does without them. [`Mode::Train`] gives the graph of
-/// training, with the losses that it alone has.
+/// Traces the pipeline of an `EasyRecConfig` with its losses, in addition to the outputs of [`trace`](crate::trace). [`Mode::Train`]
+/// returns the training graph, with its additional losses.
 ///
 /// ```
 /// use rewire_graph::Mode;
@@ -111,7 +112,7 @@ pub struct Matching {
 /// ```
 ///
 /// # Errors
-/// As [`trace`](crate::trace), and for losses and tasks that cannot be used.
+/// As [`trace`](crate::trace), and for unsupported losses and tasks.
 pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceError> {
     check(config, mode)?;
     let pipeline = Pipeline::parse(config)?;
@@ -167,7 +168,7 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     Ok(traced)
 }
 
-/// Refuses options that change losses and have no effect here.
+/// Rejects options that change losses but are not supported here.
 fn check(config: &Value, mode: Mode) -> Result<(), Problems> {
     let mut problems = Problems::default();
     let key = "/model_config/use_pareto_loss_weight";
@@ -193,7 +194,8 @@ impl TracedLosses {
         all
     }
 
-    /// The inputs of the graph, of rows of the columns by name, and a row of the table of negatives for models that have it.
+    /// The inputs of the graph, from rows of named columns, and from a row of the table of negatives for models that have
+    /// it.
     ///
     /// # Errors
     /// [`EncodeError`] names the column and the row.

@@ -1,4 +1,4 @@
-//! Similarities of users with items, of which those with their own items shall be the largest.
+//! Similarities of users and items; training maximizes those of a user's own item.
 
 use super::hard::HardSampler;
 use super::labels::LabelInputs;
@@ -32,7 +32,7 @@ fn ten() -> f64 {
 }
 
 impl MatchMessage {
-    /// The keys of a model whose items a sampler with hard negatives may give.
+    /// The keys of a model whose sampler may supply hard negatives.
     pub fn read(model: &Model<'_>, hard: Option<HardSampler>) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         let message = read::<Self>(model.message, &model.pointer(), &mut problems);
@@ -83,7 +83,8 @@ impl MatchMessage {
         Ok(MatchLogits::sampled(&users, &positives, &sampled, Some(&hard), self.temperature))
     }
 
-    /// The vectors of users `[B, D]`; of several interests of a user the mean by how well they suit the user's own item `[B, D]`.
+    /// The vectors of users `[B, D]`; for several interests per user their mean, weighted by similarity to the user's own item
+    /// `[B, D]`.
     fn users(
         &self,
         model: &Model<'_>,
@@ -112,7 +113,7 @@ fn with_others(scope: &Scope, items: &Tensor, count: &Dim) -> [Dim; 2] {
     [count.clone(), (&scope.host_size(items.dim(0)) - &scope.host_size(count)).as_dim()]
 }
 
-/// The rows in two parts of so many.
+/// Splits the rows into two parts of these sizes.
 fn split(scope: &Scope, items: &Tensor, counts: [Dim; 2]) -> [Tensor; 2] {
     let mut parts = split_rows(scope, items, &counts).into_iter();
     [(); 2].map(|()| parts.next().unwrap_or_else(|| items.clone()))

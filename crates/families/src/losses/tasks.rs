@@ -7,7 +7,7 @@ use rewire_graph::HostTensor;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A task: what is predicted of each row or candidate, and the label that it is compared with.
+/// A task: the prediction for each row or candidate, and its label.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// The suffix of the names of its predictions, losses and metrics, `_ctr`; empty for the only task of a model.
@@ -16,7 +16,7 @@ pub struct Task {
     pub pointer: String,
     /// The column of labels.
     pub label: String,
-    /// The label is 1 where one of these bits is set, and 0 elsewhere.
+    /// The label is 1 if one of these bits is set, otherwise 0.
     pub bitmask: Option<i64>,
     /// Number of logits.
     pub num_class: usize,
@@ -24,13 +24,13 @@ pub struct Task {
     pub metrics: Vec<Value>,
     /// The names of its losses, with the suffix.
     pub losses: Vec<String>,
-    /// The task has predictions in training alone.
+    /// True if the task only has predictions in training.
     pub is_training_only: bool,
     pub(super) weighting: Weighting,
     pub(super) terms: Vec<Loss>,
 }
 
-/// How the losses of the rows of a batch become one: their mean, weighted by sample weights over the mean of these, times a weight.
+/// How the losses of a batch's rows are reduced: their mean, weighted by sample weights divided by their mean, times a weight.
 #[derive(Clone, Debug)]
 pub(super) struct Weighting {
     /// The column of sample weights.
@@ -39,7 +39,7 @@ pub(super) struct Weighting {
     pub weight: f64,
 }
 
-/// A label that says which rows are in the space of a task, and the sample weights of rows inside and outside.
+/// A label that marks the rows in the space of a task, and the sample weights of rows inside and outside.
 #[derive(Clone, Debug)]
 pub(super) struct Indicator {
     pub label: String,
@@ -98,7 +98,7 @@ fn half() -> f64 {
 }
 
 impl Task {
-    /// The labels of its loss, from the inputs of [`TracedLosses::encode`](super::TracedLosses::encode): numbers, classes, or 1 where a bit is
+    /// The labels of its loss, from the inputs of [`TracedLosses::encode`](super::TracedLosses::encode): numbers, classes, or 1 if a bit is
     /// set.
     pub fn labels(&self, inputs: &[(String, HostTensor)]) -> Vec<f64> {
         let find = |name: String| inputs.iter().find(|(known, _)| *known == name).map(|(_, labels)| labels);
@@ -110,7 +110,7 @@ impl Task {
         }
     }
 
-    /// The features whose ids are groups of metrics.
+    /// The features whose ids define groups of metrics.
     pub fn grouping_keys(&self) -> impl Iterator<Item = String> {
         let values = self.metrics.iter().filter_map(Value::as_object).flat_map(|metric| metric.values());
         values.filter_map(|metric| metric.get("grouping_key")?.as_str()).map(str::to_owned)
@@ -138,7 +138,7 @@ impl Loss {
         }
     }
 
-    /// The first value that the loss is not defined for: its key, and the values that it is defined for.
+    /// The first value that the loss is not defined for: its key, and the allowed values.
     fn wrong(&self, num_class: usize) -> Option<(&'static str, &'static str)> {
         let unit = |value: f64| (0.0..=1.0).contains(&value);
         match self {
@@ -172,7 +172,7 @@ impl DataColumns {
         Self { labels: names("label_fields"), sample_weights: names("sample_weight_fields") }
     }
 
-    /// The label of the task at `position` where it names none itself.
+    /// The default label of the task at `position`.
     pub fn label(&self, position: usize) -> Result<String, Problem> {
         let missing = || Problem::new("/data_config/label_fields", format!("needs a label for task {position}"));
         self.labels.get(position).cloned().ok_or_else(missing)

@@ -1,4 +1,4 @@
-//! From predictions to losses.
+//! Computes losses from predictions.
 
 use super::SIMILARITY;
 use super::extra::{ExtraLoss, Extras};
@@ -11,7 +11,7 @@ use rewire_graph::{DType, Dim, Mode, Tensor};
 use rewire_losses as loss;
 use serde_json::Value;
 
-/// Losses so far, and the inputs that they read.
+/// Losses so far, and their inputs.
 pub(super) struct Tracer<'a> {
     model: Model<'a>,
     data: DataColumns,
@@ -80,7 +80,7 @@ impl<'a> Tracer<'a> {
         Ok(all)
     }
 
-    /// The predictions of each row's domain, of models with a tower a domain.
+    /// The predictions for each row's domain, for models with one tower per domain.
     fn of_domains(&mut self, outputs: &Predictions) -> Result<Predictions, Problems> {
         let message = self.model.message;
         let Some(column) = message.get("domain_input_name").and_then(Value::as_str) else { return Ok(vec![]) };
@@ -133,7 +133,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// The labels of a task as a loss reads them.
+    /// The labels of a task in the form that a loss needs.
     fn label(&mut self, task: &Task, kind: LabelKind, rows: &Dim) -> Tensor {
         let scope = self.model.scope;
         let Some(mask) = task.bitmask else { return self.labels.label(scope, &task.label, kind, rows) };
@@ -147,7 +147,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// The sample weights of a task `[rows]`; `None` where all are equal.
+    /// The sample weights of a task `[rows]`; `None` if all are equal.
     fn weights(&mut self, weighting: &Weighting, rows: &Dim) -> Option<Tensor> {
         let scope = self.model.scope;
         let sample = weighting.sample_weight.as_ref().map(|column| self.labels.sample_weight(scope, column, rows));

@@ -6,7 +6,7 @@ use rewire_graph::{Mode, Tensor};
 use rewire_hstu::modules::{MlpConfig, linear};
 use serde::Deserialize;
 
-/// What embeddings are compared by.
+/// The similarity of embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum Similarity {
     #[serde(rename = "COSINE")]
@@ -15,11 +15,11 @@ pub(crate) enum Similarity {
     InnerProduct,
 }
 
-/// Below which an embedding counts as this long.
+/// The minimum norm; shorter embeddings are divided by it.
 pub(crate) const SHORTEST: f64 = 1e-12;
 
 impl Similarity {
-    /// Embeddings as they are compared.
+    /// Embeddings, normalized for the similarity.
     pub fn normalized(self, x: &Tensor) -> Tensor {
         match self {
             Self::Cosine => x.unit_rows(SHORTEST),
@@ -66,7 +66,7 @@ pub(super) struct Tower {
     pub mlp: Option<MlpConfig>,
 }
 
-/// What a tower gives.
+/// The output of a tower.
 pub(super) struct Embedded {
     /// The embeddings `[B, D]`.
     pub values: Tensor,

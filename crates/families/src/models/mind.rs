@@ -50,7 +50,7 @@ fn split(config: &MlpConfig) -> (MlpConfig, Option<usize>) {
     (config, last)
 }
 
-/// Steps of a history for which logits are drawn, at most.
+/// The most history steps for which logits are drawn.
 const MOST_DRAWN: i64 = 1 << 16;
 
 pub(super) fn mind(model: &Model<'_>) -> Result<Predictions, Problems> {
@@ -88,7 +88,7 @@ pub(super) fn mind(model: &Model<'_>) -> Result<Predictions, Problems> {
 }
 
 impl UserTower {
-    /// The interests of users `[B, K, D]` before the output, and which are on `[B, K]`.
+    /// The interests of users `[B, K, D]` before the output layer, and which are active `[B, K]`.
     fn forward(&self, model: &Model<'_>, scope: &Scope) -> Result<(Tensor, Tensor), Problems> {
         let user = model.dense_in(scope, &self.input)?.values;
         let (hidden, last) = split(&self.user_mlp);

@@ -1,4 +1,4 @@
-//! The families: from the groups of a pipeline to its predictions.
+//! The model families: from the groups of a pipeline to its predictions.
 
 mod crosses;
 mod matching;
@@ -24,7 +24,7 @@ pub(crate) use matching::{SHORTEST, Similarity};
 /// The module of the tables of most models.
 const EMBEDDINGS: &str = "embedding_group";
 
-/// What divides the logits of the random numbers of variational dropout.
+/// The temperature of variational dropout's random logits.
 const CONCRETE_TEMPERATURE: f64 = 0.1;
 
 /// Outputs by name.
@@ -39,19 +39,19 @@ pub(crate) struct Model<'a> {
     pub config: &'a Value,
     /// The key of the model in it.
     pub kind: &'a str,
-    /// What the key has.
+    /// The value of the key.
     pub message: &'a Value,
-    /// What names of inputs begin with.
+    /// The prefix of input names.
     pub prefix: &'a str,
-    /// The prefix of the names of inputs of items, of match models.
+    /// The prefix of item input names, for match models.
     pub items: &'a str,
-    /// Takes the losses and buffers of modules where they are wanted.
+    /// Collects losses and buffers of modules if requested.
     pub extra: Option<&'a Extras>,
 }
 
 /// A DEEP or WIDE group.
 pub(crate) struct Dense {
-    /// The columns of every feature, then those of every encoder.
+    /// The columns of every feature, followed by those of every encoder.
     pub parts: Vec<Tensor>,
     /// All of them, `[B, W]`.
     pub values: Tensor,
@@ -105,7 +105,7 @@ impl<'a> Model<'a> {
         Problems(vec![Problem::new(format!("{}{key}", self.pointer()), reason)])
     }
 
-    /// The model whose inputs are those of items.
+    /// The model with the inputs of items.
     pub fn of_items(&self) -> Self {
         Self { prefix: self.items, ..*self }
     }
@@ -157,7 +157,8 @@ impl<'a> Model<'a> {
         Ok(Dense { values: beside(self.scope, &parts), parts })
     }
 
-    /// Adds the buffers of the windows of a module, the innermost one of the scope; none without windows.
+    /// Adds the buffers of a module's windows, where the module is the innermost one of the scope; does nothing without
+    /// windows.
     pub fn note_windows(&self, scope: &Scope, lengths: &[i64]) -> Result<(), Problems> {
         match self.extra.filter(|_| !lengths.is_empty()) {
             Some(extra) => {
@@ -171,8 +172,8 @@ impl<'a> Model<'a> {
         Problems(vec![Problem::new("/model_config/feature_groups", format!("`{name}` must be of type {expected}"))])
     }
 
-    /// Variational dropout of features: every feature times the probability that it stays, or while learning times a random number, a row,
-    /// that is mostly near 0 or 1 (Maddison et al., The Concrete Distribution, 2017).
+    /// Variational dropout of features: every feature times its keep probability, or in training times a random number per row that is
+    /// mostly near 0 or 1 (Maddison et al., The Concrete Distribution, 2017).
     fn dropped(&self, name: &str, parts: Vec<Tensor>) -> Result<Vec<Tensor>, Problems> {
         let Some(options) = self.config.get("variational_dropout").filter(|_| parts.len() > 1) else {
             return Ok(parts);
@@ -216,7 +217,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Predictions from the rows before the last linear map.
+    /// Predictions from the input of the last linear layer.
     pub fn output(&self, name: &str, x: &Tensor) -> Result<Predictions, Problems> {
         self.predict(&linear(self.scope, name, x, self.num_class()), "")
     }
@@ -231,11 +232,11 @@ impl<'a> Model<'a> {
 /// Binary digits of a number of [`uniform`].
 const DIGITS: usize = 16;
 
-/// Numbers drawn between 0 and 1, both excluded: the digits are what dropout leaves of ones.
+/// Random numbers between 0 and 1, both excluded: dropout of ones generates the binary digits.
 fn uniform(scope: &Scope, shape: [Dim; 2]) -> Tensor {
     let [rows, columns] = shape;
     let drawn = scope.scalar(DType::F32, 1.0).broadcast([rows.clone(), columns.clone(), DIGITS.into()]);
-    // What is not dropped is 2.
+    // Elements that are not dropped are 2.
     let places: Vec<f32> = (0..DIGITS).map(|digit| 0.25 / (1u32 << digit) as f32).collect();
     let places = match HostTensor::f32([1, 1, DIGITS], &places) {
         Ok(places) => scope.constant(places),

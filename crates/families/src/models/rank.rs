@@ -73,7 +73,7 @@ fn yes() -> bool {
     true
 }
 
-/// The dense features' row, where there are any, and the sparse features.
+/// The dense features' row, if there are any, and the sparse features.
 fn dense_and_sparse(model: &Model<'_>, config: Option<&MlpConfig>) -> Result<(Option<Tensor>, Vec<Tensor>), Problems> {
     let is_single = model.features.groups.len() == 1;
     let sparse = model.dense(if is_single { model.first_group()? } else { "sparse" })?.parts;

@@ -13,18 +13,18 @@ struct RocketLaunching {
     #[serde(default)]
     share_mlp: Option<MlpConfig>,
     light_mlp: MlpConfig,
-    /// The branch that training alone computes.
+    /// The branch that is only computed in training.
     booster_mlp: Option<MlpConfig>,
     #[serde(default)]
     feature_based_distillation: bool,
     #[serde(default)]
     feature_distillation_function: Distance,
-    // Without effect in the reference as well.
+    // Ignored, as in the reference.
     #[serde(default, rename = "l2_regularization")]
     _l2_regularization: Value,
 }
 
-/// How the hidden rows of both branches are compared.
+/// The distance between the hidden rows of both branches.
 #[derive(Clone, Copy, Default, Deserialize)]
 enum Distance {
     #[default]
@@ -34,11 +34,11 @@ enum Distance {
     Euclid,
 }
 
-/// What the similarity of hidden rows counts in the loss.
+/// The weight of the hidden rows' similarity in the loss.
 const SIMILARITY: f64 = -0.1;
 
-/// The light branch; in training the booster as well, which the light branch imitates. No gradient passes from the light branch to the
-/// layers that both share, nor from what is imitated to the booster.
+/// The light branch; in training also the booster, which the light branch imitates. No gradient flows from the light branch to the
+/// shared layers, or from the imitation loss to the booster.
 pub(super) fn rocket_launching(model: &Model<'_>) -> Result<Predictions, Problems> {
     let config: RocketLaunching = model.read()?;
     let (scope, classes) = (model.scope, model.num_class());
@@ -67,7 +67,7 @@ pub(super) fn rocket_launching(model: &Model<'_>) -> Result<Predictions, Problem
     Ok(predictions)
 }
 
-/// A loss for each block of the light branch that is as wide as one of the booster, the first of these.
+/// A loss for each block of the light branch that has the width of a booster block, the first such block.
 fn imitate_hidden(light: &[Tensor], booster: &[Tensor], distance: Distance, extra: &Extras) {
     let same = |light: &Tensor| booster.iter().find(|booster| booster.width() == light.width());
     let pairs = light.iter().filter_map(|light| Some((light, same(light)?.detach())));

@@ -1,7 +1,7 @@
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
-/// Interests of a user: capsules that the steps of a history are routed to.
+/// Interests of a user: capsules, by dynamic routing of a history's steps.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CapsuleConfig {
@@ -23,7 +23,7 @@ pub(crate) struct CapsuleConfig {
     pub routing_init_method: Init,
 }
 
-/// Where routing begins.
+/// Initialization of the routing logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Init {
@@ -48,10 +48,10 @@ fn one() -> f64 {
     1.0
 }
 
-/// Below which a vector counts as this long.
+/// The minimum norm; shorter vectors are divided by it.
 const SHORTEST: f64 = 1e-7;
 
-/// Bits of a number that look drawn at random: the output of the generator SplitMix64.
+/// Pseudorandom bits for an index: the output of the generator SplitMix64.
 fn mixed(index: u64) -> u64 {
     let state = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -60,8 +60,8 @@ fn mixed(index: u64) -> u64 {
 }
 
 impl CapsuleConfig {
-    /// Steps `[steps, C]` to capsules `[B, K, high_dim]` and which of them are on, `[B, K]`: those with `2^k < n` of a history of `n`
-    /// steps, and the first one.
+    /// Maps steps `[steps, C]` to capsules `[B, K, high_dim]` and which of them are active, `[B, K]`: those with `2^k < n` for a
+    /// history of `n` steps, and the first one.
     pub fn forward(&self, scope: &Scope, steps: &Tensor, rows: &Ragged) -> (Tensor, Tensor) {
         let kept = Ragged::from_lengths(&rows.lengths.minimum(self.max_seq_len));
         let steps = steps.jagged_head(rows, &kept);
@@ -91,13 +91,13 @@ impl CapsuleConfig {
         }
     }
 
-    /// Normal numbers by the place of a step in its history, `[max_seq_len, max_k]`, the same in every trace. The reference draws others
+    /// Normal random numbers by position in the history, `[max_seq_len, max_k]`, the same in every trace. The reference draws new ones
     /// in every batch.
     fn draw(&self, scope: &Scope) -> Tensor {
         let steps = usize::try_from(self.max_seq_len).unwrap_or(0).max(1);
         let uniform = |index: u64| (mixed(index) >> 11) as f64 / (1_u64 << 53) as f64;
         let normal = |index: u64| {
-            // Box and Muller's transform of two uniform numbers, the first above 0.
+            // Box-Muller transform of two uniform numbers, the first above 0.
             let (radius, angle) = (1.0 - uniform(2 * index), uniform(2 * index + 1));
             (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos() * self.routing_logits_stddev
         };
@@ -108,7 +108,7 @@ impl CapsuleConfig {
         }
     }
 
-    /// Which capsules are on in rows of this many steps, `[R, 1]` to `[R, K]`.
+    /// The active capsules for rows with this many steps, `[R, 1]` to `[R, K]`.
     fn on(&self, scope: &Scope, counts: &Tensor) -> Tensor {
         let least = |k: usize| if k == 0 || self.const_caps_num { -1.0 } else { 2f32.powi(k as i32) };
         let least: Vec<f32> = (0..self.max_k).map(least).collect();

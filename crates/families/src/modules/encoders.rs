@@ -1,4 +1,4 @@
-//! Encoders of sequences: from a query and steps to a row.
+//! Encoders of sequences: map a query and steps to a row.
 
 use super::beside;
 use rewire_features::{Problem, Problems, SequenceSteps, read};
@@ -7,7 +7,7 @@ use rewire_hstu::modules::{MlpConfig, Padding, linear};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// An encoder of a DEEP group: what all have, and the keys of its kind.
+/// An encoder of a DEEP group: common keys, and the keys of its kind.
 struct SequenceEncoder {
     input: String,
     max_seq_length: i64,
@@ -150,7 +150,7 @@ impl SequenceEncoder {
     }
 }
 
-/// The first `most` steps of every row; all of them where that is not above 0.
+/// The first `most` steps of every row; all of them if `most` is not above 0.
 fn cut(steps: &Tensor, rows: &Ragged, most: i64) -> (Tensor, Ragged) {
     if most <= 0 {
         return (steps.clone(), rows.clone());
@@ -159,12 +159,12 @@ fn cut(steps: &Tensor, rows: &Ragged, most: i64) -> (Tensor, Ragged) {
     (steps.jagged_head(rows, &kept), kept)
 }
 
-/// Zeros, a row for each of the batch.
+/// Zeros, one row for each of the batch.
 pub(crate) fn zeros(scope: &Scope, rows: &Ragged, width: usize) -> Tensor {
     scope.scalar(DType::F32, 0.0).broadcast([rows.batch.clone(), width.into()])
 }
 
-/// What the reference pads sequences with to the longest one of the batch: columns of a row for each of the batch.
+/// The reference's padding of sequences to the longest one of the batch: columns of one row for each of the batch.
 pub(crate) fn padding(scope: &Scope, rows: &Ragged, columns: &[&Tensor]) -> Padding {
     let missing = scope.host_fill(rows.batch.clone(), &rows.max()) - &rows.lengths;
     Padding { rows: scope.concat(columns, 1), counts: missing.cast(DType::F32) }
@@ -185,7 +185,8 @@ fn padded_query(scope: &Scope, sequence: &SequenceSteps) -> Result<Tensor, Strin
     }
 }
 
-/// Attention to steps `[steps, C]` with an MLP as the score, for queries `[B, C]`; `[B, C]`, zeros for rows without steps.
+/// Attention to steps `[steps, C]` with an MLP that computes the score, for queries `[B, C]`; `[B, C]`, zeros for rows
+/// without steps.
 fn attention(scope: &Scope, config: &MlpConfig, query: &Tensor, steps: &Tensor, rows: &Ragged) -> Tensor {
     let q = query.jagged_broadcast(rows);
     let pairs = scope.concat(&[&q, steps, &(&q - steps), &(&q * steps)], 1);
@@ -230,7 +231,7 @@ pub(crate) struct MultiWindow<'a> {
 }
 
 impl MultiWindow<'_> {
-    /// Queries `[B, C]` and steps `[steps, C]` to `[B, C (windows + 1)]`.
+    /// Maps queries `[B, C]` and steps `[steps, C]` to `[B, C (windows + 1)]`.
     fn forward(&self, scope: &Scope, query: &Tensor, steps: &Tensor, rows: &Ragged) -> Result<Tensor, String> {
         if self.windows_len.is_empty() {
             return Err("needs `windows_len`".to_owned());

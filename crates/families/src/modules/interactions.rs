@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// Vectors `[B, D]` of equal width as fields `[B, N, D]`.
 pub(crate) fn fields(scope: &Scope, parts: &[Tensor]) -> Tensor {
-    // As columns, which other parts of a model read as well.
+    // As columns, which other parts of a model use as well.
     let columns = super::beside(scope, parts);
     let width = parts.first().map_or(0, Tensor::width);
     columns.reshape([columns.dim(0), parts.len().into(), width.into()])
@@ -23,7 +23,7 @@ pub(crate) struct CinConfig {
 }
 
 impl CinConfig {
-    /// Fields `[B, F, E]` to `[B, sum of layer sizes]`.
+    /// Maps fields `[B, F, E]` to `[B, sum of layer sizes]`.
     pub fn forward(&self, scope: &Scope, fields: &Tensor) -> Tensor {
         let (batch, width) = (fields.dim(0), fields.width());
         let count = fields.ty().extent(1).unwrap_or(0);

@@ -3,7 +3,7 @@ use rewire_graph::{Scope, Tensor};
 use rewire_hstu::modules::{MlpConfig, NORM_EPS, layer_norm, linear};
 use serde::Deserialize;
 
-/// Blocks of a feed-forward layer whose input is weighed by a mask made of the whole row.
+/// Blocks of a feed-forward layer whose input is multiplied by a mask computed from the whole row.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MaskNetConfig {
@@ -35,7 +35,7 @@ fn one() -> f64 {
 
 impl MaskBlockConfig {
     fn forward(&self, scope: &Scope, input: &Tensor, mask: &Tensor) -> Tensor {
-        // As the default of the ratio is not 0, the width counts only where the ratio is set to 0.
+        // Because the default of the ratio is not 0, the width only applies if the ratio is set to 0.
         let hidden = match self.reduction_ratio {
             ratio if ratio > 0.0 => (input.width() as f64 * ratio) as usize,
             _ => self.aggregation_dim,

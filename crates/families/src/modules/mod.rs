@@ -1,4 +1,4 @@
-//! Modules that families share.
+//! Shared modules of the families.
 
 mod capsules;
 mod encoders;
@@ -22,12 +22,12 @@ pub(crate) fn mlp(scope: &Scope, name: &str, config: &MlpConfig, x: &Tensor) -> 
     scope.module(name, |scope| config.forward(scope, x))
 }
 
-/// [`mlp`] where there is one.
+/// [`mlp`], if configured.
 pub(crate) fn optional_mlp(scope: &Scope, name: &str, config: Option<&MlpConfig>, x: &Tensor) -> Tensor {
     config.map_or_else(|| x.clone(), |config| mlp(scope, name, config, x))
 }
 
-/// Columns side by side.
+/// Concatenates columns.
 pub(crate) fn beside(scope: &Scope, parts: &[Tensor]) -> Tensor {
     scope.concat(&parts.iter().collect::<Vec<_>>(), 1)
 }

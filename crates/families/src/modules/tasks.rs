@@ -15,7 +15,7 @@ pub(crate) struct TaskConfig {
     pub num_class: usize,
     #[serde(default)]
     pub mlp: Option<MlpConfig>,
-    /// Earlier tasks whose outputs a relation MLP reads.
+    /// Earlier tasks whose outputs are inputs of the relation MLP.
     #[serde(default)]
     pub relation_tower_names: Vec<String>,
     #[serde(default)]
@@ -51,25 +51,26 @@ fn one() -> usize {
 }
 
 impl TaskConfig {
-    /// Rows `[B, D]` to logits `[B, num_class]`.
+    /// Maps rows `[B, D]` to logits `[B, num_class]`.
     pub fn tower(&self, scope: &Scope, x: &Tensor) -> Tensor {
         let hidden = optional_mlp(scope, "tower_mlp", self.mlp.as_ref(), x);
         linear(scope, "linear", &hidden, self.num_class)
     }
 }
 
-/// What other tasks' rows change in a task's own: `own + (own R_b - others R_s) R_b^T` with orthonormal columns in `R_b` and `R_s`.
+/// The effect of other tasks' rows on a task's own: `own + (own R_b - others R_s) R_b^T` with orthonormal columns in `R_b` and
+/// `R_s`.
 pub(crate) fn intervene(scope: &Scope, own: &Tensor, others: &Tensor, rank: usize) -> Tensor {
     let base = orthonormal(scope, "base_rotate_layer", own.width(), rank);
     let source = orthonormal(scope, "source_rotate_layer", others.width(), rank);
     own + (own.matmul(&base) - others.matmul(&source)).matmul(&base.transpose(0, 1))
 }
 
-/// The widest task that others intervene in: the matrix of a rotation has that many rows and columns.
+/// The largest width of a task with interventions: the rotation matrix has that many rows and columns.
 const MOST: usize = 1 << 12;
 
-/// A matrix `[n, k]` of orthonormal columns, n > k, by torch's orthogonal parametrization: `P Q`, where `Q` is the product of the Householder
-/// reflections below the diagonal of `X`, with the signs of the diagonal.
+/// A matrix `[n, k]` with orthonormal columns, n > k, by torch's orthogonal parametrization: `P Q`, where `Q` is the product of the
+/// Householder reflections below the diagonal of `X`, with the signs of the diagonal.
 fn orthonormal(scope: &Scope, name: &str, n: usize, k: usize) -> Tensor {
     let (x, p) = scope.module(&format!("{name}.parametrizations.weight"), |scope| {
         (scope.weight("original", [n, k]), scope.weight("0.base", [n, n]))

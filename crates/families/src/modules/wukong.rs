@@ -19,7 +19,7 @@ fn compressed() -> usize {
 }
 
 impl WukongLayerConfig {
-    /// Fields `[B, N, D]` to `[B, fmb_feature_num + lcb_feature_num, D]`.
+    /// Maps fields `[B, N, D]` to `[B, fmb_feature_num + lcb_feature_num, D]`.
     pub fn forward(&self, scope: &Scope, fields: &Tensor) -> Tensor {
         let count = fields.ty().extent(1).unwrap_or(0);
         let out = self.fmb_feature_num + self.lcb_feature_num;
