@@ -1,18 +1,18 @@
-//! Columns of cells that came one by one: rows of JSON or CSV, lists of Python or JavaScript.
+//! Columns built cell by cell: rows of JSON or CSV, Python or JavaScript lists.
 
 use crate::{Column, Data, Offsets, Validity};
 use thiserror::Error;
 
-/// The value of a row, with its memory.
+/// An owned value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnedCell {
-    /// None.
+    /// A missing value.
     Null,
     /// An integer.
     Int(i64),
     /// A number.
     Float(f64),
-    /// Text.
+    /// A string.
     Text(String),
     /// A list.
     List(Vec<OwnedCell>),
@@ -26,10 +26,10 @@ pub enum OwnedCell {
 pub struct MixedCells;
 
 impl Column<'static> {
-    /// The column of cells. Where some are text, all are; otherwise, where some are floats, all are.
+    /// The column of cells. If some are strings, all become strings; otherwise, if some are floats, all become floats.
     ///
     /// # Errors
-    /// [`MixedCells`] for values beside lists or maps, at any depth.
+    /// [`MixedCells`] if values are mixed with lists or maps, at any depth.
     pub fn of_cells(cells: Vec<OwnedCell>) -> Result<Self, MixedCells> {
         let has = |kind: fn(&OwnedCell) -> bool| cells.iter().any(kind);
         let validity: Vec<bool> = cells.iter().map(|cell| *cell != OwnedCell::Null).collect();

@@ -1,44 +1,44 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A column of a table. Its buffers are borrowed from the memory that has them (Arrow, numpy, an app's own), or owned where values were
-/// converted ([`Column::of_cells`]).
+/// A column of a table. Its buffers are borrowed (from Arrow, numpy, or the app), or owned if values were converted
+/// ([`Column::of_cells`]).
 #[derive(Clone, Debug)]
 pub struct Column<'a> {
     /// The values.
     pub data: Data<'a>,
-    /// Which of them are there.
+    /// Which of them are valid.
     pub validity: Validity<'a>,
 }
 
-/// The values of a column. Offsets have an entry more than there are rows.
+/// The values of a column. There is one offset more than rows.
 #[derive(Clone, Debug)]
 pub enum Data<'a> {
-    /// Integers.
+    /// 32-bit integers.
     I32(Cow<'a, [i32]>),
-    /// Integers.
+    /// 64-bit integers.
     I64(Cow<'a, [i64]>),
-    /// Numbers.
+    /// 32-bit floats.
     F32(Cow<'a, [f32]>),
-    /// Numbers.
+    /// 64-bit floats.
     F64(Cow<'a, [f64]>),
-    /// UTF-8 text.
+    /// UTF-8 strings.
     Text {
-        /// Where the text of each row begins in `bytes`, and where the last one ends.
+        /// The start of each row's string in `bytes`, and the end of the last one.
         offsets: Offsets<'a>,
-        /// The text of all rows.
+        /// The strings of all rows.
         bytes: Cow<'a, [u8]>,
     },
     /// Lists.
     List {
-        /// Where the list of each row begins in `items`, and where the last one ends.
+        /// The start of each row's list in `items`, and the end of the last one.
         offsets: Offsets<'a>,
         /// The items of all rows.
         items: Box<Column<'a>>,
     },
     /// Maps from ids to weights.
     Map {
-        /// Where the map of each row begins in `keys` and `values`, and where the last one ends.
+        /// The start of each row's map in `keys` and `values`, and the end of the last one.
         offsets: Offsets<'a>,
         /// The ids.
         keys: Box<Column<'a>>,
@@ -56,7 +56,7 @@ pub enum Offsets<'a> {
     I64(Cow<'a, [i64]>),
 }
 
-/// Which rows have a value.
+/// The rows that have a value.
 #[derive(Clone, Debug)]
 pub enum Validity<'a> {
     /// All of them.
@@ -75,17 +75,17 @@ pub enum Validity<'a> {
 /// The value of a row.
 #[derive(Clone, Debug)]
 pub enum Cell<'c> {
-    /// None.
+    /// A missing value.
     Null,
     /// An integer.
     Int(i64),
     /// A number.
     Float(f64),
-    /// Text.
+    /// A string.
     Text(&'c str),
-    /// The rows of a column.
+    /// Rows of a column.
     List(&'c Column<'c>, Range<usize>),
-    /// The rows of a column of ids and of one of weights.
+    /// Rows of a column of ids and of a column of weights.
     Map(&'c Column<'c>, &'c Column<'c>, Range<usize>),
 }
 
@@ -109,7 +109,7 @@ impl Offsets<'_> {
 }
 
 impl Validity<'_> {
-    /// True where the row has a value, or the validity does not reach it.
+    /// True if the row has a value, or is beyond the validity.
     fn holds(&self, row: usize) -> bool {
         match self {
             Self::All => true,
@@ -139,7 +139,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The value of a row; `None` where offsets descend or pass the end, or text is not UTF-8.
+    /// The value of a row; `None` if offsets decrease or exceed the values, or a string is not UTF-8.
     pub fn cell(&self, row: usize) -> Option<Cell<'_>> {
         if !self.validity.holds(row) {
             return Some(Cell::Null);

@@ -1,48 +1,48 @@
-//! From encoded columns to the inputs of a graph.
+//! Encodes columns as inputs of a graph.
 
 use crate::{Cell, Column, Data, Feature, FeatureValues};
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::ops::Range;
 use thiserror::Error;
 
-/// A column that a feature cannot be read from.
+/// Why a column cannot be encoded.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// There is no such column.
+    /// The column is missing.
     #[error("there is no column `{column}`, which the model reads")]
     Missing {
         /// The column.
         column: String,
     },
-    /// A row is not what the feature takes.
+    /// A row is not valid for the feature.
     #[error("column `{column}`, row {row}: expected {expected}, got {actual}")]
     Cell {
         /// The column.
         column: String,
         /// The row, from 0.
         row: usize,
-        /// What the feature takes.
+        /// The expected value.
         expected: String,
-        /// What the row has.
+        /// The actual value.
         actual: String,
     },
     /// Two features of a group have sequences of different lengths.
     #[error("columns `{first}` and `{second}`, row {row}: expected sequences of equal length, got {lengths:?} steps")]
     Lengths {
-        /// The column that gives the lengths.
+        /// The column that defines the lengths.
         first: String,
         /// The other column.
         second: String,
         /// The row, from 0.
         row: usize,
-        /// Steps of both.
+        /// Number of steps of both.
         lengths: (i64, i64),
     },
-    /// The model compares users with sampled items, and there are none.
+    /// The model compares users with sampled items, but none are given.
     #[error("the model compares users with sampled items: a table of negatives is needed, with a row for each batch")]
     NoNegatives,
-    /// A feature is no sparse one.
+    /// A feature is not sparse.
     #[error("`{feature}` is no feature with ids: name a sparse feature as session or group")]
     NoIds {
         /// The feature.
@@ -63,7 +63,7 @@ pub enum EncodeError {
     Size(#[from] TensorSizeError),
 }
 
-/// The row of a table of sampled items that belongs to a batch. Each column has a list of items.
+/// The row of a table of sampled items for a batch. Each column has a list of items.
 #[derive(Clone, Copy)]
 pub struct NegativeRow<'a, 'c> {
     /// The columns of the table by name.
@@ -73,7 +73,7 @@ pub struct NegativeRow<'a, 'c> {
 }
 
 impl EncodeError {
-    /// The same fault in a table in which so many rows come before.
+    /// The same error in a table with this many preceding rows.
     #[must_use]
     pub fn after(mut self, rows: usize) -> Self {
         if let Self::Cell { row, .. } | Self::Lengths { row, .. } = &mut self {
@@ -83,7 +83,7 @@ impl EncodeError {
     }
 }
 
-/// The number of rows of a table, of which all columns have as many; 0 without columns.
+/// The number of rows of a table, which must be equal in all columns; 0 without columns.
 ///
 /// # Errors
 /// [`EncodeError::Rows`].
@@ -106,12 +106,12 @@ pub(crate) struct Encoded {
     ids: Vec<u32>,
     floats: Vec<f32>,
     weights: Vec<f32>,
-    /// Ids of every row, or steps of every row of a sequence.
+    /// Number of ids of every row, or number of steps of every row of a sequence.
     pub lengths: Vec<i64>,
     key_lengths: Vec<i64>,
 }
 
-/// Why a row cannot be read: what was expected, and what there is.
+/// Why a row is invalid: the expected and the actual value.
 pub(crate) type Fault = (String, String);
 
 pub(crate) fn fault(expected: &str, actual: impl ToString) -> Fault {
@@ -162,7 +162,7 @@ fn cells(
 }
 
 impl Encoded {
-    /// The rows of a column.
+    /// Encodes the rows of a column.
     pub fn new(feature: &Feature, column: &Column<'_>, rows: impl Iterator<Item = usize>) -> Result<Self, EncodeError> {
         let mut encoded = Self::default();
         for row in rows {
@@ -187,7 +187,7 @@ impl Encoded {
         Ok(encoded)
     }
 
-    /// The items of a row of negatives: steps of one row for a sequence, a row each for other features.
+    /// Encodes the items of a row of negatives: steps of one row for a sequence, one row each for other features.
     pub fn negatives(feature: &Feature, negatives: NegativeRow<'_, '_>) -> Result<Self, EncodeError> {
         let missing = || EncodeError::Missing { column: feature.name.clone() };
         let column = (negatives.column)(&feature.name).ok_or_else(missing)?;
@@ -271,7 +271,7 @@ impl Encoded {
         let before = self.ids.len();
         let mut missing = |most: usize| default.iter().take(most).for_each(|&id| self.push(feature, id, 1.0));
         match cell {
-            // Columns of one integer a row take one.
+            // A feature with one integer per row.
             Cell::Null if matches!(column.data, Data::I32(_) | Data::I64(_)) => missing(1),
             Cell::Null | Cell::Text("") => missing(usize::MAX),
             Cell::List(_, range) if range.is_empty() => missing(usize::MAX),
@@ -329,7 +329,7 @@ impl Encoded {
             Cell::List(_, range) if range.is_empty() => self.floats.extend(default),
             cell => self.push_floats(feature, cell)?,
         }
-        // A column of numbers fills a row of one with the first default.
+        // A column of single numbers is filled with the first default.
         if feature.value_dim == 1 && default.len() > 1 && self.floats.len() - before == default.len() {
             self.floats.truncate(before + 1);
         }
@@ -355,7 +355,7 @@ impl Encoded {
         Ok(())
     }
 
-    /// Ends a step that began at the id `before`.
+    /// Ends a step that started at the id `before`.
     fn end_step(&mut self, before: usize) {
         self.key_lengths.push((self.ids.len() - before) as i64);
     }
@@ -369,7 +369,7 @@ impl Encoded {
     ) -> Result<(), Fault> {
         let (ids, steps) = (self.ids.len(), self.key_lengths.len());
         match cell {
-            // In a column of lists of ids every id is a step, those of the default value as well.
+            // In a column of id lists every id is a step, including default values.
             _ if is_empty(&cell) && is_of_ids(column) => {
                 self.ids.extend(default);
                 self.key_lengths.extend(default.iter().map(|_| 1));
@@ -383,7 +383,7 @@ impl Encoded {
             Cell::List(items, range) => cells(items, range, |cell| self.add_id_step(feature, cell))?,
             other => return Err(fault("a sequence of ids: text, a list, or a list of lists", kind(&other))),
         }
-        // With one value a step every id is a step.
+        // With one value per step every id is a step.
         let length = match feature.value_dim {
             1 => self.ids.len() - ids,
             _ => self.key_lengths.len() - steps,
@@ -454,7 +454,7 @@ impl Encoded {
         Ok(())
     }
 
-    /// The inputs by name; `lengths` is named after the feature that gives them.
+    /// The inputs by name; `lengths` is named after the feature that defines them.
     pub fn inputs(self, feature: &Feature, lengths: &str) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut inputs = vec![];
         let lengths = (format!("{lengths}.lengths"), HostTensor::lengths(&self.lengths));
@@ -480,7 +480,7 @@ impl Encoded {
     }
 }
 
-/// True for a cell that the default value replaces.
+/// True for a cell that is replaced by the default value.
 fn is_empty(cell: &Cell<'_>) -> bool {
     match cell {
         Cell::Null => true,
@@ -490,7 +490,7 @@ fn is_empty(cell: &Cell<'_>) -> bool {
     }
 }
 
-/// True for a column of lists of ids; items of other columns are lists or text themselves.
+/// True for a column of id lists; items of other columns are lists or strings themselves.
 fn is_of_ids(column: &Column<'_>) -> bool {
     matches!(&column.data, Data::List { items, .. } if !matches!(items.data, Data::List { .. } | Data::Text { .. }))
 }

@@ -7,93 +7,93 @@ use serde::Deserialize;
 /// The most rows of a table.
 pub(crate) const MAX_ROWS: usize = MAX_EXTENT as usize;
 
-/// How several ids become a vector.
+/// How the ids of a bag are pooled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
     /// The sum of their rows.
     #[default]
     Sum,
-    /// The sum over the number of ids; weights do not count in that number.
+    /// The sum divided by the number of ids; weights do not change that number.
     Mean,
 }
 
-/// What a feature has in a row, or in a step of a sequence.
+/// The values of a feature in a row, or in a step of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeatureValues {
     /// Rows of a table.
     Ids {
         /// Rows of the table.
         rows: usize,
-        /// What stands in place of missing ids.
+        /// Default of missing ids.
         default: Vec<u32>,
     },
     /// Numbers.
     Floats {
-        /// What stands in place of missing numbers.
+        /// Default of missing numbers.
         default: Vec<f32>,
-        /// The map to a vector, if there is one.
+        /// The embedding, if there is one.
         embedding: Option<DenseEmbedding>,
     },
 }
 
-/// A map of a number to a vector.
+/// An embedding of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DenseEmbedding {
-    /// A mixture of `channels` vectors.
+    /// AutoDis: a mixture of `channels` vectors.
     AutoDis {
         /// Number of vectors.
         channels: usize,
-        /// What scores are divided by.
+        /// The divisor of scores.
         temperature: f64,
         /// Factor of the skip connection.
         keep_prob: f64,
     },
-    /// A linear map.
+    /// A linear layer.
     Mlp,
 }
 
-/// How a sequence is written in text.
+/// The text format of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceForm {
-    /// What separates steps.
+    /// The separator of steps.
     pub delimiter: String,
 }
 
 /// A feature of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feature {
-    /// The full name, which is that of its column.
+    /// The full name, which is its column.
     pub name: String,
     /// Its JSON pointer in the configuration.
     pub pointer: String,
-    /// What it has.
+    /// Its values.
     pub values: FeatureValues,
-    /// Values a row or step; 0 for any number of ids.
+    /// Values per row or step; 0 for any number of ids.
     pub value_dim: usize,
-    /// Columns of the table, 0 where it has none.
+    /// Columns of the table, 0 without a table.
     pub dim: usize,
     /// The name of the table, without suffixes.
     pub table: String,
     /// Element type of the table.
     pub dtype: DType,
-    /// False for a table that training leaves as it is.
+    /// False for a frozen table.
     pub trainable: bool,
-    /// The initial values of the table as the reference writes them, such as `nn.init.uniform_,a=-0.01,b=0.01`; empty for its default.
+    /// The reference's initializer of the table, such as `nn.init.uniform_,a=-0.01,b=0.01`; empty for its default.
     pub init_fn: String,
-    /// How the table may be divided among devices; empty if it may be in any way.
+    /// The allowed shardings of the table; empty for any.
     pub sharding_types: Vec<String>,
     /// How ids are pooled.
     pub pooling: Pooling,
-    /// True where every id has a weight.
+    /// True if every id has a weight.
     pub weighted: bool,
-    /// Present for sequences.
+    /// Set for sequences.
     pub sequence: Option<SequenceForm>,
-    /// What separates values in text.
+    /// The separator of values in text.
     pub separator: String,
 }
 
-/// What is the same for all features of a pipeline, or of a sequence.
+/// The context of all features in a pipeline, or in a sequence.
 pub(crate) struct Context<'a> {
     pub separator: &'a str,
     /// The name and the delimiter of the sequence that groups the feature.
@@ -101,7 +101,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Feature {
-    /// The feature of a kind such as `id_feature` or `sequence_raw_feature`.
+    /// Parses a feature of a kind such as `id_feature` or `sequence_raw_feature`.
     pub(crate) fn new(
         kind: &str,
         message: FeatureMessage,
@@ -192,7 +192,7 @@ impl Feature {
         })
     }
 
-    /// True where values are rows of a table.
+    /// True if values are rows of a table.
     pub fn is_sparse(&self) -> bool {
         matches!(self.values, FeatureValues::Ids { .. })
     }

@@ -4,25 +4,25 @@ use crate::{DenseEmbedding, Feature, FeatureValues, Features, GroupConfig, Group
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 use serde_json::Value;
 
-/// What a group gives.
+/// The value of a group.
 #[derive(Clone, Debug)]
 pub enum Group {
-    /// DEEP or WIDE, or SEQUENCE of features that are no sequences.
+    /// DEEP or WIDE, or SEQUENCE without sequence features.
     Dense {
-        /// A part a feature, in order.
+        /// One part per feature, in order.
         parts: Vec<Part>,
         /// The sequences of its `sequence_groups` by name.
         sequences: Vec<(String, SequenceSteps)>,
-        /// The encoders of the sequences, as JSON with their place in the configuration.
+        /// The encoders of the sequences, as JSON with their position in the configuration.
         encoders: Vec<(String, Value)>,
     },
     /// SEQUENCE
     Sequence(SequenceSteps),
     /// JAGGED_SEQUENCE
     Jagged {
-        /// A row a step, `[steps, W]`.
+        /// One row per step, `[steps, W]`.
         values: Tensor,
-        /// Steps of every row of the batch.
+        /// Number of steps of every row of the batch.
         rows: Ragged,
     },
 }
@@ -39,16 +39,16 @@ pub struct Part {
 /// A query and steps.
 #[derive(Clone, Debug)]
 pub struct SequenceSteps {
-    /// The features that are no sequences, a part each.
+    /// The features that are not sequences, one part each.
     pub query: Vec<Part>,
-    /// A row a step, `[steps, W]`: all sequences side by side.
+    /// One row per step, `[steps, W]`: all sequences, concatenated.
     pub steps: Tensor,
-    /// Steps of every row of the batch, those of the first sequence.
+    /// Number of steps of every row of the batch, those of the first sequence.
     pub rows: Ragged,
 }
 
 impl SequenceSteps {
-    /// The query `[B, Q]`; `None` where all features are sequences.
+    /// The query `[B, Q]`; `None` if all features are sequences.
     pub fn query(&self, scope: &Scope) -> Option<Tensor> {
         let parts: Vec<&Tensor> = self.query.iter().map(|part| &part.values).collect();
         (!parts.is_empty()).then(|| scope.concat(&parts, 1))
@@ -65,7 +65,7 @@ impl Feature {
 }
 
 impl Features {
-    /// The first feature that reads the table of a parameter, and whether it does as one of a WIDE group; `None` for parameters that are no
+    /// The first feature that uses the table of a parameter, and whether it belongs to a WIDE group; `None` for parameters that are not
     /// tables.
     pub fn feature_of_table(&self, parameter: &str) -> Option<(&Feature, bool)> {
         let (is_unpooled, rest) = match parameter.split_once(".embedding_bags.") {
@@ -90,11 +90,11 @@ impl Features {
     }
 }
 
-/// Which tables a feature of a group reads.
+/// The tables of a group's features.
 struct Tables<'a> {
     features: &'a Features,
     scope: &'a Scope,
-    /// What names of inputs begin with.
+    /// The prefix of input names.
     prefix: &'a str,
     batch: Dim,
     suffix: Option<&'a str>,
@@ -106,12 +106,12 @@ impl Features {
     /// Traces a group in the module of an embedding group, `embedding_group` for most models.
     ///
     /// # Errors
-    /// [`Problem`] if there is no such group, or a JAGGED_SEQUENCE group has no sequence.
+    /// [`Problem`] if the group does not exist, or a JAGGED_SEQUENCE group has no sequence.
     pub fn trace(&self, scope: &Scope, name: &str) -> Result<Group, Problem> {
         self.trace_of(scope, "", name)
     }
 
-    /// [`Features::trace`] for rows of a batch of their own, whose inputs have names behind `prefix`.
+    /// [`Features::trace`] for rows of a separate batch, whose input names have the prefix `prefix`.
     ///
     /// # Errors
     /// As [`Features::trace`].
@@ -127,7 +127,7 @@ impl Features {
             GroupType::Sequence => {
                 let tables = Tables::unpooled(self, at, group, None);
                 let mut features = group.feature_names.iter().filter_map(|name| self.features.get(name));
-                // Without a sequence it is its query, from unpooled tables.
+                // Without a sequence, the query is used, from unpooled tables.
                 match features.any(|feature| feature.sequence.is_some()) {
                     true => Ok(Group::Sequence(tables.sequence(&group.feature_names, &pointer)?)),
                     false => {
@@ -161,7 +161,7 @@ impl Features {
 }
 
 impl<'a> Tables<'a> {
-    /// The unpooled tables of a group; without a suffix of their own they have that of the group.
+    /// The unpooled tables of a group; their default suffix is that of the group.
     fn unpooled(
         features: &'a Features,
         (scope, prefix): (&'a Scope, &'a str),
@@ -211,7 +211,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Of a feature that is no sequence `[B, W]`.
+    /// The value of a feature that is not a sequence, `[B, W]`.
     fn one(&self, feature: &Feature) -> Tensor {
         let scope = self.scope;
         match &feature.values {
@@ -264,7 +264,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// Of a sequence its steps, `[steps, W]`.
+    /// The steps of a sequence feature, `[steps, W]`.
     fn steps(&self, feature: &Feature) -> (Tensor, Ragged) {
         let scope = self.scope;
         let lengths = format!("{}{}.lengths", self.prefix, self.features.lengths_of(feature));
@@ -320,7 +320,7 @@ fn first(scope: &Scope, table: &Tensor, ids: &Tensor, bags: &Ragged) -> Tensor {
     pooled(table, &ids.jagged_head(bags, &kept), None, &kept, Pooling::Sum)
 }
 
-/// A row of every sample cut to the steps of `rows`, or followed by steps of zeros.
+/// Truncates the rows of every sample to the steps of `rows`, or pads them with zeros.
 fn aligned(scope: &Scope, values: &Tensor, own: &Ragged, rows: &Ragged) -> Tensor {
     if own.lengths.value() == rows.lengths.value() {
         return values.clone();
@@ -329,7 +329,7 @@ fn aligned(scope: &Scope, values: &Tensor, own: &Ragged, rows: &Ragged) -> Tenso
     let missing = Ragged::from_lengths(&(&rows.lengths - &kept.lengths));
     let zeros = scope.scalar(DType::F32, 0.0).broadcast([missing.total.clone(), values.width().into()]);
     let (steps, both) = values.jagged_head(own, &kept).jagged_concat(&kept, &zeros, &missing);
-    // Of equal lengths, though the shape program computes both.
+    // The lengths are equal, although the shape program computes both.
     debug_assert_eq!(both.total, rows.total);
     steps
 }

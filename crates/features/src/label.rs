@@ -1,15 +1,15 @@
-//! Columns of labels and sample weights, which losses and metrics read.
+//! Columns of labels and sample weights, for losses and metrics.
 
 use crate::encode::{Fault, broken, fault, kind};
 use crate::{Cell, Column, EncodeError};
 use std::ops::Range;
 
-/// A column of numbers that are no feature: labels or weights.
+/// A column of labels or weights.
 #[derive(Clone, Copy, Debug)]
 pub struct LabelColumn<'a> {
     /// The name of the column.
     pub name: &'a str,
-    /// What separates values in text where a row has a list of them; `None` where each row has one value.
+    /// The separator of values in text if a row has a list of them; `None` if each row has one value.
     pub delimiter: Option<&'a str>,
 }
 
@@ -29,10 +29,10 @@ enum Number {
 }
 
 impl LabelColumn<'_> {
-    /// The values as floats, each of which `accepts` must hold for; `expected` describes such values in errors.
+    /// The values as floats. `accepts` must hold for each; `expected` describes valid values in errors.
     ///
     /// # Errors
-    /// [`EncodeError::Cell`] names the row without such values.
+    /// [`EncodeError::Cell`] names the invalid row.
     pub fn floats(
         &self,
         column: &Column<'_>,
@@ -49,7 +49,7 @@ impl LabelColumn<'_> {
         })
     }
 
-    /// The values as integers in a range; floats without a fraction count as such.
+    /// The values as integers in a range; whole floats are accepted.
     ///
     /// # Errors
     /// As [`LabelColumn::floats`].
@@ -62,7 +62,7 @@ impl LabelColumn<'_> {
     ) -> Result<LabelValues<i64>, EncodeError> {
         self.read(column, rows, |number| match number {
             Number::Int(value) if accepts(value) => Ok(value),
-            // Beyond 2^53 not every integer has a float.
+            // Beyond 2^53 not every integer is a float.
             Number::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 && accepts(value as i64) => {
                 Ok(value as i64)
             }

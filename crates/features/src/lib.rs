@@ -1,12 +1,12 @@
-//! Features of TorchEasyRec pipelines: from encoded columns (`fg_mode: FG_NONE`) to groups of embeddings.
+//! Features of TorchEasyRec pipelines: maps encoded columns (`fg_mode: FG_NONE`) to groups of embeddings.
 //!
-//! [`Features::parse`] reads `feature_configs` and `feature_groups`. [`Features::trace`] traces a group: pooled bags of DEEP and
-//! WIDE groups, queries and jagged steps of SEQUENCE groups, jagged steps of JAGGED_SEQUENCE groups. [`Features::encode`] turns
-//! [`Column`]s into the inputs of the traced graph, [`LabelColumn`] reads labels and weights.
+//! [`Features::parse`] parses `feature_configs` and `feature_groups`. [`Features::trace`] traces a group: pooled bags of DEEP
+//! and WIDE groups, queries and jagged steps of SEQUENCE groups, jagged steps of JAGGED_SEQUENCE groups. [`Features::encode`]
+//! converts [`Column`]s to the inputs of the traced graph, [`LabelColumn`] reads labels and weights.
 //!
 //! # Inputs of a graph
 //!
-//! `B` rows; the inputs of a feature are the same for every group that reads it.
+//! For `B` rows; the inputs of a feature are the same for every group that uses it.
 //!
 //! | feature | input | type |
 //! |---|---|---|
@@ -20,7 +20,8 @@
 //! | sequence of floats | `<feature>.lengths` | integers `[B]`, read on the host: steps of every row |
 //! | | `<feature>.values` | F32 `[steps, value_dim]` |
 //!
-//! The features of a JAGGED_SEQUENCE group have equal lengths: their `lengths` is one input, named after the first of them in order of names.
+//! The features of a JAGGED_SEQUENCE group have equal lengths: their `lengths` is one input, named after the first of them in order of
+//! names.
 #![forbid(unsafe_code)]
 
 mod cells;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Reads a message, adding every key that has an unknown name or a value of another type to `problems`.
+/// Parses a message, and adds every key with an unknown name or a wrong type to `problems`.
 ///
 /// `pointer` is the JSON pointer of `value` in the whole configuration.
 pub fn read<T: DeserializeOwned>(value: &Value, pointer: &str, problems: &mut Problems) -> Option<T> {
@@ -23,7 +23,7 @@ pub fn read<T: DeserializeOwned>(value: &Value, pointer: &str, problems: &mut Pr
         let reason = error.to_string();
         let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
         problems.push(format!("{pointer}{path}"), reason);
-        // The other keys are read without it, so that all problems are found.
+        // The other keys are parsed without it, so that all problems are reported.
         let parent = path.rsplit_once('/').and_then(|(parent, key)| Some((rest.pointer_mut(parent)?, key)));
         let removed = match parent {
             Some((Value::Object(object), key)) => object.remove(key).is_some(),
@@ -72,7 +72,7 @@ const WITHOUT_EFFECT: [&str; 33] = [
     "value_separator",
 ];
 
-/// A feature, whatever its kind.
+/// A feature of any kind.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FeatureMessage {
@@ -126,7 +126,7 @@ pub(crate) struct FeatureMessage {
     pub _variables: Vec<String>,
 }
 
-/// How a table may be divided among devices. Keys without a meaning on one device are not read.
+/// The allowed sharding of a table. Keys without a meaning on one device are not parsed.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Constraints {
     #[serde(default)]
@@ -189,7 +189,7 @@ pub(crate) fn one_of<'a>(value: &'a Value, pointer: &str, problems: &mut Problem
     }
 }
 
-/// The feature of a message.
+/// Parses the feature of a message.
 pub(crate) fn read_feature(value: &Value, pointer: &str, problems: &mut Problems) -> Option<FeatureMessage> {
     let kept = |object: &Map<String, Value>| {
         let entries = object.iter().filter(|(key, _)| !WITHOUT_EFFECT.contains(&key.as_str()));
@@ -198,20 +198,20 @@ pub(crate) fn read_feature(value: &Value, pointer: &str, problems: &mut Problems
     read(&value.as_object().map_or_else(|| value.clone(), kept), pointer, problems)
 }
 
-/// How a group gives its features.
+/// The kind of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum GroupType {
-    /// Pooled, side by side.
+    /// Pooled and concatenated.
     #[default]
     #[serde(rename = "DEEP")]
     Deep,
-    /// As DEEP, from tables of their own with `wide_embedding_dim` columns.
+    /// As DEEP, from separate tables with `wide_embedding_dim` columns.
     #[serde(rename = "WIDE")]
     Wide,
     /// A query and steps.
     #[serde(rename = "SEQUENCE")]
     Sequence,
-    /// Steps of equal number in all features.
+    /// Steps, equal in number in all features.
     #[serde(rename = "JAGGED_SEQUENCE")]
     JaggedSequence,
 }
@@ -225,7 +225,7 @@ pub struct GroupConfig {
     /// The features, in order.
     #[serde(default)]
     pub feature_names: Vec<String>,
-    /// How it gives them.
+    /// Its kind.
     #[serde(default)]
     pub group_type: GroupType,
     /// Sequences for the encoders of a DEEP group.
@@ -234,7 +234,7 @@ pub struct GroupConfig {
     /// Encoders whose outputs follow the features of a DEEP group, as JSON.
     #[serde(default)]
     pub sequence_encoders: Vec<Value>,
-    /// What the names of its tables end in.
+    /// The suffix of its table names.
     #[serde(default)]
     pub embedding_name_suffix: Option<String>,
 }
@@ -243,13 +243,13 @@ pub struct GroupConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceGroupConfig {
-    /// The name; that of the group around it where absent.
+    /// The name; by default that of the enclosing group.
     #[serde(default)]
     pub group_name: Option<String>,
     /// The features, in order.
     #[serde(default)]
     pub feature_names: Vec<String>,
-    /// What the names of its tables end in.
+    /// The suffix of its table names.
     #[serde(default)]
     pub embedding_name_suffix: Option<String>,
 }

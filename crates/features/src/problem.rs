@@ -1,24 +1,24 @@
 use std::fmt;
 use thiserror::Error;
 
-/// A value of a configuration that cannot be used.
+/// An invalid or unsupported value of a configuration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{key}: {reason}")]
 pub struct Problem {
     /// The JSON pointer of the value, `/model_config/mmoe/expert_mlp/activation`.
     pub key: String,
-    /// What is wrong, and what was expected.
+    /// The reason, and the expected value.
     pub reason: String,
 }
 
 impl Problem {
-    /// A value that cannot be used.
+    /// Creates a problem.
     pub fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { key: key.into(), reason: reason.into() }
     }
 }
 
-/// All values of a configuration that cannot be used.
+/// All problems of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -37,7 +37,7 @@ impl Problems {
         }
     }
 
-    /// `value` where there are no problems.
+    /// `value` if there are no problems.
     ///
     /// # Errors
     /// All problems.

@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What separates values in text where `fg_encoded_multival_sep` does not say.
+/// The default separator of values in text (`fg_encoded_multival_sep`).
 const SEPARATOR: &str = "\u{3}";
 
-/// Columns of the tables of WIDE groups where `wide_embedding_dim` does not say.
+/// The default number of columns of WIDE tables (`wide_embedding_dim`).
 const WIDE: usize = 4;
 
 /// The features and groups of a pipeline.
@@ -23,9 +23,9 @@ pub struct Features {
     pub groups: Vec<GroupConfig>,
     /// Columns of the tables of WIDE groups.
     pub wide_dim: usize,
-    /// Features whose inputs are sampled, which have tables of their own.
+    /// Features of sampled items, which have separate tables.
     pub(crate) sampled: BTreeSet<String>,
-    /// Whose `lengths` a sequence shares.
+    /// The feature whose `lengths` a sequence shares.
     pub(crate) lengths: BTreeMap<String, String>,
 }
 
@@ -44,11 +44,11 @@ struct SequenceMessage {
 }
 
 impl Features {
-    /// The features and groups of a configuration: `feature_configs`, `data_config` and `model_config.feature_groups` of an `EasyRecConfig`
-    /// as JSON with the field names of the reference. `wide_dim` is the model's `wide_embedding_dim`; 0 means 4.
+    /// Parses the features and groups of a configuration: `feature_configs`, `data_config` and `model_config.feature_groups` of an
+    /// `EasyRecConfig` as JSON with the field names of the reference. `wide_dim` is the model's `wide_embedding_dim`; 0 means 4.
     ///
     /// # Errors
-    /// Every key that is unknown or unsupported, groups of features that are not there, and tables that differ under one name.
+    /// Every unknown or unsupported key, groups with missing features, and different tables with the same name.
     pub fn parse(config: &Value, wide_dim: usize) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         let data = config.get("data_config");
@@ -104,7 +104,7 @@ impl Features {
         self.features.insert(feature.name.clone(), feature);
     }
 
-    /// Features that a sampler gives for negatives are a data group of their own.
+    /// Features of a sampler's negatives form a separate data group.
     fn add_sampled<'a>(&mut self, of_data: impl Fn(&str) -> Option<&'a Value>) {
         if of_data("force_base_data_group").and_then(Value::as_bool) == Some(true) {
             return;
@@ -141,7 +141,7 @@ impl Features {
         self.lengths.get(&feature.name).unwrap_or(&feature.name)
     }
 
-    /// Checks that groups have features of types that they take, and that equal names of tables are equal tables.
+    /// Checks that groups have features of allowed types, and that tables with the same name are equal.
     fn check(&self, problems: &mut Problems) {
         let mut tables: BTreeMap<(bool, String), (usize, usize, &str)> = BTreeMap::new();
         for (index, group) in self.groups.iter().enumerate() {
@@ -190,12 +190,12 @@ impl Features {
         }
     }
 
-    /// The group of a name.
+    /// The group with a name.
     pub fn group(&self, name: &str) -> Option<&GroupConfig> {
         self.groups.iter().find(|group| group.group_name == name)
     }
 
-    /// True for a table of so many rows that a group reads.
+    /// True if a group uses a table with this many rows.
     pub fn has_table(&self, table: &str, rows: usize) -> bool {
         self.groups.iter().any(|group| {
             let suffix = group.embedding_name_suffix.as_deref();
@@ -211,18 +211,18 @@ impl Features {
         })
     }
 
-    /// The input that has the number of steps of every row of a sequence group.
+    /// The input with the number of steps of every row of a sequence group.
     pub fn lengths_input(&self, group: &str) -> Option<String> {
         Some(format!("{}.lengths", self.lengths_of(self.first_sequence(group)?)))
     }
 
-    /// The feature whose steps are those of a sequence group.
+    /// The feature that defines the steps of a sequence group.
     pub fn first_sequence(&self, group: &str) -> Option<&Feature> {
         let names = self.group(group)?.feature_names.iter();
         names.filter_map(|name| self.features.get(name)).find(|feature| feature.sequence.is_some())
     }
 
-    /// The number of parts of a group that are no sequences: features, and encoders of a DEEP or WIDE group.
+    /// The number of parts of a group that are not sequences: features, and encoders of a DEEP or WIDE group.
     pub fn dense_parts(&self, group: &str) -> usize {
         let Some(group) = self.group(group) else { return 0 };
         let names = group.feature_names.iter();
@@ -231,7 +231,7 @@ impl Features {
         features.count() + if is_dense { group.sequence_encoders.len() } else { 0 }
     }
 
-    /// The inputs of a graph that reads the features of these names, from rows of their columns in any order.
+    /// The inputs of a graph with these features, from rows of their columns in any order.
     ///
     /// # Errors
     /// [`EncodeError`] names the column and the row.
@@ -244,11 +244,11 @@ impl Features {
         self.encode_each(names, rows.clone(), |feature| encoded(feature, &column, rows.clone()))
     }
 
-    /// [`Features::encode`] with the items of a row of negatives behind those of the rows: steps that follow the last row of a sequence,
-    /// rows of other features.
+    /// [`Features::encode`] with the items of a row of negatives appended: steps that follow the last row of a sequence, rows of other
+    /// features.
     ///
     /// # Errors
-    /// As [`Features::encode`], and where two columns of the negatives have different numbers of items.
+    /// As [`Features::encode`], and if two columns of the negatives have different numbers of items.
     pub fn encode_with_negatives<'c>(
         &self,
         names: impl IntoIterator<Item = impl AsRef<str>>,

@@ -1,14 +1,14 @@
-//! Tables whose rows are counted by files that the configuration names.
+//! Sizes of tables that are defined by vocabulary files of the configuration.
 
 use crate::feature::MAX_ROWS;
 use crate::{Features, Problems};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Keys that give the rows of a table before `vocab_file` does.
+/// Keys for the rows of a table that take precedence over `vocab_file`.
 const SIZES: [&str; 6] = ["zch", "dynamicemb", "hash_bucket_size", "num_buckets", "vocab_list", "vocab_dict"];
 
-/// The JSON pointers of features of an `EasyRecConfig` for whose tables nothing but `vocab_file` gives the number of rows.
+/// The JSON pointers of features in an `EasyRecConfig` whose number of table rows is only defined by `vocab_file`.
 pub fn vocabulary_files(config: &Value) -> Vec<String> {
     let mut found = vec![];
     search(config.get("feature_configs").unwrap_or(&Value::Null), "/feature_configs", &mut found);
@@ -31,8 +31,8 @@ fn search(value: &Value, pointer: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Writes the rows of these tables as `num_buckets` into a configuration: those of the tensors of a checkpoint, by their names without the
-/// leading `model.`. Encoded columns hold rows of tables, so that the files themselves are not needed.
+/// Sets `num_buckets` of these tables in a configuration to the rows of the tensors of a checkpoint, by their names without the leading
+/// `model.`. Encoded columns hold rows of tables, so the files themselves are not needed.
 ///
 /// # Errors
 /// As [`Features::parse`].
