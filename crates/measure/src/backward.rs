@@ -1,4 +1,4 @@
-//! Workloads with their way back.
+//! Workloads with their backward pass.
 
 use crate::draft::{DraftError, take};
 use crate::{BenchError, Noise, Program, Workload};
@@ -9,7 +9,7 @@ use rewire_runtime::HostMemory;
 use std::collections::{BTreeMap, HashMap};
 
 impl Workload {
-    /// The same work with the gradients of all inputs and parameters of floats, for random gradients of the results.
+    /// The same work with the gradients of all float inputs and parameters, for random gradients of the results.
     pub(crate) fn with_gradients(self, noise: &mut Noise, memory: &mut HostMemory) -> Result<Self, BenchError> {
         let (op, graph) = (&self.op, self.graph()?);
         let mut inputs = self.inputs.clone();
@@ -41,7 +41,7 @@ fn is_differentiable(ty: &Type) -> bool {
     ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written()
 }
 
-/// The sizes that the graph has with some inputs, and so many rows of states.
+/// The sizes of the graph for given inputs and rows of states.
 fn sizes(
     graph: &Graph,
     inputs: &[(String, HostTensor)],

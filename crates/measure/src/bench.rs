@@ -11,28 +11,28 @@ use rewire_runtime::{
 };
 use std::time::{Duration, Instant};
 
-/// What benches run on, and for how long.
+/// The device and duration of benchmarks.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// What runs the kernels.
+    /// The backend of the kernels.
     pub kernel: Kernel,
-    /// What runs the kernels of some operators or modules instead.
+    /// Backends of some operators or modules instead.
     pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
     /// How its kernels multiply halves; as fast as it can if `None`.
     pub matrices: Option<MatrixTier>,
-    /// Seconds that each workload is repeated for, up to [`crate::MOST_SECONDS`].
+    /// Seconds to repeat each workload for, up to [`crate::MOST_SECONDS`].
     pub seconds: f64,
-    /// Choices of the emitter.
+    /// Tuning of the emitter.
     pub tuning: Tuning,
-    /// Tunings that were measured, where `tuning` is the default; [`Bench::tune`] keeps its own there.
+    /// Measured tunings, used if `tuning` is the default; [`Bench::tune`] stores its results there.
     pub tunings: Option<TuningStore>,
-    /// Where compiled kernels are kept for later processes.
+    /// A cache of compiled kernels for later processes.
     pub pipelines: Option<PipelineStore>,
-    /// Where embedding tables lie.
+    /// Placement of embedding tables.
     pub tables: Tables,
-    /// Bytes that parameters may take together, see [`ModelOptions::parameter_bytes`].
+    /// Memory limit of all parameters in bytes, see [`ModelOptions::parameter_bytes`].
     pub parameter_bytes: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Default for BenchOptions {
     }
 }
 
-/// A device, ready to time workloads. Its ceilings are measured when they are first needed.
+/// A device for timing workloads. Its roofline is measured when it is first needed.
 #[derive(Debug)]
 pub struct Bench {
     gpu: Option<Gpu>,
@@ -62,29 +62,29 @@ pub struct Bench {
     session: ModelOptions,
 }
 
-/// A run, kernel by kernel, with what is predicted.
+/// A run, kernel by kernel, with predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profiled {
-    /// What it spent its time on.
+    /// The measured times.
     pub profile: Profile,
-    /// What every step moves and computes.
+    /// Bytes and operations of every step.
     pub counts: Vec<Count>,
-    /// The ceilings.
+    /// The roofline.
     pub machine: Machine,
 }
 
-/// The share of the time of a measurement that goes by before, since clocks rise under load.
+/// The share of a measurement's time for warm-up, since clocks rise under load.
 const WARM_UP: f64 = 0.25;
-/// The share of it for which kernels are timed one by one, after the runs as a caller sees them.
+/// The share of it for timing kernels one by one, after the runs that are timed as a caller sees them.
 const KERNELS: f64 = 0.5;
-/// Timed runs, at least and at most.
+/// Minimum and maximum number of timed runs.
 const RUNS: (usize, usize) = (3, 100_000);
 
 impl Bench {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`BenchError::Gpu`] where there is no adapter as asked, [`BenchError::Seconds`] where there are too many.
+    /// [`BenchError::Gpu`] if the requested adapter does not exist, [`BenchError::Seconds`] if the duration is too long.
     pub fn new(options: &BenchOptions) -> Result<Self, BenchError> {
         if !(0.0..=MOST_SECONDS).contains(&options.seconds) {
             return Err(BenchError::Seconds(options.seconds));
@@ -106,15 +106,15 @@ impl Bench {
         Ok(Self { gpu, ceilings: Ceilings::default(), seconds: options.seconds, session })
     }
 
-    /// The ceilings, measured at the first call, which takes about a second, and once more where a workload exceeds them.
+    /// The roofline. It is measured at the first call, which takes about a second, and again if a workload exceeds it.
     ///
     /// # Errors
-    /// [`BenchError::Gpu`] with what the device reported.
+    /// [`BenchError::Gpu`] with the device's error.
     pub fn machine(&self) -> Result<Machine, BenchError> {
         self.ceilings.first(self.gpu.as_ref())
     }
 
-    /// Seconds that a workload is measured for, beside loading it.
+    /// Seconds to measure a workload for, in addition to loading it.
     pub fn seconds_each(&self) -> f64 {
         self.seconds * (WARM_UP + 1.0 + KERNELS)
     }
@@ -122,7 +122,7 @@ impl Bench {
     /// Whether [`Bench::tune`] can measure kernels.
     ///
     /// # Errors
-    /// [`BenchError::Run`] where the CPU runs them, or the device has no timestamps.
+    /// [`BenchError::Run`] if the CPU runs them, or the device has no timestamps.
     pub fn check_tunes(&self) -> Result<(), BenchError> {
         let has_times = |gpu: &Gpu| gpu.device().features().contains(wgpu::Features::TIMESTAMP_QUERY);
         match self.gpu.as_ref().is_some_and(has_times) {
@@ -136,7 +136,7 @@ impl Bench {
         self.gpu.as_ref().map_or_else(|| "cpu".to_owned(), Gpu::name)
     }
 
-    /// Times a workload. Whatever goes wrong is in the record.
+    /// Times a workload. Failures are reported in the record.
     pub fn run(&self, workload: &Workload) -> Record {
         let mut record = Record {
             op: workload.op.clone(),
@@ -150,12 +150,12 @@ impl Bench {
         if let Err(error) = self.measure(workload, &mut record) {
             record.error = Some(describe(&error));
         }
-        // The self-test before the first model may turn a tier off.
+        // The self-test before the first model may disable a tier.
         record.matrices = self.gpu.as_ref().map(|gpu| gpu.matrices().tier.to_string());
         record
     }
 
-    /// What a run spends its time on, every kernel by itself, after some runs that warm up.
+    /// The profile of a run, kernel by kernel, after some warm-up runs.
     ///
     /// # Errors
     /// [`BenchError`] if the workload cannot be compiled, loaded or run.
@@ -167,12 +167,12 @@ impl Bench {
         Ok(Profiled { profile, counts, machine: self.machine()? })
     }
 
-    /// A workload ready to run.
+    /// A workload, loaded on the device.
     pub(crate) fn load(&self, workload: &Workload) -> Result<LoadedWorkload, BenchError> {
         LoadedWorkload::new(workload, self.session.clone())
     }
 
-    /// Runs until the device is at its pace.
+    /// Runs until the device has reached its clock rate.
     fn warm_up(&self, case: &mut LoadedWorkload) -> Result<(), BenchError> {
         repeat(self.seconds * WARM_UP, || {
             let begun = Instant::now();
@@ -233,7 +233,7 @@ impl Bench {
     }
 }
 
-/// A workload with its inputs in place.
+/// A workload with its inputs bound.
 pub(crate) struct LoadedWorkload {
     pub session: Session,
     pub inputs: Inputs,
@@ -264,7 +264,7 @@ impl LoadedWorkload {
         Ok(outputs)
     }
 
-    /// Bytes of memory that a run takes.
+    /// Memory of a run in bytes.
     fn bytes(&mut self) -> Result<u64, BenchError> {
         let outputs = self.run()?;
         let report = self.session.report();
@@ -286,8 +286,7 @@ impl LoadedWorkload {
     }
 }
 
-/// Brings inputs to the device, if there is one, and lets results stay there. What the host computes with stays on the
-/// host.
+/// Moves inputs to the device, if there is one, and keeps results there. Inputs of host computations stay on the host.
 fn place(session: &Session, values: Vec<(String, HostTensor)>, on_device: bool) -> Result<Inputs, RunError> {
     let plan: &Plan = session.plan();
     let mut inputs = Inputs::new();
@@ -306,7 +305,7 @@ fn place(session: &Session, values: Vec<(String, HostTensor)>, on_device: bool) 
     Ok(inputs)
 }
 
-/// Repeats for some seconds.
+/// Repeats a run for some seconds.
 fn repeat(seconds: f64, mut run: impl FnMut() -> Result<Duration, BenchError>) -> Result<Vec<Duration>, BenchError> {
     let begun = Instant::now();
     let mut times = vec![];
@@ -316,7 +315,7 @@ fn repeat(seconds: f64, mut run: impl FnMut() -> Result<Duration, BenchError>) -
     Ok(times)
 }
 
-/// The entry of sorted times that a share of them does not exceed.
+/// A quantile of sorted times.
 fn at(times: &[Duration], share: f64) -> Option<f64> {
     let position = ((times.len() as f64 * share).ceil() as usize).saturating_sub(1);
     times.get(position).copied().map(milliseconds)
@@ -336,7 +335,7 @@ mod tests {
     fn ceilings_that_work_exceeds_are_measured_again_or_the_record_is_marked() -> Result<(), Box<dyn Error>> {
         let options = BenchOptions { kernel: Kernel::Cpu, seconds: 0.0, ..BenchOptions::default() };
         let bench = Bench::new(&options)?;
-        // As on a machine that others took meanwhile.
+        // As on a machine that is also used by others.
         let starved = Machine { bandwidth: 1.0, multiply_add: 1.0, matrix: None, launch: 1.0 };
         bench.ceilings.set(starved);
         let shape = Shape { m: 64, k: 64, n: 64, ..Shape::default() };

@@ -1,11 +1,11 @@
-//! The ceilings of a device, which are measured when they are needed and when work exceeds them.
+//! The roofline of a device, measured on demand and when work exceeds it.
 
 use crate::BenchError;
 use rewire_graph_rewrite::cost::Machine;
 use rewire_runtime::{Gpu, measure_machine};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Rates of two measurements are the same where the later ones are higher by no more than this share.
+/// Tolerance for equal rates: later ones may be higher by this share.
 const NOISE: f64 = 0.05;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Ceilings {
-    /// The ceilings, measured unless they were before.
+    /// The roofline, measured unless it is already known.
     pub fn first(&self, gpu: Option<&Gpu>) -> Result<Machine, BenchError> {
         let mut state = self.state();
         match state.machine {
@@ -28,7 +28,7 @@ impl Ceilings {
         }
     }
 
-    /// The highest of the ceilings and of a further measurement, which is left out once one of them found nothing higher.
+    /// The maximum of the roofline and of another measurement, which is skipped once one of them found nothing higher.
     pub fn again(&self, gpu: Option<&Gpu>) -> Result<Machine, BenchError> {
         let before = self.first(gpu)?;
         let mut state = self.state();

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How a record differs from an earlier one of the same work.
+/// The change of a record from an earlier one of the same work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Category {
@@ -20,7 +20,7 @@ pub enum Category {
     Error,
 }
 
-/// Something that is compared; less is better.
+/// A compared metric; less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -58,7 +58,7 @@ impl Metric {
     }
 }
 
-/// The relative change of a metric up to which it counts as the same.
+/// The relative change of a metric that is tolerated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds(BTreeMap<Metric, f64>);
 
@@ -70,7 +70,7 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// Another threshold for a metric.
+    /// Sets the threshold of a metric.
     #[must_use]
     pub fn with(mut self, metric: Metric, threshold: f64) -> Self {
         self.0.insert(metric, threshold);
@@ -82,7 +82,7 @@ impl Thresholds {
     }
 }
 
-/// A record against an earlier one.
+/// The comparison of a record with an earlier one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Name of the operator, module or model.
@@ -91,17 +91,17 @@ pub struct Comparison {
     pub shape: Map<String, Value>,
     /// Type of inputs, weights and results.
     pub dtype: String,
-    /// How it differs.
+    /// The change.
     pub category: Category,
-    /// Relative change of every metric that both have: -0.5 takes half.
+    /// Relative change of every common metric: -0.5 means half.
     pub changes: BTreeMap<&'static str, f64>,
-    /// What is wrong.
+    /// The error, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Compares records with earlier ones of the same work on the same adapter of the same computer, where both name theirs. Work that was not measured before is left
-/// out; work that was and is no more is an error.
+/// Compares records with earlier ones of the same work on the same adapter and, if both name it, the same computer. New work is ignored;
+/// missing work is an error.
 ///
 /// ```
 /// use rewire_measure::{Category, Record, Thresholds, compare};

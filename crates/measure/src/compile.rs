@@ -1,4 +1,4 @@
-//! Kernels as the compiler of a GPU makes them, which run nowhere.
+//! Kernels compiled by a GPU driver without running them.
 
 use crate::{BenchError, Program, Workload};
 use rewire::emit::{ParsedKernel, emit_with_windows, of_family};
@@ -12,7 +12,7 @@ use rewire_runtime::{CompiledKernel, KernelCompiler, RuntimeError};
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// A kernel of a workload as the driver of an adapter compiled it.
+/// A kernel of a workload, compiled by an adapter's driver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CompiledStep {
     /// The operator, module or model.
@@ -21,24 +21,24 @@ pub struct CompiledStep {
     pub kernel: String,
     /// Its module path.
     pub path: String,
-    /// Its schedule; `None` for an operator of a user's own.
+    /// Its schedule; `None` for a custom operator.
     pub schedule: Option<&'static str>,
     /// The adapter.
     pub adapter: String,
-    /// What the driver tells.
+    /// The driver's statistics.
     #[serde(flatten)]
     pub compiled: CompiledKernel,
     /// Bytes of workgroup memory.
     pub workgroup_bytes: Option<u64>,
-    /// True where it multiplies cooperative matrices.
+    /// True if it uses cooperative matrices.
     pub matrix: bool,
-    /// Why it did not compile.
+    /// The compile error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl CompiledStep {
-    /// True where the driver found too few registers.
+    /// True if the kernel spills registers.
     pub fn spills(&self) -> bool {
         self.compiled.spills.is_some_and(|count| count > 0) || self.compiled.scratch.is_some_and(|bytes| bytes > 0)
     }
@@ -51,7 +51,7 @@ impl Workload {
     /// The plan of its kernels.
     ///
     /// # Errors
-    /// [`BenchError`] where the graph cannot be rewritten or lowered, or the package is damaged.
+    /// [`BenchError`] if the graph cannot be rewritten or lowered, or the package is damaged.
     pub fn plan(&self) -> Result<Plan, BenchError> {
         let mut plan = match &self.program {
             Program::Graph(graph) => {
@@ -66,11 +66,11 @@ impl Workload {
     }
 }
 
-/// Emits and compiles the kernels of a plan, for sizes that nothing is known of. With `code`, results have the programs. A kernel that does
-/// not compile has an error in its place.
+/// Emits and compiles the kernels of a plan, for unknown sizes. With `code`, results include the programs. A kernel that does not compile
+/// has an error instead.
 ///
 /// # Errors
-/// [`BenchError::Load`] where the plan is not good.
+/// [`BenchError::Load`] if the plan is invalid.
 pub fn compile(
     work: &str,
     mut plan: Plan,
@@ -110,7 +110,7 @@ pub fn compile(
     Ok(plan.load.iter().chain(&plan.steps).map(record).collect())
 }
 
-/// The kernel that a model is loaded with.
+/// The kernel that loading a model would use.
 fn emitted(computation: &Computation, target: &Target, tuning: Tuning) -> Result<ParsedKernel, String> {
     let tuning = of_family(tuning, computation, target);
     let windows = Windows::of_constants(computation, target);

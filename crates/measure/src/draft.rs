@@ -6,22 +6,22 @@ use rewire_hstu::models::ModelError;
 use rewire_hstu::modules::ConfigError;
 use rewire_runtime::{HostMemory, HostMemoryError};
 
-/// A graph in the making, with values for its inputs.
+/// A graph under construction, with values for its inputs.
 pub(crate) struct Draft<'a> {
     pub scope: Scope,
     pub shape: &'a Shape,
     pub noise: Noise,
     pub inputs: Vec<(String, HostTensor)>,
     pub memory: HostMemory,
-    /// Rows of states whose first extent is open.
+    /// Number of rows of states with a dynamic first extent.
     pub state_rows: usize,
 }
 
-/// Why a graph or its values cannot be made.
+/// Why a graph or its values cannot be created.
 pub(crate) enum DraftError {
     Model(Box<ModelError>),
     Memory(HostMemoryError),
-    /// A size that is none of the values that it may have.
+    /// A size is invalid.
     Size {
         name: &'static str,
         expected: String,
@@ -59,15 +59,15 @@ impl From<HostMemoryError> for DraftError {
     }
 }
 
-/// Bytes of host vectors that a run has for a sample: lengths, offsets and what else follows from them.
+/// Bytes of host vectors per sample in a run: lengths, offsets and values derived from them.
 const SAMPLE_BYTES: u64 = 64;
 
-/// Takes memory for a tensor.
+/// Reserves memory for a tensor.
 pub(crate) fn take(memory: &mut HostMemory, dtype: DType, shape: &[usize]) -> Result<(), HostMemoryError> {
     memory.take("the data", dtype.format().host_bytes(shape).map_or(u64::MAX, |bytes| bytes as u64))
 }
 
-/// Numbers of rows of so many samples, at most as many in all as a kernel counts.
+/// Draws the numbers of rows of samples, limited in total to the largest count of a kernel.
 pub(crate) fn draw_lengths(
     noise: &mut Noise,
     memory: &mut HostMemory,
@@ -127,7 +127,7 @@ impl<'a> Draft<'a> {
         Ok(self.input(name, &dims, value))
     }
 
-    /// `count` ids `[..dims]` of a table of `table` rows. What they are looked up for is as wide as the shape.
+    /// `count` ids `[..dims]` of a table with `table` rows. The embedding width is that of the shape.
     pub fn ids(&mut self, name: &str, dims: &[Dim], count: usize, table: usize) -> Result<Tensor, DraftError> {
         take(&mut self.memory, DType::U32, &[count])?;
         take(&mut self.memory, self.shape.dtype, &[count, self.shape.width])?;
@@ -146,7 +146,7 @@ impl<'a> Draft<'a> {
         draw_lengths(&mut self.noise, &mut self.memory, batch, len_dist, max_len)
     }
 
-    /// Candidates of samples of some lengths, at least `least` where there is room.
+    /// Candidates of samples with these lengths, at least `least` if there is room.
     pub fn targets(&mut self, lengths: &[i64], least: i64) -> Vec<i64> {
         let (low, high) = self.shape.targets.within(self.shape.max_len);
         let draw = |length: &i64| self.noise.between(low as i64, high as i64).max(least).min(*length);
@@ -159,14 +159,14 @@ impl<'a> Draft<'a> {
         self.more_samples(name, &batch, lengths)
     }
 
-    /// Samples with these lengths, as many as others.
+    /// Samples with these lengths, with the batch size of others.
     pub fn more_samples(&mut self, name: &str, batch: &Dim, lengths: Vec<i64>) -> Rows {
         let ragged = self.scope.lengths(name, batch);
         self.inputs.push((name.to_owned(), HostTensor::lengths(&lengths)));
         Rows { ragged, lengths }
     }
 
-    /// Numbers of candidates that attention reads; `None` if the shape has none.
+    /// Numbers of candidates for attention; `None` if the shape has none.
     pub fn num_targets(&mut self, rows: &Rows) -> Option<Tensor> {
         if self.shape.targets == Lengths::NONE {
             return None;

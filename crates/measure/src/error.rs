@@ -9,25 +9,25 @@ use rewire_runtime::{GpuError, HostMemoryError, RunError, RuntimeError};
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why something cannot be benched.
+/// Why something cannot be benchmarked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// There is no operator of a name.
+    /// The operator does not exist.
     #[error("there is nothing to bench called `{name}`: expected a model folder, demo, {known}")]
     UnknownOp {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
-    /// There are no two parts.
+    /// The work has no lookups to split off.
     #[error("{name} has no two parts: it looks up no rows of tables by its inputs")]
     NoLookups {
         /// The operator, module or model.
         name: String,
     },
-    /// A package holds a plan, where a graph is meant.
+    /// A package holds a plan, but a graph is needed.
     #[error(
         "{name} is a package without a configuration, which holds no graph: gradients and parts need the model as traced"
     )]
@@ -38,30 +38,30 @@ pub enum BenchError {
     /// A package is damaged.
     #[error(transparent)]
     Package(Box<PackageError>),
-    /// There is no standard shape of a name.
+    /// The standard shape does not exist.
     #[error("there is no shape `{name}`: expected {known}")]
     UnknownShape {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
-    /// A sweep is not described as one.
+    /// A sweep is invalid.
     #[error(
         "`{text}` is no sweep: expected AXIS=LO:HI with numbers from 1, such as max-len=128:4096, and an axis of {known}"
     )]
     Sweep {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// The axes that there are.
+        /// The existing axes.
         known: String,
     },
-    /// There is no suite of a name.
+    /// The suite does not exist.
     #[error("there is no suite `{name}`: expected {known}")]
     UnknownSuite {
         /// The name.
         name: String,
-        /// The names that there are.
+        /// The existing names.
         known: String,
     },
     /// A file of figures cannot be read or written.
@@ -69,7 +69,7 @@ pub enum BenchError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The graph cannot be traced with these sizes.
@@ -77,42 +77,42 @@ pub enum BenchError {
     Trace {
         /// The operator.
         op: String,
-        /// Why.
+        /// The cause.
         source: Box<ModelError>,
     },
-    /// A size is none that can be.
+    /// A size is invalid.
     #[error("cannot bench {op}: `{name}` must be {expected}, got {actual}")]
     Size {
         /// The operator, module or model.
         op: String,
         /// The size.
         name: &'static str,
-        /// What it may be.
+        /// The allowed values.
         expected: String,
-        /// What it is.
+        /// The actual value.
         actual: String,
     },
-    /// The data takes more memory than there is.
+    /// The data exceed the available memory.
     #[error("cannot bench {op}")]
     Memory {
         /// The operator, module or model.
         op: String,
-        /// How much it takes.
+        /// The required memory.
         source: HostMemoryError,
     },
-    /// The seconds to bench for are none that can be.
+    /// The duration is invalid.
     #[error("the seconds to bench for must be in 0..={MOST_SECONDS}, got {0}")]
     Seconds(f64),
     /// The graph has no gradients.
     #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
-    /// The inputs are not those that the graph declares.
+    /// The inputs do not match their declarations in the graph.
     #[error(transparent)]
     Sizes(#[from] ShapeError),
     /// The graph cannot be rewritten or lowered.
     #[error(transparent)]
     Compile(Box<RewriteError>),
-    /// There is no device as asked, or it failed.
+    /// The requested device is not available, or it failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
     /// The device cannot run the plan.

@@ -1,4 +1,4 @@
-//! The computer that figures are of.
+//! The computer that figures were measured on.
 
 use std::thread::available_parallelism;
 

@@ -12,7 +12,7 @@ struct Steps {
     candidates: Vec<i64>,
 }
 
-/// Values of the inputs of a model: an id or number a row and step.
+/// Input values of a model: one id or number per row and step.
 pub(crate) fn rows(
     imported: &Imported,
     shape: &Shape,
@@ -48,7 +48,7 @@ pub(crate) fn rows(
     Ok(inputs)
 }
 
-/// The values of a feature in so many rows or steps.
+/// The values of a feature for this many rows or steps.
 fn values(feature: &Feature, count: usize, noise: &mut Noise) -> Result<Vec<(String, HostTensor)>, DraftError> {
     Ok(match feature.values {
         FeatureValues::Floats { .. } => {

@@ -1,4 +1,4 @@
-//! Timing operators, modules and models on a GPU or the CPU, against ceilings that are measured in the same run.
+//! Times operators, modules and models on a GPU or the CPU, against a roofline that is measured in the same run.
 //!
 //! ```no_run
 //! use rewire_measure::{Bench, BenchOptions, Shape, Workload};
@@ -49,5 +49,5 @@ pub use trace::chrome_trace;
 pub use tune::TunedKernel;
 pub use workload::{Program, Workload, operators};
 
-/// The most seconds that a workload is repeated for: a day.
+/// The maximum duration of a workload in seconds: a day.
 pub const MOST_SECONDS: f64 = 86_400.0;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What was measured on this computer, by adapter and driver, in a file.
+/// A file of the rooflines measured on this computer, by adapter and driver.
 ///
 /// ```
 /// use rewire_measure::Machines;
@@ -25,31 +25,31 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// The file in the user's folder for caches, if the system names one.
+    /// The file in the user's cache directory, if the system has one.
     pub fn usual_path() -> Option<PathBuf> {
         Some(cache_folder()?.join("machines.json"))
     }
 
-    /// Reads a file; nothing is known where there is none.
+    /// Reads a file; a missing file is empty.
     ///
     /// # Errors
-    /// [`BenchError::File`] if it cannot be read or is not good.
+    /// [`BenchError::File`] if it cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, BenchError> {
         let failed = |error: io::Error| BenchError::File { path: path.to_owned(), reason: error.to_string() };
         Ok(Self { path: path.to_owned(), known: known(std::fs::read(path)).map_err(failed)? })
     }
 
-    /// The first adapter whose name or driver contains `part`, whatever its case.
+    /// The first adapter whose name or driver contains `part`, ignoring case.
     pub fn find(&self, part: &str) -> Option<(&str, &Machine)> {
         let part = part.to_lowercase();
         let mut known = self.known.iter().map(|(name, machine)| (name.as_str(), machine));
         known.find(|(name, _)| name.to_lowercase().contains(&part))
     }
 
-    /// Keeps what was measured of an adapter, beside what other programs have kept meanwhile, and writes the file.
+    /// Stores the measurements of an adapter, keeps those that other programs stored meanwhile, and writes the file.
     ///
     /// # Errors
-    /// [`BenchError::File`] if it cannot be written, or is no longer good.
+    /// [`BenchError::File`] if it cannot be written, or is no longer valid.
     pub fn insert(&mut self, adapter: &str, machine: Machine) -> Result<(), BenchError> {
         self.known.insert(adapter.to_owned(), machine);
         let written = update_file(&self.path, |old| {

@@ -1,6 +1,6 @@
 use rewire_graph::{DType, HostTensor, TensorSizeError};
 
-/// Numbers that follow from a seed.
+/// Seeded random numbers.
 #[derive(Clone, Debug)]
 pub struct Noise(u64);
 
@@ -8,7 +8,7 @@ pub struct Noise(u64);
 const PERIOD: usize = 65_521;
 
 impl Noise {
-    /// The numbers of a seed.
+    /// A generator with a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
@@ -30,7 +30,7 @@ impl Noise {
     /// Floats between -0.5 and 0.5.
     ///
     /// # Errors
-    /// [`TensorSizeError`] if the shape has more elements than there can be.
+    /// [`TensorSizeError`] if the shape has too many elements.
     pub fn floats(&mut self, dtype: DType, shape: &[usize]) -> Result<HostTensor, TensorSizeError> {
         let count = shape.iter().fold(1usize, |count, &n| count.saturating_mul(n));
         if !dtype.format().is_written() {
@@ -46,7 +46,7 @@ impl Noise {
         HostTensor::from_bytes(dtype, shape.to_vec(), bytes)
     }
 
-    /// Rows with a scale, which come again as elements of other types do.
+    /// Rows with a scale, which repeat like elements of other types.
     fn rows(&mut self, dtype: DType, shape: &[usize], count: usize) -> Result<HostTensor, TensorSizeError> {
         let width = shape.last().copied().unwrap_or(1).max(1);
         let own = [(PERIOD / width).clamp(1, (count / width).max(1)), width];
@@ -56,7 +56,7 @@ impl Noise {
         HostTensor::from_bytes(dtype, shape.to_vec(), block.bytes().iter().copied().cycle().take(bytes).collect())
     }
 
-    /// Integers from 0 to below `end`.
+    /// Integers in `0..end`.
     ///
     /// # Errors
     /// As [`Noise::floats`].
@@ -66,7 +66,7 @@ impl Noise {
         HostTensor::u32(vec![count], &values)
     }
 
-    /// Numbers that ascend by `least` to `most` from row to row of every sample.
+    /// Numbers that increase by `least` to `most` from row to row of every sample.
     ///
     /// # Errors
     /// As [`Noise::floats`].

@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// Figures of other libraries.
 #[derive(Debug, Deserialize)]
 struct References {
-    /// Which libraries and devices they are of.
+    /// The libraries and devices.
     about: String,
     figures: Vec<Reference>,
 }
@@ -18,11 +18,11 @@ struct Reference {
     by: String,
     /// A part of the adapter's name.
     adapter: String,
-    /// Of a figure of a CPU, a part of the name of the GPU in the same computer: it says nothing of other computers.
+    /// For a CPU figure, a part of the name of the GPU in the same computer: the figure does not apply to other computers.
     beside: Option<String>,
     op: String,
     dtype: String,
-    /// Sizes that have to be the same.
+    /// Sizes that must match.
     shape: Map<String, Value>,
     #[serde(flatten)]
     figure: Figure,
@@ -33,7 +33,7 @@ struct Reference {
 enum Figure {
     /// Of the kernels, or of a run on the CPU.
     Ms(f64),
-    /// Of a run as its caller sees it.
+    /// Of a run as seen by its caller.
     WallMs(f64),
     Tflops(f64),
     Gbps(f64),
@@ -42,7 +42,7 @@ enum Figure {
 const REFERENCES: &str = include_str!("../references.json");
 
 impl Reference {
-    /// True for the same work on the same device. `records` tell which GPUs the computer has.
+    /// True for the same work on the same device. `records` determine the GPUs of the computer.
     fn fits(&self, record: &Record, records: &[Record]) -> bool {
         let sizes = |(name, value): (&String, &Value)| record.shape.get(name) == Some(value);
         let is_there = |gpu: &String| {
@@ -55,7 +55,7 @@ impl Reference {
             && self.shape.iter().all(sizes)
     }
 
-    /// How many times as fast the record is.
+    /// The record's speed relative to this figure.
     fn ratio(&self, record: &Record) -> Option<f64> {
         Some(match self.figure {
             Figure::Ms(ms) => ms / record.time_ms()?,
@@ -71,11 +71,11 @@ fn references() -> Result<References, BenchError> {
         .map_err(|error| BenchError::File { path: "references.json".into(), reason: error.to_string() })
 }
 
-/// A page of Markdown with a table an adapter: shape, floor, figure, share of the ceiling, and how many times as fast as
-/// other libraries on the same device. `picture` is a file beside the page that it shows.
+/// A Markdown page with one table per adapter: shape, roofline floor, figure, share of the roofline, and speed relative to
+/// other libraries on the same device. `picture` is an image file next to the page.
 ///
 /// # Errors
-/// [`BenchError::File`] if the figures of other libraries are not good.
+/// [`BenchError::File`] if the figures of other libraries are invalid.
 pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchError> {
     let References { about, figures } = references()?;
     let mut page = format!(
@@ -114,7 +114,7 @@ pub(crate) fn by_device(records: &[Record]) -> Vec<(String, Vec<&Record>)> {
 
 fn write_device(page: &mut String, device: &str, records: &[&Record], faster: impl Fn(&Record) -> String) {
     let gbps = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or_default();
-    // A record has the rate of what its kernels use.
+    // A record has the rate of the units that its kernels use.
     let rates = || records.iter().filter_map(|record| record.ceiling_tflops);
     let most = rates().fold(0.0, f64::max);
     let least = rates().fold(most, f64::min);

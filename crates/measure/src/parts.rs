@@ -1,4 +1,4 @@
-//! A model in two parts: its lookups, and what computes with the rows.
+//! A model in two parts: its lookups, and the computation on their rows.
 
 use crate::{BenchError, Program, Workload};
 use rewire_graph::op::Input;
@@ -7,8 +7,8 @@ use rewire_graph_rewrite::split::{Parts, lookups, split};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
 
 impl Workload {
-    /// The workload cut apart, `lookup` and `dense`, and `whole` as it is: lookups of rows that inputs name, what computes with these
-    /// rows, and both in as few kernels as they take together.
+    /// Splits the workload into `lookup` and `dense`, and adds `whole`, the original: lookups of rows that inputs name, the
+    /// computation on these rows, and both in as few kernels as they need together.
     ///
     /// ```no_run
     /// # fn example(bench: &rewire_measure::Bench, model: &rewire_measure::Workload) -> Result<(), rewire_measure::BenchError> {
@@ -20,7 +20,8 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// [`BenchError::NoLookups`] if there are none; those of rewriting and running the lookups, whose rows `dense` is given.
+    /// [`BenchError::NoLookups`] if there are none, and the errors of rewriting and running the lookups, whose rows are
+    /// inputs of `dense`.
     pub fn parts(&self) -> Result<[Self; 3], BenchError> {
         let failed = |error: GraphError| BenchError::Trace { op: self.op.clone(), source: Box::new(error.into()) };
         let Parts { first, second, boundary, .. } = split(self.graph()?, by_inputs).map_err(failed)?;
@@ -36,7 +37,7 @@ impl Workload {
         Ok([lookup, self.part("dense", &second, &rows)?, Self { op: "whole".to_owned(), ..self.clone() }])
     }
 
-    /// A graph of the same inputs and others.
+    /// A graph with the same inputs and others.
     fn part(&self, op: &str, graph: &Graph, others: &[(String, HostTensor)]) -> Result<Self, BenchError> {
         let mut part = Self { op: op.to_owned(), program: Program::Graph(graph.clone()), ..self.clone() };
         part.inputs.extend_from_slice(others);

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// What a bench found. Times are in milliseconds, medians where nothing else is said.
+/// The result of a benchmark. Times are in milliseconds, medians unless noted otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Name of the operator, module or model.
@@ -16,37 +16,37 @@ pub struct Record {
     pub kernel: String,
     /// The adapter, or `cpu`.
     pub adapter: String,
-    /// The processor of the computer and its threads; `None` where it is not known.
+    /// The processor of the computer and its threads; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The tier of matrix hardware that kernels run on; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrices: Option<String>,
-    /// A run as its caller sees it: inputs are where the kernels are, results stay there, and the caller waits for them.
+    /// A run as seen by its caller: inputs are on the device, results stay there, and the caller waits for them.
     pub wall_ms: Option<f64>,
-    /// Time of the kernels by the adapter's clock; `None` on the CPU and where the adapter has no timestamps.
+    /// Time of the kernels by the adapter's clock; `None` on the CPU and if the adapter has no timestamps.
     pub gpu_ms: Option<f64>,
     /// The shortest run.
     pub min_ms: Option<f64>,
-    /// 95 of 100 runs are not longer.
+    /// 95th percentile of the runs.
     pub p95_ms: Option<f64>,
-    /// 10^12 operations a second: those of products, or others where there are none. By `gpu_ms`, or `wall_ms` without it.
+    /// 10^12 operations per second: those of matmuls, or all if there are none. By `gpu_ms`, or `wall_ms` without it.
     pub tflops: Option<f64>,
-    /// 10^9 bytes a second that have to move. By `gpu_ms`, or `wall_ms` without it.
+    /// 10^9 bytes per second that have to move. By `gpu_ms`, or `wall_ms` without it.
     pub gbps: Option<f64>,
-    /// The rate of multiply-adds of single precision, or of matrix units where the type allows them, measured in the same run.
+    /// The f32 multiply-add rate, or that of matrix units if the type allows them, measured in the same run.
     pub ceiling_tflops: Option<f64>,
     /// The bandwidth of a copy, measured in the same run.
     pub ceiling_gbps: Option<f64>,
-    /// True where the work was faster than these ceilings, which were measured again: its tensors lie in caches, or other programs took
+    /// True if the work was faster than this roofline, which was measured again: its tensors fit into caches, or other programs used
     /// the device meanwhile. Its share then has no meaning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ceilings_exceeded: bool,
-    /// Bytes of memory for parameters, inputs, results and all between.
+    /// Bytes of memory for parameters, inputs, results and intermediates.
     pub peak_bytes: Option<u64>,
     /// Time in kernels, on the adapter or on the CPU.
     pub kernel_ms: Option<f64>,
-    /// Least time by the measured ceilings.
+    /// The roofline floor.
     pub predicted_ms: Option<f64>,
     /// Operations that `tflops` counts.
     pub operations: Option<u64>,
@@ -54,29 +54,29 @@ pub struct Record {
     pub bytes: Option<u64>,
     /// Dispatches of a run.
     pub kernels: Option<usize>,
-    /// Kernels with tunings that were measured.
+    /// Number of kernels with measured tunings.
     #[serde(default)]
     pub tuned: usize,
     /// Rewriting, lowering, compiling shaders and uploading parameters.
     pub load_ms: Option<f64>,
-    /// Runs that `wall_ms` is the median of.
+    /// Number of runs behind the median `wall_ms`.
     pub runs: usize,
-    /// Why there are no times.
+    /// The reason for missing times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a floor is made of.
+/// The bottleneck of a roofline floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Moving bytes.
+    /// Memory bandwidth.
     Bandwidth,
-    /// Operations.
+    /// Arithmetic.
     Arithmetic,
 }
 
 impl Record {
-    /// What figures are of: the adapter, and the tier of its matrix hardware where there is one.
+    /// The device of the figures: the adapter, and the tier of its matrix hardware if it has any.
     pub fn device(&self) -> String {
         match self.matrices.as_deref() {
             None | Some("none") => self.adapter.clone(),
@@ -84,12 +84,12 @@ impl Record {
         }
     }
 
-    /// The time that rates are computed by: that of the kernels on a GPU, that of a run on the CPU.
+    /// The time for rates: that of the kernels on a GPU, that of a run on the CPU.
     pub fn time_ms(&self) -> Option<f64> {
         self.gpu_ms.or(self.wall_ms)
     }
 
-    /// The least time by the ceilings, and what it goes to: bytes over bandwidth or operations over the rate of arithmetic,
+    /// The roofline floor and its bottleneck: bytes divided by bandwidth or operations divided by the arithmetic rate,
     /// whichever is longer.
     pub fn floor(&self) -> Option<(f64, Bound)> {
         let moving = self.bytes? as f64 / self.ceiling_gbps? / 1e6;
@@ -97,12 +97,12 @@ impl Record {
         Some(if moving < computing { (computing, Bound::Arithmetic) } else { (moving, Bound::Bandwidth) })
     }
 
-    /// Share of the floor in the time.
+    /// The floor divided by the time.
     pub fn share(&self) -> Option<f64> {
         Some(self.floor()?.0 / self.time_ms().filter(|time| *time > 0.0)?)
     }
 
-    /// The share in percent; empty where it is not known.
+    /// The share in percent; empty if unknown.
     pub fn share_in_words(&self) -> String {
         match self.share() {
             Some(_) if self.ceilings_exceeded => "over 100 %".to_owned(),
@@ -115,7 +115,7 @@ impl Record {
         self.share().is_some_and(|share| share > 1.0)
     }
 
-    /// The ceilings, and the least time of kernels that move and compute this.
+    /// Sets the roofline, and the floor of kernels with these bytes and operations.
     pub(crate) fn set_ceilings(&mut self, machine: &Machine, counts: &[Count]) {
         let total: Count = counts.iter().copied().sum();
         self.ceiling_gbps = Some(machine.bandwidth / 1e9);
@@ -123,7 +123,7 @@ impl Record {
         self.predicted_ms = Some(counts.iter().map(|count| machine.seconds(count)).sum::<f64>() * 1e3);
     }
 
-    /// The work in words, without sizes that say no more than a reader expects.
+    /// A readable title of the work, without default sizes.
     pub fn title(&self) -> String {
         let is_told = |(name, value): &(&String, &Value)| {
             *name != "seed" && *name != "dtype" && value.as_u64() != Some(0) && value.as_bool() != Some(false)
@@ -155,7 +155,7 @@ pub fn in_words(shape: &Map<String, Value>) -> String {
     sizes.collect::<Vec<_>>().join(", ")
 }
 
-/// A figure with as many digits as say something.
+/// A figure with its significant digits.
 ///
 /// ```
 /// assert_eq!([0.02347, 1.2345, 123.4].map(rewire_measure::rounded), ["0.0235", "1.23", "123"]);

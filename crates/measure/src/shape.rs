@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::str::FromStr;
 
-/// The sizes of a bench. Every operator reads some of them.
+/// The sizes of a benchmark. Every operator uses some of them.
 ///
 /// ```
 /// use rewire_measure::Shape;
@@ -22,9 +22,9 @@ pub struct Shape {
     pub batch: usize,
     /// Number of heads.
     pub heads: usize,
-    /// Width of a query and a key of a head.
+    /// Width of a head's queries and keys.
     pub attn_dim: usize,
-    /// Width of a value of a head.
+    /// Width of a head's values.
     pub hidden_dim: usize,
     /// Width of the rows of layers.
     pub embedding_dim: usize,
@@ -36,15 +36,15 @@ pub struct Shape {
     pub len_dist: Lengths,
     /// Candidates among the rows of a sample.
     pub targets: Lengths,
-    /// The largest distance that attention sees; 0 for no limit.
+    /// Attention window; 0 for no limit.
     pub window: usize,
     /// Contextual rows of a sample.
     pub context: usize,
-    /// Rows of a product.
+    /// Rows of a matmul (M).
     pub m: usize,
-    /// Length of the sums of a product.
+    /// Inner dimension of a matmul (K).
     pub k: usize,
-    /// Columns of a product.
+    /// Columns of a matmul (N).
     pub n: usize,
     /// Rows of norms, pointwise operators and lookups.
     pub rows: usize,
@@ -52,29 +52,29 @@ pub struct Shape {
     pub width: usize,
     /// Rows of the table of lookups.
     pub table: usize,
-    /// Dropout acts.
+    /// Dropout is active.
     pub train: bool,
-    /// The norm's gate and input come before its result.
+    /// The norm's gate and input are concatenated before its result.
     pub concat: bool,
-    /// The product has an activation and a residual behind it.
+    /// The matmul has an epilogue of an activation and a residual.
     pub epilogue: bool,
-    /// Gradients of all inputs and parameters of floats, for random gradients of the results.
+    /// Gradients of all float inputs and parameters, for random gradients of the results.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub backward: bool,
     /// Type of inputs, weights and results.
     #[serde(serialize_with = "as_text")]
     pub dtype: DType,
-    /// Type of embedding tables, that of all else where there is none.
+    /// Type of embedding tables; by default that of all other tensors.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
     pub tables: Option<DType>,
-    /// Type that weights are stored in, matrices as rows of integers among them; that of inputs where there is none.
+    /// Storage type of weights, including matrices as rows of integers; by default that of inputs.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
     pub weights: Option<DType>,
-    /// What lengths, targets and data follow from.
+    /// Seed of lengths, targets and data.
     pub seed: u64,
 }
 
-/// How many rows every sample has.
+/// The distribution of rows per sample.
 ///
 /// ```
 /// use rewire_measure::Lengths;
@@ -86,11 +86,11 @@ pub struct Shape {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lengths {
-    /// All that there may be.
+    /// The maximum.
     Full,
     /// Uniform between two numbers, both included.
     Uniform(usize, usize),
-    /// Uniform between two percentages of what there may be.
+    /// Uniform between two percentages of the maximum.
     Share(usize, usize),
 }
 
@@ -98,7 +98,7 @@ impl Lengths {
     /// None.
     pub const NONE: Self = Self::Uniform(0, 0);
 
-    /// The largest number that is named; 1 where all follows from what there may be.
+    /// The largest number in the distribution; 1 if it only depends on the maximum.
     fn most(self) -> usize {
         match self {
             Self::Full | Self::Share(..) => 1,
@@ -106,7 +106,7 @@ impl Lengths {
         }
     }
 
-    /// The smallest and largest number where there may be `most`.
+    /// The smallest and largest number for a maximum of `most`.
     pub fn within(self, most: usize) -> (usize, usize) {
         let share = |percent: usize| (most as u128 * percent as u128 / 100) as usize;
         match self {
@@ -117,7 +117,7 @@ impl Lengths {
     }
 }
 
-/// The largest size: kernels count in 32 bits.
+/// The largest size: kernels use 32-bit counters.
 const MOST: usize = MAX_EXTENT as usize;
 
 impl fmt::Display for Lengths {
@@ -246,7 +246,7 @@ impl Shape {
         })
     }
 
-    /// Checks the sizes of some names.
+    /// Checks the named sizes.
     pub(crate) fn check(&self, names: &[&str]) -> Result<(), DraftError> {
         let positive = [
             ("batch", self.batch),
@@ -280,7 +280,7 @@ impl Shape {
         }
     }
 
-    /// The sizes of some names.
+    /// The named sizes.
     pub(crate) fn only(&self, names: &[&str]) -> Map<String, Value> {
         let Ok(Value::Object(all)) = serde_json::to_value(self) else { return Map::new() };
         all.into_iter().filter(|(name, _)| name == "backward" || names.contains(&name.as_str())).collect()

@@ -3,9 +3,9 @@ use rewire_runtime::{Lane, Span};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A run as a Chrome trace, for `chrome://tracing`, Perfetto and the like: a track for the host, one for kernels on the
-/// CPU and one for those on the GPU. Kernels lie within regions of the modules that they come from, and have bytes, operations and
-/// predicted time among their arguments.
+/// A run as a Chrome trace, for `chrome://tracing`, Perfetto and similar tools: one track for the host, one for CPU kernels and
+/// one for GPU kernels. Kernels are nested in the regions of their modules, with bytes, operations and predicted time as
+/// arguments.
 ///
 /// ```
 /// use rewire_measure::{Profiled, chrome_trace};
@@ -32,7 +32,7 @@ pub fn chrome_trace(name: &str, run: &Profiled) -> Value {
         events.push(json!({ "ph": "M", "pid": 1, "tid": track(lane), "name": "thread_name", "args": args }));
     }
     let steps: Vec<&Span> = profile.spans.iter().filter(|span| span.step.is_some()).collect();
-    // What lies within another event follows it.
+    // Nested events follow their parent.
     events.extend(profile.spans.iter().filter(|span| span.step.is_none()).map(|span| event(span, run)));
     for lane in [Lane::Cpu, Lane::Gpu] {
         let steps: Vec<&Span> = steps.iter().copied().filter(|span| span.lane == lane).collect();
@@ -41,7 +41,7 @@ pub fn chrome_trace(name: &str, run: &Profiled) -> Value {
     json!({ "traceEvents": events, "displayTimeUnit": "ms" })
 }
 
-/// Steps, those in a row that share `depth + 1` modules within a region.
+/// Groups consecutive steps that share `depth + 1` modules within a region.
 fn regions(steps: &[&Span], depth: usize, run: &Profiled, events: &mut Vec<Value>) {
     let module = |span: &&Span| span.path.split('.').filter(|part| !part.is_empty()).nth(depth).map(str::to_owned);
     for group in steps.chunk_by(|a, b| module(a).is_some() && module(a) == module(b)) {

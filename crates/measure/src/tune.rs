@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// What tuning a kernel of a workload found. Times are in milliseconds, medians by the adapter's clock.
+/// The result of tuning a kernel of a workload. Times are in milliseconds, medians by the adapter's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TunedKernel {
     /// Name of the operator, module or model.
@@ -27,7 +27,7 @@ pub struct TunedKernel {
     pub candidates: usize,
     /// The tuning before.
     pub before: String,
-    /// The tuning that sessions take from now on.
+    /// The tuning for later sessions.
     pub after: String,
     /// Time with the tuning before.
     pub before_ms: f64,
@@ -36,8 +36,8 @@ pub struct TunedKernel {
 }
 
 impl Bench {
-    /// Measures tunings of every kernel of a workload for about as long as workloads are repeated, and keeps the fastest in
-    /// [`crate::BenchOptions::tunings`].
+    /// Measures tunings of every kernel of a workload, for about as long as workloads are repeated, and stores the fastest
+    /// in [`crate::BenchOptions::tunings`].
     ///
     /// # Errors
     /// [`BenchError`] if the workload cannot be compiled, loaded or run, or the device cannot time its kernels.

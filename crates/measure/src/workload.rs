@@ -22,27 +22,27 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub struct Workload {
     /// Name of the operator, module or model.
     pub op: String,
-    /// The sizes that it has, by the names of [`Shape`]'s fields.
+    /// Its sizes, by the names of [`Shape`]'s fields.
     pub shape: Map<String, Value>,
     /// Type of inputs, weights and results.
     pub dtype: DType,
-    /// How floats are stored.
+    /// Storage types of floats.
     pub precision: Precision,
     /// Names of the parameters that are embedding tables.
     pub tables: HashSet<String>,
-    /// What it computes.
+    /// The computation.
     pub program: Program,
     /// By name.
     pub inputs: Vec<(String, HostTensor)>,
-    /// By name; empty for a package, which has its own.
+    /// By name; empty for a package, which contains them.
     pub parameters: HashMap<String, HostTensor>,
-    /// Rows of states whose first extent is open.
+    /// Number of rows of states with a dynamic first extent.
     pub state_rows: usize,
     /// Passes and rules of the rewriting that are left out.
     pub without: Vec<String>,
 }
 
-/// What a workload computes.
+/// The computation of a workload.
 #[derive(Clone, Debug)]
 pub enum Program {
     /// A graph as traced.
@@ -51,19 +51,19 @@ pub enum Program {
     Package(Box<Package>),
 }
 
-/// Names of what can be benched, each with what it is.
+/// Names of the benchmarks, each with a description.
 pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
     OPS.iter().map(|op| (op.name, op.about))
 }
 
-/// What a model reads of the shape.
+/// The sizes that a model uses.
 const MODEL: [&str; 7] = ["batch", "max_len", "len_dist", "targets", "tables", "weights", "seed"];
 
 impl Workload {
-    /// Checks the sizes of an operator or module, without making any data.
+    /// Checks the sizes of an operator or module, without creating data.
     ///
     /// # Errors
-    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] names the size that cannot be.
+    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] names the invalid size.
     pub fn check(name: &str, shape: &Shape) -> Result<(), BenchError> {
         let op = find(name)?;
         shape.check(op.sizes).map_err(|error| BenchError::draft(op.name, error))
@@ -80,8 +80,8 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] and [`BenchError::Trace`] name the size that cannot
-    /// be, [`BenchError::Memory`] has the bytes that there are not.
+    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] and [`BenchError::Trace`] name the invalid size,
+    /// [`BenchError::Memory`] the missing memory.
     pub fn operator(name: &str, shape: &Shape) -> Result<Self, BenchError> {
         let op = find(name)?;
         let failed = |error: DraftError| BenchError::draft(op.name, error);
@@ -106,11 +106,10 @@ impl Workload {
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 
-    /// A model with its weights, or random ones, and random users: `max_len` rows each at most, as many candidates as
-    /// `targets` says.
+    /// A model with its weights, or random ones, and random users: at most `max_len` rows each, and `targets` candidates.
     ///
     /// # Errors
-    /// [`BenchError::Trace`] if the configuration is not good; otherwise as [`Workload::operator`].
+    /// [`BenchError::Trace`] if the configuration is invalid; otherwise as [`Workload::operator`].
     pub fn model(
         name: &str,
         config: &Config,
@@ -127,7 +126,8 @@ impl Workload {
         Self::of_graph(name, graph, (inputs, tables), weights, &shape, (noise, memory))
     }
 
-    /// An imported model, with its weights and a random table: an id or number a row and step, `max_len` steps of histories and `targets` candidates.
+    /// An imported model, with its weights and a random table: one id or number per row and step, `max_len` steps of histories and
+    /// `targets` candidates.
     ///
     /// # Errors
     /// As [`Workload::model`].
@@ -140,7 +140,7 @@ impl Workload {
         Self::of_graph(name, graph, (inputs, imported.tables()), Some(weights), shape, (noise, memory))
     }
 
-    /// An exported model with its weights and random inputs, which have `rows` elements along each axis whose extent a run tells.
+    /// An exported model with its weights and random inputs, which have `rows` elements along each dynamic axis.
     ///
     /// # Errors
     /// As [`Workload::model`].
@@ -165,7 +165,7 @@ impl Workload {
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 
-    /// A graph with inputs, the names of its tables, and parameters: given ones, and random ones.
+    /// A graph with inputs, the names of its tables, and given and random parameters.
     fn of_graph(
         name: &str,
         graph: Graph,
@@ -210,15 +210,15 @@ impl Workload {
     }
 }
 
-/// What a plan reads of the shape.
+/// The sizes that a plan uses.
 const PLAN: [&str; 7] = ["batch", "max_len", "len_dist", "rows", "tables", "weights", "seed"];
 
 impl Workload {
-    /// A package of any model with its weights and random inputs: `batch` samples of `max_len` rows at most where it reads lengths, and
+    /// A package of any model with its weights and random inputs: `batch` samples of at most `max_len` rows if it reads lengths, and
     /// `rows` rows of all other inputs.
     ///
     /// # Errors
-    /// [`BenchError::Package`] for a damaged package, [`BenchError::NoGraph`] where gradients are asked for; otherwise as
+    /// [`BenchError::Package`] for a damaged package, [`BenchError::NoGraph`] if gradients are requested; otherwise as
     /// [`Workload::operator`].
     pub fn package(name: &str, package: &Package, shape: &Shape) -> Result<Self, BenchError> {
         if shape.backward {
@@ -264,7 +264,7 @@ fn tables_of(plan: &Plan) -> HashSet<String> {
     plan.tables().into_iter().filter_map(name).collect()
 }
 
-/// Random inputs of a plan. The outer error is that of sizes which the plan refuses.
+/// Random inputs of a plan. The outer error is that of sizes which the plan rejects.
 fn inputs_of(
     plan: &Plan,
     shape: &Shape,
@@ -311,7 +311,7 @@ fn inputs_of(
     Ok(plan.inputs().map(tensor).collect())
 }
 
-/// How the floats of a shape's workload are stored.
+/// Storage types of floats in a shape's workload.
 fn precision(shape: &Shape) -> Precision {
     let narrow = (shape.dtype != DType::F32).then_some(shape.dtype);
     Precision {

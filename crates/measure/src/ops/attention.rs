@@ -24,7 +24,7 @@ pub(super) fn attention(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tens
     Ok(vec![("out", draft.stored(&out))])
 }
 
-/// Softmax attention of every row to those up to it.
+/// Causal softmax attention.
 pub(super) fn softmax(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let lengths = draft.lengths()?;
     let rows = draft.samples("lengths", lengths);

@@ -4,10 +4,10 @@ use rewire_hstu::ops::{
     Positions, TimeBucketFn, TimeBuckets, add_timestamp_positional_embeddings, concat_2d_jagged, split_2d_jagged,
 };
 
-/// Rows of the table of times.
+/// Rows of the time table.
 const TIME_BUCKETS: usize = 2049;
 
-/// History and targets of every sample; half are targets where the shape has none.
+/// History and targets of every sample; half are targets if the shape has none.
 fn parts(draft: &mut Draft<'_>) -> Result<(Rows, Rows), DraftError> {
     let lengths = draft.lengths()?;
     let right: Vec<i64> = match draft.shape.targets {

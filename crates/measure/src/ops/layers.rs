@@ -7,7 +7,7 @@ use rewire_hstu::modules::{
 use serde_json::json;
 
 const TIME_BUCKETS: usize = 2048;
-/// What is told of a candidate.
+/// Number of tasks per candidate.
 const TASKS: usize = 4;
 
 fn config(draft: &Draft<'_>) -> serde_json::Value {
@@ -64,7 +64,7 @@ pub(super) fn cached(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)
     Ok(vec![("out", draft.stored(&out))])
 }
 
-/// The configuration of a pipeline from embeddings on.
+/// The configuration of a pipeline that starts from embeddings.
 fn pipeline(draft: &Draft<'_>, preprocessor: serde_json::Value) -> Result<HstuConfig, DraftError> {
     let shape = draft.shape;
     let mut stu = config(draft);

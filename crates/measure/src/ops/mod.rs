@@ -1,4 +1,4 @@
-//! What can be benched by name.
+//! The benchmarks by name.
 
 mod attention;
 mod jagged;
@@ -8,14 +8,14 @@ mod rowwise;
 use crate::draft::{Draft, DraftError};
 use rewire_graph::Tensor;
 
-/// Traces an operator with values for its inputs; gives its results by name.
+/// Traces an operator with values for its inputs; returns its results by name.
 pub(super) type Build = fn(&mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError>;
 
-/// An operator or module that can be benched.
+/// An operator or module to benchmark.
 pub(super) struct Op {
     pub name: &'static str,
     pub about: &'static str,
-    /// What it reads of the shape.
+    /// The sizes that it uses.
     pub sizes: &'static [&'static str],
     pub build: Build,
 }

@@ -13,7 +13,7 @@ pub(super) struct Axes {
 }
 
 impl Axes {
-    /// Axes on which points of intensity and rate lie, and the corners of all roofs.
+    /// Axes that cover points of intensity and rate, and the corners of all roofs.
     pub fn around(points: impl Iterator<Item = (f64, f64)> + Clone, bandwidth: f64, peaks: &[f64]) -> Self {
         let decades = |values: Vec<f64>| {
             let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -34,12 +34,12 @@ impl Axes {
         self.x.1
     }
 
-    /// The corners of what is drawn between the axes.
+    /// The corners of the drawing area.
     pub fn frame(&self) -> [(f64, f64); 2] {
         [(LEFT, TOP), (WIDTH - RIGHT, HEIGHT - BOTTOM)]
     }
 
-    /// Where a point of intensity and rate lies; below the lowest rate on the axis.
+    /// The position of a point of intensity and rate; clamped below the lowest rate on the axis.
     pub fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
         let part = |value: f64, (low, high): (f64, f64)| (value / low).log10().max(0.0) / (high / low).log10();
         let [(left, top), (right, bottom)] = self.frame();

@@ -2,7 +2,7 @@ use std::fmt::Write;
 
 const CHARACTER: f64 = 6.7;
 const LINE: f64 = 12.0;
-/// Half the side of what a point covers.
+/// Half the side of a point's area.
 const POINT: f64 = 4.5;
 
 /// A rectangle: left, top, right, bottom.
@@ -16,7 +16,7 @@ impl Area {
     }
 }
 
-/// Labels of a drawing, none of which covers another, a point or a line.
+/// Labels of a drawing, none of which covers another label, a point or a line.
 pub(super) struct Labels {
     frame: Area,
     taken: Vec<Area>,
@@ -43,7 +43,7 @@ impl Labels {
         self.taken.extend(areas);
     }
 
-    /// Writes a text as near to a point as there is room, with a line to it if that is not beside it; nothing if there is none.
+    /// Writes a label as near to a point as possible, with a line to it if it is not adjacent; nothing if there is no room.
     pub fn write(&mut self, svg: &mut String, (x, y): (f64, f64), text: &str) {
         let width = CHARACTER * text.chars().count() as f64;
         let Some((area, distance)) = self.free(width, (x, y)) else { return };
@@ -57,7 +57,7 @@ impl Labels {
         self.taken.push(area);
     }
 
-    /// An area for a label that covers nothing, and how many lines it is away.
+    /// A free area for a label, and its distance in lines.
     fn free(&self, width: f64, (x, y): (f64, f64)) -> Option<(Area, i32)> {
         let lefts = [x + POINT + 2.0, x - POINT - 2.0 - width, x - width / 2.0];
         let distances = (0..10_i32).flat_map(|lines| [-lines, lines]);

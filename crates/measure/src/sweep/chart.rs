@@ -1,4 +1,4 @@
-//! Lines of times by a size.
+//! Charts of times by a size.
 
 use super::Swept;
 use crate::roofline::escape;
@@ -21,8 +21,8 @@ const COLOURS: [&str; 8] = ["#0969da", "#cf222e", "#1a7f37", "#8250df", "#bf8700
 /// A series: operator, kernel, type and mode, and its times in milliseconds by the size.
 type Series = BTreeMap<String, Vec<(f64, f64)>>;
 
-/// Milliseconds of runs by a size as SVG, both axes logarithmic: a line for every operator, kernel, type and mode. Measurements without
-/// times are left out.
+/// Run times by a size as SVG, both axes logarithmic: one line per operator, kernel, type and mode. Measurements without times are left
+/// out.
 pub fn chart(axis: &str, points: &[Swept]) -> String {
     let mut series = Series::new();
     for point in points {
@@ -105,7 +105,7 @@ impl Scale {
         (low..=high).map(|power| self.base.powi(power))
     }
 
-    /// Where a value lies between two ends.
+    /// The position of a value between two ends.
     fn place(&self, value: f64, (from, to): (f64, f64)) -> f64 {
         let (low, high) = (f64::from(self.powers.0), f64::from(self.powers.1));
         from + (to - from) * (value.log(self.base) - low) / (high - low)

@@ -1,4 +1,4 @@
-//! A size of a workload from a small to a large value, with kernels, types and modes against each other.
+//! Sweeps a size of a workload from a small to a large value, and compares kernels, types and modes.
 
 mod chart;
 
@@ -7,7 +7,7 @@ pub use chart::chart;
 use crate::{BenchError, Record, Shape};
 use std::str::FromStr;
 
-/// A size, its smallest value and its largest one. It is doubled from one measurement to the next.
+/// A size, its smallest value and its largest one. It doubles from one measurement to the next.
 ///
 /// ```
 /// use rewire_measure::{Shape, Sweep};
@@ -28,9 +28,9 @@ pub struct Sweep {
 pub struct Swept {
     /// The value of the size.
     pub value: usize,
-    /// True if gradients were computed as well.
+    /// True if gradients were also computed.
     pub backward: bool,
-    /// What was measured.
+    /// The measurement.
     pub record: Record,
 }
 
@@ -41,10 +41,10 @@ impl Swept {
     }
 }
 
-/// Takes the place of a size.
+/// Sets a size.
 type Set = fn(&mut Shape, usize);
 
-/// The sizes that there are, by the names of their options.
+/// The sizes, by the names of their options.
 const AXES: [(&str, Set); 15] = [
     ("batch", |shape, value| shape.batch = value),
     ("heads", |shape, value| shape.heads = value),
@@ -85,7 +85,7 @@ impl Sweep {
         &self.axis
     }
 
-    /// The values of the size, ascending, with shapes that have them.
+    /// The values of the size, ascending, with the shapes.
     pub fn shapes(&self, base: &Shape) -> Vec<(usize, Shape)> {
         let doubled = std::iter::successors(Some(self.low), |value| value.checked_mul(2));
         let values = doubled.take_while(|value| *value < self.high).chain([self.high]);
