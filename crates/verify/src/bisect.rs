@@ -6,7 +6,7 @@ use rewire_graph_rewrite::passes::{Application, Pipeline};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
-/// Largest relative error that rewriting may bring to the interpreter, whose results are rounded to single precision.
+/// Largest relative error that rewriting may cause in the interpreter, whose results are rounded to f32.
 const TOLERANCE: f64 = 2e-6;
 
 /// Why a case could not be bisected.
@@ -24,8 +24,8 @@ pub enum BisectError {
     Interpret(#[from] InterpretError),
 }
 
-/// The first rewrite of a golden case after which the interpreter computes something else than from the traced graph;
-/// `None` if there is none.
+/// The first rewrite of a golden case that changes the interpreter's result from that of the traced graph; `None` if there
+/// is none.
 ///
 /// # Errors
 /// [`BisectError`] if the case cannot be traced, interpreted or rewritten.

@@ -14,12 +14,12 @@ pub enum CaseError {
     /// The file cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// The file is no golden case.
+    /// The file is not a golden case.
     #[error("{}: {reason}", path.display())]
     Metadata {
         /// The file.
         path: PathBuf,
-        /// What is missing or wrong.
+        /// The reason.
         reason: String,
     },
     /// The case has no graph.
@@ -27,12 +27,12 @@ pub enum CaseError {
     Replay {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: Box<ReplayError>,
     },
 }
 
-/// A result that a golden case expects.
+/// An expected result of a golden case.
 #[derive(Debug)]
 pub(crate) struct Expected<'a> {
     /// Its name in the file.
@@ -56,7 +56,7 @@ impl GoldenCase {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`CaseError`] where it is no safetensors file or its metadata are not those of a case.
+    /// [`CaseError`] if it is not a safetensors file or its metadata are not those of a case.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
         let file = Weights::read_rows(path, |metadata| replay::rows(metadata.get("attrs")))?;
         let bad = |reason: String| CaseError::Metadata { path: path.to_owned(), reason };
@@ -77,7 +77,7 @@ impl GoldenCase {
         &self.op
     }
 
-    /// Everything that is no tensor.
+    /// Everything except tensors.
     pub fn attrs(&self) -> &Value {
         &self.attrs
     }
@@ -90,13 +90,13 @@ impl GoldenCase {
     /// The graph. Its inputs, parameters and outputs have the names of the file without `in.`, `param.` and `out.`.
     ///
     /// # Errors
-    /// [`CaseError::Replay`] where the operator is not known or does not take the tensors.
+    /// [`CaseError::Replay`] if the operator is unknown or does not accept the tensors.
     pub fn trace(&self) -> Result<Replay, CaseError> {
         replay::trace(&self.op, &self.attrs, &self.types())
             .map_err(|source| CaseError::Replay { path: self.path.clone(), source: Box::new(source) })
     }
 
-    /// True if inputs or parameters are floats of 16 bits.
+    /// True if inputs or parameters are 16-bit floats.
     pub fn half(&self) -> bool {
         self.tensors.iter().any(|(name, tensor)| {
             (name.starts_with("in.") || name.starts_with("param."))
@@ -117,16 +117,16 @@ impl GoldenCase {
         self.tensors.get(&format!("param.{name}")).or_else(|| self.tensors.get(&format!("in.{name}"))).cloned()
     }
 
-    /// True for a case that has gradients.
+    /// True if the case has gradients.
     pub fn has_gradients(&self) -> bool {
         self.expected().any(|expected| expected.is_gradient)
     }
 
-    /// The graph with gradients of all inputs and parameters that the case has some for, `grad.x`, given those of outputs,
-    /// `grad_out.y`.
+    /// The graph with gradients of all inputs and parameters that the case has gradients for, `grad.x`, given those of
+    /// outputs, `grad_out.y`.
     ///
     /// # Errors
-    /// [`DifferentiateError`] where there are none.
+    /// [`DifferentiateError`] if a gradient does not exist.
     pub fn differentiate(&self, graph: &Graph) -> Result<Graph, DifferentiateError> {
         let names = |prefix: &'static str| self.tensors.keys().filter_map(move |name| name.strip_prefix(prefix));
         let inputs: Vec<(&str, String)> = names("grad_out.").map(|name| (name, format!("grad_out.{name}"))).collect();
@@ -159,10 +159,10 @@ impl GoldenCase {
     }
 }
 
-/// The golden cases at a path: the file, or all `.safetensors` files in a folder and its folders, in order of name.
+/// The golden cases at a path: the file, or all `.safetensors` files in a folder and its subfolders, ordered by name.
 ///
 /// # Errors
-/// What the system says about the path.
+/// The error of the operating system for the path.
 pub fn cases(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !std::fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);

@@ -1,10 +1,10 @@
 use rewire_graph::HostTensor;
 use thiserror::Error;
 
-/// Why a computed tensor cannot be measured against its reference, or must be equal and is not.
+/// Why a computed tensor cannot be compared with its reference, or is not equal although it must be.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Mismatch {
-    /// There is no such output.
+    /// The output is missing.
     #[error("`{name}` is missing")]
     Missing {
         /// The output.
@@ -45,7 +45,7 @@ pub enum Mismatch {
     Unequal {
         /// The output.
         name: String,
-        /// Position of the first such element, row major; of the first such byte where rows end with a scale.
+        /// Position of the first such element, row major; of the first such byte if rows end with a scale.
         element: usize,
         /// Value of the reference.
         expected: f64,
@@ -54,10 +54,10 @@ pub enum Mismatch {
     },
 }
 
-/// How far a computed tensor is from its reference: the larger of `‖out-ref‖/‖ref‖` and
-/// `max|out-ref|/max|ref|`. A reference of zeros is compared absolutely.
+/// The error of a computed tensor relative to its reference: the larger of `‖out-ref‖/‖ref‖` and `max|out-ref|/max|ref|`. A
+/// reference of zeros is compared absolutely.
 ///
-/// Integers, rows with a scale, byte for byte, and floats where `exact` must be equal. A scalar stands for a tensor of shape `[1]`.
+/// Integers, rows with a scale (byte for byte), and floats with `exact` must be equal. A scalar represents a tensor of shape `[1]`.
 ///
 /// ```
 /// use rewire_verify::relative_error;
@@ -69,7 +69,7 @@ pub enum Mismatch {
 /// ```
 ///
 /// # Errors
-/// [`Mismatch`] where the tensors cannot be compared, or are unequal and must not be.
+/// [`Mismatch`] if the tensors cannot be compared, or must be equal and are not.
 pub fn relative_error(name: &str, out: &HostTensor, reference: &HostTensor, exact: bool) -> Result<f64, Mismatch> {
     let name = || name.to_owned();
     let scalar = out.shape().is_empty() && reference.shape() == [1];

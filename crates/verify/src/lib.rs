@@ -1,4 +1,4 @@
-//! Replaying golden cases: stored inputs, parameters and expected outputs of operators and modules.
+//! Replays golden cases: stored inputs, parameters and expected outputs of operators and modules.
 #![forbid(unsafe_code)]
 
 mod bisect;

@@ -16,12 +16,12 @@ enum CachedCall {
 type Prefill<'a> = dyn Fn(&StuInput, &Ragged, Option<&Tensor>) -> (Tensor, Vec<KvCache>) + 'a;
 type CachedForward<'a> = dyn Fn(&Tensor, &Ragged, &Tensor, &[KvCache]) -> Tensor + 'a;
 
-/// The calls of a module that keeps keys and values from call to call.
+/// The calls of a module with a KV cache.
 struct Cached<'a> {
     forward: &'a dyn Fn(&StuInput) -> Tensor,
     prefill: &'a Prefill<'a>,
     cached_forward: &'a CachedForward<'a>,
-    /// What the names of a layer's cache tensors begin with.
+    /// The prefix of a layer's cache tensors.
     prefix: &'a dyn Fn(usize) -> String,
 }
 

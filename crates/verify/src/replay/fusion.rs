@@ -63,8 +63,8 @@ struct BatchNorm {
 
 type Tensors = BTreeMap<String, (DType, Vec<usize>)>;
 
-/// A list of nodes as a graph. The first extent of the first input, and of inputs like it, is symbolic where the nodes
-/// allow it.
+/// A list of nodes as a graph. The first extent of the first input, and of inputs like it, is symbolic if the nodes allow
+/// it.
 pub(super) fn trace(attrs: &Value, tensors: &Tensors) -> Result<Graph, ReplayError> {
     let nodes = Nodes::deserialize(attrs)?;
     let symbolic = |scope: &Scope| scope.size("batch");
@@ -150,7 +150,7 @@ impl Node {
         })
     }
 
-    /// Where a convolution reads; the defaults where there are no attributes.
+    /// The window of a convolution; defaults for missing attributes.
     fn window(&self) -> Result<Window, ReplayError> {
         if self.attrs.is_null() { Ok(Window::default()) } else { self.attributes() }
     }
@@ -209,7 +209,7 @@ impl Node {
     }
 }
 
-/// An axis that may be counted from the last one.
+/// An axis, which may be negative.
 fn axis(x: &Tensor, dim: i64) -> Result<usize, ReplayError> {
     let rank = i64::try_from(x.rank()).unwrap_or(i64::MAX);
     let from_front = if dim < 0 { dim.saturating_add(rank) } else { dim };

@@ -54,7 +54,7 @@ struct Sides {
 }
 
 impl Sides {
-    /// How rows are divided on both sides. A side without offsets has its greatest length in every sample.
+    /// The division of rows on both sides. A side without offsets has its greatest length in every sample.
     fn rows(&self, case: &CaseTracer) -> Result<[Ragged; 2], ReplayError> {
         let left = case.optional("offsets_left", |name| case.offsets(name))?;
         let right = case.optional("offsets_right", |name| case.offsets(name))?;

@@ -1,12 +1,12 @@
 //! Stored cases of operators, modules and pipelines as graphs.
 //!
-//! A case is a safetensors file: an operator's name and attributes in its header, tensors `in.<argument>`,
-//! `param.<name>` and `out.<name>`. In the graph the prefixes are gone: inputs are named by their argument, parameters by
-//! their state-dict name, outputs by theirs. Lengths, offsets and counts are inputs that the host reads, to be bound as
-//! integer tensors. The number of samples and of rows is symbolic, widths are constants.
+//! A case is a safetensors file: an operator's name and attributes in its header, tensors `in.<argument>`, `param.<name>`
+//! and `out.<name>`. The graph has no prefixes: inputs are named by their argument, parameters by their state-dict name,
+//! outputs by theirs. Lengths, offsets and counts are host inputs, bound as integer tensors. The number of samples and of
+//! rows is symbolic, widths are constants.
 //!
-//! A tensor that the operator does not read, such as a buffer that follows from the attributes, is not part of the
-//! graph. A scalar output of the shape program stands for a stored `[1]` tensor.
+//! A tensor that the operator does not use, such as a buffer that follows from the attributes, is not part of the graph. A
+//! scalar output of the shape program represents a stored `[1]` tensor.
 
 mod attention;
 mod cached;
@@ -32,7 +32,7 @@ use tracer::CaseTracer;
 pub struct Replay {
     /// The graph.
     pub graph: Graph,
-    /// The outputs are moved data, so that they must be equal to the stored ones.
+    /// True if the outputs are moved data, so that they must equal the stored ones.
     pub exact: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Replay {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The operator is not known.
+    /// The operator is unknown.
     #[error("operator `{op}` is not supported")]
     Unsupported {
         /// The operator.
@@ -63,7 +63,7 @@ pub enum ReplayError {
     Shape {
         /// The name.
         name: String,
-        /// What it must be.
+        /// The expected shape.
         expected: String,
         /// Its shape.
         actual: Vec<usize>,

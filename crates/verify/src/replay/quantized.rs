@@ -10,7 +10,7 @@ struct Rows {
     bits: DType,
 }
 
-/// The type of rows of so many bits.
+/// The row type for a number of bits.
 fn dtype<'de, D: serde::Deserializer<'de>>(bits: D) -> Result<DType, D::Error> {
     let bits = u64::deserialize(bits)?;
     let is_meant = |dtype: &DType| !dtype.format().is_written() && dtype.format().bits as u64 == bits;
@@ -18,13 +18,13 @@ fn dtype<'de, D: serde::Deserializer<'de>>(bits: D) -> Result<DType, D::Error> {
     known.ok_or_else(|| D::Error::invalid_value(Unexpected::Unsigned(bits), &"rows of 8, 4 or 2 bits"))
 }
 
-/// What the bytes of a case with these attributes are.
+/// The row type of a case's bytes, from its attributes.
 pub(crate) fn rows(attrs: Option<&String>) -> DType {
     let attrs: Option<Rows> = attrs.and_then(|attrs| serde_json::from_str(attrs).ok());
     attrs.map_or(DType::Rows8, |attrs| attrs.bits)
 }
 
-/// A table is quantized where it is bound, and gives back its rows.
+/// A table is quantized when it is bound, and dequantized by lookups.
 pub(super) fn quantize_rows(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let Rows { bits } = case.attributes()?;
     let shape = [case.extent("table", 0)?, case.extent("table", 1)?];

@@ -5,7 +5,7 @@ use rewire_hstu::modules::width;
 use rewire_hstu::ops::{self, NormMulDropout, UvqkWeights};
 use serde::Deserialize;
 
-/// Inputs with a row a row of the first one.
+/// Inputs with as many rows as the first one.
 fn rows<const N: usize>(case: &CaseTracer, names: [&str; N]) -> Result<[Tensor; N], ReplayError> {
     let rows = [case.scope.size("rows")];
     let mut tensors = vec![];

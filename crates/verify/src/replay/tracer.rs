@@ -7,13 +7,13 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// A case while its graph is traced.
+/// A case during tracing.
 pub(super) struct CaseTracer<'a> {
     pub scope: Scope,
     op: &'a str,
     attrs: Value,
     tensors: &'a BTreeMap<String, (DType, Vec<usize>)>,
-    /// The size that stands for a number of samples.
+    /// The size that represents a number of samples.
     samples: RefCell<BTreeMap<usize, Dim>>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> CaseTracer<'a> {
         if graph.ids().any(draws) { Err(self.unsupported_dropout()) } else { Ok(graph) }
     }
 
-    /// All attributes of a functional operator; those it does not know are left alone.
+    /// All attributes of a functional operator; unknown ones are ignored.
     pub fn attributes<T: DeserializeOwned>(&self) -> Result<T, ReplayError> {
         Ok(T::deserialize(&self.attrs)?)
     }
@@ -45,7 +45,7 @@ impl<'a> CaseTracer<'a> {
         Ok(T::deserialize(self.part("init"))?)
     }
 
-    /// A module's other arguments that are no tensors.
+    /// A module's other arguments except tensors.
     pub fn call<T: DeserializeOwned>(&self) -> Result<T, ReplayError> {
         Ok(T::deserialize(self.part("call"))?)
     }
@@ -54,7 +54,7 @@ impl<'a> CaseTracer<'a> {
         self.attrs.get(key).unwrap_or(&Value::Null)
     }
 
-    /// That dropout acts, whose draws no stored case holds.
+    /// The error of active dropout, whose random numbers are not stored in cases.
     pub fn unsupported_dropout(&self) -> ReplayError {
         ReplayError::Unsupported { op: format!("{} with dropout", self.op) }
     }
@@ -127,7 +127,7 @@ impl<'a> CaseTracer<'a> {
         Ok(self.scope.lengths(name, &batch))
     }
 
-    /// A number a sample, `[B]`.
+    /// One number per sample, `[B]`.
     pub fn counts(&self, name: &str, rows: &Ragged) -> Result<Tensor, ReplayError> {
         self.extent(name, 0)?;
         Ok(self.scope.counts(name, &rows.batch))
@@ -142,7 +142,7 @@ impl<'a> CaseTracer<'a> {
     }
 }
 
-/// Attributes without those that are null: null means none, as an absent one does.
+/// Attributes without nulls: null means that the attribute is absent.
 fn without_nulls(attrs: &Value) -> Value {
     match attrs {
         Value::Object(entries) => {
@@ -159,7 +159,7 @@ pub(super) fn out(tensor: Tensor) -> Outputs {
     vec![("out".to_owned(), tensor)]
 }
 
-/// A length that is absent where negative.
+/// A length; `None` if negative.
 pub(super) fn length(value: i64) -> Option<usize> {
     usize::try_from(value).ok()
 }

@@ -1,4 +1,4 @@
-//! Language models with their logits: folders with a checkpoint of Hugging Face, `prompts.jsonl` and `expected.safetensors`.
+//! Language models with their logits: folders with a Hugging Face checkpoint, `prompts.jsonl` and `expected.safetensors`.
 
 use super::{CaseReport, Failure, Status, Verifier};
 use crate::relative_error;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 const EXPECTED: &str = "expected.safetensors";
 
-/// True of a folder with a language model and its logits.
+/// True for a folder with a language model and its logits.
 pub(crate) fn is_decoder_case(folder: &Path) -> bool {
     [EXPECTED, "prompts.jsonl", "config.json"].iter().all(|file| folder.join(file).is_file())
 }
@@ -89,7 +89,7 @@ impl Verifier {
     }
 }
 
-/// An id as names of tensors have it.
+/// An id in the form used in tensor names.
 fn plain(id: &serde_json::Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The programs of a folder, and what the names of their results begin with.
+/// The programs of a folder, and the prefixes of their results.
 const PROGRAMS: [(&str, &str); 3] = [("model.pt2", ""), (ONNX, ""), ("model_core.pt2", "core_")];
 
 /// The program of a folder whose operator is `onnx`.
@@ -43,7 +43,7 @@ impl ExportedError {
     }
 }
 
-/// True where the device or the rewriter does not take the model.
+/// True if the device or the rewriter does not support the model.
 fn is_unsupported(error: &RankError) -> bool {
     match error {
         RankError::Compile(error) => matches!(**error, RewriteError::Unsupported { .. }),
@@ -52,7 +52,7 @@ fn is_unsupported(error: &RankError) -> bool {
     }
 }
 
-/// True of a folder with an exported program and its results.
+/// True for a folder with an exported program and its results.
 pub(crate) fn is_exported(folder: &Path) -> bool {
     folder.join("meta.json").is_file() && PROGRAMS[..2].iter().any(|(file, _)| folder.join(file).is_file())
 }
@@ -60,7 +60,7 @@ pub(crate) fn is_exported(folder: &Path) -> bool {
 /// Tensors by name.
 type Tensors = BTreeMap<String, TypedTensor>;
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Default)]
 struct Results {
     outputs: Tensors,
@@ -104,7 +104,7 @@ impl Exported<'_> {
         Ok(tensors::deserialize(&bytes)?)
     }
 
-    /// The inputs of a run by the names of the program, whose order is that of the folder.
+    /// The inputs of a run by the names of the program, in the order of the folder.
     fn inputs(&self, program: &Program, set: usize) -> Result<Tensors, ExportedError> {
         let mut given = self.tensors(&format!("inputs_{set}.safetensors"))?;
         let names = self.names("inputs")?;
@@ -117,7 +117,7 @@ impl Exported<'_> {
         Ok(inputs)
     }
 
-    /// The largest error as a part of the tolerance.
+    /// The largest error relative to the tolerance.
     fn compare(&self, set: usize, results: &Results) -> Result<f64, ExportedError> {
         let tolerance = self.tolerance()?;
         let wrong = |reason: String| ExportedError::Wrong { set, reason };
@@ -142,7 +142,7 @@ impl Exported<'_> {
     }
 }
 
-/// The largest error as a part of the tolerance, or why the result is wrong. NaN equals NaN.
+/// The largest error relative to the tolerance, or the reason why the result is wrong. NaN equals NaN.
 pub(super) fn error_of(computed: &TypedTensor, expected: &TypedTensor, [rtol, atol]: [f64; 2]) -> Result<f64, String> {
     if computed.ty != expected.ty {
         return Err(format!("of type {}, expected {}", computed.ty, expected.ty));
@@ -188,7 +188,7 @@ impl Verifier {
         let [rtol, _] = exported.tolerance()?;
         report.tolerance = rtol;
         let mut first = Ok(());
-        // What one program does wrong does not keep the others from being saved.
+        // A failure of one program does not prevent the others from being saved.
         for (file, prefix) in PROGRAMS.iter().filter(|(file, _)| folder.join(file).is_file()) {
             let replayed = self.replay_program(&exported, (file, prefix), report);
             first = first.and(replayed);

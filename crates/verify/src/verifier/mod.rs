@@ -30,12 +30,12 @@ const TOLERANCE: f64 = 2e-5;
 const TOLERANCE_GRADIENT: f64 = 1e-4;
 const TOLERANCE_HALF: f64 = 5e-3;
 
-/// What is replayed on and where results go.
+/// The device for replays and the folder for results.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyOptions {
-    /// What runs the cases.
+    /// The backend of the cases.
     pub kernel: Kernel,
-    /// What runs some of their operators or modules instead.
+    /// Backends of some operators or modules instead.
     pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
@@ -43,27 +43,27 @@ pub struct VerifyOptions {
     pub matrices: Option<MatrixTier>,
     /// Folder for computed outputs, as `<op>/<case>.safetensors`.
     pub save: Option<PathBuf>,
-    /// Gradients are computed and compared as well.
+    /// Also compute and compare gradients.
     pub backward: bool,
-    /// Choices of the emitter.
+    /// Tuning of the emitter.
     pub tuning: Tuning,
-    /// Where compiled kernels are kept for later processes.
+    /// A cache of compiled kernels for later processes.
     pub pipelines: Option<PipelineStore>,
 }
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Status {
     /// All outputs are within the tolerance.
     #[serde(rename = "ok")]
     Ok,
-    /// Some output is not, or a step ran elsewhere than asked.
+    /// An output exceeds the tolerance, or a step ran on another device than requested.
     #[serde(rename = "FAIL")]
     Fail,
-    /// There is no operator for it, or no kernel.
+    /// The operator is unknown, or has no kernel.
     #[serde(rename = "unsupported")]
     Unsupported,
-    /// The file is not good, or the run failed.
+    /// The file is invalid, or the run failed.
     #[serde(rename = "error")]
     Error,
 }
@@ -75,7 +75,7 @@ pub struct CaseReport {
     pub op: String,
     /// The file's name without extension.
     pub case: String,
-    /// What was asked for.
+    /// The requested backend.
     pub kernel: Kernel,
     /// The tunings that its steps were forced to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,21 +88,21 @@ pub struct CaseReport {
     pub cpu_steps: usize,
     /// The largest error of all outputs that could be compared.
     pub max_rel_err: Option<f64>,
-    /// What it may be.
+    /// Its limit.
     pub tolerance: f64,
-    /// What became of it.
+    /// The outcome.
     pub status: Status,
-    /// Why it is not ok.
+    /// The reason, unless it is ok.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A case ready to run.
+/// A loaded case.
 struct Loaded {
     case: GoldenCase,
     session: Session,
     inputs: Inputs,
-    /// The results only move data.
+    /// True if the results only move data.
     exact: bool,
 }
 
@@ -196,7 +196,7 @@ impl Verifier {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`GpuError`] where the kernel is `wgpu` and there is no adapter as asked.
+    /// [`GpuError`] if the kernel is `wgpu` and the requested adapter does not exist.
     pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
         let kernel_rules = options.kernel_rules.clone();
         let gpu = Gpu::for_kernel(KernelRule::device(options.kernel, &kernel_rules), options.adapter.as_deref())?;
@@ -208,7 +208,7 @@ impl Verifier {
         Ok(Self { options, session })
     }
 
-    /// Replays a case, or the exported programs or language model of a folder. Whatever goes wrong is in the report.
+    /// Replays a case, or the exported programs or language model of a folder. Failures are in the report.
     pub fn verify(&self, path: &Path) -> CaseReport {
         if is_exported(path) {
             return self.exported(path);
@@ -233,7 +233,7 @@ impl Verifier {
         report.or_failure(replayed)
     }
 
-    /// A report of nothing yet.
+    /// An empty report.
     fn report(&self, path: &Path) -> CaseReport {
         CaseReport {
             op: String::new(),
@@ -278,7 +278,7 @@ impl Verifier {
 }
 
 impl CaseReport {
-    /// The report, or what went wrong before there was one.
+    /// The report, or the failure before it.
     fn or_failure<T>(mut self, result: Result<T, Failure>) -> Self {
         if let Err(failure) = result {
             self.status = failure.status();
@@ -289,7 +289,7 @@ impl CaseReport {
 }
 
 impl Verifier {
-    /// The results of a case that are compared.
+    /// The results of a case to compare.
     fn expected<'a>(&self, case: &'a GoldenCase) -> impl Iterator<Item = Expected<'a>> {
         let backward = self.options.backward;
         case.expected().filter(move |expected| backward || !expected.is_gradient)
@@ -340,7 +340,7 @@ impl Verifier {
     }
 }
 
-/// What the error of a result may be.
+/// The allowed error of a result.
 fn tolerance(case: &GoldenCase, is_gradient: bool) -> f64 {
     match (case.half(), is_gradient) {
         (true, _) => TOLERANCE_HALF,
@@ -349,7 +349,8 @@ fn tolerance(case: &GoldenCase, is_gradient: bool) -> f64 {
     }
 }
 
-/// The tensors that the plan reads; gradients, which are stored in the type of inputs, in that of what they are gradients of.
+/// The tensors that the plan reads. Gradients, which are stored in the type of inputs, are converted to the type of their
+/// output.
 fn inputs(case: &GoldenCase, plan: &Plan) -> Inputs {
     let tensor = |input: Named<'_>| {
         let tensor = case.input(input.name)?;
@@ -359,7 +360,7 @@ fn inputs(case: &GoldenCase, plan: &Plan) -> Inputs {
     plan.inputs().filter_map(tensor).collect()
 }
 
-/// A result in the element type of its reference, and as `[1]` where that stands for a scalar.
+/// A result in the element type of its reference, and as `[1]` if that represents a scalar.
 fn stored(out: &HostTensor, reference: Option<HostTensor>) -> HostTensor {
     let Some(reference) = reference else { return out.clone() };
     let shape = if out.shape().is_empty() { vec![1] } else { out.shape().to_vec() };

@@ -1,4 +1,4 @@
-//! Backend cases of ONNX: folders with `model.onnx` and sets of inputs and outputs as `.pb` files.
+//! ONNX backend cases: folders with `model.onnx` and sets of inputs and outputs as `.pb` files.
 
 use super::exported::{ExportedError, ONNX, error_of};
 use super::{CaseReport, Failure, Status, Verifier};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// The limits of the official runner: relative and absolute.
 const TOLERANCE: [f64; 2] = [1e-3, 1e-7];
 
-/// True of a folder with a backend case.
+/// True for a folder with a backend case.
 pub(crate) fn is_node_case(folder: &Path) -> bool {
     folder.join(ONNX).is_file() && folder.join("test_data_set_0").is_dir()
 }
@@ -45,7 +45,7 @@ impl Verifier {
         let model = bytes(&folder.join(ONNX))?;
         let sets = (0..).map(|set| folder.join(format!("test_data_set_{set}"))).take_while(|set| set.is_dir());
         let names = onnx::input_names(&model).map_err(ExportedError::from)?;
-        // Data of other types than tensors are not read.
+        // Only tensors are supported.
         if let Err(error @ ImportError::Unsupported(_)) = onnx::from_bytes(&model) {
             return Err(ExportedError::from(error).into());
         }

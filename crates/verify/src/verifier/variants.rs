@@ -4,10 +4,10 @@ use rewire_runtime::cpu::Arch;
 use std::path::Path;
 
 impl Verifier {
-    /// Replays a case as often as its steps on the device have variants: cooperative matrices and multiply-adds, each with all
-    /// tunings that are worth a measurement. Each time every step is forced to its next one; those that have no more run as
-    /// they do otherwise. Where all steps are on the CPU, it is replayed with all [instructions](Arch) that the processor has.
-    /// A report each.
+    /// Replays a case once for each variant of its steps on the device: cooperative matrices and multiply-adds, each with all
+    /// tunings worth measuring. Each time every step is forced to its next variant; steps without further variants run with
+    /// the default. If all steps are on the CPU, the case is replayed with all [instructions](Arch) of the processor. One
+    /// report per replay.
     pub fn variants(&self, path: &Path) -> Vec<CaseReport> {
         let mut opened = self.report(path);
         let mut loaded = match self.load(path, &mut opened) {
