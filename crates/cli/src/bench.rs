@@ -23,7 +23,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of a file of records at most.
+/// Maximum size of a file of records in bytes.
 const LARGEST: u64 = 1 << 28;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
@@ -55,7 +55,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
 }
 
-/// Times workloads and prints them: with `--json` each as soon as it is measured, for people a table of all.
+/// Times workloads and prints them: with `--json` each one when it is done, otherwise a table of all.
 fn measure(
     jobs: &[(String, Shape)],
     options: &Options,
@@ -73,7 +73,7 @@ fn measure(
     time(&bench, workloads, common, output)
 }
 
-/// Times workloads on a device, as [`measure`] does.
+/// Times workloads on a device, like [`measure`].
 pub fn time(
     bench: &Bench,
     workloads: impl ExactSizeIterator<Item = Result<Workload, CliError>>,
@@ -100,7 +100,7 @@ pub fn time(
     Ok(records)
 }
 
-/// Says on stderr for how long workloads are measured, each for some seconds or a few runs.
+/// Reports on stderr how long workloads are measured for: each for some seconds or a few runs.
 pub fn announce(doing: &str, count: usize, seconds: f64, bench: &Bench) {
     let workloads = if count == 1 { "workload" } else { "workloads" };
     let time = match (seconds * count as f64).ceil() as u64 {
@@ -110,7 +110,7 @@ pub fn announce(doing: &str, count: usize, seconds: f64, bench: &Bench) {
     say(format_args!("{doing} {count} {workloads} on {}: {time}, and the time to load each", bench.adapter()));
 }
 
-/// Keeps the ceilings for predictions.
+/// Stores the roofline for predictions.
 fn keep_ceilings(bench: &Bench) -> Result<(), BenchError> {
     let machine = bench.machine()?;
     let keep = |path: &Path| Machines::read(path)?.insert(&bench.adapter(), machine);
@@ -120,7 +120,7 @@ fn keep_ceilings(bench: &Bench) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Fails where a file cannot be written since its folder is missing.
+/// Fails if a file cannot be written because its folder is missing.
 pub fn check_place(path: &Path) -> Result<(), BenchError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder.map(std::fs::metadata) {
@@ -129,13 +129,12 @@ pub fn check_place(path: &Path) -> Result<(), BenchError> {
     }
 }
 
-/// Opens the device, measures it and keeps what was measured for predictions. Kernels have the tuning, or those that were
-/// measured.
+/// Opens the device, measures its roofline and stores it for predictions. Kernels use the given tuning, or measured ones.
 pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Bench, CliError> {
     open_with(common, tuning, BenchOptions { seconds, ..BenchOptions::default() })
 }
 
-/// [`open`] with the seconds and places of `options`.
+/// [`open`] with the duration and files of `options`.
 pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions) -> Result<Bench, CliError> {
     let with = BenchOptions {
         kernel: common.kernel,
@@ -152,7 +151,7 @@ pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions)
     Ok(bench)
 }
 
-/// Operators and models at the given sizes, and the workloads of a suite; all of them are known.
+/// Operators and models at the given sizes, and the workloads of a suite; unknown names are an error.
 pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(String, Shape)>, CliError> {
     let shape = sizes.shape()?;
     let mut jobs: Vec<(String, Shape)> = ops.iter().map(|op| (op.clone(), shape.clone())).collect();
@@ -165,7 +164,7 @@ pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(Str
     Ok(jobs)
 }
 
-/// What a name stands for: the model in the program, a model folder, a package, or an operator.
+/// The workload of a name: the built-in model, a model folder, a package, or an operator.
 pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Mapping) -> Result<Workload, CliError> {
     if name == "demo" {
         return Ok(Workload::model(name, &demo::config()?, Some(&Weights::parse(demo::WEIGHTS)?), shape)?);
@@ -193,12 +192,12 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Ma
     Ok(Workload::model(name, &config, Some(&weights), shape)?)
 }
 
-/// True for a package of a model that ranks, whose users are drawn by its features.
+/// True for a package of a ranking model, whose random users are drawn by its features.
 fn is_ranking(package: &Package) -> bool {
     package.config().is_some_and(|config| rank::parse_config("the package", config).is_ok())
 }
 
-/// The records that `--json` printed.
+/// Reads records printed with `--json`.
 fn read(path: &Path) -> Result<Vec<Record>, CliError> {
     let failed = |reason: String| BenchError::File { path: path.to_owned(), reason };
     let mut text = String::new();
@@ -214,7 +213,7 @@ fn read(path: &Path) -> Result<Vec<Record>, CliError> {
     lines.map(record).collect()
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file atomically.
 pub fn write(path: &Path, content: String) -> Result<(), CliError> {
     write_file(path, content.as_bytes())
         .map_err(|error| BenchError::File { path: path.to_owned(), reason: error.to_string() }.into())
@@ -248,7 +247,7 @@ fn change(comparison: &Comparison) -> String {
     format!("{category:<9} {op} {dtype} ({})  {}{error}", in_words(&comparison.shape), changes.join(", "))
 }
 
-/// A table of what was measured, below what the device can do, and why some was not.
+/// Prints a table of the results below the device's roofline, and the reasons for missing ones.
 fn print(records: &[Record], machine: &Machine, output: &mut Output) -> Result<(), CliError> {
     let Some(first) = records.first() else { return Ok(()) };
     let [copies, adds] = [machine.bandwidth / 1e9, machine.multiply_add / 1e12].map(rounded);

@@ -1,13 +1,13 @@
-//! What the program keeps in the user's cache folder for later runs.
+//! The program's data in the user's cache folder.
 
 use rewire::{PipelineStore, TuningStore, cache_folder};
 
-/// The tunings that were measured on this computer.
+/// The tunings measured on this computer.
 pub fn tunings() -> Option<TuningStore> {
     Some(TuningStore::at(cache_folder()?.join("tunings")))
 }
 
-/// The kernels that were compiled on this computer.
+/// The kernels compiled on this computer.
 pub fn pipelines() -> Option<PipelineStore> {
     Some(PipelineStore::at(cache_folder()?.join("pipelines")))
 }

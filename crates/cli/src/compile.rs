@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// What became of all kernels.
+/// Totals over all kernels.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     kernels: usize,
@@ -77,7 +77,7 @@ fn is_case(work: &str) -> bool {
     path.extension().is_some_and(|ending| ending == "safetensors") && !ModelFile::is_at(path)
 }
 
-/// Writes the program of each kernel into a file of its own.
+/// Writes the program of each kernel to a separate file.
 fn write_programs(folder: &Path, steps: &[CompiledStep]) -> Result<(), CliError> {
     let failed = |source| CliError::Write { file: folder.display().to_string(), source };
     fs::create_dir_all(folder).map_err(failed)?;
@@ -90,7 +90,7 @@ fn write_programs(folder: &Path, steps: &[CompiledStep]) -> Result<(), CliError>
     Ok(())
 }
 
-/// A table of the kernels of a work, and why some did not compile.
+/// Prints a table of a workload's kernels, and the compile errors.
 fn print(name: &str, steps: &[CompiledStep], output: &mut Output) -> Result<(), CliError> {
     let header = [
         "kernel",

@@ -1,4 +1,4 @@
-//! What the commands share that continue an earlier run: hashes of the files they read, and locks on those they write.
+//! Shared by the commands that resume an earlier run: hashes of input files, and locks on output files.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -41,7 +41,7 @@ pub fn hash_files<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Strin
     Ok(hashes.trim_end().to_owned())
 }
 
-/// Locks a file for as long as it is open. False where another program holds the lock; on file systems without locks it is true.
+/// Locks a file while it is open. Returns false if another program holds the lock, and true on file systems without locks.
 pub fn lock(file: &File) -> bool {
     !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }

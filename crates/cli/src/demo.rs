@@ -1,9 +1,9 @@
-//! The model and data that are part of the program.
+//! The built-in model and data.
 
 use rewire::rank::{Config, RankError, parse_config};
 
 pub const CONFIG: &str = include_str!("../demo/model/config.json");
-/// How the model is trained on the data.
+/// The training configuration of the built-in model.
 pub const TRAINING: &str = include_str!("../demo/train.json");
 pub const WEIGHTS: &[u8] = include_bytes!("../demo/model/model.safetensors");
 pub const INTERACTIONS: &[u8] = include_bytes!("../demo/interactions.jsonl");

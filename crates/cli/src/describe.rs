@@ -5,7 +5,7 @@ use crate::output::Output;
 use rewire::program::ModelFile;
 use rewire::rank::Description;
 
-/// Prints what a model reads and gives.
+/// Prints the inputs and outputs of a model.
 pub fn run(options: &Describe, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let description = match &options.model {
         Some(model) => ModelFile::open(model, common.mapping)?.describe()?,

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use thiserror::Error;
 
-/// The exit code where the arguments are wrong.
+/// The exit code for invalid arguments.
 pub const USAGE: u8 = 2;
 
 #[derive(Debug, Error)]
@@ -144,7 +144,7 @@ impl CliError {
         if self.is_usage() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
     }
 
-    /// True where the arguments are wrong by themselves: a name of nothing, a value out of range, or two that contradict each other.
+    /// True if the arguments themselves are invalid: an unknown name, a value out of range, or contradictory options.
     fn is_usage(&self) -> bool {
         use BenchError::{Seconds, Size, UnknownOp, UnknownShape, UnknownSuite};
         match self {
@@ -162,7 +162,7 @@ impl CliError {
         }
     }
 
-    /// Prints the error and its causes on one line of stderr. A reader that went away needs no message.
+    /// Prints the error and its causes on one line of stderr. A broken pipe needs no message.
     pub fn report(&self) {
         if let Self::Output(error) = self
             && error.kind() == io::ErrorKind::BrokenPipe

@@ -1,4 +1,4 @@
-//! Items of prompts by beam search inside a trie, or tokens that follow them.
+//! Generates items from prompts by beam search in a trie, or samples the tokens that follow them.
 
 use crate::args::{Common, Generate};
 use crate::error::CliError;

@@ -24,7 +24,7 @@ use serde::Serialize;
 use similar::TextDiff;
 use std::collections::BTreeMap;
 
-/// What a graph holds.
+/// Properties of a graph.
 #[derive(Debug, Serialize)]
 struct Counts {
     stage: &'static str,
@@ -38,11 +38,11 @@ struct Counts {
     /// Bytes that the operators of a run move, as traced and rewritten.
     bytes_before: u64,
     bytes_after: u64,
-    /// Bytes of the tensors between kernels, where operators are kernels.
+    /// Bytes of the tensors between kernels, if operators are kernels.
     peak_bytes: Option<u64>,
-    /// Least time of the kernels, each operator being one.
+    /// The roofline floor of the kernels, one per operator.
     predicted_ms: f64,
-    /// What the prediction is for.
+    /// The device of the prediction.
     machine: String,
     ops: BTreeMap<String, usize>,
 }
@@ -116,7 +116,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     Ok(output.line(drawing.trim_end())?)
 }
 
-/// A graph with the gradients of all parameters of floats, or of inputs where there are none, those of its outputs being inputs.
+/// A graph with the gradients of all float parameters, or of inputs if there are none; the gradients of its outputs are inputs.
 fn with_gradients(graph: &Graph) -> Result<Graph, DifferentiateError> {
     let is_float = |node: &Node| node.types.iter().all(|ty| ty.dtype.is_float() && ty.dtype.format().is_written());
     let nodes = || graph.ids().filter_map(|id| graph.node(id)).filter(|node| is_float(node));
@@ -131,7 +131,7 @@ fn with_gradients(graph: &Graph) -> Result<Graph, DifferentiateError> {
     differentiate(&SelectRows.select(graph)?, &seeds, &wanted)
 }
 
-/// What predictions are for: the adapter that is asked for, if it was measured, or a GPU of the middle class.
+/// The device for predictions: the requested adapter, if it was measured, or a mid-range GPU.
 fn machine(common: &Common) -> Result<(String, Machine), CliError> {
     let machines = Machines::usual_path().map(|path| Machines::read(&path)).transpose()?;
     let asked = match (&common.adapter, common.kernel) {
@@ -148,7 +148,7 @@ fn remark(seconds: f64, bytes: u64) -> String {
     format!("{:.4} ms, {:.1} KiB", seconds * 1e3, bytes as f64 / 1024.0)
 }
 
-/// Where a step runs.
+/// The mapping of a step.
 #[derive(Debug, Serialize)]
 struct Mapped {
     step: usize,
@@ -156,9 +156,9 @@ struct Mapped {
     path: String,
     /// Storage bindings on the target, if it can run the step.
     bindings: Option<usize>,
-    /// Why the target cannot, so that the CPU runs the step.
+    /// Why the target cannot run the step, so that the CPU runs it.
     refused: Option<String>,
-    /// The option --kernel-for that the step follows.
+    /// The option --kernel-for that applies to the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel_for: Option<String>,
     /// Results of earlier steps that move between the target and the host before the step.
@@ -236,7 +236,7 @@ fn bisect(options: &Options, pipeline: &Pipeline, output: &mut Output) -> Result
     }
 }
 
-/// Lines of one graph and not of the other, in order, without the numbers of nodes.
+/// Lines that are only in one of two graphs, in order, without node numbers.
 fn diff(before: &Graph, after: &Graph) -> String {
     let lines = |graph: &Graph| -> String {
         let text = graph.text();
@@ -257,7 +257,7 @@ fn unnumbered(line: &str) -> String {
     }
 }
 
-/// The WGSL of a kernel for a target: without one the baseline, with as many storage buffers as the kernel needs.
+/// The WGSL of a kernel for a target; by default the baseline, with as many storage buffers as the kernel needs.
 fn wgsl(graph: &Graph, node: usize, target: Option<Target>) -> Result<String, CliError> {
     let failed = |reason: String| CliError::NoKernel { node, reason };
     let order = graph.order().map_err(|error| failed(error.to_string()))?;
@@ -271,12 +271,12 @@ fn wgsl(graph: &Graph, node: usize, target: Option<Target>) -> Result<String, Cl
     Ok(with_bindings(&emitted))
 }
 
-/// What a kernel is shown for: without a target the baseline, with as many storage buffers as the kernel needs.
+/// The target for showing a kernel; by default the baseline, with as many storage buffers as the kernel needs.
 pub fn shown_for(target: Option<Target>) -> Target {
     target.unwrap_or(Target { storage_buffers: u32::MAX, ..Target::BASELINE })
 }
 
-/// The WGSL of a kernel, with a remark where the baseline has too few storage buffers for it.
+/// The WGSL of a kernel, with a remark if the baseline has too few storage buffers for it.
 pub fn with_bindings(kernel: &EmittedKernel) -> String {
     let (needed, baseline) = (kernel.slots.len(), Target::BASELINE.storage_buffers as usize);
     let remark = match needed > baseline {

@@ -1,4 +1,4 @@
-//! Models of other programs as model folders and packages.
+//! Imports models of other frameworks as model folders and packages.
 
 use crate::args::{Common, Import as Options};
 use crate::error::CliError;
@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::Path;
 use thiserror::Error;
 
-/// What every tensor of a checkpoint is named under.
+/// The prefix of all tensors in a checkpoint.
 pub const WRAPPER: &str = "model.";
 
 /// The files of a model folder.
@@ -27,7 +27,7 @@ pub fn is_package_name(out: &Path) -> bool {
     out.extension().is_some_and(|ending| ending == "rewire")
 }
 
-/// Why a model could not be imported.
+/// Why a model cannot be imported.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -53,7 +53,7 @@ pub enum ImportError {
     Tensors { file: String, tensors: Vec<String> },
 }
 
-/// Options that are not supported, with their lines.
+/// Unsupported options, with their lines.
 #[derive(Debug)]
 pub struct Unsupported(Vec<(usize, String)>);
 
@@ -71,13 +71,13 @@ impl From<ImportError> for CliError {
 }
 
 impl ImportError {
-    /// True where the arguments are wrong by themselves.
+    /// True if the arguments themselves are invalid.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Source { .. } | Self::Folder { .. } | Self::Checkpoints { .. } | Self::NoCheckpoint)
     }
 }
 
-/// What was imported.
+/// The summary of an import.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     file: String,
@@ -86,7 +86,7 @@ struct Line<'a> {
     parameters: usize,
     inputs: &'a [Port],
     outputs: &'a [Port],
-    /// Tensors of the checkpoint that the model does not read when it predicts.
+    /// Tensors of the checkpoint that predictions do not use.
     unmapped: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ pub fn pipeline(source: &Path) -> Result<Pipeline, ImportError> {
     Pipeline::read(source).map_err(|source| ImportError::Pipeline { file, source })
 }
 
-/// The error of options that are not supported.
+/// The error for unsupported options.
 pub fn unsupported(file: &str, pipeline: &Pipeline, problems: &[rewire::predict::Problem]) -> ImportError {
     let line = |problem: &rewire::predict::Problem| (pipeline.line(&problem.key), problem.to_string());
     let mut problems: Vec<(usize, String)> = problems.iter().map(line).collect();
@@ -159,7 +159,7 @@ pub fn unsupported(file: &str, pipeline: &Pipeline, problems: &[rewire::predict:
     ImportError::Unsupported { file: file.to_owned(), problems: Unsupported(problems) }
 }
 
-/// The configuration of the folder: that of the pipeline, and which tables are trained how.
+/// The configuration for the folder: that of the pipeline, and the sharding plan of its tables.
 pub fn config(pipeline: &Value, plan: Option<&Value>) -> String {
     let mut config = json!({ "pipeline": pipeline });
     if let (Some(plan), Some(config)) = (plan, config.as_object_mut()) {
@@ -168,7 +168,7 @@ pub fn config(pipeline: &Value, plan: Option<&Value>) -> String {
     format!("{config:#}\n")
 }
 
-/// All tensors of a checkpoint by the names of the model's own parameters, and its plan.
+/// All tensors of a checkpoint by the names of the model's parameters, and its plan.
 pub fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>), CliError> {
     let failed = |source| ImportError::Checkpoint { file: path.display().to_string(), source };
     let checkpoint = Checkpoint::open(path).map_err(failed)?;
@@ -180,10 +180,10 @@ pub fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>)
     Ok((tensors, checkpoint.plan().cloned()))
 }
 
-/// How many updates an average is of.
+/// The name of the tensor with the number of averaged updates.
 const UPDATES: &str = "__n_averaged__";
 
-/// Puts averages of parameters, a checkpoint of their own, in the places of the parameters.
+/// Replaces parameters by their averages from a separate checkpoint.
 fn average(tensors: &mut BTreeMap<String, HostTensor>, averages: &Path) -> Result<(), CliError> {
     let mut wrong = vec![];
     for (name, average) in read(averages)?.0.into_iter().filter(|(name, _)| name != UPDATES) {
@@ -199,7 +199,7 @@ fn average(tensors: &mut BTreeMap<String, HostTensor>, averages: &Path) -> Resul
     }
 }
 
-/// A tensor of a checkpoint; doubles become floats.
+/// A tensor of a checkpoint; f64 becomes f32.
 fn tensor(stored: StoredTensor) -> Result<HostTensor, CliError> {
     let dtype = match stored.element {
         ElementType::F32 => DType::F32,
@@ -215,7 +215,8 @@ fn tensor(stored: StoredTensor) -> Result<HostTensor, CliError> {
     Ok(HostTensor::from_bytes(dtype, stored.shape, stored.bytes).map_err(RankError::from)?)
 }
 
-/// Checks that all parameters are there with their shapes, and that tensors which follow from the configuration are as it says.
+/// Checks that all parameters exist with their shapes, and that tensors which follow from the configuration have the expected
+/// values.
 fn check(imported: &Imported, tensors: &BTreeMap<String, HostTensor>, file: &Path) -> Result<(), ImportError> {
     let missing = |name: &str, shape: &[usize]| match tensors.get(name) {
         None => Some(format!("there is no `{WRAPPER}{name}` {shape:?}")),
@@ -239,7 +240,7 @@ fn check(imported: &Imported, tensors: &BTreeMap<String, HostTensor>, file: &Pat
     }
 }
 
-/// Writes a folder, or a package where the name says so.
+/// Writes a folder, or a package if the name has that extension.
 fn write(out: &Path, config: &str, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CliError> {
     let stored = serialize(tensors, &BTreeMap::new())?;
     let unwritten = |path: &Path| {

@@ -1,4 +1,4 @@
-//! The rewire program: commands, and the readers of the files that it takes.
+//! The rewire program: commands, and readers of their input files.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -48,7 +48,7 @@ pub use rank::Titles;
 pub use requests::{InputError, Requests, open};
 pub use stages::MEMORY_IS_SHORT;
 
-/// Runs the program on the arguments of the process. Whether it began with an open standard output, only the process knows.
+/// Runs the program on the arguments of the process. The caller reports whether standard output was open at the start.
 pub fn main(stdout_is_open: bool) -> ExitCode {
     let begun = Instant::now();
     let mut output = Output::stdout(stdout_is_open);
@@ -68,13 +68,14 @@ pub fn main(stdout_is_open: bool) -> ExitCode {
     }
 }
 
-/// Runs `work` with the threads of the program, which may change their CPUs: it has the process for itself.
+/// Runs `work` with the threads of the program, which may change their CPU affinity because the process belongs to the
+/// program.
 fn on_threads(work: impl FnOnce() -> Result<(), CliError>) -> Result<(), CliError> {
     let pool = ThreadPool::new(ThreadPoolOptions { affinity: true, ..ThreadPoolOptions::from_env()? })?;
     pool.install(work)
 }
 
-/// Help that was asked for goes to standard output, what is wrong with the arguments to stderr.
+/// Prints requested help to standard output, and errors of arguments to stderr.
 fn usage(message: &clap::Error, output: &mut Output) -> (Result<(), CliError>, ExitCode) {
     if message.use_stderr() {
         log::say(message.render().to_string().trim_end());

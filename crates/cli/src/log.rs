@@ -5,15 +5,15 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::time::Instant;
 
-/// Prints a line on stderr, without control characters that files may have put into it. There is nobody to tell where that
-/// fails.
+/// Prints a line to stderr, without control characters that may come from files. Failures are ignored.
 pub fn say(text: impl Display) {
     let is_safe = |c: &char| !c.is_control() || ['\n', '\t'].contains(c);
     let text: String = text.to_string().chars().map(|c| if is_safe(&c) { c } else { '\u{fffd}' }).collect();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Prints messages from `info` up, one a line, or from `debug` up with the time since the program began. Other crates are heard at `error`.
+/// Prints messages from level `info` on, one per line, or from `debug` on with the time since the start. Other crates are printed from
+/// level `error` on.
 pub fn to_stderr(verbose_since: Option<Instant>) {
     let lowest = if verbose_since.is_some() { Level::DEBUG } else { Level::INFO };
     let is_wanted = move |event: &Metadata<'_>| {

@@ -9,7 +9,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Where it is not open, all that is written is an error: the standard library would lose it without a word.
+    /// If it is not open, all writes fail: the standard library would silently discard them.
     pub fn stdout(is_open: bool) -> Self {
         Self { out: BufWriter::new(io::stdout()), is_open }
     }
@@ -19,7 +19,7 @@ impl Output {
         self.out.write_all(b"\n")
     }
 
-    /// Text without an end of line.
+    /// Writes text without a line break.
     pub fn text(&mut self, text: impl Display) -> io::Result<()> {
         write!(self.open()?, "{text}")
     }

@@ -14,10 +14,10 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Users, events and candidates that tunings are measured with together.
+/// Users, events and candidates per batch for tuning.
 const TOGETHER: usize = 1 << 12;
 
-/// What a package holds.
+/// The summary of a package.
 #[derive(Debug, Serialize)]
 struct Packaged {
     file: String,
@@ -28,7 +28,7 @@ struct Packaged {
     parameters: usize,
     /// Embedding tables among the parameters.
     tables: usize,
-    /// Tunings of kernels that were measured on its devices.
+    /// Measured tunings of kernels for its devices.
     tunings: usize,
     seconds: f64,
 }
@@ -41,17 +41,17 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
 }
 
-/// What was checked.
+/// The summary of a check.
 #[derive(Debug, Serialize)]
 struct Checked {
     file: String,
     bytes: usize,
-    /// The file with the tables, if they are in one of their own.
+    /// The file with the tables, if they are in a separate file.
     tables_file: Option<String>,
     seconds: f64,
 }
 
-/// Reads all of a package and of its tables.
+/// Checks all bytes of a package and of its tables.
 fn check(model: &Path, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let begun = Instant::now();
     let package = Package::read_mapping(model, common.mapping).map_err(rank::RankError::from)?;
@@ -119,7 +119,7 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
     Ok(())
 }
 
-/// Packages a model file, or the model in the program.
+/// Packages a model file, or the built-in model.
 fn packed(file: Option<&ModelFile>, with: &PackOptions) -> Result<Package, CliError> {
     Ok(match file {
         Some(file) => file.pack(with)?,
@@ -127,7 +127,7 @@ fn packed(file: Option<&ModelFile>, with: &PackOptions) -> Result<Package, CliEr
     })
 }
 
-/// What a file says that a device offers; `None` if there is no such file.
+/// Parses a file that describes a device; `None` if the file does not exist.
 fn describe(device: &str) -> Result<Option<Target>, CliError> {
     let Ok(text) = std::fs::read_to_string(device) else { return Ok(None) };
     let wrong = |source| CliError::Target { file: device.to_owned(), source };

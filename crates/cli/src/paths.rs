@@ -1,4 +1,4 @@
-//! The files of a command, compared before any of them is opened.
+//! Checks the files of a command against each other before any of them is opened.
 
 use crate::args::{Bench, Command, Import, Package, Predict, Train, Verify};
 use crate::import::{MODEL_FILES, is_package_name};
@@ -10,7 +10,7 @@ use same_file::is_same_file;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A file is written that the command also reads, or that it writes in two places.
+/// An output file is also an input file, or is written by two options.
 #[derive(Debug, Error)]
 #[error("{} is used twice, as {first} and as {second}: take another path for one of them", path.display())]
 pub struct PathError {
@@ -20,7 +20,7 @@ pub struct PathError {
     second: String,
 }
 
-/// Refuses a command that would overwrite a file which it reads or writes otherwise. Links count as what they lead to.
+/// Rejects a command that would overwrite one of its input files, or write a file twice. Links are resolved.
 ///
 /// # Errors
 /// [`PathError`] names the file and its two uses.
@@ -39,14 +39,14 @@ pub fn check(command: &Command) -> Result<(), PathError> {
 enum Access {
     Reads,
     Writes,
-    /// Writes if it is not there, and reads it otherwise.
+    /// Writes the file if it does not exist, and reads it otherwise.
     Creates,
     /// Writes files below this folder.
     WritesBelow,
 }
 
 struct Use {
-    /// The argument, or what the file is to it.
+    /// The argument, or the role of the file.
     what: String,
     access: Access,
     path: PathBuf,
@@ -67,7 +67,7 @@ impl Use {
     }
 }
 
-/// The files that a command uses, also on the way to its results.
+/// The files that a command uses, including temporary ones.
 struct Files(Vec<Use>);
 
 impl Files {
@@ -97,7 +97,7 @@ impl Files {
                 options.works.iter().for_each(|work| files.model("the work", Some(Path::new(work))));
                 files.add("--isa", Access::WritesBelow, options.isa.as_deref());
             }
-            // They write standard output, and the cache folder.
+            // They write to standard output and to the cache folder.
             Command::Devices
             | Command::Rank(_)
             | Command::Retrieve(_)
@@ -116,7 +116,7 @@ impl Files {
         self.add("--items", Access::Reads, options.items.as_deref());
         self.add("--out", Access::Writes, Some(&options.out));
         self.add("--rejects", Access::Writes, options.rejects.as_deref());
-        // What is wrong with the places themselves, the command says.
+        // The command reports invalid paths itself.
         for path in Places::of(options).map(|places| places.on_the_way()).unwrap_or_default() {
             self.add("a file on the way to --out or --rejects", Access::Writes, Some(&path));
         }
@@ -186,7 +186,7 @@ impl Files {
         files.iter().flatten().for_each(|file| self.add(what, Access::Reads, Some(file)));
     }
 
-    /// Adds a file. What is there and is none, such as a pipe or a device, is not replaced and may be used twice.
+    /// Adds a file. Existing special files, such as pipes and devices, are not replaced and may be used twice.
     fn add(&mut self, what: &str, access: Access, path: Option<&Path>) {
         let Some(path) = path else { return };
         let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
@@ -197,7 +197,7 @@ impl Files {
     }
 }
 
-/// A path without links, as far as it is there.
+/// A path with links resolved, as far as it exists.
 fn place(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let found = whole.ancestors().find_map(|ancestor| {
@@ -205,7 +205,7 @@ fn place(path: &Path) -> PathBuf {
         Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
     });
     let found = found.unwrap_or(whole);
-    // There, names that differ by the case of letters may be of one file.
+    // On these systems, names that differ only in case may be the same file.
     let ignores_case = cfg!(any(windows, target_vendor = "apple"));
     if ignores_case { found.to_string_lossy().to_lowercase().into() } else { found }
 }

@@ -9,7 +9,7 @@ use rewire::graph_rewrite::device::{Target, Tuning};
 use rewire::graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source, Step};
 use serde::Serialize;
 
-/// What a plan holds.
+/// Properties of a plan.
 #[derive(Debug, Serialize)]
 struct Counts {
     stage: &'static str,
@@ -35,7 +35,7 @@ impl Counts {
     }
 }
 
-/// Prints the kernels of a package, as `options` ask for.
+/// Prints the kernels of a package, in the form that `options` select.
 pub fn run(plan: &Plan, options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let Options { stage, backward, memory_limit, format, passes, view, .. } = options;
     let passes = passes.passes_up_to.is_some() || !passes.without.is_empty() || passes.only.is_some();

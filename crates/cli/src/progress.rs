@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A bar on stderr for inputs that take a while; nothing where stderr is no terminal.
+/// A progress bar on stderr for large inputs; nothing if stderr is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
     start: Instant,
@@ -16,7 +16,7 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), start: Instant::now() }
     }
 
-    /// Shows how much was read, and what became of it.
+    /// Shows how much was read, and a message.
     pub fn update(&mut self, read: requests::Progress, message: impl Display) {
         if self.bar.is_hidden() && self.start.elapsed() > PATIENCE && read.done < read.all {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -29,7 +29,7 @@ impl Progress {
         self.bar.set_position(read.done);
     }
 
-    /// Prints with the bar out of the way.
+    /// Prints while the bar is hidden.
     pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }

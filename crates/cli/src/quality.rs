@@ -1,4 +1,4 @@
-//! `rewire bench --quality`: metrics of pipelines, averaged over trainings, against those of earlier ones.
+//! `rewire bench --quality`: metrics of pipelines, averaged over trainings and compared with earlier ones.
 
 use crate::args::{Bench as Options, Common, Quality as Asked};
 use crate::error::CliError;
@@ -21,7 +21,7 @@ struct Quality {
     metrics: BTreeMap<String, Spread>,
 }
 
-/// A metric over trainings; without a mean where a training has none.
+/// A metric over trainings; without a mean if it is undefined in a training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Spread {
     mean: Option<f64>,
@@ -29,7 +29,7 @@ struct Spread {
     std: Option<f64>,
 }
 
-/// How a pipeline differs from an earlier one.
+/// The comparison of a pipeline with an earlier one.
 #[derive(Debug, PartialEq, Serialize)]
 struct Change {
     op: String,
@@ -38,7 +38,7 @@ struct Change {
     changes: BTreeMap<String, f64>,
 }
 
-/// Trains the pipelines and prints their metrics, then how they differ from the baseline.
+/// Trains the pipelines and prints their metrics, followed by the comparison with the baseline.
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let asked = &options.quality;
     let baseline = asked.baseline.as_deref().map(read).transpose()?;
@@ -68,7 +68,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
 }
 
-/// The metrics of a training in a process of its own, whose memory and threads end with it.
+/// The metrics of a training in a separate process, whose memory and threads end with it.
 fn train(op: &str, seed: u64, asked: &Asked, common: &Common) -> Result<BTreeMap<String, Option<f64>>, CliError> {
     let failed = |reason: String| CliError::Quality { op: op.to_owned(), seed, reason };
     let out = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
@@ -97,7 +97,7 @@ fn train(op: &str, seed: u64, asked: &Asked, common: &Common) -> Result<BTreeMap
     metrics.ok_or_else(|| failed("it has no metrics".to_owned()))
 }
 
-/// Means and standard deviations of metrics that trainings have.
+/// Means and standard deviations of the trainings' metrics.
 fn spreads(trainings: &[BTreeMap<String, Option<f64>>]) -> BTreeMap<String, Spread> {
     let names = trainings.iter().flat_map(BTreeMap::keys);
     let spread = |name: &String| {
@@ -111,7 +111,7 @@ fn spreads(trainings: &[BTreeMap<String, Option<f64>>]) -> BTreeMap<String, Spre
     names.map(spread).collect()
 }
 
-/// A pipeline against an earlier one: metrics count that both have, and whose means differ by more than the tolerance.
+/// Compares a pipeline with an earlier one: common metrics whose means differ by more than the tolerance.
 fn change(before: &Quality, found: &[Quality], tolerance: f64) -> Change {
     let after = found.iter().find(|quality| quality.op == before.op);
     let (mut better, mut worse, mut changes) = (false, false, BTreeMap::new());
@@ -134,7 +134,7 @@ fn change(before: &Quality, found: &[Quality], tolerance: f64) -> Change {
     Change { op: before.op.clone(), category, changes }
 }
 
-/// What `--json` printed, less comparisons.
+/// Reads `--json` output, without comparisons.
 fn read(path: &Path) -> Result<Vec<Quality>, CliError> {
     let failed = |reason: String| BenchError::File { path: path.to_owned(), reason };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;

@@ -1,39 +1,39 @@
-//! Memory that is kept back for small requests.
+//! A memory reserve for small allocations.
 //!
-//! Large requests of the libraries may fail, and are reported. A small one, of a few bytes for a list that grows, ends the process where it
-//! fails. So once one does, such requests are met from what was kept back, and large ones fail from then on.
+//! Large allocations of the libraries may fail, and are reported. A small one, of a few bytes for a growing list, would abort the process.
+//! Once one fails, small allocations use the reserve, and large ones fail from then on.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-/// The allocator of the system, with a reserve.
+/// The system allocator, with a reserve.
 pub struct Reserving {
-    /// Zeros, of which each byte is given once.
+    /// Zeros; each byte is handed out once.
     kept: AtomicPtr<u8>,
     used: AtomicUsize,
     is_short: &'static AtomicBool,
 }
 
-/// Bytes that are kept back. They are not touched before they are given, so that they take addresses alone.
+/// Size of the reserve. It is not touched before it is used, so it only occupies address space.
 const RESERVE: Layout = Layout::new::<[u128; 1 << 19]>();
-/// Bytes of the largest request that counts as small. Libraries ask for larger ones in ways that may fail.
+/// Maximum size of a small allocation. Libraries use fallible allocation for larger ones.
 const SMALL: usize = 128 << 10;
 
 impl Reserving {
-    /// Sets `is_short` when the reserve is used for the first time.
+    /// Sets `is_short` at the first use of the reserve.
     pub const fn new(is_short: &'static AtomicBool) -> Self {
         Self { kept: AtomicPtr::new(ptr::null_mut()), used: AtomicUsize::new(0), is_short }
     }
 
-    /// Keeps memory back from now on, if there is any.
+    /// Allocates the reserve, if memory is available.
     pub fn keep(&self) {
         // SAFETY: the layout has a size.
         self.kept.store(unsafe { System.alloc_zeroed(RESERVE) }, Ordering::Release);
     }
 
-    /// The result of a request, or zeros from the reserve where it is small and failed.
+    /// The result of an allocation, or zeros from the reserve if it is small and failed.
     fn ask(&self, layout: Layout, request: impl Fn() -> *mut u8) -> *mut u8 {
         let is_large = layout.size() > SMALL;
         if is_large && self.is_short.load(Ordering::Relaxed) {
@@ -43,7 +43,7 @@ impl Reserving {
         if given.is_null() && !is_large { self.take(layout) } else { given }
     }
 
-    /// Zeros from the reserve, if it has so many left.
+    /// Zeros from the reserve, if enough are left.
     fn take(&self, layout: Layout) -> *mut u8 {
         let kept = self.kept.load(Ordering::Acquire);
         if kept.is_null() {
@@ -64,8 +64,8 @@ impl Reserving {
     }
 }
 
-// SAFETY: memory is that of the system's allocator, which is asked and given back with the caller's layouts, or a part of the reserve that nobody
-// else was given, which is never given back.
+// SAFETY: memory comes from the system allocator, which gets the caller's layouts, or is an exclusive part of the reserve, which is never
+// returned.
 unsafe impl GlobalAlloc for Reserving {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's layout has a size.
@@ -74,7 +74,7 @@ unsafe impl GlobalAlloc for Reserving {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if !self.has(memory) {
-            // SAFETY: the system's allocator gave the memory for this layout.
+            // SAFETY: the system allocator returned the memory for this layout.
             unsafe { System.dealloc(memory, layout) }
         }
     }
@@ -93,15 +93,15 @@ unsafe impl GlobalAlloc for Reserving {
         // SAFETY: the caller's size does not overflow with this alignment.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         let moved = self.ask(wanted, || match is_system {
-            // SAFETY: as for `dealloc`; where a request fails, the memory stays as it is.
+            // SAFETY: as for `dealloc`; if the reallocation fails, the memory is unchanged.
             true => unsafe { System.realloc(memory, layout, size) },
             // SAFETY: the caller's size is not zero.
             false => unsafe { System.alloc(wanted) },
         });
         if !moved.is_null() && (!is_system || self.has(moved)) {
-            // SAFETY: both have so many bytes, and the new one lies apart.
+            // SAFETY: both have this many bytes, and they do not overlap.
             unsafe { ptr::copy_nonoverlapping(memory, moved, layout.size().min(size)) };
-            // SAFETY: the caller's memory was given for this layout.
+            // SAFETY: the caller's memory was allocated with this layout.
             unsafe { self.dealloc(memory, layout) };
         }
         moved
@@ -140,7 +140,7 @@ mod tests {
         memory.keep();
         let layout = Layout::new::<[u8; 5]>();
         let taken = memory.take(layout);
-        // SAFETY: the reserve gave five bytes, and the system as many as are asked for.
+        // SAFETY: the reserve returned five bytes, and the system as many as requested.
         let grown = unsafe {
             ptr::copy_nonoverlapping(b"bytes".as_ptr(), taken, 5);
             let grown = memory.realloc(taken, layout, 9);

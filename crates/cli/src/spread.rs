@@ -15,7 +15,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The devices that are asked for, or the one of the options.
+    /// The requested devices, or the one in the options.
     pub fn new(asked: &args::Devices, with: RankOptions) -> Result<Self, CliError> {
         let with = RankOptions { threads: Some(ThreadPool::current()), ..with };
         let Some(asked) = &asked.devices else { return Ok(Self { first: with, others: vec![] }) };
@@ -46,7 +46,7 @@ impl Devices {
         1 + self.others.len()
     }
 
-    /// Loads a model on every device, on all at the same time where the system allows as many threads.
+    /// Loads a model on every device, in parallel as far as the system allows threads.
     pub fn load<T: Send, E: Send>(&self, load: impl Fn(&RankOptions) -> Result<T, E> + Sync) -> Result<Spread<T>, E> {
         std::thread::scope(|scope| {
             let load = &load;
@@ -62,7 +62,7 @@ impl Devices {
     }
 }
 
-/// The hardware GPUs, each once whatever the drivers; those that compute on the CPU where there are no others and a GPU is a must.
+/// The hardware GPUs, each once for all its drivers; software adapters if there are no others and a GPU is required.
 fn all(found: &[DeviceInfo], kernel: Kernel) -> Vec<usize> {
     let of = |software: bool| {
         let kinds = found.iter().filter(move |device| (device.kind == DeviceKind::Software) == software);
@@ -81,7 +81,7 @@ fn all(found: &[DeviceInfo], kernel: Kernel) -> Vec<usize> {
     if hardware.is_empty() && kernel == Kernel::Wgpu { of(true) } else { hardware }
 }
 
-/// What the members run on: the kernel of the first, the names of all adapters and all memory.
+/// Describes where the members run: the kernel of the first, the names of all adapters and all memory.
 pub fn report<T>(spread: &Spread<T>, of: impl Fn(&T) -> Report) -> Report {
     let others = spread.members().iter().skip(1).map(&of);
     others.fold(of(spread.first()), |mut all, report| {

@@ -1,4 +1,4 @@
-//! Reading, computing and writing at the same time.
+//! Reads, computes and writes concurrently.
 
 use crate::error::CliError;
 use crate::requests::{Chunk, Chunks};
@@ -8,19 +8,19 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 
-/// True once the allocator of the program gives memory that it kept back for the end of a run.
+/// True once the program's allocator uses its reserve, which is for finishing a run.
 pub static MEMORY_IS_SHORT: AtomicBool = AtomicBool::new(false);
 
-/// Chunks, and what was computed from them, in order.
+/// Chunks, and their results, in order.
 struct Line {
     chunks: Mutex<(u64, Chunks)>,
-    /// The number of the chunk whose results come next.
+    /// The number of the next chunk to deliver.
     turn: Mutex<u64>,
     passed: Condvar,
 }
 
-/// Calls `compute` on as many threads as `workers`, or as the system allows, and `take` with the results, in the order of the chunks. After
-/// an error nothing more is taken, and none is once memory is short.
+/// Calls `compute` on up to `workers` threads, as far as the system allows, and `take` with the results, in the order of the chunks. After
+/// an error, or once memory is short, no more results are delivered.
 pub fn run<T: Send>(
     chunks: Chunks,
     workers: usize,
@@ -57,7 +57,7 @@ pub fn run<T: Send>(
 }
 
 impl Line {
-    /// Computes the next chunk and sends the result in its turn; false if there is none, or nobody takes results.
+    /// Computes the next chunk and sends the result in order; false if no chunk is left, or the receiver is dropped.
     fn compute_next<T>(&self, compute: impl Fn(Chunk) -> T, results: &SyncSender<T>) -> bool {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(chunk) = chunks.1.next() else { return false };
@@ -73,7 +73,7 @@ impl Line {
     }
 }
 
-/// The place of a chunk in the line. It passes to the next one, even if computing panics.
+/// The position of a chunk in the order. It passes to the next one even if the computation panics.
 struct Turn<'a> {
     line: &'a Line,
     number: u64,

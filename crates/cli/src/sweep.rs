@@ -1,4 +1,4 @@
-//! `rewire bench --sweep`: kernels, types and modes against each other, by a size.
+//! `rewire bench --sweep`: compares kernels, types and modes by a size.
 
 use crate::args::{Bench as Options, Common};
 use crate::bench::{announce, check_place, jobs, open, time, workload, write};
@@ -7,7 +7,7 @@ use crate::output::Output;
 use rewire_measure::{BenchError, Shape, Sweep, Swept, chart};
 use std::path::Path;
 
-/// Measures every operator at every value of a size, on all kernels, with all types and in all modes that are asked for.
+/// Measures every operator at every value of a size, with all requested kernels, types and modes.
 pub fn run(sweep: &Sweep, options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     options.csv.iter().chain(&options.svg).try_for_each(|path| check_place(path))?;
     let base = options.sizes.shape()?;
@@ -50,7 +50,7 @@ pub fn run(sweep: &Sweep, options: &Options, common: &Common, output: &mut Outpu
     }
 }
 
-/// A row a measurement; what is not known is empty.
+/// One row per measurement; unknown values are empty.
 fn csv(path: &Path, axis: &str, swept: &[Swept]) -> Result<String, BenchError> {
     let failed = |error: &dyn std::fmt::Display| BenchError::File { path: path.to_owned(), reason: error.to_string() };
     let mut rows = csv::Writer::from_writer(vec![]);

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 
-/// Lines of columns of equal width, a header first: numbers to the right, the columns `left` to the left.
+/// Lines of columns of equal width, a header first. Numbers are right-aligned, the columns `left` left-aligned.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left: &[usize]) -> String {
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header(header).add_rows(rows);

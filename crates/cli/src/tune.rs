@@ -33,7 +33,7 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
     Ok(())
 }
 
-/// A table of the kernels of a workload, and their sum.
+/// Prints a table of a workload's kernels, and their sum.
 fn print(tuned: &[TunedKernel], name: &str, output: &mut Output) -> Result<(), CliError> {
     let Some(first) = tuned.first() else { return Ok(output.line(format_args!("{name}: no kernel has tunings"))?) };
     output.line(format_args!("{name} {} ({}) on {}", first.dtype, in_words(&first.shape), first.adapter))?;

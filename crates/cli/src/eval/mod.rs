@@ -19,17 +19,17 @@ use std::path::Path;
 use std::time::Instant;
 use thiserror::Error;
 
-/// Why a model could not be evaluated on a file.
+/// Why a model cannot be evaluated on a file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// There are no negatives.
+    /// Negatives are missing.
     #[error(
         "the model compares users with sampled items: name a file with a row for each batch and the columns {} by --negatives",
         columns.join(", ")
     )]
     NoNegatives { columns: Vec<String> },
-    /// The model reads no negatives.
+    /// The model uses no negatives.
     #[error("the model reads no sampled items: leave out --negatives")]
     OtherNegatives,
     /// There are more batches than rows of negatives.
@@ -44,7 +44,7 @@ pub enum EvalError {
 }
 
 impl EvalError {
-    /// True where the arguments are wrong by themselves.
+    /// True if the arguments themselves are invalid.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::NoNegatives { .. } | Self::OtherNegatives | Self::Ranking { .. })
     }
@@ -70,14 +70,14 @@ pub fn run(options: &Eval, common: &Common, begun: Instant, output: &mut Output)
     print(&evaluated, begun, common.json, output)
 }
 
-/// The files that an imported model is evaluated on.
+/// The input files for evaluating an imported model.
 pub struct Files<'a> {
     pub data: &'a Path,
     pub negatives: Option<&'a Path>,
 }
 
 impl Files<'_> {
-    /// Checks that the files have the columns that an evaluation reads, and a row.
+    /// Checks that the files have the columns for the evaluation, and at least one row.
     pub fn check(&self, evaluator: &Evaluator) -> Result<(), CliError> {
         if let Some((mut negatives, _)) = self.open_negatives(evaluator)? {
             negatives.read(1)?;
@@ -92,7 +92,7 @@ impl Files<'_> {
         InputError::Table { file: title(Some(self.data)), reason: "it holds no rows".to_owned() }
     }
 
-    /// Evaluates the rows in their order, in batches of the configuration unless it is said.
+    /// Evaluates the rows in order, by default in batches of the configuration.
     pub fn evaluate(
         &self,
         evaluator: &Evaluator,

@@ -18,7 +18,7 @@ struct TaskMetrics {
     candidates: u64,
 }
 
-/// AUC, mean AUC of users and normalized entropy of every task, and its cross entropy as a mean over candidates.
+/// AUC, mean AUC over users and normalized entropy of every task, and its cross entropy as a mean over candidates.
 pub fn evaluate(options: &Eval, with: &RankOptions) -> Result<Evaluated, CliError> {
     let given = [("--negatives", options.negatives.is_some()), ("--batch", options.batch.is_some())];
     if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {

@@ -1,4 +1,4 @@
-//! How much is computed together.
+//! The batch size of predictions.
 
 use crate::requests::Sizes;
 use std::num::NonZeroUsize;
@@ -6,33 +6,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Users, events and candidates that a search begins with, and the most that it tries.
+/// Minimum and maximum of the search, in users, events and candidates.
 const LEAST: usize = 1 << 12;
 pub const MOST: usize = 1 << 16;
-/// Chunks of a size that are measured, for each thread that computes. Those before take memory and compile kernels, too.
+/// Measured chunks per size and thread. The chunks before them also allocate memory and compile kernels.
 const CHUNKS: usize = 2;
-/// How much faster than the best so far a size has to be.
+/// Required speedup over the best size so far.
 const GAIN: f64 = 1.05;
-/// Sizes in a row that are not, after which no larger one is tried.
+/// The search ends after this many sizes in a row without the speedup.
 const MISSES: usize = 2;
 
-/// The size of chunks: given, or the fastest of sizes that are doubled for as long as that may pay.
+/// The chunk size: given, or found by doubling it while that is faster.
 pub struct BatchSize {
     size: Arc<AtomicUsize>,
-    /// Threads that compute.
+    /// Compute threads.
     workers: usize,
     search: Mutex<Option<Search>>,
 }
 
-/// A search among sizes.
+/// A search for the chunk size.
 #[derive(Clone, Copy)]
 struct Search {
     size: usize,
-    /// Chunks of that size so far, and the entries of those that are measured, since the chunk before them was done.
+    /// Number of chunks of the current size, and entries of the measured ones, since the preceding chunk finished.
     chunks: usize,
     entries: usize,
     since: Option<Instant>,
-    /// The fastest size so far and its entries a second, and how many larger ones were not faster.
+    /// The fastest size so far with its entries per second, and the number of larger sizes that were not faster.
     best: (usize, f64),
     misses: usize,
 }
@@ -50,12 +50,13 @@ impl BatchSize {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Sizes of chunks that follow what is found.
+    /// A handle to the current chunk size.
     pub fn sizes(&self) -> Sizes {
         Sizes { first: vec![], later: self.size.clone() }
     }
 
-    /// A chunk of about `size` entries was done, while other threads computed others. Sizes are compared by what all of them get done.
+    /// Reports a finished chunk of about `size` entries, while other threads compute others. Sizes are compared by the throughput of
+    /// all threads.
     pub fn done(&self, size: usize, entries: usize, now: Instant) {
         let mut search = self.search.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(own) = search.as_mut().filter(|own| own.size == size && entries >= size) else { return };
@@ -76,7 +77,7 @@ impl BatchSize {
 }
 
 impl Search {
-    /// Takes the entries a second of the size. The search for twice that size, if it may pay.
+    /// Records the entries per second of the size. Returns the search for twice that size, if it may be faster.
     fn next(&mut self, rate: f64) -> Option<Self> {
         if rate > self.best.1 * GAIN {
             (self.best, self.misses) = ((self.size, rate), 0);
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// The size that is found where an entry takes so long in chunks of a size, the first of which takes a second more for each entry.
+    /// The size found for a given time per entry by chunk size; the first chunk of a size takes one second more per entry.
     fn found(workers: usize, seconds: impl Fn(usize) -> f64) -> usize {
         let (batch, mut now) = (BatchSize::new(None, workers), Instant::now());
         let mut before = 0;
@@ -115,7 +116,7 @@ mod tests {
             assert_eq!(found(workers, |_| 1e-6), LEAST);
             assert_eq!(found(workers, |size| 1e-6 + 1e-1 / size as f64), MOST);
             assert_eq!(found(workers, |size| 1e-6 * (1.0 + 1000.0 / size as f64)), 1 << 14);
-            // One size that is slow, as by work of others, is passed over; two end the search.
+            // One slow size, for instance due to other load, is skipped; two end the search.
             let slow =
                 |sizes: [usize; 2]| move |size: usize| if sizes.contains(&size) { 1.0 } else { 1.0 / size as f64 };
             assert_eq!(found(workers, slow([1 << 13; 2])), MOST);

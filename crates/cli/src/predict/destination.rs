@@ -1,4 +1,4 @@
-//! The files that a run writes: complete or absent, and gone on from after a kill.
+//! The output files of a run: complete or absent, and resumable after a kill.
 
 use super::PredictError;
 use super::format::Encoder;
@@ -14,27 +14,27 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is taken becomes durable at least so often.
+/// Maximum time between checkpoints.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of texts that wait to be written at most.
+/// Maximum bytes of buffered text.
 const MOST_BYTES: usize = 1 << 26;
 
-/// Where files go.
+/// Paths of the output files.
 #[derive(Clone, Debug)]
 pub struct Places {
     pub out: PathBuf,
     pub rejects: Option<PathBuf>,
-    /// Rows after which they are made durable.
+    /// Rows between checkpoints.
     pub save_every: u64,
 }
 
-/// What of an input was computed.
+/// The result for a part of the input.
 pub struct Part {
     pub frame: Frame,
     pub users: u64,
     pub rejected: Vec<Rejected>,
-    /// Lines or rows of the input up to here.
+    /// Lines or rows of the input up to this part.
     pub row: u64,
     pub kinds: Option<Vec<Option<Kind>>>,
 }
@@ -42,23 +42,23 @@ pub struct Part {
 /// The identity of a run, once it is known.
 pub type Identifying = JoinHandle<Result<Identity, PredictError>>;
 
-/// The files in the making.
+/// Unfinished output files.
 pub struct Destination {
     places: Places,
     encoder: Box<dyn Encoder>,
     out: Partial,
     rejects: Option<Partial>,
     rejected: Vec<u8>,
-    /// Why the first row was rejected.
+    /// Why the first rejected row is invalid.
     reason: Option<String>,
     identifying: Option<Identifying>,
     journal: Option<Journal>,
     row: u64,
     counts: Counts,
     kinds: Option<Vec<Option<Kind>>>,
-    /// Rows that were saved, and when.
+    /// Number of saved rows, and the time of the save.
     saved: (u64, Instant),
-    /// Bytes of texts that were not.
+    /// Bytes of unsaved text.
     waiting: usize,
 }
 
@@ -72,13 +72,13 @@ struct RejectedLine<'a> {
 }
 
 impl Places {
-    /// The places that the options name.
+    /// The paths in the options.
     pub fn of(options: &Predict) -> Result<Self, PredictError> {
         let rejects = options.rejects.as_deref().map(place).transpose()?;
         Ok(Self { out: place(&options.out)?, rejects, save_every: options.save_every.get() })
     }
 
-    /// The files that a run writes on the way.
+    /// The temporary files of a run.
     pub fn on_the_way(&self) -> Vec<PathBuf> {
         let partials = [Some(&self.out), self.rejects.as_ref()].into_iter().flatten().map(|place| partial(place));
         partials.chain([self.journal(), Journal::new_beside(&self.journal())]).collect()
@@ -88,7 +88,7 @@ impl Places {
         beside(&self.out, ".journal")
     }
 
-    /// True if a run was killed after all was written that `journal` tells of, and its output stands in its place.
+    /// True if a run was killed after it had written everything in `journal` and moved its output into place.
     pub fn are_taken(&self, journal: &Journal) -> bool {
         let length = std::fs::metadata(&self.out).map_or(0, |found| found.len());
         let is_moved = !partial(&self.out).exists();
@@ -97,7 +97,7 @@ impl Places {
 }
 
 impl Destination {
-    /// Begins files.
+    /// Creates the files.
     pub fn create(places: Places, encoder: Box<dyn Encoder>, identifying: Identifying) -> Result<Self, PredictError> {
         let mut out = Partial::create(&places.out)?;
         match std::fs::remove_file(places.journal()) {
@@ -124,11 +124,11 @@ impl Destination {
         })
     }
 
-    /// Goes on where a journal says.
+    /// Resumes from a journal.
     pub fn resume(places: Places, encoder: Box<dyn Encoder>, journal: Journal) -> Result<Self, PredictError> {
         let out = Partial::resume(&places.out, &journal.out)?;
         let rejects = match (&places.rejects, &journal.rejects) {
-            // All was written, and the rejected rows stand in their place.
+            // Everything was written, and the rejected rows are in place.
             (Some(place), Some(_)) if journal.is_whole && !partial(place).exists() => None,
             (Some(place), Some(mark)) => Some(Partial::resume(place, mark)?),
             _ => None,
@@ -150,7 +150,7 @@ impl Destination {
         })
     }
 
-    /// Lines or rows of the input that are taken.
+    /// Lines or rows of the input that are done.
     pub fn row(&self) -> u64 {
         self.row
     }
@@ -159,7 +159,7 @@ impl Destination {
         self.counts
     }
 
-    /// Takes what comes next.
+    /// Appends the next part.
     pub fn take(&mut self, part: Part) -> Result<(), PredictError> {
         self.counts.rows += part.frame.rows as u64;
         self.counts.users += part.users;
@@ -183,7 +183,7 @@ impl Destination {
         }
     }
 
-    /// Makes all that was taken durable, and says so in the journal.
+    /// Makes everything so far durable and records it in the journal.
     fn save(&mut self, is_whole: bool) -> Result<(), PredictError> {
         let bytes = self.encoder.take(self.out.bytes()).map_err(unencoded(&self.places.out))?;
         self.out.append(&bytes)?;
@@ -211,7 +211,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Puts the files in their places.
+    /// Moves the files into place.
     pub fn finish(mut self) -> Result<Counts, PredictError> {
         self.save(true)?;
         self.rejects.take().map_or(Ok(()), |rejects| rejects.finish(&[]))?;
@@ -221,7 +221,7 @@ impl Destination {
         Ok(self.counts)
     }
 
-    /// Ends without a result where every row was rejected: the rejected rows take their place, and the output stays as it was.
+    /// Ends without a result if every row was rejected: the rejected rows are moved into place, and the output is unchanged.
     pub fn reject_all(mut self) -> Result<PredictError, PredictError> {
         let rejects = self.places.rejects.take().unwrap_or_default();
         self.rejects.take().map_or(Ok(()), |partial| partial.finish(&self.rejected))?;
@@ -236,7 +236,7 @@ impl Destination {
         Ok(error)
     }
 
-    /// Ends without a result. What a later run can go on from stays.
+    /// Ends without a result. The files for resuming remain.
     pub fn abandon(self) {
         let Self { places, out, rejects, journal, .. } = self;
         drop((out, rejects));
@@ -246,13 +246,13 @@ impl Destination {
     }
 }
 
-/// Removes the journal of a run that is over.
+/// Removes the journal of a finished run.
 pub fn remove_journal(places: &Places) -> Result<(), PredictError> {
     let journal = places.journal();
     std::fs::remove_file(&journal).map_err(unwritten(&journal))
 }
 
-/// There is nobody to tell where that fails.
+/// Failures are ignored.
 fn remove_partials(places: &Places) {
     let places = [Some(&places.out), places.rejects.as_ref()];
     places.into_iter().flatten().for_each(|place| drop(std::fs::remove_file(partial(place))));

@@ -3,7 +3,7 @@ use crate::error::CliError;
 use std::io;
 use thiserror::Error;
 
-/// Why predictions could not be written.
+/// Why predictions cannot be written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PredictError {
@@ -49,7 +49,7 @@ pub enum PredictError {
 }
 
 impl PredictError {
-    /// True where the arguments are wrong by themselves.
+    /// True if the arguments themselves are invalid.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Format { .. } | Self::Column { .. } | Self::NoData | Self::NoItemColumn | Self::ItemColumn)
     }

@@ -10,7 +10,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Bytes of its texts, about.
+    /// Approximate bytes of its strings.
     pub fn bytes(&self) -> usize {
         let text = |value: &Value| if let Value::Text(text) = value { text.len() } else { 0 };
         let column = |data: &Data| if let Data::Values(values) = data { values.iter().map(text).sum() } else { 0 };
@@ -21,14 +21,14 @@ impl Frame {
 /// The values of a column.
 #[derive(Clone, Debug)]
 pub enum Data {
-    /// Of any types, unless the file has types.
+    /// Of any type, unless the file is typed.
     Values(Vec<Value>),
     Integers(Vec<i64>),
     Doubles(Vec<f64>),
     Floats(Vec<f32>),
-    /// A list a row, back to back.
+    /// One list per row, concatenated.
     Vectors {
-        /// Where the elements of each row end.
+        /// End offset of each row's elements.
         ends: Vec<usize>,
         values: Vec<f32>,
     },

@@ -14,10 +14,10 @@ use rewire::rank::{RankError, Spread};
 use std::path::Path;
 use std::time::Instant;
 
-/// Rows that are computed together, unless it is said.
+/// Default rows per batch.
 const ROWS: usize = 512;
 
-/// What computes columns of the output from the columns of a table.
+/// Computes output columns from the columns of a table.
 pub trait Tabular: Sync {
     /// The model that reads the table.
     fn predictor(&self) -> &Predictor;
@@ -25,7 +25,7 @@ pub trait Tabular: Sync {
     /// The columns of the output.
     fn fields(&self) -> Vec<Field>;
 
-    /// The rows of the output, and how many each row of the table has.
+    /// The rows of the output, and their number per row of the table.
     fn compute(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> Result<(Frame, Vec<usize>), RankError>;
 }
 
@@ -51,13 +51,13 @@ impl Tabular for Predictor {
     }
 }
 
-/// The rows of a table without those that the model does not take.
+/// The valid rows of a table.
 struct Fit {
     rows: usize,
     frame: Frame,
     counts: Vec<usize>,
     carried: Vec<Vec<Nested>>,
-    /// The rows that are left, from 0.
+    /// The remaining rows, from 0.
     kept: Vec<usize>,
     rejected: Vec<Rejected>,
 }
@@ -124,7 +124,7 @@ impl<T: Tabular> Run<'_, T> {
         }
     }
 
-    /// The columns that are read: those of the model, and those that are carried along.
+    /// The input columns: those of the model, and those to copy.
     fn names(&self) -> Vec<String> {
         let carried = &self.origin.options.columns;
         self.models.first().predictor().columns().iter().chain(carried).cloned().collect()
@@ -185,7 +185,7 @@ impl<T: Tabular> Run<'_, T> {
         Ok(())
     }
 
-    /// The predictions of rows after `row` others. With `--rejects`, those that the model does not take are set aside.
+    /// The predictions of rows after `row` others. With `--rejects`, invalid rows are set aside.
     fn compute(&self, mut read: Rows, row: u64, data: &Path) -> Result<Fit, CliError> {
         let first = self.models.first().predictor();
         let mut carried = read.columns.split_off(first.columns().len());
@@ -238,12 +238,12 @@ pub fn encoded<'p>(
     names.iter().zip(cells).map(column).collect()
 }
 
-/// The kinds of columns behind that of a user, which there is none of.
+/// The column types, preceded by that of the user, which is missing.
 fn with_user(kinds: Vec<Option<Kind>>) -> Vec<Option<Kind>> {
     std::iter::once(None).chain(kinds).collect()
 }
 
-/// A cell that is carried along.
+/// A cell to copy to the output.
 fn cell_of(cell: Nested) -> Result<Cell, ColumnFault> {
     let value = |cell| match cell {
         Nested::One(value) => Ok(value),

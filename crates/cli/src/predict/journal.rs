@@ -1,4 +1,4 @@
-//! What a run that was killed goes on from.
+//! The checkpoint of an interrupted run.
 
 use super::PredictError;
 use super::partial::{Mark, beside, unwritten};
@@ -12,19 +12,19 @@ use twox_hash::XxHash3_128;
 /// The format of journals.
 const FORMAT: u32 = 1;
 
-/// What has to be the same for a run to go on.
+/// The properties that must match for resuming a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub model: String,
-    /// None where the data cannot be read again.
+    /// `None` if the data cannot be read again.
     pub data: Option<String>,
     pub options: String,
-    /// What the model runs on.
+    /// The adapter of the model.
     pub adapter: String,
     pub version: String,
 }
 
-/// What was counted from the beginning.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub rows: u64,
@@ -32,7 +32,7 @@ pub struct Counts {
     pub rejected: u64,
 }
 
-/// How far a run came.
+/// The progress of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Journal {
     format: u32,
@@ -43,9 +43,9 @@ pub struct Journal {
     pub kinds: Option<Vec<Option<Kind>>>,
     pub out: Mark,
     pub rejects: Option<Mark>,
-    /// Nothing is left but to put the files in their places.
+    /// True if only the files remain to be moved into place.
     pub is_whole: bool,
-    /// What comes behind the bytes of the output.
+    /// The bytes after those of the output.
     #[serde(skip)]
     pub foot: Vec<u8>,
 }
@@ -65,7 +65,7 @@ impl Journal {
         }
     }
 
-    /// Writes it whole, in place of the one before: a hash of the rest, a line of JSON, and the foot.
+    /// Replaces the journal atomically: a hash of the rest, a line of JSON, and the foot.
     pub fn write(&self, path: &Path) -> Result<(), PredictError> {
         let mut rest = serde_json::to_vec(self).map_err(io::Error::from).map_err(unwritten(path))?;
         rest.push(b'\n');
@@ -80,7 +80,7 @@ impl Journal {
         written.inspect_err(|_| drop(std::fs::remove_file(&new))).map_err(unwritten(path))
     }
 
-    /// Where the next one is written before it takes the place of that at `path`.
+    /// The temporary path of the next journal, before it replaces the one at `path`.
     pub fn new_beside(path: &Path) -> PathBuf {
         beside(path, ".new")
     }

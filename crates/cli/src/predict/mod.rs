@@ -91,7 +91,7 @@ fn tell(summary: &Summary, options: &Predict, common: &Common, output: &mut Outp
     Ok(())
 }
 
-/// Writes what an imported model gives for the rows of a table.
+/// Writes the predictions of an imported model for the rows of a table.
 fn of_imported(model: &Path, origin: Origin<'_>, devices: &Devices, begun: Instant) -> Result<Summary, CliError> {
     let options = origin.options;
     let tower = |embedded| move |with: &RankOptions| Predictor::load_tower(model, embedded, with);
@@ -111,7 +111,7 @@ fn of_imported(model: &Path, origin: Origin<'_>, devices: &Devices, begun: Insta
     }
 }
 
-/// What the options ask for.
+/// The task that the options select.
 fn task(options: &Predict, devices: &Devices) -> Result<Box<dyn Task>, CliError> {
     let model = options.model.as_deref();
     Ok(match (&options.items, options.embeddings) {
@@ -137,10 +137,10 @@ fn embedder(model: Option<&Path>, embedded: Embedded, with: &RankOptions) -> Res
     }
 }
 
-/// Threads that compute, a device: what one does between kernels, the kernels of the other fill.
+/// Compute threads per device: kernels of one thread fill the gaps of the other.
 const WORKERS: usize = 2;
 
-/// What is read and written, and how.
+/// Inputs, outputs and options of a run.
 struct Origin<'a> {
     options: &'a Predict,
     places: Places,
@@ -150,12 +150,12 @@ struct Origin<'a> {
 struct Run<'a> {
     origin: Origin<'a>,
     task: Box<dyn Task>,
-    /// Threads that compute.
+    /// Compute threads.
     workers: usize,
     batch: BatchSize,
 }
 
-/// What was computed of a chunk.
+/// The result for a chunk.
 struct Computed {
     part: Part,
     fitted: Fitted,
@@ -164,7 +164,7 @@ struct Computed {
 }
 
 impl Run<'_> {
-    /// Writes all rows. What was counted, and the rows that were there before.
+    /// Writes all rows. Returns the counts, and the number of rows that already existed.
     fn all(&self) -> Result<(Counts, u64), CliError> {
         let Origin { options, places, format } = &self.origin;
         let adapter = self.task.report().adapter.unwrap_or_else(|| "cpu".into());
@@ -249,14 +249,14 @@ impl Run<'_> {
 }
 
 impl Origin<'_> {
-    /// A journal, if it is of the same run.
+    /// A journal, if it belongs to the same run.
     fn same(&self, journal: Journal, adapter: &str) -> Result<Journal, PredictError> {
         let identity = self.identify(adapter)?.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         journal.check(&identity, &self.places.journal())?;
         Ok(journal)
     }
 
-    /// Finds out what the model and the data are, on a thread of its own: all of them is read.
+    /// Hashes the model and the data on a separate thread, which reads all of them.
     fn identify(&self, adapter: &str) -> Result<Identifying, PredictError> {
         let adapter = adapter.to_owned();
         let Self { options, format, .. } = self;

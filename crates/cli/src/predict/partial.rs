@@ -1,4 +1,4 @@
-//! A file that is written bit by bit and takes its place when it is whole.
+//! A file that is written incrementally and moved into place when it is complete.
 
 use super::PredictError;
 use crate::continued::{hash_of, lock};
@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_128;
 
-/// The bytes that a file has for sure.
+/// The durable bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub bytes: u64,
@@ -16,7 +16,7 @@ pub struct Mark {
     pub hash: String,
 }
 
-/// The file in the making, beside the place that it is for.
+/// An unfinished file, next to its final path.
 pub struct Partial {
     place: PathBuf,
     own: PathBuf,
@@ -25,7 +25,7 @@ pub struct Partial {
     hash: XxHash3_128,
 }
 
-/// The place that a file is for: what a link leads to, not the link.
+/// The final path of a file: the target of a link, not the link.
 pub fn place(path: &Path) -> Result<PathBuf, PredictError> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => std::fs::canonicalize(path).map_err(unwritten(path)),
@@ -35,27 +35,27 @@ pub fn place(path: &Path) -> Result<PathBuf, PredictError> {
     }
 }
 
-/// A path with another ending behind its own.
+/// A path with an additional extension.
 pub fn beside(place: &Path, ending: &str) -> PathBuf {
     let mut name = place.file_name().unwrap_or_default().to_owned();
     name.push(ending);
     place.with_file_name(name)
 }
 
-/// The path of the file in the making.
+/// The path of the unfinished file.
 pub fn partial(place: &Path) -> PathBuf {
     beside(place, ".partial")
 }
 
 impl Partial {
-    /// Begins a file. What another run left of it is lost.
+    /// Creates a file. The remains of another run are lost.
     pub fn create(place: &Path) -> Result<Self, PredictError> {
         let new = Self::open(place)?;
         new.file.set_len(0).map_err(unwritten(&new.own))?;
         Ok(new)
     }
 
-    /// Goes on behind what a file has for sure.
+    /// Continues after the durable bytes of a file.
     pub fn resume(place: &Path, mark: &Mark) -> Result<Self, PredictError> {
         let mut old = Self::open(place)?;
         let unread = |source| PredictError::Read { file: old.own.display().to_string(), source };
@@ -91,7 +91,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Waits until all that was appended would survive a loss of power.
+    /// Waits until everything appended would survive a loss of power.
     pub fn sync(&mut self) -> Result<Mark, PredictError> {
         self.file.sync_data().map_err(unwritten(&self.place))?;
         Ok(self.mark())
@@ -101,7 +101,7 @@ impl Partial {
         Mark { bytes: self.bytes, hash: format!("{:032x}", self.hash.finish_128()) }
     }
 
-    /// Puts the file in its place, with these bytes behind the others.
+    /// Appends these bytes and moves the file into place.
     pub fn finish(mut self, foot: &[u8]) -> Result<(), PredictError> {
         self.append(foot)?;
         self.file.sync_all().map_err(unwritten(&self.place))?;
@@ -111,7 +111,7 @@ impl Partial {
     }
 }
 
-/// Lets a new name survive a loss of power, where the system can.
+/// Makes a new name survive a loss of power, if the system supports it.
 fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     drop(File::open(folder).and_then(|folder| folder.sync_all()));

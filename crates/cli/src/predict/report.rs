@@ -1,4 +1,4 @@
-//! What a run tells.
+//! Progress and summary of a run.
 
 use crate::log::say;
 use crate::progress::Progress;
@@ -8,34 +8,34 @@ use serde::Serialize;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
-/// How often a run tells where it is where stderr is no terminal.
+/// Interval of progress messages if stderr is not a terminal.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// What a run came to.
+/// The summary of a run.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// Rows of the output.
     pub rows: u64,
     pub users: u64,
-    /// Rows of the input that are no requests.
+    /// Invalid rows of the input.
     pub rejected: u64,
-    /// Rows of the output that were there when the run went on.
+    /// Output rows of earlier runs.
     pub resumed_rows: u64,
     /// From the start of the program to the end.
     pub seconds: f64,
     /// Rows of this run.
     pub rows_per_second: f64,
-    /// Users, events and candidates that were computed together.
+    /// Users, events and candidates per batch.
     pub batch: usize,
     pub kernel: String,
     pub adapter: String,
 }
 
-/// Rows a second and the time left, on stderr.
+/// Rows per second and the time left, on stderr.
 pub struct Meter {
     bar: Progress,
     begun: Instant,
-    /// Rows and input when the run began.
+    /// Rows and input at the start of the run.
     before: u64,
     first: Option<requests::Progress>,
     told: Instant,

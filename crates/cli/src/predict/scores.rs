@@ -1,4 +1,4 @@
-//! Scores of candidates, a row each.
+//! Scores of candidates, one row each.
 
 use super::frame::{Data, Frame};
 use super::task::{Rows, Task, value_of};
@@ -41,7 +41,7 @@ impl Task for Ranker {
     }
 }
 
-/// A row a candidate, in the order of the requests.
+/// One row per candidate, in the order of the requests.
 fn frame(ranked: Vec<Ranked>, tasks: usize) -> Frame {
     let rows = ranked.iter().map(|ranked| ranked.candidates.len()).sum();
     let (mut users, mut items) = (Vec::with_capacity(rows), Vec::with_capacity(rows));

@@ -1,4 +1,4 @@
-//! What is computed for every request.
+//! The computation for every request.
 
 use super::frame::{Data, Frame};
 use crate::rank::Fitted;
@@ -7,28 +7,28 @@ use crate::spread;
 use rewire::rank::{Batch, RankError, Schema, Spread, User};
 use rewire::runtime::Report;
 
-/// A model that makes rows of requests.
+/// A model that computes rows from requests.
 pub trait Task: Send + Sync {
-    /// What it reads.
+    /// Its input schema.
     fn schema(&self) -> &Schema;
 
-    /// No requests yet.
+    /// An empty batch.
     fn batch(&self) -> Batch;
 
-    /// What it runs on.
+    /// Describes where it runs.
     fn report(&self) -> Report;
 
-    /// Rows that a sequence has at most.
+    /// The most rows of a sequence.
     fn max_seq_len(&self) -> usize;
 
-    /// The columns before those that are carried along, without rows.
+    /// The columns before the copied ones, without rows.
     fn columns(&self) -> Vec<(String, Data)>;
 
     /// The rows of a batch, in its order.
     fn compute(&self, batch: &Batch) -> Result<Rows, RankError>;
 }
 
-/// What is computed of a batch.
+/// The result for a batch.
 pub struct Rows {
     pub frame: Frame,
     /// Rows of each request.
@@ -62,7 +62,7 @@ impl<T: Task> Task for Spread<T> {
     }
 }
 
-/// The values of columns that are carried along, for the rows of each request: its candidates, if there is a value for each.
+/// The values of copied columns for the rows of each request: its candidates, if there is a value for each.
 pub fn by_row(carried: Vec<Vec<Cell>>, counts: &[usize]) -> impl Iterator<Item = Data> {
     carried.into_iter().map(move |cells| {
         let mut values = Vec::with_capacity(counts.iter().sum());

@@ -1,4 +1,4 @@
-//! The items of a catalogue that suit users best, by the towers of an imported model.
+//! The catalogue items that match users best, by the towers of an imported model.
 
 use super::PredictError;
 use super::format::Field;
@@ -12,11 +12,11 @@ use rewire::predict::{Column, Predictor};
 use rewire::rank::{Index, RankError, RankOptions};
 use std::path::Path;
 
-/// Rows of a catalogue that are embedded together.
+/// Catalogue rows per batch.
 const ROWS: usize = 1 << 12;
 
 impl Catalogue {
-    /// Embeds the items of a table, which `column` names where a row is an item.
+    /// Embeds the items of a table; `column` names them if a row is an item.
     pub fn of_table(tower: &Predictor, file: &Path, column: Option<&str>) -> Result<Self, CliError> {
         let items = Items::of(tower, column).ok_or(PredictError::NoItemColumn)?;
         let names: Vec<String> = tower.columns().iter().chain([&items.column]).cloned().collect();
@@ -44,7 +44,7 @@ impl Catalogue {
     }
 }
 
-/// The items of a catalogue that suit users best: users have a vector, or one an interest, of which the best counts.
+/// Finds the catalogue items that match users best. Users have one vector, or one per interest, of which the best counts.
 pub struct Towers {
     users: Predictor,
     index: Index,
@@ -57,7 +57,7 @@ impl Towers {
         Ok(Self { users, index: items.index(options)?, width: items.width(), top })
     }
 
-    /// The best items of the vectors of a user, which lie back to back. Interests that are off are zeros.
+    /// The best items for a user's concatenated vectors. Inactive interests are zeros.
     fn best(&self, vectors: &[f32]) -> Result<Vec<(i64, f32)>, RankError> {
         let on = vectors.chunks(self.width.max(1)).filter(|vector| vector.iter().any(|&element| element != 0.0));
         let on: Vec<f32> = on.flatten().copied().collect();

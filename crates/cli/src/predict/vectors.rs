@@ -1,4 +1,4 @@
-//! Vectors of users and of items, and the items that suit users best.
+//! Vectors of users and of items, and the items that match users best.
 
 use super::PredictError;
 use super::frame::{Data, Frame};
@@ -10,7 +10,7 @@ use rewire::rank::{Batch, Embedder, Index, RankError, RankOptions, Schema, Vecto
 use rewire::runtime::Report;
 use std::path::Path;
 
-/// Candidates of a catalogue that are embedded together.
+/// Catalogue candidates per batch.
 const CHUNK: usize = 1 << 14;
 
 impl Task for Embedder {
@@ -30,7 +30,7 @@ impl Task for Embedder {
         self.max_seq_len()
     }
 
-    /// `user`, `item` where there is a vector for every candidate, and `embedding`.
+    /// `user`, `item` if there is a vector for every candidate, and `embedding`.
     fn columns(&self) -> Vec<(String, Data)> {
         let item = self.is_by_candidate().then_some(("item", Data::Integers(vec![])));
         let columns = [Some(("user", Data::Values(vec![]))), item, Some(("embedding", Data::vectors(0, vec![])))];
@@ -79,7 +79,7 @@ impl Catalogue {
         }
     }
 
-    /// Items with their vectors back to back; `None` without items.
+    /// Items with their concatenated vectors; `None` without items.
     pub fn new(ids: Vec<i64>, values: Vec<f32>) -> Option<Self> {
         let width = values.len().checked_div(ids.len())?;
         Some(Self { ids, values, width })
@@ -90,13 +90,13 @@ impl Catalogue {
         self.width
     }
 
-    /// The items on a device, to be compared with users.
+    /// An index of the items on a device.
     pub fn index(&self, options: &RankOptions) -> Result<Index, RankError> {
         Index::new(&self.ids, &self.values, self.width, options)
     }
 }
 
-/// The items of a catalogue that suit users best.
+/// The catalogue items that match users best.
 pub struct Retrieval {
     users: Embedder,
     index: Index,

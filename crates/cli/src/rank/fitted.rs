@@ -2,7 +2,7 @@ use super::table::count;
 use crate::log::say;
 use rewire::rank::Ranked;
 
-/// Requests that did not fit the model as they were.
+/// Requests that had to be adjusted to the model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fitted {
     pub truncated: u64,
@@ -24,7 +24,7 @@ impl Fitted {
         });
     }
 
-    /// Of histories of which so many events were left out.
+    /// From the numbers of dropped events per history.
     pub fn of_dropped(events: &[usize]) -> Self {
         let dropped = events.iter().filter(|events| **events > 0);
         Self { truncated: dropped.clone().count() as u64, dropped: dropped.sum::<usize>() as u64, ..Self::default() }
@@ -38,7 +38,7 @@ impl Fitted {
         self.sorted += other.sorted;
     }
 
-    /// Says on stderr what was done to requests that did not fit.
+    /// Reports the adjustments on stderr.
     pub fn notes(&self, max_seq_len: usize) {
         if self.truncated > 0 {
             say(format_args!(

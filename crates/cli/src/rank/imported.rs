@@ -18,12 +18,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
-/// Rows that are computed together.
+/// Rows per batch.
 const ROWS: usize = 256;
 
 #[derive(Serialize)]
 struct Line {
-    /// The value of the column of users, or the row, from 1.
+    /// The value of the user column, or the row number, from 1.
     user: Json,
     candidates: Vec<Candidate>,
 }
@@ -35,12 +35,12 @@ struct Candidate {
     logits: Map<String, Json>,
 }
 
-/// What ranking reads of a table.
+/// The columns of a table that ranking uses.
 struct Columns {
-    /// The columns of the model, then the others.
+    /// The columns of the model, followed by the others.
     names: Vec<String>,
     items: Items,
-    /// The place of items, of users, and of the labels of the tasks.
+    /// The positions of items, of users, and of the labels of the tasks.
     item: usize,
     user: Option<usize>,
     labels: Vec<(LabelledTask, usize)>,
@@ -63,7 +63,7 @@ impl Columns {
         Ok(Self { names, items, item, user, labels: vec![] })
     }
 
-    /// Opens the table, with labels if it has them.
+    /// Opens the table, including labels if it has them.
     fn open(&mut self, data: &Path, tasks: &[LabelledTask]) -> Result<Box<dyn Table>, InputError> {
         let labels = tasks.iter().map(|task| task.label.clone());
         let with_labels: Vec<String> = self.names.iter().cloned().chain(labels).collect();
@@ -225,7 +225,7 @@ fn column_of<'p>(outputs: &[PredictedColumn], predicted: &'p Predicted, name: &s
     predicted.columns.get(place)
 }
 
-/// A candidate with the prediction of its row: the score is the first probability of one class, or the first output.
+/// A candidate with the prediction of its row: the score is the first single-class probability, or the first output.
 fn candidate(outputs: &[PredictedColumn], predicted: &Predicted, row: usize, item: Json) -> Candidate {
     let values = |column: usize| predicted.columns.get(column).map_or(&[][..], |lists| lists.row(row));
     let is_score = |output: &PredictedColumn| !output.is_list && output.name.starts_with("probs");

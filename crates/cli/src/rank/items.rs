@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub struct Titles(HashMap<i64, String>);
 
 impl Titles {
-    /// Reads `items.csv` next to the data file, or in or next to the model folder; the program's own where the
-    /// model is. A file that cannot be read gives a warning and no titles.
+    /// Reads `items.csv` next to the data file, or in or next to the model folder; the built-in titles for the built-in
+    /// model. A file that cannot be read causes a warning, and no titles.
     pub(super) fn find(options: &Rank, item: &str) -> Self {
         let beside = |path: &PathBuf| path.parent().map(|folder| folder.join("items.csv"));
         let data = options.data.as_ref().and_then(beside);
@@ -40,10 +40,10 @@ impl Titles {
         Self::parse(&std::fs::read(path).map_err(|error| error.to_string())?, item)
     }
 
-    /// Takes CSV with a header: the column `item`, or the first, has the ids, `title` the titles.
+    /// Parses CSV with a header: ids are in the column `item`, or the first, titles in `title`.
     ///
     /// # Errors
-    /// A text: bytes that are no CSV, or no column `title`.
+    /// A message: the bytes are not CSV, or have no column `title`.
     pub fn parse(text: &[u8], item: &str) -> Result<Self, String> {
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
         let header = reader.byte_headers().map_err(|error| error.to_string())?;

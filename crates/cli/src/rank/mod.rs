@@ -26,7 +26,7 @@ use std::path::Path;
 use std::time::Instant;
 use thiserror::Error;
 
-/// Arguments that do not suit an imported model.
+/// Arguments that do not apply to an imported model.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RankUsage {
@@ -82,7 +82,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     Ok(())
 }
 
-/// Options with what all commands share.
+/// Adds the options that all commands share.
 pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
     RankOptions {
         kernel: common.kernel,
@@ -96,7 +96,7 @@ pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
     }
 }
 
-/// Loads a model, or the one in the program.
+/// Loads a model, or the built-in one.
 pub(crate) fn load(model: Option<&Path>, with: &RankOptions) -> Result<Ranker, RankError> {
     match model {
         Some(model) => Ranker::load(model, with),

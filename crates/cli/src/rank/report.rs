@@ -5,14 +5,14 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::time::{Duration, Instant};
 
-/// What a run came to.
+/// The summary of a run.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     pub users: u64,
     pub candidates: u64,
     /// From the start of the program to the end.
     pub seconds: f64,
-    /// From the start of the program until the first scores were there.
+    /// From the start of the program to the first scores.
     pub first_scores_seconds: f64,
     pub kernel: String,
     pub adapter: String,
@@ -73,7 +73,7 @@ impl<'a> UserLine<'a> {
     }
 }
 
-/// Counts of a run, and its AUCs as far as there are labels.
+/// Counts of a run, and its AUCs if there are labels.
 pub struct Tally {
     tasks: Vec<Task>,
     auc: Vec<Auc>,
@@ -100,7 +100,7 @@ impl Tally {
         }
     }
 
-    /// Counts a user, with what became of the candidates.
+    /// Counts a user, with the labels of the candidates.
     pub fn add(&mut self, ranked: &Ranked, labels: Option<&[i64]>) {
         self.count(ranked.candidates.len() as u64);
         self.fitted.add(ranked);
@@ -120,14 +120,14 @@ impl Tally {
         self.auc.get_mut(task).into_iter().for_each(|auc| auc.add(score, is_positive));
     }
 
-    /// Counts a user with so many candidates.
+    /// Counts a user with this many candidates.
     pub fn count(&mut self, candidates: u64) {
         self.first.get_or_insert_with(|| self.begun.elapsed());
         self.users += 1;
         self.candidates += candidates;
     }
 
-    /// The AUC of every task, where there are labels.
+    /// The AUC of every task, if there are labels.
     pub fn aucs(&self) -> Vec<(String, Option<f64>)> {
         let aucs = self.tasks.iter().zip(&self.auc).map(|(task, auc)| (task.name.clone(), auc.value()));
         if self.labelled { aucs.collect() } else { vec![] }

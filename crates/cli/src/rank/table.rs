@@ -31,7 +31,7 @@ pub fn print(ranked: &Ranked, top: usize, tasks: &[String], titles: &Titles, out
     output.line("")
 }
 
-/// Prints what a whole run came to.
+/// Prints the summary of a run.
 pub fn print_summary(summary: &Summary, output: &mut Output) -> io::Result<()> {
     output.line(format_args!(
         "{}, {} ranked in {:.2} s on {}, the first scores after {:.2} s",

@@ -1,4 +1,4 @@
-//! Columns that are carried from the input to the output.
+//! Columns that are copied from the input to the output.
 
 use super::ColumnFault;
 use rewire::rank::User;
@@ -6,52 +6,52 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// What a file holds for a column of a row that is carried along.
+/// The value of a copied column in a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// One value for all candidates.
     One(Value),
-    /// A value a candidate.
+    /// One value per candidate.
     Each(Vec<Value>),
 }
 
-/// A value that is carried along.
+/// A copied value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// There is none.
+    /// A missing value.
     Null,
-    /// True or false.
+    /// A bool.
     Bool(bool),
     /// An integer.
     Integer(i64),
     /// A number.
     Float(f64),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
-/// The type of a column of a file with types.
+/// The type of a column in a typed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// True or false.
+    /// Bools.
     Bool,
-    /// Integers of 64 bits.
+    /// 64-bit integers.
     Integer,
-    /// Numbers of 64 bits.
+    /// 64-bit floats.
     Float,
-    /// Texts.
+    /// Strings.
     Text,
 }
 
-/// Which columns are carried along.
+/// The columns to copy.
 #[derive(Clone, Debug)]
 pub struct Carry {
     /// Their names.
     pub names: Vec<String>,
-    /// What stands between the values of a list in CSV.
+    /// The separator of list values in CSV.
     pub separator: u8,
-    /// Types of the user and of the columns, those of their first values, where every value of a column must have one type.
+    /// Types of the user and of the columns, from their first values, if every column must have one type.
     pub kinds: Option<Vec<Option<Kind>>>,
 }
 
@@ -76,7 +76,7 @@ impl Carry {
         Ok(())
     }
 
-    /// A cell of a row with so many candidates, its values of the column's type.
+    /// Checks the cell of a row with this many candidates; its values must have the column's type.
     pub fn take(&mut self, column: usize, cell: Cell, candidates: usize) -> Result<Cell, ColumnFault> {
         let kind = self.kinds.as_mut().and_then(|kinds| kinds.get_mut(column + 1));
         match (cell, kind) {
@@ -104,7 +104,7 @@ impl Kind {
 }
 
 impl Value {
-    /// The value of a field of CSV: a number that is written as one is written, or a text.
+    /// The value of a CSV field: a number in canonical form, or a string.
     pub fn of_field(field: &str) -> Self {
         match field {
             "" => Self::Null,
@@ -137,7 +137,7 @@ impl Value {
     }
 }
 
-/// True for texts without a sign or zeros that a number would lose.
+/// True for text that is a number without a sign or zeros that would be lost.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     matches!(digits, [b'0', b'.', ..] | [b'1'..=b'9', ..])

@@ -3,7 +3,7 @@
 use rewire::rank::{Batch, Column as SchemaColumn, Columns, ColumnsError, Schema, User};
 use std::ops::Range;
 
-/// What a column of a file is.
+/// The role of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     User,
@@ -14,7 +14,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// What a column is by its path, and how much of the path names it.
+    /// The role of a column by its path, and the number of path segments that name it.
     pub fn of(path: &[String], schema: &Schema) -> Option<(Self, usize)> {
         let [top, inner @ ..] = path else { return None };
         let known = |columns: &[SchemaColumn], name: &str| columns.iter().any(|column| column.name == name);
@@ -53,14 +53,14 @@ impl Role {
     }
 }
 
-/// Rows of a column, back to back.
+/// Rows of a column, concatenated.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub role: Role,
-    /// Users of the rows, where the column tells them.
+    /// Users of the rows, if the column contains them.
     pub users: Vec<User>,
     pub values: Vec<i64>,
-    /// Where the values of each row begin and end.
+    /// The start of each row's values, and the end of the last one.
     pub offsets: Vec<i64>,
 }
 
@@ -69,7 +69,7 @@ impl Column {
         Self { role, users: vec![], values: vec![], offsets: vec![0] }
     }
 
-    /// Keeps the first rows alone.
+    /// Keeps only the first rows.
     pub fn truncate(&mut self, rows: usize) {
         self.offsets.truncate(rows + 1);
         self.values.truncate(self.offsets.last().map_or(0, |&end| end as usize));

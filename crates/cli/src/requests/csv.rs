@@ -5,25 +5,25 @@ use rewire::rank::{Batch, ColumnsError, Schema, User, whole};
 use std::borrow::Cow;
 use std::io::{self, BufRead, Read};
 
-/// Requests of CSV: a header with the names of columns, `user`, `country`, `history.item_id`, and a record a user. Lists are a field
-/// each, with a separator between the values.
+/// Requests from CSV: a header with the names of columns, `user`, `country`, `history.item_id`, and one record per user. Each list
+/// is a field, with a separator between the values.
 pub struct Records<R> {
     file: String,
     reader: Reader<Limited<R>>,
     length: Option<u64>,
-    /// Columns that the model reads, with the places of their fields.
+    /// The model's columns, with the positions of their fields.
     columns: Vec<(usize, Column)>,
-    /// Places of the fields of columns that are carried along.
+    /// Positions of the fields of copied columns.
     carried: Vec<usize>,
     carry: Carry,
     record: ByteRecord,
     /// Records that were read.
     row: u64,
-    /// By column, the cells of requests that were added.
+    /// By column, the cells of the added requests.
     cells: Vec<Vec<Cell>>,
 }
 
-/// A text whose records do not go on without end.
+/// Text whose records have a maximum length.
 struct Limited<R> {
     text: R,
     /// Bytes that may be read before the next record.
@@ -109,7 +109,7 @@ impl<R: BufRead> Records<R> {
     }
 }
 
-/// Adds a row of a field to a column.
+/// Adds a field's row to a column.
 fn parse(field: &[u8], separator: u8, column: &mut Column) -> Result<(), ColumnFault> {
     match column.role {
         Role::User => column.users.push(user(field)?),
@@ -148,13 +148,13 @@ fn integer(field: &[u8]) -> Result<i64, ColumnFault> {
     }
 }
 
-/// A number of few digits and no sign.
+/// A number with few digits and no sign.
 fn small(field: &[u8]) -> Option<i64> {
     let digit = |number: i64, byte: &u8| byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0'));
     (1..=18).contains(&field.len()).then(|| field.iter().try_fold(0, digit)).flatten()
 }
 
-/// What is carried along of a field: lists belong to candidates, and to history, where nothing is carried from.
+/// The copied value of a field: lists belong to candidates or to the history, from which nothing is copied.
 fn cell(field: &[u8], separator: u8, name: &str) -> Result<Cell, ColumnFault> {
     let text = std::str::from_utf8(field).map_err(|_| ColumnFault::NotUtf8)?;
     let is_list = name == "labels" || name.starts_with("candidates.") || name.starts_with("history.");

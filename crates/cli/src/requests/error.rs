@@ -7,28 +7,28 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The file does not open, or reading it fails.
+    /// The file cannot be opened or read.
     #[error("cannot read {file}")]
     Read {
         /// Its name.
         file: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The system refuses the thread that reads.
+    /// The operating system cannot start the reading thread.
     #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
     Thread(#[source] io::Error),
-    /// A line is no request.
+    /// A line is not a valid request.
     #[error("{file}:{line}")]
     Line {
         /// The file.
         file: String,
         /// From 1.
         line: u64,
-        /// Why.
+        /// The cause.
         source: Box<JsonError>,
     },
-    /// A line takes too much memory.
+    /// A line is too long.
     #[error("{file}:{line}: the line is longer than {limit} bytes")]
     LongLine {
         /// The file.
@@ -47,7 +47,7 @@ pub enum InputError {
         row: u64,
         /// The column.
         column: String,
-        /// Why.
+        /// The cause.
         fault: ColumnFault,
     },
     /// A row has another number of fields than the header.
@@ -62,14 +62,14 @@ pub enum InputError {
         /// Number of fields of the header.
         expected: u64,
     },
-    /// A row of a table is no request of the model.
+    /// A row of a table is not a valid request of the model.
     #[error("{file}, row {row}")]
     Row {
         /// The file.
         file: String,
         /// From 1.
         row: u64,
-        /// Why.
+        /// The cause.
         source: Box<RequestError>,
     },
     /// A table as a whole cannot be read.
@@ -77,10 +77,10 @@ pub enum InputError {
     Table {
         /// The file.
         file: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// There is no user in the file.
+    /// The file contains no user.
     #[error("{file} holds no users: expected JSON Lines, CSV or Parquet")]
     Empty {
         /// The file.
@@ -89,7 +89,7 @@ pub enum InputError {
 }
 
 impl InputError {
-    /// True for what is wrong with one row alone: those after it can be read.
+    /// True if only one row is invalid: later rows can be read.
     pub fn is_of_row(&self) -> bool {
         match self {
             Self::Line { .. } | Self::Row { .. } | Self::Fields { .. } => true,
@@ -98,7 +98,7 @@ impl InputError {
         }
     }
 
-    /// The line or row that it is about, from 1.
+    /// The line or row of the error, from 1.
     pub fn row(&self) -> Option<u64> {
         match self {
             Self::Line { line: row, .. }

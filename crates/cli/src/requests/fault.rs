@@ -3,19 +3,19 @@ use thiserror::Error;
 /// Why a column cannot be read any further.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ColumnFault {
-    /// There is no value.
+    /// A value is missing.
     #[error("is null: expected {expected}")]
     Null {
-        /// What should be there.
+        /// The expected value.
         expected: &'static str,
     },
-    /// A value is no integer of 64 bits.
+    /// A value is not a 64-bit integer.
     #[error("is {value}: expected an integer")]
     NoInteger {
         /// The value.
         value: String,
     },
-    /// A text is none.
+    /// A string is invalid.
     #[error("is not UTF-8")]
     NotUtf8,
     /// There are fewer rows than in other columns.
@@ -24,13 +24,13 @@ pub enum ColumnFault {
     /// There are more rows than in other columns.
     #[error("has more rows than its row group")]
     TooManyRows,
-    /// The values of the row, with those of columns before, take too much memory.
+    /// The row's values in all columns so far use too much memory.
     #[error("makes the row take more than {limit} bytes")]
     Large {
         /// The most bytes that a row may take.
         limit: u64,
     },
-    /// A list that is carried along has not one value a candidate.
+    /// A copied list does not have one value per candidate.
     #[error("has {actual} values: expected one, or one for each of {candidates} candidates")]
     Length {
         /// Number of values.
@@ -38,27 +38,27 @@ pub enum ColumnFault {
         /// Number of candidates.
         candidates: usize,
     },
-    /// A value that is carried along has another type than those before.
+    /// A copied value has another type than earlier ones.
     #[error("is `{value}`: expected {expected}, as in rows before")]
     OtherKind {
         /// The value.
         value: String,
-        /// What those before are.
+        /// The type of the earlier ones.
         expected: &'static str,
     },
-    /// The row does not have it.
+    /// The column is missing in the row.
     #[error("is missing")]
     Missing,
     /// Its pages are damaged, or too large.
     #[error("cannot be read: {reason}")]
     Unreadable {
-        /// What is wrong with them.
+        /// The reason.
         reason: String,
     },
 }
 
 impl ColumnFault {
-    /// True for what is wrong with a value: the rows after it can be read.
+    /// True if only one value is invalid: later rows can be read.
     pub fn is_of_value(&self) -> bool {
         !matches!(self, Self::Ended | Self::TooManyRows | Self::Large { .. } | Self::Unreadable { .. })
     }

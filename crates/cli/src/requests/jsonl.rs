@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, Read};
 
-/// Requests of JSON Lines. Blank lines are skipped.
+/// Requests from JSON Lines. Blank lines are skipped.
 pub struct Lines<R> {
     file: String,
     reader: R,
@@ -15,9 +15,9 @@ pub struct Lines<R> {
     done: u64,
     length: Option<u64>,
     carry: Carry,
-    /// By column, the cells of requests that were added.
+    /// By column, the cells of the added requests.
     cells: Vec<Vec<Cell>>,
-    /// By column, whether a request had it.
+    /// By column, true if a request had it.
     known: Vec<bool>,
 }
 
@@ -45,7 +45,7 @@ impl<R: BufRead> Lines<R> {
         Ok(read > 0)
     }
 
-    /// Adds the request of the line, if the columns that are carried along are good.
+    /// Adds the request of the line, if its copied columns are valid.
     fn add(&mut self, batch: &mut Batch) -> Result<(), InputError> {
         let (file, line) = (&self.file, self.line);
         let unread = |source| InputError::Line { file: file.clone(), line, source: Box::new(source) };
@@ -111,7 +111,7 @@ impl<R: BufRead + Send> Requests for Lines<R> {
         for _ in 0..rows {
             self.read_line()?;
         }
-        // The run that read them has found every column.
+        // The run that read these lines has found every column.
         self.known.fill(rows > 0);
         Ok(())
     }
@@ -135,7 +135,7 @@ fn names_of(line: &[u8]) -> Vec<String> {
     names.collect()
 }
 
-/// The cells of a line by name; `None` where there is no such key.
+/// The cells of a line by name; `None` if the key is missing.
 fn cells_of(line: &[u8], names: &[String]) -> Result<Vec<Option<Cell>>, JsonError> {
     let mut found = vec![None; names.len()];
     let mut json = serde_json::Deserializer::from_slice(line);
@@ -147,7 +147,7 @@ fn cells_of(line: &[u8], names: &[String]) -> Result<Vec<Option<Cell>>, JsonErro
     Ok(found)
 }
 
-/// Finds cells in an object, or in an object of its own within it.
+/// Finds cells in an object or in a nested object.
 struct Cells<'a> {
     group: Option<&'a str>,
     names: &'a [String],

@@ -1,4 +1,4 @@
-//! Requests of files, with columns that are carried along.
+//! Requests from files, with copied columns.
 
 mod carried;
 mod columns;
@@ -27,31 +27,31 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor};
 use std::path::Path;
 
-/// Bytes of a line, of a row of a table, and of a file of titles, at most.
+/// Maximum bytes of a line, of a row of a table, and of a file of titles.
 pub const LARGEST: u64 = 1 << 28;
 
-/// Requests of a file, one after another.
+/// Requests of a file, in order.
 pub trait Requests: Send {
-    /// Adds requests to a batch until they and their entries are so many together; false at the end of the file. Requests before an
-    /// error are added. After an error of a row ([`InputError::is_of_row`]) the next call goes on with the next row.
+    /// Adds requests to a batch until they and their entries reach a number; false at the end of the file. Requests before an error
+    /// are added. After an error of a row ([`InputError::is_of_row`]) the next call continues with the next row.
     fn read(&mut self, batch: &mut Batch, entries: usize) -> Result<bool, InputError>;
 
-    /// Takes the cells of the requests that were added, by column that is carried along.
+    /// Removes and returns the cells of the added requests, by copied column.
     fn take_carried(&mut self) -> Vec<Vec<Cell>>;
 
-    /// Which columns are carried along, with their types so far.
+    /// The columns to copy, with their types so far.
     fn carry(&self) -> &Carry;
 
     /// Lines or rows that were read.
     fn row(&self) -> u64;
 
-    /// Goes past so many lines or rows.
+    /// Skips this many lines or rows.
     fn skip(&mut self, rows: u64) -> Result<(), InputError>;
 
-    /// The row of the last error of a row, where it is text.
+    /// The row of the last row error, if it is text.
     fn text(&self) -> Option<Cow<'_, str>>;
 
-    /// How much was read and how much there is, where that is known.
+    /// How much was read and the total, if known.
     fn progress(&self) -> Option<Progress>;
 }
 
@@ -73,18 +73,18 @@ pub fn title(data: Option<&Path>) -> String {
     }
 }
 
-/// What is wrong with a column to carry along that is not among the columns `names`.
+/// The error for a column to copy that is not among the columns `names`.
 fn missing_column<'a>(column: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let similar = similar_name(column, names).map(|name| format!(" (is it `{name}`?)"));
     format!("the column `{column}`{} is missing", similar.unwrap_or_default())
 }
 
-/// Opens JSON Lines, CSV or Parquet: CSV by the ending of the name, Parquet by the first bytes.
+/// Opens JSON Lines, CSV or Parquet: CSV by the file extension, Parquet by the first bytes.
 pub fn open(data: Option<&Path>, schema: &Schema) -> Result<Box<dyn Requests>, InputError> {
     open_with(data, schema, Carry::default())
 }
 
-/// [`open`], with columns that are carried along.
+/// [`open`], with columns to copy.
 pub fn open_with(data: Option<&Path>, schema: &Schema, carry: Carry) -> Result<Box<dyn Requests>, InputError> {
     let name = title(data);
     let Some(path) = data else {

@@ -1,4 +1,4 @@
-//! Requests that are read while those before them are ranked.
+//! Reads requests while earlier ones are ranked.
 
 use super::{Cell, InputError, Kind, Progress, Requests};
 use rewire::describe;
@@ -9,55 +9,55 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-/// Requests that are ranked together.
+/// A batch of requests.
 pub struct Chunk {
     pub batch: Batch,
-    /// Cells by column that is carried along.
+    /// Cells by copied column.
     pub carried: Vec<Vec<Cell>>,
     /// Types of the user and of those columns so far.
     pub kinds: Option<Vec<Option<Kind>>>,
-    /// Rows among and after the requests that are none.
+    /// Invalid rows among and after the requests.
     pub rejected: Vec<Rejected>,
-    /// Requests and entries that were asked for.
+    /// The requested number of requests and entries.
     pub size: usize,
     /// Lines or rows of the file up to here.
     pub row: u64,
     pub progress: Option<Progress>,
-    /// Why there are no requests after these, if it is not the end of the file.
+    /// Why no requests follow, unless the file has ended.
     pub end: Result<(), InputError>,
 }
 
-/// A row that is no request.
+/// An invalid row.
 pub struct Rejected {
-    /// From 1, where it is known.
+    /// From 1, if known.
     pub row: Option<u64>,
     pub reason: String,
-    /// The row, where it is text.
+    /// The row, if it is text.
     pub text: Option<String>,
 }
 
-/// How a file is read.
+/// Options for reading a file.
 pub struct Reading {
-    /// The batch that is filled, without requests.
+    /// The empty batch to fill.
     pub empty: Batch,
     pub sizes: Sizes,
-    /// Goes on after rows that are no requests.
+    /// Continues after invalid rows.
     pub rejects: bool,
-    /// Chunks that wait for those that compute them.
+    /// Chunks that are read in advance.
     pub ahead: usize,
 }
 
-/// Requests and entries of chunks.
+/// Sizes of chunks in requests and entries.
 #[derive(Clone, Debug)]
 pub struct Sizes {
     /// Those of the first chunks.
     pub first: Vec<usize>,
-    /// Those of the others, until it is changed.
+    /// That of the others, until it is changed.
     pub later: Arc<AtomicUsize>,
 }
 
 impl Default for Sizes {
-    /// Few at first, so that there are scores soon.
+    /// Small at first, for early scores.
     fn default() -> Self {
         Self { first: vec![1 << 11], later: Arc::new(AtomicUsize::new(1 << 14)) }
     }
@@ -69,7 +69,7 @@ pub struct Chunks {
     reader: Option<JoinHandle<()>>,
 }
 
-/// Reads on a thread of its own. The thread ends with the input, or when nobody takes its chunks.
+/// Reads on a separate thread. The thread ends with the input, or when the receiver is dropped.
 pub fn chunks(input: Box<dyn Requests>, reading: Reading) -> Result<Chunks, InputError> {
     let (sender, chunks) = sync_channel(reading.ahead);
     let reader = Builder::new().name("rewire reads".to_owned()).spawn(move || read(input, &reading, &sender));
@@ -100,7 +100,7 @@ fn read(mut input: Box<dyn Requests>, reading: &Reading, chunks: &SyncSender<Chu
     }
 }
 
-/// Reads requests until they and their entries, and rows that are none, are so many together; false at the end of the file.
+/// Reads requests until they, their entries and invalid rows reach a number; false at the end of the file.
 fn fill(
     input: &mut dyn Requests,
     batch: &mut Batch,

@@ -7,16 +7,16 @@ use hnsw_rs::prelude::{DistL2, Hnsw};
 /// Neighbours of an item in a layer of the graph.
 const NEIGHBOURS: usize = 24;
 
-/// Candidates that are kept while an item is inserted.
+/// Candidates kept while an item is inserted.
 const CANDIDATES: usize = 200;
 
-/// Layers, at most.
+/// Maximum number of layers.
 const LAYERS: usize = 16;
 
-/// Items of which those with the largest inner products are the nearest: vectors are divided by the length of the longest one and take one
-/// element more, which makes all of them unit vectors. A user's vector of any length has 0 there.
+/// Items ordered by inner product: vectors are divided by the length of the longest one and extended by one element, which makes all of
+/// them unit vectors. For a user's vector of any length this element is 0.
 ///
-/// Items are inserted in their order by one thread and levels are drawn from a fixed seed, so that equal tables give equal results.
+/// One thread inserts the items in order, and levels are drawn from a fixed seed, so equal tables give equal results.
 pub struct Graph {
     hnsw: Hnsw<'static, f32, DistL2>,
     ids: Vec<i64>,
@@ -25,8 +25,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Takes items and their finite vectors of `width` elements, back to back. Of an item that is there twice the first vector counts. A search
-    /// keeps `ef` candidates.
+    /// Builds the graph of items and their finite vectors of `width` elements, concatenated. If an item occurs twice, its first vector
+    /// counts. A search keeps `ef` candidates.
     pub fn new(ids: &[i64], vectors: &[f32], width: usize, ef: usize) -> Self {
         let mut order: Vec<(i64, &[f32])> = ids.iter().copied().zip(vectors.chunks_exact(width)).collect();
         order.sort_by_key(|(id, _)| *id);
@@ -43,7 +43,7 @@ impl Graph {
         Self { hnsw, ids, vectors, ef }
     }
 
-    /// The items that a search finds, with their products.
+    /// The items found by a search, with their products.
     fn search(&self, user: &[f32], count: usize) -> Result<Vec<(i64, f32)>, RetrieveError> {
         let mut point = scaled(user, dot(user, user).sqrt());
         point.push(0.0);
@@ -76,7 +76,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
-/// The vector in parts of a length; zeros stay zeros.
+/// The vector divided by a length; zeros stay zeros.
 fn scaled(vector: &[f32], length: f64) -> Vec<f32> {
     let length = if length > 0.0 { length } else { 1.0 };
     vector.iter().map(|&value| (f64::from(value) / length) as f32).collect()

@@ -1,4 +1,4 @@
-//! `rewire retrieve`: the items whose vectors have the largest inner products with those of users, and how many right ones are among them.
+//! `rewire retrieve`: the items whose vectors have the largest inner products with those of users, and the recall of relevant ones.
 
 #[cfg(feature = "hnsw")]
 mod hnsw;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Instant;
 use thiserror::Error;
 
-/// Rows of a table that are read together, and users that are compared with items together.
+/// Rows of a table per read, and users per search.
 const CHUNK: usize = 1 << 12;
 
 /// Why vectors cannot be compared.
@@ -39,7 +39,7 @@ pub enum RetrieveError {
     NoHnsw,
 }
 
-/// A vector with the items of a column of its row: its own, or those that are right for it.
+/// A vector with the items in a column of its row: its own, or the relevant ones.
 struct Row {
     vector: Vec<f32>,
     items: Vec<i64>,
@@ -125,8 +125,8 @@ pub(crate) fn items(file: &Path, item: &str, column: &str) -> Result<(Vec<i64>, 
 
 /// Items with their vectors, however they are searched.
 trait Search {
-    /// For each of the users' vectors, which lie back to back, at most `count` items with large inner products, the largest first and of
-    /// equal ones the smaller item.
+    /// For each of the users' concatenated vectors, at most `count` items with large inner products, in descending order; ties are
+    /// broken by the smaller item.
     fn top(&self, users: &[f32], width: usize, count: usize) -> Result<Vec<Vec<(i64, f32)>>, CliError>;
 
     /// Number of items.
@@ -153,7 +153,7 @@ fn graph(_: &[i64], _: &[f32], _: usize, _: usize) -> Result<Box<dyn Search>, Cl
     Err(RetrieveError::NoHnsw.into())
 }
 
-/// The mean over users of the share of right items that is found.
+/// The mean recall over users.
 #[derive(Default)]
 struct Recall {
     sum: f64,
@@ -161,7 +161,7 @@ struct Recall {
 }
 
 impl Recall {
-    /// Users without right items do not count.
+    /// Users without relevant items are ignored.
     fn add<'i>(&mut self, found: &[Found], right: impl ExactSizeIterator<Item = &'i i64>) {
         let count = right.len();
         let hits = right.filter(|item| found.iter().any(|found| found.item == **item)).count();
@@ -176,7 +176,7 @@ impl Recall {
     }
 }
 
-/// The best items of each user: by the best of its interests.
+/// The best items of each user, by the best of its interests.
 fn best(index: &dyn Search, users: &[Row], width: usize, top: usize) -> Result<Vec<Vec<Found>>, CliError> {
     let vectors: Vec<f32> = users.iter().flat_map(|user| &user.vector).copied().collect();
     let mut found = index.top(&vectors, width, top)?.into_iter();
@@ -194,7 +194,7 @@ fn best(index: &dyn Search, users: &[Row], width: usize, top: usize) -> Result<V
     Ok(users.iter().map(of_user).collect())
 }
 
-/// Users with the right items of another table, which has as many rows.
+/// Users with the relevant items of another table, which has as many rows.
 fn with_truth(mut users: Vec<Row>, data: &Path, truth: Option<&str>) -> Result<Vec<Row>, CliError> {
     let right = rows(data, None, truth)?;
     if right.len() != users.len() {
@@ -205,7 +205,7 @@ fn with_truth(mut users: Vec<Row>, data: &Path, truth: Option<&str>) -> Result<V
     Ok(users)
 }
 
-/// The vectors and items of the rows of a table, of columns that are named.
+/// The vectors and items of a table's rows, from the named columns.
 fn rows(file: &Path, vector: Option<&str>, items: Option<&str>) -> Result<Vec<Row>, CliError> {
     let names: Vec<String> = vector.into_iter().chain(items).map(str::to_owned).collect();
     let mut table = tables::open(file, &names)?;
@@ -259,7 +259,7 @@ fn check(
     }
 }
 
-/// What separates the elements of a list in CSV, as `predict` writes it.
+/// The separator of a list's elements in CSV, as written by `predict`.
 const SEPARATOR: char = ';';
 
 fn numbers(cell: &Nested) -> Option<Vec<f32>> {

@@ -3,7 +3,7 @@ use crate::requests::{InputError, Progress, Value};
 use csv::{Reader, ReaderBuilder, StringRecord};
 use std::io::BufRead;
 
-/// CSV with a header. Every field is a string, an empty one null: what it holds is for its feature to say.
+/// CSV with a header. Every field is a string, an empty one null: its feature interprets it.
 pub struct Records<R> {
     file: String,
     reader: Reader<R>,

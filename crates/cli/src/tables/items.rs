@@ -8,12 +8,12 @@ use rewire::predict::Predictor;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Items {
     pub column: String,
-    /// What separates several in text; `None` where a row is an item.
+    /// The separator of several items in text; `None` if a row is an item.
     delimiter: Option<String>,
 }
 
 impl Items {
-    /// The candidates of a model of lists; otherwise rows are items, which `column` names.
+    /// The candidates of a list ranker; for other models rows are items, which `column` names.
     pub fn of(predictor: &Predictor, column: Option<&str>) -> Option<Self> {
         let candidates = predictor.item().map(|item| Self {
             delimiter: Some(item.sequence.as_ref().map_or(";", |form| form.delimiter.as_str()).to_owned()),
@@ -26,7 +26,7 @@ impl Items {
         }
     }
 
-    /// True where a row is an item.
+    /// True if a row is an item.
     pub fn are_rows(&self) -> bool {
         self.delimiter.is_none()
     }
@@ -49,7 +49,7 @@ impl Items {
         }
     }
 
-    /// The first value of an item that has several.
+    /// The first value of an item with several.
     fn first(&self, cell: &Nested) -> Value {
         match cell {
             Nested::One(value) => value.clone(),
@@ -63,7 +63,7 @@ fn value_of(text: &str) -> Value {
     text.trim().parse().map_or_else(|_| Value::Text(text.to_owned()), Value::Integer)
 }
 
-/// The integer of a value: itself, a whole number, or its text.
+/// The integer of a value: an integer, a whole number, or the integer in a string.
 pub fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Integer(value) => Some(*value),

@@ -4,7 +4,7 @@ use rewire::rank::JsonError;
 use serde_json::Value as Json;
 use std::io::{BufRead, Read};
 
-/// An object a line. Blank lines are skipped.
+/// One object per line. Blank lines are skipped.
 pub struct Lines<R> {
     file: String,
     reader: R,
@@ -20,7 +20,7 @@ impl<R: BufRead> Lines<R> {
         Self { file, reader, names: names.to_vec(), line: 0, buffer: Vec::new(), done: 0, length }
     }
 
-    /// Reads the next line that is not blank into the buffer; false at the end.
+    /// Reads the next non-blank line into the buffer; false at the end.
     fn next(&mut self) -> Result<bool, InputError> {
         loop {
             self.buffer.clear();
@@ -48,7 +48,7 @@ impl<R: BufRead> Lines<R> {
             return Err(wrong("expected an object with the columns of a row".to_owned(), 1));
         };
         let cell = |name: &String| {
-            // A column may be asked for twice.
+            // A column may be requested twice.
             let value = object.get(name).cloned().unwrap_or(Json::Null);
             nested(value).ok_or_else(|| wrong(format!("`{name}` holds an object within a list or an object"), 1))
         };
@@ -74,7 +74,7 @@ impl<R: BufRead + Send> Table for Lines<R> {
     }
 }
 
-/// A value as a cell. Keys of objects are integers where they are written as such.
+/// A value as a cell. Keys of objects become integers if they are written as such.
 fn nested(value: Json) -> Option<Nested> {
     Some(match value {
         Json::Array(items) => {

@@ -1,4 +1,4 @@
-//! Columns of any types by name, from files of tables.
+//! Columns of any type by name, from files of tables.
 
 mod csv;
 mod items;
@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-/// What a column holds in a row.
+/// The value of a column in a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Nested {
     One(Value),
@@ -50,24 +50,24 @@ impl From<Value> for OwnedCell {
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     pub count: usize,
-    /// Their cells, by column that was asked for.
+    /// Their cells, by requested column.
     pub columns: Vec<Vec<Nested>>,
 }
 
-/// The rows of a file, one after another.
+/// The rows of a file, in order.
 pub trait Table: Send {
-    /// Reads up to so many rows; fewer at the end of the file alone.
+    /// Reads up to this many rows; fewer only at the end of the file.
     fn read(&mut self, rows: usize) -> Result<Rows, InputError>;
 
-    /// Goes past so many rows.
+    /// Skips this many rows.
     fn skip(&mut self, rows: u64) -> Result<(), InputError>;
 
-    /// How much was read and how much there is, where that is known.
+    /// How much was read and the total, if known.
     fn progress(&self) -> Option<Progress>;
 }
 
-/// Opens JSON Lines, CSV or Parquet for columns by name: CSV by the ending of the name, Parquet by the first bytes. A column that the
-/// file does not have is an error, but for JSON Lines, where it is null.
+/// Opens JSON Lines, CSV or Parquet for named columns: CSV by the file extension, Parquet by the first bytes. A missing column is an
+/// error, except in JSON Lines, where it is null.
 pub fn open(path: &Path, names: &[String]) -> Result<Box<dyn Table>, InputError> {
     let name = title(Some(path));
     if path == Path::new("-") {

@@ -12,9 +12,9 @@ pub struct Groups {
     reader: SerializedFileReader<Content>,
     content: Content,
     columns: Vec<Column>,
-    /// Row groups that were begun.
+    /// Number of opened row groups.
     groups: usize,
-    /// Rows of the last one that were not read.
+    /// Unread rows of the last one.
     left: u64,
     /// Rows that were read.
     row: u64,
@@ -40,7 +40,7 @@ impl Groups {
         Ok(Self { file: name, reader, content, columns, groups: 0, left: 0, row: 0, total })
     }
 
-    /// Begins row groups until there is a row; false at the end.
+    /// Opens row groups until a row exists; false at the end.
     fn find_row(&mut self) -> Result<bool, InputError> {
         while self.left == 0 {
             if self.groups == self.reader.num_row_groups() {
@@ -80,7 +80,7 @@ impl Groups {
 }
 
 impl Column {
-    /// The column of a name at the top of a schema.
+    /// The top-level column with a name in a schema.
     fn of(schema: &SchemaDescriptor, name: &str) -> Result<Self, String> {
         let is_of = |&place: &usize| schema.column(place).path().parts().first().is_some_and(|top| top == name);
         let places: Vec<usize> = (0..schema.num_columns()).filter(is_of).collect();

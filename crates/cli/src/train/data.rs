@@ -1,4 +1,4 @@
-//! Users of files, batch by batch.
+//! Users from files, batch by batch.
 
 use crate::requests::{Requests, open};
 use rewire::rank::Batch;
@@ -8,19 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Users and their entries that are read at a time.
+/// Users and their entries per read.
 const CHUNK: usize = 1 << 14;
 
-/// Users among which the next one is drawn.
+/// Size of the shuffle buffer in users.
 const SHUFFLED: usize = 1 << 14;
 
-/// Users of files, or of the program where there is none.
+/// Users from files, or the built-in ones without files.
 pub struct Users {
     pub files: Vec<PathBuf>,
     pub examples: Examples,
     pub batch_size: usize,
     pub shuffle_seed: Option<u64>,
-    /// Users that batches were made of.
+    /// Users in batches so far.
     pub count: Arc<AtomicU64>,
 }
 
@@ -100,7 +100,7 @@ impl Reader<'_> {
     }
 }
 
-/// Users drawn from a number of them that are next.
+/// Users drawn from a shuffle buffer.
 struct Shuffled<'a> {
     users: Reader<'a>,
     drawn: Vec<User>,
@@ -149,7 +149,7 @@ impl Iterator for Batches<'_> {
             }
             self.count.fetch_add(batch.len() as u64, Ordering::Relaxed);
             match self.examples.inputs(&batch) {
-                // There is nothing to learn from users without candidates.
+                // Users without candidates cannot be trained on.
                 Err(ExampleError::Empty { .. }) => {}
                 inputs => return Some(inputs.map_err(DataError::from)),
             }

@@ -43,7 +43,7 @@ pub enum TrainFailed {
 }
 
 impl TrainFailed {
-    /// True where the arguments are wrong by themselves.
+    /// True if the arguments themselves are invalid.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::NoData | Self::OtherKind { .. } | Self::Stream { .. } | Self::Metric { .. })
     }

@@ -1,4 +1,4 @@
-//! A training as a checkpoint of TorchEasyRec.
+//! Exports a training as a TorchEasyRec checkpoint.
 
 use crate::error::CliError;
 use crate::import::{ImportError, WRAPPER};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 as the reference does.
+/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 like the reference.
 pub fn export(
     dir: &Path,
     task: &PipelineTask,
@@ -46,7 +46,7 @@ pub fn export(
     Ok(())
 }
 
-/// The key of the state of a fused optimizer for a table: torchrec calls the first one `<table>.momentum1`, whatever it is, and a second one
+/// The key of a fused optimizer's state for a table: torchrec names the first one `<table>.momentum1` for every optimizer, and a second one
 /// by its own name.
 fn of_table(parameter: &str, moment: &str) -> String {
     let table = parameter.strip_suffix(".weight").and_then(|path| path.rsplit('.').next()).unwrap_or(parameter);

@@ -1,4 +1,4 @@
-//! The folder that a training writes: a model, and what it goes on from.
+//! The output folder of a training: a model, and its checkpoint.
 
 use super::observer::EVALUATIONS;
 use super::{Learner, Record, TrainFailed};
@@ -9,9 +9,10 @@ use rewire::write_file;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The file that a training is resumed from.
+/// The checkpoint for resuming a training.
 const CHECKPOINT: &str = "checkpoint.safetensors";
-/// The file that is locked while a training writes the folder. It stays there, since one that is removed could be locked twice.
+/// The file that is locked while a training writes the folder. It is never removed, because a removed file could be locked
+/// twice.
 const LOCK: &str = "training.lock";
 
 /// The files that a training writes into its folder.
@@ -35,7 +36,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, if there is none, for the model with this configuration.
+    /// Creates the folder, if it does not exist, for the model with this configuration.
     pub fn new(path: &Path, model: &str) -> Result<Self, TrainFailed> {
         let failed = |file: &Path| {
             let file = file.display().to_string();
@@ -50,7 +51,7 @@ impl Folder {
         }
     }
 
-    /// The checkpoint that a training of this record is resumed from; `None` if nothing was written yet.
+    /// The checkpoint for resuming a training with this record; `None` if nothing was written yet.
     pub fn checkpoint(&self, record: &Record, allows_changes: bool) -> Result<Option<Checkpoint>, TrainFailed> {
         let path = self.path.join(CHECKPOINT);
         if !path.exists() {
@@ -62,7 +63,7 @@ impl Folder {
         Ok(Some(checkpoint))
     }
 
-    /// Writes all files, each whole or not at all, unless a parameter is no number. The checkpoint comes first: it alone is resumed from.
+    /// Writes all files atomically, unless a parameter is not finite. The checkpoint comes first, because only it is needed for resuming.
     pub fn save(
         &self,
         record: &Record,
@@ -81,7 +82,7 @@ impl Folder {
         }
     }
 
-    /// Writes the model as it is into `best`, a model folder of its own.
+    /// Writes the current model to `best`, a separate model folder.
     pub fn save_best(&self, learner: &dyn Learner, trainer: &Trainer) -> Result<(), TrainFailed> {
         let folder = self.path.join("best");
         let file = folder.display().to_string();

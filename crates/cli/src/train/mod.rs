@@ -33,45 +33,45 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     }
 }
 
-/// What is trained on what.
+/// The model and data of a training.
 struct Source {
     /// The model's `config.json`.
     config: String,
-    /// What a training must have in common with the one that it resumes: the configurations of model and training.
+    /// The properties that a resumed training must share: the configurations of model and training.
     model: String,
     training: String,
     /// The files of the data.
     files: Vec<PathBuf>,
 }
 
-/// The metrics of an evaluation in their order; `None` where one is undefined.
+/// The metrics of an evaluation in order; `None` if undefined.
 type Metrics = Vec<(String, Option<f64>)>;
 
-/// What of a training depends on the kind of its model.
+/// The parts of a training that depend on the kind of model.
 trait Learner {
-    /// The prefix of the names of outputs that are losses.
+    /// The name prefix of loss outputs.
     fn loss_prefix(&self) -> &'static str;
 
     /// The names of the metrics of evaluations.
     fn metrics(&self) -> Vec<String>;
 
-    /// The metrics of --eval of the model as it is.
+    /// The metrics of the current model on --eval.
     fn evaluate(&self, trainer: &Trainer) -> Result<Metrics, CliError>;
 
-    /// The `model.safetensors` of the model as it is.
+    /// The `model.safetensors` of the current model.
     fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, TrainFailed>;
 
-    /// The same of averages, if there are some.
+    /// The same for averages, if there are any.
     fn averages(&self, trainer: &Trainer) -> Result<Option<Vec<u8>>, TrainFailed>;
 
-    /// What the training is resumed from.
+    /// The checkpoint for resuming.
     fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, TrainFailed>;
 
     /// Continues the training of a checkpoint.
     fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), TrainFailed>;
 }
 
-/// What runs the steps.
+/// Where the steps run.
 fn running(common: &Common) -> RankOptions {
     with_common(common, RankOptions::default())
 }

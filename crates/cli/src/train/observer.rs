@@ -1,4 +1,4 @@
-//! Follows a training of either kind: progress, event files, and which evaluation was the best.
+//! Observes a training of either kind: progress, event files, and the best evaluation.
 
 use super::TrainFailed;
 use super::report::Progress;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The file of --out with a line for each evaluation, which --resume reads.
+/// The file in --out with one line per evaluation, which --resume reads.
 pub const EVALUATIONS: &str = "evaluations.jsonl";
 
-/// Metrics that are better where they are smaller, by the beginnings of their names.
+/// Name prefixes of metrics that improve downwards.
 const SMALLER_IS_BETTER: [&str; 4] = ["loss", "normalized_entropy", "mean_absolute_error", "mean_squared_error"];
 
-/// True for a metric that is better where it is larger.
+/// True for a metric that improves upwards.
 pub fn larger_is_better(metric: &str) -> bool {
     !SMALLER_IS_BETTER.iter().any(|beginning| metric.starts_with(beginning))
 }
@@ -32,7 +32,7 @@ pub struct Step<'a> {
     pub rates: Vec<(&'a str, f64)>,
 }
 
-/// The metrics of an evaluation; `None` where a metric is undefined, such as the AUC of labels that are all equal.
+/// The metrics of an evaluation; `None` if a metric is undefined, such as the AUC of labels that are all equal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     pub step: u64,
@@ -47,12 +47,12 @@ pub struct Best {
     pub step: u64,
 }
 
-/// What follows from an evaluation.
+/// The consequences of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The model is better than all before: it is to be written to `OUT/best`.
+    /// True if the model is better than all before and must be written to `OUT/best`.
     pub is_best: bool,
-    /// There was no improvement for as many evaluations as --stop-after has.
+    /// True after as many evaluations without an improvement as --stop-after allows.
     pub stops: bool,
 }
 
@@ -72,8 +72,8 @@ struct Metric {
 }
 
 impl Observer {
-    /// Follows a training that writes the folder `out` and has made `done` steps of `steps`. Evaluations that the folder has of
-    /// later steps are forgotten: they are repeated.
+    /// Observes a training that writes the folder `out` and has completed `done` of `steps` steps. Later evaluations in the
+    /// folder are dropped, because they will be repeated.
     pub fn new(options: &Watching, out: &Path, steps: Option<u64>, done: u64) -> Result<Self, TrainFailed> {
         let create = |folder: &PathBuf| match EventFile::create(folder, done + 1) {
             Ok(file) => Ok((folder.clone(), file)),
@@ -92,7 +92,7 @@ impl Observer {
         })
     }
 
-    /// Checks --metric before the first step against the metrics that evaluations will have.
+    /// Checks --metric against the metrics of evaluations before the first step.
     pub fn check_metric<'a>(&self, known: impl Iterator<Item = &'a str>) -> Result<(), TrainFailed> {
         let Some(metric) = &self.metric else { return Ok(()) };
         let known: Vec<&str> = known.collect();
@@ -102,7 +102,7 @@ impl Observer {
         }
     }
 
-    /// Takes note of a step.
+    /// Records a step.
     pub fn step(&mut self, step: &Step) -> Result<(), TrainFailed> {
         self.progress.update(step);
         let Some((folder, events)) = &mut self.events else { return Ok(()) };
@@ -112,12 +112,12 @@ impl Observer {
         events.add(step.step, losses.chain(total).chain(rates)).map_err(written(folder))
     }
 
-    /// True if there was an evaluation after this step.
+    /// True if an evaluation follows this step.
     pub fn is_evaluated(&self, step: u64) -> bool {
         self.history.iter().any(|evaluation| evaluation.step == step)
     }
 
-    /// Takes note of an evaluation after the latest step.
+    /// Records an evaluation after the latest step.
     pub fn evaluated(&mut self, evaluation: Evaluation) -> Result<Verdict, TrainFailed> {
         self.check_metric(evaluation.metrics.keys().map(String::as_str))?;
         if let Some((folder, events)) = &mut self.events {
@@ -135,7 +135,7 @@ impl Observer {
         Ok(Verdict { is_best: best.as_ref().is_some_and(|best| best.step == step), stops: self.is_over() })
     }
 
-    /// The best evaluation by --metric; the earlier one of equals.
+    /// The best evaluation by --metric; the earlier one on a tie.
     pub fn best(&self) -> Option<Best> {
         let metric = self.metric.as_ref()?;
         let values = self.history.iter().filter_map(|evaluation| {
@@ -148,19 +148,20 @@ impl Observer {
         })
     }
 
-    /// True if the training stops early, or did before it was resumed: as many evaluations as --stop-after has followed the best.
+    /// True if the training stops early, or did before it was resumed: as many evaluations as --stop-after have followed the
+    /// best.
     pub fn is_over(&self) -> bool {
         let best = self.best().map(|best| best.step);
         let since = self.history.iter().rev().take_while(|evaluation| Some(evaluation.step) != best).count() as u64;
         self.stop_after.is_some_and(|most| since >= most)
     }
 
-    /// All steps, once they are known.
+    /// Sets the total number of steps, once it is known.
     pub fn set_steps(&self, steps: u64) {
         self.progress.set_steps(steps);
     }
 
-    /// Prints with the progress out of the way.
+    /// Prints while the progress is hidden.
     pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.progress.aside(print)
     }
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
     use std::num::NonZeroU64;
 
-    /// Follows a training that has made `done` steps and evaluates a metric to `values`, from the next step on.
+    /// Observes a training that has completed `done` steps, with evaluations of a metric to `values` from the next step on.
     fn verdicts(out: &Path, name: &str, done: u64, values: &[Option<f64>]) -> (Vec<Verdict>, Observer) {
         let metric = Some(name.to_owned());
         let options = Watching { metric, stop_after: NonZeroU64::new(2), ..Watching::default() };
@@ -227,7 +228,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path();
         verdicts(out, "auc", 0, &[Some(0.5), Some(0.7), Some(0.6), Some(0.9)]);
-        // The checkpoint is of step 3: the evaluation of step 4 is repeated.
+        // The checkpoint is at step 3: the evaluation of step 4 is repeated.
         let (resumed, observer) = verdicts(out, "auc", 3, &[Some(0.6)]);
         assert_eq!(resumed, [verdict(false, true)]);
         assert_eq!(observer.best(), Some(Best { metric: "auc".to_owned(), value: 0.7, step: 2 }));

@@ -1,4 +1,4 @@
-//! Training of pipelines of TorchEasyRec.
+//! Training of TorchEasyRec pipelines.
 
 use super::export::export;
 use super::report::{Summary, SummaryLine};
@@ -27,12 +27,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// True where a pipeline is trained: one that is given, or that a model was imported from.
+/// True if a pipeline is trained: a given one, or the source of an imported model.
 pub fn is_asked_for(options: &Train) -> bool {
     options.pipeline.is_some() || options.model.as_deref().is_some_and(is_imported)
 }
 
-/// A pipeline, the tensors that its training began with, and what evaluates it.
+/// A pipeline, its initial tensors, and its evaluator.
 struct Learned<'a> {
     task: PipelineTask,
     before: Tensors,
@@ -103,7 +103,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     Ok(())
 }
 
-/// Options of a pipeline that are not supported, with their lines where it is a file.
+/// Unsupported options of a pipeline, with their lines if it is a file.
 fn not_trained(options: &Train, error: RankTrainError) -> CliError {
     match (error, &options.pipeline) {
         (RankTrainError::Pipeline(problems), Some(file)) => match Pipeline::read(file) {
@@ -114,11 +114,11 @@ fn not_trained(options: &Train, error: RankTrainError) -> CliError {
     }
 }
 
-/// What a training begins with.
+/// The start of a training.
 struct Begin {
     pipeline: Value,
     plan: Option<Value>,
-    /// `None` where they are drawn.
+    /// `None` if they are random.
     tensors: Option<Tensors>,
 }
 
@@ -143,7 +143,7 @@ impl Begin {
         Ok(Self { pipeline: pipeline.json().clone(), plan, tensors })
     }
 
-    /// From a folder or package that `import`, or another training, wrote.
+    /// From a folder or package written by `import` or another training.
     fn of_model(model: &Path, is_fresh: bool, mapping: Mapping) -> Result<Self, CliError> {
         let text = read_config_text(model, mapping)?;
         let mut config: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).unwrap_or_default();
@@ -188,15 +188,15 @@ impl Learner for Learned<'_> {
     }
 }
 
-/// Batches of rows of files in their order.
+/// Batches of rows from files, in order.
 struct Examples {
     task: PipelineTask,
     files: Vec<PathBuf>,
     /// The table with a row of negatives for every batch of an epoch.
     negatives: Option<PathBuf>,
-    /// True if an epoch ends before rows that do not make up a batch.
+    /// True if rows at the end of an epoch that do not fill a batch are dropped.
     drop_remainder: bool,
-    /// Rows that batches were made of.
+    /// Rows in batches so far.
     count: Arc<AtomicU64>,
 }
 

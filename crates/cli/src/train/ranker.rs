@@ -1,4 +1,4 @@
-//! Training of rankers with a `config.json` of their own.
+//! Training of rankers with their own `config.json`.
 
 use super::data::Users;
 use super::report::{Summary, SummaryLine};
@@ -57,7 +57,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         true => metrics,
         false => metrics_of(&inputs.tally(&trainer, &source.files)?),
     };
-    // Those of batches that a training which was stopped had read are read again, and passed over.
+    // Batches that an interrupted training had used are read again and skipped.
     let passed = from.batch * inputs.config.batch_size.get() as u64;
     let users = count.load(Ordering::Relaxed).saturating_sub(passed);
     let mut summary = Summary::new(trainer.steps(), time, users, &trainer.report(), best);
@@ -89,7 +89,7 @@ impl Inputs {
         Ok((Self { task, metrics, weights, config, eval: options.eval.clone() }, source))
     }
 
-    /// Ranks the users of files with the model as it is.
+    /// Ranks the users of files with the current model.
     fn tally(&self, trainer: &Trainer, files: &[PathBuf]) -> Result<Tally, CliError> {
         let ranker: Ranker = self.task.ranker(trainer).map_err(TrainFailed::from)?;
         let mut tally = Tally::new(ranker.tasks(), Instant::now());
@@ -145,7 +145,7 @@ fn text(path: &Path) -> Result<String, TrainFailed> {
     read.map_err(|source| TrainFailed::Read { file: path.display().to_string(), source })
 }
 
-/// The weights that a training starts from: those of the model; none with `--fresh`, or where it has no file of weights.
+/// The initial weights of a training: those of the model; none with `--fresh`, or without a file of weights.
 fn weights(model: &Path, fresh: bool, mapping: Mapping) -> Result<Option<Weights<'static>>, RankError> {
     let has_none = model.is_dir() && !model.join("model.safetensors").exists();
     if fresh || has_none { Ok(None) } else { read_weights(model, mapping).map(Some) }

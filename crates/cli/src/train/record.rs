@@ -1,4 +1,4 @@
-//! What a checkpoint records of its training, so that only the same one continues it.
+//! The identity of a training in its checkpoint, so that only the same one continues it.
 
 use super::{Source, TrainFailed};
 use crate::continued::hash_files;
@@ -10,19 +10,19 @@ use rewire::train::Checkpoint;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The configurations of the model and of the training, the data in their order, what runs the steps, and the program.
+/// The configurations of the model and of the training, the data in order, the device, and the program.
 #[derive(Debug)]
 pub struct Record {
     model: String,
     config: String,
-    /// `None` where the data cannot be read again.
+    /// `None` if the data cannot be read again.
     data: Option<String>,
     kernel: String,
     files: Vec<PathBuf>,
 }
 
 impl Record {
-    /// Reads all of the data.
+    /// Hashes all of the data.
     pub fn new(source: &Source, matrices: Option<MatrixTier>, report: &Report) -> Result<Self, TrainFailed> {
         Ok(Self {
             model: lasting(&source.model),
@@ -46,8 +46,8 @@ impl Record {
         texts.into_iter().flatten().collect()
     }
 
-    /// Checks that a checkpoint is of this training. With `allows_changes` the data, what runs the steps, and the program may be
-    /// others, of which it says so.
+    /// Checks that a checkpoint belongs to this training. With `allows_changes` the data, the device and the program may differ,
+    /// which is reported.
     pub fn check(&self, file: &str, checkpoint: &Checkpoint, allows_changes: bool) -> Result<(), TrainFailed> {
         if self.data.is_none() {
             let streams = self.files.iter().filter(|file| is_stream(file)).map(|file| title(Some(file)));
@@ -71,7 +71,7 @@ impl Record {
     }
 }
 
-/// The keys of a configuration that may change: how long a training is, and the memory that it takes.
+/// The keys of a configuration that may change: the duration of a training, and its memory.
 const LENGTHS: [&str; 5] = ["steps", "epochs", "num_steps", "num_epochs", "memory_limit"];
 
 /// A configuration without the keys that may change.
@@ -89,7 +89,7 @@ fn is_stream(file: &Path) -> bool {
     file == Path::new("-") || std::fs::metadata(file).is_ok_and(|found| !found.is_file())
 }
 
-/// The hashes of the files, in their order; `None` where one of them cannot be read twice.
+/// The hashes of the files, in order; `None` if one of them cannot be read twice.
 fn data(files: &[PathBuf]) -> Result<Option<String>, TrainFailed> {
     if files.is_empty() {
         return Ok(Some("the data in the program".to_owned()));
@@ -100,7 +100,8 @@ fn data(files: &[PathBuf]) -> Result<Option<String>, TrainFailed> {
     }
 }
 
-/// What decides the last bits of a step: the adapter with the tier of matrices that was asked for, or the processor's instructions.
+/// The properties that determine the last bits of a step: the adapter with the requested matrix tier, or the processor's
+/// instructions.
 fn kernel(matrices: Option<MatrixTier>, report: &Report) -> String {
     match (&report.adapter, matrices) {
         (None, _) => format!("cpu with {}", Arch::chosen().name()),

@@ -1,4 +1,4 @@
-//! What a training tells.
+//! The output of a training.
 
 use super::observer::{Best, Step};
 use crate::output::Output;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// A line of a step.
+/// The line of a step.
 #[derive(Serialize)]
 pub struct StepLine<'a> {
     step: u64,
@@ -27,7 +27,7 @@ struct Rates {
 }
 
 impl<'a> StepLine<'a> {
-    /// Losses are outputs whose names have the prefix.
+    /// Losses are the outputs with this name prefix.
     pub fn new(report: &'a StepReport, prefix: &str) -> Self {
         let losses = losses(report, prefix).collect();
         let lr = Rates { dense: report.dense_rate, sparse: report.sparse_rate };
@@ -35,7 +35,7 @@ impl<'a> StepLine<'a> {
     }
 }
 
-/// The losses of a step by name: outputs whose names have the prefix.
+/// The losses of a step by name: the outputs with this name prefix.
 pub fn losses<'a>(report: &'a StepReport, prefix: &str) -> impl Iterator<Item = (&'a str, f64)> {
     report.outputs.iter().filter_map(move |(name, loss)| Some((name.strip_prefix(prefix)?, *loss)))
 }
@@ -46,7 +46,7 @@ pub struct SummaryLine {
     pub summary: Summary,
 }
 
-/// What a training came to.
+/// The summary of a training.
 #[derive(Serialize)]
 pub struct Summary {
     pub steps: u64,
@@ -67,7 +67,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of `steps` in all, the last ones of which took a time for so many users.
+    /// For `steps` in total, the last of which took `time` for `users` users.
     pub fn new(steps: u64, time: Duration, users: u64, report: &Report, best: Option<Best>) -> Self {
         let seconds = time.as_secs_f64();
         Self {
@@ -108,11 +108,11 @@ impl Summary {
     }
 }
 
-/// A bar on stderr with loss, rate and the time left; nothing where stderr is no terminal.
+/// A progress bar on stderr with loss, rate and the time left; nothing if stderr is not a terminal.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// `steps` are all, where that is known.
+    /// `steps` is the total, if known.
     pub fn new(steps: Option<u64>, done: u64) -> Self {
         let bar = match steps {
             Some(steps) => ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr()),
@@ -133,7 +133,7 @@ impl Progress {
         self.0.set_message(format!("loss {:.4}{rate}", step.loss));
     }
 
-    /// All steps, once they are known.
+    /// Sets the total number of steps, once it is known.
     pub fn set_steps(&self, steps: u64) {
         self.0.set_length(steps);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} step {pos}/{len} {msg} {per_sec} {eta} left") {
@@ -141,7 +141,7 @@ impl Progress {
         }
     }
 
-    /// Prints with the bar out of the way.
+    /// Prints while the bar is hidden.
     pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

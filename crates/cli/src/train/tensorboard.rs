@@ -1,4 +1,4 @@
-//! Event files of TensorBoard: protobuf messages in the frames of TFRecord.
+//! TensorBoard event files: protobuf messages in TFRecord frames.
 
 use prost::{Message, Oneof};
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The longest time that an event waits in memory.
+/// The longest time that an event stays in memory.
 const FLUSHED: Duration = Duration::from_secs(5);
 
 /// A file of scalars by step.
@@ -51,7 +51,7 @@ struct Scalar {
 
 #[derive(Clone, PartialEq, Message)]
 struct SessionLog {
-    /// 1: a session begins, which replaces what earlier files of the folder have from its step on.
+    /// 1: a session starts, which replaces the events of earlier files in the folder from its step on.
     #[prost(int32, tag = "1")]
     status: i32,
 }
@@ -76,7 +76,7 @@ impl EventFile {
         if self.flushed.elapsed() > FLUSHED { self.flush() } else { Ok(()) }
     }
 
-    /// Hands all events to the system.
+    /// Flushes all events to the operating system.
     pub fn flush(&mut self) -> io::Result<()> {
         self.flushed = Instant::now();
         self.file.flush()

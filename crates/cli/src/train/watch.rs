@@ -1,4 +1,4 @@
-//! The loop of a training of any kind: its lines, files and evaluations.
+//! The training loop for any kind of model: its lines, files and evaluations.
 
 use super::folder::Folder;
 use super::observer::{Best, Evaluation, Observer, Step};
@@ -21,7 +21,7 @@ pub struct Watch<'a> {
     record: Record,
     options: &'a Train,
     json: bool,
-    /// Where in the data the next step begins.
+    /// Position in the data of the next step.
     position: Position,
     last: Option<StepReport>,
     output: &'a mut Output,
@@ -34,13 +34,13 @@ pub struct Ended {
     /// The loss of the last step of this run.
     pub last: Option<f64>,
     pub best: Option<Best>,
-    /// Where in the data this run began.
+    /// Position in the data at the start of this run.
     pub from: Position,
     /// Of --eval after the last step.
     pub metrics: Metrics,
 }
 
-/// Trains with all of the data that the configuration asks for, and writes the folder.
+/// Trains for the configured steps or epochs, and writes the folder.
 pub fn train(
     learner: &dyn Learner,
     source: &Source,
@@ -124,7 +124,7 @@ impl Watch<'_> {
         self.folder.save(&self.record, self.learner, trainer, position)
     }
 
-    /// Writes and evaluates what was learned; nothing before the first step.
+    /// Writes and evaluates the model; does nothing before the first step.
     fn end_epoch(&mut self, trainer: &Trainer, epoch: u64) -> Result<(), CliError> {
         if trainer.steps() == 0 {
             return Ok(());
@@ -136,7 +136,7 @@ impl Watch<'_> {
         self.evaluate(trainer, Some(epoch))
     }
 
-    /// Evaluates --eval, if it is given and was not evaluated after this step.
+    /// Evaluates on --eval, if it is given and was not evaluated after this step.
     fn evaluate(&mut self, trainer: &Trainer, epoch: Option<u64>) -> Result<(), CliError> {
         if self.options.eval.is_none() || self.observer.is_evaluated(trainer.steps()) {
             return Ok(());
@@ -151,7 +151,7 @@ impl Watch<'_> {
         self.note(trainer, &metrics)
     }
 
-    /// Takes note of an evaluation of --eval, and keeps the model if it is the best; nothing if the step was evaluated before.
+    /// Records an evaluation on --eval, and keeps the model if it is the best; does nothing if the step was evaluated before.
     fn note(&mut self, trainer: &Trainer, metrics: &Metrics) -> Result<(), CliError> {
         let step = trainer.steps();
         if step == 0 || self.observer.is_evaluated(step) {

@@ -13,7 +13,7 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
     }
     let mut files = Vec::new();
     for path in &options.paths {
-        // What cannot be read gets a line of its own, like a bad file.
+        // Unreadable paths get a separate line, like invalid files.
         let found = cases(path).unwrap_or_else(|_| vec![path.clone()]);
         if found.is_empty() {
             return Err(CliError::NoCases { path: path.clone() });

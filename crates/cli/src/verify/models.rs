@@ -1,4 +1,4 @@
-//! Two models' logits over the same users.
+//! Compares two models' logits for the same users.
 
 use crate::args::{Common, Verify};
 use crate::error::CliError;
@@ -11,22 +11,22 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Serialize)]
 struct Compared {
     users: u64,
     candidates: u64,
-    /// Users with others among the first 10 candidates, or in another order.
+    /// Users whose top 10 candidates differ or are ordered differently.
     reordered: u64,
     tasks: BTreeMap<String, Task>,
     kernel: String,
     adapter: String,
 }
 
-/// Changes of a task's logits.
+/// Differences of a task's logits.
 #[derive(Debug, Serialize)]
 struct Task {
-    /// Of a logit, absolute.
+    /// The largest absolute difference.
     largest_change: f64,
     mean_change: f64,
     /// Null without labels of both kinds.

@@ -5,11 +5,11 @@ use csv::Writer;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// A record a row, after one with the names.
+/// One record per row, after a header.
 pub struct Records {
     names: Vec<String>,
     writer: Writer<Vec<u8>>,
-    /// What stands between the elements of a vector.
+    /// The separator of a vector's elements.
     separator: u8,
     field: Vec<u8>,
 }

@@ -4,9 +4,9 @@ use crate::requests::Kind;
 use serde::Serialize;
 use std::io;
 
-/// An object a row.
+/// One object per row.
 pub struct Lines {
-    /// What stands before the value of each column.
+    /// The text before the value of each column.
     keys: Vec<Vec<u8>>,
     bytes: Vec<u8>,
 }

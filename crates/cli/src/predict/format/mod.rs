@@ -11,11 +11,11 @@ use crate::requests::Kind;
 use std::io;
 use std::path::Path;
 
-/// What writes rows as bytes. A file is the head, what `take` gives in its order, and the foot.
+/// Encodes rows as bytes. A file consists of the head, the results of `take` in order, and the foot.
 pub trait Encoder {
     fn head(&self) -> io::Result<Vec<u8>>;
 
-    /// Takes rows, whose columns of any types have had values of `kinds` so far.
+    /// Adds rows. `kinds` are the value types so far of columns of any type.
     fn add(&mut self, frame: Frame, kinds: Option<&[Option<Kind>]>) -> io::Result<()>;
 
     /// The bytes of the rows since the last call, to be written at `position` of the file.
@@ -28,7 +28,7 @@ pub trait Encoder {
 #[derive(Clone, Debug)]
 pub struct Field {
     pub name: String,
-    /// What it holds, without rows.
+    /// Its type, as values without rows.
     #[cfg_attr(not(feature = "parquet"), expect(dead_code))]
     pub data: Data,
 }
@@ -42,7 +42,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format by the ending of a name.
+    /// The format for a file extension.
     pub fn of(path: &Path) -> Result<Self, PredictError> {
         let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
         match ending.to_str() {
@@ -58,7 +58,7 @@ impl Format {
         self == Self::Parquet
     }
 
-    /// What writes a file, which goes on behind the rows of `foot` if there is one, with `separator` in the lists of CSV.
+    /// The encoder of a file. It continues after the rows of `foot`, if given, and uses `separator` in lists of CSV.
     pub fn encoder(
         self,
         fields: Vec<Field>,

@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 const MAGIC: &[u8] = b"PAR1";
 
-/// A group of rows for all rows that are taken together.
+/// One row group for all rows between two calls of `take`.
 ///
-/// Groups are encoded as files of their own, and the places in their descriptions moved to where their bytes are written. So a
-/// file goes on behind the groups that a foot describes.
+/// Groups are encoded as separate files, and the offsets in their metadata are moved to their final position. A file can
+/// therefore continue after the groups of a foot.
 pub struct Groups {
     fields: Vec<Field>,
     properties: WriterPropertiesPtr,
-    /// Known once there are rows.
+    /// Known once rows exist.
     schema: Option<TypePtr>,
     groups: Vec<RowGroupMetaData>,
     rows: i64,
@@ -57,7 +57,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// The columns of the file, by the values there were.
+    /// The columns of the file, from the values so far.
     fn schema(&self) -> io::Result<TypePtr> {
         if let Some(schema) = &self.schema {
             return Ok(schema.clone());
@@ -137,7 +137,7 @@ impl Encoder for Groups {
     }
 }
 
-/// The description of a group whose bytes are written elsewhere.
+/// The metadata of a group whose bytes are moved.
 fn moved(group: RowGroupMetaData, by: i64, ordinal: usize) -> Result<RowGroupMetaData, ParquetError> {
     let column = |column: &ColumnChunkMetaData| {
         let dictionary = column.dictionary_page_offset().map(|offset| offset + by);
@@ -214,7 +214,7 @@ fn put<'a>(
     }
 }
 
-/// The values of a column, and of columns of any types the definition levels.
+/// The values of a column, and definition levels if it may hold any type.
 fn collect<'a, T: Clone>(
     parts: impl Iterator<Item = &'a Data>,
     plain: impl Fn(&Data) -> Option<&[T]>,
@@ -244,7 +244,7 @@ fn put_as<T: DataType>(
     writer.close()
 }
 
-/// Writes a column of vectors, each a list.
+/// Writes a column of vectors, each as a list.
 fn put_vectors<'a>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     parts: impl Iterator<Item = &'a Data>,

@@ -1,4 +1,4 @@
-//! Values of a column, and columns that are carried along.
+//! Values of a column, and copied columns.
 
 use super::super::{Cell, ColumnFault, Value};
 use super::cells::Levels;
@@ -20,17 +20,17 @@ pub struct Leaf {
     unsigned: bool,
     /// The column in the row group that is read.
     reader: Option<ColumnReader>,
-    /// The definition level of a value that is there.
+    /// The definition level of a present value.
     value: i16,
     levels: Levels,
     taken: Arc<AtomicU64>,
-    /// Values of rows that follow, of a column without lists.
+    /// Buffered values of the next rows, for a column without lists.
     ahead: vec::IntoIter<Result<Value, ColumnFault>>,
-    /// Rows that the page has beyond them, of a column without lists.
+    /// Rows of the page after them, for a column without lists.
     rest: u64,
 }
 
-/// Numbers that are read ahead, at most.
+/// The most numbers that are buffered.
 const AHEAD: u64 = 256;
 
 impl Leaf {
@@ -73,7 +73,7 @@ impl Leaf {
         self.ahead.next().transpose()
     }
 
-    /// Reads rows up to the end of the page. Texts, which may be long, are read one by one.
+    /// Reads rows up to the end of the page. Strings, which may be long, are read one by one.
     fn read_ahead(&mut self) -> Result<(), ColumnFault> {
         self.taken.store(0, Ordering::Relaxed);
         let most = match &self.reader {
@@ -95,7 +95,7 @@ impl Leaf {
         Ok(())
     }
 
-    /// Reads up to so many rows: how many there were, and their values without nulls.
+    /// Reads up to this many rows; returns their number, and their values without nulls.
     fn read(&mut self, rows: usize) -> Result<(usize, Vec<Result<Value, ColumnFault>>), ColumnFault> {
         let (levels, unsigned) = (&mut self.levels, self.unsigned);
         match &mut self.reader {
@@ -126,7 +126,7 @@ impl Leaf {
     }
 }
 
-/// Reads a column that is carried along row by row.
+/// Reads a copied column row by row.
 pub struct CarriedCells {
     pub column: CarriedColumn,
     leaf: Leaf,
@@ -153,7 +153,7 @@ impl CarriedCells {
     }
 }
 
-/// Reads up to so many rows: how many there were, and their values without nulls.
+/// Reads up to this many rows; returns their number, and their values without nulls.
 fn values<T: DataType>(
     levels: &mut Levels,
     reader: &mut ColumnReaderImpl<T>,

@@ -13,7 +13,7 @@ use rewire::rank::{User, whole};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reads a column row by row, and keeps what it reads back to back.
+/// Reads a column row by row, and concatenates the values.
 pub struct Cells {
     pub leaf: LeafColumn,
     /// The column in the row group that is read.
@@ -24,7 +24,7 @@ pub struct Cells {
     pub column: Column,
 }
 
-/// The levels of rows that were read together.
+/// The levels of rows read together.
 #[derive(Default)]
 pub struct Levels {
     pub definitions: Vec<i16>,
@@ -47,7 +47,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Reads the next row. How many values it took; `None` at the end of the row group.
+    /// Reads the next row. Returns its number of values; `None` at the end of the row group.
     pub fn next(&mut self) -> Result<Option<u64>, ColumnFault> {
         self.taken.store(0, Ordering::Relaxed);
         let (values, unsigned) = (&mut self.column.values, self.leaf.unsigned);
@@ -109,7 +109,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Refuses what is beyond signed integers.
+    /// Rejects values beyond signed integers.
     fn signed(&self, value: i64) -> Result<i64, ColumnFault> {
         match self.leaf.unsigned && value < 0 {
             true => Err(ColumnFault::NoInteger { value: (value as u64).to_string() }),
@@ -128,7 +128,7 @@ impl Levels {
         self.rows(reader, 1, values).map(|rows| rows > 0)
     }
 
-    /// Appends the values of up to so many rows of a column, whose levels follow one another: how many there were.
+    /// Appends the values of up to this many rows of a column with consecutive levels; returns the number of rows.
     pub fn rows<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,
@@ -147,7 +147,7 @@ impl Levels {
         }
     }
 
-    /// As [`Levels::row`], of integers that are stored as something else.
+    /// As [`Levels::row`], for integers with another storage type.
     fn converted<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,

@@ -1,4 +1,4 @@
-//! Which columns of a file hold what of a request.
+//! Maps columns of a file to parts of a request.
 
 use super::super::columns::Role;
 use super::super::missing_column;
@@ -16,13 +16,13 @@ pub struct LeafColumn {
     pub role: Role,
     /// The definition level from which on a list has an entry; `None` for single values.
     pub entry: Option<i16>,
-    /// The definition level of a value that is there.
+    /// The definition level of a present value.
     pub value: i16,
     /// Integers are unsigned.
     pub unsigned: bool,
 }
 
-/// A column of a file that is carried along.
+/// A column of a file to copy.
 #[derive(Clone, Debug)]
 pub struct CarriedColumn {
     /// Position among the columns of the file.
@@ -30,7 +30,7 @@ pub struct CarriedColumn {
     pub name: String,
     /// The definition level from which on a list has an entry; `None` for single values.
     pub entry: Option<i16>,
-    /// The definition level of a value that is there.
+    /// The definition level of a present value.
     pub value: i16,
     /// Integers are unsigned.
     pub unsigned: bool,
@@ -58,7 +58,7 @@ pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<LeafColumn
     Ok(leaves)
 }
 
-/// The columns of a file that are carried along.
+/// The columns of a file to copy.
 pub fn carried(file: &SchemaDescriptor, names: &[String]) -> Result<Vec<CarriedColumn>, String> {
     let column = |name: &String| {
         let of_name = |&position: &usize| title(file.column(position).path().parts()) == *name;
@@ -83,7 +83,7 @@ pub fn carried(file: &SchemaDescriptor, names: &[String]) -> Result<Vec<CarriedC
     names.iter().map(column).collect()
 }
 
-/// What the schema calls a column by its path.
+/// The schema's name of a column, from its path.
 fn title(path: &[String]) -> String {
     match path {
         [group, name, ..] if ["history", "candidates"].contains(&group.as_str()) => format!("{group}.{name}"),
@@ -102,8 +102,8 @@ fn check_struct(root: &Type, group: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The definition levels of an entry of a list and of a value. Lists are written with a group of their own around the
-/// repeated one, or without, and with a field within it, or without.
+/// The definition levels of an entry of a list and of a value. Lists have an outer group around the repeated one, or not,
+/// and a field inside it, or not.
 fn levels(root: &Type, column: &ColumnDescriptor, is_list: bool, depth: usize) -> Option<(Option<i16>, i16)> {
     let parts = column.path().parts();
     let (mut node, mut level, mut entry) = (root, 0, None);
@@ -127,7 +127,7 @@ fn levels(root: &Type, column: &ColumnDescriptor, is_list: bool, depth: usize) -
     fits.then_some((entry.map(|(_, level)| level), level))
 }
 
-/// Checks that a column holds what its role needs; true for unsigned integers.
+/// Checks that a column has the type for its role; true for unsigned integers.
 fn check_type(role: &Role, name: &str, column: &ColumnDescriptor) -> Result<bool, String> {
     use ConvertedType as C;
     let converted = column.converted_type();
@@ -146,7 +146,7 @@ fn check_type(role: &Role, name: &str, column: &ColumnDescriptor) -> Result<bool
     }
 }
 
-/// Checks that a column holds truth values, integers, numbers or text; true for unsigned integers.
+/// Checks that a column holds bools, integers, floats or strings; true for unsigned integers.
 pub fn check_carried(name: &str, column: &ColumnDescriptor) -> Result<bool, String> {
     use ConvertedType as C;
     let converted = column.converted_type();

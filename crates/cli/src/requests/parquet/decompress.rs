@@ -1,4 +1,4 @@
-//! Content of pages, decompressed to no more than a page may have.
+//! Decompresses pages, up to a maximum size.
 
 use super::super::LARGEST;
 use parquet::basic::Compression;
@@ -6,7 +6,7 @@ use parquet::column::page::Page;
 use parquet::errors::{ParquetError, Result};
 use std::io::Read;
 
-/// A page with its content as it was before compression. What a page says of its size is not trusted.
+/// A page with its decompressed content. The size in its header is not trusted.
 pub fn decompress(mut page: Page, compression: Compression) -> Result<Page> {
     if compression == Compression::UNCOMPRESSED {
         return Ok(page);
@@ -74,7 +74,8 @@ fn block(compressed: &[u8], whole: &mut Vec<u8>) -> Result<()> {
     }
 }
 
-/// Appends blocks of LZ4 as Hadoop frames them, each behind the lengths of its content and its bytes; what has no such frame is one block.
+/// Appends LZ4 blocks in Hadoop's framing, each preceded by its decompressed and compressed lengths; bytes without this framing are one
+/// block.
 fn blocks(compressed: &[u8], whole: &mut Vec<u8>) -> Result<()> {
     let start = whole.len();
     let mut rest = compressed;
@@ -93,7 +94,7 @@ fn blocks(compressed: &[u8], whole: &mut Vec<u8>) -> Result<()> {
     block(compressed, whole)
 }
 
-/// The length of the content of a block, its bytes, and what follows.
+/// The decompressed length of a block, its bytes, and the remaining bytes.
 fn framed(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     let (count, rest) = rest.split_first_chunk()?;

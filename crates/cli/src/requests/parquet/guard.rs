@@ -7,7 +7,7 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `read` on content of a file. The parquet crate panics on some damaged files; that becomes an error.
+/// Runs `read` on content of a file. The parquet crate panics on some damaged files; this becomes an error.
 pub fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

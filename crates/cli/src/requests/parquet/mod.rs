@@ -23,12 +23,12 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 
-/// Values of a row at most, of eight bytes each.
+/// Maximum number of values per row, of eight bytes each.
 const MOST_VALUES: u64 = LARGEST / 8;
 
-/// Requests of a Parquet file with the columns of the JSON Lines form.
+/// Requests from a Parquet file with the columns of the JSON Lines format.
 ///
-/// `history` and `candidates` are structs of lists, or each list is a column of its own, `history.item_id`.
+/// `history` and `candidates` are structs of lists, or each list is a separate column, `history.item_id`.
 pub struct Rows {
     file: String,
     reader: SerializedFileReader<Content>,
@@ -38,13 +38,13 @@ pub struct Rows {
     carry: Carry,
     /// Row groups that were begun.
     groups: usize,
-    /// Rows of the last one that were not read.
+    /// Unread rows of the last one.
     left: u64,
     /// Rows that were read.
     row: u64,
     total: u64,
     read: Read,
-    /// By column, the cells of requests that were added.
+    /// By column, the cells of the added requests.
     taken: Vec<Vec<Cell>>,
 }
 
@@ -52,13 +52,13 @@ pub struct Rows {
 struct Read {
     /// How many.
     rows: usize,
-    /// How many of them were added to a batch, or cannot be.
+    /// The number of rows that were added to a batch or rejected.
     done: usize,
-    /// By column that is carried along, their cells.
+    /// By copied column, their cells.
     carried: Vec<Vec<Cell>>,
     /// The row after them, from 1.
     next: u64,
-    /// Whether there may be more, or what went wrong after them, once they are done.
+    /// True if more rows may follow, or the error after these rows; used once they are done.
     end: Option<Result<bool, InputError>>,
 }
 
@@ -78,7 +78,7 @@ impl Rows {
         Ok(Self { file: name, reader, content, cells, carried, carry, groups: 0, left: 0, row: 0, total, read, taken })
     }
 
-    /// Reads rows until there are as many rows and values as are asked for.
+    /// Reads rows until the requested number of rows and values is reached.
     fn read_rows(&mut self, wanted: usize) {
         let mut entries = 0;
         let mut last;
@@ -102,7 +102,7 @@ impl Rows {
         self.read.end = Some(end);
     }
 
-    /// Reads a row. The number of its events and candidates; `None` at the end.
+    /// Reads a row. Returns its number of events and candidates; `None` at the end.
     fn read_row(&mut self) -> Result<Option<usize>, InputError> {
         if !self.find_row()? {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Rows {
             let values = match self.next(position).map(|values| values.ok_or(ColumnFault::Ended)) {
                 Ok(Ok(values)) if values > MOST_VALUES - taken => Err(ColumnFault::Large { limit: LARGEST }),
                 Ok(values) => values,
-                // The other columns come as far.
+                // The other columns advance to the same row.
                 Err(fault) if fault.is_of_value() => {
                     bad.get_or_insert((self.name(position), fault));
                     continue;
@@ -141,7 +141,7 @@ impl Rows {
         }
     }
 
-    /// Reads what is carried along of a row.
+    /// Reads the copied columns of a row.
     fn read_carried(&mut self, is_good: bool) -> Result<(), (String, ColumnFault)> {
         let rows = self.read.rows;
         let candidates = self.cells.iter().map(|cells| &cells.column);
@@ -165,7 +165,7 @@ impl Rows {
         bad.map_or(Ok(()), Err)
     }
 
-    /// Begins row groups until there is a row; false at the end.
+    /// Opens row groups until a row exists; false at the end.
     fn find_row(&mut self) -> Result<bool, InputError> {
         while self.left == 0 {
             self.finish_group()?;
@@ -180,7 +180,7 @@ impl Rows {
         Ok(true)
     }
 
-    /// The rows of the next row group, where none of it was read and all may be left out.
+    /// The rows of the next row group, if it is unread and can be skipped entirely.
     fn whole_group(&self, most: u64) -> Option<u64> {
         let metadata = self.reader.metadata();
         let is_next = self.left == 0 && self.groups < metadata.num_row_groups();
@@ -220,7 +220,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Adds the rows that were read to a batch, up to one that does not fit.
+    /// Adds the rows that were read to a batch, up to an invalid one.
     fn add(&mut self, batch: &mut Batch) -> Result<(), InputError> {
         let Read { rows, done, next, .. } = self.read;
         if rows == done {
@@ -256,7 +256,7 @@ impl Rows {
         self.cells.get(position).map(|cells| cells.leaf.name.clone()).unwrap_or_default()
     }
 
-    /// What is wrong with a column in a row.
+    /// The error of a column in a row.
     fn fault(&self, row: u64, column: String, fault: ColumnFault) -> InputError {
         InputError::Column { file: self.file.clone(), row, column, fault }
     }

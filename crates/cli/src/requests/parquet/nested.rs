@@ -9,7 +9,7 @@ use parquet::basic::Repetition;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::SchemaDescriptor;
 
-/// Lists that may be nested.
+/// Maximum nesting of lists.
 const DEPTH: usize = 2;
 
 /// Reads a column row by row.
@@ -17,7 +17,7 @@ pub struct NestedCells {
     leaf: Leaf,
     /// The definition level of an entry of each list, the outermost first.
     entries: Vec<i16>,
-    /// The definition level of a value that is there.
+    /// The definition level of a present value.
     value: i16,
 }
 

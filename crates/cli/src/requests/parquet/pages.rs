@@ -1,4 +1,4 @@
-//! Pages of a file, refused before they take more memory than a row may.
+//! Pages of a file, rejected before they use more memory than a row may.
 
 use super::MOST_VALUES;
 use super::decompress::{check as check_bytes, decompress};
@@ -13,7 +13,7 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file of which no more is asked than it has.
+/// A file with reads limited to its size.
 #[derive(Clone)]
 pub struct Content {
     file: Arc<File>,
@@ -40,8 +40,8 @@ impl Length for Content {
     }
 }
 
-/// A file from some place on, whose end is an error: who decodes headers goes on skipping what is not there otherwise, as
-/// often as the header says.
+/// A file from an offset on, whose end is an error: otherwise the decoder of headers would skip missing bytes as often as
+/// the header demands.
 pub struct Rest(BufReader<File>);
 
 impl Read for Rest {
@@ -67,17 +67,16 @@ impl ChunkReader for Content {
     }
 }
 
-/// The pages of a column, as many as a row may take.
+/// The pages of a column, limited to the size of a row.
 pub struct Pages {
-    /// As they are stored.
+    /// The stored pages.
     pages: Box<dyn PageReader>,
     compression: Compression,
     taken: Arc<AtomicU64>,
 }
 
 impl Pages {
-    /// Pages as they are stored, with their compression. `taken` counts the values of pages, from where the one who reads a
-    /// row sets it.
+    /// Stored pages with their compression. `taken` counts the values of pages; the reader of a row resets it.
     pub fn new(pages: Box<dyn PageReader>, compression: Compression, taken: Arc<AtomicU64>) -> Self {
         Self { pages, compression, taken }
     }
@@ -90,7 +89,7 @@ impl Pages {
         taken: Arc<AtomicU64>,
     ) -> Result<Self> {
         let column = group.column(position);
-        // The reader would take the memory that a page says it needs.
+        // The reader would allocate the memory that a page claims.
         let stored = column.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
         let rows = usize::try_from(group.num_rows())?;
         let pages = SerializedPageReader::new(Arc::new(content.clone()), &stored, rows, None)?;
@@ -106,7 +105,7 @@ impl Pages {
     }
 }
 
-/// Checks what decoders take memory for without a look at the data.
+/// Checks the sizes that decoders allocate without checking the data.
 fn check(page: &Page) -> Result<()> {
     let (bytes, values) = (page.buffer().len() as u64, u64::from(page.num_values()));
     check_bytes(bytes)?;
@@ -140,7 +139,7 @@ impl PageReader for Pages {
         Ok(Some(page))
     }
 
-    /// The next page that is not empty: a reader of columns takes an empty data page for the end of the column.
+    /// The next page that is not empty: a column reader treats an empty data page as the end of the column.
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
         loop {
             match self.pages.peek_next_page()? {
