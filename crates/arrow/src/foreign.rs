@@ -36,7 +36,7 @@ pub unsafe fn change<'a, T>(pointer: *mut T) -> Result<&'a mut T, &'static str> 
 pub unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, &'static str> {
     // SAFETY: the caller's promise, and the pointer is not null.
     let text = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_str().ok()).flatten();
-    text.ok_or("UTF-8 that ends with a zero")
+    text.ok_or("null-terminated UTF-8")
 }
 
 /// An array of values.

@@ -10,5 +10,5 @@ pub const INTERACTIONS: &[u8] = include_bytes!("../demo/interactions.jsonl");
 pub const ITEMS: &[u8] = include_bytes!("../demo/items.csv");
 
 pub fn config() -> Result<Config, RankError> {
-    parse_config("the model in the program", CONFIG)
+    parse_config("the built-in model", CONFIG)
 }

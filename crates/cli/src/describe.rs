@@ -9,7 +9,7 @@ use rewire::rank::Description;
 pub fn run(options: &Describe, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let description = match &options.model {
         Some(model) => ModelFile::open(model, common.mapping)?.describe()?,
-        None => Description::parse("the model in the program", demo::CONFIG)?,
+        None => Description::parse("the built-in model", demo::CONFIG)?,
     };
     match common.json {
         true => Ok(output.json(&description)?),

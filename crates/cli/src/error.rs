@@ -66,7 +66,7 @@ pub enum CliError {
     Target { file: String, source: serde_json::Error },
     #[error("cannot read {file}")]
     Read { file: String, source: io::Error },
-    #[error("{file} holds tensors that are not taken")]
+    #[error("{file} holds unsupported tensors")]
     Tensors { file: String, source: Box<rewire::import::ImportError> },
     #[error("cannot write {file}")]
     Write { file: String, source: io::Error },
@@ -78,13 +78,13 @@ pub enum CliError {
     Comparison(Box<ComparisonError>),
     #[error("no adapter matches `{0}`")]
     NoDevice(String),
-    #[error("--devices says what runs the model: leave out --adapter, and kernel cpu")]
+    #[error("--devices selects where the model runs: leave out --adapter, and kernel cpu")]
     DevicesTwice,
-    #[error("tunings are measured on adapters, of which --for names none")]
+    #[error("tunings are measured on adapters, but --for names none")]
     NoAdapter,
     #[error("%{node} has no WGSL: {reason}")]
     NoKernel { node: usize, reason: String },
-    #[error("the tensors take {needed} bytes with all computed again that saves memory, more than {limit}")]
+    #[error("the tensors take {needed} bytes with all memory-saving recomputation, more than {limit}")]
     Memory { limit: u64, needed: u64 },
     #[error("memory is short: allow more (`ulimit -v`, or the limit of the container)")]
     Short,

@@ -264,9 +264,9 @@ fn wgsl(graph: &Graph, node: usize, target: Option<Target>) -> Result<String, Cl
     let (id, found) = order
         .get(node)
         .and_then(|&id| Some((id, graph.node(id)?)))
-        .ok_or_else(|| failed(format!("the graph has the nodes %0 to %{}", order.len().saturating_sub(1))))?;
+        .ok_or_else(|| failed(format!("the graph has nodes %0 to %{}", order.len().saturating_sub(1))))?;
     let kernel = kernel(graph, id).map_err(|error| failed(error.to_string()))?;
-    let kernel = kernel.ok_or_else(|| failed(format!("{} is computed by no kernel", found.op.name())))?;
+    let kernel = kernel.ok_or_else(|| failed(format!("{} is not computed by a kernel", found.op.name())))?;
     let emitted = emit(&kernel, &shown_for(target), &Tuning::default()).map_err(|error| failed(error.to_string()))?;
     Ok(with_bindings(&emitted))
 }

@@ -123,7 +123,7 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
 fn packed(file: Option<&ModelFile>, with: &PackOptions) -> Result<Package, CliError> {
     Ok(match file {
         Some(file) => file.pack(with)?,
-        None => pack("the model in the program", demo::CONFIG, &Weights::parse(demo::WEIGHTS)?, with)?,
+        None => pack("the built-in model", demo::CONFIG, &Weights::parse(demo::WEIGHTS)?, with)?,
     })
 }
 

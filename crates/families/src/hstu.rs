@@ -30,7 +30,7 @@ pub struct TracedCached {
 pub fn trace_cached(config: &Value, dtype: DType) -> Result<TracedCached, TraceError> {
     let pipeline = Pipeline::parse(config)?;
     let Some(hstu) = pipeline.hstu.as_ref().filter(|_| pipeline.interface().histories.is_some()) else {
-        let reason = "must have a ranking model of the HSTU family whose histories can be kept apart from candidates";
+        let reason = "must have a ranking model of the HSTU family whose histories can be separated from candidates";
         return Err(Problem::new("/model_config", reason).into());
     };
     let scope = Scope::new();

@@ -448,7 +448,7 @@ impl Encoded {
         }
         let count = self.floats.len() - before;
         if !count.is_multiple_of(feature.value_dim) {
-            return Err(fault(&format!("{} numbers a step", feature.value_dim), format!("{count} in all")));
+            return Err(fault(&format!("{} numbers per step", feature.value_dim), format!("{count} in all")));
         }
         self.lengths.push((count / feature.value_dim) as i64);
         Ok(())

@@ -22,7 +22,7 @@ pub enum BenchError {
         known: String,
     },
     /// The work has no lookups to split off.
-    #[error("{name} has no two parts: it looks up no rows of tables by its inputs")]
+    #[error("{name} cannot be split into two parts: its inputs look up no rows of tables")]
     NoLookups {
         /// The operator, module or model.
         name: String,

@@ -30,7 +30,7 @@ fn own_type(argument: &str, array: &Bound<'_, PyAny>) -> PyResult<DType> {
         "uint32" => DType::U32,
         "bool" => DType::Bool,
         other => {
-            return Err(PyTypeError::new_err(format!("{argument}: expected numbers or truth values, got {other}")));
+            return Err(PyTypeError::new_err(format!("{argument}: expected numbers or bools, got {other}")));
         }
     })
 }

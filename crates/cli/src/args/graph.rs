@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Graph {
-    /// Model folder, package, exported model (.pt2, .onnx) or golden case; the model in the program if left out.
+    /// Model folder, package, exported model (.pt2, .onnx) or golden case; the built-in model if left out.
     #[arg(value_name = "MODEL|CASE")]
     pub model: Option<PathBuf>,
     /// The stage to draw: as traced from the model's code, with the gradients of its parameters, or rewritten and fused.

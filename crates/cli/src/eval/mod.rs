@@ -33,7 +33,7 @@ pub enum EvalError {
     #[error("the model reads no sampled items: leave out --negatives")]
     OtherNegatives,
     /// There are more batches than rows of negatives.
-    #[error("{file} has negatives for {rows} batches: expected a row for each batch of {batch} rows")]
+    #[error("{file} has negatives for {rows} batches: expected one row per batch of {batch} rows")]
     FewNegatives { file: String, rows: usize, batch: usize },
     /// A request has no labels.
     #[error("user `{user}` has no `labels`: expected the action bits of each candidate")]

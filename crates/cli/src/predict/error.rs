@@ -22,9 +22,9 @@ pub enum PredictError {
     Write { file: String, source: io::Error },
     #[error("{file} is being written by another run")]
     Busy { file: String },
-    #[error("{file} is of a run with {key} `{was}`, not `{is}`: go on with the same, or begin again without --resume")]
+    #[error("{file} is of a run with {key} `{was}`, not `{is}`: continue with the same, or start over without --resume")]
     Other { file: String, key: &'static str, was: String, is: String },
-    #[error("{file} {reason}: begin again without --resume")]
+    #[error("{file} {reason}: start over without --resume")]
     Damaged { file: String, reason: String },
     #[error(
         "all {rows} rows were rejected, the first because {reason}: {file} stays as it was, {rejects} has them all"
@@ -34,7 +34,7 @@ pub enum PredictError {
         "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"
     )]
     NoUsers,
-    #[error("an imported model has no data in the program: give a table by --data")]
+    #[error("an imported model has no built-in data: give a table by --data")]
     NoData,
     #[error("--items: a row of the catalogue is an item: name the column of items by --item-column")]
     NoItemColumn,

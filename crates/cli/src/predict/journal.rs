@@ -106,7 +106,7 @@ impl Journal {
         match journal.format {
             FORMAT => Ok(Some(journal)),
             other => {
-                let reason = format!("has format {other}: this program goes on from format {FORMAT}");
+                let reason = format!("has format {other}: this program resumes from format {FORMAT}");
                 Err(PredictError::Damaged { file, reason })
             }
         }

@@ -132,7 +132,7 @@ fn embedder(model: Option<&Path>, embedded: Embedded, with: &RankOptions) -> Res
         Some(model) => Embedder::load(model, embedded, with),
         None => {
             let weights = Weights::parse(demo::WEIGHTS)?;
-            Embedder::new("the model in the program", demo::CONFIG, &weights, embedded, with)
+            Embedder::new("the built-in model", demo::CONFIG, &weights, embedded, with)
         }
     }
 }

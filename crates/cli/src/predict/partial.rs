@@ -62,7 +62,7 @@ impl Partial {
         let (bytes, hash) = hash_of((&old.file).take(mark.bytes)).map_err(unread)?;
         (old.bytes, old.hash) = (bytes, hash);
         if old.mark() != *mark {
-            let reason = "is not what the run before wrote".to_owned();
+            let reason = "differs from what the previous run wrote".to_owned();
             return Err(PredictError::Damaged { file: old.own.display().to_string(), reason });
         }
         old.file.set_len(mark.bytes).map_err(unwritten(&old.own))?;

@@ -27,7 +27,7 @@ impl Titles {
         };
         titles.unwrap_or_else(|reason| {
             let name = found.map(|path| path.display().to_string()).unwrap_or_default();
-            say(format_args!("warning: {name}: {reason}; going on without titles"));
+            say(format_args!("warning: {name}: {reason}; continuing without titles"));
             Self::default()
         })
     }

@@ -67,7 +67,7 @@ pub struct Progress {
 /// Name of a data file for messages.
 pub fn title(data: Option<&Path>) -> String {
     match data {
-        None => "the data in the program".into(),
+        None => "the built-in data".into(),
         Some(path) if path == Path::new("-") => "stdin".into(),
         Some(path) => path.display().to_string(),
     }

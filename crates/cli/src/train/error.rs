@@ -13,9 +13,9 @@ pub enum TrainFailed {
     Read { file: String, source: io::Error },
     #[error("cannot write {file}")]
     Write { file: String, source: io::Error },
-    #[error("{file} is not a good training configuration")]
+    #[error("{file} is not a valid training configuration")]
     Config { file: String, source: ConfigError },
-    #[error("{file} is of a training with another {key}: go on with the same, or begin in another folder")]
+    #[error("{file} is of a training with another {key}: continue with the same, or start in another folder")]
     Other { file: String, key: &'static str },
     #[error(
         "{file} is of a training with {key} `{was}`, not `{is}`: resume with the same, give --allow-changes to continue with other \

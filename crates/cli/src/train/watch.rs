@@ -63,7 +63,7 @@ pub fn train(
         }
         None => {
             if options.resume {
-                say("there is no checkpoint yet: beginning with the first step");
+                say("there is no checkpoint yet: starting with the first step");
             }
             Position::default()
         }

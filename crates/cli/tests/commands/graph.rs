@@ -115,8 +115,8 @@ fn a_kernel_is_shown_as_wgsl() {
         }
     }
     assert_eq!(run(&["graph", "--target", "baseline", "--diff"]).code, Some(2));
-    run(&["graph", "--wgsl", "0"]).failed_with(&["%0 has no WGSL", "computed by no kernel"]);
-    run(&["graph", "--wgsl", "99999"]).failed_with(&["the graph has the nodes"]);
+    run(&["graph", "--wgsl", "0"]).failed_with(&["%0 has no WGSL", "not computed by a kernel"]);
+    run(&["graph", "--wgsl", "99999"]).failed_with(&["the graph has nodes"]);
 }
 
 #[test]

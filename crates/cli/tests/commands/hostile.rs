@@ -100,7 +100,7 @@ fn weights_that_are_not_good() {
     run(&["rank", "--kernel", "cpu", "--model", &model]).failed_with(&["model.safetensors: No such file"]);
     for length in [0, 4, 8, 100, 5_000, 100_000, 647_615] {
         let run = with_model(|_| {}, |bytes| bytes.truncate(length));
-        run.failed_with(&["model.safetensors is not a good weights file", "expected a whole safetensors file"]);
+        run.failed_with(&["model.safetensors is not a valid weights file", "expected a whole safetensors file"]);
     }
     with_model(|_| {}, |bytes| bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes())).failed_with(&["model.safetensors"]);
     with_model(|_| {}, |bytes| bytes.push(0)).failed_with(&["model.safetensors"]);

@@ -143,7 +143,7 @@ fn every_command_takes_a_package() {
         let names: Vec<Value> = parts.json().into_iter().map(|part| part["op"].clone()).collect();
         assert_eq!(names, ["lookup", "dense", "whole"]);
     }
-    run(&["profile", "addmm", "--kernel", "cpu", "--parts"]).failed_with(&["addmm has no two parts"]);
+    run(&["profile", "addmm", "--kernel", "cpu", "--parts"]).failed_with(&["addmm cannot be split into two parts"]);
     all(&["rank", "--model", &model, "--kernel", "cpu", "--data", &data]);
     let text = std::fs::read_to_string(&data).unwrap();
     let labelled = text.lines().map(|line| {
@@ -181,15 +181,15 @@ fn changed(change: impl FnOnce(&mut Vec<u8>)) -> Run {
 fn what_is_no_whole_package_is_an_error() {
     let length = std::fs::metadata(kept("format-1.rewire")).unwrap().len() as usize;
     for end in [0, 7] {
-        changed(|bytes| bytes.truncate(end)).failed_with(&["x.rewire is not a good package", "does not begin"]);
+        changed(|bytes| bytes.truncate(end)).failed_with(&["x.rewire is not a valid package", "does not start"]);
     }
     for end in [8, 11, 31, 47, 48, 55, 56, 1000, length / 2, length - 1] {
-        changed(|bytes| bytes.truncate(end)).failed_with(&["x.rewire is not a good package", &format!("{end} bytes")]);
+        changed(|bytes| bytes.truncate(end)).failed_with(&["x.rewire is not a valid package", &format!("{end} bytes")]);
     }
     changed(|bytes| bytes.push(0)).failed_with(&[&format!("{} bytes: expected {length}", length + 1)]);
-    changed(|bytes| bytes[3] ^= 1).failed_with(&["does not begin as a package does"]);
+    changed(|bytes| bytes[3] ^= 1).failed_with(&["does not start like a package"]);
     for at in [13, 32, 47, 48, 60, 700, 5000, length / 2, length - 1] {
-        changed(|bytes| bytes[at] ^= 1).failed_with(&["x.rewire is not a good package", "is not what was written"]);
+        changed(|bytes| bytes[at] ^= 1).failed_with(&["x.rewire is not a valid package", "is not what was written"]);
     }
     let later = |bytes: &mut Vec<u8>| {
         bytes[8..24].copy_from_slice(&[4, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0]);
@@ -219,7 +219,7 @@ fn a_package_is_for_devices_that_are_told() {
     let package =
         |device: &str| run(&["package", "--model", &kept, "--for", device, "--out", &with.display().to_string()]);
     target["invocations"] = json!(1);
-    package(&folder.write("small.json", target.to_string())).failed_with(&["kernels: are for what no device offers"]);
+    package(&folder.write("small.json", target.to_string())).failed_with(&["kernels: are for a target that no device can have"]);
     package(&folder.write("other.json", "{}")).failed_with(&["other.json does not describe a device", "missing field"]);
     package("no such adapter").failed_with(&["no such adapter"]);
 }

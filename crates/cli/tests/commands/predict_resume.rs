@@ -147,7 +147,7 @@ fn what_was_changed_since_is_not_gone_on_from() {
     lock.lock().unwrap();
     refused(&[], &["out.csv is being written by another run"]);
     drop(lock);
-    for (file, fault) in [(&partial, "is not what the run before wrote"), (&journal, "out.csv.journal is damaged")] {
+    for (file, fault) in [(&partial, "differs from what the previous run wrote"), (&journal, "out.csv.journal is damaged")] {
         let whole = std::fs::read(file).unwrap();
         for at in [0, 40, 200] {
             let mut changed = whole.clone();

@@ -250,7 +250,7 @@ fn uniform(scope: &Scope, shape: [Dim; 2]) -> Tensor {
 pub(crate) fn named(logits: &Tensor, suffix: &str, losses: &[Value], pointer: &str) -> Result<Predictions, Problems> {
     if losses.is_empty() {
         let problem =
-            Problem::new(format!("{pointer}/losses"), "must have at least one loss, which says what is predicted");
+            Problem::new(format!("{pointer}/losses"), "must have at least one loss, which determines the predictions");
         return Err(Problems(vec![problem]));
     }
     prediction(logits, suffix, losses).map_err(|error| Problems(vec![problem(pointer, error)]))

@@ -201,7 +201,7 @@ impl SelfAttention {
     fn forward(&self, scope: &Scope, steps: &Tensor, rows: &Ragged, uncut: &Ragged) -> Result<Tensor, String> {
         let (width, heads) = (self.multihead_attn_dim, self.num_heads);
         if self.dropout > 0.0 && scope.mode() == Mode::Train {
-            return Err(format!("learns without `dropout` of attention alone: expected 0, got {}", self.dropout));
+            return Err(format!("is only supported without `dropout` of attention: expected 0, got {}", self.dropout));
         }
         if heads == 0 || width % heads != 0 {
             return Err(format!("needs `multihead_attn_dim` to be a multiple of `num_heads`, got {width} and {heads}"));

@@ -70,7 +70,7 @@ pub(super) const OPS: &[Op] = &[
     },
     Op {
         name: "addmm",
-        about: "a product with a bias",
+        about: "a matmul with a bias",
         sizes: &["m", "k", "n", "epilogue", "weights", "seed"],
         build: rowwise::addmm,
     },
@@ -100,13 +100,13 @@ pub(super) const OPS: &[Op] = &[
     },
     Op {
         name: "embedding-bag",
-        about: "rows of a table looked up by id and added up by sample",
+        about: "rows of a table looked up by id and summed per sample",
         sizes: &["batch", "max_len", "len_dist", "width", "table", "tables", "seed"],
         build: rowwise::bag,
     },
     Op {
         name: "jagged-concat",
-        about: "history rows before target rows of every sample",
+        about: "history rows followed by target rows of every sample",
         sizes: JAGGED,
         build: jagged::concat,
     },
@@ -126,7 +126,7 @@ pub(super) const OPS: &[Op] = &[
     Op { name: "stu", about: "layers of sequential transduction units", sizes: STACK, build: layers::stack },
     Op {
         name: "stu-cached",
-        about: "the same layers in two parts: history whose keys and values are kept, and candidates that read them",
+        about: "the same layers in two parts: history whose keys and values are cached, and candidates that attend to it",
         sizes: STACK,
         build: layers::cached,
     },
@@ -139,7 +139,7 @@ pub(super) const OPS: &[Op] = &[
     Op { name: "ranking", about: "the same and a head: logits of candidates", sizes: STACK, build: layers::ranking },
     Op {
         name: "matching",
-        about: "preprocessor, positions, layers and postprocessor, from embeddings to a vector a user, that of the last row",
+        about: "preprocessor, positions, layers and postprocessor, from embeddings to one vector per user, that of the last row",
         sizes: STACK,
         build: layers::matching,
     },

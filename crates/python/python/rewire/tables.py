@@ -48,7 +48,7 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
 def _by_candidate(column: pa.ChunkedArray, requests: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     parents = pc.list_parent_indices(column.combine_chunks())
     if not parents.equals(requests.combine_chunks().cast(parents.type)):
-        raise ValueError(f"column `{name}`: expected a value a candidate in each list")
+        raise ValueError(f"column `{name}`: expected one value per candidate in each list")
     return pa.chunked_array([pc.list_flatten(column.combine_chunks())])
 
 

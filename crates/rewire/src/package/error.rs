@@ -20,7 +20,7 @@ pub enum PackageError {
         source: std::io::Error,
     },
     /// The file was read, but its content is invalid.
-    #[error("{} is not a good package", path.display())]
+    #[error("{} is not a valid package", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum PackageError {
         file: String,
     },
     /// The bytes are not a package.
-    #[error("it does not begin as a package does")]
+    #[error("it does not start like a package")]
     NotPackage,
     /// The package was written by a newer version of this program.
     #[error("it has format {format}: this program reads up to {newest}, rewire {program} reads it")]

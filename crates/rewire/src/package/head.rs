@@ -133,7 +133,7 @@ impl Head {
     pub fn check(&self, plan: &Plan) -> Result<(), PackageError> {
         match vocabulary(plan) == (self.inputs.clone(), self.outputs.clone()) {
             true => Ok(()),
-            false => Err(PackageError::part("plan", "has other inputs or outputs than the head tells")),
+            false => Err(PackageError::part("plan", "has other inputs or outputs than the head lists")),
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<&[u8], PackageError> {
     let format = word(MAGIC.len());
     match format {
         1..=FORMAT => {}
-        0 => return Err(PackageError::part("head", "has format 0, which there never was")),
+        0 => return Err(PackageError::part("head", "has format 0, which never existed")),
         _ => {
             let program = Version([word(12), word(16), word(20)]);
             return Err(PackageError::Newer { format, newest: FORMAT, program });

@@ -113,7 +113,7 @@ pub(super) fn check<'a>(
     }
     for (target, tunings) in devices {
         if !target.is_device() {
-            return Err(wrong(format!("are for what no device offers: {target:?}")));
+            return Err(wrong(format!("are for a target that no device can have: {target:?}")));
         }
         tunings.map_or(Ok(()), DeviceTunings::check).map_err(wrong)?;
     }

@@ -27,7 +27,7 @@ pub enum RankError {
         source: std::io::Error,
     },
     /// The configuration is invalid.
-    #[error("{name} is not a good configuration")]
+    #[error("{name} is not a valid configuration")]
     Config {
         /// The file.
         name: String,
@@ -72,14 +72,14 @@ pub enum RankError {
     },
     /// The configuration is of an imported model, but a model that reads requests is expected.
     #[error(
-        "{name} is of an imported model, which reads tables and not requests: `predict`, `package` and `Predictor` take it"
+        "{name} is of an imported model, which reads tables and not requests: use `predict`, `package` or `Predictor`"
     )]
     Imported {
         /// The file.
         name: String,
     },
     /// The configuration is of a model that reads requests, but an imported one is expected.
-    #[error("{name} is of a model that reads requests and not tables: `Ranker` takes it")]
+    #[error("{name} is of a model that reads requests and not tables: use `Ranker`")]
     NotImported {
         /// The file.
         name: String,
@@ -149,7 +149,7 @@ pub enum RankError {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// A batch was created for a model with another schema.
-    #[error("the batch does not hold what the model reads: expected one of the model's schema")]
+    #[error("the batch has another schema than the model: create it with the model's schema")]
     Schema,
     /// The call's [`CancellationToken`](super::CancellationToken) was cancelled.
     #[error("the ranking was cancelled")]
@@ -174,7 +174,7 @@ pub enum RankError {
     #[error("cannot make the model's inputs")]
     Batch(#[from] TensorSizeError),
     /// The keys and values of histories cannot be cached.
-    #[error("the model's candidates see each other, or its history sees them: nothing of a history can be kept")]
+    #[error("the model's candidates attend to each other, or its history attends to them: histories cannot be cached")]
     NotApart,
     /// Parameters were replaced repeatedly while requests were ranked.
     #[error("parameters were replaced while requests were ranked, {times} times in a row")]
@@ -274,7 +274,7 @@ pub enum RequestFault {
     /// Candidates have times that differ from the first one, which is the time of the request.
     #[error(
         "`{column}[{position}]` is {actual}, but `{column}[0]` is {expected}: expected one time, that of the request; candidates of another time \
-         belong in a request of their own"
+         belong in a separate request"
     )]
     Times {
         /// The column.

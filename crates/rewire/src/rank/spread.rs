@@ -85,7 +85,7 @@ impl<T> Spread<T> {
             if !error.is_of_device() || !self.has_others(&tried) {
                 return result;
             }
-            tracing::warn!("device {} of {} hands its work to another: {error}", busy.member + 1, self.members.len());
+            tracing::warn!("device {} of {} passes its work to another: {error}", busy.member + 1, self.members.len());
         }
     }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "the model of the configuration does not read {} of the {all} tensors of the weights, {} among them: it is not the one \
-     that they were made with; `allow_unread` takes them all the same", names.len(), some(names)
+     that they were made with; `allow_unread` ignores them", names.len(), some(names)
 )]
 pub struct UnreadTensors {
     /// Their names.

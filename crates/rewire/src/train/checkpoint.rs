@@ -58,7 +58,7 @@ impl Checkpoint {
                      begin another training with the model beside it"
                 )));
             }
-            None => return Err(bad("it is none of a training".to_owned())),
+            None => return Err(bad("it is not a training checkpoint".to_owned())),
         }
         let mut number = |key: &str| {
             let value = metadata.remove(key).and_then(|value| value.parse().ok());

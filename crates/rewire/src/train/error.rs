@@ -12,7 +12,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum ExampleError {
     /// A user has no labels.
-    #[error("user `{user}` has candidates without `labels`: expected an entry a candidate")]
+    #[error("user `{user}` has candidates without `labels`: expected one entry per candidate")]
     Unlabelled {
         /// The user.
         user: String,
@@ -52,13 +52,13 @@ pub enum RankTrainError {
     #[error(transparent)]
     Columns(#[from] EncodeError),
     /// There is not enough memory for the initial parameters.
-    #[error("cannot draw the parameters that the training begins with")]
+    #[error("cannot initialize the parameters of the training")]
     Initial(#[from] TensorSizeError),
     /// A step failed.
     #[error(transparent)]
     Train(Box<TrainError>),
     /// A checkpoint cannot be read or written.
-    #[error("{file} is not a good checkpoint: {reason}")]
+    #[error("{file} is not a valid checkpoint: {reason}")]
     Checkpoint {
         /// The file.
         file: String,

@@ -18,7 +18,7 @@ pub enum WeightsError {
         source: std::io::Error,
     },
     /// The file was read, but its content is invalid.
-    #[error("{} is not a good weights file", path.display())]
+    #[error("{} is not a valid weights file", path.display())]
     File {
         /// The file.
         path: PathBuf,

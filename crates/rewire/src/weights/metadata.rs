@@ -45,7 +45,7 @@ pub(super) fn told_of<T: Default + DeserializeOwned>(
 }
 
 fn told_wrong(entry: &str, error: &serde_json::Error, bytes: usize) -> WeightsError {
-    let reason = format!("`{entry}` of the metadata is no JSON of what it tells: {error}");
+    let reason = format!("`{entry}` of the metadata is not valid JSON: {error}");
     WeightsError::Format { reason, bytes }
 }
 

@@ -32,7 +32,7 @@ pub enum TrainError {
     #[error(transparent)]
     Size(#[from] TensorSizeError),
     /// A parameter has no initial value, or one of another shape.
-    #[error("the parameter `{name}` is {expected} in the model, but {actual} in what training begins with")]
+    #[error("the parameter `{name}` is {expected} in the model, but {actual} in the initial parameters")]
     Parameter {
         /// Its name.
         name: String,
@@ -76,7 +76,7 @@ pub enum TrainError {
     },
     /// No scale of the loss gives finite gradients.
     #[error(
-        "{steps} steps up to step {step} overflowed one after the other: lower the learning rate, or train without `mixed_precision`"
+        "{steps} steps up to step {step} overflowed in a row: lower the learning rate, or train without `mixed_precision`"
     )]
     Overflow {
         /// The step, from 1.
@@ -86,7 +86,7 @@ pub enum TrainError {
     },
     /// The tensors of a step exceed the memory limit.
     #[error(
-        "the tensors of a step take {needed} bytes with all computed again that saves memory, more than `memory_limit`, {limit}: \
+        "the tensors of a step take {needed} bytes with all memory-saving recomputation, more than `memory_limit`, {limit}: \
          train with smaller batches or a higher limit"
     )]
     Memory {

@@ -188,7 +188,7 @@ impl Machine<'_> {
         let arguments = self.pop()?;
         match self.pop()? {
             Value::Global(function) => self.push_object(Object::Call { function, arguments, state: None }),
-            _ => return Err(self.wrong("it calls what is no global")),
+            _ => return Err(self.wrong("it calls an object that is not a global")),
         }
         Ok(())
     }
@@ -197,14 +197,14 @@ impl Machine<'_> {
     fn top(&mut self) -> Result<&mut Object, CheckpointError> {
         let index = match self.stack.last() {
             Some(Value::Object(index)) => *index,
-            _ => return Err(self.wrong("it changes what is no object")),
+            _ => return Err(self.wrong("it changes a value that is not an object")),
         };
         let error = self.wrong("internal error: an object is missing");
         self.objects.get_mut(index).ok_or(error)
     }
 
     fn append(&mut self, mut items: Vec<Value>) -> Result<(), CheckpointError> {
-        let error = self.wrong("it appends to what is no list");
+        let error = self.wrong("it appends to an object that is not a list");
         match self.top()? {
             Object::List(list) => list.append(&mut items),
             _ => return Err(error),
@@ -213,7 +213,7 @@ impl Machine<'_> {
     }
 
     fn set_items(&mut self, items: Vec<Value>) -> Result<(), CheckpointError> {
-        let error = self.wrong("it sets items of what is no dict");
+        let error = self.wrong("it sets items of an object that is not a dict");
         match self.top()? {
             Object::Dict(entries) => entries.extend(pairs(items)),
             Object::Call { function: "collections.OrderedDict", .. } => {}
@@ -224,7 +224,7 @@ impl Machine<'_> {
 
     fn build(&mut self) -> Result<(), CheckpointError> {
         let new = self.pop()?;
-        let error = self.wrong("it sets the state of what is no instance");
+        let error = self.wrong("it sets the state of an object that is not an instance");
         match self.top()? {
             Object::Call { state: state @ None, .. } => *state = Some(new),
             _ => return Err(error),
@@ -240,7 +240,7 @@ impl Machine<'_> {
 
     fn recall(&mut self, key: u64) -> Result<(), CheckpointError> {
         let value = u32::try_from(key).ok().and_then(|key| self.memo.get(&key)).cloned();
-        let value = value.ok_or_else(|| self.wrong("it reads a memo that was not written"))?;
+        let value = value.ok_or_else(|| self.wrong("it reads an unset memo entry"))?;
         self.stack.push(value);
         Ok(())
     }
@@ -307,7 +307,7 @@ impl Machine<'_> {
             }
             0x93 => match (self.pop()?, self.pop()?) {
                 (Value::Str(name), Value::Str(module)) => self.global(&module, &name)?,
-                _ => return Err(self.wrong("it names a global by what is no string")),
+                _ => return Err(self.wrong("the name of a global is not a string")),
             },
             0x81 | b'R' => self.call()?,
             b'b' => self.build()?,

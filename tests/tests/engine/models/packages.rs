@@ -175,7 +175,7 @@ fn devices_that_there_are_not_are_errors() {
         with(|target| target.multiprocessors = u32::MAX),
         with(|target| target.storage_buffers = 1),
     ] {
-        assert!(wrong.contains("kernels: are for what no device offers"), "{wrong}");
+        assert!(wrong.contains("kernels: are for a target that no device can have"), "{wrong}");
     }
     let mut parts = kept().clone();
     parts.kernels = json!(vec![parts.kernels[0].clone(); 17]);
@@ -313,9 +313,9 @@ fn what_a_package_must_not_say_has_an_error() {
     assert!(with_head("/parts", json!([])).contains("head: has parts that end before the end"));
     assert!(with_head("/parts/0/name", json!("x")).contains("plan: is not there"));
     assert!(with_head("/parts/2/name", json!("x")).contains("weights: is not there"));
-    assert!(with_head("/inputs/0/name", json!("x")).contains("plan: has other inputs or outputs than the head tells"));
+    assert!(with_head("/inputs/0/name", json!("x")).contains("plan: has other inputs or outputs than the head lists"));
     assert!(with_head("/config", Value::Null).contains("has no configuration"));
-    assert!(with_head("/config", json!("{}")).contains("is not a good configuration"));
+    assert!(with_head("/config", json!("{}")).contains("is not a valid configuration"));
     let config = |pointer: &str, value: Value| {
         let mut config: Value = serde_json::from_str(kept().head["config"].as_str().unwrap()).unwrap();
         *config.pointer_mut(pointer).unwrap() = value;

@@ -153,10 +153,10 @@ pub fn check_carried(name: &str, column: &ColumnDescriptor) -> Result<bool, Stri
     let unsigned = [C::UINT_8, C::UINT_16, C::UINT_32, C::UINT_64].contains(&converted);
     match column.physical_type() {
         Physical::INT32 | Physical::INT64 | Physical::BYTE_ARRAY if [C::DECIMAL, C::BSON].contains(&converted) => {
-            Err(format!("the column `{name}` is of {converted}: expected truth values, integers, numbers or text"))
+            Err(format!("the column `{name}` is of {converted}: expected bools, integers, floats or strings"))
         }
         Physical::INT96 | Physical::FIXED_LEN_BYTE_ARRAY => Err(format!(
-            "the column `{name}` is of {}: expected truth values, integers, numbers or text",
+            "the column `{name}` is of {}: expected bools, integers, floats or strings",
             column.physical_type()
         )),
         _ => Ok(unsigned),

@@ -154,7 +154,7 @@ fn bytes_of_tables_are_checked_when_asked() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[5000] ^= 1;
     std::fs::write(&file, bytes).unwrap();
-    check().failed_with(&["x.rewire is not a good package"]);
+    check().failed_with(&["x.rewire is not a valid package"]);
     assert_eq!(run(&["package", "--model", &kept("format-1.rewire"), "--check"]).code, Some(0));
     assert_eq!(run(&["package", "--check"]).code, Some(2));
 }

@@ -73,7 +73,7 @@ fn tunings_are_measured_on_adapters() {
     let target = serde_json::to_string(&rewire::graph_rewrite::device::Target::BASELINE).unwrap();
     let (file, out) = (folder.write("device.json", target), folder.0.join("x.rewire").display().to_string());
     let tune = ["package", "--tune", &kept("users.jsonl"), "--out", &out];
-    run(&[&tune[..], &["--for", &file]].concat()).refused_with(&["measured on adapters, of which --for names none"]);
+    run(&[&tune[..], &["--for", &file]].concat()).refused_with(&["measured on adapters, but --for names none"]);
     assert!(!Path::new(&out).exists());
     assert_eq!(run(&tune).code, Some(2));
 }
