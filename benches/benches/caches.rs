@@ -1,4 +1,4 @@
-//! Thousands of candidates of one user: with the history computed, and kept from before.
+//! Thousands of candidates of one user: with the history computed, and from the cache.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -51,7 +51,7 @@ fn caches(criterion: &mut Criterion) {
         group.bench_function("history and 5000 candidates", |bencher| bencher.iter(|| ranker.rank(&all).unwrap()));
         group.bench_function("1 candidate, history kept", |bencher| bencher.iter(|| caches.rank(&one).unwrap()));
         group.bench_function("5000 candidates, history kept", |bencher| bencher.iter(|| caches.rank(&all).unwrap()));
-        // The time of the request is that of its last candidate, and is part of what tells histories apart.
+        // The time of the request is that of its last candidate, and is part of a history's identity.
         caches.rank(&none).unwrap();
         let mut batch = ranker.batch();
         batch.push(&none[0]).unwrap();

@@ -1,4 +1,4 @@
-//! One bench a kernel family: pointwise, reduction, matrix product and attention.
+//! One benchmark per kernel family: pointwise, reduction, matmul and attention.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -7,7 +7,7 @@ use rewire::hstu::ops::{Attention, StandardMask, hstu_mha};
 use rewire::prelude::{DType, HostTensor, Scope};
 use rewire_benches::{BenchCase, backends, noise, shape};
 
-/// Benches a graph on every backend.
+/// Benchmarks a graph on every backend.
 fn bench(
     criterion: &mut Criterion,
     family: &str,

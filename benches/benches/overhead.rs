@@ -1,4 +1,4 @@
-//! What the host does for a run of the demo model on a device that computes nothing.
+//! The host's work for a run of the demo model on a device that computes nothing.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{Criterion, criterion_group, criterion_main};

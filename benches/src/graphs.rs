@@ -6,7 +6,7 @@ const WIDTH: usize = 64;
 const HEADS: usize = 4;
 
 /// A graph of at least `nodes` operators: blocks of attention, multi-layer perceptrons, pointwise chains and towers over
-/// embedding lookups, one after the other on the same rows.
+/// embedding lookups, applied in turn to the same rows.
 ///
 /// # Errors
 /// [`GraphError`] of the trace.
@@ -79,7 +79,7 @@ fn chain(scope: &Scope, x: &Tensor) -> Tensor {
     })
 }
 
-/// Sums of embedding lookups through a small perceptron.
+/// A small perceptron over sums of embedding lookups.
 fn tower(scope: &Scope, ids: &Tensor) -> Tensor {
     let lookups = (0..4).map(|n| weight(scope, &format!("table.{n}"), &[100, 16]).gather(ids));
     let sum = lookups.reduce(|a, b| &a + &b).unwrap_or_else(|| ids.clone());
@@ -98,7 +98,7 @@ pub fn pointwise_chain(nodes: usize) -> Result<Graph, GraphError> {
     scope.finish(&[("y", y)])
 }
 
-/// Attention and perceptrons that add to one stream of rows, a transformer of at least `nodes` operators.
+/// A transformer of at least `nodes` operators: attention and perceptrons that add to one residual stream.
 ///
 /// # Errors
 /// [`GraphError`] of the trace.
@@ -119,7 +119,7 @@ pub fn residual_stream(nodes: usize) -> Result<Graph, GraphError> {
 /// Operators and parameters of one layer of [`residual_stream`].
 const OPERATORS_A_LAYER: usize = 96;
 
-/// `nodes` operators in small towers side by side, each over two inputs of its own.
+/// `nodes` operators in small independent towers with two inputs each.
 ///
 /// # Errors
 /// [`GraphError`] of the trace.

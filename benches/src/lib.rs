@@ -1,4 +1,4 @@
-//! What benches measure: a graph on the CPU and on an adapter, with its tensors where the kernels are.
+//! Support for benchmarks: runs a graph on the CPU and on an adapter, with its tensors on that device.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 pub mod graphs;
@@ -11,20 +11,20 @@ use rewire::{Gpu, lower, optimize};
 use rewire_measure::Noise;
 use std::collections::HashMap;
 
-/// What runs a bench: an adapter, or all cores of the CPU.
+/// The backend of a benchmark: an adapter, or all cores of the CPU.
 #[derive(Clone, Debug)]
 pub struct Backend {
     /// The open adapter; `None` is the CPU.
     pub gpu: Option<Gpu>,
 }
 
-/// The CPU, and the best adapter where there is one, a software driver if there is nothing else.
+/// The CPU, and the best adapter if there is one, possibly a software driver.
 pub fn backends() -> Vec<Backend> {
     let gpu = Gpu::open(None).ok().map(|gpu| Backend { gpu: Some(gpu) });
     std::iter::once(Backend { gpu: None }).chain(gpu).collect()
 }
 
-/// A device of the WebGPU baseline that computes nothing: what is left of a run is the host's part.
+/// A device of the WebGPU baseline that computes nothing, so that a run only consists of the host's work.
 pub fn idle_gpu() -> Gpu {
     let options = wgpu::NoopBackendOptions {
         enable: true,
@@ -41,7 +41,7 @@ pub fn idle_gpu() -> Gpu {
     Gpu::from_device(device, queue)
 }
 
-/// True under `cargo bench`. Otherwise one pass over small shapes shows that benches work.
+/// True under `cargo bench`. Otherwise one pass over small shapes checks that benchmarks work.
 pub fn measures() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
@@ -63,7 +63,7 @@ impl Backend {
     }
 }
 
-/// A graph, ready to run again and again. On an adapter, device tensors stay there from run to run.
+/// A loaded graph. On an adapter, device tensors stay there between runs.
 #[derive(Debug)]
 pub struct BenchCase {
     session: Session,
@@ -104,7 +104,7 @@ impl BenchCase {
     }
 }
 
-/// Numbers in -0.5..0.5 that depend on `seed` alone.
+/// Numbers in -0.5..0.5 that only depend on `seed`.
 pub fn noise(seed: u64, shape: &[usize]) -> HostTensor {
     Noise::new(seed).floats(DType::F32, shape).unwrap()
 }

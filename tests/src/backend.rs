@@ -1,4 +1,4 @@
-//! Running graphs: the interpreter, the CPU and a GPU adapter.
+//! Runs graphs on the interpreter, the CPU and a GPU adapter.
 
 use crate::compare::Results;
 use crate::golden::is_wanted_whole;
@@ -22,10 +22,11 @@ pub fn plan(graph: &Graph) -> Result<Plan, String> {
     lower(&fused).map_err(|error| format!("lower: {error}"))
 }
 
-/// Devices, and whether a thread has them.
+/// Devices, each with true if a thread uses it.
 static GPUS: Mutex<Vec<(Option<Gpu>, bool)>> = Mutex::new(vec![]);
 
-/// The place among them of a thread's device. Devices outlive threads: they cannot be dropped while a thread ends.
+/// The position of a thread's device in that list. Devices outlive threads, because they cannot be dropped while a thread
+/// ends.
 struct Lease(usize);
 
 thread_local! {
@@ -55,11 +56,10 @@ impl Drop for Lease {
     }
 }
 
-/// A device of the adapter that the tests run on; `None` where there is none. Threads do not share devices, because
-/// software drivers compile on one thread of each.
+/// A device of the adapter that the tests use; `None` without an adapter. Threads do not share devices, because software
+/// drivers compile on one thread of each.
 ///
-/// The name of the adapter can be given by the environment variable `REWIRE_TEST_ADAPTER`, the tier of its matrices by
-/// `REWIRE_TEST_MATRICES`.
+/// The environment variable `REWIRE_TEST_ADAPTER` selects the adapter, `REWIRE_TEST_MATRICES` the tier of its matrices.
 pub fn gpu() -> Option<Gpu> {
     LEASE.with(|lease| GPUS.lock().unwrap()[lease.0].0.clone())
 }
@@ -69,7 +69,7 @@ pub fn on(gpu: Gpu) -> ModelOptions {
     ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), checked: true, ..ModelOptions::default() }
 }
 
-/// Options of a session for a kernel; `None` where it needs an adapter and there is none.
+/// Options of a session for a kernel; `None` if it needs an adapter and there is none.
 pub fn options(kernel: Kernel) -> Option<ModelOptions> {
     let gpu = match kernel {
         Kernel::Cpu => None,
@@ -78,14 +78,14 @@ pub fn options(kernel: Kernel) -> Option<ModelOptions> {
     Some(ModelOptions { kernel, gpu, checked: true, ..ModelOptions::default() })
 }
 
-/// Where the case of a number runs: on the CPU always, on an adapter one in four, or all where `REWIRE_TEST_ALL` is set. Each
-/// has shaders of its own.
+/// The kernels for the case with a number: always the CPU, and an adapter for one in four, or for all if `REWIRE_TEST_ALL` is
+/// set, because each case has separate shaders.
 pub fn kernels(number: usize) -> &'static [Kernel] {
     let is_compiled = is_wanted_whole() || number.is_multiple_of(4);
     if is_compiled { &[Kernel::Cpu, Kernel::Wgpu] } else { &[Kernel::Cpu] }
 }
 
-/// A session; `None` where it needs an adapter and there is none.
+/// A session; `None` if it needs an adapter and there is none.
 pub fn session(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Result<Option<Session>, String> {
     options(kernel).map(|options| load(graph, parameters, options)).transpose()
 }

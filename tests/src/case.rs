@@ -1,4 +1,4 @@
-//! A graph with what it runs on, and the check that every backend computes what it means.
+//! A graph with its data, and the check that every backend computes the correct results.
 
 use crate::backend::{Tensors, oracle, plan, run, session};
 use crate::compare::{Results, Tolerance, differences};
@@ -8,7 +8,7 @@ use rewire_graph::{DType, Graph, HostTensor, Layout, Type};
 use rewire_graph_rewrite::optimize;
 use rewire_runtime::Kernel;
 
-/// A graph with what it runs on.
+/// A graph with its data.
 #[derive(Clone, Debug)]
 pub struct GraphCase {
     /// The graph.
@@ -42,7 +42,7 @@ impl GraphCase {
         plan(&self.graph).unwrap().steps.into_iter().map(|step| step.name).collect()
     }
 
-    /// Panics unless the rewritten graph, the CPU and the adapter, where there is one, compute what the graph means.
+    /// Panics unless the rewritten graph, the CPU and the adapter, if there is one, match the interpreter.
     pub fn check(&self) {
         self.check_on(&[Kernel::Cpu, Kernel::Wgpu]);
     }
@@ -61,7 +61,7 @@ impl GraphCase {
         }
     }
 
-    /// What a kernel computes otherwise than expected; nothing where it needs an adapter and there is none.
+    /// The differences between a kernel's results and the expected ones; none if it needs an adapter and there is none.
     pub fn differences(&self, kernel: Kernel, expected: &Results, tolerance: Tolerance) -> Result<Vec<String>, String> {
         match session(&self.graph, &self.parameters, kernel)? {
             Some(mut session) => Ok(differences(&run(&mut session, &self.inputs)?, expected, tolerance)),
@@ -84,7 +84,7 @@ fn values(graph: &Graph, ty: &Type, name: &str, sizes: &[(&str, usize)], seed: u
     Noise::new(seed, name).integers(ty.dtype, &shape, 0, 5)
 }
 
-/// Floats in -1 to 1; variances, which end in `var`, are positive.
+/// Floats in -1 to 1; variances, whose names end in `var`, are positive.
 pub fn parameter(name: &str, dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
     let tensor = Noise::new(seed, name).floats(dtype, shape, 1.0);
     if !name.ends_with("var") {

@@ -1,4 +1,4 @@
-//! Comparison of results.
+//! Compares results.
 
 use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 /// Results by name.
 pub type Results = BTreeMap<String, HostTensor>;
 
-/// How far results may be apart.
+/// Tolerance of results.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
-    /// Of floats, as `max|a - b| / max(floor, max|b|)`.
+    /// For floats, as `max|a - b| / max(floor, max|b|)`.
     pub relative: f64,
-    /// The smallest magnitude that a difference is measured against.
+    /// The smallest magnitude that a difference is relative to.
     pub floor: f64,
 }
 
 impl Tolerance {
     /// Bit for bit.
     pub const EXACT: Self = Self { relative: 0.0, floor: 1.0 };
-    /// Single precision against the oracle.
+    /// f32 against the oracle.
     pub const SINGLE: Self = Self { relative: 2e-5, floor: 1.0 };
 }
 
-/// What is wrong with `actual`, if anything. Integers and truth values must be equal.
+/// The difference of `actual`, if any. Integers and bools must be equal.
 pub fn difference(actual: &HostTensor, expected: &HostTensor, tolerance: Tolerance) -> Option<String> {
     if actual.shape() != expected.shape() {
         return Some(format!("shape {:?} instead of {:?}", actual.shape(), expected.shape()));
@@ -70,7 +70,7 @@ fn place(shape: &[usize], flat: usize) -> String {
     format!("{index:?}")
 }
 
-/// What is wrong with a set of results, output by output.
+/// The differences of a set of results, output by output.
 pub fn differences(actual: &Results, expected: &Results, tolerance: Tolerance) -> Vec<String> {
     let mut found: Vec<String> = expected
         .iter()

@@ -1,4 +1,4 @@
-//! The programs of the pages of `docs`, which are compiled and run as examples of this crate.
+//! The programs of the pages in `docs`, compiled and run as examples of this crate.
 
 #[doc = include_str!("../../docs/decoders.md")]
 struct Decoders;

@@ -1,4 +1,4 @@
-//! The page of exported models: the operators that the importer takes, and what replays each.
+//! The page of exported models: the supported operators, and the models that replay each.
 
 use rewire::import::pt2;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use zip::ZipArchive;
 
-/// The folders of `tests/pt2` with a model each, in order.
+/// The folders of `tests/pt2` with one model each, in order.
 pub fn models() -> Result<Vec<PathBuf>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pt2");
     let entries = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
-//! Measured figures of the pages, which come from `docs/measurements.json`.
+//! Measured figures in the pages, which come from `docs/measurements.json`.
 //!
-//! A page marks them: `<!-- figure ID -->24 ms<!-- / -->`. `figure` is the value with its unit, `value` the value alone, `megabytes`
+//! A page marks them: `<!-- figure ID -->24 ms<!-- / -->`. `figure` is the value with its unit, `value` only the value, `megabytes`
 //! millions of bytes.
 
 use serde::Deserialize;
@@ -11,10 +11,10 @@ const END: &str = "<!-- / -->";
 const OPEN: &str = "<!-- ";
 const CLOSE: &str = " -->";
 
-/// Units of what is measured. Sizes that are limits are in MiB and GiB.
+/// Units of measurements. Limits are in MiB and GiB.
 const UNITS: [&str; 12] = ["s", "ms", "us", "µs", "min", "minutes", "bytes", "KB", "MB", "GB", "GB/s", "TFLOP/s"];
 
-/// What was measured, and how.
+/// A measurement.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {
@@ -22,11 +22,11 @@ pub struct Measurement {
     pub value: Value,
     /// Unit of the value; none for texts.
     pub unit: String,
-    /// Where it was measured.
+    /// The device that it was measured on.
     pub device: String,
     /// Model, data and sizes.
     pub shape: String,
-    /// The command or method, and which statistic.
+    /// The command or method, and the statistic.
     pub how: String,
 }
 
@@ -52,7 +52,7 @@ impl Measurement {
     }
 }
 
-/// A number as pages show it: thousands of integers are divided by commas.
+/// A number in the format of pages: thousands of integers are separated by commas.
 fn number(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -83,7 +83,7 @@ pub fn written(page: &str, measurements: &Measurements) -> Result<(String, BTree
     Ok((text + rest, used))
 }
 
-/// The next mark: what is before it, its form, its id and what follows.
+/// The next mark: the text before it, its form, its id and the text after it.
 fn next(page: &str) -> Option<(&str, &str, &str, &str)> {
     let mut from = 0;
     while let Some(at) = page.get(from..)?.find(OPEN) {
@@ -97,7 +97,7 @@ fn next(page: &str) -> Option<(&str, &str, &str, &str)> {
     None
 }
 
-/// Measured figures of a page without a mark: numbers before units, outside of code.
+/// Measured figures of a page without a mark: numbers with units, outside of code.
 pub fn unmarked(page: &str) -> Vec<String> {
     let mut text = String::new();
     let mut rest = page;

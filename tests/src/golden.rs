@@ -1,4 +1,4 @@
-//! Stored cases of the reference implementation.
+//! Golden cases of the reference implementation.
 
 use crate::backend::Tensors;
 use crate::compare::{Results, Tolerance, difference};
@@ -18,9 +18,9 @@ pub struct Golden {
     pub name: String,
     /// The operator.
     pub op: String,
-    /// Everything that is no tensor.
+    /// Everything except tensors.
     pub attrs: serde_json::Value,
-    /// Inputs and parameters are in half precision.
+    /// True if inputs and parameters are 16-bit floats.
     pub half: bool,
     /// By name.
     pub tensors: BTreeMap<String, HostTensor>,
@@ -45,14 +45,14 @@ impl Golden {
         trace(&self.op, &self.attrs, &types).map_err(|error| format!("replay: {error}"))
     }
 
-    /// The inputs that a graph knows, among all that are stored.
+    /// The inputs of a graph, out of all stored tensors.
     pub fn inputs(&self, graph: &Graph) -> Tensors {
         let input = |id| Some(graph.node(id)?.op.downcast_ref::<Input>()?.name.clone());
         let names: Vec<String> = graph.ids().filter_map(input).collect();
         self.named("in.").into_iter().filter(|(name, _)| names.contains(name)).collect()
     }
 
-    /// The parameters that a graph knows, among all that are stored.
+    /// The parameters of a graph, out of all stored tensors.
     pub fn parameters(&self, graph: &Graph) -> Tensors {
         let parameter = |id| graph.node(id)?.op.downcast_ref::<Parameter>();
         let given = |Parameter { name, ty }: &Parameter| {
@@ -62,7 +62,7 @@ impl Golden {
         graph.ids().filter_map(parameter).filter_map(given).collect()
     }
 
-    /// What is wrong with results, output by output.
+    /// The differences of results, output by output.
     pub fn differences(&self, results: &Results, relative: f64) -> Vec<String> {
         let tolerance = Tolerance { relative, floor: 1e-30 };
         let mut found = vec![];
@@ -93,7 +93,7 @@ pub fn stored() -> Vec<PathBuf> {
     found
 }
 
-/// The files of all cases, in order; of those whose path contains `REWIRE_TEST_GOLDEN`, where it is set.
+/// The files of all cases, in order; if `REWIRE_TEST_GOLDEN` is set, those whose path contains it.
 pub fn cases() -> Vec<PathBuf> {
     let mut found = stored();
     if let Ok(part) = std::env::var("REWIRE_TEST_GOLDEN") {
@@ -103,17 +103,17 @@ pub fn cases() -> Vec<PathBuf> {
     found
 }
 
-/// True where `REWIRE_TEST_ALL` is set: every case of what software drivers take long to compile.
+/// True if `REWIRE_TEST_ALL` is set: run all cases that compile slowly on software drivers.
 pub fn is_wanted_whole() -> bool {
     std::env::var_os("REWIRE_TEST_ALL").is_some()
 }
 
-/// Every third case, which are some of every operator; all cases where `REWIRE_TEST_ALL` is set.
+/// Every third case, which covers every operator; all cases if `REWIRE_TEST_ALL` is set.
 pub fn third() -> Vec<PathBuf> {
     cases().into_iter().step_by(if is_wanted_whole() { 1 } else { 3 }).collect()
 }
 
-/// A case of every third operator, the last; all cases where `REWIRE_TEST_ALL` is set.
+/// The last case of every third operator; all cases if `REWIRE_TEST_ALL` is set.
 pub fn sample() -> Vec<PathBuf> {
     let mut cases = cases();
     if !is_wanted_whole() {
@@ -124,7 +124,7 @@ pub fn sample() -> Vec<PathBuf> {
     cases
 }
 
-/// Holds `check` for cases, on all cores.
+/// Runs `check` on cases, on all cores.
 pub fn hold(cases: &[PathBuf], check: impl Fn(&Golden) -> Result<(), String> + Sync) {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(vec![]));
     let work = || {

@@ -6,7 +6,7 @@ use crate::noise::Noise;
 use rewire_graph::op::{ReduceOp, ScoreKind};
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
 
-/// What makes weights of scores.
+/// The map from scores to weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weights {
     /// `silu(s) / divisor`, and 0 where the mask is false.
@@ -21,15 +21,15 @@ pub enum Weights {
 /// Attention of `q` `[rows, H, A]` to `k` `[keys, H, A]` and `v` `[keys, H, V]` of its sample.
 #[derive(Clone, Debug)]
 pub struct Attention {
-    /// What makes weights of scores.
+    /// The map from scores to weights.
     pub weights: Weights,
-    /// The factor of scores.
+    /// The scale of scores.
     pub alpha: f64,
-    /// How queries are divided.
+    /// The division of queries into samples.
     pub rows: Ragged,
-    /// How keys are divided.
+    /// The division of keys into samples.
     pub keys: Ragged,
-    /// A truth value a pair.
+    /// One bool per pair.
     pub mask: Option<Tensor>,
 }
 
@@ -90,11 +90,11 @@ pub struct Shape {
     pub width: usize,
     /// Width of values.
     pub value_width: usize,
-    /// Whether a query sees only the keys up to its own position.
+    /// True if a query only attends to keys up to its own position.
     pub causal: bool,
 }
 
-/// What a scope holds of attention of some shape.
+/// A traced attention.
 #[derive(Debug)]
 pub struct Traced {
     /// The scope.
@@ -122,7 +122,7 @@ impl Shape {
         Traced { scope, attention: Attention { weights, alpha, rows, keys, mask }, qkv: [q, k, v], dout }
     }
 
-    /// Name, whether it has a row a key, and width of every input.
+    /// Name, true for one row per key, and width of every input.
     fn tensors(&self) -> [(&'static str, bool, usize); 4] {
         let (width, value_width) = (self.width, self.value_width);
         [("q", false, width), ("k", true, width), ("v", true, value_width), ("dout", false, value_width)]

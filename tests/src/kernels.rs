@@ -1,4 +1,4 @@
-//! The page of kernel counts: what the pipeline, and every pass of it, saves in models and stored graphs.
+//! The page of kernel counts: the savings of the pipeline, and of every pass, in models and stored graphs.
 
 use crate::exported;
 use crate::golden::{Golden, stored};
@@ -19,10 +19,10 @@ use std::fmt::Write;
 use std::iter::Sum;
 use std::path::Path;
 
-/// Passes that every pipeline needs to give each operator a kernel.
+/// The passes without which an operator may have no kernel.
 const VERTICAL: [&str; 2] = ["separate", "fuse"];
 
-/// A graph that is counted.
+/// A graph to count.
 struct Example {
     name: String,
     graph: Graph,
@@ -93,7 +93,7 @@ fn fusions() -> Result<Vec<Example>, String> {
     paths.map(|path| golden(&path)).collect()
 }
 
-/// The pipelines of TorchEasyRec, a model family each.
+/// The TorchEasyRec pipelines, one per model family.
 fn imported() -> Result<Vec<Example>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tzrec");
     let entries = std::fs::read_dir(&folder).map_err(|error| error.to_string())?;
@@ -108,7 +108,7 @@ fn imported() -> Result<Vec<Example>, String> {
     names.into_iter().map(example).collect()
 }
 
-/// The exported models, as `torch.export` writes them and after its decompositions.
+/// The exported models, as written by `torch.export` and after its decompositions.
 fn exported() -> Result<Vec<Example>, String> {
     let mut examples = vec![];
     for model in exported::models()? {
@@ -124,14 +124,14 @@ fn exported() -> Result<Vec<Example>, String> {
     Ok(examples)
 }
 
-/// The names of the passes that can be left out, in order.
+/// The names of the optional passes, in order.
 fn passes() -> Vec<String> {
     let pipeline = Pipeline::default();
     let names = pipeline.passes().map(|pass| pass.name().to_owned());
     names.filter(|name| !VERTICAL.contains(&name.as_str())).collect()
 }
 
-/// The pipeline without those passes that `keep` does not take.
+/// The pipeline without the optional passes that `keep` rejects.
 fn pipeline(keep: impl Fn(&str) -> bool) -> Result<Pipeline, String> {
     passes()
         .iter()
@@ -289,7 +289,7 @@ fn code(names: &[impl std::fmt::Display]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes in the largest unit of which there is one.
+/// Bytes in the largest suitable unit.
 fn bytes(count: u64) -> String {
     match count {
         0..1024 => format!("{count} B"),

@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, HostTensor};
 
-/// A sequence of numbers that is a function of its seed.
+/// A sequence of numbers determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Noise(u64);
 

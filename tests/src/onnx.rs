@@ -3,7 +3,7 @@
 use rewire_import::onnx;
 use std::fmt::Write;
 
-/// The operators of `ai.onnx` in version 27 that are not deprecated, but for `TreeEnsemble` and others of `ai.onnx.ml`.
+/// The operators of `ai.onnx` in version 27 that are not deprecated, without `TreeEnsemble` and others of `ai.onnx.ml`.
 const STANDARD: [&str; 200] = [
     "Abs",
     "Acos",

@@ -1,4 +1,4 @@
-//! Random programs: what proptest generates and shrinks.
+//! Random programs, generated and shrunk by proptest.
 
 use crate::golden::is_wanted_whole;
 use proptest::collection::vec;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRunner};
 
-/// What an instruction adds to the graph.
+/// The operator that an instruction adds to the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A function of one tensor.
@@ -31,9 +31,9 @@ pub enum Kind {
     Permute,
     /// A part along an axis.
     Slice,
-    /// Two tensors, one after the other.
+    /// A concatenation of two tensors.
     Concat,
-    /// Columns cut into parts, an activation on one, and all joined again.
+    /// Columns split into parts, an activation on one, and a concatenation of all.
     SplitJoin,
     /// Rows of a table.
     Gather,
@@ -45,29 +45,29 @@ pub enum Kind {
     JaggedConcat,
     /// The first or last rows of every sample.
     JaggedSlice,
-    /// A row a sample for every row.
+    /// One row per sample, broadcast to every row.
     JaggedBroadcast,
     /// Position in the sample, or the end of the sample.
     Position,
-    /// A matrix a sample.
+    /// One matrix per sample.
     JaggedMatMul,
     /// Attention with a mask.
     Attention,
-    /// Storage in half precision.
+    /// Storage as f16.
     Half,
-    /// Values of the shape program in device arithmetic.
+    /// Scalars of the shape program in device arithmetic.
     Host,
     /// Pseudorandom zeros.
     Dropout,
     /// Jagged rows padded, and padded rows made jagged.
     Padded,
-    /// Softmax attention of plain operators.
+    /// Softmax attention from plain operators.
     SoftmaxAttention,
     /// Softmax attention between the rows of a sample.
     JaggedSoftmaxAttention,
-    /// Attention of generative recommenders, with its mask and divisor.
+    /// HSTU attention, with its mask and divisor.
     HstuAttention,
-    /// Embeddings of positions and of time since.
+    /// Embeddings of positions and of elapsed time.
     Timestamps,
     /// Several linear layers of one input.
     Siblings,
@@ -131,12 +131,12 @@ pub const KINDS: &[Kind] = &[
     Kind::Bag,
 ];
 
-/// One step of a program. The numbers choose operands and variants among those that fit.
+/// One step of a program. The numbers select operands and variants among those that fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction {
-    /// What it adds.
+    /// Its kind.
     pub kind: Kind,
-    /// The first operand; small numbers take the newest tensor.
+    /// The first operand; small numbers select the newest tensor.
     pub a: u8,
     /// The second operand.
     pub b: u8,
@@ -144,12 +144,12 @@ pub struct Instruction {
     pub c: u8,
 }
 
-/// A graph and the shapes it runs at.
+/// A graph and the shapes of its run.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Steps in order; those that do not fit are skipped.
     pub instructions: Vec<Instruction>,
-    /// Tensors that are outputs, besides the last.
+    /// Additional outputs, besides the last tensor.
     pub outputs: Vec<u8>,
     /// Width of the inputs.
     pub width: usize,
@@ -201,7 +201,7 @@ pub fn program(steps: usize) -> impl Strategy<Value = Program> {
         })
 }
 
-/// So many of the cases that run on an adapter, each with shaders of its own: half of them, or all where `REWIRE_TEST_ALL` is set.
+/// The number of cases that run on an adapter, where each has separate shaders: half of them, or all if `REWIRE_TEST_ALL` is set.
 pub fn compiled(cases: u32) -> u32 {
     if is_wanted_whole() { cases } else { cases.div_ceil(2) }
 }
@@ -210,9 +210,9 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Holds `check` for random programs of up to `steps` instructions, the same ones every time.
+/// Runs `check` on random programs of up to `steps` instructions, the same ones every time.
 ///
-/// `REWIRE_TEST_CASES` multiplies the number of cases, `REWIRE_TEST_SEED` chooses others.
+/// `REWIRE_TEST_CASES` multiplies the number of cases, `REWIRE_TEST_SEED` selects others.
 pub fn hold(cases: u32, steps: usize, check: impl Fn(&Program) -> Result<(), String>) {
     let config = Config {
         cases: cases * number("REWIRE_TEST_CASES", 1) as u32,

@@ -1,4 +1,4 @@
-//! Stored cases with other attributes, other shapes and random values.
+//! Golden cases with other attributes, other shapes and random values.
 
 use crate::backend::{Tensors, oracle, run, session};
 use crate::case::parameter;
@@ -10,7 +10,7 @@ use rewire_runtime::Kernel;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Attributes that leave the shapes of all inputs alone, with values that they may have.
+/// Attributes that do not affect the shapes of inputs, with valid values.
 pub fn attributes() -> Vec<(&'static str, Value)> {
     vec![
         ("action_embedding_dim", json!([1, 5])),
@@ -59,7 +59,7 @@ pub fn attributes() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Gives `key` a value wherever it stands, and says how often it did.
+/// Sets all occurrences of `key` to a value, and returns their number.
 pub fn set(attrs: &mut Value, key: &str, value: &Value) -> usize {
     match attrs {
         Value::Object(entries) => entries
@@ -78,14 +78,14 @@ pub fn set(attrs: &mut Value, key: &str, value: &Value) -> usize {
     }
 }
 
-/// True unless the targets of a sample, of two rows each where they are interleaved, are more than its rows.
+/// True unless a sample has more targets than rows; interleaved targets have two rows each.
 pub fn has_room_for_targets(golden: &Golden) -> bool {
     let values = |name: &str| golden.tensors.get(name).map(HostTensor::to_i64).unwrap_or_default();
     let rows = if golden.attrs["interleave_targets"] == true { 2 } else { 1 };
     values("in.num_targets").iter().zip(values("in.seq_lengths")).all(|(targets, length)| rows * targets <= length)
 }
 
-/// Runs a case with random floats on the interpreter and a kernel and compares them. Integers stay as they are.
+/// Runs a case with random floats on the interpreter and a kernel and compares them. Integers are unchanged.
 pub fn check(golden: &Golden, kernel: Kernel, seed: u64) -> Result<(), String> {
     let replay = golden.trace()?;
     let graph = &replay.graph;
@@ -109,13 +109,13 @@ pub fn check(golden: &Golden, kernel: Kernel, seed: u64) -> Result<(), String> {
     if found.is_empty() { Ok(()) } else { Err(format!("{kernel}: {}", found.join("\n  "))) }
 }
 
-/// The lengths of the samples of a varied case: one sample, empty ones, none but empty ones, many.
+/// The lengths of the samples of a varied case: one sample, empty ones, only empty ones, many.
 pub const LENGTHS: [&[i64]; 7] = [&[0], &[1], &[0, 0, 0], &[5, 0, 1, 37], &[64, 65, 63], &[0, 25], &[21; 100]];
 
-/// How many rows of a sample are targets.
+/// The number of target rows per sample.
 #[derive(Clone, Copy, Debug)]
 pub enum Targets {
-    /// It is not said.
+    /// Not given.
     Absent,
     /// No row.
     None,
@@ -125,7 +125,7 @@ pub enum Targets {
     Some,
 }
 
-/// All ways to say how many rows are targets.
+/// All kinds of targets.
 pub const TARGETS: [Targets; 4] = [Targets::Absent, Targets::None, Targets::All, Targets::Some];
 
 /// A case of an operator over samples of given lengths.

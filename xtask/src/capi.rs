@@ -1,10 +1,10 @@
-//! The library for C in a folder of its own.
+//! Builds the C library into a folder.
 
 use crate::shell::root;
 use crate::small::Carried;
 use std::path::Path;
 
-/// Builds it, with all that it has or for packages alone, and lays header, libraries and the file for `pkg-config` into a folder.
+/// Builds it, with all features or only for packages, and copies header, libraries and the `pkg-config` file to a folder.
 pub(crate) fn run(prefix: &Path, packages: bool) -> Result<(), String> {
     for kind in ["cdylib", "staticlib"] {
         Carried { packages, ..Carried::default() }.build("rewire-capi", kind)?;

@@ -4,10 +4,10 @@ use crate::vulkan::{SoftwareDriver, file_with_prefix, validation_layer, with_dri
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What naga 30 writes for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
+/// naga 30's message for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
 
-/// Tests on a newer driver, on SwiftShader, and under the validation layer of Vulkan, and a whole training.
+/// Tests on a newer driver, on SwiftShader, and under the Vulkan validation layer, and a complete training.
 pub(crate) fn run() -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         return Err("the software drivers are made for Linux".into());
@@ -21,8 +21,8 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Debian unstable has Mesa's newest lavapipe, with cooperative matrices, which the C library of a stable system
-/// cannot load. Programs run with that tree's own loader and libraries.
+/// Debian unstable has Mesa's newest lavapipe, with cooperative matrices, which the C library of a stable system cannot
+/// load. Programs run with that tree's loader and libraries.
 pub(crate) struct NewerLavapipe {
     loader: PathBuf,
     pub(crate) libraries: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct NewerLavapipe {
 }
 
 impl NewerLavapipe {
-    /// The driver of a tree of Debian.
+    /// The driver in a Debian tree.
     pub(crate) fn of(tree: &Path) -> Result<Self, String> {
         let libraries = tree.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
         let loader = file_with_prefix(&libraries, "ld-linux-", "")
@@ -39,13 +39,13 @@ impl NewerLavapipe {
         Ok(Self { loader, libraries, driver })
     }
 
-    /// The driver, if its tree was fetched before.
+    /// The driver, if its tree was already fetched.
     pub(crate) fn found() -> Result<Option<Self>, String> {
         let tree = tree();
         if tree.exists() { Self::of(&tree).map(Some) } else { Ok(None) }
     }
 
-    /// A program with the libraries of the tree, and one that is loaded before.
+    /// A program with the libraries of the tree, and a preloaded library.
     pub(crate) fn program(&self, program: &Path, before: Option<&Path>) -> Command {
         let mut command = Command::new(&self.loader);
         command.arg("--library-path").arg(&self.libraries);
@@ -56,7 +56,7 @@ impl NewerLavapipe {
         command
     }
 
-    /// A program that sees this driver alone.
+    /// A program that only sees this driver.
     pub(crate) fn run(&self, program: &Command) -> Command {
         let mut command = self.program(Path::new(program.get_program()), None);
         command.args(program.get_args());
@@ -79,13 +79,13 @@ fn on_newer_lavapipe() -> Result<(), String> {
     command.args(["--", "--include-ignored"]).env(&name, &runner).env("REWIRE_TEST_ALL", "1");
     command.env("REWIRE_TEST_SPIRV_VAL", format!("{runner} {}", validator.display()));
     run_command(with_driver(command, Some(&driver)))?;
-    // The driver has operations on elements of matrices, and others have only the matrices.
+    // This driver supports operations on matrix elements; others only support the matrices.
     let mut plainer = cargo(&tests(&["golden"]));
     plainer.env(&name, &runner).env("REWIRE_TEST_ALL", "1").env("REWIRE_TEST_MATRICES", "wgsl");
     run_command(with_driver(plainer, Some(&driver)))
 }
 
-/// A whole training. It runs in a program that the tests start, which finds drivers of the system alone.
+/// A complete training. It runs in a program that the tests start, which only finds drivers of the system.
 fn trains_on_lavapipe() -> Result<(), String> {
     let driver = SoftwareDriver::Lavapipe.manifest().ok_or("lavapipe is not installed")?;
     let mut command = cargo(&tests(&["commands"]));
@@ -101,7 +101,7 @@ fn on_swiftshader() -> Result<(), String> {
     run_command(with_driver(command, Some(&driver)))
 }
 
-/// Where Debian unstable is, once it was fetched.
+/// The folder of the Debian unstable tree.
 fn tree() -> PathBuf {
     root().join("target/debian-unstable")
 }
@@ -128,7 +128,7 @@ pub(crate) fn debian_unstable() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Golden cases and sessions on lavapipe, with the layer between wgpu and the driver.
+/// Golden cases and sessions on lavapipe, with the validation layer between wgpu and the driver.
 fn under_validation() -> Result<(), String> {
     let layer = validation_layer().ok_or("Chromium's package has no libVkLayer_khronos_validation.so")?;
     let driver = SoftwareDriver::Lavapipe.manifest().ok_or("lavapipe is not installed")?;

@@ -1,17 +1,17 @@
-//! Tests of the CPU's kernels on other processors, in emulators.
+//! Tests the CPU kernels on other processors, in emulators.
 
 use crate::shell::{cargo, root, run as run_command, succeeds};
 use std::path::Path;
 use std::process::Command;
 
-/// A processor that this one plays.
+/// An emulated processor.
 #[derive(Debug)]
 pub(crate) struct Processor {
     name: &'static str,
     target: &'static str,
-    /// Programs that it takes, and what installs them on Debian.
+    /// Required programs, and the Debian packages that install them.
     programs: &'static [(&'static str, &'static str)],
-    /// What runs a test program; `ROOT` is the repository.
+    /// The command that runs a test program; `ROOT` is the repository.
     runner: &'static str,
     linker: Option<&'static str>,
     tests: &'static str,
@@ -40,14 +40,14 @@ const PROCESSORS: [Processor; 2] = [
 ];
 
 impl Processor {
-    /// Reads `[neon|wasm]`; all where nothing is given.
+    /// Parses `[neon|wasm]`; all by default.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Vec<Self>, String> {
         let [name] = arguments else { return Ok(PROCESSORS.into()) };
         let found = PROCESSORS.into_iter().find(|processor| processor.name == *name);
         found.map(|processor| vec![processor]).ok_or(format!("there is no processor `{name}`: expected neon or wasm"))
     }
 
-    /// What is missing, and how to install it.
+    /// Missing requirements, and how to install them.
     fn missing(&self) -> Vec<String> {
         let library = Command::new("rustc").args(["--print", "target-libdir", "--target", self.target]).output();
         let has_library =

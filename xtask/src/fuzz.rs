@@ -1,4 +1,4 @@
-//! The fuzzer: libFuzzer on the stable toolchain, a process a target.
+//! The fuzzer: libFuzzer on the stable toolchain, one process per target.
 
 use crate::shell::{cargo, root, run as run_command};
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ const TARGETS: [&str; 13] = [
     "graphs",
 ];
 
-/// What tells libFuzzer which branches were taken.
+/// The flags for libFuzzer's branch coverage.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=4 --cfg fuzzing";
 
-/// What is fuzzed, and for how long.
+/// The targets to fuzz, and for how long.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     seconds: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads `[--seconds N] [TARGET]`.
+    /// Parses `[--seconds N] [TARGET]`.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
         let mut options = Self { seconds: 60, targets: vec![] };
         let mut arguments = arguments.iter();
@@ -56,7 +56,7 @@ impl Options {
     }
 }
 
-/// Builds the fuzzer and runs targets, all of them to the end of their time even where one fails.
+/// Builds the fuzzer and runs targets, all of them for the full time even if one fails.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let program = build()?;
     let mut failed = vec![];
@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 fn build() -> Result<PathBuf, String> {
-    // With a target named, build scripts and procedural macros are left alone.
+    // With an explicit target, the flags do not apply to build scripts and procedural macros.
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let arguments = ["build", "--profile", "fuzz", "-p", "rewire-tests", "--features", "fuzz", "--bin", "fuzz"];
     let mut command = cargo(&arguments);

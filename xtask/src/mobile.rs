@@ -1,14 +1,14 @@
-//! The library for Kotlin and Swift in a folder of its own.
+//! Builds the library for Kotlin and Swift into a folder.
 
 use crate::shell::{cargo, root, run as run_command};
 use crate::small::Carried;
 use std::io;
 use std::path::Path;
 
-/// Builds it, for this machine or for another target, and lays libraries and the sources that call them into a folder.
+/// Builds it, for this machine or for another target, and writes libraries and bindings to a folder.
 pub(crate) fn run(folder: &Path, carried: Carried<'_>) -> Result<(), String> {
     let kinds: &[&str] = match carried.target {
-        // An app for iOS is linked as one.
+        // An iOS app links it statically.
         Some(target) if target.contains("-apple-ios") => &["staticlib"],
         _ => &["staticlib", "cdylib"],
     };
@@ -37,7 +37,8 @@ fn place(built: &Path, libraries: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the Kotlin and Swift that call a library. What does is no member of the workspace, as nothing else needs it.
+/// Generates the Kotlin and Swift bindings of a library. The generator is not a member of the workspace, because nothing
+/// else needs it.
 pub(crate) fn write_sources(library: &Path, folder: &Path) -> Result<(), String> {
     let mut command = cargo(&["run", "--quiet", "--manifest-path", "xtask/uniffi-bindgen/Cargo.toml"]);
     command.args(["--target-dir", "target/uniffi-bindgen", "--"]).arg(library).arg(folder);

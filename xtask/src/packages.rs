@@ -1,11 +1,11 @@
-//! What crates.io gets: each published crate has its licences and all files that its sources include.
+//! Checks the packages for crates.io: each published crate has its licences and all files that its sources include.
 
 use crate::shell::{cargo, root};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-/// Files that every package has.
+/// Files that every package needs.
 const EVERYWHERE: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
 /// Keys of a manifest that crates.io shows.
@@ -21,7 +21,7 @@ fn check() -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-/// What a package lacks.
+/// The faults of a package.
 fn faults(package: &Value) -> Result<Vec<String>, String> {
     let name = package["name"].as_str().unwrap_or_default();
     let is_empty = |key: &&&str| match &package[**key] {
@@ -47,7 +47,7 @@ fn faults(package: &Value) -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// The files that a source includes, from the folder of its package; for paths that a macro completes, nothing.
+/// The files that a source includes, relative to its package; paths that a macro completes are ignored.
 fn included(text: &str, file: &Path) -> Vec<PathBuf> {
     let from = file.parent().unwrap_or(Path::new(""));
     let calls =

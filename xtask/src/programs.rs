@@ -1,4 +1,4 @@
-//! Test programs, several at a time: most end with a test that keeps one core busy.
+//! Runs test programs in parallel, because most end with a test that keeps one core busy.
 
 use crate::shell::{cargo, root};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::time::Instant;
 pub(crate) struct Program {
     pub name: String,
     path: PathBuf,
-    /// The package's.
+    /// The folder of its package.
     folder: PathBuf,
 }
 
@@ -28,7 +28,7 @@ impl Program {
         format!("{}: {}", folder.display(), self.name)
     }
 
-    /// What runs the program as cargo does.
+    /// The command that runs the program like cargo.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
@@ -49,7 +49,7 @@ pub(crate) fn build() -> Result<Vec<Program>, String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
 }
 
-/// The test program that a message of cargo tells of.
+/// The test program in a message of cargo.
 fn program(message: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(message).ok()?;
     message.pointer("/profile/test")?.as_bool().filter(|is_test| *is_test)?;
@@ -58,7 +58,7 @@ fn program(message: &str) -> Option<Program> {
     Some(Program { name: message.pointer("/target/name")?.as_str()?.to_owned(), path, folder })
 }
 
-/// Runs programs, as many at a time as there are cores, and shows what each wrote when it ends.
+/// Runs programs, as many in parallel as there are cores, and prints the output of each when it ends.
 pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
     let (jobs, failed) = (Mutex::new(jobs.into_iter()), Mutex::new(vec![]));
     let work = || {
@@ -78,7 +78,7 @@ pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
     }
 }
 
-/// Runs a program and shows what it wrote. True if it ends well.
+/// Runs a program and prints its output. Returns true if it succeeds.
 fn show(Job { title, mut command }: Job) -> bool {
     let begin = Instant::now();
     let output = match command.output() {

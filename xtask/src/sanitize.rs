@@ -1,4 +1,4 @@
-//! Tests of the CPU's kernels under a sanitizer, which takes a nightly toolchain.
+//! Tests the CPU kernels under a sanitizer, which requires a nightly toolchain.
 
 use crate::shell::{root, run as run_command, succeeds};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 /// The library tests of the CPU's kernels, and the golden cases on the CPU.
 const TESTS: &str = "-p rewire-cpu -p rewire-tests --lib --test golden -- kernels:: the_cpu_meets";
 
-/// What finds errors in memory, or in the order of threads.
+/// A sanitizer for memory errors or data races.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sanitizer {
     Address,
@@ -14,7 +14,7 @@ pub(crate) enum Sanitizer {
 }
 
 impl Sanitizer {
-    /// Reads `[address|thread]`.
+    /// Parses `[address|thread]`.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
         match arguments {
             [] | ["address"] => Ok(Self::Address),
@@ -23,7 +23,7 @@ impl Sanitizer {
         }
     }
 
-    /// The standard library comes without the sanitizer, which has to be allowed for threads.
+    /// The standard library is built without the sanitizer, which must be explicitly allowed for threads.
     fn flags(self) -> &'static str {
         match self {
             Self::Address => "-Zsanitizer=address",
@@ -37,7 +37,7 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<(), String> {
     if !succeeds("rustup", &["run", "nightly", "cargo", "--version"]) {
         return Err("sanitizers need a nightly toolchain: `rustup toolchain install nightly` installs one".to_owned());
     }
-    // With a target named, build scripts and procedural macros are left alone.
+    // With an explicit target, the flags do not apply to build scripts and procedural macros.
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut command = Command::new("rustup");
     command

@@ -4,7 +4,7 @@ use crate::vulkan::{SoftwareDriver, has_loader};
 use std::path::Path;
 use std::process::Command;
 
-/// Installs what the tests need and is missing.
+/// Installs missing requirements of the tests.
 pub(crate) fn run() -> Result<(), String> {
     components()?;
     web();
@@ -62,7 +62,7 @@ fn drivers() -> Result<(), String> {
     Ok(())
 }
 
-/// Packages that are missing and that tests do without, and what becomes of them then.
+/// Missing packages that are optional for tests, and the consequences.
 fn optional() -> Vec<(&'static str, &'static str)> {
     let mut packages = vec![];
     if is_debian() && SoftwareDriver::SwiftShader.manifest().is_none() {
@@ -74,7 +74,7 @@ fn optional() -> Vec<(&'static str, &'static str)> {
     packages
 }
 
-/// True on Debian itself: other distributions do not pack the driver with Chromium.
+/// True on Debian itself: other distributions do not package the driver with Chromium.
 fn is_debian() -> bool {
     std::fs::read_to_string("/etc/os-release").is_ok_and(|text| text.lines().any(|line| line == "ID=debian"))
 }
@@ -88,7 +88,7 @@ fn by_hand() -> String {
         .to_owned()
 }
 
-/// Debian's package manager with the rights to use it.
+/// Debian's package manager with the required privileges.
 pub(crate) struct Apt {
     sudo: bool,
 }

@@ -30,7 +30,7 @@ pub(crate) fn run(mut command: Command) -> Result<(), String> {
     }
 }
 
-/// As [`run`], and hands out what the command wrote.
+/// Like [`run`], and returns the output of the command.
 pub(crate) fn run_captured(mut command: Command) -> Result<String, String> {
     let line = line(&command);
     eprintln!("\n$ {line}");
@@ -42,7 +42,7 @@ pub(crate) fn run_captured(mut command: Command) -> Result<String, String> {
     }
 }
 
-/// True if the command ends well. Its output is dropped.
+/// True if the command succeeds. Its output is dropped.
 pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
@@ -57,8 +57,8 @@ fn line(command: &Command) -> String {
     variables.chain([program]).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// Arguments that run tests of the workspace by name. The selection of packages is that of the test command: another
-/// one would build the libraries again, with other features.
+/// Arguments that run tests of the workspace by name. The selection of packages is that of the test command: another one
+/// would rebuild the libraries with other features.
 pub(crate) fn tests<'a>(names: &[&'a str]) -> Vec<&'a str> {
     ["test", "--workspace"].into_iter().chain(names.iter().flat_map(|name| ["--test", *name])).collect()
 }

@@ -1,20 +1,20 @@
-//! Libraries that apps carry, small.
+//! Small libraries for apps.
 
 use crate::shell::{cargo, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a library has.
+/// The options of a library.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Carried<'a> {
-    /// The system that it is for; this one if there is none.
+    /// Its target; by default this system.
     pub target: Option<&'a str>,
-    /// Only what ranks with packages, by the kernels that they bring.
+    /// Only ranking with packages, with the kernels that they contain.
     pub packages: bool,
 }
 
 impl Carried<'_> {
-    /// Builds one kind of a library: crates are optimised as one only where one kind is built at a time.
+    /// Builds one kind of a library: link-time optimization requires that one kind is built at a time.
     pub(crate) fn build(self, package: &str, kind: &str) -> Result<(), String> {
         let flags = format!("build.rustflags={:?}", flags());
         let flags = ["--config", &flags];
@@ -33,8 +33,8 @@ impl Carried<'_> {
         run(command)
     }
 
-    /// Options of LLVM's linker, where it is the one that is used: equal functions are there once, and relocations take a bit each where the
-    /// system at hand reads them. A library runs on systems with a glibc as new as that of the one where it is built, with them and without.
+    /// Options for LLVM's linker, if it is used: identical functions are merged, and relocations are packed to a bit each if this system
+    /// can read them. With or without these options, a library requires a glibc as new as that of the build system.
     fn linking(self) -> &'static [&'static str] {
         match self.target {
             Some(target) if target.contains("-linux-android") => &["--icf=all", "-O2"],
@@ -45,8 +45,8 @@ impl Carried<'_> {
     }
 }
 
-/// What tells how to unwind is shorter where all functions have frame pointers; and panics name the sources of dependencies without the folder that
-/// has them on the machine that builds, and those of the standard library alike whether or not this machine has them.
+/// Unwind tables are smaller if all functions have frame pointers. Panics name the sources of dependencies without the build machine's
+/// folder, and those of the standard library in the same way whether or not this machine has them.
 fn flags() -> Vec<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
@@ -62,7 +62,7 @@ fn standard_library() -> Option<String> {
     Some(format!("--remap-path-prefix={}/lib/rustlib/src/rust=/rustc/{commit}", sysroot.trim()))
 }
 
-/// True where Rust brings its linker, and takes it.
+/// True if Rust includes its own linker and uses it.
 fn links_with_lld() -> bool {
     let is_it = cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"));
     let libraries = said("rustc", &["--print", "target-libdir"]);

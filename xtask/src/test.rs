@@ -7,16 +7,16 @@ use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The test program that runs on every driver; the others run on the first one.
+/// The test program that runs on every driver; the others only run on the first one.
 const DEVICE_TESTS: &str = "devices";
 
-/// Tests of what runs on cooperative matrices, which the newest lavapipe has: a program, and the names of its tests.
+/// Tests that use cooperative matrices, which the newest lavapipe supports: a program, and the names of its tests.
 const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]);
 
-/// Test programs that take longest, which begin first.
+/// The slowest test programs, which start first.
 const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "training", "devices"];
 
-/// Lints and documentation, which build all libraries once more, and the supply chain.
+/// Lints and documentation, which rebuild all libraries, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     rooms::lint()?;
@@ -26,7 +26,7 @@ pub(crate) fn lint() -> Result<(), String> {
     supply_chain()
 }
 
-/// Licences, sources and, where their list can be fetched, advisories of all dependencies.
+/// Checks licences, sources and, if their list can be fetched, advisories of all dependencies.
 fn supply_chain() -> Result<(), String> {
     if !cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         eprintln!(
@@ -80,7 +80,7 @@ pub(crate) fn write_reference() -> Result<(), String> {
     run_command(command)
 }
 
-/// The Vulkan driver that tests see; `None` is what the machine has.
+/// The Vulkan driver that tests see; `None` for that of the system.
 struct Environment {
     name: &'static str,
     driver: Option<PathBuf>,
@@ -99,7 +99,7 @@ fn environments() -> Vec<Environment> {
 
 impl Environment {
     fn apply(&self, mut command: Command) -> Command {
-        // lavapipe compiles a shader for longer than a test runs it.
+        // lavapipe takes longer to compile a shader than a test takes to run it.
         command.env("GALLIVM_PERF", "nopt");
         with_driver(command, self.driver.as_deref())
     }

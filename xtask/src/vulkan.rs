@@ -16,7 +16,7 @@ impl SoftwareDriver {
         }
     }
 
-    /// The manifest that the Vulkan loader reads.
+    /// The manifest for the Vulkan loader.
     pub(crate) fn manifest(self) -> Option<PathBuf> {
         let (folders, prefix): (&[&str], _) = match self {
             Self::Lavapipe => {
@@ -28,14 +28,14 @@ impl SoftwareDriver {
     }
 }
 
-/// True if the Vulkan loader is where programs look for it.
+/// True if the Vulkan loader is in the default search path.
 pub(crate) fn has_loader() -> bool {
     let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib"].map(PathBuf::from);
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     folders.iter().chain([&PathBuf::from(multiarch)]).any(|folder| folder.join("libvulkan.so.1").exists())
 }
 
-/// Lets a command see one driver alone, or all if there is none.
+/// Restricts a command to one driver; no restriction for `None`.
 pub(crate) fn with_driver(mut command: Command, driver: Option<&Path>) -> Command {
     if let Some(driver) = driver {
         command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);

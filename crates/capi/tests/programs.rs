@@ -1,4 +1,4 @@
-//! The header is that of the source, and programs in C and C++ rank with it.
+//! Checks that the header matches the source, and that programs in C and C++ rank with it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[cfg(target_os = "linux")]
@@ -41,7 +41,7 @@ fn the_header_is_that_of_the_source() {
     assert!(kept == text, "rewire.h is not that of the source: REWIRE_WRITE_REFERENCE=1 writes it");
 }
 
-/// Where the libraries of this build are.
+/// The folder of this build's libraries.
 fn libraries() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
@@ -58,7 +58,7 @@ fn build(compiler: &str, flags: &[&str], source: &Path, library: &[&str], progra
     assert!(built.status.success(), "{command:?}: {}", String::from_utf8_lossy(&built.stderr));
 }
 
-/// Builds a program and runs it with a package that is kept, in an environment.
+/// Builds a program and runs it with a stored package, in an environment.
 fn run_in(environment: &[(&str, &str)], compiler: &str, flags: &[&str], source: &str, library: &[&str]) -> String {
     run_with(&here("../cli/tests/packages/format-1.rewire"), environment, compiler, flags, source, library)
 }
@@ -82,7 +82,7 @@ fn run_with(
     text
 }
 
-/// Without GPUs: what their drivers leave behind is not ours to find.
+/// Without GPUs: leaks of their drivers are not ours to find.
 fn run(compiler: &str, flags: &[&str], source: &str, library: &[&str]) -> String {
     run_in(&[("VK_DRIVER_FILES", "/nowhere")], compiler, flags, source, library)
 }
@@ -188,7 +188,7 @@ fn a_program_in_c_ranks_on_its_own_vulkan_device() {
     if rewire::Gpu::open(None).is_err() || !Path::new("/usr/include/vulkan/vulkan.h").exists() {
         return eprintln!("skipped: there is no adapter, or no header of Vulkan");
     }
-    // What drivers leave behind is not ours to find.
+    // Leaks of drivers are not ours to find.
     let without_leaks = [("ASAN_OPTIONS", "detect_leaks=0")];
     let libraries = ["-lrewire_c", "-l:libvulkan.so.1"];
     let text = run_in(&without_leaks, "cc", &["-std=c11"], "tests/c/vulkan.c", &libraries);
@@ -203,7 +203,7 @@ fn block(page: &str, fence: &str) -> String {
     from.split_once("```").unwrap().0.to_owned()
 }
 
-/// A folder as `cargo xtask capi` writes it, with the program of the page for C in it.
+/// A folder as written by `cargo xtask capi`, with the program of the C page in it.
 #[cfg(target_os = "linux")]
 fn installed() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ fn write_package(folder: &Path) {
     std::fs::write(folder.join("model.rewire"), package.bytes()).unwrap();
 }
 
-/// Compiles the program of the page for C as the page says, and runs it: without its model, and with it.
+/// Compiles the program of the C page as described there, and runs it without its model, and with it.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_program_of_the_page_prints_its_scores() {

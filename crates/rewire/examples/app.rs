@@ -1,4 +1,4 @@
-//! An app with a device of its own: threads serve users with one model, and take turns on the app's queue.
+//! An app with its own device: threads serve users with one model, and take turns on the app's queue.
 //!
 //! ```sh
 //! cargo run --release -p rewire --example app
@@ -17,7 +17,7 @@ const USERS: usize = 40;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The device that the app draws with, where there is an adapter: with what kernels can use of it.
+/// The device that the app draws with, if an adapter exists, with the features that kernels can use.
 fn device() -> Option<(wgpu::Device, wgpu::Queue)> {
     let adapter = block_on(wgpu::Instance::default().request_adapter(&wgpu::RequestAdapterOptions::default())).ok()?;
     let useful = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER;
@@ -30,7 +30,7 @@ fn device() -> Option<(wgpu::Device, wgpu::Queue)> {
     block_on(adapter.request_device(&request)).ok()
 }
 
-/// The best items of users, by attention over the items that they looked at, each of which sees those before it.
+/// The best items of users, by causal attention over the items that they viewed.
 fn trace() -> Result<Graph, rewire::GraphError> {
     let scope = Scope::new();
     let users = scope.size("users");

@@ -49,7 +49,7 @@ fn forward(scope: &Scope) -> Tensor {
     let table = scope.parameter("embedding.item.weight", DType::F32, [ITEMS, WIDTH]);
     let (past, target) = (table.gather(&history), table.gather(&candidate));
 
-    // A weight for every past item, of it and its user's candidate.
+    // A weight for every past item, computed from it and its user's candidate.
     let beside = target.jagged_broadcast(&rows);
     let pairs = scope.concat(&[&past, &beside, &(&past - &beside), &(&past * &beside)], 1);
     let weights = linear(scope, "attention.out", &linear(scope, "attention.hidden", &pairs, 24).silu(), 1);
@@ -108,7 +108,7 @@ impl Data for Shown {
     }
 }
 
-/// The area under the curve, and the normalised entropy, of new batches.
+/// The AUC and the normalized entropy of new batches.
 fn figures(parameters: &BTreeMap<String, HostTensor>) -> Result<[f64; 2], Box<dyn Error>> {
     let plan = rewire::lower(&rewire::optimize(trace("logits")?)?.0)?;
     let mut session = Model::load(plan, parameters, options())?.session();
@@ -128,7 +128,7 @@ fn options() -> ModelOptions {
     ModelOptions { kernel: Kernel::Auto, ..ModelOptions::default() }
 }
 
-/// Trains, and compares figures of new batches before and after.
+/// Trains, and compares metrics of new batches before and after.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = trace("loss")?;
     let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();

@@ -8,7 +8,7 @@
 use rewire::prelude::*;
 use std::io::{BufRead, stdin};
 
-/// Ranks users, a line of JSON each.
+/// Ranks users, one line of JSON each.
 pub fn rank(package: &str, users: impl BufRead) -> Result<(), Box<dyn std::error::Error>> {
     let ranker = Ranker::load(package.as_ref(), &RankOptions::default())?;
     let mut batch = ranker.batch();

@@ -20,7 +20,7 @@ const GROUPS: usize = 8;
 const WIDTH: usize = 16;
 const LONGEST: usize = 12;
 const BATCH: usize = 48;
-/// Items that are retrieved, as many as a group has.
+/// Retrieved items, as many as a group has.
 const TOP: usize = ITEMS / GROUPS;
 
 const MODEL: &str = r#"{
@@ -77,7 +77,7 @@ fn retrieval() -> Result<Graph, Box<dyn Error>> {
     Ok(scope.finish(&[("items", found.items)])?)
 }
 
-/// Histories and what came next, by a seed.
+/// Histories and next items, by a seed.
 struct Watched(u64);
 
 impl Watched {
@@ -113,7 +113,7 @@ impl Data for Watched {
     }
 }
 
-/// How often a user's next item is among the `TOP` that are retrieved, of new batches.
+/// The hit rate: how often a user's next item is among the `TOP` retrieved ones, for new batches.
 fn hit_rate(parameters: &BTreeMap<String, HostTensor>) -> Result<f64, Box<dyn Error>> {
     let plan = rewire::lower(&rewire::optimize(retrieval()?)?.0)?;
     let mut session = Model::load(plan, parameters, options())?.session();
@@ -132,7 +132,7 @@ fn options() -> ModelOptions {
     ModelOptions { kernel: Kernel::Auto, ..ModelOptions::default() }
 }
 
-/// Trains, and compares how often the next item is retrieved before and after.
+/// Trains, and compares the hit rate before and after.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = objective()?;
     let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();

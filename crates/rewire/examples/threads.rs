@@ -1,4 +1,4 @@
-//! Ranks with one model on several threads: requests a second, and the memory that the process takes.
+//! Ranks with one model on several threads: requests per second, and the memory of the process.
 //!
 //! ```sh
 //! cargo run --release -p rewire --example threads -- FOLDER USERS.jsonl [THREADS] [SECONDS]
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The memory of the process, where the system tells.
+/// The memory of the process, if the system reports it.
 fn resident() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().find(|line| line.starts_with("VmHWM")).map_or_else(String::new, |line| format!(", {line}"))

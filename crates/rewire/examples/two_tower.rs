@@ -1,4 +1,4 @@
-//! A two-tower model: users and items as vectors, trained on what users took, with the items of other users as negatives.
+//! A two-tower model: users and items as vectors, trained on users' choices, with the items of other users as negatives.
 //!
 //! ```sh
 //! cargo run --release -p rewire --example two_tower
@@ -43,7 +43,7 @@ fn tower(scope: &Scope, name: &str, ids: &Tensor, rows: usize) -> Tensor {
     loss::unit_rows(&layer("out", &layer("hidden", &rows).relu()))
 }
 
-/// The loss of a batch of users and the items that they took, or the similarities of all users and items of it.
+/// The loss of a batch of users and their chosen items, or the similarities of all users and items of the batch.
 fn trace(output: &str) -> Result<Graph, GraphError> {
     let scope = Scope::new();
     let batch: Dim = scope.size("batch");
@@ -57,11 +57,11 @@ fn trace(output: &str) -> Result<Graph, GraphError> {
     scope.finish(&[(output, result)])
 }
 
-/// What users took, by a seed.
+/// Users' choices, by a seed.
 struct Taken(u64);
 
 impl Taken {
-    /// Users, and an item each, nine times in ten of the user's group.
+    /// Users with one item each, nine times in ten of the user's group.
     fn batch(random: &mut Random) -> Option<Inputs> {
         let (mut users, mut items) = (vec![], vec![]);
         for _ in 0..BATCH {
@@ -81,7 +81,7 @@ impl Data for Taken {
     }
 }
 
-/// How often a user's item is among the five of a batch that are most similar, of new batches.
+/// How often a user's item is among the five most similar ones of a batch, for new batches.
 fn hit_rate(parameters: &BTreeMap<String, HostTensor>) -> Result<f64, Box<dyn Error>> {
     let plan = rewire::lower(&rewire::optimize(trace("similarities")?)?.0)?;
     let mut session = Model::load(plan, parameters, options())?.session();
@@ -100,7 +100,7 @@ fn options() -> ModelOptions {
     ModelOptions { kernel: Kernel::Auto, ..ModelOptions::default() }
 }
 
-/// Trains, and compares figures of new batches before and after.
+/// Trains, and compares metrics of new batches before and after.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = trace("loss")?;
     let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();

@@ -8,7 +8,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf}
 use rewire::rank::{Columns, ColumnsError, Integers, Ranker, Schema, User};
 use std::sync::Arc;
 
-/// The function `score`, whose arguments are those of [`call`]. It returns a list of scores a row, in the order of the candidates.
+/// The function `score`, with the arguments of [`call`]. It returns one list of scores per row, in the order of the candidates.
 pub fn score(ranker: Ranker) -> ScalarUDF {
     let schema = ranker.schema().clone();
     let list = |item: DataType| DataType::List(Arc::new(Field::new("item", item, true)));
@@ -23,7 +23,7 @@ pub fn score(ranker: Ranker) -> ScalarUDF {
     create_udf("score", arguments, list(DataType::Float64), Volatility::Immutable, Arc::new(function))
 }
 
-/// A call of it in SQL: features of users by their names, then those of histories and candidates, fields of structs `history` and `candidates`.
+/// A call of it in SQL: user features by name, followed by those of histories and candidates, fields of structs `history` and `candidates`.
 pub fn call(schema: &Schema) -> String {
     let of = |group: &'static str, columns: &[rewire::rank::Column]| -> Vec<String> {
         columns.iter().map(|column| format!("get_field({group}, '{}')", column.name)).collect()

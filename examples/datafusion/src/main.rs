@@ -1,4 +1,4 @@
-//! Scores the users of a file of JSON Lines by a query: `cargo run -- model.rewire users.jsonl`.
+//! Scores the users of a JSON Lines file with a query: `cargo run -- model.rewire users.jsonl`.
 
 use datafusion::prelude::{JsonReadOptions, SessionContext};
 use rewire::rank::{RankOptions, Ranker};

@@ -1,4 +1,4 @@
-//! A query gives the scores of the library, bit for bit, however it is cut into batches.
+//! A query returns the scores of the library bit for bit, for any division into batches.
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::Float64Type;
@@ -9,7 +9,7 @@ use rewire_datafusion::{call, score};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Planning takes more stack than the thread of a test has, where nothing is optimised.
+/// Without optimization, planning needs more stack than the thread of a test has.
 const STACK: usize = 64 << 20;
 
 #[test]

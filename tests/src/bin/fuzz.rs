@@ -1,4 +1,4 @@
-//! One target of the fuzzer, `REWIRE_FUZZ_TARGET`, whose first inputs go to the folder `REWIRE_FUZZ_CORPUS`.
+//! Runs one target of the fuzzer, `REWIRE_FUZZ_TARGET`; its initial inputs are written to the folder `REWIRE_FUZZ_CORPUS`.
 #![no_main]
 #![allow(missing_docs, clippy::expect_used)]
 
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::{Command, abort};
 use std::sync::OnceLock;
 
-/// The target of this process, with its first inputs written.
+/// The target of this process, with its initial inputs written.
 fn chosen() -> &'static Target {
     static CHOSEN: OnceLock<&Target> = OnceLock::new();
     CHOSEN.get_or_init(|| {
         let name = std::env::var("REWIRE_FUZZ_TARGET").expect("REWIRE_FUZZ_TARGET names a target");
         let target = target(&name).expect("REWIRE_FUZZ_TARGET names a target");
         let seeds = (target.seeds)();
-        // A reader may set a hook when it is first used.
+        // A reader may set a panic hook at its first use.
         seeds.iter().take(1).for_each(|seed| (target.run)(seed));
         watch_panics();
         if let Ok(folder) = std::env::var("REWIRE_FUZZ_CORPUS") {
@@ -29,7 +29,8 @@ fn chosen() -> &'static Target {
     })
 }
 
-/// Readers turn panics of libraries that they read with into errors; one of the workspace's own ends the process, caught or not.
+/// Readers convert panics of third-party libraries to errors; a panic in the workspace's own code ends the process, caught or
+/// not.
 fn watch_panics() {
     let verbose = std::env::var_os("REWIRE_FUZZ_VERBOSE").is_some();
     std::panic::set_hook(Box::new(move |info| {
@@ -43,7 +44,7 @@ fn watch_panics() {
     }));
 }
 
-/// Starts the process again with the length of the target's inputs, which libFuzzer takes as an argument alone.
+/// Restarts the process with the length of the target's inputs, which libFuzzer only accepts as an argument.
 fn with_length(target: &Target) {
     const LENGTH: &str = "-max_len=";
     let arguments = || std::env::args().skip(1);

@@ -10,7 +10,7 @@ use rewire_hstu::ops::{
 };
 
 impl Builder {
-    /// Softmax attention of plain operators, between the rows of one matrix or of a batch of them.
+    /// Softmax attention from plain operators, between the rows of one matrix or of a batch of matrices.
     pub(super) fn softmax_attention(&mut self, i: Instruction) -> Option<Tensor> {
         let fits = |x: &Tensor| (2..=3).contains(&x.rank()) && (4..=140).contains(&x.width()) && is_device(x);
         let x = self.pool.float(i.a, |x| fits(x) && matrices(x).is_some())?;
@@ -50,7 +50,7 @@ impl Builder {
         Some(columns(&weights.weighted_sum(&v, &rows.ragged, &rows.ragged)))
     }
 
-    /// Attention of generative recommenders, of all rows or of the last rows of every sample.
+    /// HSTU attention of all rows or of the last rows of every sample.
     pub(super) fn hstu_attention(&mut self, i: Instruction) -> Option<Tensor> {
         let ([q, k, v], keys) = self.qkv(i)?;
         let targets = (i.c & 4 == 0).then(|| self.targets(&keys));
@@ -114,7 +114,7 @@ impl Builder {
         Some(([split(&q), split(&k), split(&v)], rows))
     }
 
-    /// How many of the last rows of every sample are targets: none, some or all.
+    /// The number of targets at the end of every sample: none, some or all rows.
     fn targets(&mut self, rows: &Rows) -> Tensor {
         let name = format!("targets{}", self.count);
         let mut noise = Noise::new(self.seed, &name);
@@ -124,7 +124,7 @@ impl Builder {
     }
 
     fn standard_mask(&self, i: Instruction, rows: &Rows, num_targets: Option<Tensor>) -> StandardMask {
-        // A prefix is not longer than any sample.
+        // A prefix is at most as long as the shortest sample.
         let shortest = rows.lengths.iter().copied().min().unwrap_or(0) as usize;
         let context = if num_targets.is_some() { 0 } else { shortest.min(usize::from(i.c) / 16 % 4) };
         StandardMask {
@@ -137,7 +137,7 @@ impl Builder {
     }
 }
 
-/// All heads, one after the other.
+/// All heads, concatenated.
 fn columns(x: &Tensor) -> Tensor {
     x.reshape(&[x.dim(0), (x.ty().extent(1).unwrap_or(1) * x.width()).into()])
 }

@@ -46,7 +46,7 @@ impl Builder {
             13 => x.gelu_erf(),
             14 => x.gelu_tanh(),
             15 => x.square().clamp(None, Some(9.0)),
-            // Steep, and scaled down: no step enlarges what its operand is rounded by.
+            // Steep, but scaled down, so that no step amplifies the rounding error of its operand.
             16 => &(&x * 100.0).silu().clamp(Some(-1.0), Some(2.0)) * 0.01,
             _ => &(&x * 200.0).sigmoid() * 0.02,
         })
@@ -107,7 +107,7 @@ impl Builder {
             0 | 1 => (&x.sum(axis) * scale).clamp(Some(-9.0), Some(9.0)),
             2 => x.max(axis).clamp(Some(-9.0), Some(9.0)),
             3 => x.min(axis).clamp(Some(-9.0), Some(9.0)),
-            // The mean of no rows is no number.
+            // The mean of no rows is NaN.
             4 if x.ty().extent(axis).is_some() => x.mean(axis),
             _ => &x - &x.max(axis).clamp(Some(-9.0), Some(9.0)),
         })
@@ -248,7 +248,7 @@ impl Builder {
     }
 
     pub(super) fn gather(&mut self, i: Instruction) -> Option<Tensor> {
-        // Ids that an input holds are rows of their table, those that are computed may be any.
+        // Ids from an input are rows of their table, computed ids are arbitrary.
         let index = match i.c % 3 {
             0 => self.ids(),
             _ => &self.pool.integer(i.a, |x| x.rank() > 0)? + 1,
@@ -265,7 +265,7 @@ impl Builder {
         Some(if i.c.is_multiple_of(2) { rows } else { &rows * &rows.sigmoid() })
     }
 
-    /// An input that holds rows of tables.
+    /// An input with row numbers of tables.
     fn ids(&mut self) -> Tensor {
         let rows = &self.pool.rows[0];
         let (total, count) = (rows.ragged.total.clone(), rows.total());

@@ -28,7 +28,7 @@ pub fn build(program: &Program) -> Result<GraphCase, String> {
     trace(program).0.finish(program)
 }
 
-/// The kinds of the instructions of a program that fit.
+/// The kinds of a program's instructions that fit.
 pub fn kinds(program: &Program) -> Vec<Kind> {
     trace(program).1
 }
@@ -112,7 +112,7 @@ impl Builder {
         }
     }
 
-    /// Adds what an instruction says; false if it does not fit.
+    /// Executes an instruction; false if it does not fit.
     fn step(&mut self, instruction: Instruction) -> bool {
         self.count += 1;
         let added = match instruction.kind {
@@ -173,7 +173,7 @@ impl Builder {
         Ok(GraphCase { graph, inputs: self.inputs, parameters: self.parameters })
     }
 
-    /// Values of the parameters that modules name.
+    /// Values for the parameters of modules.
     fn module_parameters(&mut self, graph: &Graph) {
         for parameter in rewire_hstu::models::parameters(graph) {
             let scale = 1.0 / (parameter.shape.last().copied().unwrap_or(1).max(1) as f64).sqrt();

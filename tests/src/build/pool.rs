@@ -1,6 +1,6 @@
 use rewire_graph::{DType, Dim, Layout, Ragged, Tensor};
 
-/// A division of rows among samples, with its lengths in this run.
+/// A division of rows into samples, with its lengths in this run.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
     pub ragged: Ragged,
@@ -45,7 +45,7 @@ impl Pool {
         choose(&self.integers, pick, fits)
     }
 
-    /// Any tensor, those of the host included.
+    /// Any tensor, including those of the host.
     pub fn any(&self, pick: u8) -> Tensor {
         let host = self.rows.iter().flat_map(|rows| [&rows.ragged.lengths, &rows.ragged.offsets]);
         let all: Vec<&Tensor> = host.chain(&self.truths).chain(&self.integers).chain(&self.floats).collect();
@@ -84,7 +84,7 @@ pub(super) fn is_device(tensor: &Tensor) -> bool {
     tensor.ty().layout == Layout::Device
 }
 
-/// True if two shapes broadcast like numpy.
+/// True if two shapes broadcast as in numpy.
 pub(super) fn broadcasts(a: &[Dim], b: &[Dim]) -> bool {
     let one: Dim = 1.into();
     a.iter().rev().zip(b.iter().rev()).all(|(x, y)| x == y || *x == one || *y == one)

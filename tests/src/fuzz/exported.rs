@@ -1,4 +1,4 @@
-//! Programs of exported models, in an archive that is good otherwise, and archives.
+//! Programs of exported models, in an otherwise valid archive, and archives.
 
 use rewire::import::{ImportedModel, pt2};
 use rewire::{lower, optimize};
@@ -9,13 +9,13 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 /// An archive without parameters.
 const ARCHIVE: &[u8] = include_bytes!("../../pt2/topk_gather_scatter/model.pt2");
 
-/// One with views and writes in place.
+/// An archive with views and in-place writes.
 const VIEWS: &[u8] = include_bytes!("../../pt2/index_ops/model.pt2");
 
 /// The entry with the program.
 const PROGRAM: &str = "models/model.json";
 
-/// What is read has a graph, which is rewritten and lowered, or refused.
+/// A parsed program has a graph, which is rewritten and lowered, or rejected.
 pub(super) fn programs(data: &[u8]) {
     let read: Option<ImportedModel> = match data.starts_with(b"PK") {
         true => pt2::parse(data).ok(),

@@ -11,7 +11,7 @@ use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Users of a file that are read.
+/// Maximum number of users that are read from a file.
 const USERS: usize = 1 << 10;
 
 const CONFIGURATION: &str = include_str!("../../../crates/cli/demo/model/config.json");
@@ -111,8 +111,8 @@ pub(super) fn parquet(data: &[u8]) {
     }
 }
 
-/// True if bytes may say that there are 2^14 truth values or more in a list or map of a header. The library that reads
-/// Parquet skips those without taking bytes for them, so that a few bytes keep it busy for hours.
+/// True if bytes may declare 2^14 bools or more in a list or map of a header. The library that reads Parquet skips those
+/// without consuming bytes, so a few bytes keep it busy for hours.
 fn has_long_list_of_truths(data: &[u8]) -> bool {
     let goes_on = |byte: u8| byte >= 0x80;
     let list = |bytes: &[u8; 3]| matches!(bytes[0], 0xf1 | 0xf2) && goes_on(bytes[1]) && goes_on(bytes[2]);
@@ -205,7 +205,7 @@ pub(super) fn checkpoint_files() -> Vec<Vec<u8>> {
     vec![[(metadata.len() as u16).to_le_bytes().as_slice(), &metadata, &shards].concat()]
 }
 
-/// Models whose operators, bodies and shapes are anything.
+/// Models with arbitrary operators, bodies and shapes.
 pub(super) fn onnx(data: &[u8]) {
     drop(rewire_import::onnx::from_bytes(data));
 }

@@ -1,5 +1,5 @@
-//! Random graphs at random sizes, with inputs that may be hostile. What the interpreter computes, every kernel computes;
-//! what it refuses, every kernel refuses.
+//! Random graphs at random sizes, with inputs that may be hostile. Every kernel computes what the interpreter computes, and
+//! rejects what it rejects.
 
 use crate::backend::{Tensors, gpu, oracle, run, session};
 use crate::build::build;
@@ -12,10 +12,10 @@ use rewire_runtime::Kernel;
 
 const WIDTHS: [usize; 8] = [1, 2, 3, 6, 8, 25, 50, 130];
 
-/// Numbers that sizes, offsets and lengths must not be, and some that they may be.
+/// Numbers that are invalid as sizes, offsets and lengths, and some that are valid.
 const NUMBERS: [i64; 12] = [-1, 0, 1, 2, 5, 63, 1 << 31, 1 << 32, (1 << 32) + 1, 1 << 62, i64::MAX, i64::MIN];
 
-/// Bytes that say something each.
+/// Bytes that each make a choice.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -25,7 +25,7 @@ impl Bytes<'_> {
         first
     }
 
-    /// An entry of a list.
+    /// Selects an entry of a list.
     fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[usize::from(self.next()) % list.len()]
     }
@@ -43,7 +43,7 @@ fn program(bytes: &mut Bytes<'_>) -> Program {
     Program { instructions, outputs, width, lengths, rows, offsets, seed }
 }
 
-/// Changes entries of integer inputs. True if there was one.
+/// Changes entries of integer inputs. Returns true if there was one.
 fn change(bytes: &mut Bytes<'_>, inputs: &mut Tensors) -> bool {
     let mut names: Vec<String> =
         inputs.iter().filter(|(_, t)| t.dtype() == DType::I64 && !t.is_empty()).map(|(name, _)| name.clone()).collect();
@@ -65,7 +65,7 @@ fn change(bytes: &mut Bytes<'_>, inputs: &mut Tensors) -> bool {
     changes > 0
 }
 
-/// Holds a case to the interpreter on a kernel.
+/// Compares a kernel with the interpreter on a case.
 fn hold(case: &GraphCase, kernel: Kernel, hostile: bool) -> Result<(), String> {
     let Some(mut session) = session(&case.graph, &case.parameters, kernel)? else { return Ok(()) };
     let actual = run(&mut session, &case.inputs);
@@ -81,7 +81,7 @@ fn hold(case: &GraphCase, kernel: Kernel, hostile: bool) -> Result<(), String> {
     }
 }
 
-/// Runs the graph that the bytes say, on the CPU and, if there is one, on an adapter.
+/// Runs the graph that the bytes encode, on the CPU and, if there is one, on an adapter.
 pub(super) fn run_graph(data: &[u8]) {
     let mut bytes = Bytes(data);
     let program = program(&mut bytes);

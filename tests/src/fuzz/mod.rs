@@ -1,4 +1,4 @@
-//! Hostile input: what a fuzzer calls with bytes. A target panics where the answer is wrong; an error is an answer.
+//! Hostile input: fuzz targets. A target panics on a wrong result; an error is a valid result.
 
 mod exported;
 mod files;
@@ -6,16 +6,16 @@ mod graphs;
 pub mod packages;
 pub mod plans;
 
-/// A reader, or a part of the engine, that takes bytes of anybody.
+/// A reader, or a part of the engine, with untrusted input.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Reads or runs what the bytes say.
+    /// Parses or runs the input.
     pub run: fn(&[u8]),
-    /// Bytes to begin with.
+    /// Initial inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// The most bytes that are tried.
+    /// The maximum length of inputs.
     pub longest: usize,
 }
 
@@ -38,7 +38,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "graphs", run: graphs::run_graph, seeds: graphs::seeds, longest: 1 << 8 },
 ];
 
-/// The target of a name.
+/// The target with a name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -1,4 +1,4 @@
-//! Packages that were changed and sealed again: their hashes are right, whatever they hold.
+//! Packages that are changed and sealed again: their hashes are valid for any content.
 
 use super::plans::{ABSURD, SMALL, changed};
 use crate::noise::Noise;
@@ -21,7 +21,7 @@ const APART: &[u8] = include_bytes!("../../../crates/cli/tests/packages/format-3
 const TABLES: &[u8] = include_bytes!("../../../crates/cli/tests/packages/format-3.safetensors");
 const USERS: &str = include_str!("../../../crates/cli/tests/packages/users.jsonl");
 
-/// Bytes before the length of the head, and those of them that are no hash.
+/// Bytes before the length of the head, and the number of these before the hash.
 const HEADER: usize = 48;
 const HASHED: usize = 32;
 /// Parts begin at multiples of this.
@@ -30,11 +30,11 @@ const ALIGNMENT: usize = 64;
 /// The parts of a package.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// Its first bytes, which are no hash.
+    /// Its first bytes, before the hash.
     header: Vec<u8>,
-    /// The places of its parts as they were.
+    /// The original lengths of its parts.
     lengths: Value,
-    /// What it says of itself, without the places of its parts.
+    /// Its head, without the lengths of its parts.
     pub head: Value,
     /// The plan.
     pub plan: Value,
@@ -44,7 +44,7 @@ pub struct Parts {
     pub weights: Vec<u8>,
 }
 
-/// The parts of the package that the tests keep.
+/// The parts of the tests' stored package.
 pub fn kept() -> &'static Parts {
     static KEPT: OnceLock<Parts> = OnceLock::new();
     KEPT.get_or_init(|| {
@@ -54,7 +54,7 @@ pub fn kept() -> &'static Parts {
     })
 }
 
-/// The parts of the package that the tests keep whose tables are in a file of their own, and that file.
+/// The parts of the tests' stored package with tables in a separate file, and that file.
 pub fn kept_apart() -> &'static (Parts, Vec<u8>) {
     static KEPT: OnceLock<(Parts, Vec<u8>)> = OnceLock::new();
     KEPT.get_or_init(|| {
@@ -87,7 +87,7 @@ impl Parts {
         own
     }
 
-    /// A package of them with a hash that is right, and lengths too unless the head tells others.
+    /// Serializes them as a package with a valid hash, and valid lengths unless the head contains others.
     pub fn sealed(&self) -> Vec<u8> {
         let [plan, kernels] = [&self.plan, &self.kernels].map(|part| serde_json::to_vec(part).unwrap());
         let mut head = self.head.clone();
@@ -125,15 +125,15 @@ pub fn seal(bytes: &mut [u8]) {
 /// Emits the kernels of a package for its devices, and ranks the users of the tests with it, on the CPU.
 ///
 /// # Errors
-/// What the package or the run says.
+/// The error of the package or the run.
 pub fn rank(package: Vec<u8>) -> Result<usize, RankError> {
     rank_with(&Package::parse(package)?, Tables::Auto)
 }
 
-/// [`rank`] with the file of its tables, which stay there.
+/// [`rank`] with a separate file of tables.
 ///
 /// # Errors
-/// What the package, the file or the run says.
+/// The error of the package, the file or the run.
 pub fn rank_apart(package: Vec<u8>, tables: Vec<u8>) -> Result<usize, RankError> {
     let package = Package::parse_with_tables(package, tables)?;
     drop(package.check_tables());
@@ -152,7 +152,7 @@ fn rank_with(package: &Package, tables: Tables) -> Result<usize, RankError> {
     Ok(ranker.rank_batch(&batch)?.len())
 }
 
-/// The users of the tests, up to one that is none of the model's.
+/// The users of the tests, up to the first invalid one.
 fn users(mut batch: Batch) -> Batch {
     for line in USERS.lines() {
         if batch.push_json(line.as_bytes()).is_err() {
@@ -206,7 +206,7 @@ pub fn matching() -> &'static Parts {
 /// Embeds the users of the tests and their candidates with the package of a matching model, on the CPU.
 ///
 /// # Errors
-/// What the package or the run says.
+/// The error of the package or the run.
 pub fn embed(package: Vec<u8>) -> Result<usize, RankError> {
     let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
     let package = Package::parse(package)?;
@@ -217,12 +217,12 @@ pub fn embed(package: Vec<u8>) -> Result<usize, RankError> {
     Ok(embedded(Embedded::Users)? + embedded(Embedded::Items)?)
 }
 
-/// The kept package with changes, see [`changed_parts`].
+/// The stored package with changes, see [`changed_parts`].
 pub fn changed_package(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> Vec<u8> {
     changed_parts(kept(), part, numbers, choices)
 }
 
-/// A package with changes, each at a place and by a choice: in its head, its plan, its kernels or its weights.
+/// A package with changes, each at a position and with a choice: in its head, its plan, its kernels or its weights.
 pub fn changed_parts(parts: &Parts, part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> Vec<u8> {
     let mut parts = parts.clone();
     match part % 4 {
@@ -243,8 +243,8 @@ pub fn changed_parts(parts: &Parts, part: usize, numbers: &[i64], choices: &[(us
     parts.sealed()
 }
 
-/// The kept package whose tables are in a file, and the file, with changes: in the file's header or its tensors, or in what the
-/// package says of it. The hashes of the file are right, unless what is said of it has changed.
+/// The stored package with a separate file of tables, and the file, with changes: in the file's header or its tensors, or in
+/// the package's description of it. The hashes of the file are valid, unless the description has changed.
 pub fn changed_apart(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> (Vec<u8>, Vec<u8>) {
     let (mut parts, tables) = kept_apart().clone();
     let (mut header, mut content) = safetensors(&tables);
@@ -279,40 +279,40 @@ pub fn changed_apart(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> 
     (parts.sealed(), [header, content].concat())
 }
 
-/// The header of a safetensors file and what follows it.
+/// The header of a safetensors file and the bytes after it.
 fn safetensors(bytes: &[u8]) -> (Value, Vec<u8>) {
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     (serde_json::from_slice(&bytes[8..8 + length]).unwrap(), bytes[8 + length..].to_vec())
 }
 
-/// Tunings of a device, as a package tells them.
+/// Tunings of a device in the format of packages.
 fn tunings() -> Value {
     let device = json!({ "name": "x", "backend": "vulkan", "driver": "1", "target": Target::BASELINE, "emitter": "0" });
     let sizes = json!({ "64x1": { "rows": 16, "columns": 32 }, "64x2": { "threads": 64, "matrices": true } });
     json!({ "device": device, "kernels": { "0": { "matrices": true, "sizes": sizes } } })
 }
 
-/// The changes that bytes say, eight bytes a change: where, in which numbers, and which.
+/// Decodes changes, eight bytes each: the part, the numbers to use, and the choices.
 fn changes(data: &[u8]) -> (usize, &'static [i64], Vec<(usize, u64)>) {
     let words = data.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
     let choices = words.map(|bits| ((bits & 0xffff) as usize, bits >> 16)).collect();
     (data.len() / 2, if data.len().is_multiple_of(2) { SMALL } else { ABSURD }, choices)
 }
 
-/// Loads and runs the kept package with the changes that the bytes say.
+/// Loads and runs the stored package with decoded changes.
 pub(super) fn run_changed(data: &[u8]) {
     let (part, numbers, choices) = changes(data);
     drop(rank(changed_package(part, numbers, &choices)));
 }
 
-/// Loads and runs the kept package whose tables are in a file, with the changes that the bytes say.
+/// Loads and runs the stored package with a separate file of tables, with decoded changes.
 pub(super) fn run_apart(data: &[u8]) {
     let (part, numbers, choices) = changes(data);
     let (package, tables) = changed_apart(part, numbers, &choices);
     drop(rank_apart(package, tables));
 }
 
-/// Loads the package of a matching model with the changes that the bytes say, and embeds with it.
+/// Loads the package of a matching model with decoded changes, and embeds with it.
 pub(super) fn run_matching(data: &[u8]) {
     let (part, numbers, choices) = changes(data);
     drop(embed(changed_parts(matching(), part, numbers, &choices)));

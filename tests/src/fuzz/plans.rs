@@ -1,4 +1,4 @@
-//! Plans as files hold them, changed in a few places.
+//! Stored plans, changed in a few places.
 
 use crate::backend::{Tensors, options, oracle, plan, run};
 use crate::compare::{Tolerance, differences};
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 const F32: DType = DType::F32;
 
-/// A plan as a file holds it, with what it runs on.
+/// A plan as stored in a file, with its data.
 pub struct Stored {
     /// The plan.
     pub plan: Value,
@@ -79,7 +79,7 @@ pub fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Changes one place. `numbers` are what numbers become.
+/// Changes one value. Numbers become one of `numbers`.
 fn change(value: &mut Value, numbers: &[i64], choice: u64) {
     let number = || json!(numbers[(choice >> 8) as usize % numbers.len()]);
     match value {
@@ -109,7 +109,7 @@ fn change(value: &mut Value, numbers: &[i64], choice: u64) {
     }
 }
 
-/// A plan with changes, each at a place and by a choice. `numbers` are what numbers become.
+/// A plan with changes, each at a position and with a choice. Numbers become one of `numbers`.
 pub fn changed(plan: &Value, numbers: &[i64], choices: &[(usize, u64)]) -> Value {
     let mut plan = plan.clone();
     for &(place, choice) in choices {
@@ -153,7 +153,7 @@ pub fn emitted(plan: &Plan) {
     }
 }
 
-/// Loads and runs the stored plan with the changes that the bytes say, eight bytes a change.
+/// Loads and runs the stored plan with decoded changes, eight bytes each.
 pub(super) fn run_changed(data: &[u8]) {
     let choices: Vec<(usize, u64)> = data
         .as_chunks::<8>()

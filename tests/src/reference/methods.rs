@@ -1,11 +1,11 @@
-//! The methods that one calls, from their source.
+//! Public methods, from their source.
 
 use super::source::{docs, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::{FnArg, ImplItem, ImplItemFn, Item, ReturnType, Visibility};
 
-/// Types and the folders or files that have their methods.
+/// Types with the folders or files of their methods.
 const TYPES: [(&str, &str); 12] = [
     ("Scope", "graph/src/trace"),
     ("HostTensor", "graph/src/tensor.rs"),
@@ -21,16 +21,16 @@ const TYPES: [(&str, &str); 12] = [
     ("Request", "rewire/src/rank"),
 ];
 
-/// The methods of a type that one calls.
+/// The public methods of a type.
 #[derive(Clone, Debug)]
 pub struct Methods {
     /// The type.
     pub item: &'static str,
-    /// What it is.
+    /// Its documentation.
     pub docs: String,
-    /// Their names, without those of futures that have a blocking twin.
+    /// Their names, except async methods with a blocking version.
     pub names: Vec<String>,
-    /// Call and meaning, a line each.
+    /// Signature and description, one line each.
     pub lines: Vec<(String, String)>,
 }
 
@@ -133,7 +133,7 @@ fn call(item: &str, function: &ImplItemFn) -> String {
     call.replace('|', "\\|").replace(">+", "> +").replace("Fn (", "Fn(").replace("FnOnce (", "FnOnce(")
 }
 
-/// The first sentence, with the names of links alone.
+/// The first sentence, with links replaced by their names.
 fn sentence(docs: &str) -> String {
     let first = docs.split_once(". ").map_or(docs, |(first, _)| first).trim_end_matches('.');
     let mut plain = String::new();

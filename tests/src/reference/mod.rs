@@ -1,5 +1,5 @@
-//! The reference of operators, modules and models: what their source says of them, the kernels that an example of each
-//! lowers to, and the errors that wrong uses of each give.
+//! The reference of operators, modules and models: their documentation from the source, the kernels of an example of each,
+//! and the errors of invalid uses.
 
 mod composites;
 mod methods;
@@ -28,7 +28,7 @@ use std::ops::Deref;
 /// Traces something.
 pub type Trace = fn(&Sketch) -> Tensor;
 
-/// A scope whose sizes are the same when they are asked for again, so that inputs can be as well.
+/// A scope that returns the same size for the same name, so that inputs can share it.
 #[derive(Debug, Default)]
 pub struct Sketch {
     scope: Scope,
@@ -55,29 +55,29 @@ impl Deref for Sketch {
     }
 }
 
-/// An operator or function: an example of its use, and wrong uses.
+/// An operator or function: an example of its use, and invalid uses.
 #[derive(Clone, Debug)]
 pub struct Function {
     /// The type or function in the source.
     pub item: &'static str,
     /// A use.
     pub example: Trace,
-    /// Wrong uses, one a constraint.
+    /// Invalid uses, one per constraint.
     pub violations: Vec<Trace>,
 }
 
-/// A module: a configuration, what is traced from it, and values that configurations may not have.
+/// A module: a configuration, its trace, and invalid values.
 #[derive(Clone, Debug)]
 pub struct Module {
     /// The type in the source.
     pub item: &'static str,
-    /// The kind, where one type has several.
+    /// The kind, if a type has several.
     pub kind: &'static str,
     /// A configuration.
     pub config: serde_json::Value,
     /// Traces a configuration.
     pub build: fn(serde_json::Value) -> Result<Graph, String>,
-    /// Wrong values by JSON pointer.
+    /// Invalid values by JSON pointer.
     pub violations: Vec<(&'static str, serde_json::Value)>,
 }
 
@@ -87,7 +87,7 @@ impl Module {
         (self.build)(self.config.clone())
     }
 
-    /// The errors of the wrong values, in order; `None` where there was none.
+    /// The errors of the invalid values, in order; `None` if there was none.
     pub fn errors(&self) -> Vec<Option<String>> {
         let error = |(pointer, value): &(&str, serde_json::Value)| {
             let mut config = self.config.clone();
@@ -111,7 +111,7 @@ impl Function {
         scope.finish(&[("out", out)])
     }
 
-    /// The errors of the wrong uses, in order; `None` where there was none.
+    /// The errors of the invalid uses, in order; `None` if there was none.
     pub fn errors(&self) -> Vec<Option<GraphError>> {
         let error = |violation: &Trace| {
             let scope = Sketch::default();
@@ -132,12 +132,12 @@ pub fn composites() -> Vec<Function> {
     composites::all()
 }
 
-/// Functional operators of generative recommenders.
+/// HSTU operators.
 pub fn ops() -> Vec<Function> {
     ops::all()
 }
 
-/// Functions beside the ranking layers.
+/// Functions of the ranking layers.
 pub fn ranking_functions() -> Vec<Function> {
     ranking::functions()
 }
@@ -152,8 +152,7 @@ pub fn ranking() -> Vec<Module> {
     ranking::all()
 }
 
-/// The schedules of the kernels that a graph takes, after making sure that they run on the CPU and are emitted for every
-/// WebGPU device.
+/// The schedules of a graph's kernels, after checking that they run on the CPU and are emitted for every WebGPU device.
 pub fn backends(graph: &Graph) -> Result<String, String> {
     let plan = backend::plan(graph)?;
     let schedules: BTreeSet<&str> = plan.steps.iter().map(|step| schedule(&step.computation)).collect();
@@ -290,7 +289,7 @@ fn write_fields(page: &mut String, source: &Source, item: &str) -> Result<(), St
     Ok(())
 }
 
-/// What an error asks for.
+/// The constraint that an error reports.
 fn constraint(error: &GraphError) -> String {
     match error {
         GraphError::Type { op, source, .. } => format!("{op}: `{}` must be {}", source.argument, source.expected),

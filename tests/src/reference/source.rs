@@ -2,15 +2,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use syn::{Attribute, Expr, ExprLit, Fields, ImplItem, Item, Lit, Meta};
 
-/// What is no part of the reference: how users write operators, which the guide to rewriting shows, and models of imported pipelines.
+/// Excluded from the reference: custom operators, which the guide to rewriting covers, and models of imported pipelines.
 const SKIPPED: [&str; 2] = ["op/custom.rs", "hstu/src/pipeline"];
 
-/// What the source says of types and functions, by name.
+/// The documentation of types and functions in the source, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     docs: BTreeMap<String, String>,
     fields: BTreeMap<String, Vec<Field>>,
-    /// Bodies of functions without arguments: what `#[serde(default = "..")]` calls.
+    /// Bodies of functions without arguments, for `#[serde(default = "..")]`.
     bodies: BTreeMap<String, String>,
     constants: BTreeMap<String, String>,
     operators: Vec<String>,
@@ -26,13 +26,13 @@ pub struct Field {
     pub name: String,
     /// The type.
     pub ty: String,
-    /// The default, if it may be missing.
+    /// The default, if it is optional.
     pub default: Option<String>,
-    /// What it means.
+    /// Its documentation.
     pub docs: String,
 }
 
-/// The enumerations that a file's macros make of lists of documented names.
+/// The enums that a file's macros generate from lists of documented names.
 fn listed(text: &str) -> Vec<Item> {
     let enumeration = |rules: &str| {
         let (name, definition) = rules.split_once(" {")?;
@@ -157,7 +157,7 @@ impl Source {
         }
     }
 
-    /// Puts values in the place of functions that give defaults.
+    /// Replaces functions of defaults by their values.
     fn resolve(&mut self) {
         for field in self.fields.values_mut().flatten() {
             let Some(default) = &field.default else { continue };
@@ -168,7 +168,7 @@ impl Source {
         }
     }
 
-    /// What a type or function is for.
+    /// The documentation of a type or function.
     pub fn docs(&self, item: &str) -> Result<&str, String> {
         self.docs.get(item).map(String::as_str).ok_or_else(|| format!("the source has no `{item}`"))
     }
@@ -178,7 +178,7 @@ impl Source {
         Ok(self.fields.get(item).cloned().unwrap_or_default())
     }
 
-    /// Types that are read from configurations.
+    /// Types that are parsed from configurations.
     pub fn options(&self) -> Vec<String> {
         let mut options: Vec<String> = self
             .options
@@ -227,7 +227,7 @@ fn exported(tree: &str) -> Vec<&str> {
     names.collect()
 }
 
-/// Public fields. In a `container` that may be left out, every one has the default that the container has.
+/// Public fields. In an optional `container`, the defaults of fields are those of the container.
 fn fields(fields: &Fields, container: Option<&str>) -> Vec<Field> {
     let public = fields.iter().filter(|field| matches!(field.vis, syn::Visibility::Public(_)));
     public
@@ -284,7 +284,7 @@ fn name(variant: &str, snake: bool) -> String {
     name
 }
 
-/// Documentation in one line: paragraphs before examples and error sections.
+/// Documentation on one line: paragraphs before examples and error sections.
 pub(super) fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
@@ -301,7 +301,7 @@ fn text_of_all(attributes: &[Attribute]) -> String {
     attributes.iter().map(text).collect()
 }
 
-/// Tokens as they are usually written.
+/// Tokens in the usual spelling.
 pub(super) fn text(tokens: &impl quote::ToTokens) -> String {
     let text = tokens.to_token_stream().to_string();
     [

@@ -1,11 +1,11 @@
-//! Intel's driver, whose shim Debian has not: it is built from Mesa's source of the same version.
+//! Intel's driver. Debian lacks its shim, which is built from Mesa's source of the same version.
 
 use crate::setup::Apt;
 use crate::shell::{root, run, run_captured};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Suite of Debian whose programs run on a stable system.
+/// A Debian suite whose programs run on a stable system.
 const SUITE: &str = "bookworm-backports";
 const MIRROR: &str = "http://deb.debian.org/debian";
 const PACKAGES: [&str; 3] = ["mesa-vulkan-drivers", "libdrm2", "libdrm-intel1"];
@@ -30,7 +30,7 @@ const OFF: [&str; 16] = [
     "-Dzstd=disabled",
 ];
 
-/// The driver, and what stands in for the kernel's.
+/// The driver, and the shim that replaces the kernel driver.
 pub(super) struct IntelDriver {
     pub libraries: PathBuf,
     pub shim: PathBuf,
@@ -54,7 +54,7 @@ impl IntelDriver {
     }
 }
 
-/// Fetches the packages of the driver, and unpacks them; the version of Mesa.
+/// Fetches and unpacks the packages of the driver; returns the version of Mesa.
 fn fetch(folder: &Path) -> Result<String, String> {
     let script = format!(
         "mkdir -p apt/lists/partial apt/cache && echo 'deb {MIRROR} {SUITE} main' > apt/sources.list && \
@@ -67,7 +67,7 @@ fn fetch(folder: &Path) -> Result<String, String> {
     Ok(version.trim().to_owned())
 }
 
-/// Builds the shim alone, without LLVM.
+/// Builds only the shim, without LLVM.
 fn build(folder: &Path, version: &str, done: &Path) -> Result<(), String> {
     let script = format!(
         "curl -fsSO {MIRROR}/pool/main/m/mesa/mesa_{version}.orig.tar.xz && tar xf mesa_{version}.orig.tar.xz && \

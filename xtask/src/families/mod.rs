@@ -1,6 +1,6 @@
-//! Kernels compiled for GPUs that are not here, by the compilers of their drivers.
+//! Compiles kernels for GPUs that are not present, with the compilers of their drivers.
 //!
-//! Mesa's drivers run on a shim in place of the kernel's driver and of the hardware: nothing is computed, and every kernel is compiled.
+//! Mesa's drivers run on a shim that replaces the kernel driver and the hardware: every kernel is compiled, and nothing is computed.
 
 mod intel;
 mod page;
@@ -13,13 +13,13 @@ use intel::IntelDriver;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A GPU that a driver compiles for.
+/// A target GPU of a driver.
 struct Family {
     name: &'static str,
-    /// As people call it.
+    /// Its common name.
     title: &'static str,
     driver: Driver,
-    /// What its shim takes the GPU by.
+    /// Its name for the shim.
     value: &'static str,
 }
 
@@ -33,7 +33,7 @@ enum Driver {
 }
 
 impl Driver {
-    /// The library, its shim, and the variable that names the GPU, where it has several.
+    /// The library, its shim, and the variable that selects the GPU, if the driver supports several.
     fn files(self) -> (&'static str, &'static str, Option<&'static str>) {
         match self {
             Self::Radv => ("libvulkan_radeon.so", "libamdgpu_noop_drm_shim.so", Some("AMDGPU_GPU_ID")),
@@ -68,12 +68,12 @@ const FAMILIES: [Family; 16] = [
     family("lnl", "Intel Lunar Lake", Driver::Anv, "lnl"),
 ];
 
-/// The families whose kernels the tests compile, where Debian's unstable tree was fetched.
+/// The families whose kernels the tests compile, if the Debian unstable tree was fetched.
 const TESTED: [&str; 4] = ["navi31", "ampere", "adreno740", "m1"];
-/// What they compile.
+/// The workloads that they compile.
 const TESTED_WORKS: [&str; 6] = ["demo", "attention", "softmax-attention", "addmm", "layer-norm", "stu-layer"];
 
-/// Kernels of single precision and of `f16` for the families that are tested, of which none may spill.
+/// f32 and f16 kernels for the tested families, none of which may spill.
 pub(crate) fn tests(tree: &NewerLavapipe) -> Result<Vec<Job>, String> {
     let mut jobs = vec![];
     for family in FAMILIES.iter().filter(|family| TESTED.contains(&family.name)) {
@@ -106,8 +106,8 @@ fn cases() -> Result<Vec<String>, String> {
     Ok(cases)
 }
 
-/// Compiles the kernels of the demo, the standard workloads and the golden cases for some families, or for all, and then writes
-/// `docs/gpus.md`.
+/// Compiles the kernels of the demo, the standard workloads and the golden cases for some families, or for all, in which case
+/// it writes `docs/gpus.md`.
 pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let forward = cases()?;
     let backward = std::iter::once("--backward".to_owned()).chain(forward.clone()).collect();
@@ -149,7 +149,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     if names.is_empty() { page::write(&sections) } else { Ok(()) }
 }
 
-/// The program on the driver of a family.
+/// The program with the driver of a family.
 fn with_family(family: &Family, tree: &NewerLavapipe, intel: Option<&IntelDriver>) -> Result<Command, String> {
     let program = root().join("target/debug/rewire");
     let (library, shim, variable) = family.driver.files();

@@ -1,11 +1,11 @@
-//! What drivers tell of all kernels, as a page.
+//! The page of the drivers' statistics on all kernels.
 
 use crate::shell::root;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Between these lines of the page stands what is generated.
+/// The lines of the page that enclose generated text.
 const MARKS: [&str; 2] = ["<!-- families: written by `cargo xtask families` -->", "<!-- end of families -->"];
 
 /// Kernels of a family.
@@ -25,7 +25,7 @@ struct Kernel {
 }
 
 impl Figures {
-    /// Of what `rewire compile --json` printed. A shader that several works have counts once.
+    /// Parses `rewire compile --json` output. A shader that several workloads share counts once.
     pub fn of(lines: &str) -> Self {
         let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut figures = Self::default();
@@ -57,7 +57,7 @@ impl Figures {
         format!("{} kernels, {spilling} spill, {} failed", self.kernels.len(), self.failed)
     }
 
-    /// A row a schedule.
+    /// One row per schedule.
     fn rows(&self, title: &str) -> String {
         let mut by_schedule: BTreeMap<&str, Vec<&Kernel>> = BTreeMap::new();
         for kernel in &self.kernels {

@@ -1,4 +1,4 @@
-//! The page in headless Chromium, on WebGPU by SwiftShader and on the CPU.
+//! Tests the page in headless Chromium, on WebGPU by SwiftShader and on the CPU.
 
 use super::readme;
 use crate::shell::{rewire, root, run, run_captured, succeeds};
@@ -80,7 +80,7 @@ fn check_types(folder: &Path) -> Result<(), String> {
     run(command)
 }
 
-/// Bundles the program of the README, beside the worker that it starts.
+/// Bundles the program of the README with its worker.
 fn bundle(folder: &Path) -> Result<(), String> {
     if !succeeds("esbuild", &["--version"]) {
         eprintln!("\nxtask: no bundle is tested: `npm install --global esbuild` installs what makes it");
@@ -108,7 +108,7 @@ fn package(model: &Path, package: &Path) -> Result<(), String> {
     run(command)
 }
 
-/// Writes the example of the page that predicts, as a module that exports what it prints.
+/// Writes the prediction example of the page as a module that exports its output.
 fn write_example(file: &Path) -> Result<(), String> {
     let page = std::fs::read_to_string(root().join("docs/browser.md")).map_err(|error| format!("the page: {error}"))?;
     let example = page.split_once("## Predict").and_then(|(_, page)| page.split_once("```js\n"));

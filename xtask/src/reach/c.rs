@@ -1,4 +1,4 @@
-//! The library for C as apps carry it.
+//! Tests the C library as shipped in apps.
 
 use crate::capi;
 use crate::shell::{root, run_captured, succeeds};
@@ -6,7 +6,7 @@ use crate::vulkan::{SoftwareDriver, has_loader, with_driver};
 use std::path::Path;
 use std::process::Command;
 
-/// Bytes of the shared library at most: with all that it has, and with packages alone.
+/// Maximum size of the shared library in bytes: with all features, and only for packages.
 const MOST: u64 = 11_000_000;
 const MOST_WITH_PACKAGES: u64 = 6_000_000;
 
@@ -29,7 +29,7 @@ pub(super) fn test() -> Result<(), String> {
     Ok(())
 }
 
-/// The sizes are those of x86-64.
+/// The limits are for x86-64.
 fn check_size(library: &Path, most: u64) -> Result<(), String> {
     let size = std::fs::metadata(library).map_err(|error| format!("{}: {error}", library.display()))?.len();
     eprintln!("{}: {size} bytes", library.display());
@@ -37,7 +37,7 @@ fn check_size(library: &Path, most: u64) -> Result<(), String> {
     if is_less { Ok(()) } else { Err(format!("{} has {size} bytes: expected {most} at most", library.display())) }
 }
 
-/// Builds a program with a library and runs it with a package that is kept.
+/// Builds a program with a library and runs it with a stored package.
 fn expect(folder: &Path, source: &str, begins: &str) -> Result<(), String> {
     let program = folder.join(source).with_extension("");
     let mut compiler = Command::new("cc");

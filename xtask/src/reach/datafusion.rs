@@ -1,4 +1,4 @@
-//! The example of a function in SQL, which is no member of the workspace.
+//! Tests the example of an SQL function, which is not a member of the workspace.
 
 use crate::shell::{cargo, run};
 

@@ -1,4 +1,4 @@
-//! The library of phones: Kotlin on this machine's JVM, Swift, and checks for the systems of phones.
+//! Tests the mobile library: Kotlin on this machine's JVM, Swift, and checks for Android and iOS.
 
 use super::readme;
 use crate::mobile::write_sources;
@@ -7,16 +7,16 @@ use crate::shell::{cargo, root, run, run_captured, succeeds, tests};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Kotlin's compiler in the registry of JavaScript, where JetBrains puts it.
+/// The Kotlin compiler in the npm registry, published by JetBrains.
 const KOTLIN: &str = "kotlin-compiler@2.4.20";
 
-/// Where Debian has the library by which the JVM calls others.
+/// Debian's path of the library for native calls from the JVM.
 const JNA: &str = "/usr/share/java/jna.jar";
 
-/// The systems of phones.
+/// The mobile targets.
 const PHONES: [&str; 2] = ["aarch64-linux-android", "aarch64-apple-ios"];
 
-/// What an app in Swift finds.
+/// The symbols that a Swift app needs.
 const SWIFT: [&str; 11] = [
     "open class Ranker:",
     "public static func load(path: String, options: Options? = nil)throws  -> Ranker",
@@ -67,7 +67,7 @@ pub(super) fn test_kotlin() -> Result<(), String> {
     readme::check(&folder, || java("readme.jar", "ReadmeKt"))
 }
 
-/// The Swift that is written has what an app calls.
+/// Checks that the Swift bindings have the symbols that an app needs.
 pub(super) fn test_swift() -> Result<(), String> {
     let text = read(&built()?.join("swift/Rewire.swift"))?;
     let absent: Vec<&str> = SWIFT.into_iter().filter(|declared| !text.contains(declared)).collect();
@@ -110,19 +110,19 @@ pub(super) fn missing_of_phones() -> Option<String> {
     (!missing.is_empty()).then(|| format!("`rustup target add {}` installs what it takes", missing.join(" ")))
 }
 
-/// The compiler takes the libraries for phones; building them takes their linkers.
+/// Checks the library for mobile targets; building it would require their linkers.
 pub(super) fn test_phones() -> Result<(), String> {
     PHONES.into_iter().try_for_each(|target| {
         run(cargo(&["check", "-p", "rewire-mobile", "-p", "rewire-capi", "--lib", "--target", target]))
     })
 }
 
-/// Where the libraries of this build are.
+/// The folder of this build's libraries.
 fn libraries() -> PathBuf {
     root().join("target/debug/deps")
 }
 
-/// Builds the library, tests what is called from Rust, and writes the sources that call it into a folder.
+/// Builds the library, runs its Rust tests, and writes the bindings to a folder.
 fn built() -> Result<PathBuf, String> {
     run(cargo(&tests(&["mobile"])))?;
     let folder = root().join("target/mobile");
@@ -130,7 +130,7 @@ fn built() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Kotlin's compiler: this machine's, or one from the registry.
+/// The Kotlin compiler: the installed one, or one from the registry.
 fn kotlinc() -> Result<PathBuf, String> {
     if succeeds("kotlinc", &["-version"]) {
         return Ok("kotlinc".into());
@@ -145,7 +145,7 @@ fn kotlinc() -> Result<PathBuf, String> {
     Ok(compiler)
 }
 
-/// With a package that is kept, and its users.
+/// With a stored package and its users.
 fn with_users(mut command: Command) -> Command {
     let packages = root().join("crates/cli/tests/packages");
     command.arg(packages.join("format-1.rewire")).arg(packages.join("users.jsonl"));

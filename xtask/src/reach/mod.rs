@@ -1,4 +1,4 @@
-//! Tests of the model elsewhere, with what runs it there: a part a place.
+//! Tests the library in other environments: one part per environment.
 
 mod browser;
 mod c;
@@ -7,10 +7,10 @@ mod mobile;
 mod python;
 mod readme;
 
-/// A place, and what its test does.
+/// An environment and its test.
 struct Part {
     name: &'static str,
-    /// What is not there for the test, and what installs it.
+    /// A missing requirement of the test, and how to install it.
     missing: fn() -> Option<String>,
     test: fn() -> Result<(), String>,
 }
@@ -27,11 +27,11 @@ const PARTS: [Part; 9] = [
     Part { name: "phones", missing: mobile::missing_of_phones, test: mobile::test_phones },
 ];
 
-/// What is tested.
+/// The parts to test.
 pub(crate) struct Options(Vec<&'static Part>);
 
 impl Options {
-    /// Reads names of parts; all where nothing is given.
+    /// Parses names of parts; all by default.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
         let known = || PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
         let find = |name: &&str| {
@@ -43,7 +43,7 @@ impl Options {
     }
 }
 
-/// Tests all parts, even where one fails, and says which had to be left out.
+/// Tests all parts, even if one fails, and reports those that had to be skipped.
 pub(crate) fn run(Options(parts): &Options) -> Result<(), String> {
     let mut failed = vec![];
     let mut said = vec![];

@@ -1,10 +1,10 @@
-//! The wheel in a virtual environment, and the clusters that use it.
+//! Tests the wheel in a virtual environment, and the clusters that use it.
 
 use crate::shell::{cargo, root, run, succeeds};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What Python needs to have for a test.
+/// Checks Python's requirements for a test.
 const READY: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 11)";
 
 pub(super) fn missing() -> Option<String> {
@@ -41,7 +41,7 @@ fn program(name: &str) -> PathBuf {
     environment().join("bin").join(name)
 }
 
-/// Builds the wheel and installs it, beside packages of the registry.
+/// Builds the wheel and installs it together with packages of the registry.
 fn install(packages: &[&str]) -> Result<(), String> {
     if !program("pip").exists() {
         let mut command = Command::new("python3");

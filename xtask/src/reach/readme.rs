@@ -1,4 +1,4 @@
-//! The programs of the README and of pages, and what they print.
+//! The programs of the README and of pages, and their output.
 
 use crate::shell::{rewire, root, run, run_captured};
 use std::path::{Path, PathBuf};

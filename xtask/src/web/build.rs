@@ -3,7 +3,7 @@ use crate::shell::{cargo, rewire, root, run, succeeds};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The files of the page, and what the demo's data are called there.
+/// The files of the page, and the names of the demo's data.
 const PAGE: [&str; 11] = [
     "index.html",
     "style.css",
@@ -43,7 +43,7 @@ fn has_source() -> bool {
     Path::new(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library").is_dir()
 }
 
-/// What is not there to build the page, and what installs it.
+/// A missing requirement for building the page, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     let has_linker = || succeeds("wasm-ld", &["--version"]);
     (!has_web() && !(has_source() && has_linker())).then(|| {
@@ -125,7 +125,8 @@ fn built(folder: &str) -> PathBuf {
     root().join(folder).join(WEB).join("web/rewire_web.wasm")
 }
 
-/// Writes the JavaScript of the library beside it. What does is no member of the workspace, as nothing else needs it.
+/// Writes the JavaScript of the library next to it. The generator is not a member of the workspace, because nothing else
+/// needs it.
 fn bind(library: &Path, folder: &Path) -> Result<(), String> {
     let mut command = cargo(&["run", "--quiet", "--manifest-path", "xtask/bindgen/Cargo.toml"]);
     command.args(["--target-dir", "target/bindgen", "--"]).arg(library).arg(folder);

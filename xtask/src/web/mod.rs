@@ -1,4 +1,4 @@
-//! The page of `web/` with its library: built into a folder that any static server takes, and served.
+//! The page of `web/` with its library: built into a folder for any static server, and served.
 
 mod build;
 mod server;
@@ -6,17 +6,17 @@ mod server;
 pub(crate) use build::{build, missing};
 pub(crate) use server::Server;
 
-/// What is done with the page.
+/// The command for the page.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Options {
-    /// It is built.
+    /// Build it.
     Build,
-    /// It is built and served.
+    /// Build and serve it.
     Serve { port: u16 },
 }
 
 impl Options {
-    /// Reads `[build | --port N]`.
+    /// Parses `[build | --port N]`.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
         match arguments {
             [] => Ok(Self::Serve { port: 8080 }),
@@ -30,7 +30,7 @@ impl Options {
     }
 }
 
-/// Builds the page, and serves it until the program is ended.
+/// Builds the page, and serves it until the program ends.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = build()?;
     let Options::Serve { port } = options else {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Headers of a request at most.
+/// Maximum number of headers in a request.
 const HEADERS: usize = 100;
 
-/// How long a browser may take to ask.
+/// Timeout of a browser's request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves the files of a folder to this machine.
@@ -31,11 +31,11 @@ impl Server {
         self.port
     }
 
-    /// Answers for as long as the program runs.
+    /// Answers requests until the program ends.
     pub(crate) fn run(self) {
         for stream in self.listener.incoming().flatten() {
             let folder = self.folder.clone();
-            // A browser that goes away needs no answer.
+            // A browser that has disconnected needs no answer.
             thread::spawn(move || drop(answer(stream, &folder)));
         }
     }
@@ -65,7 +65,7 @@ fn answer(mut stream: TcpStream, folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of an address, if it is within the folder.
+/// The file of a URL, if it is within the folder.
 fn file(folder: &Path, address: &str) -> Option<PathBuf> {
     let path = address.split(['?', '#']).next()?.strip_prefix('/')?;
     let path = if path.is_empty() { "index.html" } else { path };
@@ -84,7 +84,7 @@ fn kind(path: &Path) -> &'static str {
     }
 }
 
-/// Pages that are isolated may share memory with their workers.
+/// Isolated pages may share memory with their workers.
 const ISOLATED: &str = "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Embedder-Policy: require-corp\r\n";
 
 fn respond(stream: &mut TcpStream, status: &str, kind: &str, content: &[u8], has_body: bool) -> io::Result<()> {

@@ -30,7 +30,7 @@ fn weight<const N: usize>(scope: &Sketch, shape: [usize; N]) -> Tensor {
     scope.parameter("weight", DType::F32, &shape.map(Dim::from))
 }
 
-/// A state `[7, 6]` of which rows are set.
+/// A state `[7, 6]` with some rows set.
 fn set_rows(scope: &Sketch, rows: Tensor) -> Tensor {
     let table = scope.state("table", DType::F32, [7, 6]);
     scope.set_state_rows("table", &integers(scope), &rows);
@@ -52,7 +52,7 @@ fn attended(scope: &Sketch, weights: impl Fn(&Tensor, &Ragged) -> Tensor) -> Ten
     weights(&q.scores(&k, &rows, &rows), &rows).weighted_sum(&k, &rows, &rows)
 }
 
-/// `log(1 + e^x)`, a user's function.
+/// `log(1 + e^x)`, a custom function.
 #[derive(Debug)]
 struct Softplus;
 

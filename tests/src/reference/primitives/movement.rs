@@ -1,4 +1,4 @@
-//! What moves, repeats and sums elements.
+//! Operators that move, repeat and sum elements.
 
 use super::{attended, floats, function, integers, rows, set_rows, weight, x};
 use crate::reference::Function;

@@ -1,4 +1,4 @@
-//! Scores of pairs of rows, and what is made of them.
+//! Scores of pairs of rows, and their reductions.
 
 use super::{attended, floats, function, heads, others, rows, x};
 use crate::reference::Function;
