@@ -1,4 +1,4 @@
-//! Sessions that run thousands of times take no more memory than at first: on the heap, on the device, in caches.
+//! Sessions that run thousands of times use no more memory than at first: on the heap, on the device, in caches.
 
 use rewire_benches::idle_gpu;
 use rewire_measure::{Lengths, Shape, Workload};
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Different sizes that take turns.
+/// Different sizes that alternate.
 const SIZES: usize = 40;
 /// Rounds over all sizes before any is measured.
 const WARM_UP: usize = 4;

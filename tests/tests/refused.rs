@@ -26,7 +26,7 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that it may hold after a large request.
 static CEILING: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-// SAFETY: memory comes from the system's allocator and goes back to it; null says that there is none.
+// SAFETY: memory comes from the system allocator and returns to it; null means that none is available.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();

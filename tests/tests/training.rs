@@ -1,4 +1,4 @@
-//! Long trainings take no more memory than short ones, and learn what is to be learned.
+//! Long trainings use no more memory than short ones, and they converge.
 
 use rewire::train::{Objective, TrainConfig, Trainer, loss};
 use rewire_graph::{DType, HostTensor, Mode, Scope};
@@ -44,7 +44,7 @@ fn batch(seed: u64) -> Inputs {
     Inputs::new().with("user", user).with("item", item).with("label", HostTensor::vector(&label))
 }
 
-/// Bytes of the process in memory; 0 where the system does not say.
+/// Resident memory of the process in bytes; 0 if the system does not report it.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());

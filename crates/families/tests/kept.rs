@@ -76,7 +76,7 @@ fn encoded(features: &Features, names: &[String], prefix: &str, rows: Range<usiz
     Ok(inputs.into_iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor)).collect())
 }
 
-/// Which rows of the caches histories take and requests read.
+/// The cache rows that histories write and requests read.
 fn places(case: &Case, histories: Range<usize>, requests: Range<usize>) -> Tensors {
     let mut all = Tensors::new();
     for (channel, sequence) in case.channels {

@@ -99,7 +99,9 @@ fn of_numpy(name: &str, array: &Bound<'_, PyAny>) -> PyResult<Option<Column<'sta
         _ => return Ok(None),
     };
     let (Some((&rows, inner)), values) = (shape.split_first(), Column::new(data)) else {
-        return Err(errors::request(&format!("column `{name}`: expected one value per row, got an array without axes")));
+        return Err(errors::request(&format!(
+            "column `{name}`: expected one value per row, got an array without axes"
+        )));
     };
     let lists = |(items, rows): (Column<'static>, usize), &width: &usize| {
         let offsets: Vec<i64> = (0..=rows).map(|row| (row * width) as i64).collect();

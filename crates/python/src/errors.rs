@@ -7,7 +7,12 @@ use std::error::Error;
 
 pyo3::create_exception!(rewire, RewireError, PyException, "Base class of all errors; `code` names the kind of error.");
 pyo3::create_exception!(rewire, GraphError, RewireError, "A traced model is invalid.");
-pyo3::create_exception!(rewire, ModelError, RewireError, "A model cannot be read, or the requested device is not available.");
+pyo3::create_exception!(
+    rewire,
+    ModelError,
+    RewireError,
+    "A model cannot be read, or the requested device is not available."
+);
 pyo3::create_exception!(rewire, RequestError, RewireError, "Requests do not fit the model.");
 pyo3::create_exception!(rewire, RunError, RewireError, "A run failed.");
 

@@ -1,4 +1,4 @@
-//! The example of an app runs, on an adapter where there is one.
+//! The app example runs, on an adapter if there is one.
 
 #[path = "../examples/app.rs"]
 mod app;

@@ -1,4 +1,4 @@
-//! Configurations, and what is said of those that are none.
+//! Configurations, and the errors of invalid ones.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::Coded;

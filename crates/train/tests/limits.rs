@@ -108,7 +108,7 @@ fn scales(scaler: GradScaler, finite: &[bool]) -> Vec<(f64, f64)> {
     states
 }
 
-/// `torch.amp.GradScaler.update` on a tracker of its own.
+/// `torch.amp.GradScaler.update` on a separate tracker.
 fn torch(scaler: GradScaler, finite: &[bool]) -> Vec<(f64, f64)> {
     let (mut scale, mut tracker) = (scaler.init_scale as f32, 0u64);
     finite

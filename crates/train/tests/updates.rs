@@ -1,4 +1,4 @@
-//! Updates of parameters: as few kernels as one vector takes, and states that do not share a name.
+//! Updates of parameters: they need as few kernels as one vector, and states do not share a name.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, HostTensor, Scope};
@@ -44,7 +44,7 @@ fn kernels_grow_by_a_half_a_parameter() {
     let [few, all] = [4, 16].map(|learned| kernels(16, learned, ""));
     let more = 2 * 12;
     assert!(all.1 - few.1 <= more / 2 + 1, "{few:?}, {all:?}: for {more} parameters more");
-    // A norm of all gradients takes as many kernels whatever their number.
+    // A norm of all gradients needs the same number of kernels for any number of gradients.
     for (learned, plain) in [(4, few), (16, all)] {
         let clipped = kernels(16, learned, r#""grad_clipping": { "clipping_type": "norm", "max_gradient": 1.0 },"#);
         assert!(clipped.0 <= plain.0 + 2, "{clipped:?}, {plain:?}");
@@ -183,7 +183,7 @@ fn names_that_steps_use_are_refused() {
     assert!(error.to_string().contains("`train:moment:exp_avg:table` begins with `train:`"), "{error}");
 }
 
-/// `mean over rows of (x . (a + b) + sum of table[id])`, with a running mean of `x` as a state: its gradients follow from the rows alone.
+/// `mean over rows of (x . (a + b) + sum of table[id])`, with a running mean of `x` as a state: its gradients only depend on the rows.
 fn linear() -> Objective {
     let scope = Scope::new();
     let rows = scope.size("rows");
@@ -330,7 +330,7 @@ fn memory_does_not_grow_over_a_thousand_steps() {
         "batch_size": 4, "steps": STEPS, "dense_optimizer": { "adam_optimizer": { "lr": 0.01 } },
         "sparse_optimizer": { "adam_optimizer": { "lr": 0.01 } },
     });
-    // Each thread has registers of its own, and which threads take part in a step differs: one thread has them all.
+    // Each thread has its own registers, and the participating threads vary per step; a single thread has all of them.
     let alone = ThreadPool::new(ThreadPoolOptions { threads: Some(1), ..ThreadPoolOptions::default() }).unwrap();
     let mut bytes = Vec::with_capacity(STEPS);
     alone.install(|| {
@@ -344,7 +344,7 @@ fn memory_does_not_grow_over_a_thousand_steps() {
         };
         bytes.extend((0..STEPS).map(step));
     });
-    // Five sizes of batches take turns, and all of them were there in the first ten steps.
+    // Five batch sizes alternate, and all of them occurred in the first ten steps.
     let grown = (15..STEPS).find(|&step| bytes[step] != bytes[step - 5]);
     assert_eq!(grown, None, "{:?}", &bytes[..20]);
 }

@@ -107,7 +107,7 @@ fn offsets_and_strides_are_honoured() {
     {
         assert!(values(view(offset, &strides, &data)).is_err(), "{offset} {strides:?}");
     }
-    // An expanded tensor of few bytes would take any amount of memory.
+    // An expanded tensor of few bytes would use any amount of memory.
     assert!(values(view(0, &[0, 0], &floats(&[1.0]))).is_err());
 }
 
@@ -257,7 +257,7 @@ proptest! {
     }
 }
 
-/// The state of an optimizer by parameter and key, as its names tell with those of the model.
+/// The state of an optimizer by parameter and key, from its names and those of the model.
 fn states(model: &Checkpoint, optimizer: &Checkpoint) -> Vec<OptimizerState> {
     let parameters = model.names();
     let of = |name: String| {

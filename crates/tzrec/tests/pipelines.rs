@@ -1,4 +1,4 @@
-//! Pipeline configurations: what is accepted, what comes out, what errors say.
+//! Pipeline configurations: accepted inputs, the results, and the errors.
 #![allow(clippy::unwrap_used)]
 
 mod knobs;

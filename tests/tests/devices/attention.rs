@@ -234,7 +234,7 @@ fn scores_that_count_are_told_from_keys_that_do_not() {
     let total = rows.total.clone();
     let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, F32, &[total.clone(), 2.into(), 8.into()]));
     let [low, high, gate] = ["low", "high", "gate"].map(|name| scope.input(name, F32, std::slice::from_ref(&total)));
-    // Causal, and no key for some rows; a key's score is its own where the row says so.
+    // Causal, with no key for some rows; a flag of the row selects the key's own score.
     let gate = rows.per_row(&rows, 2, &gate).gt(&scope.scalar(F32, 0.0));
     let keep = rows.row_index(&rows, 2).ge(&rows.key_index(&rows, 2)).and(&gate);
     let own = rows.per_row(&rows, 2, &high).gt(&scope.scalar(F32, 0.0));

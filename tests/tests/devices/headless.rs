@@ -62,7 +62,7 @@ fn parameters(graph: &Graph) -> Tensors {
         .collect()
 }
 
-/// Rows of a user, from the user's number alone.
+/// Rows of a user, computed only from the user's number.
 fn user(number: u64, length: i64) -> Vec<u32> {
     let mut noise = Noise::new(number, "user");
     (0..length).map(|_| noise.below(0, 40) as u32).collect()

@@ -44,7 +44,7 @@ fn changes_reach_every_stage() {
     assert!(unread > 9 && unloaded > 9 && loaded > 9, "{unread} unread, {unloaded} unloaded, {loaded} loaded");
 }
 
-/// What loading says of the stored plan with a value at a place.
+/// The error of loading the stored plan with a changed value.
 fn error(pointer: &str, value: Value) -> String {
     let mut plan = stored().plan.clone();
     *plan.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer}")) = value;

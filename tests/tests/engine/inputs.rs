@@ -1,4 +1,4 @@
-//! Host inputs that are not what they are declared to be: every kernel and the interpreter say so, with the same words.
+//! Host inputs that do not match their declarations: every kernel and the interpreter report the same error.
 
 use rewire_graph::{DType, Graph, HostTensor, Ragged, Scope, Tensor, interpret};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, RunValue, Session};
@@ -16,7 +16,7 @@ fn kernels() -> Vec<Kernel> {
     kernels
 }
 
-/// What a run gives, or what it says.
+/// The result of a run, or its error.
 fn run(session: &mut Session, inputs: &Tensors) -> Result<Results, String> {
     let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
     let host = |(name, value)| match value {
@@ -26,7 +26,7 @@ fn run(session: &mut Session, inputs: &Tensors) -> Result<Results, String> {
     session.run(&inputs).map(|outputs| outputs.into_iter().map(host).collect()).map_err(|error| error.to_string())
 }
 
-/// What every kernel and the interpreter say of a run, which is the same; `None` if they compute, the same too.
+/// The error of a run, which is the same for every kernel and the interpreter; `None` if they compute the same results.
 fn said(
     graph: &Graph,
     sessions: &mut [Session],
@@ -56,7 +56,7 @@ fn said(
     Ok(expected.err())
 }
 
-/// What a run of a model says, everywhere.
+/// The error of a model's run on all backends.
 fn error(model: impl Fn(&Scope) -> Tensor, inputs: &[(&str, HostTensor)]) -> String {
     let scope = Scope::new();
     let y = model(&scope);
@@ -76,7 +76,7 @@ fn lengths<'a>(name: &'a str, values: &[i64]) -> (&'a str, HostTensor) {
     (name, HostTensor::lengths(values))
 }
 
-/// Rows of a size of their own.
+/// Rows with their own size.
 fn input(scope: &Scope, name: &str) -> Tensor {
     scope.input(name, F32, &[scope.size(name), 4.into()])
 }
@@ -358,8 +358,8 @@ fn changed(golden: &Golden, kernels: &[Kernel]) -> Result<(), String> {
     Ok(())
 }
 
-/// More targets than rows are all rows to semi-local attention, and nothing where targets do not count. The actions of targets are learned
-/// rows, as many as the offsets say.
+/// If there are more targets than rows, all rows are targets for semi-local attention, and none if targets do not count. The actions of
+/// targets are learned rows, as many as the offsets define.
 fn may_be_longer(golden: &Golden, name: &str) -> bool {
     name.ends_with("num_targets")
         && ["STULayer", "STULayer_cached", "build_sla_func_tensor"].contains(&golden.op.as_str())

@@ -1,4 +1,4 @@
-//! Kernels stay within the WebGPU baseline, and use more where there is more.
+//! Kernels stay within the WebGPU baseline, and use more if the device offers more.
 
 use rewire_emit::emit;
 use rewire_graph_rewrite::device::{ReductionTile, SubgroupSizes, Target, ThreadTile, Tile, Tuning};

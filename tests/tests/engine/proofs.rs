@@ -1,5 +1,5 @@
-//! Indices are proven: those of built-in operators all, those of a user's own are proven or clamped. Results are written as a
-//! whole, or cleared.
+//! Indices are proven: always for built-in operators; for custom ones they are proven or clamped. Results are written
+//! completely, or cleared.
 
 use rewire_graph::op::{Elements, Elementwise, Op, Requirement};
 use rewire_graph::pointwise::{BinaryOp, ExprId};

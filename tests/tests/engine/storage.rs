@@ -50,7 +50,7 @@ fn the_gpu_packs_halves_without_the_feature() {
     });
 }
 
-/// The bytes of device memory that three products in a row take in a storage type.
+/// The bytes of device memory that three chained matmuls use in a storage type.
 #[test]
 fn halves_take_half_the_memory() {
     let Some(gpu) = gpu() else { return };

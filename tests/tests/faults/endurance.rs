@@ -125,7 +125,7 @@ fn memory_is_flat_over_ten_thousand_runs_of_random_sizes() {
     assert!(after < before + (16 << 20), "{before} bytes, then {after}");
 }
 
-/// `REWIRE_TEST_SECONDS` says how long; an hour if it does not.
+/// `REWIRE_TEST_SECONDS` sets the duration; an hour by default.
 #[test]
 #[ignore = "takes an hour"]
 #[cfg(target_os = "linux")]

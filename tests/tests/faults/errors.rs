@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 const F32: DType = DType::F32;
 
-/// Two products, each of which has a tensor of its own.
+/// Two matmuls, each with a separate tensor.
 fn inputs(rows: usize) -> Inputs {
     Inputs::new().with("x", Noise::new(1, "x").floats(F32, &[rows, 20], 1.0))
 }
@@ -23,7 +23,7 @@ fn a_wrong_input_leaves_the_memory_of_the_session() {
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {
         let Some(mut session) = session(&graph, &parameters, kernel).unwrap() else { continue };
         let expected = session.run(&inputs(300)).unwrap();
-        // Threads that take part have registers of their own, and which do differs from run to run.
+        // Participating threads have their own registers, and they vary from run to run.
         let report = |session: &Session| Report { scratch_bytes: 0, ..session.report() };
         let held = report(&session);
         let narrow = Inputs::new().with("x", HostTensor::f32(vec![3, 2], &[0.0; 6]).unwrap());

@@ -1,4 +1,4 @@
-//! Functions and operators of a user's own that panic.
+//! Custom functions and operators that panic.
 
 use rewire_graph::op::custom::{Custom, Shader, View, ViewMut};
 use rewire_graph::op::{Call, Op};
@@ -94,7 +94,7 @@ fn inputs(rows: usize, seed: u64) -> Inputs {
     Inputs::new().with("x", floats("x")).with("other", floats("other"))
 }
 
-/// The inputs with one number in the last row that cannot be taken.
+/// The inputs with one invalid number in the last row.
 fn bad(rows: usize, name: &str) -> Inputs {
     let mut values = Noise::new(1, name).floats(F32, &[rows, WIDTH], 2.0).to_f32();
     values[rows * WIDTH - 3] = 2.0 * BAD;

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// The size found for a given time per entry by chunk size; the first chunk of a size takes one second more per entry.
+    /// The size found for a given time per entry by chunk size; the first chunk of a size needs one second more per entry.
     fn found(workers: usize, seconds: impl Fn(usize) -> f64) -> usize {
         let (batch, mut now) = (BatchSize::new(None, workers), Instant::now());
         let mut before = 0;

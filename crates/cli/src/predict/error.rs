@@ -22,7 +22,9 @@ pub enum PredictError {
     Write { file: String, source: io::Error },
     #[error("{file} is being written by another run")]
     Busy { file: String },
-    #[error("{file} is of a run with {key} `{was}`, not `{is}`: continue with the same, or start over without --resume")]
+    #[error(
+        "{file} is of a run with {key} `{was}`, not `{is}`: continue with the same, or start over without --resume"
+    )]
     Other { file: String, key: &'static str, was: String, is: String },
     #[error("{file} {reason}: start over without --resume")]
     Damaged { file: String, reason: String },

@@ -76,8 +76,7 @@ impl Inputs {
             None => (demo::CONFIG.to_owned(), None),
             Some(model) => (read_config_text(model, common.mapping)?, weights(model, options.fresh, common.mapping)?),
         };
-        let name =
-            options.model.as_ref().map_or_else(|| "the built-in model".to_owned(), |m| m.display().to_string());
+        let name = options.model.as_ref().map_or_else(|| "the built-in model".to_owned(), |m| m.display().to_string());
         let training = options.config.as_deref().map_or_else(|| Ok(demo::TRAINING.to_owned()), text)?;
         let file = options.config.as_ref().map_or_else(String::new, |config| config.display().to_string());
         let config = TrainConfig::from_json(&training).map_err(|source| TrainFailed::Config { file, source })?;

@@ -1,4 +1,4 @@
-//! Caches that are damaged or cannot be written: what is said, and that results are the same.
+//! Damaged or read-only caches: the messages, and that results do not change.
 
 use crate::program::{Folder, Run, command, finish};
 use std::path::{Path, PathBuf};

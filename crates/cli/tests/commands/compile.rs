@@ -10,7 +10,7 @@ fn what_cannot_be_compiled_is_said() {
     run(&["compile", "addmm", "--adapter", "no such adapter"]).failed_with(&["no GPU adapter", "no such adapter"]);
 }
 
-/// Software drivers tell nothing of kernels, and say so.
+/// Software drivers have no statistics of kernels, and the program reports that.
 #[test]
 fn a_line_a_kernel_and_a_summary() {
     let folder = Folder::new();

@@ -24,7 +24,7 @@ fn written(file: &Path) -> String {
 
 /// Bytes of a block of the shell.
 const BLOCK: usize = 512;
-/// Files that may have one block at most; the signal that says so kills.
+/// Files are limited to one block; the signal for exceeding it kills the process.
 const KILLED: &str = "ulimit -c 0; ulimit -f 1;";
 /// The same, but what does not fit is an error.
 const FULL: &str = "trap '' XFSZ; ulimit -f 1;";

@@ -1,4 +1,4 @@
-//! Bad input: one clear error, exit code 1, or 2 where the arguments are wrong, and nothing that could be taken for a whole.
+//! Invalid input: one clear error, exit code 1, or 2 for invalid arguments, and no output that looks complete.
 
 use crate::program::{Folder, Run, jsonl, rank, run, user};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Packages: they rank as the folder that they were made of, load for good, and are whole or absent.
+//! Packages: they rank like the folder that they were made from, stay loaded when replaced, and are written atomically.
 
 #[cfg(target_os = "linux")]
 mod interrupted;
@@ -219,7 +219,8 @@ fn a_package_is_for_devices_that_are_told() {
     let package =
         |device: &str| run(&["package", "--model", &kept, "--for", device, "--out", &with.display().to_string()]);
     target["invocations"] = json!(1);
-    package(&folder.write("small.json", target.to_string())).failed_with(&["kernels: are for a target that no device can have"]);
+    package(&folder.write("small.json", target.to_string()))
+        .failed_with(&["kernels: are for a target that no device can have"]);
     package(&folder.write("other.json", "{}")).failed_with(&["other.json does not describe a device", "missing field"]);
     package("no such adapter").failed_with(&["no such adapter"]);
 }

@@ -24,7 +24,7 @@ fn predict(data: &str, out: &Path, more: &[&str]) -> Run {
     run(&[&["predict", "--kernel", "cpu", "--json", "--data", data, "--out", &out], more].concat())
 }
 
-/// What `rank` says, in the order of the requests.
+/// The output of `rank`, in the order of the requests.
 fn ranked(data: &str) -> Vec<Row> {
     let run = run(&["rank", "--kernel", "cpu", "--json", "--top", "100000", "--data", data]);
     let mut rows = vec![];
@@ -158,7 +158,7 @@ fn columns_that_cannot_be_carried_are_named() {
     fails("a.csv", "tags", &["in.jsonl, row 3: `tags` has 2 values: expected one, or one for each of 7 candidates"]);
     fails("a.csv", "history", &["in.jsonl:1: `history`: invalid type: map"]);
     fails("a.parquet", "age_bucket,history.genre", &["`history.genre` has 3 values"]);
-    // A file without types takes what there is; texts take numbers.
+    // An untyped file accepts any values; strings accept numbers.
     for name in ["a.jsonl", "a.parquet"] {
         assert_eq!(predict(&data, &out(name), &["--columns", "note"]).code, Some(0));
         assert_eq!(read(&out(name)).1[6].carried, ["7"]);

@@ -1,4 +1,4 @@
-//! Predictions are complete or absent, whatever ends a run, and the next one goes on without a row twice or missing.
+//! Predictions are complete or absent, however a run ends, and the next one continues without a duplicate or missing row.
 
 use crate::program::{DEMO, Folder, Run, finish, user};
 use crate::tables::{read, write};
@@ -51,7 +51,7 @@ fn kill_until_done(data: &str, out: &Path, more: &[&str], kills: u32) -> Run {
         let journal = beside(out, "journal");
         let time = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified()).ok();
         let (before, begun) = (time(&journal), Instant::now());
-        // At any moment of the start, or once there is more to go on from.
+        // At any time during start-up, or once there is a checkpoint to resume from.
         let patience = Duration::from_secs(if random(4) == 0 { 0 } else { 20 });
         while time(&journal) == before && begun.elapsed() < patience && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
@@ -147,7 +147,9 @@ fn what_was_changed_since_is_not_gone_on_from() {
     lock.lock().unwrap();
     refused(&[], &["out.csv is being written by another run"]);
     drop(lock);
-    for (file, fault) in [(&partial, "differs from what the previous run wrote"), (&journal, "out.csv.journal is damaged")] {
+    for (file, fault) in
+        [(&partial, "differs from what the previous run wrote"), (&journal, "out.csv.journal is damaged")]
+    {
         let whole = std::fs::read(file).unwrap();
         for at in [0, 40, 200] {
             let mut changed = whole.clone();

@@ -37,7 +37,7 @@ fn users() -> Vec<Value> {
     sizes.iter().enumerate().map(|(n, &(events, candidates))| user(&format!("u{n}"), events, candidates)).collect()
 }
 
-/// A matching model of the demo's features with parameters that nobody trained.
+/// A matching model with the demo's features and untrained parameters.
 fn matching(folder: &Folder) -> String {
     let config = json!({
         "model": "hstu_match",

@@ -1,4 +1,4 @@
-//! Exported models in all commands that take models, and runs of models of all kinds on named tensors.
+//! Exported models in all commands that accept models, and runs of models of all kinds on named tensors.
 
 use crate::program::{DEMO, Folder, Run, run};
 use rewire::graph::{DType, HostTensor};
@@ -129,7 +129,7 @@ fn a_model_folder_runs_on_tensors() {
         .iter()
         .map(|input| {
             let rank = input["shape"].as_array().unwrap().len();
-            // A run takes words as integers of 32 bits.
+            // A run uses words as 32-bit integers.
             let dtype = if input["dtype"] == "I64" || input["dtype"] == "i64" { DType::I64 } else { DType::I32 };
             let name = input["name"].as_str().unwrap();
             // A sample of one row; `kept` has three words for it.

@@ -4,7 +4,7 @@ use crate::program::{Folder, Run, command, finish, jsonl, run, user};
 use serde_json::Value;
 use std::path::Path;
 
-/// The driver of this machine twice, as two adapters of one kind; none where there is no driver in a file.
+/// This machine's driver twice, as two adapters of one kind; none if the driver is not a file.
 fn driver_twice(folder: &Folder) -> Option<String> {
     let chosen = std::env::var("VK_DRIVER_FILES").unwrap_or("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json".to_owned());
     let mut driver: Value = serde_json::from_slice(&std::fs::read(&chosen).ok()?).ok()?;

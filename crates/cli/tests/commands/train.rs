@@ -129,7 +129,7 @@ fn a_gpu_trains_as_the_reference() {
     if std::env::var_os("REWIRE_TEST_ALL").is_some() {
         return replays(name, "wgpu");
     }
-    // A software adapter takes seconds a step: these few end where the CPU's do.
+    // A software adapter needs seconds per step: these few end like those of the CPU.
     let [on_gpu, on_cpu] = ["wgpu", "cpu"].map(|kernel| begin(name, kernel, 3));
     went_alike(name, &on_gpu, &on_cpu.0.join("model.safetensors"));
 }
@@ -340,7 +340,7 @@ fn threads_and_accumulation_do_not_change_what_is_learned() {
     let trained = |name: &str, changes: Value| {
         let config = folder.write("train.json", self::config(&changes));
         let out = folder.0.join(name).display().to_string();
-        // Without dropout, which draws anew for every batch.
+        // Without dropout, which draws new numbers for every batch.
         let model = Path::new(RUNS).join("adam_rowwise_adagrad/model").display().to_string();
         let args = ["train", "--kernel", "cpu", "--json", "--data", &data, "--config", &config, "--out", &out];
         let lines = steps(&run(&[&args[..], &["--model", &model]].concat()));
@@ -446,7 +446,7 @@ fn a_loss_that_is_no_number_stops_with_the_step() {
     );
 }
 
-/// A training of a table of 48 MB that may take so much address space.
+/// A training of a table of 48 MB with limited address space.
 #[cfg(target_os = "linux")]
 fn train_within(megabytes: usize, folder: &Folder, model: &str) -> Run {
     let (data, config) = (eight(folder), folder.write("train.json", config(&json!({ "steps": 1 }))));
@@ -455,7 +455,7 @@ fn train_within(megabytes: usize, folder: &Folder, model: &str) -> Run {
     limited.args(["-c", "ulimit -v $((1024 * $0)); exec \"$@\"", &megabytes.to_string()]);
     let args = ["train", "--kernel", "cpu", "--fresh", "--model", model, "--data", &data, "--config", &config];
     limited.arg(env!("CARGO_BIN_EXE_rewire")).args(args).args(["--out", &out]);
-    // Each thread takes address space for its allocations.
+    // Each thread uses address space for its allocations.
     finish(limited.env("REWIRE_THREADS", "2"))
 }
 

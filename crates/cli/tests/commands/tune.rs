@@ -4,7 +4,7 @@ use crate::program::{Folder, Run, command, finish, run};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Runs with a folder for caches of its own.
+/// Runs with a separate cache folder.
 fn run_in(caches: &Folder, args: &[&str]) -> Run {
     finish(command(args).env("XDG_CACHE_HOME", &caches.0))
 }

@@ -1,5 +1,5 @@
-//! Ranking models that nobody trained, of other features and configurations than the demo's: packaged, in smaller types, predicted
-//! and compared with their folders.
+//! Untrained ranking models with other features and configurations than the demo: packaged, in smaller types, predicted and
+//! compared with their folders.
 
 use crate::program::{Folder, run};
 use rewire::HostTensor;
@@ -55,7 +55,7 @@ fn in_context() -> Value {
     })
 }
 
-/// No context, no times, no actions; a window, and the last layer sees the newest events alone.
+/// No context, no times, no actions; a window, and the last layer only sees the newest events.
 fn truncated() -> Value {
     let mut config = in_context();
     config["feature_groups"] = json!({ "contextual": [], "uih": ["film"], "candidate": ["film", "price"] });

@@ -246,7 +246,7 @@ fn uniform(scope: &Scope, shape: [Dim; 2]) -> Tensor {
     ((scope.dropout(&drawn, 0.5) * places).sum(2) + half_of_the_last).reshape([rows, columns])
 }
 
-/// Predictions from logits, by the losses of what `pointer` says.
+/// Predictions from logits, by the losses of the configuration at `pointer`.
 pub(crate) fn named(logits: &Tensor, suffix: &str, losses: &[Value], pointer: &str) -> Result<Predictions, Problems> {
     if losses.is_empty() {
         let problem =

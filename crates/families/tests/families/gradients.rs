@@ -1,4 +1,4 @@
-//! Every pipeline learns: gradients of its losses in training, by the interpreter, are what finite differences say.
+//! Every pipeline learns: gradients of its training losses, by the interpreter, match finite differences.
 
 use crate::replay::{folder, tensors};
 use crate::table;
@@ -16,7 +16,7 @@ const ROWS: usize = 8;
 /// How much a loss changes to either side.
 const CHANGE: f64 = 2e-3;
 
-/// How far changes may be from what gradients say, relative to them.
+/// Tolerance of differences from gradients, relative to them.
 const TOLERANCE: f64 = 0.05;
 
 type Tensors = HashMap<String, HostTensor>;

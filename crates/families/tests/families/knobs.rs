@@ -1,4 +1,4 @@
-//! The examples of `knobs.tsv`: keys act, have no effect or are refused as the page of keys says.
+//! The examples of `knobs.tsv`: keys act, have no effect or are rejected as described on the page of keys.
 
 use rewire_families::{TraceError, trace};
 use rewire_tzrec::Pipeline;

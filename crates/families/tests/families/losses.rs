@@ -141,7 +141,7 @@ fn the_light_branch_imitates_the_booster() {
     assert_losses(&outputs, &of([-0.021_217_425_6, -0.039_479_802_2], hint));
     case.config["model_config"]["rocket_launching"]["feature_distillation_function"] = json!("EUCLID");
     assert_losses(&case.run(Mode::Train, 32, None).1, &of([26.777_017_66, 34.185_555_6], hint));
-    // Weighted by the label, the losses of the positives count alone.
+    // Weighted by the label, only the losses of the positives count.
     case.config["data_config"]["sample_weight_fields"] = json!(["label"]);
     let (_, outputs) = case.run(Mode::Train, 32, None);
     let similarities = [0, 1].map(|n| outputs[&format!("{LOSS}similarity_{n}")].to_f64()[0]);
@@ -220,7 +220,7 @@ fn rows_have_the_tower_of_their_domain() {
     let model = &mut case.config["model_config"]["pepnet"];
     model["domain_input_name"] = json!("clk");
     model["task_domain_num"] = json!(2);
-    // The towers of the second domain have weights of their own, twice the others.
+    // The towers of the second domain have separate weights, twice the others.
     let towers: Vec<(String, HostTensor)> = case.weights.clone().into_iter().collect();
     for (name, tensor) in towers.iter().filter(|(name, _)| name.starts_with("_task_tower.")) {
         let (task, rest) = name["_task_tower.".len()..].split_once('.').unwrap();

@@ -96,7 +96,7 @@ fn replay(folder: &Path) -> Result<(), Box<dyn Error>> {
     compare(&outputs.into_iter().collect(), &tensors(&folder.join("expected.safetensors"))?)
 }
 
-/// Replays folders, and says what is wrong with each.
+/// Replays folders, and reports the faults of each.
 fn all(names: &[&str]) {
     let wrong: Vec<String> =
         names.iter().filter_map(|name| replay(&folder(name)).err().map(|error| format!("{name}: {error}"))).collect();

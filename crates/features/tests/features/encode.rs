@@ -1,4 +1,4 @@
-//! Encoded columns become inputs as the format says, for every type of column.
+//! Encoded columns become inputs as the format defines, for every type of column.
 
 use rewire_features::{Column, Data, EncodeError, Features, MixedCells, Offsets, OwnedCell, Validity};
 use rewire_graph::HostTensor;
@@ -50,7 +50,7 @@ fn ids() {
     };
     let inputs = encode("id_feature", buckets.clone(), &some).unwrap();
     assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![3, 5], vec![1, 0, 1]));
-    // A column of one integer a row takes the first default alone.
+    // A column with one integer per row only uses the first default.
     let inputs = encode("id_feature", default.clone(), &some).unwrap();
     assert_eq!(ints(&inputs, "values"), [3, 1, 5]);
     let texts = text(&[0, 3, 3, 4], "7|89");
@@ -112,7 +112,7 @@ fn sequences_of_ids() {
     let steps = list(&[0, 3, 3], list(&[0, 2, 2, 3], Column::new(Data::I64((&[1, 2, 3]).into()))));
     let inputs = encode("sequence_id_feature", several.clone(), &steps).unwrap();
     assert_eq!((ints(&inputs, "lengths"), ints(&inputs, "key_lengths")), (vec![3, 1], vec![2, 0, 1, 2]));
-    // Of a flat list every default is a step of its own.
+    // In a flat list every default is a separate step.
     let inputs =
         encode("sequence_id_feature", several, &list(&[0, 1, 1], Column::new(Data::I64((&[1]).into())))).unwrap();
     assert_eq!((ints(&inputs, "lengths"), ints(&inputs, "key_lengths")), (vec![1, 2], vec![1, 1, 1]));

@@ -3,7 +3,7 @@
 //!
 //! # Inputs
 //!
-//! Those of [`dlrm_hstu`](super::dlrm_hstu): users take `uih` and `contextual`, items the ids `candidate.<feature>`.
+//! Those of [`dlrm_hstu`](super::dlrm_hstu): users have `uih` and `contextual`, items the ids `candidate.<feature>`.
 //!
 //! # Output
 //!

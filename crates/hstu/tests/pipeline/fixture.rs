@@ -207,7 +207,7 @@ pub fn of_parts(histories: &[usize], users: &[usize]) -> Tensors {
     all
 }
 
-/// Caches of numbers that nobody kept.
+/// Caches of arbitrary numbers that no run stored.
 pub fn stale(graph: &Graph) -> Tensors {
     let state = |name: &String| {
         let width = if name.ends_with("k_cache") { 6 } else { 8 };

@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// The subject of vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Embedded {
-    /// Users: one vector per request for a matching model, one per candidate for a ranking model, in whose view of the user
-    /// the candidate takes part.
+    /// Users: one vector per request for a matching model, or one per candidate for a ranking model, where the vector
+    /// depends on the candidate.
     Users,
     /// Candidates.
     Items,

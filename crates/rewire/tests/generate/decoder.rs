@@ -91,7 +91,7 @@ fn tokens_are_drawn_by_their_probabilities() {
         let prompts: [&[u32]; 2] = [&[3, 1, 7, 7, 200], &[17]];
         let greedy = Sampling { tokens: 6, ..Sampling::default() };
         let largest = decoder.sample(&prompts, &greedy).unwrap();
-        // One token, or no probability beside that of the largest logit, leaves no choice.
+        // With one token, or no probability except for that of the largest logit, there is no choice.
         for narrow in [
             Sampling { temperature: 2.0, top_k: Some(1), ..greedy.clone() },
             Sampling { temperature: 2.0, top_p: 1e-9, ..greedy.clone() },

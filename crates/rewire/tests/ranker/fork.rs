@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a child may take.
+/// Timeout of a child.
 const LONG: Duration = Duration::from_secs(120);
 
 /// Runs an ignored test of this file in a process that has no other threads.

@@ -261,7 +261,7 @@ fn long_requests_are_laid_out_as_told() {
     assert_eq!(whole[7], (0, 70_usize.div_ceil(rows(3))));
 }
 
-/// Scores of 70 candidates, in runs of few rows, against those of some of them alone and in pairs.
+/// Scores of 70 candidates, in runs of few rows, against those of single ones and pairs.
 fn check_company(options: &RankOptions) {
     for value in [plain(), interleaved(), bare()] {
         let all = requests(&load(&config(&value), &on_cpu())).remove(7);

@@ -1,4 +1,4 @@
-//! Rankings that an executor of one thread waits for, beside a ticker on it.
+//! Rankings on a single-threaded executor, next to a ticker.
 
 use super::{Noise, config, load, on_cpu, plain, request, requests};
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Request};
@@ -98,10 +98,10 @@ async fn workers_wait_for_an_adapter_while_a_ticker_ticks() {
     assert_eq!(ranked, ranker.rank(&requests).unwrap());
 }
 
-/// What executors and systems take of the time between ticks.
+/// The time that executors and systems add between ticks.
 const NOISE: Duration = Duration::from_millis(100);
 
-/// Ranks beside a ticker, and prints the longest time that the ticker had to wait: less than a ranking takes.
+/// Ranks next to a ticker, and prints the longest delay of the ticker, which is less than the time of a ranking.
 async fn leaves_room(what: &str, options: RankOptions) {
     let (ranker, requests) = with_long_histories(&options);
     ranker.rank_async(&requests).await.unwrap();

@@ -91,7 +91,8 @@ impl<'a> Sorting<'a> {
         let found = addends(self.graph, value).ok_or_else(|| refused("is used otherwise than by looking up rows"))?;
         let table_rows = table_rows(self.graph, name, value)?;
         let sum = self.sum(&found, table_rows, true)?;
-        let (position, sum) = sum.ok_or_else(|| refused("is looked up by an index that the host cannot compute before a run"))?;
+        let (position, sum) =
+            sum.ok_or_else(|| refused("is looked up by an index that the host cannot compute before a run"))?;
         self.outputs.insert(gradient(name), sum);
         Ok(position)
     }

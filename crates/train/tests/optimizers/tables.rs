@@ -6,7 +6,7 @@ fn trial(config: &str, rows: usize, seed: u64) -> Trial {
     Trial { optimizer: table_optimizer(config).build().unwrap(), shape: vec![rows, WIDTH], steps: 6, seed }
 }
 
-/// By how much elements are limited, and the keys that say so.
+/// The clipping limit of elements, and the keys that set it.
 const LIMITS: [(f64, &str); 3] = [
     (f64::INFINITY, ""),
     (f64::INFINITY, r#", "gradient_clipping": false, "max_gradient": 0.001"#),

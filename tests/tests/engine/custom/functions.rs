@@ -13,7 +13,7 @@ use rewire_tests::noise::Noise;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// `x / (scale + |x|)`, with a helper and a constant of its own.
+/// `x / (scale + |x|)`, with a helper function and a constant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Softsign {
     scale: f32,

@@ -1,4 +1,4 @@
-//! Functions and operators of a user's own: where they fuse, what finds them, and that every backend agrees.
+//! Custom functions and operators: where they fuse, how they are found, and that every backend agrees.
 
 mod functions;
 mod operators;

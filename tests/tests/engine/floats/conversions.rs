@@ -1,4 +1,4 @@
-//! Integers, truth values and floats of 16 bits.
+//! Integers, bools and 16-bit floats.
 
 use super::*;
 

@@ -92,7 +92,7 @@ fn functions_of_literals() {
     hold(scope, outputs, &inputs, values_differ, |n| format!("[{n}]"));
 }
 
-/// What one function makes of NaN, infinities and zeros, another one takes.
+/// The results of one function for NaN, infinities and zeros are the inputs of another one.
 #[test]
 fn functions_of_functions() {
     // What the sign of a zero becomes depends on which it is.

@@ -74,7 +74,7 @@ fn all() -> Vec<f32> {
     PLAIN.into_iter().chain(ENDS).collect()
 }
 
-/// A result that is not what was expected of it; of zeros the sign counts where it is told.
+/// An unexpected result; the sign of zeros counts if the expectation specifies it.
 fn differs(actual: f64, expected: f64, signed: bool) -> bool {
     // A factor of what is smaller may have been 0.
     let tiny = 100.0 * f64::from(f32::MIN_POSITIVE);
@@ -105,7 +105,7 @@ fn values_differ(name: &str, _: usize, actual: f64, expected: f64) -> bool {
     differs(actual, expected, !open.iter().any(|open| name.starts_with(open)))
 }
 
-/// The elements of results that differ, with what `describe` tells of their place.
+/// The elements of results that differ, with their description by `describe`.
 fn wrong(
     actual: &Results,
     expected: &Results,

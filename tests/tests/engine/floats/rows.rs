@@ -33,7 +33,7 @@ fn reductions_and_norms_of_rows() {
             ("shifted".to_owned(), &x - &x.max(1)),
             ("rms norm".to_owned(), x.rms_norm(&w, 1e-5)),
         ];
-        // Drivers take the difference of an element and the only one of its row for 0.
+        // Drivers treat the difference of an element and the only one of its row as 0.
         if width > 1 {
             outputs.push(("softmax".to_owned(), x.softmax(1)));
             outputs.push(("layer norm".to_owned(), x.layer_norm(&w, &b, 1e-5)));

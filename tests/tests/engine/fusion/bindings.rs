@@ -34,7 +34,7 @@ fn a_table_larger_than_a_binding_counts_as_several() {
         let rows = scope.size("rows");
         let lookups = (0..6).map(|n| {
             let ids = scope.input(&format!("ids{n}"), DType::U32, std::slice::from_ref(&rows));
-            // A million rows of 64 take two bindings of the baseline.
+            // A million rows of 64 need two bindings of the baseline.
             let count = if n < large { 1_000_000 } else { 1000 };
             weight(&scope, &format!("table{n}"), &[count, 64]).gather(&ids)
         });

@@ -1,4 +1,4 @@
-//! What takes gradients back through operators that only move or sum elements: `sum(A(x) dy) = sum(x A'(dy))`.
+//! The adjoints of operators that only move or sum elements: `sum(A(x) dy) = sum(x A'(dy))`.
 
 use rewire_graph::op::{ReduceOp, Unfold, Window};
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
@@ -8,7 +8,7 @@ use rewire_tests::noise::Noise;
 const F32: DType = DType::F32;
 const LENGTHS: [&[i64]; 5] = [&[3, 0, 5, 1], &[7], &[1], &[0, 0, 0], &[]];
 
-/// Both sums are of doubles, and are rounded to single precision alone.
+/// Both sums are computed in f64 and rounded to f32 once.
 const TOLERANCE: f64 = 1e-6;
 
 /// Inputs by name, drawn as they are traced.

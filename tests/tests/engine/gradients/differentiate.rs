@@ -1,4 +1,4 @@
-//! The gradients of every primitive are what difference quotients say, and kernels compute them.
+//! The gradients of every primitive match difference quotients, and kernels compute them.
 
 use rewire_graph::op::{ReduceOp, ScoreKind, Unfold, Window};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
@@ -17,7 +17,7 @@ const TOLERANCE: Tolerance = Tolerance { relative: 2e-6, floor: 0.1 };
 
 const LENGTHS: [&[i64]; 4] = [&[3, 0, 2, 1], &[4], &[0, 0], &[]];
 
-/// A model in the making, at its inputs or a step beside them.
+/// A model under construction, at its inputs or a step next to them.
 struct Model {
     scope: Scope,
     step: f64,

@@ -1,4 +1,4 @@
-//! Gradients that are written out as primitives are what difference quotients say.
+//! Gradients written out as primitives match difference quotients.
 
 use rewire_graph::{DType, HostTensor, Scope, Tensor};
 use rewire_tests::backend::{Tensors, oracle};

@@ -1,4 +1,4 @@
-//! Steps of optimizers as states of a session, on every kernel, against the interpreter; and how many kernels they take.
+//! Steps of optimizers as states of a session, on every kernel, against the interpreter; and their number of kernels.
 
 use rewire_graph::{DType, Dim, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::cost::kernels;

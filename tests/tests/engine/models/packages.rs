@@ -1,4 +1,4 @@
-//! Packages whose bytes were changed: errors where a hash tells it, and errors or results where the hash was made anew.
+//! Packages with changed bytes: errors if a hash detects them, and errors or results if the hash was updated.
 
 use proptest::prelude::*;
 use rewire::package::{Package, TargetKernels};
@@ -139,7 +139,7 @@ fn what_a_package_must_not_say_of_its_tables_has_an_error() {
     assert!(rank_apart(kept().sealed(), vec![]).is_ok(), "a package that has its tables reads no file");
 }
 
-/// What ranking says of the kept package with a value at a place of its head.
+/// The error of ranking with the stored package after a change of its head.
 fn with_head(pointer: &str, value: Value) -> String {
     let mut parts = kept().clone();
     *parts.head.pointer_mut(pointer).unwrap() = value;

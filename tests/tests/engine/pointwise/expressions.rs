@@ -1,5 +1,5 @@
-//! Graphs whose expressions grow: kernels stop where they would be larger than one may be, and nothing takes time without
-//! end or nests calls without end.
+//! Graphs whose expressions grow: kernels end before they exceed their maximum size, and neither time nor recursion is
+//! unbounded.
 
 use rewire_emit::emit;
 use rewire_graph::limits::{MAX_CHOICES, MAX_LOADS};
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 const F32: DType = DType::F32;
 
-/// Panics unless the CPU computes what the graph means. Software drivers take long for kernels as large as these.
+/// Panics unless the CPU computes the graph correctly. Software drivers are slow for such large kernels.
 fn check(case: &GraphCase) {
     let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
     assert_eq!(case.differences(Kernel::Cpu, &expected, Tolerance::SINGLE).unwrap(), [""; 0]);

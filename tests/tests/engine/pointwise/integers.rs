@@ -279,7 +279,7 @@ fn meets(what: &str, seed: u64, actual: &Results, expected: &Results, case: &Gra
     assert!(found.is_empty(), "{what}, seed {seed}: {}\n{}", found.join("\n"), case.graph.text());
 }
 
-/// The CPU, and shaders with checks and without, as apps run them, where there is an adapter.
+/// The CPU, and, if there is an adapter, shaders with and without checks, as apps run them.
 fn settings() -> Vec<(&'static str, ModelOptions)> {
     let shaders = |gpu: Gpu| {
         let unchecked = ModelOptions { checked: false, ..on(gpu.clone()) };
@@ -356,7 +356,7 @@ fn scalars_that_a_type_does_not_hold_are_errors() {
     }
 }
 
-/// Masks of integers that wrap around beside the positions of rows and keys.
+/// Masks of integers that wrap around, combined with the positions of rows and keys.
 type Mask = fn(&Ragged, &Tensor) -> Tensor;
 
 fn row(rows: &Ragged) -> Tensor {

@@ -1,4 +1,4 @@
-//! Time buckets at their edges: every backend takes the exact one.
+//! Time buckets at their edges: every backend computes the exact one.
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_hstu::ops::{Positions, TimeBucketFn, TimeBuckets, add_timestamp_positional_embeddings};

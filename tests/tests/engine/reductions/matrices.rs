@@ -10,7 +10,7 @@ use rewire_tests::noise::Noise;
 /// Rows, steps of sums, columns.
 const EXTENTS: [[usize; 3]; 5] = [[1, 64, 128], [127, 72, 136], [300, 1088, 512], [128, 64, 640], [257, 1024, 264]];
 
-/// True where columns are tensors of their own.
+/// True if columns are separate tensors.
 fn is_divided(columns: usize) -> bool {
     columns > 128 && columns.is_multiple_of(128)
 }
@@ -55,7 +55,7 @@ fn inputs([rows, depth, columns]: [usize; 3], transposed: bool) -> Tensors {
 
 #[test]
 fn products_of_halves_are_those_of_single_precision() {
-    // Others have a kernel of their own for these, which further tests are of.
+    // Adapters without matrix hardware use separate kernels, covered by other tests.
     if gpu().is_none_or(|gpu| gpu.target().matrix == 0) {
         return;
     }
@@ -69,7 +69,7 @@ fn products_of_halves_are_those_of_single_precision() {
     }
 }
 
-/// Which tile is taken follows the sizes of a run, and a score does not.
+/// The choice of the tile depends on the sizes of a run, but a score does not.
 #[test]
 fn products_are_the_same_bits_whatever_the_tile() {
     let Some(gpu) = gpu().filter(|gpu| gpu.target().matrix != 0) else { return };

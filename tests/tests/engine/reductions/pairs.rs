@@ -49,8 +49,8 @@ fn the_gradients_of_hstu_attention_are_two_kernels() {
     }
 }
 
-/// The logarithms of sums and the means of slopes are kernels of their own; with those, gradients of keys and of values together
-/// would take more bindings than there are for certain.
+/// The logarithms of sums and the means of slopes are separate kernels; with those, gradients of keys and of values together
+/// would need more bindings than are guaranteed.
 #[test]
 fn the_gradients_of_softmax_attention_are_five_kernels() {
     let steps =
@@ -60,7 +60,7 @@ fn the_gradients_of_softmax_attention_are_five_kernels() {
     }
 }
 
-/// A truth value a pair.
+/// One bool per pair.
 type Mask = fn(&Scope, &Ragged, &Ragged) -> Tensor;
 
 #[test]

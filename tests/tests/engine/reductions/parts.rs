@@ -14,7 +14,7 @@ fn parts(x: &Tensor) -> Vec<(String, Tensor)> {
     cuts.map(|(start, len)| (format!("{start}+{len}"), x.slice(x.rank() - 1, start, len))).into()
 }
 
-/// Holds each part alone, as the only output of what computes it.
+/// Checks each part by itself, as the only output.
 fn check(inputs: &Tensors, trace: impl Fn(&Scope) -> Tensor) {
     for number in 0..4 {
         let scope = Scope::new();

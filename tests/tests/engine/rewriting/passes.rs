@@ -1,5 +1,5 @@
-//! Every pass and every rule alone keeps the meaning of random graphs, for the interpreter, the CPU and the GPU, and passes
-//! are deterministic and idempotent.
+//! Every pass and every rule by itself preserves the results of random graphs, for the interpreter, the CPU and the GPU,
+//! and passes are deterministic and idempotent.
 //!
 //! `REWIRE_TEST_CASES` multiplies the number of cases, `REWIRE_TEST_SEED` chooses others. Failures are shrunk and
 //! printed as the text of a small graph.

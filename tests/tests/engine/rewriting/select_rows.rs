@@ -1,4 +1,4 @@
-//! Rows that nobody reads are not computed, and those that are have the same bits.
+//! Unused rows are not computed, and the others have the same bits.
 
 use rewire_graph::op::ReduceOp;
 use rewire_graph::{DType, Graph, HostTensor, Mode, Ragged, Scope, Seed, Tensor, differentiate};

@@ -234,7 +234,7 @@ fn two_parts_give_the_scores_of_the_whole() {
     }
 }
 
-/// Logits of every candidate with nobody beside it.
+/// Logits of every candidate on its own.
 fn alone(session: &mut Session, users: &[User], rows: &[Vec<i64>]) -> Vec<f32> {
     let mut all = vec![];
     for (user, rows) in users.iter().zip(rows) {

@@ -16,7 +16,7 @@ fn predicted(session: &mut Session, inputs: &Tensors) -> Results {
     run(session, inputs).unwrap()
 }
 
-/// Fails unless every user's rows of `all` have the bits of the run for the user alone.
+/// Fails unless every user's rows of `all` have the bits of a run with only that user.
 fn is_the_same_alone(all: &Results, kernel: Kernel, mut alone: impl FnMut(usize) -> Results) {
     let mut first = 0;
     for user in USERS {

@@ -233,7 +233,7 @@ fn unsigned_integers_are_read_as_such() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Pages of a file that says what it likes.
+/// Pages of a file with arbitrary claims about itself.
 struct Claims(Vec<Page>);
 
 impl Iterator for Claims {
@@ -338,7 +338,7 @@ fn pages_are_decompressed_no_further_than_they_may_be() {
         decompress::decompress(page, compression).map(|page| page.buffer().to_vec()).map_err(|error| error.to_string())
     };
     let zeros = |bytes: u64| compress_to_vec(std::io::repeat(0).take(bytes), CompressionLevel::Fastest);
-    // A frame written down, of blocks of 128 KiB that repeat a byte: hundreds of megabytes take long to compress.
+    // A handwritten frame of 128 KiB blocks that repeat a byte: compressing hundreds of megabytes would be slow.
     let repeated = |bytes: u64| {
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];
         for start in (0..bytes).step_by(1 << 17) {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 /// Files that may have 100 KiB at most.
 const FULL: &str = "trap '' XFSZ; ulimit -f 200;";
-/// The same, but the signal that says so kills.
+/// The same, but the signal for exceeding the limit kills the process.
 const KILLED: &str = "ulimit -c 0; ulimit -f 200;";
-/// What puts the tables into a file of their own.
+/// The option that puts the tables into a separate file.
 const APART: &str = "--tables-file tables.safetensors";
 
 fn packaging(before: &str, file: &Path, options: &str) -> Command {

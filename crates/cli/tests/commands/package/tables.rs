@@ -1,4 +1,4 @@
-//! Packages whose tables are in a file of their own.
+//! Packages with tables in a separate file.
 
 use super::*;
 use crate::program::{self, DEMO, Folder, run};

@@ -167,7 +167,7 @@ fn a_gpu_trains_a_pipeline_as_the_reference() {
         }
         return;
     }
-    // A software adapter takes seconds a step.
+    // A software adapter needs seconds per step.
     let name = "deepfm_taobao";
     let (model, out) =
         (model(name, |config| config["pipeline"]["train_config"]["num_steps"] = json!(2)), Folder::new());
