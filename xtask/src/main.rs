@@ -27,38 +27,38 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
-  setup   installs what the tests need and is missing: rustfmt, clippy, the Vulkan loader and the software
+  setup   installs missing requirements of the tests: rustfmt, clippy, the Vulkan loader and the software
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
   lint [all]
-          setup, then lints, documentation and the library for browsers; `all` adds sets of features that an app may take
+          setup, then lints, documentation and the library for browsers; `all` adds more feature sets
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
-          VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead; where `drivers` has fetched the newest
-          lavapipe, the kernels of cooperative matrices run on it as well
+          VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, select the driver instead; if `drivers` has fetched the newest
+          lavapipe, the kernels with cooperative matrices run on it as well
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, more of them on
-          SwiftShader, and some under Vulkan's validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
+          SwiftShader, and some under the Vulkan validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
   families [NAME ...]
           builds the program, and compiles all kernels of the demo, the standard workloads and the golden cases for GPUs that are not
-          here, by Mesa's drivers: of Debian's unstable tree as above, and of Intel, which is fetched and built once; without arguments it writes docs/gpus.md
+          present, with Mesa's drivers: those of Debian unstable as above, and Intel's, which is fetched and built once; without arguments it writes docs/gpus.md
   fuzz [--seconds N] [TARGET ...]
-          feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) a target, with libFuzzer
+          feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) per target, with libFuzzer
           on the stable toolchain; needs a C++ compiler
   sanitize [address|thread]
-          the tests of the CPU's kernels under a sanitizer of a nightly toolchain
+          the tests of the CPU kernels under a sanitizer of a nightly toolchain
   emulate [neon|wasm]
-          the tests of the CPU's kernels on processors that this one plays: an ARM by QEMU, WebAssembly by Node.js;
-          says what it needs and installs nothing
+          the tests of the CPU kernels on emulated processors: ARM with QEMU, WebAssembly with Node.js;
+          reports missing requirements and installs nothing
   capi [--packages] FOLDER
-          builds the library for C and lays it into a folder, with its header and a file for pkg-config; `--packages` leaves out what
-          loads folders and writes kernels
+          builds the C library into a folder, with its header and a pkg-config file; `--packages` omits
+          the loading of folders and the emission of kernels
   mobile [--packages] FOLDER [TARGET]
-          builds the library for Kotlin and Swift, for this machine or for a target of Rust's, and lays it into a folder, with the
-          sources that call it
+          builds the library for Kotlin and Swift, for this machine or for a Rust target, into a folder, with its
+          bindings
   web [build | --port N]
           builds the page of web/ with its library into target/page, and serves it at port 8080 or N
   reach [browser|c|python|clusters|datafusion|kotlin|swift|swiftc|phones ...]
-          the model where it is used: in headless Chromium, from C with the small libraries, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
-          (its sources as they are written, and with a compiler as a program), and checks for Android and iOS; says what is left
-          out where a toolchain is missing; packages of Python and Kotlin's compiler come from registries
+          tests the library in its environments: in headless Chromium, from C with the small libraries, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
+          (the bindings, and with a compiler a program), and checks for Android and iOS; reports the parts that are
+          skipped for lack of a toolchain; Python packages and the Kotlin compiler come from registries
   onnx [cpu|wgpu]
           fetches the wheel of onnx 1.22.0 with pip, replays its 1,765 node cases and its 149 model cases with data, and fails where one is wrong or
           fewer are right than before

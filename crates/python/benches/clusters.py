@@ -30,7 +30,7 @@ ROLES = {"MapBatches(Scorer)": "workers", "pyspark.daemon": "workers", "--share"
 
 
 def write_users(folder, users):
-    """Files of like content; every user has a name of its own."""
+    """Files with similar content; every user has a unique name."""
     demo = [json.loads(line) for line in (DEMO / "interactions.jsonl").read_text().splitlines()]
     folder.mkdir()
     for file in range(FILES):
@@ -40,7 +40,7 @@ def write_users(folder, users):
 
 
 def write_model(folder, layers):
-    """The demo's model with its layers in turn, as often as there are to be."""
+    """The demo's model with its layers repeated in turn."""
     folder.mkdir()
     config = json.loads((DEMO / "model/config.json").read_text())
     of_demo = config["hstu"]["attn_num_layers"]
@@ -120,7 +120,7 @@ def spark(model, workers, paths):
 
 
 class Processors:
-    """Seconds of processors that went to this process and those that it started, as long as they are there to be asked, and to others."""
+    """CPU seconds of this process and its children, while they run, and of others."""
 
     def __init__(self):
         self.seconds = {}

@@ -5,7 +5,7 @@
 >>> ranker.rank({"user": "u1", "history": {...}, "candidates": {...}})  # doctest: +SKIP
 >>> pyarrow.table(ranker.predict(pyarrow.parquet.read_table("users.parquet")))  # doctest: +SKIP
 
-`Predictor` runs models that were imported from TorchEasyRec on tables, arrays of numpy and lists:
+`Predictor` runs models that were imported from TorchEasyRec on tables, numpy arrays and lists:
 
 >>> predictor = rewire.Predictor("model.rewire")                 # doctest: +SKIP
 >>> predictor.predict(pyarrow.parquet.read_table("data.parquet"))["probs"]  # doctest: +SKIP
@@ -14,12 +14,12 @@
 
 >>> rewire.tables.evaluate(rewire.Evaluator("model.rewire"), pyarrow.parquet.read_table("data.parquet"))  # doctest: +SKIP
 
-`from_export` takes a program of `torch.export`, and `Model` a package or a file of one; they run on arrays of numpy or tensors of PyTorch by name:
+`from_export` loads a program of `torch.export`, and `Model` a package or the file of a program; they run on numpy arrays or PyTorch tensors by name:
 
 >>> model = rewire.from_export(torch.export.export(module, (x,)))  # doctest: +SKIP
 >>> model.run({"x": x})                                          # doctest: +SKIP
 
-`from_onnx` takes a file of ONNX, or an `onnx.ModelProto`:
+`from_onnx` loads an ONNX file, or an `onnx.ModelProto`:
 
 >>> model = rewire.from_onnx("model.onnx", kernel="cpu")         # doctest: +SKIP
 
@@ -29,7 +29,7 @@
 
 `Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
 
-`rewire.tables` carries columns along, `rewire.spark` and `rewire.ray` score tables of any size.
+`rewire.tables` scores tables and copies columns to the result, `rewire.spark` and `rewire.ray` score tables of any size.
 """
 
 from ._rewire import (
@@ -56,7 +56,7 @@ from ._rewire import (
 
 
 def from_export(program, **options):
-    """The model of a `torch.export.ExportedProgram`; options are those of `Model`. Nothing of the program is executed."""
+    """Loads a `torch.export.ExportedProgram`; options are those of `Model`. No code of the program is executed."""
     import io
 
     import torch
@@ -67,7 +67,7 @@ def from_export(program, **options):
 
 
 def from_onnx(model, **options):
-    """The model of an ONNX file by its path, or of an `onnx.ModelProto` with all its data; options are those of `Model`."""
+    """Loads an ONNX file by its path, or an `onnx.ModelProto` with all its data; options are those of `Model`."""
     if hasattr(model, "SerializeToString"):
         return Model.from_bytes(model.SerializeToString(), **options)
     return Model(model, **options)

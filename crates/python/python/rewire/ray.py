@@ -1,4 +1,4 @@
-"""Scores of tables of any size, by Ray.
+"""Scores tables of any size with Ray.
 
     scores = rewire.ray.predict(ray.data.read_parquet("users.parquet"), "model.rewire", columns=["country"], workers=8)
     scores.write_parquet("scores")
@@ -16,7 +16,7 @@ from .tables import predict as predict_table
 
 
 class Scorer:
-    """A worker with the model."""
+    """A worker with a loaded model."""
 
     def __init__(self, model: str, columns: Sequence[str], kernel: str) -> None:
         self.model = load(model, kernel=kernel)
@@ -36,10 +36,10 @@ def predict(
     gpus: float = 0,
     batch_size: int = 256,
 ) -> Dataset:
-    """The scores of all candidates of `dataset`, a row each, or the predictions of an imported model, as `rewire predict` writes them.
+    """The scores of all candidates of `dataset`, one row each, or the predictions of an imported model, in the format of `rewire predict`.
 
-    `model` is a package or a folder that every worker reads, once. Each of `workers` has `gpus` GPUs of the cluster, or cores alone, and takes
-    `batch_size` requests at a time; what one leaves that fails, others do, with the same result.
+    `model` is a package or a folder that every worker reads once. Each of `workers` uses `gpus` GPUs of the cluster, or only cores, and scores
+    `batch_size` requests at a time. Other workers repeat the work of one that fails, with the same result.
     """
     # A worker processes one block, and Ray joins many small files into one.
     shared = dataset.repartition(target_num_rows_per_block=batch_size)

@@ -1,4 +1,4 @@
-"""Scores of tables of any size, by Spark.
+"""Scores tables of any size with Spark.
 
     scores = rewire.spark.predict(spark.read.parquet("users.parquet"), "model.rewire", columns=["country"])
     scores.write.parquet("scores.parquet")
@@ -16,10 +16,10 @@ from .tables import fields, predict as predict_table, model_of
 
 
 def predict(frame: DataFrame, model: str, *, columns: Sequence[str] = (), kernel: str = "auto") -> DataFrame:
-    """The scores of all candidates of `frame`, a row each, or the predictions of an imported model, as `rewire predict` writes them.
+    """The scores of all candidates of `frame`, one row each, or the predictions of an imported model, in the format of `rewire predict`.
 
-    `model` is a package or a folder that every worker reads, once a worker. `columns` are carried along. A task that fails is run again elsewhere by
-    Spark, with the same result.
+    `model` is a package or a folder that every worker reads once. `columns` are copied to the result. Spark reruns a failed task elsewhere, with the
+    same result.
     """
     schema = fields(model_of(model, "cpu"), to_arrow_schema(frame.schema), columns)
     # Spark only supports strings and lists with 32-bit offsets.

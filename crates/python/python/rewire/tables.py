@@ -1,4 +1,4 @@
-"""Scores of tables of pyarrow, with columns that are carried along."""
+"""Scores pyarrow tables and copies columns to the result."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ INDEX = "__request"
 
 
 def predict(model: Ranker | Predictor, table: pa.Table, columns: Sequence[str] = ()) -> pa.Table:
-    """The scores of all candidates of `table`, a row each, or the predictions of its rows, as `rewire predict` writes them.
+    """The scores of all candidates of `table`, one row each, or the predictions of its rows, in the format of `rewire predict`.
 
-    `columns` are carried along: a value a request, or, where candidates have rows, a list with a value a candidate.
+    `columns` are copied to the result: one value per request, or, if candidates have rows, a list with one value per candidate.
     """
     scores = pa.table(model.predict(table, index=INDEX))
     requests = scores[INDEX]
@@ -55,9 +55,9 @@ def _by_candidate(column: pa.ChunkedArray, requests: pa.ChunkedArray, name: str)
 def evaluate(
     evaluator: Evaluator, table: pa.Table, negatives: pa.Table | None = None, batch_size: int | None = None
 ) -> dict[str, Any]:
-    """The losses and metrics of a model on `table`, as `rewire eval` computes them: `metrics` and `losses` by name, and the number of `rows`.
+    """The losses and metrics of a model on `table`, like `rewire eval`: `metrics` and `losses` by name, and the number of `rows`.
 
-    `negatives` has a row of sampled items for each batch. Batches have the rows of the configuration unless `batch_size` is given.
+    `negatives` has one row of sampled items per batch. The default of `batch_size` is that of the configuration.
     """
     evaluation = evaluator.begin()
     size = batch_size or evaluator.batch_size
@@ -68,7 +68,7 @@ def evaluate(
 
 
 def fields(model: Ranker | Predictor, table: pa.Schema, columns: Sequence[str] = ()) -> pa.Schema:
-    """The columns of what `predict` returns for tables with the columns of `table`."""
+    """The columns of the result of `predict` for tables with the columns of `table`."""
     if isinstance(model, Ranker):
         position = table.get_field_index("user")
         is_number = position < 0 or pa.types.is_integer(table.field(position).type)
@@ -89,5 +89,5 @@ def fields(model: Ranker | Predictor, table: pa.Schema, columns: Sequence[str] =
 
 @lru_cache(maxsize=4)
 def model_of(path: str, kernel: str) -> Ranker | Predictor:
-    """The model, loaded once a process."""
+    """The model, loaded once per process."""
     return load(path, kernel=kernel)
