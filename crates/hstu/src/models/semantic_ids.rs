@@ -13,7 +13,7 @@
 //! | `lengths` | integers `[B]`, read on the host | tokens of every sequence |
 //! | `tokens` | U32 `[rows]` | the tokens |
 //! | `kept` | U32 `[rows]` | the rows of the cache that take their keys and values; no two are the same |
-//! | `before.lengths` | integers `[B]`, read on the host | rows of the cache that a sequence goes on from |
+//! | `before.lengths` | integers `[B]`, read on the host | cache rows that a sequence continues |
 //! | `before` | U32 `[rows before]` | which ones, in order; sequences may share them |
 //!
 //! # Output and states

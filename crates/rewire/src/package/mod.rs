@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 0..8 | `rewire\r\n` |
-//! | 8..12 | the format: 3 where tables are in a file of their own, else 2 where parameters are rows of 4 or 2 bits, else 1 |
+//! | 8..12 | the format: 3 if tables are in a separate file, else 2 if parameters are rows of 4 or 2 bits, else 1 |
 //! | 12..24 | the version of the program that wrote it: major, minor, patch |
 //! | 24..32 | bytes of the file |
 //! | 32..48 | XXH3 of all other bytes, 128 bits |

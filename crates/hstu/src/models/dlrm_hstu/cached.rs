@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | `uih.query_time` | I64 `[G]` | time of the request that a history is computed for |
 //! | `uih.kept` | U32 `[contextual rows and history rows]` | the rows of the cache that take them; no two are the same |
-//! | `uih.before.lengths` | integers `[G]`, read on the host | rows of the cache that a history goes on from; only if it [may](Config::is_appendable) |
+//! | `uih.before.lengths` | integers `[G]`, read on the host | cache rows that a history continues; only if it [may](Config::is_appendable) |
 //! | `uih.before` | U32 `[rows]` | which ones, in order |
 //! | `history.lengths` | integers `[B]`, read on the host | rows of the cache that a user's candidates read |
 //! | `history` | U32 `[rows]` | which ones, in order |
