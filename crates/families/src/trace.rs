@@ -128,7 +128,7 @@ pub struct Traced {
     pub columns: Vec<String>,
     /// The outputs, in the order of the reference's predictions.
     pub outputs: Vec<Output>,
-    /// State-dict tensors that follow from the configuration and are no parameters of the graph.
+    /// State-dict tensors that follow from the configuration and are not parameters of the graph.
     pub buffers: Vec<Buffer>,
     /// The divisor of similarities in match models; `None` for other models.
     pub temperature: Option<f64>,
@@ -251,7 +251,7 @@ fn wide_dim(kind: &str, message: &Value) -> usize {
     wide.unwrap_or(if kind == "xdeepfm" { 16 } else { 0 })
 }
 
-/// Keys of `model_config` that are no models.
+/// Keys of `model_config` that are not models.
 const OTHER_KEYS: [&str; 8] = [
     "feature_groups",
     "num_class",

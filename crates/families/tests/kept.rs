@@ -1,4 +1,4 @@
-//! Rankers of the HSTU family in two parts give what they give as a whole.
+//! Rankers of the HSTU family in two parts return the same as in one.
 #![allow(clippy::unwrap_used)]
 
 use rewire_families::{HISTORIES, Interface, trace, trace_cached};
@@ -53,7 +53,7 @@ fn steps(sequence: &str) -> [usize; ROWS] {
     }
 }
 
-/// What a row has of a feature, as text.
+/// The value of a feature in a row, as text.
 fn cell(feature: &Feature, row: usize) -> String {
     let Some((sequence, _)) = feature.name.split_once("__") else { return (row + 1).to_string() };
     let count = steps(sequence)[row];
@@ -137,7 +137,7 @@ fn kept_histories_give_the_predictions_of_the_whole() -> Result<(), Box<dyn Erro
     check(&Case { folder: "dlrm_hstu_interleave", channels, context: 1, tokens_a_step: 2 })
 }
 
-/// What is read of a package's configuration is what its model was traced with.
+/// The interface parsed from a package's configuration equals that of its traced model.
 #[test]
 fn the_interface_of_a_configuration_is_that_of_its_model() -> Result<(), Box<dyn Error>> {
     let kinds = ["descending", "interleave", "kuairand", "train"].map(|kind| format!("dlrm_hstu_{kind}"));

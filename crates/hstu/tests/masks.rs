@@ -11,7 +11,7 @@ use std::collections::HashMap;
 const SAMPLES: [(i64, i64); 6] = [(9, 2), (0, 0), (12, 3), (7, 0), (5, 4), (2, 1)];
 const WIDTH: usize = 12;
 
-/// What every row sees of its sample, by attention whose scores are all 1 over values that name their key.
+/// The keys that every row attends to, by attention whose scores are all 1 over values that identify their key.
 fn seen(mask: impl Fn(&Scope, &Pairs, &Tensor) -> Tensor, last: Option<i64>) -> Vec<Vec<bool>> {
     let scope = Scope::new();
     let batch = scope.size("samples");

@@ -1,4 +1,4 @@
-//! What Kotlin and Swift call. `cargo xtask reach kotlin swiftc` calls it from there.
+//! The API of Kotlin and Swift, called from Rust. `cargo xtask reach kotlin swiftc` calls it from there.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_mobile::{CancellationToken, Kernel, KernelRule, Mapping, Options, Ranker, Ranking, Request, RewireError};

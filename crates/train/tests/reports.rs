@@ -1,4 +1,4 @@
-//! What steps came to is read late, in groups, and is what it was when each step was waited for.
+//! Results of steps are read late, in groups, and equal those of steps that are waited for.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, HostTensor, Scope};

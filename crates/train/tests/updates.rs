@@ -98,7 +98,7 @@ fn trainer(objective: &Objective, config: &Value) -> Result<Trainer, TrainError>
     Trainer::new(objective, &TrainConfig::from_json(&config.to_string()).unwrap(), begin, options)
 }
 
-/// Rows of a batch: an id, an error to learn from, and what the large weight sees.
+/// Rows of a batch: an id, an error signal, and the input of the large weight.
 fn batch(rows: std::ops::Range<usize>) -> Inputs {
     let count = rows.len();
     let values = |width: usize, unit: f32| -> Vec<f32> {
@@ -111,7 +111,7 @@ fn batch(rows: std::ops::Range<usize>) -> Inputs {
         .with("x", HostTensor::f32([count, 1100], &values(1100, 0.01)).unwrap())
 }
 
-/// Parameters and averages after two steps of eight rows, in batches of so many.
+/// Parameters and averages after two steps of eight rows, in batches of this size.
 fn learned(config: &Value, rows: usize) -> BTreeMap<String, Vec<f32>> {
     let mut trainer = trainer(&objective("weight"), config).unwrap_or_else(|error| panic!("{config}: {error}"));
     let mut preparer = trainer.preparer();
@@ -261,7 +261,7 @@ fn fused_tables_do_not_wait_for_other_batches() {
     assert_eq!(seen[1].1, [-4.0, 1.0]);
     assert_eq!(seen[1].2, [-0.5, -0.5, -0.25, -0.25, -0.25, -0.25]);
     assert_eq!(seen[2].1, [-4.0, 1.0]);
-    // Losses are those of the batches: the second one reads what the first one left of the tables.
+    // Losses are those of the batches: the second one uses the tables as updated by the first one.
     assert_eq!(seen[1].0, -0.25);
 }
 

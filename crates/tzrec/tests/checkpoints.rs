@@ -23,7 +23,7 @@ fn read(tensor: &Tensor) -> Result<StoredTensor, CheckpointError> {
     Checkpoint::open(folder.path())?.read(tensor.name)
 }
 
-/// What is wrong with a file.
+/// The fault of a file.
 fn cause(error: CheckpointError) -> CheckpointError {
     match error {
         CheckpointError::File { source, .. } => *source,

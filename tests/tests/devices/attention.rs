@@ -1,4 +1,4 @@
-//! Softmax attention: what becomes one kernel, and that every backend agrees.
+//! Softmax attention: the patterns that become one kernel, and that every backend agrees.
 
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
 use rewire_graph_rewrite::schedule::Schedule;
@@ -9,7 +9,7 @@ use rewire_tests::noise::Noise;
 const F32: DType = DType::F32;
 const SIZES: &[(&str, usize)] = &[("batch", 3), ("rows", 37), ("keys", 45)];
 
-/// What lies between the products.
+/// The operators between the matmuls.
 type Between = fn(&Scope, &Tensor) -> Tensor;
 
 /// Attention of `[batch.., rows, 12]` to `[batch.., keys, 12]`.
@@ -171,7 +171,7 @@ fn jagged_softmax_attention_is_one_kernel() {
     }
 }
 
-/// Fills of scores, by row: what scores that are not kept become.
+/// Fill values of masked scores, by row.
 fn fill(row: usize, key: usize) -> f64 {
     let (lowest, next) = (f64::from(f32::MIN), f64::from(f32::MIN.next_up()));
     match row % 9 {

@@ -1,4 +1,4 @@
-//! What drivers differ in: attention, large kernels and golden cases on a device. They run on every driver.
+//! Areas in which drivers differ: attention, large kernels and golden cases on a device. They run on every driver.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod attention;

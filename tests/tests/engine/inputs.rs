@@ -9,7 +9,7 @@ use rewire_tests::noise::Noise;
 
 const F32: DType = DType::F32;
 
-/// The kernels that there are here.
+/// The kernels available here.
 fn kernels() -> Vec<Kernel> {
     let mut kernels = vec![Kernel::Cpu];
     kernels.extend(gpu().map(|_| Kernel::Wgpu));

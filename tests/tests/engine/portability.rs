@@ -47,7 +47,7 @@ fn every_kernel_validates_on_a_large_device() {
     hold(60, 10, |program| emits(program, &rich()));
 }
 
-/// Holds that a device computes what the interpreter computes.
+/// Checks that a device computes the interpreter's results.
 fn computes(cases: u32, options: &ModelOptions) {
     hold(compiled(cases), 9, |program| {
         let case = build(program)?;

@@ -14,7 +14,7 @@ use rewire_tests::kernels::demo;
 use rewire_tests::noise::Noise;
 use serde_json::{Value, json};
 
-/// What is not proven of a plan.
+/// The unproven indices of a plan.
 fn unproven(plan: &Plan) -> Result<Vec<String>, String> {
     let mut confined = plan.clone();
     let found = confine(&mut confined).map_err(|error| error.to_string())?;
@@ -106,7 +106,7 @@ impl Elementwise for NextSample {
     }
 }
 
-/// What rows of other users are filled with.
+/// The fill value of other users' rows.
 const SECRET: f32 = 12_345.5;
 
 /// Runs a plan of rows `x` with `lengths` after a run in which others had many rows of [`SECRET`], with shaders that check
@@ -211,7 +211,7 @@ fn a_stored_plan_is_proven_as_it_was() {
     assert_eq!(confined, plan);
 }
 
-/// The numbers of a stored plan's loops, by JSON pointer: extents, results, constants, operands, and what loads are indexed by.
+/// The numbers of a stored plan's loops, by JSON pointer: extents, results, constants, operands, and indices of loads.
 fn numbers(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Array(items) => {

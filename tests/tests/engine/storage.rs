@@ -202,7 +202,7 @@ fn weights_multiply_in_any_type() {
     }
 }
 
-/// Results in a narrow type are what the interpreter rounds, bit for bit.
+/// Results in a narrow type equal the interpreter's rounded results, bit for bit.
 #[test]
 fn results_are_rounded_alike() {
     for dtype in [DType::F16, DType::BF16] {

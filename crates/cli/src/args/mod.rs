@@ -405,7 +405,7 @@ fn embedded(text: &str) -> Embedded {
     if text == "users" { Embedded::Users } else { Embedded::Items }
 }
 
-/// An ASCII character that is no part of a number or of CSV itself.
+/// An ASCII character that is not part of a number or of CSV syntax.
 fn ascii(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"+-.\"\r\n".contains(byte) => Ok(*byte),

@@ -222,10 +222,10 @@ fn what_a_limit_of_memory_leaves_is_not_exceeded() {
         command.args(["-c", &script, env!("CARGO_BIN_EXE_rewire")]);
         crate::program::finish(command.env("XDG_CACHE_HOME", std::env::temp_dir().join("rewire-test-caches")))
     };
-    // What copies are measured with does not fit.
+    // The buffers for measuring copies do not fit.
     limited(256 << 20, "addmm --m 4").failed_with(&["measuring how fast memory is copied takes 268435456 bytes"]);
     limited(3 << 30, "addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
-    // The data fits, what is computed from it does not.
+    // The data fits, but not the results.
     let run = limited(3 << 30, "pointwise --rows 1000000 --width 510 --json");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let error = run.json().remove(0)["error"].clone();

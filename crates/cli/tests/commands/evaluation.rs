@@ -32,7 +32,7 @@ pub fn evaluated(name: &str, model: &Path, more: &[&str]) -> Value {
 /// Compares an evaluation with that of the reference, where losses are among metrics.
 pub fn check(name: &str, model: &Path, more: &[&str]) {
     let found = evaluated(name, model, more);
-    // Python writes NaN for losses of what evaluation does not compute.
+    // Python writes NaN for losses that evaluation does not compute.
     let text = std::fs::read_to_string(golden(name).join("expected_eval.json")).unwrap().replace("NaN", "null");
     let expected: Value = serde_json::from_str(&text).unwrap();
     let expected = expected["metrics"].as_object().unwrap();

@@ -26,7 +26,7 @@ fn written(file: &Path) -> String {
 const BLOCK: usize = 512;
 /// Files are limited to one block; the signal for exceeding it kills the process.
 const KILLED: &str = "ulimit -c 0; ulimit -f 1;";
-/// The same, but what does not fit is an error.
+/// The same, but exceeding the limit is an error.
 const FULL: &str = "trap '' XFSZ; ulimit -f 1;";
 
 #[test]

@@ -143,7 +143,7 @@ fn a_gpu_gives_the_outputs_of_the_reference_whatever_is_in_a_batch() {
     }
 }
 
-/// The rows of a golden as JSON Lines with columns that are carried along.
+/// The rows of a golden as JSON Lines with columns to copy.
 fn rows(model: &Path, name: &str, out: &Path, columns: &str) -> Vec<Value> {
     let text = predicted(model, name, out, &["--kernel", "cpu", "--columns", columns]);
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -260,7 +260,7 @@ fn rows_that_a_model_does_not_take_are_set_aside() {
         std::fs::read_to_string(&rejects).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rejected.iter().map(|line| line["row"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 4]);
     assert!(rejected[0]["reason"].as_str().unwrap().contains("`user_id`, row 2: expected an id from 0 to below 400"));
-    // A column of the model is carried along as well.
+    // A column of the model is copied as well.
     assert!(std::fs::read_to_string(&out).unwrap().lines().all(|line| line.ends_with("\"user_id\":0}")));
     let data = folder.write("bad.jsonl", bad(-1));
     predict(&model, Path::new(&data), &out, &["--kernel", "cpu", "--rejects", &rejects])

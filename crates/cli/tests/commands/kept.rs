@@ -64,7 +64,7 @@ fn predict(caches: &mut Caches, predictor: &Predictor, visits: &[Visit]) -> Pred
 /// Rounds of visits that the CPU computes.
 const ROUNDS: usize = 15;
 
-/// Rounds of visits in caches with room for so many rows have the bits of predictions that keep nothing.
+/// Rounds of visits in caches with this many rows have the bits of predictions without a cache.
 fn check(predictor: &Predictor, rounds: usize, rows: u64, host_rows: u64) -> CacheReport {
     let row = predictor.model().session().state_row_bytes();
     let limits = CacheLimits { page_rows: 5, device_bytes: rows * row, host_bytes: host_rows * row };

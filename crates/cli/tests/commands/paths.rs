@@ -1,4 +1,4 @@
-//! No command overwrites what it reads, or writes a file twice.
+//! No command overwrites its input files, or writes a file twice.
 
 use crate::program::{DEMO, Folder, finish, jsonl, run, user};
 use std::collections::BTreeMap;

@@ -61,7 +61,7 @@ fn errors_of_tables_weights_and_activations_add_up() {
                 let [tables, weights, activations] = [tables, weights, activations].map(Some);
                 let model = ranker(package, Precision { tables, weights, activations, ..Precision::default() });
                 let mut comparison = Comparison::new(&model, &single).unwrap();
-                // What one part does is measured on more users than what parts do together.
+                // The effect of single parts is measured on more users than their combination.
                 let parts = [of_tables, of_weights, of_activations].into_iter().filter(|error| *error > 0.0).count();
                 let batch = if parts > 1 { &some } else { &all };
                 for (ranked, expected) in model.rank_batch(batch).unwrap().iter().zip(&expected) {

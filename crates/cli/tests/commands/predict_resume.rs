@@ -92,12 +92,12 @@ fn a_run_that_is_killed_goes_on_without_a_row_twice_or_missing() {
     assert!(!folder.names().iter().any(|name| name.contains(".partial") || name.contains(".journal")));
 }
 
-/// Files that may have so many blocks of 512 bytes at most; what does not fit is an error.
+/// Files are limited to this many blocks of 512 bytes; exceeding the limit is an error.
 fn full(blocks: u32) -> String {
     format!("trap '' XFSZ; ulimit -f {blocks};")
 }
 
-/// Leaves what a run has written when the disk is full.
+/// Keeps the output of a run when the disk is full.
 fn stopped(folder: &Folder, data: &str, out: &Path) {
     let run = finish(&mut command(&full(24), data, out, &["--save-every", "50", "--batch", "500"]));
     run.failed_with(&["out.csv: File too large"]);

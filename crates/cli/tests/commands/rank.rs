@@ -1,4 +1,4 @@
-//! The ranking of the demo against the reference's scores, and what must not change a score.
+//! The ranking of the demo against the reference's scores, and options that must not change a score.
 
 use crate::program::{Folder, Run, finish, jsonl, lines, rank, run, user, users};
 use serde_json::{Value, json};

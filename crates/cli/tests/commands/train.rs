@@ -1,4 +1,4 @@
-//! Training against runs of the reference, and what must not change what a training comes to.
+//! Training against runs of the reference, and options that must not change the result.
 
 #[cfg(feature = "parquet")]
 mod pipelines;

@@ -78,7 +78,7 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
     assert!(slope > 0.0, "nothing learns");
     let has_detached = traced.graph.ids().any(|id| traced.graph.op::<Detach>(id).is_some());
     if has_detached {
-        // Losses change by what gradients leave out.
+        // The difference between changes of losses and gradients.
         return Ok(());
     }
     let loss = |sign: f64| -> Result<f64, Box<dyn Error>> {

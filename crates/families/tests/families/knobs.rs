@@ -10,7 +10,7 @@ struct Example<'a> {
     folder: &'a str,
     pointer: &'a str,
     value: Value,
-    /// What becomes of the graph.
+    /// The effect on the graph.
     effect: &'a str,
 }
 

@@ -22,7 +22,7 @@ fn replay(name: &str) -> Result<(), Box<dyn Error>> {
         true => None,
         false => Some(table::read(&folder.join("negatives.parquet"))?),
     };
-    // Python writes NaN for losses of what evaluation does not compute.
+    // Python writes NaN for losses that evaluation does not compute.
     let text = std::fs::read_to_string(folder.join("expected_eval.json"))?.replace("NaN", "null");
     let expected: Value = serde_json::from_str(&text)?;
     let size = pipeline.json().pointer("/data_config/batch_size").and_then(Value::as_u64).unwrap_or(1024) as usize;
@@ -41,7 +41,7 @@ fn replay(name: &str) -> Result<(), Box<dyn Error>> {
         for (name, expected) in expected {
             let (expected, actual) = (expected.as_f64().unwrap_or(f64::NAN), loss(&format!("{LOSS}{name}")));
             total += actual;
-            // NaN is no match.
+            // NaN never matches.
             let is_near = (actual - expected).abs() <= 1e-5;
             if !is_near {
                 return Err(format!("batch {batch}, {name}: expected {expected}, got {actual}").into());
@@ -244,7 +244,7 @@ fn rows_have_the_tower_of_their_domain() {
     assert!(error.contains("`clk`") && error.contains("from 0 to 0"), "{error}");
 }
 
-/// A row of negatives of `dssm_taobao` with so many items.
+/// A row of negatives of `dssm_taobao` with this many items.
 fn sampled_items(columns: &[String], count: usize) -> HashMap<String, Column<'static>> {
     let ids: Vec<i64> = (0..count as i64).map(|item| (item + 1) % 3).collect();
     // Items of the column of lists have lists.

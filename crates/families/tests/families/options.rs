@@ -28,7 +28,7 @@ fn deep(encoders: Value) -> Value {
     }])
 }
 
-/// The parameters that are no tables.
+/// The parameters that are not tables.
 fn names(traced: &Traced) -> Vec<String> {
     let all = parameters(&traced.graph).into_iter().map(|parameter| parameter.name);
     all.filter(|name| !name.contains("emb_impls")).collect()

@@ -41,7 +41,7 @@ pub fn tensors(path: &Path) -> Result<Tensors, Box<dyn Error>> {
     Ok(all)
 }
 
-/// Parameters and tensors of a checkpoint are the same, but for buffers and what only training reads.
+/// Parameters and tensors of a checkpoint are the same, except for buffers and tensors that only training uses.
 fn check_names(traced: &Traced, weights: &Tensors) -> Result<(), Box<dyn Error>> {
     let read: BTreeSet<String> = parameters(&traced.graph).into_iter().map(|parameter| parameter.name).collect();
     let is_other = |name: &str| {

@@ -31,7 +31,7 @@ fn table(rows: usize) -> HostTensor {
     HostTensor::f32([rows, 2], &values).unwrap()
 }
 
-/// What the first group of a configuration gives, part after part of a DEEP group, then queries and steps.
+/// The value of a configuration's first group, part after part of a DEEP group, then queries and steps.
 fn run(configs: Value, group: Value, parameters: &[(&str, HostTensor)], columns: &[(&str, &[&str])]) -> Vec<Vec<f32>> {
     let config = json!({
         "data_config": {"fg_encoded_multival_sep": "|"},

@@ -164,7 +164,7 @@ pub fn finish(scope: Scope, values: &[(String, Tensor)]) -> Graph {
     scope.finish(&outputs).unwrap()
 }
 
-/// What the whole model reads of some users.
+/// The inputs of the whole model for some users.
 pub fn of_users(users: &[usize]) -> Tensors {
     let mut all = inputs("", &named(&histories()), users);
     all.extend(inputs("", &REQUESTS[1..], users));
@@ -183,7 +183,7 @@ pub fn cached(message: &Value) -> Graph {
 /// Rows of a cache.
 pub const CACHE_ROWS: usize = 40;
 
-/// What the two parts read: histories of some users, and requests of some.
+/// The inputs of the two parts: histories of some users, and requests of some.
 pub fn of_parts(histories: &[usize], users: &[usize]) -> Tensors {
     let mut all = inputs("kept.", &named(&self::histories()), histories);
     all.extend(inputs("request.", &REQUESTS, users));

@@ -19,7 +19,7 @@ impl Visits {
         Self { noise, users }
     }
 
-    /// What some users ask for next, of whom one may ask twice.
+    /// The next requests of some users, one of whom may have two.
     fn next(&mut self, ranker: &Ranker) -> Vec<Request> {
         let count = 1 + self.noise.below(4) as usize;
         (0..count).map(|_| self.one(ranker)).collect()
@@ -59,7 +59,7 @@ fn check(value: &Value, options: &RankOptions, limits: CacheLimits) -> CacheRepo
     report
 }
 
-/// Room for so many rows of `value`'s model.
+/// Room for this many rows of `value`'s model.
 fn room(value: &Value, rows: u64, page_rows: usize, host_rows: u64) -> CacheLimits {
     let ranker = load(&config(value), &on_cpu());
     let row = ranker.model().session().state_row_bytes();

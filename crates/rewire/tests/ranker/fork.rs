@@ -88,7 +88,7 @@ fn a_device_is_an_error() {
             describe(&Ranker::new(&config, &Weights::parse(weights(&config)).unwrap(), &on_device).unwrap_err()),
         ];
         let are_told = errors.iter().all(|error| error.contains("opened before this process was forked"));
-        // What is freed here waits for no thread of the driver's.
+        // Freeing here waits for no thread of the driver.
         drop((ranker, gpu));
         are_told && ranked(&on_cpu()).len() == expected.len()
     };

@@ -1,4 +1,4 @@
-//! Ranking with models of other shapes than the demo's: what a score must not depend on.
+//! Ranking with models of other shapes than the demo's: invariances of scores.
 #![allow(clippy::unwrap_used)]
 
 mod caches;

@@ -70,7 +70,7 @@ fn with_long_histories(options: &RankOptions) -> (Ranker, Vec<Request>) {
     (ranker, requests)
 }
 
-/// What is ranked, and how often the ticker ticked meanwhile.
+/// The rankings, and the number of ticks meanwhile.
 async fn beside_a_ticker(options: RankOptions) -> (Vec<Ranked>, usize) {
     let ticker = Ticker::start();
     let workers = Some(patient(ticker.clone()));

@@ -11,7 +11,7 @@ pub struct Trial {
     pub seed: u64,
 }
 
-/// Parameters, gradients, rate, number of the step from 1, and what a loop keeps.
+/// Parameters, gradients, rate, number of the step from 1, and the state of a loop.
 pub type Loop<'a> = dyn FnMut(&mut [f64], &[f64], f64, i32, &mut Vec<Vec<f64>>) + 'a;
 
 pub fn dense_optimizer(config: &str) -> Scheduled<DenseOptimizer> {
@@ -85,12 +85,12 @@ impl Trial {
         f64::from(0.3f32 / (1 + step) as f32)
     }
 
-    /// What is held after all steps.
+    /// The values after all steps.
     pub fn run(&self) -> BTreeMap<String, HostTensor> {
         self.trace().pop().unwrap()
     }
 
-    /// What is held after every step.
+    /// The values after every step.
     fn trace(&self) -> Vec<BTreeMap<String, HostTensor>> {
         let (graph, mut held) = (self.graph(), self.held());
         let mut trace = vec![];

@@ -251,7 +251,7 @@ fn an_operator_is_a_step_of_its_own_between_fused_ones() {
     }
 }
 
-/// What an operator reads, by kind: something computed in passing, a scalar, a parameter, a cast.
+/// Operands of an operator, by kind: an intermediate result, a scalar, a parameter, a cast.
 fn swapped(kind: usize) -> GraphCase {
     case(|scope| {
         let x = scope.input("x", F32, &[scope.size("rows"), 16.into()]);
@@ -409,7 +409,7 @@ fn a_failing_cpu_form_is_an_error_that_names_step_and_operator() {
     let mut session = load_plan(plan(&graph).unwrap(), &Tensors::new(), options).unwrap();
     let inputs: Tensors = [("x".to_owned(), Noise::new(1, "x").floats(F32, &[2, 3], 1.0))].into();
     let error = run(&mut session, &inputs).unwrap_err();
-    // The first step of the session clears what the operator writes.
+    // The first step of the session clears the operator's output.
     assert_eq!(error, "run: step 1 (own, ``) failed on the CPU: the operator `own` failed: the moon is full");
 }
 

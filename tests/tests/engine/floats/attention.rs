@@ -1,4 +1,4 @@
-//! Attention to queries, keys and values that are no numbers.
+//! Attention to queries, keys and values that are NaN or infinite.
 
 use super::*;
 use rewire_graph::{Graph, Ragged};
@@ -122,7 +122,7 @@ fn values_reach_what_sees_them() {
     });
 }
 
-/// Queries whose mask compares with NaN see nothing, and others of the same tile what they see without.
+/// Queries whose mask compares with NaN attend to nothing, and others of the same tile are not affected.
 #[test]
 fn masks_compare_with_anything() {
     let scope = Scope::new();

@@ -95,7 +95,7 @@ fn functions_of_literals() {
 /// The results of one function for NaN, infinities and zeros are the inputs of another one.
 #[test]
 fn functions_of_functions() {
-    // What the sign of a zero becomes depends on which it is.
+    // The sign of a zero result depends on the function.
     let values: Vec<f32> = PLAIN.into_iter().filter(|x| *x != 0.0 || x.is_sign_positive()).collect();
     let scope = Scope::new();
     let x = scope.input("x", F32, &[values.len().into()]);

@@ -14,7 +14,7 @@ use rewire_tests::compare::Results;
 
 const F32: DType = DType::F32;
 
-/// What has no rounding, and where sums and products of two are exact.
+/// Values without rounding errors, and with exact sums and products of two.
 const PLAIN: [f32; 16] = [
     f32::NAN,
     -f32::NAN,
@@ -94,7 +94,7 @@ fn is_another_kind(actual: f64, expected: f64) -> bool {
     differs(kind(actual), kind(expected), false)
 }
 
-/// What a test holds elements to: by name of the output and place, whether two of them differ.
+/// A test's check of elements: by name of the output and position, true if two of them differ.
 trait Differ: Fn(&str, usize, f64, f64) -> bool {}
 
 impl<F: Fn(&str, usize, f64, f64) -> bool> Differ for F {}
@@ -123,7 +123,7 @@ fn wrong(
     found
 }
 
-/// Sessions' options: the CPU, and a GPU with and without what it may lack.
+/// Sessions' options: the CPU, and a GPU with and without optional features.
 fn kernels() -> Vec<(String, ModelOptions)> {
     let mut kernels: Vec<(String, ModelOptions)> = vec![];
     kernels.extend(options(Kernel::Cpu).map(|options| ("cpu".to_owned(), options)));
@@ -159,7 +159,7 @@ fn hold(
     assert!(found.is_empty(), "{} differ\n{}", found.len(), found[..found.len().min(60)].join("\n"));
 }
 
-/// Shapes of so many elements that are computed four at a time, and one at a time.
+/// Shapes with this many elements, computed four at a time and one at a time.
 fn shapes(count: usize) -> [Vec<usize>; 2] {
     [vec![count], vec![count, 1]]
 }

@@ -54,7 +54,7 @@ fn reductions_and_norms_of_rows() {
     }
 }
 
-/// NaN is no element that could be among the largest.
+/// NaN is never among the largest elements.
 #[test]
 fn the_largest_of_rows() {
     let values = [

@@ -1,4 +1,4 @@
-//! What fuses: steps of plans by name and number.
+//! Fusion: steps of plans by name and number.
 
 mod bindings;
 mod models;

@@ -1,4 +1,4 @@
-//! Products with what surrounds them.
+//! Matmuls fused with the operators around them.
 
 use super::*;
 use rewire_hstu::ops::{NormMulDropout, norm_mul_dropout};

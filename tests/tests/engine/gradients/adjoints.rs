@@ -36,7 +36,7 @@ impl Model {
         self.scope.scalar(F32, 0.0).broadcast(shape)
     }
 
-    /// Holds that `back` of `dy` is the adjoint of what made `y` of `x`.
+    /// Checks that `back` of `dy` is the adjoint of the function from `x` to `y`.
     fn hold(self, [x, y]: [&Tensor; 2], [dy, back]: [&Tensor; 2]) {
         assert_eq!((y.shape(), x.shape()), (dy.shape(), back.shape()));
         let sum = |a: &Tensor, b: &Tensor| (0..a.rank()).fold(a * b, |all, axis| all.sum(axis));

@@ -11,8 +11,8 @@ use rewire_tests::noise::Noise;
 /// The step of quotients, a power of two, so that it is exact.
 const STEP: f64 = 1.0 / 4096.0;
 
-/// The interpreter computes in double precision: what is left is the third derivative, times `STEP^2 / 6 = 1e-8`, and the
-/// rounding of results to single precision.
+/// The interpreter computes in f64: the remaining error is the third derivative, times `STEP^2 / 6 = 1e-8`, and the
+/// rounding of results to f32.
 const TOLERANCE: Tolerance = Tolerance { relative: 2e-6, floor: 0.1 };
 
 const LENGTHS: [&[i64]; 4] = [&[3, 0, 2, 1], &[4], &[0, 0], &[]];
@@ -318,7 +318,7 @@ fn products() {
     }
 }
 
-/// Attention of queries to keys, with what makes weights of scores.
+/// Attention of queries to keys, with the map from scores to weights.
 fn attention(
     m: &mut Model,
     [rows, keys]: [&[i64]; 2],

@@ -8,8 +8,8 @@ use rewire_tests::gradients::{Shape, Traced, Weights};
 /// The step of quotients, a power of two, so that it is exact.
 const STEP: f64 = 1.0 / 4096.0;
 
-/// The interpreter computes in double precision: what is left is the third derivative, times `STEP^2 / 6 = 1e-8`, and the
-/// rounding of results to single precision.
+/// The interpreter computes in f64: the remaining error is the third derivative, times `STEP^2 / 6 = 1e-8`, and the
+/// rounding of results to f32.
 const TOLERANCE: Tolerance = Tolerance { relative: 1e-6, floor: 0.1 };
 
 /// `(f(x + STEP e) - f(x - STEP e)) / (2 STEP)` for the loss `f(x) = sum(out(x) dout)`, with `e` an input a tensor of `at`.

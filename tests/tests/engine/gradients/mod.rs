@@ -1,4 +1,4 @@
-//! Gradients, what steps make of them, and randomness on the way.
+//! Gradients, their use in training steps, and randomness.
 
 mod adjoints;
 mod differentiate;

@@ -33,7 +33,7 @@ fn optimizers() -> Vec<(String, Optimizer)> {
     dense.map(built).into()
 }
 
-/// A state with what it begins with.
+/// A state with its initial value.
 struct State {
     name: String,
     begin: HostTensor,
@@ -123,7 +123,7 @@ fn a_parameter_takes_a_kernel_or_two() {
     for (name, optimizer) in optimizers() {
         let (graph, _) = step(&optimizer, GradClipping::default());
         let (fused, _) = optimize(graph).unwrap();
-        // A kernel has 8 bindings: the parameter and its moments before and after, the gradient, and what is one for all.
+        // A kernel has 8 bindings: the parameter and its moments before and after, the gradient, and the shared states.
         let (moments, shared) = (optimizer.moments().len(), optimizer.shared().len());
         let each = if 2 * (1 + moments) + 2 + shared <= 8 { 1 } else { 2 };
         let expected = SHAPES.len() * each + shared.min(1);
@@ -165,7 +165,7 @@ fn rows_of_tables_are_those_of_the_interpreter() {
                 let shape = if own.rows { vec![rows] } else { vec![rows, 50] };
                 let name = format!("{kind}.{}", own.name);
                 let values: Vec<f64> = Noise::new(rows as u64, &name).floats(F32, &shape, 1.0).to_f64();
-                // Sums of squares are no less than 0.
+                // Sums of squares are at least 0.
                 let values: Vec<f64> = values.into_iter().map(|x| if kind == "row" { x } else { x.abs() }).collect();
                 inputs.insert(name, HostTensor::from_f64(F32, shape, &values).unwrap());
             }

@@ -60,7 +60,7 @@ fn values(graph: &Graph) -> (Tensors, Tensors) {
     (inputs.map(|(name, tensor)| (name.to_owned(), tensor)).into(), own.collect())
 }
 
-/// What a rewritten graph computes.
+/// The results of a rewritten graph.
 fn results(rewritten: &Graph, traced: &Graph, kernel: Kernel) -> Option<Results> {
     let (inputs, parameters) = values(traced);
     let model = Model::load(lower(rewritten).unwrap(), &parameters, options(kernel)?).unwrap();
@@ -137,7 +137,7 @@ fn batch(lengths: &[i64], seed: u64) -> Inputs {
         .with("x", Noise::new(seed, "x").floats(DType::F32, &[rows, WIDTH], 1.0))
 }
 
-/// What a training came to.
+/// The result of a training.
 struct Trained {
     losses: Vec<f64>,
     parameters: BTreeMap<String, HostTensor>,

@@ -1,4 +1,4 @@
-//! What is computed once from parameters: what moves there, and that every backend agrees.
+//! Computations on parameters that run once at loading: the operators that move there, and that every backend agrees.
 
 use rewire_graph::op::Window;
 use rewire_graph::{DType, Scope, Tensor};
@@ -26,7 +26,7 @@ fn batch_norm(scope: &Scope, name: &str, x: &Tensor, axis: usize) -> Tensor {
     &(&(&(x - &mean) / &(&var + 1e-3).sqrt()) * &weight) + &bias
 }
 
-/// Parameters that a run reads, and what is computed from parameters.
+/// Parameters that a run reads, and values computed from parameters.
 fn resident(plan: &Plan) -> usize {
     let read = |n: usize| {
         let id = rewire_graph_rewrite::plan::BufferId(n as u32);

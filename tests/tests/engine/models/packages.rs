@@ -182,7 +182,7 @@ fn devices_that_there_are_not_are_errors() {
     assert!(error(parts.sealed()).contains("kernels: are for 17 devices: expected 16 at most"));
 }
 
-/// What devices may offer.
+/// Possible limits and features of devices.
 fn targets() -> impl Strategy<Value = Target> {
     let features = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let sizes = (0..8u32, 0..3usize, 8..200u32, 14..21u32, 256..4097u32, 27..41u32);

@@ -17,7 +17,7 @@ use rewire_tests::program::{compiled, hold};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A plan with what is read from its file. Both are the same, and emit the same shaders.
+/// A plan, and the plan parsed from its file. Both are equal, and emit the same shaders.
 fn stored(graph: &Graph) -> Result<[Plan; 2], String> {
     let plan = plan(graph)?;
     let text = serde_json::to_string(&plan).map_err(|error| format!("store: {error}"))?;
@@ -177,7 +177,7 @@ fn products_of_the_largest_rank_run() {
     case.check();
 }
 
-/// What may not be is an error of the trace or of lowering, and no plan that cannot be read.
+/// Invalid models are errors of the trace or of lowering, not plans that cannot be read.
 #[test]
 fn what_no_file_may_hold_is_not_lowered() {
     let scope = Scope::new();

@@ -77,7 +77,7 @@ fn choices_within_one_another_are_several_kernels() {
     check(&case);
 }
 
-/// Sides that both need what was chosen before.
+/// Branches that both need an earlier choice.
 #[test]
 fn choices_that_share_a_side_end() {
     let scope = Scope::new();
@@ -91,7 +91,7 @@ fn choices_that_share_a_side_end() {
     check(&case);
 }
 
-/// What does not follow the loop of a reduction is looked for once in every value.
+/// Values that do not depend on a reduction's loop are searched only once.
 #[test]
 fn values_read_twice_take_no_more_time() {
     let scope = Scope::new();

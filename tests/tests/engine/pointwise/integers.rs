@@ -180,7 +180,7 @@ fn choose(c: &[bool], a: &Values, b: &Values) -> Option<Values> {
     })
 }
 
-/// A value of model code and what it is.
+/// A value in model code and its expected value.
 type Known = (Tensor, Values);
 
 /// A random function of earlier values; `None` of values that it is not defined for.

@@ -1,4 +1,4 @@
-//! Sums over the rows of a sample: what fuses, and that every backend agrees.
+//! Sums over the rows of a sample: the patterns that fuse, and that every backend agrees.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::schedule::Schedule;

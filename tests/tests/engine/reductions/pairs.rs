@@ -1,4 +1,4 @@
-//! Sums over pairs of queries and keys: what becomes one kernel, and that every backend agrees.
+//! Sums over pairs of queries and keys: the patterns that become one kernel, and that every backend agrees.
 
 use rewire_graph::op::{ReduceOp, ScoreKind};
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor};
@@ -71,7 +71,7 @@ fn masks_hide_pairs_from_gradients() {
             let (i, j) = (rows.row_index(keys, 2), rows.key_index(keys, 2));
             i.ge(&j).and(&(&i - &scope.scalar(DType::I32, 10.0)).le(&j))
         },
-        // Targets, the last five, see themselves and what comes before them.
+        // Targets, the last five, attend to themselves and to earlier rows.
         |scope, rows, keys| {
             let (i, j) = (rows.row_index(keys, 2), rows.key_index(keys, 2));
             i.equal(&j).or(&i.minimum(&scope.scalar(DType::I32, 60.0)).gt(&j.minimum(&scope.scalar(DType::I32, 60.0))))

@@ -1,4 +1,4 @@
-//! Sums over rows whose number a run decides, in parts; and what products on matrix hardware read.
+//! Sums over a dynamic number of rows, in parts; and the operands of matmuls on matrix hardware.
 
 use rewire_graph::{DType, Scope, Tensor};
 use rewire_graph_rewrite::lower;
@@ -15,7 +15,7 @@ const ROWS: [usize; 8] = [0, 1, 5, 8, 64, 77, 301, 1367];
 /// Half a unit in the last place of a half, twice.
 const HALVES: Tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
 
-/// Holds what `trace` makes of rows to the interpreter: it is these kernels, and its indices are proven.
+/// Compares the result of `trace` with the interpreter, checks its kernels, and that its indices are proven.
 fn hold(trace: impl Fn(&Scope, &dyn Fn(&str, &[usize]) -> Tensor) -> Vec<(&'static str, Tensor)>, expected: &[&str]) {
     for (seed, rows) in (0..).zip(ROWS) {
         let scope = Scope::new();

@@ -1,4 +1,4 @@
-//! Products of operands of different ranks, and what surrounds products.
+//! Matmuls of operands with different ranks, and the operators around them.
 
 use rewire_graph::{DType, Scope, Tensor};
 use rewire_graph_rewrite::plan::Step;

@@ -187,7 +187,7 @@ fn an_index_of_a_sum_that_is_an_input_is_checked() {
 const PAIRS: [&[(usize, usize)]; 6] =
     [&[(3, 4), (0, 2), (5, 1), (2, 0)], &[(4, 7)], &[(1, 1)], &[(0, 0), (0, 0)], &[(6, 2), (1, 9)], &[]];
 
-/// Scores of random queries and keys `[n, heads, 2]`, and what is summed, by sample, head, query and key.
+/// Scores of random queries and keys `[n, heads, 2]`, and the summed values, by sample, head, query and key.
 struct Pairs {
     divided: &'static [(usize, usize)],
     heads: usize,

@@ -1,4 +1,4 @@
-//! Passes, rules and what they move.
+//! Passes, rules and operators that move elements.
 
 mod movement;
 mod passes;

@@ -1,4 +1,4 @@
-//! What operators declare of how they move elements is what they do.
+//! Operators move elements as they declare.
 
 use rewire_graph::op::Movement;
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
@@ -42,7 +42,7 @@ impl Model {
     }
 }
 
-/// What the operator of a trace declares, and what it did.
+/// The declaration of a traced operator, and its actual effect.
 fn seen(trace: fn(&mut Model) -> Tensor) -> (Option<Movement>, Movement) {
     let mut model = Model { scope: Scope::new(), inputs: Tensors::new(), elements: vec![] };
     let y = trace(&mut model);
@@ -69,7 +69,7 @@ fn seen(trace: fn(&mut Model) -> Tensor) -> (Option<Movement>, Movement) {
     (declared, did)
 }
 
-/// Holds that an operator declares what holds in all of these cases.
+/// Checks that an operator declares the property that holds in all of these cases.
 fn hold(cases: &[fn(&mut Model) -> Tensor]) {
     let seen: Vec<_> = cases.iter().map(|&case| seen(case)).collect();
     let all = |holds: fn(&Movement) -> bool| seen.iter().all(|(_, did)| holds(did));

@@ -37,7 +37,7 @@ fn keeps_the_meaning(program: &Program, pipeline: &Pipeline) -> Result<(), Strin
 
 #[test]
 fn every_pass_alone_keeps_the_meaning() {
-    // Fusion needs what the passes before it establish.
+    // Fusion requires the results of the passes before it.
     for name in names().into_iter().filter(|name| name != "fuse") {
         let pipeline = Pipeline::default().only(&name).unwrap();
         hold(8, STEPS, |program| keeps_the_meaning(program, &pipeline).map_err(|error| format!("{name}: {error}")));
@@ -60,7 +60,7 @@ fn every_rule_alone_keeps_the_meaning() {
     }
 }
 
-/// What a pass makes of a graph, fused with what fusion needs before it.
+/// The result of a pass on a graph, after the passes that fusion requires, fused.
 fn fused_after(name: &str, graph: Graph) -> Result<Graph, String> {
     let rewrite = |pipeline: Pipeline, graph: Graph| {
         pipeline.run(graph).map(|(graph, _)| graph).map_err(|error| format!("{name}: {error}"))

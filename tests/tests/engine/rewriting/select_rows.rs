@@ -26,7 +26,7 @@ fn layer(changes: &Value) -> StuLayer {
     StuLayer { config: serde_json::from_value::<StuConfig>(config).unwrap() }
 }
 
-/// Two layers and what reads rows of the last one.
+/// Two layers, and an operator that reads rows of the last one.
 fn model(changes: &Value, mode: Mode, read: impl Fn(&Scope, &Tensor, &Ragged, &Ragged) -> Tensor) -> Graph {
     let scope = Scope::new().with_mode(mode);
     let batch = scope.size("samples");
@@ -93,7 +93,7 @@ fn count(graph: &Graph, op: &str) -> usize {
     nodes.filter(|node| node.types[0].shape.first() == Some(rows)).count()
 }
 
-/// Kernels compute with fewer rows what they compute with all, to the bit.
+/// Kernels compute the same with fewer rows as with all, bit for bit.
 fn hold(graph: &Graph, of: &str, on: &[Kernel]) {
     let whole = Pipeline::default().without("select_rows").unwrap();
     let expected = results(graph, &whole, on);

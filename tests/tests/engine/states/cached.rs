@@ -84,7 +84,7 @@ fn u32s(values: Vec<i64>) -> HostTensor {
     HostTensor::u32(vec![values.len()], &values.into_iter().map(|value| value as u32).collect::<Vec<_>>()).unwrap()
 }
 
-/// Of `histories` what is new of each, and `users` with their candidates.
+/// The new part of each of `histories`, and `users` with their candidates.
 fn columns(histories: &[(&User, usize)], users: &[&User]) -> Tensors {
     let mut all = Tensors::new();
     let new = |user: &(&User, usize)| user.0.events[user.1..].to_vec();

@@ -1,4 +1,4 @@
-//! What sessions keep from run to run, and parameters that change.
+//! States of sessions, and parameters that change.
 
 mod cached;
 mod channels;

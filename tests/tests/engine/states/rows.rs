@@ -1,4 +1,5 @@
-//! States of which a run sets rows in place, on every kernel, against the interpreter that is given what it returned.
+//! States with rows that a run sets in place, on every kernel, against the interpreter with its own earlier results as
+//! input.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::lower;
@@ -40,7 +41,7 @@ impl Table {
             scope.set_state_rows("weight", &ids, &stepped.cast(self.dtype));
             scope.set_state_rows("first", &ids, &m);
             scope.set_state_rows("second", &ids, &v);
-            // What reads all of the states, before and after the rows are computed, and does not feed them.
+            // Reads all of the states, before and after the rows are computed, without feeding them.
             let all = table.cast(F32);
             let scores = x.matmul(&all.transpose(0, 1));
             let mixed = scores.softmax(1).matmul(&(&all + &first));
@@ -352,7 +353,7 @@ fn states_are_reserved_where_the_device_was_lost_before() {
     assert_eq!(session.report().adapter, None);
     assert_eq!(session.state("more").unwrap().shape(), [40, 3]);
     room(&mut session, &[3], &[], 1).unwrap();
-    // Those that were on the device are gone, and are no zeros.
+    // Those on the device are lost, and are not zeros.
     assert!(later.state("more").is_err());
 }
 
@@ -369,7 +370,7 @@ fn rows_of_states_go_to_the_host_and_come_back() {
         assert!(expected.iter().all(|value| *value != 0.0));
         let spilled = session.spill_rows(&[3..6, 20..21]).unwrap();
         assert_eq!((spilled.rows(), spilled.bytes()), (4, 4 * 32));
-        // What runs write later is not what was spilled.
+        // Later writes do not affect the spilled rows.
         room(&mut session, &[3, 4, 5, 20], &[], 2).unwrap();
         assert_ne!(room(&mut session, &[], &[3, 4, 5, 20], 0).unwrap(), expected);
         session.restore_rows(&[38..40, 0..1, 7..8], spilled).unwrap();

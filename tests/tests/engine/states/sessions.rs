@@ -1,4 +1,4 @@
-//! What a session holds from run to run, on every kernel, against the interpreter that is given what it returned.
+//! States of a session from run to run, on every kernel, against the interpreter with its own earlier results as input.
 
 use rewire::weights::{Weights, serialize};
 use rewire_graph::{DType, Graph, GraphError, HostTensor, Scope, Tensor};
@@ -73,7 +73,7 @@ fn inputs(rows: usize, seed: u64) -> Tensors {
     [("x".to_owned(), Noise::new(seed, "x").floats(F32, &[rows, WIDTH], 1.0))].into()
 }
 
-/// The plan, and what is read from its file.
+/// The plan, and the plan parsed from its file.
 fn plans(graph: &Graph) -> [Plan; 2] {
     let plan = plan(graph).unwrap();
     let read = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A package that is written over another one, and what ends it.
+//! Interruptions of writing a package over another one.
 
 use super::*;
 use crate::program::{Folder, finish};

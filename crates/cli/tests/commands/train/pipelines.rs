@@ -176,7 +176,7 @@ fn a_gpu_trains_a_pipeline_as_the_reference() {
     check_losses(name, &trained);
 }
 
-/// The arguments that train a pipeline from nothing, with batch norms, Dice and dropout, for so many steps.
+/// The arguments that train a pipeline from scratch, with batch norms, Dice and dropout, for this many steps.
 fn norms(out: &Folder, num_steps: usize) -> Vec<String> {
     let text = std::fs::read_to_string(golden("deepfm_taobao").join("pipeline.config")).unwrap();
     let changed = text
@@ -244,7 +244,7 @@ fn what_a_pipeline_lacks_is_named() {
     });
     let small = small.0.display().to_string();
     run(&[&["train", "--model", &small, "--out", &out_path], &few[..]].concat()).failed_with(&["negatives"]);
-    // Before the first step: what is evaluated and exported after it.
+    // Inputs of the evaluation and export after training are checked before the first step.
     let folder = model("deepfm_taobao", |_| ());
     let deepfm = folder.0.display().to_string();
     let known = golden("deepfm_taobao").join("data.parquet").display().to_string();
