@@ -142,7 +142,7 @@ fn a_package_ranks_as_its_folder_with_the_same_types() {
     };
     let expected = rank(&format!("{DEMO}/model"), &stored);
     assert!(rank(&file, &[]) == expected);
-    // What rows stand for are the same numbers in singles, by whichever dimension they lie.
+    // Dequantized rows are the same numbers as f32, along either dimension.
     let singles = folder.0.join("singles.rewire").display().to_string();
     let back =
         ["package", "--model", &file, "--out", &singles, "--dtype", "f32", "--tables", "f32", "--activations", "f16"];
