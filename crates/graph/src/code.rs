@@ -1,4 +1,5 @@
-/// An error with a code that stays the same from version to version, for programs to tell errors apart and for other languages.
+/// An error with a stable code, by which programs and other languages tell errors apart. Codes do not change between
+/// versions.
 ///
 /// ```
 /// use rewire_graph::{Coded, DType, Scope};
@@ -7,6 +8,7 @@
 /// assert_eq!(scope.finish(&[("y", y)]).err().map(|error| error.code()), Some("graph.type"));
 /// ```
 pub trait Coded {
-    /// What is wrong, `graph.type`: where, and the kind of error. Of an error that passes another one on, the code of that.
+    /// The code: area and kind of error, such as `graph.type`. An error that wraps another one returns the code of that
+    /// one.
     fn code(&self) -> &'static str;
 }

@@ -26,7 +26,7 @@ pub struct Dim {
     origins: Origins,
 }
 
-/// A dim as a file holds it: multiples may be 0.
+/// The serialised form of a dim; multiples may be 0.
 #[derive(Deserialize)]
 struct StoredDim {
     constant: i64,
@@ -41,10 +41,10 @@ impl From<StoredDim> for Dim {
 }
 
 impl Dim {
-    /// Constants and multiples are smaller than this in a graph, so that arithmetic on them is exact.
+    /// Exclusive bound of constants and multiples in a graph, which keeps arithmetic on them exact.
     pub const LIMIT: i64 = 1 << 48;
 
-    /// True if the constant and all multiples are below [`Dim::LIMIT`]; what overflowed is not.
+    /// True if the constant and all multiples are below [`Dim::LIMIT`]; false after an overflow.
     pub fn is_exact(&self) -> bool {
         let exact = |n: i64| n.unsigned_abs() < Self::LIMIT.unsigned_abs();
         exact(self.constant) && self.terms.values().all(|&factor| exact(factor))
@@ -61,12 +61,12 @@ impl Dim {
         Self { origins, ..Self::symbol(symbol) }
     }
 
-    /// The name of a size in it that is of another scope than `own`.
+    /// The name of a size in this dim that belongs to another scope than `own`.
     pub(crate) fn foreign(&self, own: ScopeId) -> Option<&str> {
         self.origins.foreign(own)
     }
 
-    /// Without origins if no size is left of those of one scope.
+    /// Drops the origins if no size is left, or if all sizes are of one scope.
     fn normalized(mut self) -> Self {
         if self.terms.is_empty() && !self.origins.is_mixed() {
             self.origins = Origins::default();
@@ -74,7 +74,7 @@ impl Dim {
         self
     }
 
-    /// The value, if no symbol takes part.
+    /// The value if the dim is a constant.
     pub fn as_const(&self) -> Option<usize> {
         if self.terms.is_empty() { usize::try_from(self.constant).ok() } else { None }
     }
@@ -87,7 +87,7 @@ impl Dim {
         }
     }
 
-    /// The symbols that take part, with their multiples.
+    /// The symbols of the dim with their multiples.
     pub fn terms(&self) -> impl Iterator<Item = (Symbol, i64)> + '_ {
         self.terms.iter().map(|(&symbol, &factor)| (symbol, factor))
     }
@@ -97,8 +97,8 @@ impl Dim {
         self.constant
     }
 
-    /// The value when each symbol has the value that `value` returns; `None` on overflow, a
-    /// negative size, or where `value` has none.
+    /// The value of the dim, given the value of each symbol; `None` on overflow, for a negative result, or for a symbol
+    /// without a value.
     pub fn evaluate(&self, mut value: impl FnMut(Symbol) -> Option<i64>) -> Option<usize> {
         let mut sum = self.constant;
         for (&symbol, &factor) in &self.terms {
@@ -107,7 +107,7 @@ impl Dim {
         usize::try_from(sum).ok()
     }
 
-    /// The dim with the names that symbols have, `2*rows+1`; `s0` for one without.
+    /// Displays the dim with the names of its symbols, `2*rows+1`; a symbol without a name is `s0`.
     pub fn display<'a>(&self, name: impl Fn(Symbol) -> Option<&'a str>) -> String {
         let mut text = String::new();
         for (symbol, factor) in self.terms() {
@@ -125,7 +125,7 @@ impl Dim {
         text
     }
 
-    /// The product of two dims, where at least one is a constant and nothing overflows.
+    /// The product of two dims; `None` if neither is a constant, or on overflow.
     pub fn product(&self, other: &Self) -> Option<Self> {
         let (factor, dim) = match (self.terms.is_empty(), other.terms.is_empty()) {
             (true, _) => (self.constant, other),
@@ -135,7 +135,7 @@ impl Dim {
         Some(dim.clone() * factor).filter(Self::is_exact)
     }
 
-    /// The dim divided by a constant, where every part divides evenly.
+    /// The dim divided by a constant; `None` if a part does not divide evenly.
     pub fn divide(&self, divisor: i64) -> Option<Self> {
         let even = |n: i64| if n.checked_rem(divisor)? == 0 { n.checked_div(divisor) } else { None };
         let mut terms = self.terms.clone();

@@ -3,7 +3,7 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The codec of floats of a type, from doubles and to doubles.
+/// The codec between floats of a type and f64.
 macro_rules! floats {
     ($ty:ty, $from:expr, $to:expr) => {
         Codec::Float {
@@ -13,7 +13,7 @@ macro_rules! floats {
     };
 }
 
-/// The codec of integers of a type, from doubles and to integers of 64 bits.
+/// The codec between integers of a type, f64 and i64.
 macro_rules! integers {
     ($ty:ty, $from:expr, $to:expr) => {
         Codec::Integer {
@@ -26,33 +26,35 @@ macro_rules! integers {
 /// Element type of a stored tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DType {
-    /// IEEE 754 single precision.
+    /// IEEE 754 single precision (f32).
     F32,
-    /// IEEE 754 half precision; computed in f32 and rounded to the nearest where stored, which is infinite from 65520 on.
+    /// IEEE 754 half precision (f16). Computed in f32 and rounded to nearest when stored; values from 65520 become
+    /// infinite.
     F16,
-    /// The upper half of single precision: its range with eight bits of precision; computed in f32 and rounded to the nearest,
-    /// ties to even, where stored. NaN stays NaN.
+    /// bfloat16: the range of f32 with eight bits of precision. Computed in f32 and rounded to nearest, ties to even,
+    /// when stored. NaN stays NaN.
     BF16,
-    /// Rows of 8-bit integers with an `f32` scale and an `f32` bias each, fbgemm's fused 8-bit rows: element `q` is
-    /// `q * scale + bias`, rounded once. Tables and weights; kernels read them, [`crate::HostTensor::stored_as`] makes them.
+    /// Rows of 8-bit integers, each with an `f32` scale and an `f32` bias: fbgemm's fused 8-bit rows. Element `q` is
+    /// `q * scale + bias`, rounded once. For tables and weights: kernels only read them,
+    /// [`crate::HostTensor::stored_as`] makes them.
     Rows8,
-    /// Rows of 4-bit integers with an `f16` scale and an `f16` bias each, fbgemm's fused 4-bit rows. As `Rows8` otherwise; rows have a
-    /// multiple of 4 elements.
+    /// Rows of 4-bit integers, each with an `f16` scale and an `f16` bias: fbgemm's fused 4-bit rows. Otherwise like
+    /// `Rows8`; row lengths are multiples of 4.
     Rows4,
-    /// Rows of 2-bit integers, as `Rows4`; rows have a multiple of 8 elements.
+    /// Rows of 2-bit integers, like `Rows4`; row lengths are multiples of 8.
     Rows2,
-    /// 64-bit signed integer; a pair of u32 on a GPU.
+    /// 64-bit signed integer; two u32 on a GPU.
     I64,
     /// 32-bit signed integer.
     I32,
-    /// 32-bit unsigned integer: in kernels the bits of an `I32`. Inputs above `i32::MAX` are rejected.
+    /// 32-bit unsigned integer; kernels read its bits as an `I32`. Inputs above `i32::MAX` are rejected.
     U32,
-    /// Truth value; a u32 of 0 or 1 in memory.
+    /// Boolean, stored as a u32 of 0 or 1.
     Bool,
 }
 
 impl DType {
-    /// All of them.
+    /// All element types.
     pub const ALL: [Self; 10] = [
         Self::F32,
         Self::F16,
@@ -66,7 +68,7 @@ impl DType {
         Self::Bool,
     ];
 
-    /// How elements lie in memory.
+    /// The memory format of the elements.
     pub fn format(self) -> &'static Format {
         const fn format(name: &'static str, scalar: Scalar, bits: usize, codec: Codec) -> Format {
             Format { name, scalar, bits, parameters: 0, multiple: 1, codec }
@@ -101,17 +103,17 @@ impl DType {
         }
     }
 
-    /// The storage type of a name.
+    /// The element type with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.format().name == name)
     }
 
-    /// True where arithmetic is that of floats.
+    /// True if arithmetic on this type is float arithmetic.
     pub fn is_float(self) -> bool {
         self.scalar() == Scalar::F32
     }
 
-    /// The type that arithmetic on this storage type is done in.
+    /// The type in which arithmetic on this storage type is done.
     pub fn scalar(self) -> Scalar {
         self.format().scalar
     }
@@ -123,21 +125,22 @@ impl fmt::Display for DType {
     }
 }
 
-/// Type of a scalar inside a kernel. Storage types convert to one of these when loaded.
+/// Scalar type inside a kernel. Loads convert storage types to one of these.
 ///
-/// The interpreter, simplifications, folded constants, the CPU and every GPU compute the same integers to the bit:
+/// Integer arithmetic is bit-exact and the same in the interpreter, simplification, constant folding, on the CPU and on
+/// every GPU:
 ///
-/// | what | meaning |
+/// | operation | meaning |
 /// | --- | --- |
-/// | `I32`, `I64` | two's complement; sums, differences, products, negations and magnitudes wrap around |
-/// | quotient | rounded toward negative infinity; 0 for a divisor of 0; the least integer by -1 is itself |
-/// | remainder | what the quotient leaves, with the divisor's sign; 0 for a divisor of 0 |
+/// | `I32`, `I64` | two's complement; sums, differences, products, negation and absolute value wrap around |
+/// | quotient | rounded toward negative infinity; 0 if the divisor is 0; the minimum divided by -1 is the minimum |
+/// | remainder | remainder of that quotient, with the divisor's sign; 0 if the divisor is 0 |
 /// | to a narrower integer | the low bits |
-/// | from a float | rounded toward 0 and limited to the type; 0 for NaN |
-/// | from a truth value, to one | 0 or 1; whether it is not 0 |
+/// | from a float | rounded toward 0 and clamped to the type; 0 for NaN |
+/// | from a bool, to a bool | 0 or 1; true if not 0 |
 ///
-/// Indices are integers of the same kind. They are simplified as if nothing wrapped around only where bounds of the
-/// coordinates prove that: see [`crate::pointwise::Dag::range`].
+/// Indices follow the same rules. Simplification assumes that an index does not wrap around only if bounds of its
+/// coordinates prove it: see [`crate::pointwise::Dag::range`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scalar {
     /// 32-bit float.
@@ -146,6 +149,6 @@ pub enum Scalar {
     I32,
     /// 64-bit signed integer.
     I64,
-    /// Truth value.
+    /// Boolean.
     Bool,
 }

@@ -4,15 +4,15 @@ use crate::limits::LimitError;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// An operand or attribute that an operator cannot take.
+/// An operator does not accept an operand or attribute.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{argument}` must be {expected}, got {actual}")]
 pub struct TypeError {
     /// The operand or attribute.
     pub argument: String,
-    /// What the operator takes.
+    /// The accepted values.
     pub expected: String,
-    /// What it was given.
+    /// The value found.
     pub actual: String,
 }
 
@@ -28,7 +28,7 @@ impl TypeError {
 #[strum(serialize_all = "snake_case", prefix = "graph.")]
 #[non_exhaustive]
 pub enum GraphError {
-    /// An operator does not take its operands.
+    /// An operator does not accept its operands.
     #[error("{op}{}: {source}", at(path))]
     Type {
         /// The operator.
@@ -38,14 +38,14 @@ pub enum GraphError {
         /// What is wrong.
         source: TypeError,
     },
-    /// A result is larger than any kernel takes.
+    /// A result is larger than kernels support.
     #[error("{op}{}: the result {source}", at(path))]
     Limit {
         /// The operator.
         op: String,
         /// Module path; empty at top level.
         path: String,
-        /// What is too large.
+        /// The limit that is exceeded.
         source: LimitError,
     },
     /// A node reads a value that does not exist.
@@ -55,7 +55,7 @@ pub enum GraphError {
         node: String,
         /// Module path; empty at top level.
         path: String,
-        /// Which value.
+        /// The value.
         detail: String,
     },
     /// The graph has a cycle.
@@ -64,22 +64,22 @@ pub enum GraphError {
         /// A node on the cycle.
         node: String,
     },
-    /// An operator reads values of two models.
+    /// An operator has operands of two models.
     #[error("{op}{} reads {own} and, of another scope, {other}: trace a model in one scope", at(path))]
     Scopes {
         /// The operator.
         op: String,
         /// Module path; empty at top level.
         path: String,
-        /// What it reads of its own scope.
+        /// An operand of the operator's scope.
         own: String,
-        /// What it reads of another.
+        /// An operand of another scope.
         other: String,
     },
-    /// More is traced in a scope whose graph was taken.
+    /// Tracing continued in a scope after its graph was taken.
     #[error("the scope is finished: trace another model in a scope of its own")]
     Finished,
-    /// A name of an input or parameter is used again for another one.
+    /// An input or parameter is declared again with another type.
     #[error("the {kind} name `{name}` is used twice with different types")]
     Duplicate {
         /// Input or parameter.
@@ -87,7 +87,7 @@ pub enum GraphError {
         /// The name.
         name: String,
     },
-    /// A name is used for two inputs, two parameters or two outputs.
+    /// Two inputs, two parameters or two outputs have the same name.
     #[error("the name `{name}` is used for two {kind}s: give each a name of its own")]
     Shared {
         /// Input, parameter or output.
@@ -95,14 +95,14 @@ pub enum GraphError {
         /// The name.
         name: String,
     },
-    /// A state is set to a value of another type, more than once, or is not declared.
+    /// A state is set to a value of another type, set more than once, or not declared.
     #[error("the state `{name}` must be {expected}, got {actual}")]
     State {
         /// The state.
         name: String,
-        /// What it takes.
+        /// The type of the state.
         expected: String,
-        /// What it was given.
+        /// The type of the value.
         actual: String,
     },
     /// Scores are an output.
@@ -113,7 +113,7 @@ pub enum GraphError {
         /// The type of the scores.
         ty: String,
     },
-    /// A stored type is not what its operator infers.
+    /// The stored type of a result differs from the inferred one.
     #[error("{op}{} is recorded as {recorded} but infers {inferred}", at(path))]
     Mismatch {
         /// The operator.
@@ -125,7 +125,7 @@ pub enum GraphError {
         /// The type from inference.
         inferred: String,
     },
-    /// A size has no source.
+    /// No input or host value determines a size.
     #[error("the size s{symbol} (`{name}`) is not an extent of any input: declare an input with it")]
     UnboundSize {
         /// The symbol.
@@ -142,7 +142,7 @@ impl Coded for GraphError {
 }
 
 impl GraphError {
-    /// The error with the names of sizes in place of their symbols, `rows` for `s0`.
+    /// The error with the names of sizes instead of their symbols, `rows` for `s0`.
     pub(crate) fn with_names(mut self, sizes: &[SizeDef]) -> Self {
         let texts = match &mut self {
             Self::Type { source, .. } => [&mut source.expected, &mut source.actual],
@@ -156,7 +156,7 @@ impl GraphError {
     }
 }
 
-/// A text with the names of sizes in place of words that are symbols.
+/// Replaces symbols in a string by the names of their sizes.
 fn named(text: &str, sizes: &[SizeDef]) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let mut result = String::with_capacity(text.len());

@@ -1,10 +1,11 @@
-//! Where a text of JSON is wrong.
+//! Finds the place of an error in a JSON string.
 
 use std::fmt::Write;
 
-/// The keys that lead to what a text has of another type than was read, `layers[1].heads`; `None` at its root, and for what is no JSON.
+/// The path of keys to a value of the wrong type in a JSON string, `layers[1].heads`; `None` at the root, and if the
+/// string is not valid JSON.
 ///
-/// They are found by the line and column of the error, so that reading itself keeps none.
+/// The path is found from the line and column of the error, so parsing does not have to track it.
 ///
 /// ```
 /// use rewire_graph::keys_to;
@@ -20,15 +21,15 @@ pub fn keys_to(text: &str, error: &serde_json::Error) -> Option<String> {
     (!keys.is_empty()).then_some(keys)
 }
 
-/// What a place in a text is within, from the outside.
+/// The objects and lists around a place in the string, outermost first.
 enum Level<'a> {
-    /// An object, and the key that is read or whose value is.
+    /// An object, and the key at this place.
     Object(Option<&'a str>),
-    /// A list, and which element of it is read.
+    /// A list, and the index of the element at this place.
     List(Option<usize>),
 }
 
-/// The levels at the end of a text that is good JSON up to it.
+/// The levels at the end of a string that is valid JSON up to there.
 fn levels(mut rest: &str) -> Vec<Level<'_>> {
     let mut levels = vec![];
     while let Some(next) = rest.chars().next() {
@@ -58,7 +59,7 @@ fn levels(mut rest: &str) -> Vec<Level<'_>> {
     levels
 }
 
-/// How many bytes a string has up to the quote that ends it.
+/// The number of bytes of a string before its closing quote.
 fn length(rest: &str) -> usize {
     let mut is_escaped = false;
     let is_end = |byte| {

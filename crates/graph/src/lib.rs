@@ -1,20 +1,20 @@
 //! Typed tensor graphs with symbolic sizes.
 //!
-//! Model code runs on symbolic [`Tensor`]s in the modules of a [`Scope`] and leaves a [`Graph`] of operators. The
-//! graph is checked, drawn, interpreted here, and rewritten and lowered elsewhere; nothing in this crate knows of
-//! devices.
+//! Model code runs on symbolic [`Tensor`]s in the modules of a [`Scope`] and produces a [`Graph`] of operators. This
+//! crate checks, draws and interprets the graph. Other crates rewrite and lower it; nothing here depends on devices.
 //!
 //! - **Types.** A [`Type`] is a [`DType`], a shape and a [`Layout`]. Extents are [`Dim`]s: constants, or sums of
-//!   symbols such as a number of rows that becomes known when the graph runs.
+//!   symbols, such as a number of rows that a run determines.
 //! - **The shape program.** Lengths, offsets, totals and maxima are values with [`Layout::Host`]: integers that are
-//!   computed on the host before each run ([`op::HostOp`]). [`Ragged`] bundles those that divide rows among samples.
-//! - **Operators.** [`op::Op`] infers types and holds the attributes. Most operators are [`op::Elementwise`]: their
-//!   whole meaning is a scalar expression of [`pointwise`], which the interpreter and every kernel share.
-//! - **Scores.** Attention is [`Tensor::scores`], any pointwise operators on these, a mask among them, and
+//!   computed on the host before each run ([`op::HostOp`]). [`Ragged`] bundles the values that divide rows among
+//!   samples.
+//! - **Operators.** [`op::Op`] infers types and holds the attributes. Most operators are [`op::Elementwise`]: a scalar
+//!   expression of [`pointwise`] defines them, and the interpreter and all kernels share it.
+//! - **Scores.** Attention is [`Tensor::scores`], pointwise operators on the scores, such as a mask, and
 //!   [`Tensor::weighted_sum`].
 //!
-//! An operator that does not take its operands does not stop the trace: [`Scope::finish`] returns the first error,
-//! with operator, module path and argument.
+//! An operator that rejects its operands does not stop the trace: [`Scope::finish`] returns the first error, with
+//! operator, module path and argument.
 //!
 //! ```
 //! use rewire_graph::{DType, HostTensor, Scope, interpret};

@@ -1,7 +1,7 @@
-//! How large a graph, and the kernels that are made of it, may be.
+//! Limits on graphs and the kernels made from them.
 //!
-//! Tracing, fusion and lowering make nothing larger, and a plan that is read from a file holds nothing larger: what is made
-//! can be stored, read and run.
+//! Tracing, fusion and lowering respect these limits, and a plan read from a file is checked against them: every graph
+//! that can be made can be stored, read and run.
 
 use crate::{DType, Dim};
 use thiserror::Error;
@@ -12,34 +12,34 @@ pub const MAX_RANK: usize = 16;
 /// The constant of an extent, and the multiple of every symbol in it: kernels count in 32 bits.
 pub const MAX_EXTENT: i64 = i32::MAX as i64;
 
-/// Points of a loop over results, in every run: their flat index is an `I32`.
+/// Points of a loop over results, in every run; the flat index is an `I32`.
 pub const MAX_POINTS: usize = i32::MAX as usize;
 
-/// Arguments of a function of a user's own.
+/// Arguments of a user-defined function.
 pub const MAX_ARGUMENTS: usize = 8;
 
-/// Tensors and values of the shape program that a kernel reads.
+/// Tensors and host values that a kernel reads.
 pub const MAX_OPERANDS: usize = 1 << 10;
 
-/// Operators of a kernel, each of which reads the one before it.
+/// Longest chain of dependent operators in a kernel.
 pub const MAX_CHAIN: usize = 512;
 
-/// Expressions of a kernel: few enough for compilers of shaders.
+/// Expressions of a kernel, few enough for shader compilers.
 pub const MAX_EXPRESSIONS: usize = 1 << 12;
 
 /// Expressions of a kernel that load an element.
 pub const MAX_LOADS: usize = 1 << 7;
 
-/// Choices within one another: they nest in shaders, in which braces nest 127 deep at most.
+/// Nesting depth of choices; WGSL limits braces to a nesting depth of 127.
 pub const MAX_CHOICES: usize = 96;
 
-/// Statements of a choice whose sides may not run in vain.
+/// Statements in a choice of which only the selected side may run.
 pub const MAX_STATEMENTS: usize = 1 << 11;
 
-/// Coordinates of a loop, and values of its anchor, that expressions refer to: a bit each.
+/// Coordinates of a loop and accumulators that expressions refer to; each is one bit.
 pub const MAX_VALUES: usize = 32;
 
-/// Axes of a loop: one coordinate less than there may be, so that emitters have one that no loop has.
+/// Axes of a loop: one less than the coordinates, so that emitters have a coordinate that no loop uses.
 pub const MAX_AXES: usize = MAX_VALUES - 1;
 
 /// Statistics of a product's rows, which lie in the workgroup memory of the WebGPU baseline beside its tiles.
@@ -48,18 +48,18 @@ pub const MAX_STATISTICS: usize = 24;
 /// Heads of attention, and columns of a head.
 pub const MAX_WIDTH: usize = 1 << 20;
 
-/// What is larger than it may be.
+/// A limit that is exceeded.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// There are too many of something.
+    /// A count is too large.
     #[error("has {count} {what}, more than {limit}")]
     Count {
-        /// What is counted.
+        /// The counted things.
         what: &'static str,
-        /// How many there are.
+        /// The count.
         count: usize,
-        /// How many there may be.
+        /// The largest count.
         limit: usize,
     },
     /// An extent is too large.
@@ -68,7 +68,7 @@ pub enum LimitError {
         /// The extent.
         size: Dim,
     },
-    /// A storage type has no rows of a width.
+    /// A storage type does not support the row width.
     #[error("has rows of {width} elements: those of {dtype} have a multiple of {}", dtype.format().multiple)]
     Width {
         /// The storage type.
@@ -78,7 +78,7 @@ pub enum LimitError {
     },
 }
 
-/// Checks a number of things against one of the limits.
+/// Checks a count against one of the limits.
 ///
 /// ```
 /// use rewire_graph::limits::{MAX_LOADS, check_count};
@@ -88,7 +88,7 @@ pub enum LimitError {
 /// ```
 ///
 /// # Errors
-/// [`LimitError::Count`] if there are more than `limit`.
+/// [`LimitError::Count`] if `count` exceeds `limit`.
 pub fn check_count(what: &'static str, count: usize, limit: usize) -> Result<(), LimitError> {
     if count > limit { Err(LimitError::Count { what, count, limit }) } else { Ok(()) }
 }
@@ -96,7 +96,7 @@ pub fn check_count(what: &'static str, count: usize, limit: usize) -> Result<(),
 /// Checks the rank of a value and its extents.
 ///
 /// # Errors
-/// [`LimitError`] if there are more than [`MAX_RANK`], or one goes beyond [`MAX_EXTENT`].
+/// [`LimitError`] if there are more than [`MAX_RANK`] dimensions, or an extent exceeds [`MAX_EXTENT`].
 pub fn check_shape(shape: &[Dim]) -> Result<(), LimitError> {
     check_count("dimensions", shape.len(), MAX_RANK)?;
     shape.iter().try_for_each(check_extent)
@@ -105,14 +105,14 @@ pub fn check_shape(shape: &[Dim]) -> Result<(), LimitError> {
 /// Checks one extent.
 ///
 /// # Errors
-/// [`LimitError::Extent`] if a constant or a multiple goes beyond [`MAX_EXTENT`].
+/// [`LimitError::Extent`] if a constant or a multiple exceeds [`MAX_EXTENT`].
 pub fn check_extent(dim: &Dim) -> Result<(), LimitError> {
     let is_counted = |n: i64| n.unsigned_abs() <= MAX_EXTENT.unsigned_abs();
     let fits = is_counted(dim.constant()) && dim.terms().all(|(_, factor)| is_counted(factor));
     if fits { Ok(()) } else { Err(LimitError::Extent { size: dim.clone() }) }
 }
 
-/// Checks that a storage type has rows as wide as those of a value, where the width is a constant.
+/// Checks that a storage type supports the row width of a value, if the width is a constant.
 ///
 /// # Errors
 /// [`LimitError::Width`].

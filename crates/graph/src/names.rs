@@ -1,4 +1,4 @@
-/// Names in the order of their distance from one that may be misspelt, then as they come.
+/// Names sorted by their edit distance from one that may be misspelt, stable.
 ///
 /// ```
 /// use rewire_graph::nearest_names;
@@ -10,7 +10,7 @@ pub fn nearest_names<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>)
     names
 }
 
-/// The nearest name, if no more than a third of the letters after the last dot of `wanted` separate the two.
+/// The nearest name, if the edit distance is at most a third of the letters after the last dot of `wanted`.
 ///
 /// ```
 /// use rewire_graph::similar_name;

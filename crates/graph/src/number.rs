@@ -28,7 +28,7 @@ impl Number {
         }
     }
 
-    /// The number, if it is an integer of 64 bits.
+    /// The number as a 64-bit integer, if it is one.
     pub fn whole(self) -> Option<i64> {
         match self {
             Self::Integer(value) => Some(value),
@@ -47,10 +47,10 @@ impl Number {
         }
     }
 
-    /// A scalar tensor of this number; of `U32`, the bits of an `I32`.
+    /// A scalar tensor of this number; for `U32`, with the bits of an `I32`.
     ///
     /// # Errors
-    /// [`TypeError`] where a type of integers does not hold the number.
+    /// [`TypeError`] if an integer type cannot represent the number.
     pub fn tensor(self, dtype: DType) -> Result<HostTensor, TypeError> {
         let of = |bytes: Vec<u8>| {
             HostTensor::from_bytes(dtype, vec![], bytes).map_err(|error| TypeError::new("value", "a scalar", error))

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
-/// A scope, by a number that no other scope of the process has.
+/// A scope, by a number that is unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ScopeId(u64);
 
@@ -16,8 +16,8 @@ impl ScopeId {
     }
 }
 
-/// The scopes whose sizes make up a dim, each with the name of one of these sizes. Dims are compared without them: within one
-/// scope they are the same.
+/// The scopes whose sizes are part of a dim, each with the name of one of these sizes. Comparisons of dims ignore them:
+/// within one scope they are the same.
 #[derive(Clone, Default)]
 pub(crate) struct Origins(Option<Arc<BTreeMap<ScopeId, String>>>);
 
@@ -26,7 +26,7 @@ impl Origins {
         Self(Some(Arc::new(BTreeMap::from([(scope, size.to_owned())]))))
     }
 
-    /// Those of a sum.
+    /// The origins of a sum.
     pub fn join(self, other: Self) -> Self {
         match (self.0, other.0) {
             (Some(own), Some(others)) if own.keys().eq(others.keys()) => Self(Some(own)),

@@ -1,10 +1,10 @@
-//! Stable sorting in little code, for lists that are short or sorted once where a model is loaded. The standard library's has 4 KB for each
-//! type and order of it, which apps carry, and so has what collects into its ordered maps and sets.
+//! Stable sorting in little code, for lists that are short or sorted once when a model is loaded. The standard
+//! library's sort adds 4 KB of code for each element type and order, as does collecting into its ordered maps and sets.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Sorting of a list, stable, with the order as a call.
+/// Stable sorting of a list, with the order as a dynamic call.
 pub trait Arrange<T> {
     /// Sorts by a comparison.
     fn arrange_by(&mut self, compare: impl Fn(&T, &T) -> Ordering);
@@ -36,9 +36,9 @@ impl<T> Arrange<T> for [T] {
     }
 }
 
-/// Ordered maps and sets of few entries, which are inserted one by one.
+/// Ordered maps and sets with few entries, inserted one by one.
 pub trait Ordered: Iterator + Sized {
-    /// A map; of entries with the same key the last is in it.
+    /// A map; of entries with the same key the last one is kept.
     fn ordered_map<K: Ord, V>(self) -> BTreeMap<K, V>
     where
         Self: Iterator<Item = (K, V)>,
@@ -61,7 +61,7 @@ pub trait Ordered: Iterator + Sized {
 
 impl<I: Iterator> Ordered for I {}
 
-/// Where each of `count` elements goes.
+/// The sorted position of each of `count` elements.
 fn places(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
@@ -72,7 +72,7 @@ fn places(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize
     places
 }
 
-/// Brings elements to their places, each by one swap at most.
+/// Moves elements to their positions, each by at most one swap.
 fn bring(mut places: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
     for at in 0..places.len() {
         while places[at] != at {

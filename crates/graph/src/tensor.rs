@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A tensor on the host: row major, unpadded, little-endian. Copies share their elements.
+/// A tensor on the host: row major, unpadded, little-endian. Clones share their elements.
 #[derive(Clone)]
 pub struct HostTensor {
     dtype: DType,
@@ -19,19 +19,19 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// Why a host tensor cannot have its shape.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TensorSizeError {
-    /// The data has another size.
+    /// The data has a wrong size.
     #[error("a {dtype} tensor of shape {shape:?} takes {}, got {actual}", taken(*dtype, shape, *expected))]
     Data {
         /// Element type.
         dtype: DType,
         /// Shape.
         shape: Vec<usize>,
-        /// Bytes the shape takes; `usize::MAX` if that overflows, or the type has no such rows.
+        /// Bytes of the shape; `usize::MAX` on overflow, or if the type does not support the row width.
         expected: usize,
         /// Bytes given.
         actual: usize,
     },
-    /// The host has no memory for the data.
+    /// Memory for the data cannot be allocated.
     #[error("no memory for the {bytes} bytes of a {dtype} tensor of shape {shape:?}")]
     Memory {
         /// Element type.
@@ -43,10 +43,10 @@ pub enum TensorSizeError {
     },
 }
 
-/// Why a tensor cannot be stored in another type.
+/// Why a tensor cannot be converted to another storage type.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StoredTypeError {
-    /// One of the two is no type of floats, or has no rows of this width.
+    /// One of the two types is not a float type, or does not support the row width.
     #[error("a {actual} tensor of shape {shape:?} cannot be stored as {expected}")]
     Type {
         /// The type asked for.
@@ -56,7 +56,7 @@ pub enum StoredTypeError {
         /// The tensor's shape.
         shape: Vec<usize>,
     },
-    /// The host has no memory for it.
+    /// Memory for the result cannot be allocated.
     #[error(transparent)]
     Size(#[from] TensorSizeError),
 }
@@ -78,17 +78,17 @@ impl HostTensor {
         Self::from_shared(dtype, shape, Arc::new(data))
     }
 
-    /// A tensor from bytes that it copies.
+    /// A tensor from a copy of bytes.
     ///
     /// # Errors
-    /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`, or there is no memory for the copy.
+    /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`, or memory for the copy cannot be allocated.
     pub fn copied(dtype: DType, shape: Vec<usize>, data: &[u8]) -> Result<Self, TensorSizeError> {
         let mut copy = Self::reserve(dtype, &shape, data.len())?;
         copy.extend_from_slice(data);
         Self::from_bytes(dtype, shape, copy)
     }
 
-    /// A tensor in memory that has other owners too. Its bytes must stay the same.
+    /// A tensor in shared memory. Its bytes must not change.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, SharedBytes};
@@ -110,7 +110,7 @@ impl HostTensor {
         }
     }
 
-    /// Bytes that a tensor takes, if there can be so many.
+    /// Bytes of a tensor, if they do not overflow.
     fn size(dtype: DType, shape: &[usize]) -> Result<usize, TensorSizeError> {
         let bytes = dtype.format().host_bytes(shape).filter(|&bytes| bytes <= isize::MAX as usize);
         bytes.ok_or_else(|| TensorSizeError::Data { dtype, shape: shape.to_vec(), expected: usize::MAX, actual: 0 })
@@ -128,7 +128,7 @@ impl HostTensor {
     /// A tensor of zeros.
     ///
     /// # Errors
-    /// [`TensorSizeError`] if `shape` has more elements than there can be, or than there is memory for.
+    /// [`TensorSizeError`] if the number of elements overflows, or memory for them cannot be allocated.
     pub fn zeros(dtype: DType, shape: Vec<usize>) -> Result<Self, TensorSizeError> {
         let bytes = Self::size(dtype, &shape)?;
         let mut data = Self::reserve(dtype, &shape, bytes)?;
@@ -136,7 +136,7 @@ impl HostTensor {
         Self::from_bytes(dtype, shape, data)
     }
 
-    /// A tensor of elements that are made in their order.
+    /// A tensor with elements generated in order.
     ///
     /// ```
     /// use rewire_graph::HostTensor;
@@ -175,7 +175,7 @@ impl HostTensor {
     /// ```
     ///
     /// # Errors
-    /// [`TensorSizeError`] if `shape` has another number of elements, or there is no memory for them.
+    /// [`TensorSizeError`] if `shape` has another number of elements, or memory for them cannot be allocated.
     pub fn new<T: Element>(shape: impl Into<Vec<usize>>, values: &[T]) -> Result<Self, TensorSizeError> {
         let shape = shape.into();
         let mut data = Self::reserve(T::DTYPE, &shape, size_of_elements::<T>(values.len()))?;
@@ -183,7 +183,7 @@ impl HostTensor {
         Self::from_bytes(T::DTYPE, shape, data)
     }
 
-    /// An `F32` tensor, [`HostTensor::new`] where literals have no type.
+    /// An `F32` tensor: [`HostTensor::new`] for untyped literals.
     ///
     /// # Errors
     /// As [`HostTensor::new`].
@@ -191,7 +191,7 @@ impl HostTensor {
         Self::new(shape, values)
     }
 
-    /// An `I64` tensor, [`HostTensor::new`] where literals have no type.
+    /// An `I64` tensor: [`HostTensor::new`] for untyped literals.
     ///
     /// # Errors
     /// As [`HostTensor::new`].
@@ -199,7 +199,7 @@ impl HostTensor {
         Self::new(shape, values)
     }
 
-    /// A `U32` tensor, [`HostTensor::new`] where literals have no type.
+    /// A `U32` tensor: [`HostTensor::new`] for untyped literals.
     ///
     /// # Errors
     /// As [`HostTensor::new`].
@@ -217,13 +217,13 @@ impl HostTensor {
         Self::vector(values)
     }
 
-    /// All elements, if they are of this type.
+    /// All elements, if the tensor has this type.
     pub fn values<T: Element>(&self) -> Option<Vec<T>> {
         let size = T::DTYPE.format().bits / 8;
         (self.dtype == T::DTYPE).then(|| self.bytes().chunks_exact(size).map(T::read).collect())
     }
 
-    /// A tensor of any type from doubles: rounded for floats, truncated for integers.
+    /// A tensor of any type from f64: rounded for floats, truncated for integers.
     ///
     /// # Errors
     /// [`TensorSizeError`] if `shape` has another number of elements.
@@ -247,7 +247,7 @@ impl HostTensor {
         (*self.data).as_ref()
     }
 
-    /// The memory of [`HostTensor::bytes`], to share it.
+    /// The shared memory of [`HostTensor::bytes`].
     pub fn shared(&self) -> &SharedBytes {
         &self.data
     }
@@ -262,7 +262,7 @@ impl HostTensor {
         self.len() == 0
     }
 
-    /// The same elements in another shape of the same size.
+    /// The same elements with another shape of equal size.
     ///
     /// # Errors
     /// [`TensorSizeError`] if `shape` has another number of elements.
@@ -270,7 +270,7 @@ impl HostTensor {
         Self::from_shared(self.dtype, shape, self.data)
     }
 
-    /// All elements as doubles; truth values are 0 and 1. Integers beyond 2^53 round.
+    /// All elements as f64; bools are 0 and 1. Integers beyond 2^53 are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
         match self.dtype.format().codec {
             Codec::Float { decode, .. } => self.pieces().flat_map(decode).collect(),
@@ -278,7 +278,7 @@ impl HostTensor {
         }
     }
 
-    /// All elements as floats, rounded to single precision.
+    /// All elements as f32, rounded.
     pub fn to_f32(&self) -> Vec<f32> {
         self.to_f64().into_iter().map(|value| value as f32).collect()
     }
@@ -291,13 +291,13 @@ impl HostTensor {
         }
     }
 
-    /// The first element that is infinite or no number, with its position.
+    /// The first infinite or NaN element, with its position.
     pub fn first_non_finite(&self) -> Option<(usize, f64)> {
         let Codec::Float { decode, .. } = self.dtype.format().codec else { return None };
         self.pieces().flat_map(decode).enumerate().find(|(_, value)| !value.is_finite())
     }
 
-    /// The tensor with its last two dimensions exchanged, itself where it has fewer; rows with a scale become `F32`.
+    /// The tensor with its last two dimensions swapped; unchanged if it has fewer. Rows with a scale become `F32`.
     ///
     /// ```
     /// use rewire_graph::HostTensor;
@@ -307,7 +307,7 @@ impl HostTensor {
     /// ```
     ///
     /// # Errors
-    /// [`TensorSizeError::Memory`] if there is no memory for the data.
+    /// [`TensorSizeError::Memory`] if memory for the result cannot be allocated.
     pub fn transposed(self) -> Result<Self, TensorSizeError> {
         let (format, mut shape) = (self.dtype.format(), self.shape.clone());
         let [.., rows, columns] = shape.as_mut_slice() else { return Ok(self) };
@@ -328,10 +328,11 @@ impl HostTensor {
         Self::from_bytes(self.dtype, shape, data)
     }
 
-    /// The same numbers in another storage type of floats, rounded; this tensor itself where it has that type.
+    /// The same numbers in another float storage type, rounded; this tensor itself if it has that type.
     ///
     /// # Errors
-    /// [`StoredTypeError`] where one of the two is no type of floats or has no rows of this width, or there is no memory for the data.
+    /// [`StoredTypeError`] if one of the two types is not a float type or does not support the row width, or memory for
+    /// the result cannot be allocated.
     pub fn stored_as(self, dtype: DType) -> Result<Self, StoredTypeError> {
         if self.dtype == dtype {
             return Ok(self);
@@ -344,7 +345,8 @@ impl HostTensor {
         Ok(Self::from_bytes(dtype, self.shape, data)?)
     }
 
-    /// The elements in another type, some rows after the other: as doubles all of them take eight times the memory of bytes.
+    /// Converts the elements in blocks of rows: as f64, all elements of a tensor of bytes would need eight times its
+    /// memory.
     fn encoded(&self, dtype: DType, width: usize) -> Result<Vec<u8>, TensorSizeError> {
         const ELEMENTS: usize = 1 << 12;
         let (Codec::Float { decode, .. }, false) = (&self.dtype.format().codec, self.is_empty()) else {
@@ -369,15 +371,15 @@ impl HostTensor {
     }
 }
 
-/// A type of elements in Rust.
+/// A Rust type of elements.
 pub trait Element: Copy {
-    /// The type of a tensor of such elements.
+    /// The element type of a tensor of these elements.
     const DTYPE: DType;
 
     /// Appends the element's bytes.
     fn append(self, bytes: &mut Vec<u8>);
 
-    /// The element of these bytes; its default where there are too few.
+    /// Reads an element from its bytes; the default if there are too few.
     fn read(bytes: &[u8]) -> Self;
 }
 

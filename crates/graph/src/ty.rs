@@ -2,15 +2,15 @@ use crate::{DType, Dim};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where and how the elements of a value exist.
+/// The memory of a value's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Layout {
     /// A dense tensor on the device.
     Device,
-    /// An integer or a vector of integers of the shape program. `I32` in device arithmetic.
+    /// An integer or a vector of integers of the shape program, on the host. `I32` in device arithmetic.
     Host,
-    /// One number for every sample, head, query row and key of that sample, shape
-    /// `[samples, heads, all rows, all keys]`; ragged in the last two, and never stored.
+    /// One number for every sample, head, query row and key of that sample. The shape is
+    /// `[samples, heads, all rows, all keys]`, ragged in the last two axes. Scores are never stored in memory.
     Scores,
 }
 
@@ -31,7 +31,7 @@ impl Type {
         Self { dtype, shape, layout: Layout::Device }
     }
 
-    /// A value of the shape program.
+    /// A host value.
     pub fn host(shape: Vec<Dim>) -> Self {
         Self { dtype: DType::I32, shape, layout: Layout::Host }
     }
@@ -46,7 +46,7 @@ impl Type {
         self.shape.get(axis).and_then(Dim::as_const)
     }
 
-    /// The extent of an axis that the type rule of an operator holds for a constant.
+    /// The extent of an axis that the operator's type rule requires to be constant.
     pub fn constant_extent(&self, axis: usize) -> usize {
         let extent = self.extent(axis);
         debug_assert!(extent.is_some(), "axis {axis} of {self} has no constant extent");

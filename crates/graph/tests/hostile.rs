@@ -1,4 +1,4 @@
-//! Wrong graphs and inputs are errors.
+//! Invalid graphs and inputs give errors.
 
 use rewire_graph::limits::MAX_RANK;
 use rewire_graph::op::{Check, HostError, Unfold, Window};
@@ -59,7 +59,7 @@ fn counts_are_bounded_on_both_sides() {
     assert_eq!(bounded(&[-1, 2]), wrong(0, "at least 0", -1));
 }
 
-/// What is wrong with a model that `trace` makes of two scopes, as each of them tells it.
+/// The errors of a model that `trace` builds from two scopes, one from each scope.
 fn of_two_scopes(trace: impl Fn(&Tensor, &Tensor) -> Tensor) -> [String; 2] {
     let scopes = [Scope::new(), Scope::new()];
     let [a, b] = [(&scopes[0], "a"), (&scopes[1], "b")].map(|(scope, name)| scope.input(name, DType::F32, &[4.into()]));
@@ -127,7 +127,7 @@ fn sizes_of_another_scope_are_an_error() {
         let x = own.input("x", DType::F32, &[rows.clone(), 2.into()]);
         own.host_size(rows.clone());
         let count = other.size("count");
-        // Sizes are numbered by scope, so that these are told apart by nothing else.
+        // Sizes are numbered per scope, so only the scope tells these apart.
         assert_eq!(count, rows);
         assert!(traced(&own, &x, &count).is_poisoned(), "{number}");
         let error = own.finish(&[("y", x)]).unwrap_err().to_string();

@@ -4,20 +4,20 @@ use crate::op::GradientError;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why a graph has no gradients.
+/// Why a graph cannot be differentiated.
 #[derive(Clone, Debug, Error, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "differentiate.")]
 #[non_exhaustive]
 pub enum DifferentiateError {
-    /// An output, input or parameter that the graph does not have.
+    /// The graph has no such output, input or parameter.
     #[error("there is no `{name}`: the graph has {}", known.join(", "))]
     Unknown {
         /// The name.
         name: String,
-        /// What there is.
+        /// The names that exist.
         known: Vec<String>,
     },
-    /// An output, input or parameter of something else.
+    /// An output, input or parameter is not a tensor of floats.
     #[error("`{name}` is {ty}: expected a device tensor of floats")]
     NotFloats {
         /// The name.
@@ -25,17 +25,17 @@ pub enum DifferentiateError {
         /// Its type.
         ty: String,
     },
-    /// An operator on the way back has no derivative.
+    /// An operator that the backward pass has to differentiate has no derivative.
     #[error("{op}{} has no derivative: {reason}", if path.is_empty() { String::new() } else { format!(" in `{path}`") })]
     Operator {
         /// The operator.
         op: String,
         /// Module path; empty at top level.
         path: String,
-        /// Why, or what would give it one.
+        /// The reason, or how to give the operator a derivative.
         reason: GradientError,
     },
-    /// The graph, or the one with gradients, is not well formed.
+    /// The graph, or the graph with gradients, is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }

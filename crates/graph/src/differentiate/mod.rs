@@ -8,21 +8,21 @@ use crate::op::{Gradient, Input, Role};
 use crate::{DType, Graph, GraphError, Layout, NodeId, Ragged, Scope, Tensor, Value};
 use std::collections::{HashMap, HashSet};
 
-/// The gradient of an output, which those of everything else are made of.
+/// The gradient of an output, from which the backward pass starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seed<'a> {
     /// 1 in every element: gradients are those of the sum of the output.
     One,
-    /// An input of a run, of this name and the type of the output.
+    /// An input of the run, with this name and the type of the output.
     Input(&'a str),
 }
 
-/// A graph with gradients as outputs: `grad.x` for every `x` of `wanted`, inputs and parameters of floats, of `x`'s type. The
-/// graph's own outputs stay.
+/// Adds gradients to a graph as outputs: `grad.x` for every `x` of `wanted`, which are inputs and parameters of floats.
+/// A gradient has the type of its `x`. The outputs of the graph stay.
 ///
-/// The gradient of `x` is that of the sum of all outputs of `seeds`, each multiplied by its seed. It is zero where no output
-/// of `seeds` depends on `x`. Integers, constants and [`Detach`](crate::op::Detach) end the way back; a value that is used
-/// several times has the sum of the gradients of its uses, in the order of the graph.
+/// The gradient of `x` is that of the sum of all outputs of `seeds`, each multiplied by its seed. It is zero if no
+/// output of `seeds` depends on `x`. No gradient passes through integers, constants and [`Detach`](crate::op::Detach).
+/// The gradient of a value with several uses is the sum over its uses, in graph order.
 ///
 /// ```
 /// use rewire_graph::{DType, HostTensor, Scope, Seed, differentiate, interpret};
@@ -39,8 +39,8 @@ pub enum Seed<'a> {
 /// ```
 ///
 /// # Errors
-/// [`DifferentiateError`] names the output, input or parameter that is not there or is not of floats, or the operator without a
-/// derivative.
+/// [`DifferentiateError`] names the output, input or parameter that is missing or not of floats, or the operator
+/// without a derivative.
 pub fn differentiate(graph: &Graph, seeds: &[(&str, Seed<'_>)], wanted: &[&str]) -> Result<Graph, DifferentiateError> {
     graph.verify()?;
     let wanted = wanted.iter().map(|name| find(graph, name)).collect::<Result<Vec<_>, _>>()?;
@@ -87,9 +87,9 @@ struct WayBack<'a> {
     graph: &'a Graph,
     scope: &'a Scope,
     order: Vec<NodeId>,
-    /// Nodes that depend on what is wanted, through floats.
+    /// Nodes that depend on the wanted values through floats.
     active: HashSet<NodeId>,
-    /// By value, the gradients of its uses so far.
+    /// The gradients of each value's uses so far.
     gradients: HashMap<Value, Vec<Tensor>>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> WayBack<'a> {
         Ok(Self { graph, scope, order, active, gradients: HashMap::new() })
     }
 
-    /// Lets the gradient of an output be what its seed says.
+    /// Sets the gradient of an output to its seed.
     fn begin(&mut self, name: &str, seed: Seed<'_>) -> Result<(), DifferentiateError> {
         let found = self.graph.outputs().iter().find(|(own, _)| own == name);
         let known = || self.graph.outputs().iter().map(|(name, _)| name.clone()).collect();
@@ -122,7 +122,7 @@ impl<'a> WayBack<'a> {
         Ok(())
     }
 
-    /// Passes the gradients of results on to operands, from the last operator to the first.
+    /// Runs the backward pass: from the last operator to the first, gradients of results to gradients of operands.
     fn walk(&mut self) -> Result<(), DifferentiateError> {
         for position in (0..self.order.len()).rev() {
             let id = self.order[position];
@@ -163,7 +163,7 @@ impl<'a> WayBack<'a> {
         Ok(())
     }
 
-    /// How scores are divided: by the last two operands of what they begin with.
+    /// The row and key offsets of scores: the last two operands of the operator that starts them.
     fn pairs(&self, scores: Value) -> Option<[Ragged; 2]> {
         let mut stack = vec![scores];
         while let Some(value) = stack.pop() {

@@ -2,20 +2,20 @@ use super::{Graph, NodeId, Value};
 use crate::GraphError;
 use std::collections::HashMap;
 
-/// What values of one graph are in another one.
+/// Maps values of one graph to their copies in another.
 #[derive(Clone, Debug, Default)]
 pub struct Copies(HashMap<Value, Value>);
 
 impl Copies {
-    /// What a value is in the other graph.
+    /// The copy of a value.
     pub fn get(&self, value: Value) -> Option<Value> {
         self.0.get(&value).copied()
     }
 
-    /// What values are in the other graph.
+    /// The copies of values.
     ///
     /// # Errors
-    /// [`GraphError::Dangling`] if one of them is not there.
+    /// [`GraphError::Dangling`] if a value has no copy.
     pub fn find(&self, values: &[Value]) -> Result<Vec<Value>, GraphError> {
         let dangling = |value: Value| GraphError::Dangling {
             node: "a copied operator".to_owned(),
@@ -25,12 +25,12 @@ impl Copies {
         values.iter().map(|&value| self.get(value).ok_or_else(|| dangling(value))).collect()
     }
 
-    /// Lets a value of the one graph be one of the other.
+    /// Maps a value to its copy.
     pub fn insert(&mut self, value: Value, copy: Value) {
         self.0.insert(value, copy);
     }
 
-    /// Adds an operator of `from` to `to`, where its operands are known.
+    /// Copies an operator of `from` to `to` if all its operands have copies.
     ///
     /// # Errors
     /// As [`Graph::add_copy`].

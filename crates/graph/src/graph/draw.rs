@@ -3,28 +3,27 @@ use crate::op::{Fused, Input, Parameter, Role};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// What is written beside the nodes of a drawing.
+/// Annotations for drawings of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
     /// By node.
     pub nodes: HashMap<NodeId, String>,
-    /// Of the whole graph, a line each.
+    /// Lines about the whole graph.
     pub graph: Vec<String>,
 }
 
 impl Graph {
-    /// One line a node, producers first: `%3 = matmul(%1, %2) : f32[s0, 64]  # module.path`.
+    /// The graph as text, one line per node, producers first: `%3 = matmul(%1, %2) : f32[s0, 64]  # module.path`.
     ///
-    /// Fused operators show their body indented below. Nodes are numbered by order, so equal graphs
-    /// have equal texts.
+    /// The body of a fused operator is indented below it. Nodes are numbered in order, so equal graphs have equal text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         self.write_text(&mut text, "");
         text
     }
 
-    /// [`Graph::text`] for people, with remarks: what computes first, then inputs with what the host computes of them, then
-    /// parameters and constants, short. The numbers are those of the text.
+    /// A readable form of [`Graph::text`], with remarks: first the computing nodes, then inputs with the host values
+    /// computed from them, then parameters and constants, abbreviated. Node numbers are those of [`Graph::text`].
     ///
     /// ```
     /// use rewire_graph::{DType, Remarks, Scope};
@@ -109,7 +108,7 @@ impl Graph {
         }
     }
 
-    /// Graphviz source. Fused operators are boxes around their bodies; modules are labels.
+    /// Graphviz source. A fused operator is a box around its body; labels are module paths.
     pub fn dot(&self) -> String {
         self.dot_with(&Remarks::default())
     }
@@ -212,7 +211,7 @@ impl Graph {
     }
 }
 
-/// The numbers of nodes in a text: their places in the order.
+/// The numbers of nodes in the text form: their positions in the order.
 struct Numbers(BTreeMap<NodeId, usize>);
 
 impl Numbers {

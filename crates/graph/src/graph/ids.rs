@@ -4,7 +4,7 @@ use crate::{DType, Dim, GraphError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 
-/// An input whose elements all choose rows of a table.
+/// An input whose elements are all row ids of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ids {
     /// The name of the input.
@@ -14,9 +14,10 @@ pub struct Ids {
 }
 
 impl Graph {
-    /// The inputs whose elements all choose rows of tables. A run with such an input on the host checks it first.
+    /// The inputs whose elements are all row ids of tables. If such an input is on the host, a run checks its range
+    /// first.
     ///
-    /// They are facts about the model that was traced: what rewriting makes of the graph has the same.
+    /// Rewriting a graph does not change them.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -31,14 +32,14 @@ impl Graph {
         &self.id_inputs
     }
 
-    /// Finds the inputs whose elements all choose rows of tables, for a graph that was not traced: integers that reach a
-    /// lookup with nothing but movement and changes of their type between. What is computed from an input, limited for
-    /// instance, is none, nor is an input of which a part is looked up.
+    /// Finds the inputs whose elements are all row ids of tables, for a graph that was not traced: integers that reach
+    /// a lookup through nothing but data movement and type conversions. An input does not count if something is
+    /// computed from it first, clamping included, or if only a part of it is looked up.
     ///
     /// # Errors
     /// [`GraphError`] if the graph has a cycle.
     pub fn find_id_inputs(&mut self) -> Result<(), GraphError> {
-        // By value, the inputs of which it holds all elements, unchanged.
+        // For each value, the inputs whose elements it holds all of, unchanged.
         let mut held: HashMap<Value, BTreeSet<String>> = HashMap::new();
         let mut found = Vec::new();
         for id in self.order()? {
@@ -65,7 +66,7 @@ impl Graph {
         Ok(())
     }
 
-    /// The rows that the index of an operator chooses from: those of its first operand, or those of its result.
+    /// The number of rows that the index of an operator selects from: rows of its first operand, or of its result.
     fn chosen(&self, op: &dyn Op, first: Value) -> Option<Dim> {
         match op.downcast_ref::<IndexAdd>() {
             Some(sums) => Some(sums.rows.clone()),
@@ -77,7 +78,7 @@ impl Graph {
     }
 }
 
-/// True of operators whose results hold all elements of their operands.
+/// True if the result holds all elements of the operands.
 fn keeps_all(op: &dyn Op) -> bool {
     op.movement().is_some_and(|movement| movement.is_complete) || op.downcast_ref::<Cast>().is_some()
 }
@@ -86,7 +87,7 @@ fn holds_integers(node: &Node) -> bool {
     node.types.first().is_some_and(|ty| matches!(ty.dtype, DType::I32 | DType::I64 | DType::U32))
 }
 
-/// Of tables with a fixed number of rows, the smallest of every input; each other one once.
+/// For every input the smallest table with a constant number of rows, and every other table once.
 fn smallest(found: Vec<Ids>) -> Vec<Ids> {
     let mut least: Vec<Ids> = Vec::new();
     for ids in found {

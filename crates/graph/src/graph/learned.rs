@@ -4,13 +4,13 @@ use crate::{DType, GraphError, Type};
 use std::sync::Arc;
 
 impl Graph {
-    /// This graph with states in place of the parameters that `is_learned` takes, of the same names: `F32`, and read in the
-    /// types of the parameters. So a run can change them.
+    /// Replaces the parameters for which `is_learned` returns true by states of the same names, so that a run can
+    /// change them. States are `F32` and are converted to the types of the parameters when read.
     ///
-    /// Rows of a state are looked up before they are converted.
+    /// A lookup reads the rows of a state before they are converted.
     ///
     /// # Errors
-    /// [`GraphError::Shared`] where an input has the name of such a parameter.
+    /// [`GraphError::Shared`] if an input has the name of such a parameter.
     pub fn with_states(&self, is_learned: impl Fn(&str, &Type) -> bool) -> Result<Self, GraphError> {
         let (mut graph, mut copies) = (Self::of_model(self), Copies::default());
         for id in self.order()? {
@@ -37,7 +37,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Copies an operator, which reads states in the types that it expects.
+    /// Copies an operator, with states converted to the types that it expects.
     fn copy_reader(&self, id: NodeId, node: &Node, graph: &mut Self, copies: &mut Copies) -> Result<(), GraphError> {
         let is_lookup = self.op::<Gather>(id).is_some();
         let mut inputs = copies.find(&self.inputs(id))?;
@@ -52,10 +52,10 @@ impl Graph {
         Ok(())
     }
 
-    /// The part of this graph that values are computed by, with them as its outputs.
+    /// The part of this graph that computes the given values, with them as its outputs.
     ///
     /// # Errors
-    /// [`GraphError::Dangling`] if the graph has no such value.
+    /// [`GraphError::Dangling`] if the graph lacks one of the values.
     pub fn part_for(&self, outputs: &[(String, Value)]) -> Result<Self, GraphError> {
         let (mut graph, mut copies) = (Self::of_model(self), Copies::default());
         graph.states.clear();
@@ -74,7 +74,7 @@ impl Graph {
     }
 }
 
-/// A value in the type that it is read in.
+/// A value converted to the type in which it is read.
 fn converted(graph: &mut Graph, value: Value, ty: Option<&Type>) -> Result<Value, GraphError> {
     match ty {
         Some(ty) if graph.ty(value).is_some_and(|own| own.dtype != ty.dtype) => {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub struct NodeId(NodeIndex);
 
 impl NodeId {
-    /// A stable number for drawings and errors.
+    /// A stable number for drawings and error messages.
     pub fn number(self) -> usize {
         self.0.index()
     }
@@ -38,7 +38,7 @@ impl NodeId {
 pub struct Value {
     /// The node.
     pub node: NodeId,
-    /// Which of its results.
+    /// The index among the results of the node.
     pub port: u32,
 }
 
@@ -51,7 +51,8 @@ pub struct Node {
     pub types: Vec<Type>,
     /// Module path, `_stu_module._stu_layers.0`; empty at top level.
     pub path: String,
-    /// True if its results are not to be kept for what reads them much later, as [`Tensor::recompute`](crate::Tensor::recompute) asks.
+    /// True if the results are recomputed for late readers instead of kept in memory: see
+    /// [`Tensor::recompute`](crate::Tensor::recompute).
     pub is_recomputed: bool,
     /// The symbols in its types and attributes, in ascending order.
     symbols: Vec<Symbol>,
@@ -67,7 +68,7 @@ impl Node {
         Self { op, types, path: path.to_owned(), is_recomputed: false, symbols }
     }
 
-    /// True for what stays though no output needs it: inputs, which callers bind, and checks of host values.
+    /// True for nodes that stay even if no output needs them: inputs, which callers bind, and checks of host values.
     pub fn is_root(&self) -> bool {
         matches!(self.op.role(), Role::Input(_) | Role::Host(HostOp::Check { .. }))
     }
@@ -79,10 +80,10 @@ struct Edge {
     port: u32,
 }
 
-/// What gives a symbol its value.
+/// The source of a symbol's value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SizeSource {
-    /// Nothing yet.
+    /// No source yet.
     Unbound,
     /// The extent of an input.
     Extent {
@@ -97,19 +98,19 @@ pub enum SizeSource {
     Scalar(Value),
 }
 
-/// A size that is known when the graph runs.
+/// A size whose value a run determines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeDef {
-    /// A name for people.
+    /// A name for messages and drawings.
     pub name: String,
-    /// Where its value comes from.
+    /// The source of its value.
     pub source: SizeSource,
 }
 
 /// Typed operators with named inputs, parameters and outputs.
 ///
-/// Inputs and parameters are nodes with the ops [`crate::op::Input`] and [`crate::op::Parameter`]. A state is an input, whose
-/// value a session keeps from run to run, and where a run changes it the output of the same name.
+/// Inputs and parameters are nodes with the ops [`crate::op::Input`] and [`crate::op::Parameter`]. A state is an input
+/// whose value a session keeps between runs. If a run changes it, the graph has an output of the same name.
 ///
 /// Clones share their nodes.
 #[derive(Clone, Debug, Default)]
@@ -127,8 +128,8 @@ impl Graph {
         Self::default()
     }
 
-    /// A graph without nodes for the model, or a part of the model, of another one: with its sizes, id inputs and names of
-    /// states. Sources of sizes are values of the other graph until they are mapped.
+    /// An empty graph for the same model as another graph, or for a part of it. It has the sizes, id inputs and state
+    /// names of the other. Its sizes refer to values of the other graph until they are mapped.
     pub fn of_model(other: &Self) -> Self {
         Self {
             sizes: other.sizes.clone(),
@@ -138,11 +139,11 @@ impl Graph {
         }
     }
 
-    /// Adds an operator after inferring its types.
+    /// Adds an operator and infers its types.
     ///
     /// # Errors
-    /// [`GraphError::Dangling`] if an operand does not exist, [`GraphError::Type`] if the operator does not take
-    /// its operands, [`GraphError::Limit`] if a result has more dimensions or larger extents than [`crate::limits`] allow.
+    /// [`GraphError::Dangling`] if an operand does not exist, [`GraphError::Type`] if the operator does not accept its
+    /// operands, [`GraphError::Limit`] if a result has more dimensions or larger extents than [`crate::limits`] allow.
     pub fn add(&mut self, op: Arc<dyn Op>, inputs: &[Value], path: &str) -> Result<NodeId, GraphError> {
         let dangling =
             |detail: String| GraphError::Dangling { node: op.name().to_owned(), path: path.to_owned(), detail };
@@ -161,7 +162,7 @@ impl Graph {
         Ok(self.insert(Arc::new(Node::new(op, types, path)), inputs))
     }
 
-    /// Adds an operator of another graph, which reads `inputs` here.
+    /// Adds an operator of another graph, with `inputs` of this graph as operands.
     ///
     /// # Errors
     /// As [`Graph::add`]; [`GraphError::Dangling`] if `from` has no such node.
@@ -183,7 +184,7 @@ impl Graph {
         }
     }
 
-    /// Adds an operator that computes in place of a node, where that is.
+    /// Adds an operator that computes in place of a node, in the same module.
     ///
     /// # Errors
     /// As [`Graph::add`].
@@ -193,7 +194,7 @@ impl Graph {
         Ok(added)
     }
 
-    /// Asks for a node that its results are computed again, or does not.
+    /// Sets whether the results of a node are recomputed for late readers.
     pub(crate) fn set_recomputed(&mut self, id: NodeId, is_recomputed: bool) {
         if let Some(node) = self.nodes.node_weight_mut(id.0).filter(|node| node.is_recomputed != is_recomputed) {
             Arc::make_mut(node).is_recomputed = is_recomputed;
@@ -208,7 +209,7 @@ impl Graph {
         NodeId(node)
     }
 
-    /// True if this is a clone of `other` that nothing was done to, or undone again.
+    /// True if this is an unmodified clone of `other`, or all modifications were undone.
     pub fn is_unchanged(&self, other: &Self) -> bool {
         let nodes = |graph: &Self| (graph.nodes.node_count(), graph.nodes.edge_count());
         let same_nodes = || {
@@ -230,13 +231,13 @@ impl Graph {
             && same_edges()
     }
 
-    /// True if both graphs have the same node, not an equal one.
+    /// True if both graphs share the node itself, not an equal one.
     fn shares(&self, other: &Self, id: NodeId) -> bool {
         let nodes = self.nodes.node_weight(id.0).zip(other.nodes.node_weight(id.0));
         nodes.is_some_and(|(own, other)| Arc::ptr_eq(own, other))
     }
 
-    /// True if both have the same operators of the same values in the same order, and the same outputs.
+    /// True if both graphs have equal operators with the same operands in the same order, and the same outputs.
     pub fn same(&self, other: &Self) -> bool {
         let (Ok(order), Ok(others)) = (self.order(), other.order()) else { return false };
         let pairs: HashMap<NodeId, NodeId> = order.iter().copied().zip(others.iter().copied()).collect();
@@ -254,17 +255,17 @@ impl Graph {
             && self.outputs.iter().zip(&other.outputs).all(|(a, b)| a.0 == b.0 && is_same(&a.1, &b.1))
     }
 
-    /// The node of an id.
+    /// The node with an id.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.node_weight(id.0).map(Arc::as_ref)
     }
 
-    /// The operator of a node, if it is of a type.
+    /// The operator of a node, if it has type `T`.
     pub fn op<T: Op>(&self, id: NodeId) -> Option<&T> {
         self.node(id)?.op.downcast_ref()
     }
 
-    /// What a node is in the graph.
+    /// The role of a node's operator.
     pub fn role(&self, id: NodeId) -> Option<Role<'_>> {
         self.node(id).map(|node| node.op.role())
     }
@@ -274,7 +275,7 @@ impl Graph {
         self.node(value.node).and_then(|node| node.types.get(value.port as usize))
     }
 
-    /// What a node reads, in the order of its operands.
+    /// The operands of a node, in order.
     pub fn inputs(&self, id: NodeId) -> Vec<Value> {
         let mut inputs: Vec<(u32, Value)> = self
             .nodes
@@ -290,7 +291,7 @@ impl Graph {
         self.inputs(id).into_iter().map(|value| value.node)
     }
 
-    /// The nodes that read a node, once an operand, in ascending order.
+    /// The readers of a node in ascending order, once for each operand that reads it.
     pub fn users(&self, id: NodeId) -> Vec<NodeId> {
         let mut users: Vec<NodeId> =
             self.nodes.edges_directed(id.0, Direction::Outgoing).map(|edge| NodeId(edge.target())).collect();
@@ -327,7 +328,7 @@ impl Graph {
     /// Adds a named output.
     ///
     /// # Errors
-    /// [`GraphError::Shared`] if there is one of that name.
+    /// [`GraphError::Shared`] if an output has this name.
     pub fn add_output(&mut self, name: &str, value: Value) -> Result<(), GraphError> {
         if self.outputs.iter().any(|(known, _)| known == name) {
             return Err(GraphError::Shared { kind: "output", name: name.to_owned() });
@@ -336,12 +337,12 @@ impl Graph {
         Ok(())
     }
 
-    /// The names of inputs that are states, in the order of their declarations.
+    /// The names of the inputs that are states, in declaration order.
     pub fn states(&self) -> &[String] {
         &self.states
     }
 
-    /// Lets an input be a state.
+    /// Marks an input as a state.
     pub(crate) fn add_state(&mut self, name: &str) {
         if !self.states.iter().any(|known| known == name) {
             self.states.push(name.to_owned());
@@ -359,7 +360,7 @@ impl Graph {
         Symbol(self.sizes.len() as u32 - 1)
     }
 
-    /// What people call a host value: the input that it is, or the function that it is computed by.
+    /// The name of a host value in messages: its input, or the function that computes it.
     pub(crate) fn host_name(&self, value: Value) -> String {
         let Some(node) = self.node(value.node) else { return String::new() };
         match (node.op.role(), self.inputs(value.node).first()) {
@@ -369,7 +370,7 @@ impl Graph {
         }
     }
 
-    /// Lets symbols without a source that are whole extents of `shape` come from the input `name`.
+    /// Defines symbols without a source that are whole extents of `shape` as extents of the input `name`.
     pub fn bind_sizes(&mut self, name: &str, shape: &[Dim]) {
         for (axis, dim) in shape.iter().enumerate() {
             if let Some(size) = dim.as_symbol().and_then(|symbol| self.sizes.get_mut(symbol.0 as usize))
@@ -380,14 +381,14 @@ impl Graph {
         }
     }
 
-    /// Changes where sizes come from.
+    /// Replaces the sources of sizes.
     pub fn map_size_sources(&mut self, mut change: impl FnMut(SizeSource) -> SizeSource) {
         for size in &mut self.sizes {
             size.source = change(std::mem::replace(&mut size.source, SizeSource::Unbound));
         }
     }
 
-    /// Changes which host values sizes come from; one without a value is unbound.
+    /// Replaces the host values that sizes come from; a size without a new value becomes unbound.
     pub fn rebind_sizes(&mut self, mut moved: impl FnMut(Value) -> Option<Value>) {
         self.map_size_sources(|source| match source {
             SizeSource::Total(value) => moved(value).map_or(SizeSource::Unbound, SizeSource::Total),
@@ -396,8 +397,8 @@ impl Graph {
         });
     }
 
-    /// Lets every reader of `old` but the nodes `except` read `new` instead, outputs and sizes included. Changes
-    /// nothing if `new` does not exist.
+    /// Replaces `old` by `new` as an operand, output and source of sizes, except in the nodes `except`. Changes nothing
+    /// if `new` does not exist.
     pub fn replace_except(&mut self, old: Value, new: Value, except: &[NodeId]) {
         if self.ty(new).is_none() {
             return;
@@ -425,7 +426,8 @@ impl Graph {
         }
     }
 
-    /// Lets a node read nothing any more, so that it is no user of others. It has to be removed before the graph is used.
+    /// Removes the operands of a node, so that it no longer is a user of their producers. The node has to be removed
+    /// before the graph is used.
     pub fn detach(&mut self, id: NodeId) {
         let edges: Vec<_> = self.nodes.edges_directed(id.0, Direction::Incoming).map(|edge| edge.id()).collect();
         for edge in edges {
@@ -433,12 +435,12 @@ impl Graph {
         }
     }
 
-    /// Removes a node. Its readers must be gone; [`Graph::verify`] tells.
+    /// Removes a node. Nothing may read it any more; [`Graph::verify`] checks that.
     pub fn remove(&mut self, id: NodeId) {
         self.nodes.remove_node(id.0);
     }
 
-    /// Drops outputs that `keep` rejects.
+    /// Drops the outputs for which `keep` returns false.
     pub fn retain_outputs(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.outputs.retain(|(name, _)| keep(name));
     }

@@ -11,13 +11,13 @@ use std::hash::Hash;
 impl Graph {
     /// All nodes, producers before readers; a node that defines a size comes before those that use it.
     ///
-    /// The order is a function of the graph alone: of the nodes that could come next, the oldest comes.
+    /// The order is deterministic: of the nodes that could come next, the oldest comes first.
     ///
     /// # Errors
     /// [`GraphError::Cycle`] names an operator on a cycle.
     pub fn order(&self) -> Result<Vec<NodeId>, GraphError> {
         let mut waits = vec![0usize; self.nodes.node_bound()];
-        // By the nodes that define sizes, those that use them.
+        // For each node that defines sizes, the nodes that use them.
         let mut sized: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
         let mut ready = BinaryHeap::new();
         for id in self.ids() {
@@ -55,7 +55,7 @@ impl Graph {
         self.values_of(node.symbols.iter().copied())
     }
 
-    /// The host values that symbols come from.
+    /// The host values that determine symbols.
     pub fn values_of(&self, symbols: impl IntoIterator<Item = Symbol>) -> Vec<Value> {
         let source = |symbol: Symbol| match self.sizes.get(symbol.0 as usize)?.source {
             SizeSource::Total(value) | SizeSource::Scalar(value) => Some(value),
@@ -67,8 +67,8 @@ impl Graph {
         found
     }
 
-    /// Parameters and constants, and what is computed from them alone at sizes that are constants: values that are the
-    /// same in every run.
+    /// Values that are the same in every run: parameters, constants, and everything computed only from them at constant
+    /// sizes.
     ///
     /// # Errors
     /// As [`Graph::order`].
@@ -89,7 +89,8 @@ impl Graph {
         Ok(fixed)
     }
 
-    /// The inputs, the checks of host values and ids, and what these and the outputs need, through operands and sizes.
+    /// All inputs, checks of host values and checks of ids, and everything that these and the outputs need, through operands
+    /// and sizes.
     pub fn live(&self) -> HashSet<NodeId> {
         let mut stack: Vec<NodeId> = self.outputs.iter().map(|(_, value)| value.node).collect();
         stack.extend(self.ids().filter(|id| self.node(*id).is_some_and(Node::is_root)));
@@ -98,8 +99,8 @@ impl Graph {
         self.needed_by(stack)
     }
 
-    /// Drops outputs that `keep` rejects, and all that only they need, inputs and checks of inputs included. So a part of a model runs
-    /// without the inputs of the others.
+    /// Drops the outputs for which `keep` returns false, and everything that only they need, inputs and checks of
+    /// inputs included. A part of a model then runs without the inputs of the other parts.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope, SizeSource};
@@ -127,8 +128,8 @@ impl Graph {
         self.states.retain(|name| inputs.contains(name));
     }
 
-    /// Lets sizes that are extents of inputs which no output needs be extents of inputs that one needs; sizes that none of these has are
-    /// unbound.
+    /// Redefines sizes that are extents of inputs which no output needs as extents of inputs that an output needs; a
+    /// size without such an input becomes unbound.
     pub fn rebind_extents(&mut self) {
         let needed = self.needed_by(self.outputs.iter().map(|(_, value)| value.node));
         let needed = self.ids().filter(|id| needed.contains(id)).filter_map(|id| self.op::<Input>(id).cloned());
@@ -140,14 +141,14 @@ impl Graph {
         inputs.iter().for_each(|input| self.bind_sizes(&input.name, &input.ty.shape));
     }
 
-    /// Nodes and all that they are computed from, through operands and sizes.
+    /// Nodes and everything that they depend on, through operands and sizes.
     pub(super) fn needed_by(&self, nodes: impl IntoIterator<Item = NodeId>) -> HashSet<NodeId> {
         let needed = |id| self.producers(id).chain(self.size_values(id).into_iter().map(|value| value.node));
         reached(nodes, needed).into_iter().collect()
     }
 }
 
-/// All that is reached from `starts` by way of `next`, each once, the nearest first.
+/// Everything reachable from `starts` through `next`, each once, nearest first.
 pub fn reached<T: Copy + Eq + Hash, N: IntoIterator<Item = T>>(
     starts: impl IntoIterator<Item = T>,
     mut next: impl FnMut(T) -> N,

@@ -8,13 +8,13 @@ impl Graph {
     /// operator infers, that names are unique and that every size has a source.
     ///
     /// # Errors
-    /// [`GraphError`] names the operator that is wrong and its module path, or the output or size without a source.
+    /// [`GraphError`] names the invalid operator and its module path, or the output or size without a source.
     pub fn verify(&self) -> Result<(), GraphError> {
         self.verify_since(&Self::default())
     }
 
-    /// [`Graph::verify`] of a graph that was made of one that verifies: nodes that both have, with the same operands, have
-    /// the types that their operators infer.
+    /// [`Graph::verify`] of a graph derived from one that verifies. Nodes that both graphs share, with the same
+    /// operands, are not checked again.
     ///
     /// # Errors
     /// As [`Graph::verify`].
@@ -65,7 +65,7 @@ impl Graph {
         Ok(())
     }
 
-    /// True if another graph has the node as well, with operands that it shares.
+    /// True if the other graph shares the node and its operands.
     fn is_shared(&self, other: &Self, id: NodeId, inputs: &[Value]) -> bool {
         self.shares(other, id)
             && other.inputs(id) == inputs
@@ -97,7 +97,7 @@ impl Graph {
     }
 }
 
-/// Errors where a node does not have the types that its operator infers of its operands.
+/// Fails if the types of a node differ from those that its operator infers.
 fn verify_types(node: &Node, operands: &[&Type]) -> Result<(), GraphError> {
     let inferred = result_types(node.op.as_ref(), operands).map_err(|source| GraphError::Type {
         op: node.op.name().to_owned(),

@@ -7,14 +7,14 @@ pub(super) enum Data {
     Integer(Vec<i64>),
 }
 
-/// A materialised value: row-major doubles or integers; truth values are 0 and 1.
+/// A materialised value: row-major f64 or integers; bools are 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     pub(crate) shape: Vec<usize>,
     pub(super) data: Data,
 }
 
-/// A result in the range of single precision, beyond which it is infinite.
+/// Rounds results beyond the range of f32 to infinity.
 pub(super) fn in_range(value: f64) -> f64 {
     let single = value as f32;
     if single.is_infinite() { single.into() } else { value }
@@ -59,7 +59,7 @@ impl Array {
         }
     }
 
-    /// The same value with other rows at some places.
+    /// The same value with some rows replaced.
     pub(crate) fn with_rows(&self, places: impl Iterator<Item = usize>, rows: &Self) -> Self {
         let width: usize = self.shape.iter().skip(1).product();
         let mut data = self.data.clone();
@@ -74,7 +74,7 @@ impl Array {
         Self { shape: self.shape.clone(), data }
     }
 
-    /// How many elements, in ascending order, are at most `limit`.
+    /// The number of elements that are at most `limit`; elements ascend.
     pub(super) fn count_until(&self, limit: i64) -> usize {
         match &self.data {
             Data::Integer(values) => values.partition_point(|&value| value <= limit),
@@ -94,7 +94,7 @@ impl Array {
         let dtype = if ty.layout == Layout::Host { DType::I64 } else { ty.dtype };
         let bytes: Vec<u8> = match &self.data {
             Data::Float(values) => {
-                // Arithmetic is done in single precision: what is stored is rounded from that.
+                // Arithmetic is done in f32; stored results are rounded from that.
                 let values: Vec<f64> = values.iter().map(|&value| (value as f32).into()).collect();
                 dtype.format().encode(&self.shape, &values)
             }

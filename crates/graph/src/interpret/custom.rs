@@ -3,7 +3,7 @@ use crate::op::EvaluateError;
 use crate::op::custom::{Custom, Data, DataMut, View, ViewMut};
 use crate::{Layout, Scalar, Type};
 
-/// Elements in the type that an operator takes them in.
+/// Elements in the type that an operator accepts.
 enum Typed {
     F32(Vec<f32>),
     I32(Vec<i32>),
@@ -21,7 +21,7 @@ fn typed(array: &Array, ty: &Type) -> Typed {
     }
 }
 
-/// The result of an operator of a user's own, by its CPU form.
+/// The result of a custom operator, computed by its CPU form.
 pub(super) fn evaluate(
     op: &dyn Custom,
     types: &[Type],

@@ -3,7 +3,7 @@ use crate::op::{Elements, Elementwise};
 use crate::pointwise::{Dag, Expr, ExprId};
 use crate::{DType, Dim, Layout, Number, Scalar, Type};
 
-/// Builds the definition of one operator with its operands as loads.
+/// Builds the definition of an operator, with its operands as loads.
 struct Definition<'a> {
     dag: Dag,
     types: &'a [Type],
@@ -43,11 +43,11 @@ struct Point<'a> {
     operands: &'a [&'a Array],
     sizes: &'a [i64],
     coords: Vec<i64>,
-    /// By expression, what it is at this point, if that was asked for.
+    /// By expression, its value at this point, if it was computed.
     memo: Vec<Option<Number>>,
     /// By axis, the expressions that read its coordinate or a later one.
     readers: Vec<Vec<usize>>,
-    /// Expressions that wait for others.
+    /// Expressions that wait for their operands.
     stack: Vec<ExprId>,
 }
 
@@ -104,7 +104,8 @@ impl<'a> Point<'a> {
         }
     }
 
-    /// The value of an expression, after those that it needs: choices among many parts nest deeply.
+    /// The value of an expression, computed after its operands without recursion: concatenations of many parts nest
+    /// deeply.
     fn at(&mut self, root: ExprId) -> Number {
         if let Some(value) = self.known(root) {
             return value;
@@ -130,7 +131,7 @@ impl<'a> Point<'a> {
         self.memo.get(id.0 as usize).copied().flatten()
     }
 
-    /// The first expression that another one needs and that is not known. A choice needs the side that it takes.
+    /// The first operand of an expression that is not computed yet. A choice needs only the side that it selects.
     fn missing(&self, id: ExprId) -> Option<ExprId> {
         let is_missing = |id: &ExprId| self.known(*id).is_none();
         match self.dag.expr(id) {

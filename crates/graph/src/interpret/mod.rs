@@ -1,5 +1,5 @@
-//! The interpreter: every operator by its definition, in double precision with the range of single precision, without
-//! fusion. The oracle.
+//! The interpreter: every operator by its definition, in f64 with the range of f32, without fusion. It is the oracle of
+//! the tests.
 
 mod array;
 mod custom;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why a graph could not be interpreted.
+/// Why a graph cannot be interpreted.
 #[derive(Clone, Debug, Error, PartialEq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "interpret.")]
 #[non_exhaustive]
 pub enum InterpretError {
-    /// The graph itself is wrong.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// An input or parameter is missing.
@@ -44,10 +44,10 @@ pub enum InterpretError {
         /// The shape of the tensor.
         actual: Vec<usize>,
     },
-    /// Host inputs are not what they are declared to be.
+    /// Host inputs do not have their declared values or sizes.
     #[error(transparent)]
     Host(#[from] ShapeError),
-    /// A host input is no tensor of integers.
+    /// A host input is not a tensor of integers.
     #[error("`{name}` must be of integers, got {actual}")]
     Type {
         /// The input.
@@ -75,19 +75,19 @@ impl Coded for InterpretError {
     }
 }
 
-/// Elements that a materialised value may have.
+/// The largest number of elements of a materialised value.
 const LIMIT: usize = 1 << 27;
 
-/// The outputs of a graph for named inputs and parameters, by name.
+/// Computes the outputs of a graph, by name, from named inputs and parameters.
 ///
-/// It computes every operator by its definition, in double precision with the range of single precision and one element
-/// after the other. That is slow and exact: what kernels are tested against. Traced and rewritten graphs both work.
+/// It computes every operator by its definition, in f64 with the range of f32, element by element. That is slow and
+/// exact: kernels are tested against it. It runs traced and rewritten graphs.
 ///
-/// States are bound like inputs, zeros where they are not, and come back among the outputs where the graph sets them.
+/// States are bound like inputs and default to zeros. A state that the graph sets is returned among the outputs.
 ///
-/// Lengths and offsets are bound as integer tensors. Results are rounded to their storage types, values of the shape
-/// program come back as `I64`. Scores come back as `[samples, heads, rows, keys]` of the longest sample, with zeros or what
-/// pointwise operators make of zeros beyond the shorter ones.
+/// Lengths and offsets are bound as integer tensors. Results are rounded to their storage types; host values are
+/// returned as `I64`. Scores are returned as `[samples, heads, rows, keys]`, padded to the longest sample. Padding is
+/// zero before pointwise operators are applied to it.
 ///
 /// ```
 /// use rewire_graph::{DType, HostTensor, Scope, interpret};
@@ -105,9 +105,9 @@ const LIMIT: usize = 1 << 27;
 /// ```
 ///
 /// # Errors
-/// [`InterpretError`] if the graph does not verify, a tensor is missing or has another shape than declared, lengths, offsets
-/// or counts are not what they are declared to be, an input of ids has one beyond its table, an operator has no definition,
-/// or a value would have more than 2^27 elements.
+/// [`InterpretError`] if the graph does not verify, a tensor is missing or has another shape than declared, lengths,
+/// offsets or counts violate their declarations, an input of ids has an id beyond its table, an operator has no
+/// definition, or a value would have more than 2^27 elements.
 pub fn interpret(
     graph: &Graph,
     inputs: &HashMap<String, HostTensor>,
@@ -134,7 +134,7 @@ pub fn interpret(
     Ok(results)
 }
 
-/// The inputs with zeros for states without a value.
+/// The inputs, with zeros for states without a value.
 fn with_states(
     graph: &Graph,
     inputs: &HashMap<String, HostTensor>,
@@ -159,7 +159,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Computes and checks what is on the host.
+    /// Computes and checks the host values.
     fn new(graph: &'a Graph, inputs: &HashMap<String, HostTensor>) -> Result<Self, InterpretError> {
         let HostProgram { shapes: program, inputs: host, slots } = HostProgram::of(graph)?;
         let extent = |name: &str, axis: usize| inputs.get(name)?.shape().get(axis).copied();
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
         dim.evaluate(|symbol| self.symbols.get(&symbol).copied())
     }
 
-    /// The concrete shape; the ragged axes of scores take their longest sample.
+    /// The concrete shape; a ragged axis of scores has the length of the longest sample.
     fn shape(&self, ty: &Type, id: NodeId) -> Result<Vec<usize>, EvaluateError> {
         let mut shape = ty
             .shape

@@ -1,4 +1,4 @@
-//! Loop nests: what a kernel computes, and nothing of how.
+//! Loop nests: the computation of a kernel, independent of its schedule.
 
 mod text;
 
@@ -8,14 +8,14 @@ use crate::pointwise::{Dag, Expr, ExprId};
 use crate::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
-/// Which memory an operand lives in.
+/// The memory of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemorySpace {
     /// A tensor in device memory.
     Device,
-    /// A small parameter. On a GPU the pooled parameters of a type share one buffer, and so one binding.
+    /// A small parameter. On a GPU all pooled parameters of a type share one buffer and one binding.
     Pooled,
-    /// A vector `[n]` or scalar of the shape program, 64-bit on the host and `I32` in kernels.
+    /// A host vector `[n]` or scalar, 64-bit on the host and `I32` in kernels.
     Host,
 }
 
@@ -30,31 +30,31 @@ pub struct Operand {
     pub space: MemorySpace,
 }
 
-/// The expressions of a kernel and what they refer to.
+/// The expressions of a kernel, with the operands and sizes that they refer to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Body {
     /// All expressions.
     pub dag: Dag,
-    /// What [`Load`](crate::pointwise::Expr::Load) reads.
+    /// The operands of [`Load`](crate::pointwise::Expr::Load).
     pub operands: Vec<Operand>,
-    /// What [`Size`](crate::pointwise::Expr::Size) reads.
+    /// The sizes of [`Size`](crate::pointwise::Expr::Size).
     pub sizes: Vec<Dim>,
 }
 
-/// How far a loop runs.
+/// The extent of a loop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Extent {
-    /// The same everywhere.
+    /// The same for all points.
     Dense(Dim),
-    /// Over the rows of the sample that coordinate 0 counts: `offsets[sample + 1] - offsets[sample]` of them.
+    /// The number of rows of the sample given by coordinate 0: `offsets[sample + 1] - offsets[sample]`.
     Ragged {
-        /// Position of the offsets, `[B + 1]` on the host, among the operands.
+        /// Position among the operands of the offsets, `[B + 1]` on the host.
         offsets: u16,
     },
 }
 
 impl Extent {
-    /// The extent where it is the same everywhere.
+    /// The extent, if it is the same for all points.
     pub fn dense(&self) -> Option<&Dim> {
         match self {
             Self::Dense(dim) => Some(dim),
@@ -66,24 +66,24 @@ impl Extent {
 /// A loop of a nest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Axis {
-    /// How far it runs.
+    /// Its extent.
     pub extent: Extent,
-    /// True for loops that are combined over and that no result has: the depth of a product.
+    /// True for a reduction loop, such as the depth of a matmul; results do not have this axis.
     pub summed: bool,
 }
 
-/// A value combined over an axis, for every point of the other axes that its factors depend on. It is
-/// [`Value(n)`](crate::pointwise::Expr::Value), `n` its position among those of the nest, in later ones and in outputs.
+/// A reduction along an axis, for every point of the other axes that its factors depend on. Later accumulations and
+/// outputs read it as [`Value(n)`](crate::pointwise::Expr::Value), where `n` is its position in the nest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Accumulation {
-    /// How elements are combined.
+    /// The reduction.
     pub op: ReduceOp,
-    /// The axis that is combined.
+    /// The axis that is reduced.
     pub axis: u8,
-    /// What is multiplied to make an element, `F32`: one, or two of a contraction.
+    /// The factors of an element, `F32`: one, or two for a contraction.
     pub factors: Vec<ExprId>,
-    /// What it is combined in: `F32`, or what a device may combine the sum of a contraction in, and need not: `F16`, or `I32` of
-    /// factors rounded to 8 bits.
+    /// The type of the accumulator: `F32`. `F16`, or `I32` with factors rounded to 8 bits, permits a device to
+    /// accumulate a contraction in that type, but does not require it.
     #[serde(default = "single", skip_serializing_if = "is_single")]
     pub dtype: DType,
 }
@@ -96,49 +96,48 @@ fn is_single(dtype: &DType) -> bool {
     *dtype == single()
 }
 
-/// A tensor that a kernel writes, an element a point of the axes that no sum removes.
+/// A tensor that a kernel writes, with one element for each point of the axes that are not reduced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Output {
-    /// Position among the tensors that the kernel writes. Several outputs may write disjoint parts of one tensor, as the
-    /// parts of a concatenation do; they agree in dtype and shape, and a backend binds that tensor once.
+    /// Position among the tensors that the kernel writes. Several outputs may write disjoint parts of one tensor, such
+    /// as the parts of a concatenation. They have the same dtype and shape, and a backend binds the tensor once.
     pub target: u16,
     /// Element type in memory.
     pub dtype: DType,
     /// Logical shape.
     pub shape: Vec<Dim>,
-    /// Where the element goes: an `I32` a dimension, a one-to-one function of the coordinates.
+    /// The index of the element: one `I32` per dimension, a one-to-one function of the coordinates.
     pub index: Vec<ExprId>,
     /// The element.
     pub value: ExprId,
-    /// The part of the loop's last axis of results that is written, `start..end`; all of it if `None`.
+    /// The range `start..end` of the last result axis that is written; all of it if `None`.
     pub columns: Option<(usize, usize)>,
 }
 
 impl Output {
-    /// What is evaluated for an element: where it goes, then the element.
+    /// The expressions evaluated for an element: its index, then its value.
     pub fn roots(&self) -> impl Iterator<Item = ExprId> + Clone {
         self.index.iter().copied().chain([self.value])
     }
 }
 
-/// A loop nest: what a kernel computes, and nothing of how.
+/// A loop nest: the computation of a kernel, independent of its schedule.
 ///
-/// Coordinate `n` of the expressions counts axis `n`. Axes of results come first, then those that are summed. How it runs
-/// is for a schedule to say.
+/// Coordinate `n` of the expressions counts axis `n`. Axes of results come before reduction axes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nest {
     /// The expressions.
     pub body: Body,
     /// The loops.
     pub axes: Vec<Axis>,
-    /// What is combined, in an order in which each reads earlier ones alone.
+    /// The accumulations, each of which reads only earlier ones.
     pub accumulations: Vec<Accumulation>,
-    /// What is written.
+    /// The outputs.
     pub outputs: Vec<Output>,
 }
 
 impl Nest {
-    /// A loop over the points of a dense space, without sums.
+    /// A loop over the points of a dense space, without reductions.
     pub fn map(body: Body, extents: Vec<Dim>, outputs: Vec<Output>) -> Self {
         Self { body, axes: Axis::points(extents), accumulations: vec![], outputs }
     }
@@ -148,15 +147,15 @@ impl Nest {
         self.axes.iter().take_while(|axis| !axis.summed).count()
     }
 
-    /// The points of the loop over results, 1 for axes that are ragged, if they are at most [`MAX_POINTS`]. A run checks
-    /// that: bounds of the coordinates of extents that are no constants rely on it.
+    /// The number of points of the loop over results, if it is at most [`MAX_POINTS`]; a ragged axis counts as 1. Each
+    /// run checks this, since bounds of coordinates with symbolic extents rely on it.
     pub fn points(&self, size: impl Fn(&Dim) -> Option<usize>) -> Option<usize> {
         let extents = self.axes.iter().filter(|axis| !axis.summed).filter_map(|axis| axis.extent.dense());
         let count = extents.map(size).try_fold(1usize, |count, extent| count.checked_mul(extent?));
         count.filter(|count| *count <= MAX_POINTS)
     }
 
-    /// All that is evaluated in the loops.
+    /// All expressions that are evaluated in the loops.
     pub fn roots(&self) -> Vec<ExprId> {
         let factors = self.accumulations.iter().flat_map(|sum| &sum.factors).copied();
         factors.chain(self.outputs.iter().flat_map(Output::roots)).collect()
@@ -169,7 +168,7 @@ impl Nest {
         factors.chain(outputs).collect()
     }
 
-    /// Copies all expressions, with others in place of some: [`Dag::graft`].
+    /// Copies all expressions and replaces some: see [`Dag::graft`].
     pub fn rebuild(&mut self, replace: impl FnMut(&mut Dag, &Expr, &[ExprId]) -> Option<ExprId>) {
         let mut dag = Dag::new();
         let copies = dag.graft(&self.body.dag, &self.roots(), replace);
@@ -193,7 +192,7 @@ impl Axis {
         extents.into_iter().map(|dim| Self { extent: Extent::Dense(dim), summed: false }).collect()
     }
 
-    /// An axis that is summed.
+    /// A reduction axis.
     pub fn sum(extent: Extent) -> Self {
         Self { extent, summed: true }
     }

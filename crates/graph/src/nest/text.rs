@@ -1,4 +1,4 @@
-//! A nest as text: loops, operands, sums and outputs, one a line.
+//! The text form of a nest: loops, operands, accumulations and outputs, one per line.
 
 use super::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand, Output};
 use crate::op::ReduceOp;
@@ -7,8 +7,8 @@ use crate::{DType, Dim, Scalar};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 
-/// The nest as text. Coordinates are `i0, i1, ..`, operands `a0, a1, ..`, sums `v0, v1, ..`; an expression that is read more than once
-/// is a line `t0 = ..` before its first reader.
+/// The nest as text. Coordinates are `i0, i1, ..`, operands `a0, a1, ..`, accumulations `v0, v1, ..`. An expression
+/// with several readers has a line `t0 = ..` before the first of them.
 ///
 /// ```
 /// use rewire_graph::{DType, Dim};
@@ -78,7 +78,7 @@ impl Display for Tensor<'_> {
     }
 }
 
-/// True, by position, for expressions that are neither leaves nor read once.
+/// For each expression, true if it is not a leaf and has several readers.
 fn shared(nest: &Nest) -> Vec<bool> {
     let dag = &nest.body.dag;
     let roots = nest.roots();
@@ -93,7 +93,7 @@ fn is_leaf(expr: &Expr) -> bool {
     matches!(expr, Expr::Float(_) | Expr::Int(..) | Expr::Bool(_) | Expr::Coord(_) | Expr::Size(_) | Expr::Value(_))
 }
 
-/// Writes expressions; remembers the names of those that have a line.
+/// Writes expressions and remembers the names of those with a line.
 struct Text<'a> {
     body: &'a Body,
     shared: Vec<bool>,
@@ -131,7 +131,7 @@ impl Text<'_> {
         }
     }
 
-    /// A line for each shared expression that `roots` need and that has none.
+    /// Writes a line for each shared expression that `roots` need and that has no line yet.
     fn write_shared(&mut self, f: &mut Formatter<'_>, roots: &[ExprId]) -> fmt::Result {
         for id in self.body.dag.reachable(roots) {
             if self.shared[id.0 as usize] && !self.named.contains_key(&id) {
@@ -165,7 +165,7 @@ impl Text<'_> {
         write!(f, ")")
     }
 
-    /// An expression; `nested` in parentheses where it is an operation between others.
+    /// Writes an expression, in parentheses if it is an infix operation and `nested`.
     fn write_expr(&self, f: &mut Formatter<'_>, id: ExprId, nested: bool) -> fmt::Result {
         match self.body.dag.expr(id) {
             Expr::Float(bits) => write!(f, "{:?}", f32::from_bits(*bits)),
@@ -222,7 +222,7 @@ fn scalar_name(scalar: Scalar) -> &'static str {
     }
 }
 
-/// How an operation is written between its operands; `None` for functions.
+/// The infix symbol of an operation; `None` for functions.
 fn symbol(op: BinaryOp) -> Option<&'static str> {
     Some(match op {
         BinaryOp::Add => "+",

@@ -2,7 +2,7 @@ use super::{Elements, ReduceOp, ScoreKind};
 use crate::pointwise::ExprId;
 use crate::{Dim, Type};
 
-/// How far a sum runs.
+/// The range of a reduction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Span {
     /// Over an axis of this extent.
@@ -16,10 +16,10 @@ pub enum Span {
     },
 }
 
-/// Where the definition of an operator that combines elements is written to.
+/// The builder to which the definition of a reduction is written.
 pub trait Accumulator: Elements {
-    /// The elements of a loop combined, of which there is one a `point`. `factors`, given the loop's coordinate, returns what
-    /// is multiplied to make the element there.
+    /// Combines the elements of a loop, one per point. `factors` accepts the loop's coordinate and returns the factors
+    /// of the element there.
     fn accumulate(
         &mut self,
         op: ReduceOp,
@@ -29,10 +29,9 @@ pub trait Accumulator: Elements {
     ) -> ExprId;
 }
 
-/// An operator whose result at some coordinates is a scalar expression of elements of its operands that are combined over
-/// loops: a product, a reduction.
+/// An operator whose results are scalar expressions of reductions over elements of its operands: a matmul, a reduction.
 pub trait Accumulated {
-    /// The element at `coords`, one an axis of the result.
+    /// The element at `coords`, which has one coordinate per result axis.
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId;
 
     /// The axis of the result that is divided into samples, and the operand that holds the offsets.
@@ -40,18 +39,18 @@ pub trait Accumulated {
         None
     }
 
-    /// What it has a result of, for a sum over the pairs of queries and keys.
+    /// The granularity of the result, for a reduction over pairs of queries and keys.
     fn pairs(&self) -> Option<ScoreKind> {
         None
     }
 
-    /// The axis of the operand that is combined, where what reads the result may walk over it as well.
+    /// The operand axis that is reduced, if readers of the result may loop over it too.
     fn reduced(&self) -> Option<usize> {
         None
     }
 }
 
-/// The index of an element of a matrix in the entry of a product, to which its leading axes are broadcast.
+/// The index of a matrix element in the batch `entry` of a matmul, to which its leading axes are broadcast.
 pub(super) fn matrix(entry: &[ExprId], ty: &Type, element: [ExprId; 2]) -> Vec<ExprId> {
     let leading = ty.rank().saturating_sub(2).min(entry.len());
     entry[entry.len() - leading..].iter().copied().chain(element).collect()

@@ -14,49 +14,49 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scores;
 
-/// For every query the sum of the values of its sample's keys, weighted by scores; or for every key that of its sample's
-/// queries.
+/// For every query, the sum of the values of its sample's keys, weighted by scores; or for every key, the sum over its
+/// sample's queries.
 ///
 /// Operands: scores, `v` `[total keys, H, V]`, host offsets `[B + 1]` of rows and of keys.
 /// The result is `[total rows, H, V]`. By key, `v` is `[total rows, H, V]` and the result `[total keys, H, V]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WeightedSum {
-    /// What has a sum: `Row` or `Key`.
+    /// `Row` for a sum per query, `Key` for a sum per key.
     pub kind: ScoreKind,
 }
 
-/// The softmax of a query's scores: `e^(s_j - max s) / sum e^(s - max s)` over the keys of its sample that count, 0 for
-/// those that do not, and 0 everywhere if none does.
+/// The softmax of each query's scores: `e^(s_j - max s) / sum e^(s - max s)` over the keys of its sample that are kept.
+/// It is 0 for other keys, and 0 everywhere if no key is kept.
 ///
-/// Operands: scores, a truth value a pair or one for all, host offsets `[B + 1]` of rows and of keys.
+/// Operands: scores, a bool per pair or one for all pairs, host offsets `[B + 1]` of rows and of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreSoftmax;
 
-/// What a pair of query and key is counted by.
+/// The granularity of a value of pairs of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScoreKind {
-    /// By its sample.
+    /// One per sample.
     Sample,
-    /// By its query.
+    /// One per query.
     Row,
-    /// By its key.
+    /// One per key.
     Key,
 }
 
-/// Scores combined over the pairs of a sample, a query or a key: scores to `[H, n]` with `n` the samples, all rows or all
-/// keys.
+/// A reduction of scores over the pairs of each sample, query or key: scores to `[H, n]`, where `n` is the number of
+/// samples, rows or keys.
 ///
 /// Operands: scores, host offsets `[B + 1]` of rows and of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreReduce {
-    /// How scores are combined.
+    /// The reduction.
     pub op: ReduceOp,
-    /// What has a result.
+    /// The granularity of the result.
     pub kind: ScoreKind,
 }
 
 impl ScoreKind {
-    /// The axis of scores that counts it.
+    /// The axis of scores with this granularity.
     fn axis(self) -> usize {
         match self {
             Self::Sample => 0,
@@ -78,7 +78,7 @@ pub(super) fn offsets(rows: &Type, keys: &Type) -> Result<Dim, TypeError> {
     super::jagged::host_vectors(&[("row_offsets", rows, 1), ("key_offsets", keys, 1)])
 }
 
-/// That the operands from `operand` on are the offsets of rows and of keys.
+/// Requires the two operands from `operand` on to be the offsets of rows and of keys.
 pub(super) fn divided(operand: usize, rows: &Dim, keys: &Dim) -> Vec<Requirement> {
     vec![Requirement::offsets(operand, rows), Requirement::offsets(operand + 1, keys)]
 }

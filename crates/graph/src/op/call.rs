@@ -6,9 +6,9 @@ use crate::{DType, Tensor, Type, TypeError};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A function of floats of a user's own, element by element, its operands broadcast like numpy.
+/// A user-defined function of floats, applied element by element. Its operands broadcast like in numpy.
 ///
-/// It stays one operator of the function's name through all passes.
+/// All passes keep it as one operator with the function's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// A `ScalarFunction`.

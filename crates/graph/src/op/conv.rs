@@ -4,7 +4,7 @@ use crate::{Dim, HostTensor, Layout, Tensor, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The patches of images as columns, so that a convolution is a matrix product (im2col).
+/// The patches of images as columns, which makes a convolution a matmul (im2col).
 ///
 /// The operand is `[N, C, H, W]`, the result `[N, groups, C / groups * kh * kw, H' * W']`, with zeros beyond
 /// the border and `H' = (H + 2 padding - dilation (kh - 1) - 1) / stride + 1`.
@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 pub struct Unfold {
     /// Height and width of a patch.
     pub kernel: [usize; 2],
-    /// Where patches lie.
+    /// The positions of patches.
     pub window: Window,
 }
 
-/// Where a convolution reads, by height and width; the defaults are those of torch's `conv2d`.
+/// The geometry of a convolution, by height and width; the defaults are those of torch's `conv2d`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Window {
-    /// Pixels between patches.
+    /// Step between patches, in pixels.
     pub stride: [usize; 2],
-    /// Zeros around the image.
+    /// Zeros on each side of the image.
     pub padding: [usize; 2],
-    /// Pixels between the elements of a patch.
+    /// Step between the elements of a patch, in pixels.
     pub dilation: [usize; 2],
-    /// Groups of channels, each with a kernel of its own.
+    /// Groups of channels; each has its own kernel.
     pub groups: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for Window {
 }
 
 impl Unfold {
-    /// Height and width of the result of a convolution, if every patch fits.
+    /// Height and width of the result of a convolution; `None` if a patch is larger than the padded image.
     pub fn extents(&self, height: usize, width: usize) -> Option<[usize; 2]> {
         let Window { stride, padding, dilation, .. } = &self.window;
         let along = |axis: usize, extent: usize| {
@@ -101,7 +101,7 @@ impl Op for Unfold {
         let [channels, height, width] = [1, 2, 3].map(|axis| x.ty().constant_extent(axis));
         let pixels = self.pixels([channels, height, width]).ok_or(GradientError::Image)?;
         let size = channels * height * width;
-        // What lies beyond the border counts to one more pixel.
+        // Elements beyond the border are summed into one extra pixel.
         let sums = at.of.permute(&[1, 2, 3, 0]).index_add(&x.constant(pixels), size + 1);
         Ok(vec![Some(sums.slice(0, 0, size).transpose(0, 1).reshape(x.shape()))])
     }
@@ -133,8 +133,8 @@ fn split(at: &mut dyn Elements, n: ExprId, divisor: usize) -> (ExprId, ExprId) {
 }
 
 impl Unfold {
-    /// By element of a patch matrix `[groups, patch, places]` the pixel of an image `[channels, height, width]`; one past the last
-    /// beyond the border.
+    /// For each element of a patch matrix `[groups, patch, places]` the pixel of an image `[channels, height, width]`;
+    /// one past the last pixel for elements beyond the border.
     fn pixels(&self, [channels, height, width]: [usize; 3]) -> Option<HostTensor> {
         let Window { stride, padding, dilation, groups } = &self.window;
         let [rows, columns] = self.extents(height, width)?;

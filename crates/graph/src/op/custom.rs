@@ -1,7 +1,7 @@
-//! Operators of a user's own with kernels of their own.
+//! Custom operators with custom kernels.
 //!
-//! Such an operator implements [`Op`] for its name, attributes and type rule, and [`Custom`] for its kernels. It is traced
-//! by [`crate::Scope::apply`], stays one node through all passes, and becomes a step of its own.
+//! A custom operator implements [`Op`] for its name, attributes and type rule, and [`Custom`] for its kernels.
+//! [`crate::Scope::apply`] traces it. It stays one node through all passes and becomes one step of the plan.
 
 use super::Op;
 use crate::{Dim, Scope, Tensor, Type};
@@ -13,17 +13,17 @@ use std::sync::Arc;
 ///
 /// Operands and result are dense tensors or values of the shape program, not scores.
 pub trait Custom {
-    /// The GPU form for operands and a result of these types. Floats are `F32` here, whatever they are stored as.
+    /// The GPU form for operands and a result of these types. Floats are `F32` here, regardless of their storage type.
     fn shader(&self, operands: &[&Type], result: &Type) -> Shader;
 
-    /// The CPU form. The result is zeros before.
+    /// The CPU form. `result` is initialised with zeros.
     ///
     /// # Errors
-    /// What is wrong with the operands; the run fails with it.
+    /// The problem with the operands, with which the run fails.
     fn compute(&self, operands: &[View<'_>], result: &mut ViewMut<'_>) -> Result<(), String>;
 
-    /// What the operator stands for in other operators, if it can be said in them: `rewire_graph_rewrite`'s `Decompose`
-    /// puts that in its place.
+    /// The operator in terms of other operators, if possible: `Decompose` in `rewire_graph_rewrite` replaces the
+    /// operator by it.
     fn decompose(&self, _scope: &Scope, _operands: &[Tensor]) -> Option<Tensor> {
         None
     }
@@ -31,16 +31,18 @@ pub trait Custom {
 
 /// A compute shader without bindings and entry point.
 ///
-/// The WGSL declares `fn run(workgroup: i32, thread: i32)`, which every invocation calls, and whatever that uses: functions,
-/// constants, workgroup variables, under any names. It may call, for a tensor that is named `x` here and has two dimensions:
+/// The WGSL declares `fn run(workgroup: i32, thread: i32)`, which every invocation calls, and everything that `run`
+/// uses: functions, constants and workgroup variables, under any names. For a tensor with two dimensions and the name
+/// `x`, it may call:
 ///
-/// - `load_x(i: i32, j: i32)`, an element of an operand: `f32`, `i32`, `bool`, or `vec2<u32>` of a 64-bit integer, low word
-///   first; `load4_x`, four neighbours from a column that is a multiple of four on, as a `vec4`;
-/// - `store_x(i: i32, j: i32, value)` and `store4_x`, the same for the result;
-/// - `extent_x_0()` and `extent_x_1()`, the extents.
+/// - `load_x(i: i32, j: i32)`: an element of an operand, as `f32`, `i32`, `bool`, or `vec2<u32>` for a 64-bit integer,
+///   low word first; `load4_x`: four neighbours as a `vec4`, starting at a column that is a multiple of four;
+/// - `store_x(i: i32, j: i32, value)` and `store4_x`: the same for the result;
+/// - `extent_x_0()` and `extent_x_1()`: the extents.
 ///
-/// How elements lie in memory and what they are stored as is not its concern. Indices are checked: a load out of range
-/// reads some element, a store out of range is dropped or overwrites some element of the result. What is not stored is 0.
+/// These functions hide the layout and the storage types. Indices are checked: a load out of range returns some
+/// element; a store out of range is dropped or overwrites some element of the result. Elements that are not stored are
+/// 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shader {
     /// Names of the operands in the WGSL.
@@ -49,9 +51,9 @@ pub struct Shader {
     pub result: String,
     /// The declarations.
     pub wgsl: String,
-    /// Invocations of a workgroup, up to the limit of the target: 256 work everywhere.
+    /// Invocations per workgroup, up to the limit of the target; 256 work everywhere.
     pub threads: u32,
-    /// The number of workgroups is the product of these, divided by `tile`, rounded up.
+    /// The number of workgroups is the product of these extents, divided by `tile` and rounded up.
     pub extents: Vec<Dim>,
     /// See `extents`.
     pub tile: u32,
@@ -78,60 +80,60 @@ pub struct ViewMut<'a> {
 /// Elements by their arithmetic type.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// Floats, whatever they are stored as.
+    /// Floats of any storage type.
     F32(&'a [f32]),
-    /// 32-bit integers, and truth values as 0 and 1.
+    /// 32-bit integers, and bools as 0 and 1.
     I32(&'a [i32]),
-    /// 64-bit integers, and values of the shape program.
+    /// 64-bit integers, and host values.
     I64(&'a [i64]),
 }
 
-/// Elements to write, zeros at first, by their arithmetic type.
+/// Elements to write, initialised with zeros, by their arithmetic type.
 #[derive(Debug)]
 pub enum DataMut<'a> {
-    /// Floats, whatever they are stored as.
+    /// Floats of any storage type.
     F32(&'a mut [f32]),
-    /// 32-bit integers, and truth values as 0 and 1.
+    /// 32-bit integers, and bools as 0 and 1.
     I32(&'a mut [i32]),
     /// 64-bit integers.
     I64(&'a mut [i64]),
 }
 
 impl<'a> View<'a> {
-    /// The floats; none of an operand of integers.
+    /// The floats; empty for other operands.
     pub fn floats(&self) -> &'a [f32] {
         if let Data::F32(values) = self.data { values } else { &[] }
     }
 
-    /// The 32-bit integers; none of other operands.
+    /// The 32-bit integers; empty for other operands.
     pub fn integers(&self) -> &'a [i32] {
         if let Data::I32(values) = self.data { values } else { &[] }
     }
 
-    /// The 64-bit integers, of a value of the shape program for instance; none of other operands.
+    /// The 64-bit integers, for instance of a host value; empty for other operands.
     pub fn longs(&self) -> &'a [i64] {
         if let Data::I64(values) = self.data { values } else { &[] }
     }
 }
 
 impl ViewMut<'_> {
-    /// The floats; none of a result of integers.
+    /// The floats; empty for other results.
     pub fn floats(&mut self) -> &mut [f32] {
         if let DataMut::F32(values) = &mut self.data { values } else { &mut [] }
     }
 
-    /// The 32-bit integers; none of other results.
+    /// The 32-bit integers; empty for other results.
     pub fn integers(&mut self) -> &mut [i32] {
         if let DataMut::I32(values) = &mut self.data { values } else { &mut [] }
     }
 
-    /// The 64-bit integers; none of other results.
+    /// The 64-bit integers; empty for other results.
     pub fn longs(&mut self) -> &mut [i64] {
         if let DataMut::I64(values) = &mut self.data { values } else { &mut [] }
     }
 }
 
-/// An operator in a plan: what identifies it, which is stored with the plan, and the operator itself, which is not.
+/// An operator in a plan. Its name and attributes are stored with the plan; the operator itself is not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Operator {
     name: String,
@@ -156,7 +158,7 @@ impl Operator {
         &self.attributes
     }
 
-    /// The operator; `None` in a plan that was read from a file, until a [`super::Registry`] gives it back.
+    /// The operator; `None` in a plan read from a file, until a [`super::Registry`] restores it.
     pub fn definition(&self) -> Option<&Arc<dyn Op>> {
         self.definition.as_ref()
     }

@@ -2,7 +2,7 @@ use super::{Elements, Elementwise, Gradient, GradientError, Movement, Op, arity}
 use crate::pointwise::ExprId;
 use crate::{Layout, Tensor, Type, TypeError};
 
-/// The same values, through which no gradient passes.
+/// The same values; no gradient passes through them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Detach;
 

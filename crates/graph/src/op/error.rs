@@ -1,7 +1,7 @@
 use crate::TensorSizeError;
 use thiserror::Error;
 
-/// Why the interpreter has no value of an operator.
+/// Why the interpreter cannot compute an operator.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvaluateError {
@@ -9,7 +9,7 @@ pub enum EvaluateError {
     /// [`Op::custom`](super::Op::custom).
     #[error("it has no definition to interpret")]
     Undefined,
-    /// Offsets of samples descend or end beyond the rows.
+    /// Offsets of samples descend, or exceed the number of rows.
     #[error("offsets must ascend within {total} rows, got {actual:?}")]
     Offsets {
         /// The number of rows.
@@ -17,13 +17,13 @@ pub enum EvaluateError {
         /// Neighbouring offsets.
         actual: [i64; 2],
     },
-    /// A size of the result has no value, or a negative one.
+    /// A size of the result is unknown or negative.
     #[error("the size {size} is unknown or negative")]
     Size {
         /// The size.
         size: String,
     },
-    /// The result is larger than the interpreter computes.
+    /// The result exceeds the interpreter's limit.
     #[error("{elements} elements exceed the limit of {limit}")]
     TooLarge {
         /// Elements of the result.
@@ -31,10 +31,10 @@ pub enum EvaluateError {
         /// The limit.
         limit: usize,
     },
-    /// There is no memory for the result.
+    /// Memory for the result cannot be allocated.
     #[error(transparent)]
     Memory(#[from] TensorSizeError),
-    /// Code of an operator outside this crate failed.
+    /// Code of a custom operator failed.
     #[error("{0}")]
     Own(String),
 }
@@ -46,30 +46,30 @@ pub enum GradientError {
     /// Its type does not implement [`Op::gradient`](super::Op::gradient).
     #[error("its type does not implement `Op::gradient`")]
     Undefined,
-    /// No offsets are known that divide its scores.
+    /// The offsets that divide its scores are unknown.
     #[error("how its scores are divided is not known")]
     Undivided,
     /// It writes rows of a state.
     #[error("it is what a state becomes after a run")]
     State,
-    /// The pixels of its image cannot be counted.
+    /// Its image has too many pixels to index.
     #[error("its image is too large")]
     Image,
-    /// A function was read from a file and has no definition here.
+    /// Its function was read from a file and is not registered.
     #[error("its definition is not known: bind a registry that has it")]
     Unbound,
-    /// A function has no gradient.
+    /// Its function has no gradient.
     #[error("its function does not implement `ScalarFunction::gradient`")]
     Function,
-    /// A function returned gradients of another number of arguments.
+    /// Its function returned a wrong number of gradients.
     #[error("its function gave {given} gradients for {arguments} arguments")]
     Count {
-        /// Gradients that it returned.
+        /// Gradients returned.
         given: usize,
-        /// Arguments that it takes.
+        /// Arguments of the function.
         arguments: usize,
     },
-    /// Code of an operator outside this crate failed.
+    /// Code of a custom operator failed.
     #[error("{0}")]
     Own(String),
 }

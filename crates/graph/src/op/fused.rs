@@ -5,21 +5,21 @@ use serde_json::{Value, json};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Operators that one kernel computes. The body is its definition: what it stands for, operator by operator.
+/// Operators that one kernel computes. The body defines the result, operator by operator.
 ///
 /// Operands of the body are inputs named `0`, `1`, ... Sizes in the body are those of the graph around it.
 #[derive(Clone, Debug)]
 pub struct Fused {
-    /// The anchor with what was fused into it, `addmm`, `attention`, `layer_norm`, `pointwise`.
+    /// The main operator with the operators fused into it: `addmm`, `attention`, `layer_norm`, `pointwise`.
     pub name: String,
     /// The operators.
     pub body: Graph,
-    /// The loop nest that computes the body, result `n` into output `n`; `None` for an operator of a user's own.
+    /// The loop nest that computes the body, result `n` into output `n`; `None` for a custom operator.
     pub nest: Option<Arc<Nest>>,
 }
 
 impl Fused {
-    /// The operand that a node of a body stands for.
+    /// The position of the operand, if this node of a body is one.
     pub fn operand(op: &dyn Op) -> Option<usize> {
         op.downcast_ref::<Input>().and_then(|input| input.name.parse().ok())
     }

@@ -8,14 +8,14 @@ use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Scalar, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
-/// Rows of a table: `out[i.., c..] = table[index[i..], c..]`. An index outside the table takes the nearest row.
-/// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
+/// Rows of a table: `out[i.., c..] = table[index[i..], c..]`. An index outside the table is clamped. If the index is an
+/// unchanged input of the run, the run checks its range first, unless disabled in the run's options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gather;
 
-/// Values summed by index: `out[n, c..]` is the sum of `values[i.., c..]` over all `i..` with `index[i..] = n`, in row-major
-/// order; 0 where there are none. An index outside the result counts to the nearest row.
-/// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
+/// Values summed by index: `out[n, c..]` is the sum of `values[i.., c..]` over all `i..` with `index[i..] = n`, in
+/// row-major order; 0 if there are none. An index outside the result is clamped. If the index is an unchanged input of
+/// the run, the run checks its range first, unless disabled in the run's options.
 ///
 /// Operands: `values` `[R.., D..]` and `index` `[R..]`. The result is `[rows, D..]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,12 +24,12 @@ pub struct IndexAdd {
     pub rows: Dim,
 }
 
-/// A table of which rows are others: row `index[u]` of the result is `rows[u]`, all others are the table's. An index outside the
-/// table sets the nearest row. Of rows with one index any one is kept.
-/// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
+/// A table with some rows replaced: row `index[u]` of the result is `rows[u]`, all others are the table's. An index
+/// outside the table is clamped. If several rows have the same index, one of them is kept; it is unspecified which. If
+/// the index is an unchanged input of the run, the run checks its range first, unless disabled in the run's options.
 ///
-/// Operands: `table` `[V, D..]`, `index` `[U]` and `rows` `[U, D..]` of the table's type. Kernels write a table that is a state of a
-/// session in place, and no other: see [`crate::Scope::set_state_rows`].
+/// Operands: `table` `[V, D..]`, `index` `[U]` and `rows` `[U, D..]` of the table's type. Kernels support only tables
+/// that are states of a session, and write them in place: see [`crate::Scope::set_state_rows`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetRows;
 
@@ -117,7 +117,7 @@ impl Op for SetRows {
 }
 
 impl SetRows {
-    /// Where an element of the rows goes in the table.
+    /// The index in the table of an element of the rows.
     pub fn place(&self, at: &mut dyn Elements, element: &[ExprId]) -> Vec<ExprId> {
         let (row, inner) = element.split_at(element.len().min(1));
         let rows = at.ty(0).shape[0].clone();
@@ -130,7 +130,7 @@ pub(super) fn nearest<E: Elements + ?Sized>(at: &mut E, place: &[ExprId], rows: 
     let index = at.load(1, place);
     let (rows, one) = (at.size(rows), at.dag().int(1));
     let last = at.dag().binary(BinaryOp::Sub, rows, one);
-    // Limited in its own type: a 64-bit index would wrap around.
+    // Clamped in its own type, since a 64-bit index would wrap around.
     let scalar = at.dag().scalar(index);
     let (zero, last) = (at.dag().constant(scalar, 0), at.dag().cast(scalar, last));
     let row = at.dag().binary(BinaryOp::Min, index, last);
@@ -199,7 +199,7 @@ impl Accumulated for IndexAdd {
 }
 
 impl IndexAdd {
-    /// The sum over the axes `places` of the index, those before which are at `outer`.
+    /// The sum over the axes `places` of the index; the axes before them are at `outer`.
     fn over(&self, at: &mut dyn Accumulator, places: &[Dim], outer: &[ExprId], coords: &[ExprId]) -> ExprId {
         let Some((first, rest)) = places.split_first() else {
             let (row, zero) = (nearest(at, outer, &self.rows), at.dag().float(0.0));
@@ -207,7 +207,7 @@ impl IndexAdd {
             let value = at.load(0, &[outer, &coords[1..]].concat());
             return at.dag().select(hit, value, zero);
         };
-        // Axes that have a common extent are one, so that a kernel passes over them once.
+        // Axes with a common extent are merged, so that a kernel loops over them once.
         let (count, rest) = match rest.iter().try_fold(first.clone(), |all, dim| all.product(dim)) {
             Some(all) => (all, &rest[rest.len()..]),
             None => (first.clone(), rest),

@@ -4,7 +4,7 @@ use crate::pointwise::{Algebra, BinaryOp, UnaryOp};
 use crate::trace::{Ragged, Tensor};
 use crate::{DType, Dim, Layout, Scalar};
 
-/// What the derivative of an operator is made of: traced values of one scope.
+/// The inputs of an operator's derivative: traced values of one scope.
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient<'a> {
     /// The operands.
@@ -13,7 +13,7 @@ pub struct Gradient<'a> {
     pub result: &'a Tensor,
     /// The gradient of the result, of its shape.
     pub of: &'a Tensor,
-    /// How scores are divided, where an operand or the result is scores.
+    /// The offsets of rows and keys, if an operand or the result is scores.
     pub pairs: Option<&'a [Ragged; 2]>,
 }
 
@@ -23,12 +23,12 @@ impl Gradient<'_> {
         &self.operands[position]
     }
 
-    /// Rows divided by offsets that are an operand, of which there are `total`.
+    /// The division of `total` rows by the offsets in an operand.
     pub fn ragged(&self, offsets: usize, total: &Dim) -> Ragged {
         Ragged::of(self.operand(offsets), total)
     }
 
-    /// A gradient of the result's shape summed to an operand that was broadcast to it.
+    /// Sums a gradient of the result's shape over the axes along which an operand was broadcast.
     pub fn summed(&self, operand: usize, gradient: &Tensor) -> Tensor {
         let (x, shape) = (self.operand(operand), self.operand(operand).shape());
         if gradient.ty().layout == Layout::Scores {
@@ -49,7 +49,8 @@ impl Gradient<'_> {
         axes.fold(gradient.clone(), |sum, axis| sum.sum(axis)).reshape(shape)
     }
 
-    /// The gradient of what was combined to the result, where that and the result are repeated to its shape.
+    /// The gradient of the elements `x` of a reduction. `repeat` broadcasts a result to their shape, `sum` reduces to the
+    /// shape of the result.
     pub fn combined(
         &self,
         op: ReduceOp,
@@ -61,7 +62,7 @@ impl Gradient<'_> {
         if op == ReduceOp::Sum {
             return gradient;
         }
-        // Elements that are the largest share its gradient.
+        // Equal largest elements share the gradient.
         let [one, zero] = [1.0, 0.0].map(|value| x.scalar(DType::F32, value));
         let hit = x.equal(repeat(self.result)).select(&one, &zero);
         gradient * &hit / repeat(&sum(&hit))

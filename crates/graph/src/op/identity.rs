@@ -3,12 +3,12 @@ use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What types of operators have by [`PartialEq`], [`Hash`] and [`Clone`], for operators whose type is not known.
+/// [`PartialEq`], [`Hash`] and [`Clone`] of operators, usable through `dyn Op`.
 pub trait Compared {
     /// True if the other is of the same type and equal.
     fn equals(&self, other: &dyn Any) -> bool;
 
-    /// Feeds what is compared to a hasher.
+    /// Feeds the compared attributes to a hasher.
     fn digest(&self, state: &mut dyn Hasher);
 
     /// A copy.
@@ -29,7 +29,7 @@ impl<T: Op + PartialEq + Hash + Clone> Compared for T {
     }
 }
 
-/// An operator as a key of maps, equal to operators that compute the same.
+/// An operator as a map key, equal to operators that compute the same.
 #[derive(Clone, Debug)]
 pub struct Identity(pub Arc<dyn Op>);
 

@@ -1,14 +1,14 @@
-//! Products of matrices of bytes.
+//! Matmuls of int8 matrices.
 
 use super::custom::{Custom, Shader, View, ViewMut};
 use super::{Op, arity};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde::{Deserialize, Serialize};
 
-/// Exact sums of products of signed bytes: `[M, K]` by the rows of `[N, K]`.
+/// Exact matmul of signed bytes: `[M, K]` with the transpose of `[N, K]`.
 ///
-/// Operands: `left` `[M, K]` of integers from -128 to 127, `right` `[N, W]` of words, four bytes each, the first one lowest; bytes from `K` on
-/// are 0. The result is `[M, N]` of `I32`, modulo 2^32.
+/// Operands: `left` `[M, K]` of integers from -128 to 127, `right` `[N, W]` of words with four bytes each, the first
+/// byte lowest; bytes from `K` on are 0. The result is `[M, N]` of `I32`, modulo 2^32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IntegerProduct;
 
@@ -18,14 +18,14 @@ const BYTES: usize = 4;
 /// Rows and columns of the tile of a workgroup.
 const TILE: usize = 32;
 
-/// Rows for which there are workgroups, one a tile; with more rows each computes several tiles.
+/// Tiles of rows for which workgroups are dispatched; with more rows each workgroup computes several tiles.
 const ROWS: u32 = 4;
 
 impl IntegerProduct {
     /// Its name in plans.
     pub const NAME: &str = "integer_product";
 
-    /// Rows of bytes as words, each row filled up with zeros.
+    /// Packs rows of bytes into words; each row is padded with zeros.
     pub fn words(bytes: &[i8], depth: usize) -> Vec<i32> {
         let word = |chunk: &[i8]| {
             let mut bytes = [0; BYTES];

@@ -9,23 +9,23 @@ use crate::{DType, Dim, Layout, Ragged, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 use std::ops::Range;
 
-/// For every sample the rows of `a`, then those of `b`.
+/// For every sample, the rows of `a` followed by those of `b`.
 ///
 /// Operands: `a` `[total a, ..]`, `b` `[total b, ..]`, and the host offsets `[B + 1]` of a, b and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedConcat;
 
-/// Consecutive rows of every sample. A run in which they reach before or past a sample is an error.
+/// Consecutive rows of every sample. A run fails if they extend beyond their sample.
 ///
-/// Operands: `x` `[total, ..]`, its host offsets `[B + 1]`, the first row of each sample that is kept `[B]`, and
-/// the host offsets `[B + 1]` of the result.
+/// Operands: `x` `[total, ..]`, its host offsets `[B + 1]`, the first kept row of each sample `[B]`, and the host
+/// offsets `[B + 1]` of the result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedSlice {
     /// Rows of the result.
     pub rows: Dim,
 }
 
-/// A row a sample, repeated for each row of the sample.
+/// One row per sample, repeated for each row of the sample.
 ///
 /// Operands: `x` `[B, ..]` on the device or the host, and host offsets `[B + 1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,27 +34,27 @@ pub struct JaggedBroadcast {
     pub rows: Dim,
 }
 
-/// Where every row lies, an `I32`, from host offsets `[B + 1]`.
+/// An index of every row, an `I32`, from host offsets `[B + 1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowIndex {
-    /// What is told of a row.
+    /// The kind of index.
     pub kind: RowIndexKind,
     /// Rows of the result.
     pub rows: Dim,
 }
 
-/// What [`RowIndex`] tells of a row.
+/// The kinds of indices that [`RowIndex`] computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowIndexKind {
     /// Its position among all rows.
     Row,
     /// Its position within its sample.
     Position,
-    /// The row after the last one of its sample, counted over all samples.
+    /// The first row after its sample, counted over all samples.
     SampleEnd,
 }
 
-/// Checks host vectors of `B` entries plus `extra[n]`, where the first one decides `B`.
+/// Checks host vectors of `B` entries plus `extra[n]`; the first one determines `B`.
 pub(super) fn host_vectors(named: &[(&str, &Type, i64)]) -> Result<Dim, TypeError> {
     let mut batch: Option<Dim> = None;
     for &(argument, ty, extra) in named {
@@ -70,7 +70,7 @@ pub(super) fn host_vectors(named: &[(&str, &Type, i64)]) -> Result<Dim, TypeErro
     Ok(batch.unwrap_or_default())
 }
 
-/// The extent of an axis of an operand; 0 where there is none.
+/// The extent of an axis of an operand; 0 if it does not exist.
 pub(super) fn extent_of(inputs: &[&Type], operand: usize, axis: usize) -> Dim {
     inputs.get(operand).and_then(|ty| ty.shape.get(axis)).cloned().unwrap_or_default()
 }
@@ -313,7 +313,7 @@ pub(super) fn with_row(row: ExprId, inner: &[ExprId]) -> Vec<ExprId> {
     std::iter::once(row).chain(inner.iter().copied()).collect()
 }
 
-/// The sample of a row and the row's position within it, by the offsets that are operand `offsets`.
+/// The sample of a row and the row's position within it, from the offsets in operand `offsets`.
 pub(super) fn locate(at: &mut dyn Elements, offsets: usize, row: ExprId) -> (ExprId, ExprId) {
     let sample = at.sample(offsets, row);
     let start = at.load(offsets, &[sample]);
@@ -331,7 +331,7 @@ pub(super) fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (
     (start, rows)
 }
 
-/// The rows of every sample, by offsets into `total` rows.
+/// The rows of every sample, from offsets into `total` rows.
 pub(super) fn samples(offsets: &Array, total: usize) -> Result<Vec<Range<usize>>, EvaluateError> {
     let offsets = offsets.integers();
     let range = |pair: &[i64]| match pair {
@@ -341,7 +341,7 @@ pub(super) fn samples(offsets: &Array, total: usize) -> Result<Vec<Range<usize>>
     offsets.windows(2).map(range).collect()
 }
 
-/// A row of a sample as a row of all samples, by the offsets that are operand `offsets`.
+/// The global index of a row of a sample, from the offsets in operand `offsets`.
 pub(super) fn global<E: Elements + ?Sized>(at: &mut E, offsets: usize, sample: ExprId, row: ExprId) -> ExprId {
     let start = at.load(offsets, &[sample]);
     at.dag().binary(BinaryOp::Add, start, row)

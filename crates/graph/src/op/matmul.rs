@@ -8,17 +8,17 @@ use crate::interpret::Array;
 use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 
-/// Matrix product of the last two axes: `[.., M, K]` by `[.., K, N]`; leading axes broadcast like numpy.
+/// Matmul of the last two axes: `[.., M, K]` by `[.., K, N]`; leading axes broadcast like in numpy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul;
 
-/// For the rows of sample `b`: `out_i = x_i dense_b`.
+/// A matmul per sample: `out_i = x_i dense_b` for the rows of sample `b`.
 ///
 /// Operands: `x` `[total, K]`, `dense` `[B, K, N]`, host offsets `[B + 1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedMatMul;
 
-/// For every sample `b` the products of its rows, summed: `out_b = sum_i x_i^T y_i`; 0 for an empty sample.
+/// For every sample `b` the sum of outer products of its rows: `out_b = sum_i x_i^T y_i`; 0 for an empty sample.
 ///
 /// Operands: `x` `[total, K]`, `y` `[total, N]`, host offsets `[B + 1]`. The result is `[B, K, N]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +89,7 @@ impl Accumulated for MatMul {
     }
 }
 
-/// The flat start of a matrix in an operand whose leading axes are broadcast to those of the result.
+/// The flat start of a matrix in an operand whose leading axes broadcast to those of the result.
 fn start(operand: &Array, batch: &[usize]) -> usize {
     let rank = operand.shape.len();
     let leading = &operand.shape[..rank - 2];

@@ -1,4 +1,4 @@
-//! Operators: their meaning as type rule, scalar definition and attributes.
+//! Operators: type rule, scalar definition and attributes.
 
 mod accumulate;
 mod attention;
@@ -56,7 +56,7 @@ use crate::{Dim, Tensor, Type, TypeError};
 use std::any::Any;
 use std::fmt::Debug;
 
-/// The types of an operator's results, which kernels can write.
+/// The types of an operator's results, checked against the limits of kernels.
 pub(crate) fn result_types(op: &dyn Op, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
     let results = op.infer(inputs)?;
     let unwritten = results.iter().find(|ty| !inputs.is_empty() && !ty.dtype.format().is_written());
@@ -68,13 +68,13 @@ pub(crate) fn result_types(op: &dyn Op, inputs: &[&Type]) -> Result<Vec<Type>, T
 
 /// An operator with its attributes.
 ///
-/// Operators compute the same where they are of one type and equal: the type implements [`PartialEq`],
+/// Two operators compute the same if they have the same type and are equal: the type implements [`PartialEq`],
 /// [`std::hash::Hash`] and [`Clone`].
 pub trait Op: Compared + Any + Debug + Send + Sync {
     /// The operator's name, `layer_norm`.
     fn name(&self) -> &str;
 
-    /// All attributes, for drawings and for what makes an operator of a user's own again: see [`Registry`].
+    /// All attributes, for drawings and to restore a custom operator: see [`Registry`].
     fn attributes(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
@@ -82,66 +82,66 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
     /// The types of the results for operands of the given types.
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError>;
 
-    /// What must hold of the operands on the host before a run. That each holds 32-bit integers, as many as its type says,
-    /// goes without saying.
+    /// Conditions on the host operands, checked before a run. That each holds 32-bit integers, as many as in its type,
+    /// is always checked.
     ///
-    /// A kernel loads without a check where these facts prove that it may.
+    /// A kernel omits the bounds check of a load if these conditions prove the index in range.
     fn requires(&self, _inputs: &[&Type]) -> Vec<Requirement> {
         vec![]
     }
 
-    /// Calls a function for every size among the attributes, which may change it.
+    /// Calls a function for every size in the attributes, which may change it.
     fn resize(&mut self, _size: &mut dyn FnMut(&mut Dim)) {}
 
-    /// Sizes among the attributes, in the order of [`Op::resize`].
+    /// Sizes in the attributes, in the order of [`Op::resize`].
     fn sizes(&self) -> Vec<Dim> {
         let mut sizes = vec![];
         self.boxed().resize(&mut |size| sizes.push(size.clone()));
         sizes
     }
 
-    /// The scalar definition, for operators whose results are computed element by element.
+    /// The scalar definition, for operators that compute each element of the result independently.
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         None
     }
 
-    /// The result of a shape, for operators that are neither defined by element nor a user's own.
+    /// The result with a shape, for operators that are neither elementwise nor custom.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it cannot be computed.
     fn evaluate(&self, _operands: &[&Array], _shape: Vec<usize>) -> Result<Array, EvaluateError> {
         Err(EvaluateError::Undefined)
     }
 
-    /// The scalar definition, for operators whose results combine elements.
+    /// The scalar definition, for operators that reduce elements.
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         None
     }
 
-    /// How it moves elements, for operators that compute nothing.
+    /// The properties of the data movement, for operators that compute nothing.
     fn movement(&self) -> Option<Movement> {
         None
     }
 
-    /// The gradients of the operands, given that of the result; `None` for an operand that has none.
+    /// The gradients of the operands, given the gradient of the result; `None` for an operand without one.
     ///
     /// # Errors
-    /// Why there are none, or what would give it some.
+    /// Why there are none, or how to provide them.
     fn gradient(&self, _at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         Err(GradientError::Undefined)
     }
 
-    /// The kernels of an operator of a user's own that is no function of elements.
+    /// The kernels of a custom operator that is not a scalar function.
     fn custom(&self) -> Option<&dyn custom::Custom> {
         None
     }
 
-    /// True for an operator of two operands that may be exchanged.
+    /// True for a commutative operator of two operands.
     fn is_commutative(&self) -> bool {
         false
     }
 
-    /// True if an element depends on the elements of the operands at the same place, broadcast to the result.
+    /// True if an element depends only on the elements of the broadcast operands at the same index.
     fn is_pointwise(&self) -> bool {
         false
     }
@@ -155,30 +155,30 @@ impl dyn Op {
 }
 
 impl dyn Op {
-    /// True if both compute the same.
+    /// True if both operators compute the same.
     pub fn same(&self, other: &dyn Op) -> bool {
         self.equals(other)
     }
 }
 
-/// How an operator moves elements: each element of its result is one of an operand, unchanged.
+/// Properties of an operator that only moves data: each element of its result is an unchanged element of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Movement {
-    /// The elements of an operand come in its row-major order, where each comes for the first time.
+    /// The first occurrences of an operand's elements are in row-major order.
     pub is_ordered: bool,
-    /// No element of an operand is left out of a result that has elements.
+    /// Every element of an operand occurs in the result, unless that is empty.
     pub is_complete: bool,
-    /// No element of an operand is repeated.
+    /// No element of an operand occurs more than once.
     pub is_unique: bool,
 }
 
-/// An operator whose result at some coordinates is a scalar expression of elements of its operands.
+/// An operator whose results are scalar expressions of elements of its operands.
 pub trait Elementwise {
-    /// The element at `coords`, one an axis of the result.
+    /// The element at `coords`, which has one coordinate per result axis.
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId;
 }
 
-/// Where a scalar definition is written to.
+/// The builder to which a scalar definition is written.
 pub trait Elements {
     /// The expressions so far.
     fn dag(&mut self) -> &mut Dag;
@@ -189,11 +189,11 @@ pub trait Elements {
     /// The type of an operand.
     fn ty(&self, operand: usize) -> &Type;
 
-    /// The element of an operand at `index`, one an axis. Outside of the operand it is the nearest one, of an operand
-    /// without elements 0.
+    /// The element of an operand at `index`, which has one entry per axis. An index out of range is clamped; an operand
+    /// without elements reads as 0.
     fn load(&mut self, operand: usize, index: &[ExprId]) -> ExprId;
 
-    /// The sample that `row` belongs to by the host offsets that are operand `operand`.
+    /// The sample of `row`, from the host offsets in operand `operand`.
     fn sample(&mut self, operand: usize, row: ExprId) -> ExprId;
 
     /// A size.
@@ -207,7 +207,7 @@ pub(crate) fn arity<const N: usize>(inputs: &[&Type]) -> Result<[Type; N], TypeE
     owned.try_into().map_err(|_| TypeError::new("operands", format!("{N} values"), format!("{count}")))
 }
 
-/// The coordinates of a result of `N` axes, as its type rule has them.
+/// The coordinates of a result with `N` axes, the rank in its type rule.
 pub(crate) fn axes<const N: usize>(coords: &[ExprId]) -> [ExprId; N] {
     debug_assert_eq!(coords.len(), N, "a result has as many coordinates as axes");
     std::array::from_fn(|axis| coords[axis])

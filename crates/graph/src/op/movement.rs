@@ -17,7 +17,7 @@ pub struct Permute {
     pub axes: Vec<usize>,
 }
 
-/// `len` entries from `start` along an axis.
+/// `len` entries of an axis, from `start` on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
     /// The axis.
@@ -28,21 +28,21 @@ pub struct Slice {
     pub len: usize,
 }
 
-/// The entries of an axis from the last to the first.
+/// The entries of an axis in reverse order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flip {
     /// The axis.
     pub axis: usize,
 }
 
-/// Operands one after the other along an axis.
+/// Operands concatenated along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Concat {
     /// The axis.
     pub axis: usize,
 }
 
-/// Repetition of extents of 1, and of missing leading axes, to a shape.
+/// Repeats extents of 1 and missing leading axes to a shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broadcast {
     /// The new shape.
@@ -89,7 +89,7 @@ impl Op for Reshape {
     }
 }
 
-/// Cuts both shapes into runs of axes of equal size.
+/// Splits both shapes into groups of axes with equal numbers of elements.
 fn groups(from: &[Dim], to: &[Dim]) -> Option<Vec<(usize, usize)>> {
     let mut cuts = vec![];
     let (mut i, mut j) = (0, 0);
@@ -118,7 +118,7 @@ fn groups(from: &[Dim], to: &[Dim]) -> Option<Vec<(usize, usize)>> {
     Some(cuts)
 }
 
-/// True if the left run has to grow to become equal to the right one.
+/// True if the left group has to grow to match the right one.
 fn extends(left: &Dim, right: &Dim) -> bool {
     let weight = |dim: &Dim| dim.terms().next().map_or((0, dim.constant()), |(_, factor)| (1, factor));
     weight(left) < weight(right)
@@ -133,8 +133,8 @@ impl Elementwise for Reshape {
 }
 
 impl Reshape {
-    /// Cuts two shapes into the shortest runs of axes that hold as many elements: where each run ends in `from` and in
-    /// `to`. `None` if they have none, so that neither is a reshape of the other.
+    /// Splits two shapes into the shortest groups of axes with equal numbers of elements: the end of each group in
+    /// `from` and in `to`. `None` if that is impossible, in which case neither is a reshape of the other.
     pub fn runs(from: &[Dim], to: &[Dim]) -> Option<Vec<(usize, usize)>> {
         groups(from, to)
     }
@@ -383,7 +383,7 @@ impl Elementwise for Concat {
 }
 
 impl Concat {
-    /// The element at `coords` of the parts from `operand` on; `coords` count from that part's start.
+    /// The element at `coords` of the parts from `operand` on; `coords` are relative to the first of them.
     fn part(&self, at: &mut dyn Elements, operand: usize, coords: &[ExprId]) -> ExprId {
         let here = at.load(operand, coords);
         if operand + 1 >= at.operands() {

@@ -4,17 +4,17 @@ use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
-/// Jagged rows side by side: `out[b, i] = i < length[b] ? x[offsets[b] + i] : fill`.
+/// Jagged rows as a padded tensor: `out[b, i] = i < length[b] ? x[offsets[b] + i] : fill`.
 ///
-/// Rows of a sample beyond the extent are left out. Operands: `x` `[total, ..]`, the scalar `fill` of the type of
-/// `x`, and host offsets `[B + 1]`. The result is `[B, extent, ..]`.
+/// Samples are truncated to the extent. Operands: `x` `[total, ..]`, the scalar `fill` of the type of `x`, and host
+/// offsets `[B + 1]`. The result is `[B, extent, ..]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedToPadded {
-    /// Rows of every sample of the result.
+    /// Rows of every sample in the result.
     pub extent: Dim,
 }
 
-/// Padded rows one after the other: `out[offsets[b] + i] = i < N ? x[b, i] : 0`.
+/// Padded rows as jagged rows: `out[offsets[b] + i] = i < N ? x[b, i] : 0`.
 ///
 /// Operands: `x` `[B, N, ..]` and host offsets `[B + 1]`. The result is `[total, ..]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ impl Op for JaggedToPadded {
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
         let rows = at.ragged(2, &at.operand(0).dim(0));
         let x = at.of.padded_to_jagged(&rows);
-        // Elements that no row fills have the rest.
+        // Padding holds the fill value.
         let sum = |tensor: &Tensor| (0..tensor.rank()).fold(tensor.clone(), |sum, axis| sum.sum(axis)).reshape(());
         let fill = sum(at.of) - sum(&x);
         Ok(vec![Some(x), Some(fill), None])

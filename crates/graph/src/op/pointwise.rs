@@ -5,7 +5,7 @@ use crate::{DType, Dim, Layout, Scalar, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 use std::hash::{Hash, Hasher};
 
-/// `condition ? a : b`, broadcast like numpy.
+/// `condition ? a : b`, broadcast like in numpy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Where;
 
@@ -18,12 +18,12 @@ pub struct Cast {
 
 /// Sets elements to 0 with probability `ratio` and divides the others by `1 - ratio`.
 ///
-/// Operands are the values and a seed, an `I64` scalar. The draw of an element is the Philox word of its
-/// row-major position in the whole tensor; the element is kept where the draw is at least `ratio`. A third operand, `I32` `[rows]`, tells
-/// of every row which one of the whole tensor it is, where these are not all.
+/// Operands are the values and a seed, an `I64` scalar. The random number of an element is the Philox word of its
+/// row-major position in the whole tensor; the element is kept if the number is at least `ratio`. If the operand is
+/// only a part of the whole tensor, a third operand, `I32` `[rows]`, holds the row numbers in the whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dropout {
-    /// Probability of an element to become 0, in `0..1`.
+    /// Probability that an element becomes 0, in `0..1`.
     pub ratio: f32,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn broadcast(inputs: &[&Type]) -> Result<(Vec<Dim>, Layout), TypeErro
     Ok((shape, Layout::Device))
 }
 
-/// Loads an operand at the coordinates of a result it is broadcast to.
+/// Loads an operand at the coordinates of a result to which it is broadcast.
 pub(super) fn load_broadcast(at: &mut dyn Elements, operand: usize, coords: &[ExprId]) -> ExprId {
     let shape = at.ty(operand).shape.clone();
     let zero = at.dag().int(0);
@@ -277,7 +277,7 @@ impl Op for Dropout {
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
-        // The same seed draws the same mask.
+        // The same seed gives the same mask.
         let others: Vec<&Tensor> = at.operands.iter().skip(1).collect();
         let masked = at.of.apply(self.clone(), &others);
         Ok(std::iter::once(Some(masked)).chain(others.iter().map(|_| None)).collect())

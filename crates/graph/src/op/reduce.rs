@@ -6,37 +6,37 @@ use crate::{DType, Layout, Tensor, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// How elements are combined.
+/// The operation of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceOp {
-    /// The sum; 0 for no elements.
+    /// The sum; 0 for an empty set.
     Sum,
-    /// The largest, or NaN if one is; negative infinity for no elements.
+    /// The maximum, NaN if an element is NaN; negative infinity for an empty set.
     Max,
-    /// The smallest, or NaN if one is; infinity for no elements.
+    /// The minimum, NaN if an element is NaN; infinity for an empty set.
     Min,
 }
 
-/// Elements combined along an axis, which stays with extent 1.
+/// A reduction along an axis, which is kept with extent 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
-    /// How elements are combined.
+    /// The reduction.
     pub op: ReduceOp,
     /// The axis.
     pub axis: usize,
 }
 
-/// The rows of every sample combined, `[total, ..]` to `[B, ..]`.
+/// The rows of every sample reduced, `[total, ..]` to `[B, ..]`.
 ///
 /// Operands: `x` `[total, ..]` and host offsets `[B + 1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentReduce {
-    /// How rows are combined.
+    /// The reduction.
     pub op: ReduceOp,
 }
 
 impl ReduceOp {
-    /// The function that combines two elements.
+    /// The function that reduces two elements.
     pub fn combine(self) -> BinaryOp {
         match self {
             Self::Sum => BinaryOp::Add,
@@ -45,12 +45,12 @@ impl ReduceOp {
         }
     }
 
-    /// All elements combined, one after the other.
+    /// Reduces all elements in order.
     pub(super) fn combined(self, elements: impl Iterator<Item = f64>) -> f64 {
         elements.fold(self.start().into(), |all, element| self.combine().evaluate(all, element))
     }
 
-    /// The value for no elements.
+    /// The result for an empty set.
     pub fn start(self) -> f32 {
         match self {
             Self::Sum => 0.0,

@@ -10,21 +10,21 @@ use thiserror::Error;
 
 type Make<T> = Arc<dyn Fn(&Value) -> Result<T, String> + Send + Sync>;
 
-/// What a plan that was read from a file finds the functions and operators of a user's own in, by name.
+/// Restores user-defined functions and custom operators, by name, in a plan read from a file.
 ///
-/// A plan stores their names, attributes and WGSL; the CPU form is code, and comes from here. Plans that were made in the
-/// same process have it already.
+/// A plan stores their names, attributes and WGSL. The CPU form is code and comes from the registry. Plans made in the
+/// same process already have it.
 #[derive(Clone, Default)]
 pub struct Registry {
     functions: BTreeMap<String, Make<Function>>,
     operators: BTreeMap<String, Make<Arc<dyn Op>>>,
 }
 
-/// Why a plan cannot have its functions and operators.
+/// Why functions and operators of a plan cannot be restored.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// Nothing of the name is registered.
+    /// The name is not registered.
     #[error(
         "the {kind} `{name}` with attributes {attributes} is not registered (there are: {known}): add its type with \
          `Registry::with_{kind}`"
@@ -36,10 +36,10 @@ pub enum RegistryError {
         name: String,
         /// Its attributes as JSON.
         attributes: String,
-        /// The names that are registered.
+        /// The registered names.
         known: String,
     },
-    /// The registered type cannot be made from the attributes.
+    /// The registered type cannot be deserialised from the attributes.
     #[error("the registered {kind} `{name}` does not take the attributes {attributes}: {reason}")]
     Attributes {
         /// `function` or `operator`.
@@ -51,7 +51,7 @@ pub enum RegistryError {
         /// Why.
         reason: String,
     },
-    /// The plan holds other WGSL than the registered type gives.
+    /// The WGSL in the plan differs from that of the registered type.
     #[error(
         "the {kind} `{name}` with attributes {attributes} is another one than the plan was made with: lower the graph again"
     )]
@@ -66,12 +66,12 @@ pub enum RegistryError {
 }
 
 impl Registry {
-    /// A registry of nothing.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a type of functions. It is made from its attributes.
+    /// Registers a type of functions, which is deserialised from its attributes.
     #[must_use]
     pub fn with_function<F: ScalarFunction + DeserializeOwned>(mut self, name: &str) -> Self {
         let make = |attributes: &Value| match serde_json::from_value::<F>(attributes.clone()) {
@@ -82,7 +82,7 @@ impl Registry {
         self
     }
 
-    /// Adds a type of operators with kernels of their own. It is made from its attributes.
+    /// Registers a type of operators with custom kernels, which is deserialised from its attributes.
     #[must_use]
     pub fn with_operator<O: Op + DeserializeOwned>(mut self, name: &str) -> Self {
         let make = |attributes: &Value| match serde_json::from_value::<O>(attributes.clone()) {
@@ -97,17 +97,17 @@ impl Registry {
     /// A function with its CPU form.
     ///
     /// # Errors
-    /// [`RegistryError`] if it is not registered, or is another one.
+    /// [`RegistryError`] if it is not registered, or differs from the registered one.
     pub fn function(&self, stored: &Function) -> Result<Arc<Function>, RegistryError> {
         let made = make("function", &self.functions, stored.name(), stored.attributes())?;
         let different = || RegistryError::different("function", stored.name(), stored.attributes());
         if made == *stored { Ok(Arc::new(made)) } else { Err(different()) }
     }
 
-    /// An operator with its CPU form: a registered one, or one that importers make.
+    /// An operator with its CPU form: a registered one, or one of the importers.
     ///
     /// # Errors
-    /// [`RegistryError`] if it is not registered, or is another one.
+    /// [`RegistryError`] if it is not registered, or differs from the registered one.
     pub fn operator(&self, stored: &Operator) -> Result<Arc<dyn Op>, RegistryError> {
         let own = Self::new().with_operator::<IntegerProduct>(IntegerProduct::NAME);
         let registry = if own.operators.contains_key(stored.name()) { &own } else { self };
@@ -133,7 +133,7 @@ fn make<T>(
 }
 
 impl RegistryError {
-    /// An error about a registered type that gives something else than a plan holds.
+    /// The error for a registered type that differs from the one in the plan.
     pub fn different(kind: &'static str, name: &str, attributes: &Value) -> Self {
         Self::Different { kind, name: name.to_owned(), attributes: attributes.to_string() }
     }

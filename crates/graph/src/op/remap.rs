@@ -4,23 +4,24 @@ use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Elements of a tensor at computed places: `out[c..] = x[index(c..)..]`.
+/// A gather with computed indices: `out[c..] = x[index(c..)..]`.
 ///
-/// Slices with symbolic bounds and steps, padding, windows, resizing and advanced indexing are all of this form. Where an index
-/// lies outside of `x`, the result is the fill value, or the nearest element if there is none.
+/// Slices with symbolic bounds and steps, padding, windows, resizing and advanced indexing all have this form. An index
+/// outside `x` gives the fill value, or is clamped if there is none.
 ///
-/// Operands: `x`, the fill value, a scalar of the type of `x`, if `is_filled`, and then tensors that [`IndexExpr::Load`] reads.
+/// Operands: `x`; if `is_filled`, the fill value, a scalar of the type of `x`; then the tensors that
+/// [`IndexExpr::Load`] reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remap {
     /// The shape of the result.
     pub shape: Vec<Dim>,
-    /// By axis of `x`, the index as a function of the coordinates of the result.
+    /// For each axis of `x`, the index as a function of the coordinates of the result.
     pub index: Vec<IndexExpr>,
-    /// True if operand 1 is the value of elements outside of `x`.
+    /// True if operand 1 is the value for indices outside `x`.
     pub is_filled: bool,
 }
 
-/// An integer computed from the coordinates of a result. Quotients round toward negative infinity.
+/// An integer computed from the coordinates of a result. Division rounds toward negative infinity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum IndexExpr {
     /// The coordinate along an axis of the result.
@@ -33,7 +34,7 @@ pub enum IndexExpr {
     Load {
         /// Position of the operand.
         operand: usize,
-        /// One index an axis of it.
+        /// One index per axis of the operand.
         index: Vec<IndexExpr>,
     },
     /// A function of two integers.
@@ -59,7 +60,7 @@ impl IndexExpr {
         }
     }
 
-    /// Checks that it reads what there is.
+    /// Checks that its coordinates and operands exist.
     fn check(&self, rank: usize, inputs: &[&Type]) -> Result<(), TypeError> {
         match self {
             Self::Coord(axis) if *axis >= rank => {
@@ -100,7 +101,7 @@ impl IndexExpr {
     }
 }
 
-/// An index as an `I32`, limited in its own type: a 64-bit one would wrap around.
+/// An index as an `I32`, clamped in its own type, since a 64-bit index would wrap around.
 fn limited(at: &mut dyn Elements, value: ExprId) -> ExprId {
     if at.dag().scalar(value) != Scalar::I64 {
         return value;

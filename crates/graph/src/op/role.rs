@@ -1,6 +1,6 @@
 use super::{Constant, Fused, HostOp, Input, Op, Parameter};
 
-/// What an operator is in a graph.
+/// The role of an operator in a graph.
 #[derive(Clone, Copy, Debug)]
 pub enum Role<'a> {
     /// Bound for each run.
@@ -18,7 +18,7 @@ pub enum Role<'a> {
 }
 
 impl dyn Op {
-    /// What the operator is in a graph.
+    /// The role of the operator in a graph.
     pub fn role(&self) -> Role<'_> {
         let input = || self.downcast_ref().map(Role::Input);
         let parameter = || self.downcast_ref().map(Role::Parameter);
@@ -30,7 +30,7 @@ impl dyn Op {
 }
 
 impl<'a> Role<'a> {
-    /// The name of what is bound by name.
+    /// The name of an input or parameter.
     pub fn name(self) -> Option<&'a str> {
         match self {
             Role::Input(input) => Some(&input.name),
@@ -39,7 +39,7 @@ impl<'a> Role<'a> {
         }
     }
 
-    /// True for what is the same in every run.
+    /// True for values that are the same in every run.
     pub fn is_fixed(self) -> bool {
         matches!(self, Role::Parameter(_) | Role::Constant(_))
     }

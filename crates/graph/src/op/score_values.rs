@@ -1,4 +1,4 @@
-//! What a pair of query and key is told by its sample, its query or its key.
+//! Values of pairs of queries and keys that depend on the sample, the query or the key.
 
 use super::ReduceOp;
 use super::attention::{ScoreKind, divided, offsets};
@@ -9,7 +9,7 @@ use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
-/// The position of the query or of the key within its sample, for every pair; an `I32`.
+/// The position of the query or key within its sample, for every pair; an `I32`.
 ///
 /// Operands: host offsets `[B + 1]` of rows and of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,13 +24,13 @@ pub struct ScoreIndex {
     pub keys: Dim,
 }
 
-/// A value a sample, a query or a key, for every pair.
+/// Broadcasts a value per sample, query or key to all pairs.
 ///
-/// Operands: values, host offsets `[B + 1]` of rows and of keys. Values are `[n]`, or `[H, n]` for one
-/// a head, with `n` the samples, all rows or all keys.
+/// Operands: values, host offsets `[B + 1]` of rows and of keys. Values are `[n]`, or `[H, n]` for one per head, where
+/// `n` is the number of samples, rows or keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreBroadcast {
-    /// What has a value.
+    /// The granularity of the values.
     pub kind: ScoreKind,
     /// Number of heads.
     pub heads: usize,

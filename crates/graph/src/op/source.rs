@@ -36,7 +36,7 @@ impl Hash for Constant {
     }
 }
 
-/// The type of a value that is bound, whose rows can be stored.
+/// The type of a bound value, if its rows can be stored.
 fn bound(ty: &Type) -> Result<Vec<Type>, TypeError> {
     let expected = || format!("rows of a multiple of {} elements", ty.dtype.format().multiple);
     check_rows(ty.dtype, &ty.shape).map_err(|_| TypeError::new("the type", expected(), ty))?;
@@ -113,7 +113,7 @@ impl Constant {
     /// A scalar.
     ///
     /// # Errors
-    /// [`TypeError`] where a type of integers does not hold the number.
+    /// [`TypeError`] if an integer type cannot represent the number.
     pub fn scalar(dtype: DType, value: impl Into<Number>) -> Result<Self, TypeError> {
         Ok(Self { tensor: value.into().tensor(dtype)? })
     }

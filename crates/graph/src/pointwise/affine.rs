@@ -1,10 +1,10 @@
-//! Sums of integer multiples, and the indices that are such sums.
+//! Integer linear combinations, and indices of that form.
 
 use super::dag::{Dag, Expr, ExprId};
 use super::functions::BinaryOp;
 use crate::{Dim, Scalar};
 
-/// A sum of integer multiples of unknowns and a constant. All arithmetic is exact, and `None` beyond 128 bits.
+/// An integer linear combination of unknowns, plus a constant. Arithmetic is exact; it returns `None` beyond 128 bits.
 ///
 /// ```
 /// use rewire_graph::pointwise::Affine;
@@ -15,7 +15,7 @@ use crate::{Dim, Scalar};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Affine<A> {
-    /// Ascending, without zeros.
+    /// Ascending by unknown, without zero multiples.
     terms: Vec<(A, i128)>,
     constant: i128,
 }
@@ -37,12 +37,12 @@ impl<A: Clone + Ord> Affine<A> {
         Self { terms: vec![(unknown, 1)], constant: 0 }
     }
 
-    /// The number, where no unknown takes part.
+    /// The number, if the combination is constant.
     pub fn as_constant(&self) -> Option<i128> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The unknown, where the sum is no more than that.
+    /// The unknown, if the combination is exactly that.
     pub fn as_unknown(&self) -> Option<A> {
         match self.terms.as_slice() {
             [(unknown, 1)] if self.constant == 0 => Some(unknown.clone()),
@@ -115,8 +115,8 @@ impl<A: Clone + Ord> Affine<A> {
         Some(Self { terms: self.terms.clone(), constant: self.constant.checked_add(constant)? })
     }
 
-    /// `self / divisor` and what is left: of the multiples those that `divisor`, which is positive, does not divide, of the constant
-    /// its rest, from 0 up to the divisor.
+    /// `self / divisor` and the rest, for a positive divisor: the rest has the multiples that `divisor` does not
+    /// divide, and the remainder of the constant, from 0 up to the divisor.
     pub fn divided(&self, divisor: i128) -> (Self, Self) {
         let (whole, left) = self.terms().partition::<Vec<_>, _>(|(_, multiple)| multiple % divisor == 0);
         let terms = whole.into_iter().map(|(unknown, multiple)| (unknown, multiple / divisor)).collect();
@@ -124,7 +124,8 @@ impl<A: Clone + Ord> Affine<A> {
         (quotient, Self { terms: left, constant: self.constant.rem_euclid(divisor) })
     }
 
-    /// A sum without `unknown` that is negative wherever this one is, if `bound` is not; `None` where they do not cancel.
+    /// A combination without `unknown` that is negative wherever this one is, provided `bound` is not negative; `None`
+    /// if the unknown does not cancel.
     pub fn without(&self, unknown: &A, bound: &Self) -> Option<Self> {
         let (own, other) = (self.multiple_of(unknown), bound.multiple_of(unknown));
         if own == 0 || other == 0 || (own < 0) != (other < 0) {
@@ -137,7 +138,8 @@ impl<A: Clone + Ord> Affine<A> {
         Some(rest.reduced())
     }
 
-    /// Divided by the greatest common divisor of the multiples, rounded down: negative exactly where the sum is.
+    /// Divided by the greatest common divisor of the multiples, rounded down: negative exactly where the combination
+    /// is.
     fn reduced(mut self) -> Self {
         let common = self.terms.iter().fold(0, |common, (_, multiple)| gcd(common, multiple.unsigned_abs())) as i128;
         if common > 1 {
@@ -156,8 +158,8 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
 }
 
 impl Dag {
-    /// An `I32` as a sum of multiples of expressions that are no sums, modulo 2^32. Where the expression has
-    /// [bounds](Dag::range), it is that sum exactly.
+    /// An `I32` as a linear combination of expressions that are not sums themselves, modulo 2^32. If the expression has
+    /// [bounds](Dag::range), the combination is exact.
     pub fn affine(&self, id: ExprId) -> Affine<ExprId> {
         let mut sum = Affine::default();
         let mut stack = vec![id];
@@ -188,13 +190,13 @@ impl Dag {
         sum
     }
 
-    /// Where a load or a store goes.
+    /// The address of a load or store.
     pub fn access<'a>(&'a self, index: &'a [ExprId]) -> Access<'a> {
         Access { dag: self, index }
     }
 }
 
-/// Where a load or a store goes: an index a dimension of a tensor, each an expression of the coordinates.
+/// The address of a load or store: one index per dimension of a tensor, each an expression of the coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct Access<'a> {
     dag: &'a Dag,
@@ -207,7 +209,7 @@ impl Access<'_> {
         self.depends(self.index, axis)
     }
 
-    /// True if the last index, which counts columns, depends on coordinate `axis`.
+    /// True if the last index, the column, depends on coordinate `axis`.
     pub fn columns_move(self, axis: u8) -> bool {
         self.index.last().is_some_and(|last| self.depends(std::slice::from_ref(last), axis))
     }
@@ -217,20 +219,20 @@ impl Access<'_> {
         self.index.split_last().is_some_and(|(_, outer)| self.depends(outer, axis))
     }
 
-    /// True if the last indices are these coordinates.
+    /// True if the last indices are exactly these coordinates.
     pub fn ends_with(self, coords: &[u8]) -> bool {
         let first = self.index.len().checked_sub(coords.len());
         let mut pairs = first.and_then(|first| self.index.get(first..)).into_iter().flatten().zip(coords);
         first.is_some() && pairs.all(|(&id, &axis)| *self.dag.expr(id) == Expr::Coord(axis))
     }
 
-    /// By how many elements the last index moves with coordinate `axis`; `None` where that is not the same everywhere.
+    /// The change of the last index per step of coordinate `axis`; `None` if it is not constant.
     pub fn stride(self, axis: u8) -> Option<i128> {
         let column = self.dag.affine(*self.index.last()?);
         self.dag.along(&column, axis).map(|(stride, _)| stride)
     }
 
-    /// How many elements lie before the one that is accessed, in a tensor of these widths without padding.
+    /// The flat position of the accessed element in a tensor with these extents and without padding.
     pub fn place(self, widths: &[Dim]) -> Option<Affine<ExprId>> {
         let mut pairs = self.index.iter().zip(widths);
         let is_whole = self.index.len() == widths.len();
@@ -247,7 +249,8 @@ impl Access<'_> {
 }
 
 impl Dag {
-    /// The multiple of coordinate `axis` in a sum, and the rest; `None` if the rest depends on the coordinate too.
+    /// The multiple of coordinate `axis` in a combination, and the rest; `None` if the rest depends on the coordinate
+    /// too.
     pub fn along(&self, sum: &Affine<ExprId>, axis: u8) -> Option<(i128, Affine<ExprId>)> {
         let is_coord = |id: ExprId| *self.expr(id) == Expr::Coord(axis);
         let (own, terms) = sum.terms().partition::<Vec<_>, _>(|(id, _)| is_coord(*id));

@@ -2,9 +2,9 @@ use super::dag::{Dag, ExprId};
 use super::functions::{BinaryOp, UnaryOp};
 use crate::Scalar;
 
-/// What scalar functions are computed with: doubles, integers, expressions, text of a shader.
+/// A domain in which scalar functions are evaluated: f64, integers, expressions, shader source.
 ///
-/// Bounds and gradients of functions are made of functions, and so hold for all of these.
+/// Bounds and gradients of functions are written in terms of functions, so they are valid in every domain.
 pub trait Algebra {
     /// A scalar.
     type Value: Clone;
@@ -21,7 +21,7 @@ pub trait Algebra {
     /// `condition ? a : b`
     fn select(&mut self, condition: &Self::Value, a: &Self::Value, b: &Self::Value) -> Self::Value;
 
-    /// The integer that a scalar is known to be.
+    /// The value of an integer, if it is known.
     fn known(&self, value: &Self::Value) -> Option<i64>;
 
     /// A float.
@@ -55,7 +55,7 @@ pub trait Algebra {
     }
 }
 
-/// Doubles that stand for scalars of a type; truth values are 0 and 1.
+/// f64 values of scalars of a type; bools are 0 and 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers(pub Scalar);
 
@@ -84,10 +84,10 @@ impl Algebra for Numbers {
     }
 }
 
-/// Integers below this magnitude are exact as doubles.
+/// Integers below this magnitude are exact in f64.
 pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Integers of 64 bits; truth values are 0 and 1.
+/// 64-bit integers; bools are 0 and 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Integers;
 

@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A function of floats of a user's own, for the GPU and for the CPU.
+/// A user-defined function of floats, with a WGSL form and a CPU form.
 ///
-/// Applied by [`crate::op::Call`], it is a node of the pointwise DAG like the built-in functions, so it fuses into the
+/// Applied by [`crate::op::Call`], it is a node of the pointwise DAG like built-in functions, so it fuses into the
 /// prologue or epilogue of any kernel.
 ///
 /// ```
@@ -53,11 +53,11 @@ use std::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait ScalarFunction: Debug + Send + Sync + 'static {
-    /// The name, and that of the function in the WGSL.
+    /// The name, which is also that of the function in the WGSL.
     fn name(&self) -> &str;
 
-    /// All attributes in canonical form. With the name they are the function's identity, and what
-    /// [`crate::op::Registry`] makes it from again.
+    /// All attributes in canonical form. Name and attributes identify the function, and [`crate::op::Registry`]
+    /// restores it from them.
     fn attributes(&self) -> Value {
         Value::Null
     }
@@ -65,20 +65,20 @@ pub trait ScalarFunction: Debug + Send + Sync + 'static {
     /// Number of arguments, 1 to [`crate::limits::MAX_ARGUMENTS`].
     fn arguments(&self) -> usize;
 
-    /// WGSL declarations of the function, which takes and returns `f32`, and of functions, structures and constants that
-    /// it uses. It refers to nothing else.
+    /// WGSL declarations of the function, which accepts and returns `f32`, and of all functions, structures and
+    /// constants that it uses.
     fn wgsl(&self) -> String;
 
-    /// The function of finite arguments, [`ScalarFunction::arguments`] of them.
+    /// The function for finite arguments, of which there are [`ScalarFunction::arguments`].
     fn evaluate(&self, arguments: &[f32]) -> f32;
 
-    /// The gradients of the arguments, given the result and its gradient, all element by element and broadcast to each other;
-    /// `None` for an argument without one. `None` for a function without a derivative.
+    /// The gradients of the arguments, given the result and its gradient, all elementwise and broadcast to each other;
+    /// `None` for an argument without one. Returns `None` for a function without a derivative.
     fn gradient(&self, _arguments: &[Tensor], _result: &Tensor, _gradient: &Tensor) -> Option<Vec<Option<Tensor>>> {
         None
     }
 
-    /// The function at neighbouring points: `arguments` holds a slice as long as `out` for each argument.
+    /// The function at several points: each slice in `arguments` is as long as `out`.
     fn evaluate_lanes(&self, arguments: &[&[f32]], out: &mut [f32]) {
         let mut point = vec![0.0; arguments.len()];
         for (n, out) in out.iter_mut().enumerate() {
@@ -90,8 +90,8 @@ pub trait ScalarFunction: Debug + Send + Sync + 'static {
     }
 }
 
-/// A [`ScalarFunction`] as part of expressions: what identifies it and its WGSL, which are stored with a plan, and its CPU
-/// form, which is not.
+/// A [`ScalarFunction`] as part of expressions. Its name, attributes and WGSL are stored with a plan; its CPU form is
+/// not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Function {
     name: String,
@@ -134,7 +134,7 @@ impl Function {
         &self.wgsl
     }
 
-    /// The CPU form; `None` in a plan that was read from a file, until [`crate::op::Registry`] gives it back.
+    /// The CPU form; `None` in a plan read from a file, until [`crate::op::Registry`] restores it.
     pub fn definition(&self) -> Option<&Arc<dyn ScalarFunction>> {
         self.definition.as_ref()
     }

@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A node of a [`Dag`]. Ids ascend from operands to users.
+/// A node of a [`Dag`]. Operands have lower ids than their users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExprId(pub u32);
 
 /// A scalar expression.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Expr {
-    /// A float constant, by its bits.
+    /// A float constant, as its bits.
     Float(u32),
     /// An integer constant.
     Int(Scalar, i64),
-    /// A truth value.
+    /// A boolean constant.
     Bool(bool),
     /// A coordinate of the loop, an `I32`.
     Coord(u8),
-    /// An extent known when the kernel runs: an entry of the body's sizes, an `I32`.
+    /// An extent that a run determines, from the sizes of the body; an `I32`.
     Size(u16),
-    /// A value that the anchor supplies: an accumulator, a score, a statistic of the row.
+    /// A value of an accumulation: an accumulator, a score, a statistic of the row.
     Value(u8),
-    /// An element of an operand, one index a dimension. Evaluated only where its branch is taken. An index that lies outside
-    /// counts as the nearest one that the operand has; an operand without elements reads as 0.
+    /// An element of an operand, with one index per dimension. It is evaluated only if its branch is selected. An index
+    /// out of range is clamped; an operand without elements reads as 0.
     Load {
         /// Position among the body's operands.
         operand: u16,
-        /// One `I32` a dimension of the operand; none for a scalar.
+        /// One `I32` per dimension of the operand; empty for a scalar.
         index: Vec<ExprId>,
     },
-    /// The sample that a row belongs to: the largest `b` with `offsets[b] <= row`.
+    /// The sample of a row: the largest `b` with `offsets[b] <= row`.
     Sample {
         /// Position of the offsets, `[B + 1]`, among the body's operands.
         offsets: u16,
@@ -49,7 +49,7 @@ pub enum Expr {
         /// The element, an `I32` read as unsigned.
         index: ExprId,
     },
-    /// A user's function of floats.
+    /// A user-defined function of floats.
     Call {
         /// The function.
         function: Arc<Function>,
@@ -60,14 +60,14 @@ pub enum Expr {
     Unary(UnaryOp, ExprId),
     /// A function of two scalars.
     Binary(BinaryOp, ExprId, ExprId),
-    /// `condition ? a : b`; only the branch that is taken is evaluated.
+    /// `condition ? a : b`; only the selected branch is evaluated.
     Select(ExprId, ExprId, ExprId),
-    /// Conversion; integer to float rounds to nearest, others as [`Scalar`] says.
+    /// Conversion; integer to float rounds to nearest, see [`Scalar`] for the others.
     Cast(Scalar, ExprId),
 }
 
 impl Expr {
-    /// The expressions this one reads.
+    /// The operands of this expression.
     pub fn operands(&self) -> Vec<ExprId> {
         match self {
             Self::Load { index, .. } => index.clone(),
@@ -93,10 +93,10 @@ struct Node {
     values: u32,
 }
 
-/// A hash-consed set of scalar expressions, simplified while it is built.
+/// A hash-consed set of scalar expressions, simplified during construction.
 ///
-/// Integer sums are kept in one canonical order, so two indices are equal exactly when their ids are. Read from a file,
-/// types and bounds are checked and found anew.
+/// Integer sums have one canonical order, so two indices are equal exactly if their ids are. Reading a DAG from a file
+/// checks the types and recomputes the bounds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "Stored")]
 pub struct Dag {
@@ -142,23 +142,22 @@ impl Dag {
         self.node(id).scalar
     }
 
-    /// Inclusive bounds of an integer expression, where they are known. A sum or product that has some does not wrap
-    /// around.
+    /// Inclusive bounds of an integer expression, if known. A sum or product with bounds does not wrap around.
     pub fn range(&self, id: ExprId) -> Option<(i64, i64)> {
         self.node(id).range
     }
 
-    /// The coordinates an expression depends on, a bit each.
+    /// The coordinates that an expression depends on, as a bit mask.
     pub fn coords(&self, id: ExprId) -> u32 {
         self.node(id).coords
     }
 
-    /// The anchor's values an expression depends on, a bit each.
+    /// The accumulations that an expression depends on, as a bit mask.
     pub fn values(&self, id: ExprId) -> u32 {
         self.node(id).values
     }
 
-    /// The expressions that `roots` need, operands before users.
+    /// The expressions that `roots` depend on, operands before users.
     pub fn reachable(&self, roots: &[ExprId]) -> Vec<ExprId> {
         let mut seen = vec![false; self.nodes.len()];
         let mut stack = roots.to_vec();
@@ -170,7 +169,7 @@ impl Dag {
         self.ids().filter(|id| seen[id.0 as usize]).collect()
     }
 
-    /// What `roots` need, each after all that it `reads`.
+    /// The expressions that `roots` depend on, each after its operands as given by `reads`.
     pub fn ordered(&self, roots: &[ExprId], reads: impl Fn(ExprId) -> Vec<ExprId>) -> Vec<ExprId> {
         let mut order = vec![];
         let mut seen = vec![false; self.nodes.len()];
@@ -198,7 +197,7 @@ impl Dag {
         self.constant(Scalar::I32, value)
     }
 
-    /// An integer constant or truth value of the given type.
+    /// An integer or boolean constant of the given type.
     pub fn constant(&mut self, scalar: Scalar, value: i64) -> ExprId {
         match scalar {
             Scalar::Bool => self.push(Expr::Bool(value != 0), Scalar::Bool, None),
@@ -210,9 +209,9 @@ impl Dag {
         }
     }
 
-    /// A coordinate; `extent` is its exclusive bound, where it is a constant.
+    /// A coordinate; `extent` is its exclusive bound, if constant.
     ///
-    /// A coordinate that stands for axes of different extents is a different expression for each.
+    /// A coordinate that counts axes of different extents is a different expression for each.
     pub fn coord(&mut self, axis: u8, extent: Option<usize>) -> ExprId {
         let most = extent.and_then(|extent| i32::try_from(extent).ok()).map_or(i32::MAX, |extent| extent - 1);
         let range = Some((0, i64::from(most)));
@@ -225,7 +224,7 @@ impl Dag {
         self.push(Expr::Size(position), Scalar::I32, Some((0, i64::from(i32::MAX))))
     }
 
-    /// The value of an extent: a constant, or its entry among the body's `sizes`, which gets one where it has none.
+    /// The value of an extent: a constant, or an entry of the body's `sizes`, which is added if missing.
     pub fn extent(&mut self, sizes: &mut Vec<Dim>, dim: &Dim) -> ExprId {
         if let Some(value) = dim.as_const() {
             return self.int(value as i64);
@@ -237,7 +236,7 @@ impl Dag {
         self.size(position as u16)
     }
 
-    /// A value that the anchor supplies.
+    /// The value of an accumulation.
     pub fn value(&mut self, position: u8, scalar: Scalar) -> ExprId {
         self.push(Expr::Value(position), scalar, None)
     }
@@ -247,7 +246,7 @@ impl Dag {
         self.push(Expr::Load { operand, index }, dtype.scalar(), None)
     }
 
-    /// The sample that `row` belongs to.
+    /// The sample of `row`.
     pub fn sample(&mut self, offsets: u16, row: ExprId) -> ExprId {
         self.push(Expr::Sample { offsets, row }, Scalar::I32, Some((0, i64::from(i32::MAX))))
     }
@@ -257,7 +256,7 @@ impl Dag {
         self.push(Expr::Uniform { seed, index }, Scalar::F32, None)
     }
 
-    /// A user's function of floats.
+    /// A user-defined function of floats.
     pub fn call(&mut self, function: &Arc<Function>, arguments: Vec<ExprId>) -> ExprId {
         self.push(Expr::Call { function: Arc::clone(function), arguments }, Scalar::F32, None)
     }
@@ -319,10 +318,10 @@ impl Dag {
         }
     }
 
-    /// Gives functions without a CPU form that of a registry.
+    /// Restores the CPU forms of functions from a registry.
     ///
     /// # Errors
-    /// [`RegistryError`] names the first function that it does not have.
+    /// [`RegistryError`] names the first function that is missing.
     pub fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
         for node in &mut self.nodes {
             if let Expr::Call { function, .. } = &mut node.expr
@@ -334,7 +333,7 @@ impl Dag {
         Ok(())
     }
 
-    /// Exchanges the last two indices of all loads from some operands, whose last two dimensions are exchanged in memory.
+    /// Swaps the last two indices of all loads from operands whose last two dimensions are swapped in memory.
     pub fn transpose(&mut self, is_transposed: impl Fn(u16) -> bool) {
         for node in &mut self.nodes {
             if let Expr::Load { operand, index } = &mut node.expr
@@ -347,8 +346,8 @@ impl Dag {
         self.known.clear();
     }
 
-    /// Copies `roots` of `source` into this DAG. `replace` replaces expressions, given this DAG, the
-    /// expression and its operands already copied; where it returns `None` the expression is rebuilt.
+    /// Copies `roots` of `source` into this DAG. `replace` is passed this DAG, an expression and its copied operands,
+    /// and may return a replacement; if it returns `None`, the expression is copied.
     pub fn graft(
         &mut self,
         source: &Dag,
@@ -402,7 +401,7 @@ impl Dag {
         id
     }
 
-    /// The id of an expression other than a coordinate, if it is known.
+    /// The id of an expression other than a coordinate, if it exists.
     pub(super) fn find(&self, expr: &Expr) -> Option<ExprId> {
         if self.known.is_empty() {
             self.hashed().find(|&id| self.expr(id) == expr)
@@ -411,7 +410,7 @@ impl Dag {
         }
     }
 
-    /// Expressions that are there once: all but coordinates, which differ by their bounds too.
+    /// Expressions that are hash-consed: all but coordinates, which also differ by their bounds.
     fn hashed(&self) -> impl Iterator<Item = ExprId> {
         self.ids().filter(|&id| !matches!(self.expr(id), Expr::Coord(_)))
     }

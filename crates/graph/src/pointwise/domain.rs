@@ -1,6 +1,6 @@
 use super::dag::{Dag, ExprId};
 
-/// What expressions are evaluated in: bounds, magnitudes, or how they vary over neighbours.
+/// An abstract domain for expressions: bounds, magnitudes, or the variation over neighbouring points.
 ///
 /// ```
 /// use rewire_graph::pointwise::{Dag, Domain, ExprId};
@@ -20,16 +20,16 @@ use super::dag::{Dag, ExprId};
 /// assert_eq!(Depth.all(&dag)[sum.0 as usize], 1);
 /// ```
 pub trait Domain {
-    /// What is known of an expression.
+    /// The abstract value of an expression.
     type Value: Copy;
 
-    /// What is known of any expression.
+    /// The abstract value of an arbitrary expression.
     const UNKNOWN: Self::Value;
 
-    /// What is known of an expression, where `of` tells it of its operands.
+    /// The abstract value of an expression; `of` returns those of its operands.
     fn value(&self, dag: &Dag, id: ExprId, of: impl Fn(ExprId) -> Self::Value) -> Self::Value;
 
-    /// Evaluates expressions in an order in which operands come first. `known`, by id, holds the values of others that they have.
+    /// Evaluates expressions, operands first. `known`, by id, holds the values of operands that were evaluated before.
     fn evaluate(&self, dag: &Dag, order: impl IntoIterator<Item = ExprId>, known: &mut [Self::Value]) {
         for id in order {
             known[id.0 as usize] = self.value(dag, id, |operand| known[operand.0 as usize]);

@@ -1,7 +1,7 @@
 use crate::Scalar;
 use std::ops::{BitAnd, BitOr};
 
-/// Integers, which mean what [`Scalar`] says.
+/// Integers with the semantics of [`Scalar`].
 pub trait Integer: Copy + Ord + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// 0
     const ZERO: Self;
@@ -17,7 +17,7 @@ pub trait Integer: Copy + Ord + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// The quotient rounded down; 0 for a divisor of 0.
     fn floor_div(self, divisor: Self) -> Self;
 
-    /// What floor division leaves; 0 for a divisor of 0.
+    /// The remainder of floor division; 0 for a divisor of 0.
     #[inline(always)]
     fn floor_mod(self, divisor: Self) -> Self {
         let rest = self.minus(divisor.times(self.floor_div(divisor)));
@@ -55,7 +55,7 @@ macro_rules! integer {
     };
 }
 
-// The quotient in doubles is exact enough to be rounded down, and there are vectors of them.
+// The quotient in f64 is exact enough to be rounded down, and f64 has vector instructions.
 integer!(i32, a / b => {
     let quotient = (f64::from(a) / f64::from(b)).floor();
     if b == 0 { 0 } else { quotient as i64 as i32 }
@@ -70,7 +70,7 @@ integer!(i64, a / b => {
 });
 
 impl Scalar {
-    /// An integer as this type holds it: the low 32 bits of an `I32`, and 0 or 1 of a truth value.
+    /// An integer reduced to this type: the low 32 bits for `I32`, 0 or 1 for a bool.
     ///
     /// ```
     /// use rewire_graph::Scalar;

@@ -2,7 +2,7 @@ use super::algebra::Algebra;
 use super::functions::BinaryOp;
 use crate::Scalar;
 
-/// Bounds of a scalar, of numbers where nothing else is said. Of a truth value, whether it holds everywhere and anywhere.
+/// Bounds of a number. For a bool, whether it is true everywhere (`low`) and anywhere (`high`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval<T = f64> {
     /// The smallest value.
@@ -11,7 +11,7 @@ pub struct Interval<T = f64> {
     pub high: T,
 }
 
-/// What a condition is over a whole tile.
+/// A condition over a whole tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tri {
     /// False everywhere: the tile is skipped.
@@ -23,7 +23,7 @@ pub enum Tri {
 }
 
 impl<T> Interval<T> {
-    /// From `low` to `high`, both included.
+    /// From `low` to `high`, inclusive.
     pub fn new(low: T, high: T) -> Self {
         Self { low, high }
     }
@@ -36,17 +36,17 @@ impl<T> Interval<T> {
         Self::new(value.clone(), value)
     }
 
-    /// A function of either end, one that grows.
+    /// Applies an increasing function to both ends.
     pub fn map<R>(&self, mut function: impl FnMut(&T) -> R) -> Interval<R> {
         Interval::new(function(&self.low), function(&self.high))
     }
 
-    /// A function of the lower ends and of the upper ends, one that grows with both.
+    /// Applies a function that increases in both arguments to the lower ends and to the upper ends.
     pub fn zip<R>(&self, other: &Self, mut function: impl FnMut(&T, &T) -> R) -> Interval<R> {
         Interval::new(function(&self.low, &other.low), function(&self.high, &other.high))
     }
 
-    /// Bounds of a choice between two of type `scalar`.
+    /// Bounds of a select between two values of type `scalar`.
     pub fn select<A: Algebra<Value = T>>(at: &mut A, scalar: Scalar, condition: &Self, [a, b]: [&Self; 2]) -> Self {
         let (least, most) = match scalar {
             Scalar::Bool => (BinaryOp::And, BinaryOp::Or),
@@ -62,19 +62,19 @@ impl<T> Interval<T> {
 }
 
 impl Interval {
-    /// Everything.
+    /// All numbers.
     pub const UNKNOWN: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
     /// Integers below this magnitude are exact in bounds.
     pub const EXACT: f64 = super::algebra::EXACT;
-    /// An undecided truth value.
+    /// A bool that may be true or false.
     pub const UNDECIDED: Self = Self { low: 0.0, high: 1.0 };
 
-    /// The smallest interval with all of both.
+    /// The smallest interval that contains both.
     pub fn join(self, other: Self) -> Self {
         Self::new(self.low.min(other.low), self.high.max(other.high))
     }
 
-    /// Reads a truth value.
+    /// Interprets the bounds of a bool.
     pub fn truth(self) -> Tri {
         match (self.low > 0.0, self.high > 0.0) {
             (true, _) => Tri::Always,

@@ -5,16 +5,17 @@ use super::functions::BinaryOp;
 use super::interval::Interval;
 use crate::Scalar;
 
-/// What a kernel's expressions read in one run, for their bounds.
+/// Bounds of the sizes and elements that a kernel reads in a run.
 pub trait ReadBounds {
     /// A size of the body.
     fn size(&self, position: u16) -> Interval;
 
-    /// The elements of an operand at all indices within `index`; [`Interval::UNKNOWN`] where they are not looked at.
+    /// Bounds of an operand's elements at all indices within `index`; [`Interval::UNKNOWN`] if its elements are not
+    /// examined.
     fn load(&self, operand: u16, scalar: Scalar, index: &[Interval]) -> Interval;
 }
 
-/// Bounds of an expression over ranges of coordinates.
+/// Computes bounds of an expression over ranges of coordinates.
 ///
 /// ```
 /// use rewire_graph::Scalar;
@@ -38,7 +39,7 @@ pub trait ReadBounds {
 pub struct Intervals {
     /// In order of evaluation.
     order: Vec<ExprId>,
-    /// The number of the first of them that do not depend on the axis.
+    /// The number of leading expressions that do not depend on the axis.
     fixed: usize,
     root: ExprId,
 }
@@ -49,7 +50,7 @@ impl Intervals {
         Self { order: dag.reachable(&[root]), fixed: 0, root }
     }
 
-    /// The bounds of `root` for ranges of coordinate `axis`, one after the other.
+    /// The bounds of `root` for successive ranges of coordinate `axis`.
     pub fn along(dag: &Dag, root: ExprId, axis: u8) -> Self {
         let moves = |id: &ExprId| dag.coords(*id).checked_shr(axis.into()).unwrap_or(0) & 1 == 1;
         let (moving, mut order): (Vec<ExprId>, Vec<ExprId>) = dag.reachable(&[root]).into_iter().partition(moves);
@@ -70,14 +71,15 @@ impl Intervals {
         self.advance(dag, reads, coords, known)
     }
 
-    /// Bounds what does not depend on the axis, for calls of [`Intervals::advance`] with the same other coordinates.
+    /// Computes the bounds that do not depend on the axis, for calls of [`Intervals::advance`] with the same other
+    /// coordinates.
     pub fn prepare(&self, dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut Vec<Interval>) {
         known.clear();
         known.resize(dag.len(), Interval::UNKNOWN);
         Bounds { reads, coords }.evaluate(dag, self.order[..self.fixed].iter().copied(), known);
     }
 
-    /// Bounds over the box of `coords`, with `known` prepared.
+    /// Bounds over the box of `coords`, after [`Intervals::prepare`] filled `known`.
     pub fn advance(&self, dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut [Interval]) -> Interval {
         Bounds { reads, coords }.evaluate(dag, self.order[self.fixed..].iter().copied(), known);
         known[self.root.0 as usize]
@@ -147,7 +149,7 @@ fn binary(scalar: Scalar, op: BinaryOp, a: Interval, b: Interval) -> Interval {
     exact(op.result(scalar), result.unwrap_or(Interval::UNKNOWN))
 }
 
-/// Bounds that integers may wrap around beyond, or that are no doubles, are no bounds.
+/// Drops bounds beyond which integers may wrap around, or that f64 cannot represent.
 fn exact(scalar: Scalar, bounds: Interval) -> Interval {
     let (least, most) = match scalar {
         Scalar::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),

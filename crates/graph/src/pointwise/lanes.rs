@@ -2,43 +2,43 @@ use super::dag::{Dag, Expr, ExprId};
 use super::domain::Domain;
 use super::functions::BinaryOp;
 
-/// How an expression varies over four neighbouring values of one coordinate, the first a multiple of four.
+/// The variation of an expression over four neighbouring values of one coordinate, the first a multiple of four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lanes {
-    /// The same in all lanes. `aligned`: an integer known to be a multiple of four.
+    /// The same in all lanes.
     Uniform {
-        /// A multiple of four.
+        /// True for an integer that is known to be a multiple of four.
         aligned: bool,
     },
-    /// An integer that grows by one a lane. `aligned`: a multiple of four in the first lane.
+    /// An integer that increases by one per lane.
     Consecutive {
-        /// A multiple of four in the first lane.
+        /// True if the first lane is known to be a multiple of four.
         aligned: bool,
     },
-    /// Anything else.
+    /// Any other variation.
     Varying,
 }
 
 impl Lanes {
     /// The lanes of every expression of `dag` along `coord`, by id.
     ///
-    /// A load whose last index is consecutive and aligned, and whose other indices are uniform, reads
-    /// four neighbouring elements: [`Lanes::is_vector_load`].
+    /// A load reads four neighbouring elements if its last index is consecutive and aligned, and its other indices are
+    /// uniform: [`Lanes::is_vector_load`].
     pub fn along(dag: &Dag, coord: u8) -> Vec<Self> {
         Self::with_uniform_values(dag, coord, 0)
     }
 
-    /// As [`Lanes::along`], where the anchor's values of `uniform`, a bit each, are the same in all lanes.
+    /// [`Lanes::along`], where the accumulations in the bit mask `uniform` are the same in all lanes.
     pub fn with_uniform_values(dag: &Dag, coord: u8, uniform: u32) -> Vec<Self> {
         Along { coord, uniform }.all(dag)
     }
 
-    /// True for the same value in all lanes.
+    /// True if all lanes are the same.
     pub fn is_uniform(self) -> bool {
         matches!(self, Self::Uniform { .. })
     }
 
-    /// True if `indices` address four neighbouring elements that start at a multiple of four.
+    /// True if `indices` address four neighbouring elements, the first at a multiple of four.
     pub fn is_vector_load(indices: &[Self]) -> bool {
         match indices.split_last() {
             Some((last, outer)) => {
@@ -84,7 +84,7 @@ impl Lanes {
 /// Lanes along a coordinate.
 struct Along {
     coord: u8,
-    /// Values that are the same in all lanes, a bit each.
+    /// A bit mask of the accumulations that are the same in all lanes.
     uniform: u32,
 }
 

@@ -3,7 +3,7 @@ use super::domain::Domain;
 use crate::limits::{LimitError, MAX_CHOICES, MAX_EXPRESSIONS, MAX_LOADS, MAX_STATEMENTS, check_count};
 
 impl Dag {
-    /// Checks that the expressions are few enough for one kernel.
+    /// Checks that one kernel can hold the expressions.
     ///
     /// ```
     /// use rewire_graph::pointwise::{Dag, UnaryOp};
@@ -18,8 +18,8 @@ impl Dag {
     /// ```
     ///
     /// # Errors
-    /// [`LimitError`] if there are more expressions than [`MAX_EXPRESSIONS`], more loads than [`MAX_LOADS`], more choices
-    /// within one another than [`MAX_CHOICES`], or sides of choices that take more than [`MAX_STATEMENTS`].
+    /// [`LimitError`] if there are more expressions than [`MAX_EXPRESSIONS`], more loads than [`MAX_LOADS`], choices
+    /// nested deeper than [`MAX_CHOICES`], or sides of choices with more statements than [`MAX_STATEMENTS`].
     pub fn check_limits(&self) -> Result<(), LimitError> {
         check_count("expressions", self.len(), MAX_EXPRESSIONS)?;
         let loads = self.ids().filter(|&id| matches!(self.expr(id), Expr::Load { .. })).count();
@@ -29,10 +29,11 @@ impl Dag {
         check_count("statements within choices", self.statements(), MAX_STATEMENTS)
     }
 
-    /// Statements of the largest choice: what both of its sides need is written twice where it may run for only one of them.
+    /// Statements of the largest choice. Shared expressions of both sides are written twice if only the selected side
+    /// may run.
     fn statements(&self) -> usize {
         let reads = Reads.all(self);
-        // By choice; 0 where both sides may run.
+        // By choice; 0 if both sides may run.
         let mut statements = vec![0usize; self.len()];
         for id in self.ids() {
             if let Expr::Select(_, a, b) = *self.expr(id)
@@ -45,7 +46,7 @@ impl Dag {
         statements.into_iter().max().unwrap_or(0)
     }
 
-    /// Statements of a side of a choice, given those of the choices before it.
+    /// Statements of a side of a choice, given the statements of the choices before it.
     fn side(&self, root: ExprId, statements: &[usize]) -> usize {
         let mut seen = vec![false; root.0 as usize + 1];
         let (mut stack, mut count) = (vec![root], 0usize);
@@ -63,7 +64,7 @@ impl Dag {
     }
 }
 
-/// Choices within one another.
+/// Nesting depth of choices.
 struct Choices;
 
 impl Domain for Choices {
@@ -78,7 +79,7 @@ impl Domain for Choices {
     }
 }
 
-/// Whether something is read or called.
+/// Whether an expression loads an element or calls a function.
 struct Reads;
 
 impl Domain for Reads {

@@ -1,11 +1,10 @@
 //! The pointwise DAG: scalar expressions over loop coordinates.
 //!
-//! A kernel evaluates a [`Dag`] at each point of its loop. A [`Expr::Load`] carries its index as
-//! expressions of the coordinates, so strides, broadcasts, slices, gathers and the step from a row
-//! to its sample are all access maps of the same kind, and fusing a producer into a consumer is
-//! substitution of coordinates.
+//! A kernel evaluates a [`Dag`] at each point of its loop. The index of an [`Expr::Load`] is made of expressions of the
+//! coordinates. Strides, broadcasts, slices, gathers and the mapping from a row to its sample are therefore the same
+//! kind of access map, and fusing a producer into a consumer is substitution of coordinates.
 //!
-//! What integers do at the ends of their range is said at [`crate::Scalar`].
+//! See [`crate::Scalar`] for integer overflow.
 
 mod affine;
 mod algebra;

@@ -46,7 +46,7 @@ impl Dag {
         }
     }
 
-    /// Joins `x / c * c + x mod c` to `x`.
+    /// Simplifies `x / c * c + x mod c` to `x`.
     pub(super) fn rejoined(&self, mut sum: Affine<ExprId>) -> Option<Affine<ExprId>> {
         while let Some((pair, x, factor)) = self.split_pair(&sum) {
             sum = sum.minus(&pair)?.plus(&self.affine(x), factor)?;
@@ -54,7 +54,7 @@ impl Dag {
         Some(sum)
     }
 
-    /// Terms `f c (x / c) + f (x mod c)` of a sum, with `x` and `f`.
+    /// Finds terms `f c (x / c) + f (x mod c)` of a sum, and returns `x` and `f`.
     fn split_pair(&self, sum: &Affine<ExprId>) -> Option<(Affine<ExprId>, ExprId, i128)> {
         sum.terms().find_map(|(rest, factor)| {
             let &Expr::Binary(BinaryOp::Mod, x, divisor) = self.expr(rest) else { return None };
@@ -110,7 +110,7 @@ impl Dag {
         self.sum_of(self.affine(other).times(factor.into())?)
     }
 
-    /// Splits the dividend into multiples of the divisor and a rest, where neither wraps around.
+    /// Splits the dividend into a multiple of the divisor and a rest, if neither wraps around.
     fn divided(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
         let &Expr::Int(_, divisor) = self.expr(b) else { return None };
         if divisor <= 0 {
@@ -134,7 +134,7 @@ impl Dag {
     }
 }
 
-/// A multiple as one of 32 bits.
+/// A multiple wrapped to 32 bits.
 fn wrapped(multiple: i128) -> i64 {
     i64::from(multiple as i32)
 }
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// An expression with its values at all points, computed as it was asked for.
+    /// An expression with its values at all points, computed independently.
     type Known = (ExprId, Vec<i64>);
 
     fn grow(dag: &mut Dag, random: &mut Random, known: &[Known]) -> Known {

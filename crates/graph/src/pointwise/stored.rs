@@ -1,4 +1,4 @@
-//! Expressions that were read from a file.
+//! Serialised expressions.
 
 use super::dag::{Dag, Expr, ExprId};
 use crate::Scalar;
@@ -6,13 +6,14 @@ use crate::limits::{LimitError, MAX_ARGUMENTS, MAX_EXPRESSIONS, MAX_RANK, MAX_VA
 use serde::Deserialize;
 use thiserror::Error;
 
-/// Expressions as a file holds them.
+/// The serialised form of a DAG.
 #[derive(Deserialize)]
 pub(super) struct Stored {
     nodes: Vec<StoredNode>,
 }
 
-/// The type follows from the operands but for loads and values, the bounds but for coordinates.
+/// The type is inferred from the operands, except for loads and accumulations; bounds are recomputed, except for
+/// coordinates.
 #[derive(Deserialize)]
 struct StoredNode {
     expr: Expr,
@@ -20,19 +21,19 @@ struct StoredNode {
     range: Option<(i64, i64)>,
 }
 
-/// Expressions of a file that cannot be.
+/// Why serialised expressions are invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoredError {
     /// There are too many.
     #[error("a kernel {0}")]
     Limit(#[from] LimitError),
-    /// One is wrong.
+    /// An expression is invalid.
     #[error("expression {position} {reason}")]
     Expression {
-        /// Which one.
+        /// Its position.
         position: usize,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
 }
@@ -59,7 +60,7 @@ impl TryFrom<Stored> for Dag {
 type Typed = (Scalar, Option<(i64, i64)>);
 
 impl Dag {
-    /// The type and the bounds of an expression whose operands are known.
+    /// The type and the bounds of an expression with known operands.
     fn typed(&self, node: &StoredNode) -> Result<Typed, &'static str> {
         const NATURAL: Option<(i64, i64)> = Some((0, i32::MAX as i64));
         let all = |operands: &[ExprId], scalar| operands.iter().all(|&operand| self.scalar(operand) == scalar);

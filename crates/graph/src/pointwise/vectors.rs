@@ -1,15 +1,15 @@
-/// Vectors of floats and words of 32 bits, and the instructions of a processor on them.
+/// Vectors of floats and of 32-bit words, and the processor's instructions on them.
 ///
-/// What the CPU computes of scalar functions is written with these, for whatever vectors it has.
+/// The CPU forms of scalar functions are generic over this trait and work with all vector widths.
 pub trait Vectors: Copy {
-    /// Some floats.
+    /// A vector of floats.
     type Floats: Copy;
-    /// As many words.
+    /// A vector with as many words.
     type Words: Copy;
-    /// As many truth values.
+    /// A mask with as many lanes.
     type Mask: Copy;
 
-    /// The same float everywhere.
+    /// The same float in all lanes.
     fn splat(self, x: f32) -> Self::Floats;
     /// `a + b`
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
@@ -19,7 +19,7 @@ pub trait Vectors: Copy {
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a / b`
     fn div(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// `a * b + c`, rounded once or twice.
+    /// `a * b + c`, with one or two roundings.
     fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// `-x`
     fn neg(self, x: Self::Floats) -> Self::Floats;
@@ -27,9 +27,9 @@ pub trait Vectors: Copy {
     fn abs(self, x: Self::Floats) -> Self::Floats;
     /// Square root.
     fn sqrt(self, x: Self::Floats) -> Self::Floats;
-    /// A function of every float by itself.
+    /// Applies a function to each float.
     fn each(self, x: Self::Floats, function: impl Fn(f32) -> f32) -> Self::Floats;
-    /// A function of every pair of floats by itself.
+    /// Applies a function to each pair of floats.
     fn each_pair(self, a: Self::Floats, b: Self::Floats, function: impl Fn(f32, f32) -> f32) -> Self::Floats;
 
     /// `a == b`
@@ -43,26 +43,26 @@ pub trait Vectors: Copy {
     /// `mask ? a : b`
     fn select(self, mask: Self::Mask, a: Self::Floats, b: Self::Floats) -> Self::Floats;
 
-    /// The bits of floats.
+    /// Reinterprets floats as words.
     fn bits(self, x: Self::Floats) -> Self::Words;
-    /// The floats with these bits.
+    /// Reinterprets words as floats.
     fn of_bits(self, bits: Self::Words) -> Self::Floats;
-    /// The same word everywhere.
+    /// The same word in all lanes.
     fn splat_word(self, word: u32) -> Self::Words;
-    /// The sum of words, which wraps around.
+    /// Wrapping sum of words.
     fn add_words(self, a: Self::Words, b: Self::Words) -> Self::Words;
-    /// The difference of words, which wraps around.
+    /// Wrapping difference of words.
     fn sub_words(self, a: Self::Words, b: Self::Words) -> Self::Words;
-    /// Bitwise conjunction.
+    /// Bitwise and.
     fn and(self, a: Self::Words, b: Self::Words) -> Self::Words;
-    /// Bitwise disjunction.
+    /// Bitwise or.
     fn or(self, a: Self::Words, b: Self::Words) -> Self::Words;
-    /// Words with their bits moved up.
+    /// Shifts words left.
     fn shift_up(self, words: Self::Words, bits: u32) -> Self::Words;
-    /// Words with their bits moved down.
+    /// Shifts words right.
     fn shift_down(self, words: Self::Words, bits: u32) -> Self::Words;
 
-    /// `x` limited to `low..=high`, or NaN.
+    /// `x` clamped to `low..=high`; NaN stays NaN.
     #[inline(always)]
     fn clamp(self, x: Self::Floats, low: f32, high: f32) -> Self::Floats {
         let (low, high) = (self.splat(low), self.splat(high));
@@ -70,14 +70,14 @@ pub trait Vectors: Copy {
         self.select(self.less(high, x), high, x)
     }
 
-    /// `y`, not negative, with the sign of `x`.
+    /// `y`, which is not negative, with the sign of `x`.
     #[inline(always)]
     fn signed(self, y: Self::Floats, x: Self::Floats) -> Self::Floats {
         let sign = self.and(self.bits(x), self.splat_word(1 << 31));
         self.of_bits(self.or(self.bits(y), sign))
     }
 
-    /// A polynomial with these coefficients, the constant one first.
+    /// A polynomial with these coefficients, constant term first.
     #[inline(always)]
     fn polynomial<const N: usize>(self, x: Self::Floats, coefficients: [f32; N]) -> Self::Floats {
         let mut sum = self.splat(coefficients[N - 1]);

@@ -3,7 +3,7 @@ use crate::op::{Check, Fused, HostOp, Input, Op, Requirement, Role};
 use crate::{Graph, GraphError, Ids, Layout, Node, NodeId, SizeSource, Symbol, Type, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A shape program in the making.
+/// A shape program under construction.
 struct Builder<'a> {
     graph: &'a Graph,
     program: ShapeProgram,
@@ -11,12 +11,12 @@ struct Builder<'a> {
     slots: HashMap<Value, HostSlot>,
     /// The symbols that come from a value.
     symbols: HashMap<Value, Vec<Symbol>>,
-    /// What is computed already.
+    /// The slots of values that are computed already.
     known: HashMap<(HostOp, Vec<HostSlot>), HostSlot>,
     checked: HashSet<(Check, Vec<HostSlot>)>,
 }
 
-/// The shape program of a graph, with what it reads and fills.
+/// The shape program of a graph, with its inputs and the slots of host values.
 #[derive(Clone, Debug)]
 pub struct HostProgram {
     /// The program.
@@ -28,11 +28,11 @@ pub struct HostProgram {
 }
 
 impl HostProgram {
-    /// The shape program of a graph. It checks what host values are
-    /// declared to be, and what the operators of the graph need of them, those within fused ones included.
+    /// Builds the shape program of a graph. It checks the declarations of host values and the requirements of the
+    /// graph's operators, including those inside fused operators.
     ///
     /// # Errors
-    /// [`GraphError`] if the graph has a cycle, or a host operator reads a value that is not on the host.
+    /// [`GraphError`] if the graph has a cycle, or a host operator has an operand that is not on the host.
     pub fn of(graph: &Graph) -> Result<Self, GraphError> {
         let names = graph.sizes().iter().map(|size| size.name.clone()).collect();
         let mut builder = Builder {
@@ -53,7 +53,7 @@ impl HostProgram {
 }
 
 impl Builder<'_> {
-    /// Defines the extents of inputs, and finds what the others come from.
+    /// Defines the extents of inputs and collects the sources of the other sizes.
     fn sizes(&mut self) {
         for (symbol, size) in (0..).map(Symbol).zip(self.graph.sizes()) {
             match &size.source {
@@ -104,8 +104,8 @@ impl Builder<'_> {
         self.graph.inputs(id).into_iter().map(slot).collect()
     }
 
-    /// The slot of a function's value. Equal functions of the same values share one, and a check has that of the value
-    /// that it is about.
+    /// The slot of a function's value. Equal functions of the same values share a slot; a check has the slot of the
+    /// value that it checks.
     fn compute(&mut self, op: &HostOp, inputs: Vec<HostSlot>) -> HostSlot {
         if let (HostOp::Check { check, argument }, Some(&first)) = (op, inputs.first()) {
             self.check(check.clone(), inputs, argument);
@@ -133,7 +133,7 @@ impl Builder<'_> {
         HostSlot(self.program.slots as u32 - 1)
     }
 
-    /// Lets a value have a slot, and defines the sizes that come from it.
+    /// Assigns a slot to a value, and defines the sizes that come from it.
     fn fill(&mut self, value: Value, slot: HostSlot) {
         self.slots.insert(value, slot);
         for symbol in self.symbols.remove(&value).unwrap_or_default() {
@@ -158,8 +158,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Checks what an operator of `graph` needs of the host values among its operands. `outer` is what a value of `graph`
-    /// is in the graph of the program.
+    /// Adds the checks that an operator of `graph` requires for its host operands. `outer` maps values of `graph` to
+    /// values of the program's graph.
     fn require(&mut self, graph: &Graph, node: &Node, inputs: &[Value], outer: impl Fn(Value) -> Option<Value>) {
         let types: Option<Vec<&Type>> = inputs.iter().map(|&value| graph.ty(value)).collect();
         let argument = match node.path.as_str() {
@@ -179,7 +179,7 @@ impl Builder<'_> {
     }
 }
 
-/// What is known of the ids among the inputs of a graph; a part of a model may lack inputs and sizes of the whole.
+/// The id inputs of a graph that have all their sizes; a part of a model may lack inputs and sizes of the whole.
 fn ids(graph: &Graph) -> Vec<Ids> {
     let inputs: HashSet<&str> =
         graph.ids().filter_map(|id| graph.op::<Input>(id)).map(|input| input.name.as_str()).collect();
@@ -189,7 +189,7 @@ fn ids(graph: &Graph) -> Vec<Ids> {
     graph.id_inputs().iter().filter(is_there).cloned().collect()
 }
 
-/// All that an operator on the device needs of its operands on the host.
+/// All requirements of a device operator for its host operands.
 fn requirements(op: &dyn Op, types: &[&Type]) -> Vec<Requirement> {
     let words = types.iter().enumerate().filter(|(_, ty)| ty.layout == Layout::Host).map(|(position, ty)| {
         let count = ty.shape.first().cloned().unwrap_or_else(|| 1.into());

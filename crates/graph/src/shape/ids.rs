@@ -3,8 +3,8 @@ use crate::{DType, HostTensor, Symbol};
 use std::collections::BTreeMap;
 
 impl ShapeProgram {
-    /// Checks that ids on the host are rows of their tables. `tensor` is a named input of the declared type and shape; `None`
-    /// leaves it unchecked.
+    /// Checks that ids on the host are rows of their tables. `tensor` returns a named input of the declared type and
+    /// shape, or `None` to skip the check.
     ///
     /// # Errors
     /// [`ShapeError::Value`] names the input and the first id beyond a table.
@@ -38,7 +38,7 @@ fn check(input: &str, tensor: &HostTensor, rows: usize) -> Result<(), ShapeError
     Err(ShapeError::Value { what, inputs, expected, element, value })
 }
 
-/// The first id that is not one of `rows`, with its position.
+/// The first id that is not below `rows`, with its position.
 fn first_outside<const N: usize>(bytes: &[u8], id: impl Fn([u8; N]) -> i64, rows: i64) -> Option<(usize, i64)> {
     let ids = bytes.as_chunks().0.iter().map(|&bytes| id(bytes));
     ids.enumerate().find(|(_, id)| !(0..rows).contains(id))

@@ -1,4 +1,4 @@
-//! The shape program: what is computed and checked on the host before each run.
+//! The shape program: values computed and checked on the host before each run.
 
 mod build;
 mod ids;
@@ -18,7 +18,7 @@ pub struct HostSlot(pub u32);
 /// A named input that the shape program reads on the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostInput {
-    /// The name it has in the graph.
+    /// Its name in the graph.
     pub name: String,
     /// The slot it fills.
     pub slot: HostSlot,
@@ -26,7 +26,7 @@ pub struct HostInput {
     pub shape: Vec<Dim>,
 }
 
-/// What gives a symbol its value.
+/// The source of a symbol's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SymbolSource {
     /// The extent of a named input.
@@ -45,58 +45,58 @@ pub enum SymbolSource {
 /// One line of the shape program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ShapeEntry {
-    /// A host value from others.
+    /// A host value computed from others.
     Compute {
         /// The function.
         op: HostOp,
-        /// What it reads.
+        /// Its operands.
         inputs: Vec<HostSlot>,
-        /// What it fills.
+        /// The slot of its value.
         output: HostSlot,
     },
-    /// A symbol from its source.
+    /// The value of a symbol.
     Define {
         /// The symbol.
         symbol: Symbol,
-        /// Where its value comes from.
+        /// The source of its value.
         source: SymbolSource,
     },
-    /// What must hold of host values, or no kernel runs.
+    /// A condition on host values. If it fails, no kernel runs.
     Check {
-        /// What must hold.
+        /// The condition.
         check: Check,
-        /// Of what, in the order of the check.
+        /// The checked slots, in the order of the check.
         inputs: Vec<HostSlot>,
-        /// What an error calls it: an argument, or the operator that needs it.
+        /// The name in error messages: an argument, or the operator that requires the check.
         argument: String,
     },
 }
 
-/// Sizes, lengths, offsets, totals and maxima, computed on the host before each run, and what must hold of them.
+/// Sizes, lengths, offsets, totals and maxima, computed on the host before each run, and the checks on them.
 ///
-/// A check is made once for the same vectors, however many operators need it. Its operators are all that a kernel may
-/// assume of host values: that a load stays within a tensor is proven from them.
+/// The same vectors are checked once, regardless of the number of operators that require it. Kernels may assume nothing
+/// about host values beyond these checks: the proofs that loads stay in range rely on them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShapeProgram {
     /// In order of evaluation.
     pub entries: Vec<ShapeEntry>,
     /// Number of slots.
     pub slots: usize,
-    /// Inputs that choose rows of tables.
+    /// Inputs that hold row ids of tables.
     #[serde(default)]
     pub ids: Vec<Ids>,
-    /// Names of sizes for people, by symbol.
+    /// Names of sizes for messages, by symbol.
     #[serde(default)]
     pub names: Vec<String>,
 }
 
 impl ShapeProgram {
-    /// A size in the names that people gave to what it is made of.
+    /// Displays a size with the names of its symbols.
     pub fn display(&self, dim: &Dim) -> String {
         dim.display(|symbol| self.names.get(symbol.0 as usize).map(String::as_str))
     }
 
-    /// What must hold of values, and of which.
+    /// The checks, each with the slots it checks.
     pub fn checks(&self) -> impl Iterator<Item = (&Check, &[HostSlot])> {
         self.entries.iter().filter_map(|entry| match entry {
             ShapeEntry::Check { check, inputs, .. } => Some((check, inputs.as_slice())),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// What a shape program computed.
+/// The results of a shape program.
 #[derive(Clone, Debug, Default)]
 pub struct ShapeValues {
     /// By slot.
@@ -20,36 +20,36 @@ pub struct ShapeValues {
 #[strum(serialize_all = "snake_case", prefix = "sizes.")]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// The program refers to a slot or input that has no value.
+    /// The program refers to a slot or input without a value.
     #[error("the shape program reads {what}, which has no value: bind every input of the plan")]
     Unbound {
-        /// What is missing.
+        /// The missing value.
         what: String,
     },
-    /// An input, or what is computed from inputs, holds a value that it must not hold.
+    /// An input, or a value computed from inputs, is invalid.
     #[error("{what}: expected {expected}, got {value} at element {element}")]
     Value {
-        /// What holds it: an input, or an argument with the inputs that it is computed from.
+        /// The invalid value: an input, or an argument with the inputs that it is computed from.
         what: String,
         /// The inputs that the value comes from.
         inputs: Vec<String>,
-        /// What is allowed.
+        /// The valid values.
         expected: String,
-        /// Position of the first offender: its sample, where there is a value a sample.
+        /// Position of the first invalid element: its sample, if there is one value per sample.
         element: usize,
         /// The value.
         value: i64,
     },
-    /// A vector has another number of entries than it must have.
+    /// A vector has a wrong number of entries.
     #[error("{what}: expected {expected} entries, got {actual}")]
     Length {
-        /// What it is.
+        /// The vector.
         what: String,
         /// The inputs that it comes from.
         inputs: Vec<String>,
-        /// What it must have.
+        /// The required number.
         expected: usize,
-        /// What it has.
+        /// The number found.
         actual: usize,
     },
     /// A host operator failed for another reason.
@@ -68,20 +68,20 @@ impl Coded for ShapeError {
     }
 }
 
-/// A line of a program that failed.
+/// A failed entry of a program.
 struct Failure<'a> {
-    /// What is computed or checked.
+    /// The value that is computed or checked.
     argument: &'a str,
-    /// What an operand is to it.
+    /// The role of an operand.
     role: &'a dyn Fn(usize) -> String,
     reads: &'a [HostSlot],
 }
 
 impl ShapeProgram {
-    /// Runs the program. `inputs` are host inputs with their values; `extent` is the extent of a named input.
+    /// Runs the program. `inputs` are host inputs with their values; `extent` returns the extent of a named input.
     ///
     /// # Errors
-    /// [`ShapeError`] names the input that is missing or holds what it must not hold.
+    /// [`ShapeError`] names the input that is missing or invalid.
     pub fn run<'a>(
         &self,
         inputs: impl IntoIterator<Item = (&'a HostInput, Vec<i64>)>,
@@ -151,7 +151,7 @@ impl ShapeProgram {
         Ok(extents)
     }
 
-    /// The extents that a tensor of a shape must have, for an error: as they are, and in the names of sizes.
+    /// The required extents of a tensor for an error message: as numbers, and with the names of sizes.
     pub fn expected(&self, shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> String {
         let extent = |dim: &Dim| dim.evaluate(|symbol| symbols.get(&symbol).copied());
         let declared: Vec<String> = shape.iter().map(|dim| self.display(dim)).collect();
@@ -190,7 +190,7 @@ impl ShapeProgram {
         }
     }
 
-    /// What an error calls an operand of the line that failed.
+    /// The name in an error message of an operand of the failed entry.
     fn subject(&self, operand: usize, named: &[&HostInput], failure: &Failure<'_>) -> String {
         let slot = failure.reads.get(operand).copied();
         if let Some(input) = named.iter().find(|input| Some(input.slot) == slot) {
@@ -227,7 +227,7 @@ impl ShapeProgram {
     }
 }
 
-/// Names of inputs in a sentence; empty where there are none.
+/// Lists names of inputs in a sentence; empty without names.
 fn list(names: &[String]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.as_slice() {

@@ -1,36 +1,36 @@
-//! How elements lie in memory, apart from what arithmetic makes of them.
+//! Memory layouts of elements, independent of arithmetic.
 
 pub(crate) mod rows;
 
 use crate::Scalar;
 
-/// Elements that shaders read at once: rows are whole groups of them.
+/// Elements that shaders read at once: rows are padded to whole groups of them.
 const GROUP: usize = 4;
 
-/// Bits of a word of a shader's memory.
+/// Bits of a word in shader memory.
 const WORD: usize = 32;
 
 /// A storage format: one for every [`crate::DType`].
 ///
-/// Elements are little-endian, row major. A host tensor has its rows one after the other; in the memory of kernels every row
-/// is filled up to a whole number of groups and words, a scalar is a row of one element, and parameters of a row come last.
+/// Elements are little-endian, row major. A host tensor is not padded. In kernel memory every row is padded to whole
+/// groups and words, a scalar is a row of one element, and the parameters of a row come last.
 #[derive(Debug)]
 pub struct Format {
-    /// Name in messages, shaders and command lines; in upper case that of safetensors.
+    /// Name in messages, shaders and command lines; in upper case the name in safetensors.
     pub name: &'static str,
-    /// The type that arithmetic on the elements is done in.
+    /// The type in which arithmetic on the elements is done.
     pub scalar: Scalar,
     /// Bits of an element.
     pub bits: usize,
-    /// Bits of what follows the elements of a row, such as a scale; 0 for most.
+    /// Bits of row parameters that follow the elements, such as a scale; 0 for most formats.
     pub parameters: usize,
-    /// What the elements of a row are a multiple of; 1 for most.
+    /// Row lengths are multiples of this; 1 for most formats.
     pub multiple: usize,
-    /// Numbers of rows and back.
+    /// Converts rows to numbers and back.
     pub(crate) codec: Codec,
 }
 
-/// What turns rows on the host into numbers and numbers into rows.
+/// Converts between rows on the host and numbers.
 #[derive(Debug)]
 pub(crate) enum Codec {
     Float { decode: fn(&[u8]) -> Vec<f64>, encode: fn(&[f64]) -> Vec<u8> },
@@ -44,29 +44,29 @@ fn rows(shape: &[usize]) -> (Option<usize>, usize) {
 }
 
 impl Format {
-    /// True where kernels write elements; rows with parameters are made as a whole, on the host.
+    /// True if kernels can write elements. Rows with parameters are only made as a whole, on the host.
     pub fn is_written(&self) -> bool {
         self.parameters == 0
     }
 
-    /// Bytes that so many elements take, without parameters; `u64::MAX` where there are more.
+    /// Bytes of `elements` elements, without parameters; `u64::MAX` on overflow.
     pub fn bytes(&self, elements: u64) -> u64 {
         let bits = elements.checked_mul(self.bits as u64);
         bits.map_or(u64::MAX, |bits| bits.div_ceil(8))
     }
 
-    /// True where rows of so many elements can be stored.
+    /// True if rows of this width can be stored.
     pub fn has_rows_of(&self, width: usize) -> bool {
         width.is_multiple_of(self.multiple)
     }
 
-    /// Bytes of a row of a host tensor, if there are such rows.
+    /// Bytes of a row of a host tensor, if rows of this width can be stored.
     pub fn row_bytes(&self, width: usize) -> Option<usize> {
         let bits = width.checked_mul(self.bits).filter(|_| self.has_rows_of(width))?;
         Some(bits.div_ceil(8) + self.parameters / 8)
     }
 
-    /// Elements of a row of so many bytes, if there are such rows.
+    /// Elements of a row with this many bytes, if such rows can be stored.
     pub fn row_elements(&self, bytes: usize) -> Option<usize> {
         let width = bytes.checked_sub(self.parameters / 8)?.checked_mul(8)? / self.bits;
         (self.row_bytes(width) == Some(bytes)).then_some(width)
@@ -78,38 +78,38 @@ impl Format {
         self.row_bytes(width)?.checked_mul(rows?)
     }
 
-    /// Elements of a row in the memory of kernels with what fills it up, without parameters.
+    /// Elements of a row in kernel memory with its padding, without parameters.
     pub fn filled(&self, width: usize) -> Option<usize> {
         width.checked_next_multiple_of(self.group())
     }
 
-    /// Elements that rows are filled up to multiples of.
+    /// Row lengths in kernel memory are multiples of this many elements.
     pub fn group(&self) -> usize {
         GROUP.max(WORD / self.bits)
     }
 
-    /// From one row to the next in the memory of kernels, in elements.
+    /// The pitch of rows in kernel memory, in elements.
     pub fn pitch(&self, width: usize) -> Option<usize> {
         self.filled(width)?.checked_add(self.row_parameters())
     }
 
-    /// What follows the elements of a row, in the room of so many elements.
+    /// The space of row parameters, in elements.
     pub fn row_parameters(&self) -> usize {
         self.parameters / self.bits
     }
 
-    /// Elements of a tensor in the memory of kernels with all that is between them.
+    /// Elements of a tensor in kernel memory, with padding and parameters.
     pub fn elements(&self, shape: &[usize]) -> Option<usize> {
         let (rows, width) = rows(shape);
         self.pitch(width)?.checked_mul(rows?)
     }
 
-    /// True if a host tensor of this shape is what kernels have in memory.
+    /// True if a host tensor of this shape has the same layout in kernel memory.
     pub fn is_dense(&self, shape: &[usize]) -> bool {
         shape.last().is_some_and(|&width| self.filled(width) == Some(width))
     }
 
-    /// Copies rows of a host tensor of this shape to the memory of kernels, as many as there are on both sides.
+    /// Copies rows of a host tensor of this shape to kernel memory, as many as both sides hold.
     pub fn to_kernels(&self, shape: &[usize], host: &[u8], memory: &mut [u8]) {
         let Some((row, pitch)) = self.strides(shape) else { return };
         let parameters = self.parameters / 8;
@@ -120,7 +120,7 @@ impl Format {
         }
     }
 
-    /// Appends the rows of a tensor of this shape in the memory of kernels as a host tensor has them.
+    /// Appends the rows of a tensor in kernel memory to `host`, in the layout of a host tensor.
     pub fn to_host(&self, shape: &[usize], memory: &[u8], host: &mut Vec<u8>) {
         let (Some((row, pitch)), (Some(rows), _)) = (self.strides(shape), rows(shape)) else { return };
         let parameters = self.parameters / 8;
@@ -130,14 +130,14 @@ impl Format {
         }
     }
 
-    /// Bytes of a row on the host and in the memory of kernels; `None` where rows are empty.
+    /// Bytes of a row on the host and in kernel memory; `None` if rows are empty.
     fn strides(&self, shape: &[usize]) -> Option<(usize, usize)> {
         let (_, width) = rows(shape);
         let (row, pitch) = (self.row_bytes(width)?, self.pitch(width)?.checked_mul(self.bits)? / 8);
         (row > 0).then_some((row, pitch))
     }
 
-    /// Bytes of a host tensor of these numbers: rounded for floats, truncated for integers.
+    /// Bytes of a host tensor with these numbers: rounded for floats, truncated for integers.
     pub(crate) fn encode(&self, shape: &[usize], values: &[f64]) -> Vec<u8> {
         let (Codec::Float { encode, .. } | Codec::Integer { encode, .. }) = self.codec;
         if self.is_written() {
@@ -148,9 +148,9 @@ impl Format {
         (0..count.unwrap_or(0)).flat_map(|n| encode(row(n))).collect()
     }
 
-    /// Pieces of a host tensor that are numbers by themselves.
+    /// Pieces of a host tensor that can be converted independently.
     pub(crate) fn pieces<'a>(&self, shape: &[usize], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        /// Elements of a piece where any number of them are one.
+        /// Elements per piece, if rows have no parameters.
         const PIECE: usize = 1 << 12;
         let row = if self.parameters > 0 { self.row_bytes(rows(shape).1) } else { Some(PIECE * self.bits / 8) };
         bytes.chunks(row.unwrap_or(usize::MAX).max(1))

@@ -1,18 +1,18 @@
-//! Rows of integers of few bits, a scale and a bias, byte for byte as fbgemm has them.
+//! Rows of integers with few bits, a scale and a bias, byte for byte in fbgemm's format.
 
 use half::f16;
 
-/// What keeps the inverse of the extent of a row of bytes finite.
+/// Keeps the inverse of the extent of a row of bytes finite.
 const LEAST_EXTENT: f32 = 1e-8;
 
-/// The numbers of a row of bytes, whose scale and bias are floats.
+/// Decodes a row of bytes with an f32 scale and an f32 bias.
 pub(crate) fn decode_bytes(row: &[u8]) -> Vec<f64> {
     let Some((elements, &[a, b, c, d, e, f, g, h])) = row.split_last_chunk() else { return vec![] };
     let (scale, bias) = (f32::from_le_bytes([a, b, c, d]), f32::from_le_bytes([e, f, g, h]));
     elements.iter().map(|&q| f32::from(q).mul_add(scale, bias).into()).collect()
 }
 
-/// The row of bytes of numbers: the least of them is 0 and the greatest 255.
+/// Encodes a row of bytes: the minimum becomes 0, the maximum 255.
 pub(crate) fn encode_bytes(values: &[f64]) -> Vec<u8> {
     let (least, greatest) = extremes(values);
     let extent = greatest - least;
@@ -30,7 +30,7 @@ pub(crate) fn decode<const BITS: u32>(row: &[u8]) -> Vec<f64> {
     elements.map(|q| f32::from(q).mul_add(scale, bias).into()).collect()
 }
 
-/// The row of integers of `BITS` bits of numbers, as many as fill bytes.
+/// Encodes a row of integers with `BITS` bits; the numbers fill whole bytes.
 pub(crate) fn encode<const BITS: u32>(values: &[f64]) -> Vec<u8> {
     let (least, greatest) = extremes(values);
     let bias = f16::from_f32(least);
@@ -45,7 +45,7 @@ pub(crate) fn encode<const BITS: u32>(values: &[f64]) -> Vec<u8> {
     elements.chunks(8 / BITS as usize).map(byte).chain(parameters.into_iter().flatten()).collect()
 }
 
-/// The greatest integer of so many bits.
+/// The largest integer with this many bits.
 const fn most<const BITS: u32>() -> u8 {
     (1 << BITS) - 1
 }
@@ -54,7 +54,7 @@ fn singles(values: &[f64]) -> impl Iterator<Item = f32> {
     values.iter().map(|&value| value as f32)
 }
 
-/// The least and the greatest; of zeros that are both, the first.
+/// The minimum and maximum; of several zeros the first.
 fn extremes(values: &[f64]) -> (f32, f32) {
     let least = singles(values).reduce(|least, value| if value < least { value } else { least });
     let greatest = singles(values).reduce(|greatest, value| if value > greatest { value } else { greatest });

@@ -28,20 +28,20 @@ impl Tensor {
 
     /// For every query the sum of values `v` `[keys, H, V]`, weighted by these scores: `[rows, H, V]`.
     ///
-    /// Of keys whose weight a choice makes 0, queries and keys may be anything. Their values have to be finite: kernels
-    /// multiply some of them by 0, which gives NaN for others, and pass over the rest.
+    /// Queries and keys of pairs whose weight a select sets to 0 may hold anything. Their values must be finite:
+    /// kernels skip some of these pairs and multiply others by 0, which gives NaN for infinities and NaN.
     pub fn weighted_sum(&self, v: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
         self.apply(WeightedSum { kind: ScoreKind::Row }, &[v, &rows.offsets, &keys.offsets])
     }
 
-    /// For every key the sum of values `v` `[rows, H, V]` of its sample's queries, weighted by these scores: `[keys, H, V]`.
-    /// Values have to be finite, as those of [`Tensor::weighted_sum`].
+    /// For every key the sum of values `v` `[rows, H, V]` of its sample's queries, weighted by these scores:
+    /// `[keys, H, V]`. Values must be finite, as in [`Tensor::weighted_sum`].
     pub fn weighted_sum_by_key(&self, v: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
         self.apply(WeightedSum { kind: ScoreKind::Key }, &[v, &rows.offsets, &keys.offsets])
     }
 
-    /// These scores combined over the pairs of every sample, query or key: `[H, n]`, the shape that
-    /// [`Ragged::per_sample`], [`Ragged::per_row`] and [`Ragged::per_key`] take.
+    /// Reduces these scores over the pairs of every sample, query or key: `[H, n]`, the shape that
+    /// [`Ragged::per_sample`], [`Ragged::per_row`] and [`Ragged::per_key`] accept.
     pub fn reduce_scores(&self, op: ReduceOp, kind: ScoreKind, rows: &Ragged, keys: &Ragged) -> Tensor {
         self.apply(ScoreReduce { op, kind }, &[&rows.offsets, &keys.offsets])
     }
@@ -63,22 +63,22 @@ impl Ragged {
         self.offsets.apply(op, &[&keys.offsets])
     }
 
-    /// A value a sample `[B]`, for every pair of query and key.
+    /// Broadcasts a value per sample `[B]` to all pairs of query and key.
     pub fn per_sample(&self, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
         self.spread(ScoreKind::Sample, keys, heads, values)
     }
 
-    /// A value a query `[rows]` or `[H, rows]`, for every pair of query and key.
+    /// Broadcasts a value per query `[rows]` or `[H, rows]` to all pairs of query and key.
     pub fn per_row(&self, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
         self.spread(ScoreKind::Row, keys, heads, values)
     }
 
-    /// A value a key `[keys]` or `[H, keys]`, for every pair of query and key.
+    /// Broadcasts a value per key `[keys]` or `[H, keys]` to all pairs of query and key.
     pub fn per_key(&self, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
         self.spread(ScoreKind::Key, keys, heads, values)
     }
 
-    /// A value a sample, query or key for every pair.
+    /// Broadcasts a value per sample, query or key to all pairs.
     pub(crate) fn spread(&self, kind: ScoreKind, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
         let op = ScoreBroadcast { kind, heads, rows: self.total.clone(), keys: keys.total.clone() };
         values.apply(op, &[&self.offsets, &keys.offsets])

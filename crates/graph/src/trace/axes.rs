@@ -1,7 +1,7 @@
 use crate::Dim;
 use std::fmt::Display;
 
-/// Extents of a tensor, outermost first: constants and sizes in a tuple, or of one kind in an array, slice or vector.
+/// A shape, outermost extent first: a tuple of constants and sizes, or an array, slice or vector of one kind.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -63,9 +63,9 @@ macro_rules! tuples {
 
 tuples!((), (A), (A, B), (A, B, C), (A, B, C, D), (A, B, C, D, E), (A, B, C, D, E, F));
 
-/// An axis of a tensor by its position, from the last one, `-1`, on where it is negative.
+/// An axis of a tensor; negative positions count from the last axis, `-1`.
 pub trait Axis: Copy + Display {
-    /// The position among `rank` axes, perhaps beyond the last; `None` before the first.
+    /// The position among `rank` axes, which may be out of range; `None` if before the first.
     fn of(self, rank: usize) -> Option<usize>;
 }
 

@@ -3,19 +3,19 @@ use crate::op::{Check, HostOp, JaggedBroadcast, JaggedConcat, JaggedSlice, RowIn
 use crate::pointwise::BinaryOp;
 use crate::{Dim, SizeSource, Value};
 
-/// What the sum of a vector is made of.
+/// The components of the sum of a vector.
 enum Parts {
-    /// Nothing else.
+    /// The sum is a size itself.
     Whole,
-    /// It is this.
+    /// This dim.
     Known(Dim),
-    /// The sum of another.
+    /// The sum of another vector.
     Same(Value),
-    /// The sum of one, and of another that many times.
+    /// The sum of one vector, plus a multiple of the sum of another.
     Both(Value, Value, i64),
-    /// The sum of another, and this.
+    /// The sum of another vector, plus this dim.
     Plus(Value, Dim),
-    /// The sum of another, this many times.
+    /// The sum of another vector, times this dim.
     Times(Value, Dim),
 }
 
@@ -29,28 +29,28 @@ impl Parts {
     }
 }
 
-/// How rows are divided among samples: lengths and offsets of the shape program.
+/// The division of rows among samples: lengths and offsets on the host.
 #[derive(Clone, Debug)]
 pub struct Ragged {
-    /// Rows of every sample, `[B]`.
+    /// Number of rows of every sample, `[B]`.
     pub lengths: Tensor,
     /// 0 and the cumulative sums of the lengths, `[B + 1]`.
     pub offsets: Tensor,
     /// Number of samples.
     pub batch: Dim,
-    /// Number of rows of all samples.
+    /// Number of rows in all samples.
     pub total: Dim,
 }
 
 impl Ragged {
-    /// From lengths `[B]` of the shape program. A run in which one of them is negative is an error.
+    /// From host lengths `[B]`. A run fails if one of them is negative.
     pub fn from_lengths(lengths: &Tensor) -> Self {
         let lengths = lengths.counts("lengths");
         let offsets = lengths.host(HostOp::Offsets, &[]);
         Self { batch: lengths.dim(0), total: lengths.total(), lengths, offsets }
     }
 
-    /// From offsets `[B + 1]` of the shape program. A run in which they do not begin with 0, or descend, is an error.
+    /// From host offsets `[B + 1]`. A run fails if they do not begin with 0, or descend.
     pub fn from_offsets(offsets: &Tensor) -> Self {
         let lengths = offsets.host(HostOp::Lengths, &[]);
         let total = lengths.total();
@@ -63,7 +63,7 @@ impl Ragged {
         Self::from_lengths(&scope.host_fill(batch, length))
     }
 
-    /// From offsets `[B + 1]` of the shape program, which are known to divide `total` rows.
+    /// From host offsets `[B + 1]` that are known to divide `total` rows.
     pub(crate) fn of(offsets: &Tensor, total: &Dim) -> Self {
         let value = offsets.value.map(|value| offsets.unchecked(value));
         let lengths = Tensor { value, ..offsets.clone() }.host(HostOp::Lengths, &[]);
@@ -73,18 +73,18 @@ impl Ragged {
         Self { batch: lengths.dim(0), lengths, offsets: offsets.clone(), total: total.clone() }
     }
 
-    /// The same rows. A run in which they are not `total` is an error.
+    /// The same rows. A run fails if there are not `total` of them.
     pub fn of_total(&self, total: &Dim) -> Self {
         let check = Check::Offsets { rows: total.clone() };
         Self { offsets: self.offsets.checked(check, "rows", &[]), ..self.clone() }
     }
 
-    /// The longest sample, a scalar of the shape program; 0 without samples.
+    /// The length of the longest sample, a host scalar; 0 without samples.
     pub fn max(&self) -> Tensor {
         self.lengths.host(HostOp::Max, &[])
     }
 
-    /// The sum of both lengths in every sample.
+    /// The sum of both lengths for every sample.
     pub fn plus(&self, other: &Self) -> Self {
         Self::from_lengths(&(&self.lengths + &other.lengths))
     }
@@ -94,24 +94,24 @@ impl Ragged {
         self.offsets.apply(RowIndex { kind: RowIndexKind::Position, rows: self.total.clone() }, &[])
     }
 
-    /// For every row the row after the last one of its sample, counted over all samples, `[total]`, an `I32`.
+    /// For every row, the first row after its sample, counted over all samples: `[total]`, an `I32`.
     pub fn sample_end(&self) -> Tensor {
         self.offsets.apply(RowIndex { kind: RowIndexKind::SampleEnd, rows: self.total.clone() }, &[])
     }
 }
 
 impl Scope {
-    /// Lengths `[B]` bound by name for each run; a negative one is an error.
+    /// Lengths `[B]` bound by name for each run; a run fails if one is negative.
     pub fn lengths(&self, name: &str, batch: impl Into<Dim>) -> Ragged {
         Ragged::from_lengths(&self.host_input(name, [batch]))
     }
 
-    /// A number for each of `batch` samples, `[B]`, bound by name for each run; a negative one is an error.
+    /// A number for each of `batch` samples, `[B]`, bound by name for each run; a run fails if one is negative.
     pub fn counts(&self, name: &str, batch: impl Into<Dim>) -> Tensor {
         self.host_input(name, [batch]).counts(name)
     }
 
-    /// Offsets `[B + 1]` bound by name for each run: 0 and then in ascending order, else the run is an error.
+    /// Offsets `[B + 1]` bound by name for each run; a run fails if they do not begin with 0, or descend.
     pub fn offsets(&self, name: &str) -> Ragged {
         let extent = self.size(&format!("{name} entries"));
         Ragged::from_offsets(&self.host_input(name, [extent]))
@@ -119,7 +119,7 @@ impl Scope {
 }
 
 impl Tensor {
-    /// A scalar of the shape program as a size.
+    /// A host scalar as a size.
     pub fn as_dim(&self) -> Dim {
         let Some(value) = self.value else { return Dim::default() };
         if let Some(HostOp::Size(dim)) = self.host_op(value) {
@@ -128,7 +128,7 @@ impl Tensor {
         self.size_of(value, SizeSource::Scalar(value))
     }
 
-    /// The sum of a vector of the shape program as a size, in terms of the sums it is made of.
+    /// The sum of a host vector as a size, in terms of the sums of its components.
     pub fn total(&self) -> Dim {
         let Some(value) = self.value else { return Dim::default() };
         let mut stack = vec![value];
@@ -146,7 +146,7 @@ impl Tensor {
         self.state.lock().totals.get(&value).cloned().unwrap_or_default()
     }
 
-    /// What the sum of a vector is made of.
+    /// The components of the sum of a vector.
     fn parts(&self, value: Value) -> Parts {
         let inputs = self.state.lock().graph.inputs(value.node);
         let len = self.state.lock().graph.ty(value).and_then(|ty| ty.shape.first().cloned()).unwrap_or_default();
@@ -181,7 +181,7 @@ impl Tensor {
         }
     }
 
-    /// The sum of what a vector is made of, whose sums are known; `None` if it is made of nothing else.
+    /// The sum of components with known sums; `None` if it is a size itself.
     fn total_of(&self, parts: &Parts) -> Option<Dim> {
         let total = |value: &Value| self.state.lock().totals.get(value).cloned().unwrap_or_default();
         match parts {
@@ -194,7 +194,7 @@ impl Tensor {
         }
     }
 
-    /// The value that checks return.
+    /// The value before its checks.
     fn unchecked(&self, mut value: Value) -> Value {
         while let Some(HostOp::Check { .. }) = self.host_op(value)
             && let Some(&checked) = self.state.lock().graph.inputs(value.node).first()
@@ -208,7 +208,7 @@ impl Tensor {
         self.state.lock().graph.op::<HostOp>(value.node).cloned()
     }
 
-    /// The symbol with a source, the same for the same source.
+    /// The symbol with a source; equal sources share a symbol.
     fn size_of(&self, value: Value, source: SizeSource) -> Dim {
         let mut state = self.state.lock();
         let known = state.graph.sizes().iter().position(|size| size.source == source);
@@ -224,32 +224,33 @@ impl Tensor {
         Dim::of_scope(symbol, state.id, name)
     }
 
-    /// For every sample the rows of this `[total, ..]`, then those of `other`; also how the result is divided.
+    /// For every sample, the rows of this `[total, ..]` followed by those of `other`; also returns how the result is
+    /// divided.
     pub fn jagged_concat(&self, rows: &Ragged, other: &Tensor, other_rows: &Ragged) -> (Tensor, Ragged) {
         let both = rows.plus(other_rows);
         let values = self.apply(JaggedConcat, &[other, &rows.offsets, &other_rows.offsets, &both.offsets]);
         (values, both)
     }
 
-    /// From every sample `kept` rows, starting at row `starts` `[B]`, values of the shape program, of the sample. A run in
-    /// which they reach before or past their sample is an error.
+    /// From every sample `kept` rows, starting at row `starts` `[B]` of the sample; both are host values. A run fails
+    /// if they extend beyond their sample.
     pub fn jagged_slice(&self, rows: &Ragged, starts: &Tensor, kept: &Ragged) -> Tensor {
         let op = JaggedSlice { rows: kept.total.clone() };
         self.apply(op, &[&rows.offsets, starts, &kept.offsets])
     }
 
-    /// The last `kept` rows of every sample. A run in which a sample has fewer is an error.
+    /// The last `kept` rows of every sample. A run fails if a sample has fewer.
     pub fn jagged_tail(&self, rows: &Ragged, kept: &Ragged) -> Tensor {
         self.jagged_slice(rows, &(&rows.lengths - &kept.lengths), kept)
     }
 
-    /// The first `kept` rows of every sample. A run in which a sample has fewer is an error.
+    /// The first `kept` rows of every sample. A run fails if a sample has fewer.
     pub fn jagged_head(&self, rows: &Ragged, kept: &Ragged) -> Tensor {
         let starts = &rows.lengths * 0.0;
         self.jagged_slice(rows, &starts, kept)
     }
 
-    /// A row a sample, `[B, ..]`, repeated for each row of the sample.
+    /// Repeats one row per sample, `[B, ..]`, for each row of the sample.
     pub fn jagged_broadcast(&self, rows: &Ragged) -> Tensor {
         self.apply(JaggedBroadcast { rows: rows.total.clone() }, &[&rows.offsets])
     }

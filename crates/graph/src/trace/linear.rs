@@ -3,7 +3,7 @@ use crate::op::{JaggedJaggedMatMul, JaggedMatMul, MatMul, Reduce, ReduceOp, Segm
 use crate::{DType, trace::Ragged};
 
 impl Tensor {
-    /// Matrix product of the last two axes, `[.., M, K]` by `[.., K, N]`; leading axes broadcast. An `F32`.
+    /// Matmul of the last two axes, `[.., M, K]` by `[.., K, N]`; leading axes broadcast. The result is `F32`.
     pub fn matmul(&self, other: &Tensor) -> Tensor {
         self.apply(MatMul, &[other])
     }
@@ -14,7 +14,7 @@ impl Tensor {
         bias.map_or_else(|| product.clone(), |bias| &product + bias)
     }
 
-    /// `self + a b`, with `a` `[M, K]`, `b` `[K, N]` and this `[M, N]`, or `[N]` to be added to every row.
+    /// `self + a b`, with `a` `[M, K]`, `b` `[K, N]`, and this `[M, N]`, or `[N]`, which is added to every row.
     pub fn addmm(&self, a: &Tensor, b: &Tensor) -> Tensor {
         &a.matmul(b) + self
     }
@@ -29,27 +29,27 @@ impl Tensor {
         self.apply(JaggedJaggedMatMul, &[y, &rows.offsets])
     }
 
-    /// The rows of every sample combined, `[total, ..]` to `[B, ..]`.
+    /// Reduces the rows of every sample, `[total, ..]` to `[B, ..]`.
     pub fn segment_reduce(&self, op: ReduceOp, rows: &Ragged) -> Tensor {
         self.apply(SegmentReduce { op }, &[&rows.offsets])
     }
 
-    /// The sum along an axis, which stays with extent 1.
+    /// The sum along an axis, which is kept with extent 1.
     pub fn sum(&self, axis: impl Axis) -> Tensor {
         self.along("sum", axis, |axis| Reduce { op: ReduceOp::Sum, axis })
     }
 
-    /// The largest element along an axis, which stays with extent 1; NaN if one is.
+    /// The maximum along an axis, which is kept with extent 1; NaN if an element is NaN.
     pub fn max(&self, axis: impl Axis) -> Tensor {
         self.along("max", axis, |axis| Reduce { op: ReduceOp::Max, axis })
     }
 
-    /// The smallest element along an axis, which stays with extent 1; NaN if one is.
+    /// The minimum along an axis, which is kept with extent 1; NaN if an element is NaN.
     pub fn min(&self, axis: impl Axis) -> Tensor {
         self.along("min", axis, |axis| Reduce { op: ReduceOp::Min, axis })
     }
 
-    /// The mean along an axis, which stays with extent 1.
+    /// The mean along an axis, which is kept with extent 1.
     pub fn mean(&self, axis: impl Axis) -> Tensor {
         let sum = self.sum(axis);
         match self.dim(axis).as_const() {

@@ -1,7 +1,7 @@
-//! Tracing: model code runs on symbolic values and leaves a graph.
+//! Tracing: model code runs on symbolic values and builds a graph.
 //!
-//! A failed operator gives a value that poisons what is computed from it, so model code reads like
-//! arithmetic. [`Scope::finish`] returns the first error with its operator, module path and argument.
+//! A failed operator returns a poisoned value, and so do operators that read it, so model code needs no error handling.
+//! [`Scope::finish`] returns the first error with its operator, module path and argument.
 
 mod attention;
 mod axes;
@@ -31,13 +31,13 @@ use state::{State, Trace};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Whether a model is used or learns.
+/// Whether a model is traced for inference or for training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It is used.
+    /// Inference.
     #[default]
     Eval,
-    /// It learns: dropout acts.
+    /// Training: dropout is active.
     Train,
 }
 
@@ -80,25 +80,25 @@ impl Scope {
         Self { state: Trace::new(state), path: String::new(), weights: DType::F32, mode: Mode::Eval }
     }
 
-    /// The same place, whose weights are stored as `dtype`.
+    /// The same place, with weights stored as `dtype`.
     pub fn with_weights(&self, dtype: DType) -> Self {
         Self { weights: dtype, ..self.clone() }
     }
 
-    /// The same place of a model that is used, or learns.
+    /// The same place, traced for inference or training.
     pub fn with_mode(&self, mode: Mode) -> Self {
         Self { mode, ..self.clone() }
     }
 
-    /// Whether the model is used or learns; [`Mode::Eval`] if not said otherwise.
+    /// Whether the model is traced for inference or training; [`Mode::Eval`] by default.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// [`Tensor::dropout`] of `x` where the model learns, `x` where it is used.
+    /// [`Tensor::dropout`] of `x` in training, `x` in inference.
     ///
-    /// The seed is the input `seed` of a run, an `I64` scalar; the `n`-th dropout of a graph adds `n 2^32` to it, so
-    /// that no two draw the same.
+    /// The seed is the input `seed` of a run, an `I64` scalar. The `n`-th dropout of a graph adds `n 2^32` to it, so
+    /// that each draws different numbers.
     pub fn dropout(&self, x: &Tensor, ratio: f32) -> Tensor {
         if self.mode == Mode::Eval || ratio == 0.0 {
             return x.clone();
@@ -112,7 +112,7 @@ impl Scope {
         x.dropout(ratio, &seed)
     }
 
-    /// Runs `body` in the module `name` of this scope. A name may hold dots.
+    /// Runs `body` in the module `name` of this scope. A name may contain dots.
     pub fn module<T>(&self, name: &str, body: impl FnOnce(&Self) -> T) -> T {
         let path = self.join(name);
         let outer = std::mem::replace(&mut self.state.lock().path, path.clone());
@@ -126,8 +126,8 @@ impl Scope {
         &self.path
     }
 
-    /// A size that becomes known when a graph runs. It must be a whole extent of some input. Asked for twice, it is the
-    /// same. Another scope does not take it.
+    /// A size that a run determines. It must be a whole extent of some input. Repeated calls return the same size. It
+    /// is valid only in this scope.
     pub fn size(&self, name: &str) -> Dim {
         let mut state = self.state.lock();
         if let Some(known) = state.sizes.get(name) {
@@ -143,7 +143,7 @@ impl Scope {
         self.named_input(name, Type::device(dtype, shape.dims()))
     }
 
-    /// An integer vector that the shape program reads, bound by name for each run.
+    /// An integer vector on the host, bound by name for each run.
     pub fn host_input(&self, name: &str, shape: impl Shape) -> Tensor {
         self.named_input(name, Type::host(shape.dims()))
     }
@@ -154,7 +154,7 @@ impl Scope {
         self.named("input", name.to_owned(), ty, Arc::new(op))
     }
 
-    /// A value bound by its module path and name when a plan is loaded. Asked for twice, it is the same.
+    /// A value bound by its module path and name when a plan is loaded. Repeated calls return the same value.
     pub fn parameter(&self, name: &str, dtype: DType, shape: impl Shape) -> Tensor {
         let ty = Type::device(dtype, shape.dims());
         let name = self.join(name);
@@ -162,7 +162,7 @@ impl Scope {
         self.named("parameter", name, ty, Arc::new(op))
     }
 
-    /// A parameter of floats in the type that this scope stores weights in, `F32` if not said otherwise.
+    /// A parameter of floats in the scope's storage type of weights, `F32` by default.
     pub fn weight(&self, name: &str, shape: impl Shape) -> Tensor {
         self.parameter(name, self.weights, shape)
     }
@@ -180,17 +180,17 @@ impl Scope {
         }
     }
 
-    /// A size as a value of the shape program.
+    /// A size as a host value.
     pub fn host_size(&self, dim: impl Into<Dim>) -> Tensor {
         self.shared(HostOp::Size(dim.into()), &[])
     }
 
-    /// `len` equal entries, as a vector of the shape program.
+    /// `len` equal entries, as a host vector.
     pub fn host_fill(&self, len: impl Into<Dim>, value: &Tensor) -> Tensor {
         self.shared(HostOp::Fill(len.into()), &[value])
     }
 
-    /// `0, 1, 2, ...`, as a vector of the shape program.
+    /// `0, 1, 2, ...`, as a host vector.
     ///
     /// ```
     /// use rewire_graph::{Scope, interpret};
@@ -205,7 +205,7 @@ impl Scope {
         self.shared(HostOp::Iota(len.into()), &[])
     }
 
-    /// Adds any operator, a user's own included.
+    /// Adds any operator, including custom ones.
     pub fn apply(&self, op: impl Op, operands: &[&Tensor]) -> Tensor {
         apply(&self.state, Arc::new(op), operands)
     }
@@ -219,8 +219,9 @@ impl Scope {
     /// The traced graph with its outputs, verified, or the first error.
     ///
     /// # Errors
-    /// The first [`GraphError`] of the trace, with operator, module path and argument; a size that is no extent of an input;
-    /// two outputs of one name; an output of another scope; scores as an output; a scope that is finished already.
+    /// The first [`GraphError`] of the trace, with operator, module path and argument; a size that is not an extent of
+    /// an input; two outputs with the same name; an output of another scope; scores as an output; a scope that is
+    /// finished already.
     pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
         let mut graph = self.finish_within(outputs)?;
         graph.verify().map_err(|error| error.with_names(graph.sizes()))?;
@@ -233,7 +234,7 @@ impl Scope {
         Ok(graph)
     }
 
-    /// A scope for a part of another graph, such as a pattern: it knows that graph's sizes, but not their sources.
+    /// A scope for a part of another graph, such as a pattern. It has that graph's sizes, but not their sources.
     pub fn within(graph: &Graph) -> Self {
         let mut part = Graph::of_model(graph);
         part.map_size_sources(|_| SizeSource::Unbound);
@@ -248,7 +249,7 @@ impl Scope {
     /// The traced part with its outputs, or the first error. Its sizes come from the graph around it.
     ///
     /// # Errors
-    /// As [`Scope::finish`], sizes aside.
+    /// As [`Scope::finish`], except for sizes.
     pub fn finish_within(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
         for (name, tensor) in outputs {
             operands::one_scope(&self.state, &format!("the output `{name}`"), &[tensor])?;
@@ -270,8 +271,8 @@ impl Scope {
         Ok(graph)
     }
 
-    /// A scope that goes on where `graph` ends, and the outputs of the graph by name, which are none of the new graph unless
-    /// [`Scope::finish`] is told so. Sizes that it is asked for are new ones.
+    /// A scope that continues `graph`, and the outputs of that graph by name. They are not outputs of the new graph
+    /// unless passed to [`Scope::finish`]. Requested sizes are new ones.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -291,7 +292,7 @@ impl Scope {
         (scope, outputs)
     }
 
-    /// A scope that goes on where `graph` ends, without its outputs.
+    /// A scope that continues `graph`, without its outputs.
     pub(crate) fn over(graph: &Graph) -> Self {
         let mut graph = graph.clone();
         graph.retain_outputs(|_| false);
@@ -312,13 +313,13 @@ impl Scope {
         Self::of(State { graph, named, shared, ..State::default() })
     }
 
-    /// A value of the graph that this scope goes on from; one that reports an error where there is none.
+    /// A value of the graph that this scope continues; a poisoned value if it does not exist.
     pub fn value(&self, value: Value) -> Tensor {
         let ty = self.state.lock().graph.ty(value).cloned();
         ty.map_or_else(|| poisoned(&self.state), |ty| Tensor { state: self.state.clone(), value: Some(value), ty })
     }
 
-    /// Runs `body` in a module of the whole model.
+    /// Runs `body` in a module, by its path from the top level.
     pub(crate) fn at<T>(&self, path: &str, body: impl FnOnce() -> T) -> T {
         let outer = std::mem::replace(&mut self.state.lock().path, path.to_owned());
         let result = body();

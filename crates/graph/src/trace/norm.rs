@@ -1,11 +1,11 @@
 use super::{Axis, Tensor, poisoned};
 
 impl Tensor {
-    /// Rows over their Euclidean norms, `x / max(|x|, shortest)` along the last axis, in the shape of `x`.
+    /// Rows divided by their Euclidean norms, `x / max(|x|, shortest)` along the last axis, in the shape of `x`.
     ///
-    /// No gradient passes through the norm of a row that is not longer than `shortest`, a row of zeros among them.
+    /// No gradient passes through the norm of a row that is not longer than `shortest`, such as a row of zeros.
     pub fn unit_rows(&self, shortest: f64) -> Tensor {
-        // The root has no derivative at 0, so that the sum is bounded before it.
+        // The square root has no derivative at 0, so the sum is clamped first.
         self / self.square().sum(-1).maximum(shortest * shortest).sqrt()
     }
 
@@ -17,8 +17,8 @@ impl Tensor {
 
     /// `(x - mean) / sqrt(var + eps)` over the last axis, with the biased variance.
     ///
-    /// The mean of what is left after subtracting the mean is subtracted as well: in a row of equal elements it
-    /// is the rounding of the mean, which a small `eps` would magnify.
+    /// The mean of the centered row is subtracted too: in a row of equal elements it is the rounding error of the mean,
+    /// which a small `eps` would magnify.
     pub fn normalize(&self, eps: f64) -> Tensor {
         self.require_norm("normalize", eps, &[]);
         let centered = self - self.mean(-1);
@@ -47,8 +47,8 @@ impl Tensor {
         self * self.layer_norm(weight, bias, eps).sigmoid()
     }
 
-    /// Batch norm in the form used after learning (Ioffe and Szegedy, 2015), over `axis` of this:
-    /// `(x - mean) / sqrt(variance + eps) * weight + bias`, with statistics and affine `[extent of axis]`.
+    /// Batch norm for inference (Ioffe and Szegedy, 2015), over `axis` of this:
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias`, with statistics and affine parameters `[extent of axis]`.
     pub fn batch_norm(&self, axis: impl Axis, [mean, variance, weight, bias]: [&Tensor; 4], eps: f64) -> Tensor {
         let named = [("mean", mean), ("variance", variance), ("weight", weight), ("bias", bias)];
         let Some(axis) = self.axis("batch_norm", axis) else { return poisoned(&self.state) };

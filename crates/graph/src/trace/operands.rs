@@ -1,11 +1,11 @@
-//! What operators of a trace read: values and sizes of one scope.
+//! Checks of an operator's operands and sizes: they must belong to one scope.
 
 use super::{Tensor, Trace, poison, poisoned};
 use crate::op::Op;
 use crate::{Dim, GraphError, Value};
 
-/// The values that an operator reads, or its result where they or its sizes are of several scopes, or one of them is no value after an
-/// error.
+/// The operand values of an operator. If operands or sizes are of several scopes, or one is poisoned, returns the
+/// operator's result instead.
 pub(super) fn values(state: &Trace, op: &dyn Op, operands: &[&Tensor]) -> Result<Vec<Value>, Tensor> {
     let checked =
         one_scope(state, op.name(), operands).and_then(|()| own_sizes(state, op.name(), operands, &op.sizes()));
@@ -13,7 +13,7 @@ pub(super) fn values(state: &Trace, op: &dyn Op, operands: &[&Tensor]) -> Result
     operands.iter().map(|operand| operand.value).collect::<Option<_>>().ok_or_else(|| poisoned(state))
 }
 
-/// Checks that all operands are of the scope of `state`; if not, it becomes the error of every scope that they are of.
+/// Checks that all operands are of the scope of `state`; otherwise records the error in every scope that they are of.
 pub(super) fn one_scope(state: &Trace, op: &str, operands: &[&Tensor]) -> Result<(), GraphError> {
     let is_own = |operand: &&&Tensor| operand.state.is(state);
     let Some(other) = operands.iter().find(|operand| !is_own(operand)) else { return Ok(()) };
@@ -41,13 +41,13 @@ pub(super) fn own_sizes(state: &Trace, op: &str, operands: &[&Tensor], sizes: &[
 }
 
 impl Tensor {
-    /// True if it has these extents, of the same scope.
+    /// True if it has these extents, which must be of the same scope.
     pub(super) fn has_shape(&self, shape: &[Dim]) -> bool {
         let own = self.state.lock().id;
         self.shape() == shape && own.is_none_or(|own| shape.iter().all(|dim| dim.foreign(own).is_none()))
     }
 
-    /// What people call it.
+    /// A description for error messages.
     fn description(&self) -> String {
         let state = self.state.lock();
         let Some(node) = self.value.and_then(|value| state.graph.node(value.node)) else {

@@ -3,15 +3,15 @@ use crate::op::{JaggedToPadded, PaddedToJagged, ReduceOp};
 use crate::{DType, Dim, Number, Scalar};
 
 impl Tensor {
-    /// Rows `[total, ..]` side by side, `[B, extent, ..]`: shorter samples end in `fill`, longer ones are cut off.
+    /// Pads rows `[total, ..]` to `[B, extent, ..]`: shorter samples are filled with `fill`, longer ones truncated.
     pub fn jagged_to_padded(&self, rows: &Ragged, extent: &Dim, fill: impl Into<Number>) -> Tensor {
         let dtype = if self.dtype().scalar() == Scalar::F32 { DType::F32 } else { self.dtype() };
         let fill = self.scalar(dtype, fill);
         self.apply(JaggedToPadded { extent: extent.clone() }, &[&fill, &rows.offsets])
     }
 
-    /// The inverse of [`Tensor::jagged_to_padded`]: of `[B, N, ..]` the first rows of every sample, `[total, ..]`.
-    /// Rows of samples longer than `N` are 0 from row `N` on.
+    /// The inverse of [`Tensor::jagged_to_padded`]: the first rows of every sample of `[B, N, ..]`, as `[total, ..]`.
+    /// Samples longer than `N` are 0 from row `N` on.
     pub fn padded_to_jagged(&self, rows: &Ragged) -> Tensor {
         self.apply(PaddedToJagged { rows: rows.total.clone() }, &[&rows.offsets])
     }
@@ -32,17 +32,17 @@ impl Tensor {
         &sums / &count
     }
 
-    /// `e^x / sum e^x` over the rows of every sample.
+    /// The softmax `e^x / sum e^x` over the rows of every sample.
     pub fn jagged_softmax(&self, rows: &Ragged) -> Tensor {
         self.jagged_to_padded(rows, &rows.max().as_dim(), f32::NEG_INFINITY).softmax(1).padded_to_jagged(rows)
     }
 
-    /// Of this table `[R, D]` the sum of the rows `ids` `[total]` of every sample, `[B, D]`.
+    /// The sum of this table's rows `[R, D]` at the ids `[total]` of every sample: `[B, D]`.
     pub fn embedding_bag_sum(&self, ids: &Tensor, rows: &Ragged) -> Tensor {
         self.gather(ids).jagged_sum(rows)
     }
 
-    /// Of this table `[R, D]` the mean of the rows `ids` `[total]` of every sample, `[B, D]`; 0 without ids.
+    /// The mean of this table's rows `[R, D]` at the ids `[total]` of every sample: `[B, D]`; 0 without ids.
     pub fn embedding_bag_mean(&self, ids: &Tensor, rows: &Ragged) -> Tensor {
         self.gather(ids).jagged_mean(rows)
     }

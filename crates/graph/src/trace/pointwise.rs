@@ -49,7 +49,7 @@ unary! {
     trunc => Trunc,
     /// Rounded to nearest, ties to even.
     round => Round,
-    /// Negation of a truth value.
+    /// Logical negation.
     not => Not,
 }
 
@@ -64,7 +64,7 @@ unary! {
 /// # Ok::<(), rewire_graph::GraphError>(())
 /// ```
 pub trait Operand {
-    /// A function of `first` and this.
+    /// A function of `first` and this operand.
     fn after(self, first: &Tensor, op: BinaryOp) -> Tensor;
 }
 
@@ -83,7 +83,7 @@ operands!(binary_scalar: f64, i64);
 
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
-        /// Functions of two values, element by element, broadcast like numpy.
+        /// Functions of two values, element by element, broadcast like in numpy.
         impl Tensor {
             $($(#[$doc])* pub fn $name(&self, other: impl Operand) -> Tensor { other.after(self, BinaryOp::$op) })*
         }
@@ -95,9 +95,9 @@ binary! {
     pow => Pow,
     /// `a - b * floor(a / b)`
     modulo => Mod,
-    /// The smaller.
+    /// The minimum.
     minimum => Min,
-    /// The larger.
+    /// The maximum.
     maximum => Max,
     /// `a == b`
     equal => Eq,
@@ -111,9 +111,9 @@ binary! {
     gt => Gt,
     /// `a >= b`
     ge => Ge,
-    /// Conjunction of truth values, bitwise on integers.
+    /// Logical and; bitwise on integers.
     and => And,
-    /// Disjunction of truth values, bitwise on integers.
+    /// Logical or; bitwise on integers.
     or => Or,
 }
 
@@ -123,7 +123,7 @@ impl Tensor {
         self.apply(op, &[])
     }
 
-    /// A function of two values, element by element. Two values of the shape program give another.
+    /// A function of two values, element by element. The result of two host values is a host value.
     pub fn binary(&self, op: BinaryOp, other: &Tensor) -> Tensor {
         if self.is_host() && other.is_host() {
             return self.host(HostOp::Binary(op), &[other]);
@@ -131,17 +131,17 @@ impl Tensor {
         self.apply(op, &[other])
     }
 
-    /// A function of this and a constant of its type, which for integers is a whole number.
+    /// A function of this and a constant of the same type; for integers the constant must be whole.
     pub fn binary_scalar(&self, op: BinaryOp, value: impl Into<Number>) -> Tensor {
         self.number(op, "b", value.into()).map_or_else(|failed| failed, |number| self.binary(op, &number))
     }
 
-    /// A function of a constant and this, as [`Tensor::binary_scalar`].
+    /// A function of a constant and this, like [`Tensor::binary_scalar`].
     pub fn after_scalar(&self, op: BinaryOp, value: impl Into<Number>) -> Tensor {
         self.number(op, "a", value.into()).map_or_else(|failed| failed, |number| number.binary(op, self))
     }
 
-    /// A constant of the type that a function of this and a number takes.
+    /// A constant of the type that a function of this and a number requires.
     fn number(&self, op: BinaryOp, argument: &str, value: Number) -> Result<Tensor, Tensor> {
         if self.is_host() {
             let size = value.whole().and_then(|whole| usize::try_from(whole).ok());
@@ -167,19 +167,19 @@ impl Tensor {
         self.apply(Where, &[a, b])
     }
 
-    /// Limits to `low..=high`.
+    /// Clamps to `low..=high`.
     pub fn clamp<N: Into<Number>>(&self, low: Option<N>, high: Option<N>) -> Tensor {
         let above = low.map_or_else(|| self.clone(), |low| self.binary_scalar(BinaryOp::Max, low));
         high.map_or_else(|| above.clone(), |high| above.binary_scalar(BinaryOp::Min, high))
     }
 
-    /// The same values, through which no gradient passes.
+    /// The same values; no gradient passes through them.
     pub fn detach(&self) -> Tensor {
         self.apply(Detach, &[])
     }
 
-    /// Runs `body`. If `is_recomputed`, the results of its operators are not kept for gradients: kernels that compute them run again
-    /// before gradients read them. Bits stay the same; time is given for memory.
+    /// Runs `body`. If `is_recomputed`, the results of its operators are not kept for the backward pass; kernels
+    /// compute them again there. Results are identical to the bit. It trades time for memory.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};

@@ -4,11 +4,11 @@ use crate::{DType, GraphError, Type, TypeError};
 use std::sync::Arc;
 
 impl Scope {
-    /// What a session keeps under a name from run to run: what it holds when a run begins. It is zeros until a run or the app
-    /// sets it. Its name is joined to the module path; asked for twice, it is the same.
+    /// A value that a session keeps from run to run under a name, as it is when a run begins. It is zeros until a run
+    /// or the app sets it. The name is joined to the module path; repeated calls return the same value.
     ///
-    /// An extent is a constant or a [`Scope::size`]: one of at least 1 that the app chooses when it sets the
-    /// state; 1 until then.
+    /// An extent is a constant or a [`Scope::size`]. The app chooses such a size, at least 1, when it sets the state;
+    /// until then it is 1.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};
@@ -39,11 +39,11 @@ impl Scope {
         tensor
     }
 
-    /// Sets what the state `name` of this module holds after a run. All of the run reads what it held before, in whatever
-    /// order; a run that fails changes no state.
+    /// Sets the value of the state `name` of this module after a run. The whole run reads the previous value,
+    /// regardless of order. A run that fails changes no state.
     ///
-    /// [`Scope::finish`] returns [`GraphError::State`] where there is no such state, it is set twice, or `value` has another
-    /// type or shape.
+    /// [`Scope::finish`] returns [`GraphError::State`] if the state does not exist, is set twice, or `value` has
+    /// another type or shape.
     pub fn set_state(&self, name: &str, value: &Tensor) {
         let name = self.join(name);
         self.update(&name, &[value], |ty| match ty == value.ty() || value.is_poisoned() {
@@ -52,20 +52,21 @@ impl Scope {
         });
     }
 
-    /// Sets rows of the state `name` of this module, `[V, D..]`, in place: after a run row `index[u]` is `rows[u]`, and all others
-    /// are what they were. `index` is `[U]` of integers, `rows` is `[U, D..]` of the state's type. All of the run reads what the state
-    /// held before. A kernel takes as long as there are rows to set, however many the state has.
+    /// Sets rows of the state `name` of this module, `[V, D..]`, in place: after a run row `index[u]` is `rows[u]`, and
+    /// all other rows are unchanged. `index` is `[U]` of integers, `rows` is `[U, D..]` of the state's type. The whole
+    /// run reads the previous state. The cost depends on the number of rows set, not on the size of the state.
     ///
-    /// Indices are all different; of rows with one index any one is kept. An index outside the state sets the nearest row, and where
-    /// an input of the run holds the index unchanged, the run checks it first, as that of [`Tensor::gather`].
+    /// Indices must be distinct; if several rows have the same index, one of them is kept, and it is unspecified which.
+    /// An index outside the state is clamped. If the index is an unchanged input of the run, the run checks its range
+    /// first, as for [`Tensor::gather`].
     ///
-    /// A run that fails before its kernels were submitted changes no state. One that fails later, as its device is lost, loses those
-    /// on the device. On the CPU rows are set when all else is computed: if there is no memory then, some of the states may have
-    /// their new rows.
+    /// A run that fails before its kernels were submitted changes no state. If a run fails later because its device is
+    /// lost, the states on the device are lost. On the CPU rows are set after everything else is computed: if memory
+    /// runs out then, some states may already have their new rows.
     ///
-    /// [`Scope::finish`] returns the errors of [`Scope::set_state`], and [`GraphError::Type`] where index or rows have another type or
-    /// shape. Lowering returns one where the state itself is an output of the graph or what another state is set to, since
-    /// it changes in place: give a value that is computed from it.
+    /// [`Scope::finish`] returns the errors of [`Scope::set_state`], and [`GraphError::Type`] if index or rows have
+    /// another type or shape. Lowering fails if the state itself is an output of the graph or the new value of another
+    /// state, since it changes in place: use a value computed from it instead.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};
@@ -88,7 +89,7 @@ impl Scope {
         self.update(&name, &[index, rows], |_| Ok(table.map_or_else(|| poisoned(&self.state), set)));
     }
 
-    /// Notes what a state becomes: `value`, which is given its type, or what is wrong with it.
+    /// Records the new value of a state, computed from its type, or the error.
     fn update(&self, name: &str, operands: &[&Tensor], value: impl FnOnce(&Type) -> Result<Tensor, String>) {
         if operands::one_scope(&self.state, &format!("the state `{name}`"), operands).is_err() {
             return;

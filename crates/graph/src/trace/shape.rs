@@ -5,7 +5,7 @@ use crate::{Dim, TypeError};
 impl Tensor {
     /// The same elements in row-major order under another shape.
     ///
-    /// The sizes must be provably equal: symbols may be regrouped with constants, `[n, 4, 2]` to `[4 n, 2]` included,
+    /// The sizes must be provably equal. Symbols may be regrouped with constants, such as `[n, 4, 2]` to `[4 n, 2]`,
     /// but two symbols are never multiplied.
     pub fn reshape(&self, shape: impl Shape) -> Tensor {
         let shape = shape.dims();
@@ -29,7 +29,7 @@ impl Tensor {
         self.apply(Permute { axes: axes.to_vec() }, &[])
     }
 
-    /// Two axes exchanged.
+    /// Two axes swapped.
     pub fn transpose(&self, a: impl Axis, b: impl Axis) -> Tensor {
         let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else {
             return poisoned(&self.state);
@@ -39,7 +39,7 @@ impl Tensor {
         self.permute(&axes)
     }
 
-    /// `len` entries from `start` along an axis of constant extent.
+    /// `len` entries of an axis of constant extent, from `start` on.
     pub fn slice(&self, axis: impl Axis, start: usize, len: usize) -> Tensor {
         match self.axis("slice", axis) {
             Some(axis) if start == 0 && self.ty().extent(axis) == Some(len) => self.clone(),
@@ -48,12 +48,12 @@ impl Tensor {
         }
     }
 
-    /// The entries of an axis from the last to the first.
+    /// The entries of an axis in reverse order.
     pub fn flip(&self, axis: impl Axis) -> Tensor {
         self.along("flip", axis, |axis| Flip { axis })
     }
 
-    /// The last axis cut into parts of the given widths, one after the other from its start.
+    /// The last axis split into consecutive parts of the given widths.
     pub fn split_columns(&self, widths: &[usize]) -> Vec<Tensor> {
         let mut start = 0;
         let axis = self.rank().saturating_sub(1);
@@ -67,38 +67,38 @@ impl Tensor {
             .collect()
     }
 
-    /// Extents of 1 and missing leading axes repeated to a shape.
+    /// Broadcasts to a shape: repeats extents of 1 and missing leading axes.
     pub fn broadcast(&self, shape: impl Shape) -> Tensor {
         let shape = shape.dims();
         if self.has_shape(&shape) { self.clone() } else { self.apply(Broadcast { shape }, &[]) }
     }
 
-    /// Rows of this table: `out[i.., c..] = self[index[i..], c..]`. An index outside the table takes the nearest row.
-    /// A run with ids as an input, see [`Graph::id_inputs`](crate::Graph::id_inputs), checks them first if they are on the host.
+    /// Rows of this table: `out[i.., c..] = self[index[i..], c..]`. An index outside the table is clamped. A run first
+    /// checks the range of ids that are an input on the host, see [`Graph::id_inputs`](crate::Graph::id_inputs).
     pub fn gather(&self, index: &Tensor) -> Tensor {
         self.apply(Gather, &[index])
     }
 
-    /// These values `[R.., D..]` summed by `index` `[R..]`: `[rows, D..]`, 0 for rows without values. An index outside the
-    /// result counts to the nearest row. A run checks ids that are an input, as it does for [`Tensor::gather`].
+    /// These values `[R.., D..]` summed by `index` `[R..]`: `[rows, D..]`, 0 for rows without values. An index outside
+    /// the result is clamped. A run checks the range of ids that are an input, as for [`Tensor::gather`].
     pub fn index_add(&self, index: &Tensor, rows: impl Into<Dim>) -> Tensor {
         self.apply(IndexAdd { rows: rows.into() }, &[index])
     }
 }
 
 impl Tensor {
-    /// Tensors one after the other along an axis.
+    /// Tensors concatenated along an axis.
     pub(crate) fn joined(parts: &[&Tensor], axis: usize) -> Option<Tensor> {
         let (first, rest) = parts.split_first()?;
         Some(if rest.is_empty() { (*first).clone() } else { first.apply(Concat { axis }, rest) })
     }
 
-    /// `extent` entries from `start` along an axis, any of which may be sizes.
+    /// `extent` entries of an axis from `start` on; both may be symbolic.
     pub(crate) fn part(&self, axis: usize, start: &Dim, extent: &Dim) -> Tensor {
         if let (Some(_), Some(start), Some(extent)) = (self.ty().extent(axis), start.as_const(), extent.as_const()) {
             return self.slice(axis, start, extent);
         }
-        // Rows of one sample.
+        // Treated as the rows of one sample.
         let one = |rows: &Dim| {
             let count = shared(&self.state, HostOp::Size(rows.clone()), &[]);
             Ragged::from_lengths(&count.host(HostOp::Fill(1.into()), &[]))
@@ -110,7 +110,7 @@ impl Tensor {
 }
 
 impl Scope {
-    /// Tensors one after the other along an axis.
+    /// Tensors concatenated along an axis.
     pub fn concat(&self, parts: &[&Tensor], axis: impl Axis) -> Tensor {
         match parts {
             [one] => (*one).clone(),
@@ -122,7 +122,7 @@ impl Scope {
         }
     }
 
-    /// Tensors of one shape side by side along a new axis, the position of which counts in the result.
+    /// Tensors of one shape stacked along a new axis, given as an axis of the result.
     pub fn stack(&self, parts: &[&Tensor], axis: impl Axis) -> Tensor {
         let expanded: Vec<Tensor> = parts
             .iter()

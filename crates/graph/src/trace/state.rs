@@ -4,15 +4,15 @@ use crate::{Dim, Graph, GraphError, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What was traced so far.
+/// The trace so far.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// `None` for a part of another graph, whose sizes are of any scope.
+    /// `None` for a part of another graph, which may contain sizes of any scope.
     pub id: Option<ScopeId>,
     pub graph: Graph,
     pub path: String,
     pub error: Option<GraphError>,
-    /// Nodes without a place in a module, by operator and operands: host values and constants.
+    /// Host values and constants, which belong to no module, by operator and operands.
     pub shared: HashMap<(Identity, Vec<Value>), Value>,
     pub named: HashMap<(&'static str, String), Value>,
     pub sizes: HashMap<String, Dim>,
@@ -20,13 +20,13 @@ pub(super) struct State {
     pub totals: HashMap<Value, Dim>,
     /// States that the model sets, with their values after a run.
     pub updates: Vec<(String, Value)>,
-    /// True while what is traced is to be computed again.
+    /// True while operators are traced for recomputation.
     pub is_recomputed: bool,
-    /// Dropouts so far.
+    /// Number of dropouts so far.
     pub dropouts: u32,
 }
 
-/// The state that a scope and its values share. One thread at a time traces.
+/// State shared by a scope and its values. Only one thread traces at a time.
 #[derive(Clone, Debug)]
 pub(super) struct Trace(Arc<Mutex<State>>);
 
@@ -35,7 +35,7 @@ impl Trace {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Until what is returned is gone, nothing else can be asked of the scope and its values.
+    /// While the guard lives, all other calls to the scope and its values block.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@ use crate::op::{Constant, HostOp, Op};
 use crate::{DType, Dim, GraphError, HostTensor, Layout, Number, Type, TypeError, Value};
 use std::sync::Arc;
 
-/// A symbolic value: a tensor, a value of the shape program, or scores.
+/// A symbolic value: a device tensor, a host value, or scores.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     pub(super) state: Trace,
@@ -34,12 +34,12 @@ impl Tensor {
         self.ty.rank()
     }
 
-    /// The extent of an axis; 0 of one that it does not have.
+    /// The extent of an axis; 0 if the axis does not exist.
     pub fn dim(&self, axis: impl Axis) -> Dim {
         axis.of(self.rank()).and_then(|axis| self.ty.shape.get(axis)).cloned().unwrap_or_default()
     }
 
-    /// The last extent where it is a constant, else 0.
+    /// The last extent if it is a constant, else 0.
     pub fn width(&self) -> usize {
         self.ty.width().unwrap_or(0)
     }
@@ -49,7 +49,7 @@ impl Tensor {
         self.value
     }
 
-    /// True after an error in what this was computed from.
+    /// True if an operator that this depends on failed.
     pub fn is_poisoned(&self) -> bool {
         self.value.is_none()
     }
@@ -59,7 +59,7 @@ impl Tensor {
         shared(&self.state, Constant { tensor }, &[])
     }
 
-    /// True of a value of the shape program.
+    /// True for a host value.
     pub(super) fn is_host(&self) -> bool {
         self.ty.layout == Layout::Host
     }
@@ -72,26 +72,26 @@ impl Tensor {
         }
     }
 
-    /// The position of an axis; else the error of the trace is that `op` has no such axis.
+    /// The position of an axis; records an error of `op` if the axis does not exist.
     pub(super) fn axis(&self, op: &str, axis: impl Axis) -> Option<usize> {
         let (rank, found) = (self.rank(), axis.of(self.rank()).filter(|&axis| axis < self.rank()));
         self.require(op, "axis", found.is_some(), format!("from -{rank} to below {rank}"), axis);
         found
     }
 
-    /// Adds an operator whose first operand is this.
+    /// Adds an operator with this as its first operand.
     pub(crate) fn apply(&self, op: impl Op, others: &[&Tensor]) -> Tensor {
         let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
         apply(&self.state, Arc::new(op), &operands)
     }
 
-    /// A value of the shape program.
+    /// A host value.
     pub(super) fn host(&self, op: HostOp, others: &[&Tensor]) -> Tensor {
         let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
         shared(&self.state, op, &operands)
     }
 
-    /// A value after a wrong argument of `op`, which is the error of the trace.
+    /// A poisoned value after an invalid argument of `op`, which is recorded as an error.
     pub(super) fn fail(&self, op: &str, argument: &str, expected: &str, actual: impl ToString) -> Tensor {
         if self.is_poisoned() {
             return poisoned(&self.state);

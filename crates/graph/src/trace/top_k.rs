@@ -1,13 +1,13 @@
 use super::{Ragged, Scope, Tensor};
 use crate::DType;
 
-/// Columns that a float counts exactly.
+/// Columns that f32 represents exactly.
 const MOST_COLUMNS: usize = 1 << 24;
 
-/// Tensors that are joined at once, so that a kernel can bind them.
+/// Tensors concatenated at once, limited so that a kernel can bind them.
 const JOINED: usize = 4;
 
-/// An element of every row: its value, and its column as a float, infinity where there is none.
+/// One element of every row: its value, and its column as a float, infinity if there is none.
 struct Round {
     value: Tensor,
     column: Tensor,
@@ -17,8 +17,8 @@ impl Scope {
     /// The `k` largest elements of every row, largest first, and their columns: `[R, N]` to `[R, k]`, an `F32`, and
     /// `[R, k]`, an `I32`.
     ///
-    /// Of equal elements the one in the smaller column comes first. NaN is none of them. Where a row has fewer than `k`
-    /// elements, the rest is `f32::MIN` in column -1. A row is read `k` times.
+    /// Of equal elements the one in the smaller column comes first. NaN is ignored. If a row has fewer than `k`
+    /// elements, the rest is `f32::MIN` with column -1. A row is read `k` times.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -60,7 +60,7 @@ impl Scope {
         Round { value, column }
     }
 
-    /// The elements and columns of a round, where there are any.
+    /// The elements and columns of a round, if any.
     fn found(&self, Round { value, column }: &Round) -> (Tensor, Tensor) {
         let [least, none] = [f32::MIN, -1.0].map(|value| self.scalar(DType::F32, f64::from(value)));
         let exists = column.lt(self.scalar(DType::F32, MOST_COLUMNS as f64));

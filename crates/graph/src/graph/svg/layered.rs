@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-/// What is to be placed.
+/// A box to be placed.
 pub(super) struct Cell {
     pub width: f64,
     pub height: f64,
-    /// Wires end where their links say. Otherwise they share the top edge.
+    /// True if wires end where their links define. Otherwise they share the top edge.
     pub ports: bool,
 }
 
-/// Where in the layout a cell must be.
+/// Constraints on the place of a cell in the layout.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Pin {
     Free,
@@ -47,7 +47,7 @@ pub(super) struct Placement {
 const COLUMN_GAP: f64 = 14.0;
 const WIRE_WIDTH: f64 = 4.0;
 const ORDER_SWEEPS: usize = 10;
-/// Limits the time that large graphs take.
+/// Limits the time for large graphs.
 const STRAIGHTEN_SLOTS: usize = 600_000;
 
 /// Ranks by longest path, sources close to their readers. Links lead from lower to higher cells.
@@ -88,7 +88,7 @@ pub(super) fn ranks(pins: &[Pin], links: &[(usize, usize)]) -> Vec<usize> {
     close_gaps(ranks)
 }
 
-/// Cells that can move down with all that they read.
+/// Cells that can move down together with all their producers.
 fn floating(before: &[Vec<usize>], after: &[Vec<usize>]) -> Vec<bool> {
     let mut floating = vec![false; before.len()];
     for cell in 0..before.len() {
@@ -108,7 +108,7 @@ fn close_gaps(mut ranks: Vec<usize>) -> Vec<usize> {
     ranks
 }
 
-/// Places cells whose ranks are known.
+/// Places cells with known ranks.
 pub(super) fn place(cells: &[Cell], ranks: &[usize], links: &[Link]) -> Placement {
     let mut layers = Layers::new(cells, ranks, links);
     layers.order();
@@ -263,8 +263,8 @@ impl Layers {
         }
     }
 
-    /// Where a slot would like to be, and how much. Wires that are almost straight pull hardest, so that
-    /// bends gather in few places.
+    /// The preferred position of a slot, with a weight. Almost straight wires have the largest weights, so that bends
+    /// gather in few places.
     fn wish(&self, slot: usize, above: bool, below: bool) -> (f64, f64) {
         let this = &self.slots[slot];
         let (mut sum, mut total) = (0.0, 0.0);
@@ -284,7 +284,7 @@ impl Layers {
         if total > 0.0 { (sum / total, total) } else { (this.x, 1e-3) }
     }
 
-    /// Moves the slots of a row as close to their wishes as their widths allow, in least squares.
+    /// Moves the slots of a row as close to their preferred positions as their widths allow, by least squares.
     fn align(&mut self, row: usize, wish: &dyn Fn(&Self, usize) -> (f64, f64)) {
         let mut offset = 0.0;
         let mut offsets = Vec::with_capacity(self.rows[row].len());
@@ -344,7 +344,7 @@ impl Layers {
         }
     }
 
-    /// Top and bottom of the rows; more room where wires lead far to the side.
+    /// Top and bottom of the rows; the space is larger where wires lead far to the side.
     fn row_spans(&self, cells: &[Cell]) -> Vec<(f64, f64)> {
         let mut heights = vec![0.0f64; self.rows.len()];
         for (cell, slot) in cells.iter().zip(&self.slots) {
@@ -365,7 +365,7 @@ impl Layers {
         spans.collect()
     }
 
-    /// How far from the center of its cell each wire ends, in the order the wires come.
+    /// The distance of every wire's end from the center of its cell, in the order of the wires.
     fn shares(&self, cells: &[Cell]) -> Vec<f64> {
         let mut shares = vec![0.0; self.segments.len()];
         for (cell, slot) in cells.iter().zip(&self.slots).filter(|(cell, _)| !cell.ports) {
@@ -381,7 +381,7 @@ impl Layers {
     }
 }
 
-/// How many pairs are out of order.
+/// The number of pairs that are out of order.
 fn inversions(values: &[f64]) -> usize {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Drawing without other programs.
+//! SVG drawings without external programs.
 
 mod layered;
 mod paint;
@@ -9,12 +9,11 @@ use crate::Symbol;
 use std::collections::{BTreeSet, HashMap};
 
 impl Graph {
-    /// A picture of the graph as SVG.
+    /// Draws the graph as SVG.
     ///
-    /// Data flows down. Fused operators are boxes around their bodies, with their module path and the types
-    /// of their results. Parameters, values of the shape program and far away values are written into the boxes that
-    /// read them, scalar constants into the titles; `%3` is the number that [`Graph::text`] gives a node. Hovering
-    /// over a box shows all of its attributes.
+    /// Data flows down. A fused operator is a box around its body, with its module path and the types of its results.
+    /// Parameters, host values and distant values are written into the boxes of their readers, scalar constants into
+    /// the titles. `%3` is the number of a node in [`Graph::text`]. Hovering over a box shows all its attributes.
     pub fn svg(&self) -> String {
         self.svg_with(&Remarks::default())
     }
@@ -25,7 +24,7 @@ impl Graph {
         paint::document(&picture, &[self.size_legend(), remarks.graph.clone()].concat())
     }
 
-    /// One line a size that types mention, `s0 = users, extent 0 of lengths`.
+    /// One line for each size that types contain, `s0 = users, extent 0 of lengths`.
     fn size_legend(&self) -> Vec<String> {
         let order = self.order().unwrap_or_default();
         let numbers: HashMap<_, _> = order.iter().enumerate().map(|(number, id)| (*id, number)).collect();

@@ -4,14 +4,14 @@ use crate::op::{Fused, Role};
 use crate::{Layout, Type};
 use std::collections::HashMap;
 
-/// Wires over more ranks than this become notes.
+/// Wires across more ranks than this become notes.
 const FAR: usize = 20;
 const SHELF_GAP: f64 = 36.0;
 pub(super) const CHAR: f64 = 6.05;
 pub(super) const LINE: f64 = 13.0;
 pub(super) const MARGIN: f64 = 6.0;
 
-/// What a box is, for its color.
+/// The kind of a box, which determines its color.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Input,
@@ -23,13 +23,13 @@ pub(super) enum Kind {
     Port,
 }
 
-/// What is written into the boxes that read it.
+/// A value written into the boxes that read it.
 #[derive(Clone, PartialEq)]
 pub(super) enum Note {
     /// A scalar constant, part of the title.
     Scalar(String),
     Parameter(String),
-    /// A value that is drawn elsewhere, or a constant.
+    /// A constant, or a value that is drawn elsewhere.
     Reference(String),
 }
 
@@ -56,14 +56,14 @@ pub(super) struct Picture {
     exits: Vec<f64>,
 }
 
-/// What surrounds a body.
+/// The surroundings of a body.
 #[derive(Default)]
 pub(super) struct Frame {
-    /// The notes that stand for operands; the others enter by wire. `None` for a whole graph.
+    /// The notes of the operands; operands without a note enter by wire. `None` for a whole graph.
     pub operands: Option<Vec<Option<Note>>>,
     /// The module path of the fused operator.
     path: String,
-    /// What is written beside nodes.
+    /// Remarks beside nodes.
     remarks: HashMap<NodeId, String>,
 }
 
@@ -74,7 +74,7 @@ impl Frame {
     }
 }
 
-/// A drawn node or output, and what it reads: by note or by wire.
+/// A drawn node or output, and its operands: by note or by wire.
 struct Sketch<'a> {
     node: Option<(NodeId, &'a Node)>,
     output: &'a str,
@@ -100,7 +100,7 @@ impl<'a> Builder<'a> {
         Self { graph, frame, numbers: HashMap::new(), drawn: HashMap::new(), sketches: vec![] }
     }
 
-    /// Decides what is drawn and what is a note.
+    /// Chooses the values that are drawn and those that become notes.
     fn sketch(&mut self) {
         let order = self.graph.order().unwrap_or_default();
         self.numbers = order.iter().enumerate().map(|(number, &id)| (id, number)).collect();
@@ -303,7 +303,7 @@ impl<'a> Builder<'a> {
         Figure::new(kind, title, details, notes, tooltip)
     }
 
-    /// The types, in a body where they are not those of what it reads, and the module path where it changes.
+    /// The types, in a body only if they differ from those of the operands, and the module path where it changes.
     fn details(&self, node: &Node, sketch: &Sketch<'_>) -> Vec<String> {
         let first = sketch.reads.iter().find(|(_, note)| note.is_none()).map(|&(value, _)| value);
         let inside = self.frame.operands.is_some();
@@ -405,7 +405,7 @@ impl Figure {
 }
 
 impl Graph {
-    /// What a person would call a node.
+    /// A readable name of a node.
     pub(super) fn name_of(&self, id: NodeId) -> String {
         let Some(node) = self.node(id) else { return String::new() };
         match node.op.role() {

@@ -3,48 +3,48 @@ use super::evaluate::extent;
 use crate::{Dim, Symbol};
 use serde::{Deserialize, Serialize};
 
-/// What must hold of vectors of the shape program before a run.
+/// A condition on host vectors, checked before a run.
 ///
-/// Checks are the facts that indices are proven from: a run whose vectors do not meet them ends before any kernel starts.
+/// Proofs of index bounds rely on these checks: if vectors violate them, the run fails before any kernel starts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Check {
-    /// Of `a`: every entry is a number of rows, `0 <= a[n] < 2^31`.
+    /// For `a`: every entry is a number of rows, `0 <= a[n] < 2^31`.
     Counts,
-    /// Of `a` and `bound`, a vector as long or a scalar: `0 <= a[n] <= bound[n]`.
+    /// For `a` and `bound`, a vector of the same length or a scalar: `0 <= a[n] <= bound[n]`.
     AtMost,
-    /// Of `a`: it has that many entries, each a 32-bit integer, as kernels read them.
+    /// For `a`: it has this many entries, all of which are 32-bit integers, as kernels read them.
     Words {
         /// Number of entries.
         count: Dim,
     },
-    /// Of `offsets`: the first is 0, none is below the one before, the last is the number of rows that they divide.
+    /// For `offsets`: the first is 0, they do not descend, and the last is the number of rows that they divide.
     Offsets {
         /// The number of rows.
         rows: Dim,
     },
-    /// Of `offsets` `[B + 1]`, `starts` `[B]` and the offsets `kept` `[B + 1]` of a part of the rows: for every sample
+    /// For `offsets` `[B + 1]`, `starts` `[B]` and the offsets `kept` `[B + 1]` of a part of the rows: for every sample
     /// `0 <= starts[b]` and `starts[b] + kept[b + 1] - kept[b] <= offsets[b + 1] - offsets[b]`.
     Slices,
-    /// Of `a`, `b` and `sum`, as long: `sum[n] = a[n] + b[n]`.
+    /// For `a`, `b` and `sum` of the same length: `sum[n] = a[n] + b[n]`.
     Sum,
 }
 
-/// A check of some operands of an operator.
+/// A check of operands of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// What must hold.
+    /// The condition.
     pub check: Check,
-    /// The positions of the operands that it is about, in the order of the check.
+    /// The positions of the checked operands, in the order of the check.
     pub operands: Vec<usize>,
 }
 
 impl Requirement {
-    /// That `check` holds of the operands at these positions.
+    /// Requires `check` for the operands at these positions.
     pub fn new(check: Check, operands: &[usize]) -> Self {
         Self { check, operands: operands.to_vec() }
     }
 
-    /// That the operand at a position divides `rows` among samples.
+    /// Requires an operand to be the offsets that divide `rows` among samples.
     pub fn offsets(operand: usize, rows: &Dim) -> Self {
         Self::new(Check::Offsets { rows: rows.clone() }, &[operand])
     }
@@ -63,7 +63,7 @@ impl Check {
         }
     }
 
-    /// Number of vectors that it is about.
+    /// The number of vectors that it checks.
     pub fn operands(&self) -> usize {
         match self {
             Self::Counts | Self::Words { .. } | Self::Offsets { .. } => 1,
@@ -72,7 +72,7 @@ impl Check {
         }
     }
 
-    /// What its operand `operand` is to it, in errors; empty where the argument's name says that.
+    /// The role of its operand `operand` in error messages; empty if the argument's name is enough.
     pub(crate) fn role(&self, operand: usize) -> &'static str {
         match (self, operand) {
             (Self::Counts | Self::AtMost, 0) => "",
@@ -103,7 +103,7 @@ impl Check {
     /// Checks vectors; a scalar is a vector of one entry.
     ///
     /// # Errors
-    /// [`HostError`] names the first entry that does not fit, or the size that has no value.
+    /// [`HostError`] names the first invalid entry, or the size without a value.
     pub fn verify(&self, vectors: &[&[i64]], symbol: impl FnMut(Symbol) -> Option<i64>) -> Result<(), HostError> {
         match (self, vectors) {
             (Self::Counts, &[values]) => counts(values),

@@ -3,15 +3,15 @@ use super::{HostError, HostOp};
 use crate::pointwise::BinaryOp;
 use crate::{Dim, Scalar, Symbol};
 
-/// Entries that a vector of the shape program may have.
+/// The largest number of entries of a host vector.
 const LIMIT: usize = 1 << 26;
 
 impl HostOp {
     /// The value of the function. A scalar is a vector of one entry.
     ///
     /// # Errors
-    /// [`HostError`]: a size that is negative, unknown or too large; offsets that descend; lengths that are negative;
-    /// results that overflow 64 bits; vectors that differ in length; entries that a check does not take.
+    /// [`HostError`]: a size that is negative, unknown or too large; offsets that descend; negative lengths; results
+    /// that overflow 64 bits; vectors of different lengths; entries that fail a check.
     pub fn evaluate(
         &self,
         inputs: &[&[i64]],

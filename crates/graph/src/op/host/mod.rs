@@ -29,11 +29,11 @@ pub enum HostOp {
     Max,
     /// A function of two vectors, of two scalars, or of a vector and a scalar.
     Binary(BinaryOp),
-    /// The first operand, of which, with the others, a check must hold.
+    /// Checks a condition on its operands and returns the first one.
     Check {
-        /// What must hold.
+        /// The condition.
         check: Check,
-        /// What an error calls the first operand.
+        /// The name of the first operand in error messages.
         argument: String,
     },
 }
@@ -55,38 +55,38 @@ impl HostOp {
     }
 }
 
-/// Why a function of the shape program has no value, or a check does not hold. Operands and entries count from 0.
+/// Why a host function has no value, or a check failed. Operands and entries count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// An entry of an operand is not what it may be.
+    /// An entry of an operand is invalid.
     #[error("operand {operand}: expected {expected}, got {value} at element {entry}")]
     Entry {
         /// The operand.
         operand: usize,
-        /// The first entry that is wrong.
+        /// The first invalid entry.
         entry: usize,
-        /// What it may be.
+        /// The valid values.
         expected: String,
-        /// What it is.
+        /// The value found.
         value: i64,
     },
-    /// An operand has another number of entries.
+    /// An operand has a wrong number of entries.
     #[error("operand {operand}: expected {expected} entries, got {actual}")]
     Length {
         /// The operand.
         operand: usize,
-        /// What it must have.
+        /// The required number.
         expected: usize,
-        /// What it has.
+        /// The number found.
         actual: usize,
     },
-    /// Operands are missing, or too many.
+    /// Wrong number of operands.
     #[error("expected {expected} operands, got {actual}")]
     Operands {
-        /// What it takes.
+        /// The required number.
         expected: usize,
-        /// What it was given.
+        /// The number found.
         actual: usize,
     },
     /// A size is negative, unknown or too large.
@@ -95,7 +95,7 @@ pub enum HostError {
         /// The size.
         size: Dim,
     },
-    /// A vector is larger than the shape program holds.
+    /// A vector exceeds the size limit of the shape program.
     #[error("no memory for {entries} entries")]
     Memory {
         /// Entries of the vector.

@@ -1,6 +1,6 @@
-//! Functions of scalars, each declared once: its value, WGSL, vectors, bounds, gradient and cost.
+//! Scalar functions, each declared once: value, WGSL, vector form, bounds, gradient and cost.
 //!
-//! A function is an entry of the lists in `op.rs` and an implementation of [`Unary`], [`Arithmetic`] or [`Comparison`].
+//! A function has an entry in the lists in `op.rs` and implements [`Unary`], [`Arithmetic`] or [`Comparison`].
 
 mod arithmetic;
 mod comparison;
@@ -28,21 +28,21 @@ use crate::Scalar;
 /// Bounds of a scalar.
 type Bounds<A> = Interval<<A as Algebra>::Value>;
 
-/// Operations that a function such as the exponential takes.
+/// Cost in operations of a function such as the exponential.
 pub const FUNCTION: u64 = 8;
 
-/// What is known of a function whatever its arguments are.
+/// Properties of a function that do not depend on its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Declaration {
     /// The name used in drawings and errors.
     pub name: &'static str,
-    /// The types of arguments that it is defined for, with its WGSL.
+    /// The argument types for which it is defined, with its WGSL.
     pub wgsl: &'static [(&'static [Scalar], Wgsl)],
-    /// WGSL functions that it calls, apart from those of `shaders/functions.wgsl`.
+    /// WGSL functions that it calls, besides those in `shaders/functions.wgsl`.
     pub library: &'static str,
-    /// Operations that it takes of floats.
+    /// Cost in operations on floats.
     pub cost: u64,
-    /// True if its operands may be exchanged.
+    /// True if it is commutative.
     pub commutes: bool,
 }
 
@@ -58,29 +58,29 @@ impl Declaration {
 
 /// A function of one scalar.
 pub trait Unary {
-    /// What is known of it.
+    /// Its properties.
     const DECLARATION: Declaration;
-    /// Its value in double precision.
+    /// Its value in f64.
     const EVALUATE: fn(f64) -> f64;
 
-    /// Its value for integers and truth values, where it takes those.
+    /// Its value for integers and bools, if defined for them.
     #[inline(always)]
     fn integer<I: Integer>(x: I) -> I {
         x
     }
 
-    /// Its values for floats, where it takes those.
+    /// Its values for floats, if defined for them.
     #[inline(always)]
     fn lanes<V: Vectors>(_: V, x: V::Floats) -> V::Floats {
         x
     }
 
-    /// Bounds of its values; `None` where there are none or they are not known.
+    /// Bounds of its values; `None` if unbounded or unknown.
     fn interval<A: Algebra>(_: &mut A, _: Scalar, _: &Bounds<A>) -> Option<Bounds<A>> {
         None
     }
 
-    /// The gradient of `x`, given that of the value `y`; `None` where it is 0 or undefined everywhere.
+    /// The gradient of `x`, given the gradient of the value `y`; `None` if it is 0 or undefined everywhere.
     fn gradient<A: Algebra>(_: &mut A, _x: &A::Value, _y: &A::Value, _g: &A::Value) -> Option<A::Value> {
         None
     }
@@ -88,39 +88,40 @@ pub trait Unary {
 
 /// A function of two scalars of one type.
 pub trait Binary {
-    /// What is known of it.
+    /// Its properties.
     const DECLARATION: Declaration;
 
-    /// Bounds of its values; `None` where there are none or they are not known.
+    /// Bounds of its values; `None` if unbounded or unknown.
     fn interval<A: Algebra>(_: &mut A, _: Scalar, _: [&Bounds<A>; 2]) -> Option<Bounds<A>> {
         None
     }
 }
 
-/// A function of two scalars that gives one of their type.
+/// A function of two scalars with a result of their type.
 pub trait Arithmetic: Binary {
-    /// Its value in double precision.
+    /// Its value in f64.
     const EVALUATE: fn(f64, f64) -> f64;
 
-    /// Its value for integers and truth values, where it takes those.
+    /// Its value for integers and bools, if defined for them.
     #[inline(always)]
     fn integer<I: Integer>(a: I, _: I) -> I {
         a
     }
 
-    /// Its values for floats, where it takes those.
+    /// Its values for floats, if defined for them.
     #[inline(always)]
     fn lanes<V: Vectors>(_: V, a: V::Floats, _: V::Floats) -> V::Floats {
         a
     }
 
-    /// The gradients of the operands, given that of the value `y`; `None` where one is 0 or undefined everywhere.
+    /// The gradients of the operands, given the gradient of the value `y`; `None` for one that is 0 or undefined
+    /// everywhere.
     fn gradient<A: Algebra>(_: &mut A, _: [&A::Value; 2], _y: &A::Value, _g: &A::Value) -> [Option<A::Value>; 2] {
         [None, None]
     }
 }
 
-/// A function of two scalars that gives a truth value.
+/// A function of two scalars with a boolean result.
 pub trait Comparison: Binary {
     /// Its value.
     fn holds<T: PartialOrd>(a: T, b: T) -> bool;

@@ -2,28 +2,28 @@ use super::{Algebra, Arithmetic, Binary, Bounds, Comparison, Declaration, Unary}
 use crate::Scalar;
 use serde::{Deserialize, Serialize};
 
-/// What is done with a function of one scalar, whichever it is.
+/// A visitor for functions of one scalar.
 pub trait UnaryVisitor {
-    /// What comes of it.
+    /// Its result.
     type Output;
 
-    /// Does it.
+    /// Visits a function.
     fn visit<F: Unary>(self) -> Self::Output;
 }
 
-/// What is done with a function of two scalars, whichever it is.
+/// A visitor for functions of two scalars.
 pub trait BinaryVisitor {
-    /// What comes of it.
+    /// Its result.
     type Output;
 
-    /// Does it with a function that gives one of their type.
+    /// Visits a function with a result of the operands' type.
     fn arithmetic<F: Arithmetic>(self) -> Self::Output;
 
-    /// Does it with a function that gives a truth value.
+    /// Visits a comparison.
     fn comparison<F: Comparison>(self) -> Self::Output;
 }
 
-/// What functions of one scalar and of two have in common: their types, and what is declared.
+/// Common methods of unary and binary functions: their types and properties.
 macro_rules! declared {
     ($op:ident $($(#[$doc:meta])* $name:ident,)*) => {
         $(
@@ -33,10 +33,10 @@ macro_rules! declared {
         )*
 
         impl $op {
-            /// All of them.
+            /// All functions.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// What is known of the function whatever its arguments are.
+            /// The properties of the function that do not depend on its arguments.
             pub fn declaration(self) -> &'static Declaration {
                 match self { $(Self::$name => &$name::DECLARATION,)* }
             }
@@ -56,11 +56,11 @@ macro_rules! declared {
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A function of one scalar. Floats unless said otherwise.
+        /// A function of one scalar; of floats unless stated otherwise.
         ///
-        /// Floats are those of IEEE 754 in the interpreter, in folded constants and on every kernel: NaN gives NaN, infinities
-        /// and zeros give the limits there or, where there is none, NaN, and what exceeds single precision is infinite. Magnitudes
-        /// below its normal numbers, `1.2e-38`, may count as zeros of their sign.
+        /// Floats follow IEEE 754 in the interpreter, in constant folding and in all kernels. NaN gives NaN. Infinities
+        /// and zeros give the limit there, or NaN if there is none. Results beyond the range of f32 are infinite.
+        /// Subnormals, magnitudes below `1.2e-38`, may be flushed to zeros of their sign.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum UnaryOp {
             $($(#[$doc])* $name,)*
@@ -69,18 +69,18 @@ macro_rules! unary {
         declared!(UnaryOp $($(#[$doc])* $name,)*);
 
         impl UnaryOp {
-            /// Does something with the function's declaration.
+            /// Calls a visitor with the function.
             #[inline(always)]
             pub fn visit<V: UnaryVisitor>(self, visitor: V) -> V::Output {
                 match self { $(Self::$name => visitor.visit::<$name>(),)* }
             }
 
-            /// The function in double precision.
+            /// The function in f64.
             pub fn evaluate(self, x: f64) -> f64 {
                 match self { $(Self::$name => $name::EVALUATE(x),)* }
             }
 
-            /// The function of an integer or truth value of type `scalar`.
+            /// The function of an integer or bool of type `scalar`.
             ///
             /// ```
             /// use rewire_graph::Scalar;
@@ -92,12 +92,13 @@ macro_rules! unary {
                 scalar.wrap(match self { $(Self::$name => $name::integer(x),)* })
             }
 
-            /// Bounds of the function of a `scalar` within bounds, where they are known.
+            /// Bounds of the function of a `scalar` within bounds, if known.
             pub fn interval<A: Algebra>(self, at: &mut A, scalar: Scalar, a: &Bounds<A>) -> Option<Bounds<A>> {
                 match self { $(Self::$name => $name::interval(at, scalar, a),)* }
             }
 
-            /// The gradient of the argument `x`, given that of the value `y`; `None` where it is 0 or undefined everywhere.
+            /// The gradient of the argument `x`, given the gradient of the value `y`; `None` if it is 0 or undefined
+            /// everywhere.
             pub fn gradient<A: Algebra>(
                 self,
                 at: &mut A,
@@ -128,9 +129,9 @@ unary! {
     Sigmoid,
     /// `x / (1 + e^-x)`, the product of `x` and its sigmoid: NaN of negative infinity.
     Silu,
-    /// `log(1 + e^x)`, which is about `x` where that is large.
+    /// `log(1 + e^x)`; close to `x` if that is large.
     Softplus,
-    /// `max(x, 0)`, a zero of either sign for zeros.
+    /// `max(x, 0)`; a zero of either sign for zeros.
     Relu,
     /// Hyperbolic tangent.
     Tanh,
@@ -148,7 +149,7 @@ unary! {
     Trunc,
     /// Rounded to nearest, ties to even.
     Round,
-    /// Logical negation of a truth value.
+    /// Logical negation.
     Not,
 }
 
@@ -157,7 +158,7 @@ macro_rules! binary {
         arithmetic { $($(#[$doc:meta])* $name:ident,)* }
         comparison { $($(#[$same:meta])* $test:ident,)* }
     ) => {
-        /// A function of two scalars of the same type. Of floats, what [`UnaryOp`] says holds as well.
+        /// A function of two scalars of the same type. Floats follow the rules of [`UnaryOp`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum BinaryOp {
             $($(#[$doc])* $name,)*
@@ -167,7 +168,7 @@ macro_rules! binary {
         declared!(BinaryOp $($(#[$doc])* $name,)* $($(#[$same])* $test,)*);
 
         impl BinaryOp {
-            /// Does something with the function's declaration.
+            /// Calls a visitor with the function.
             #[inline(always)]
             pub fn visit<V: BinaryVisitor>(self, visitor: V) -> V::Output {
                 match self {
@@ -176,12 +177,12 @@ macro_rules! binary {
                 }
             }
 
-            /// True if the result is a truth value whatever the arguments are.
+            /// True if the result is a bool for all argument types.
             pub fn is_comparison(self) -> bool {
                 matches!(self, $(Self::$test)|*)
             }
 
-            /// True if the operands may be exchanged.
+            /// True if the function is commutative.
             pub fn is_commutative(self) -> bool {
                 self.declaration().commutes
             }
@@ -199,7 +200,7 @@ macro_rules! binary {
                 }
             }
 
-            /// The function of two integers or truth values of type `scalar`; comparisons give 0 or 1.
+            /// The function of two integers or bools of type `scalar`; comparisons give 0 or 1.
             ///
             /// ```
             /// use rewire_graph::Scalar;
@@ -214,7 +215,7 @@ macro_rules! binary {
                 })
             }
 
-            /// Bounds of the function of two of type `scalar` within bounds, where they are known.
+            /// Bounds of the function of two of type `scalar` within bounds, if known.
             pub fn interval<A: Algebra>(self, at: &mut A, scalar: Scalar, ab: [&Bounds<A>; 2]) -> Option<Bounds<A>> {
                 match self {
                     $(Self::$name => $name::interval(at, scalar, ab),)*
@@ -222,7 +223,8 @@ macro_rules! binary {
                 }
             }
 
-            /// The gradients of the operands, given that of the value `y`; `None` where one is 0 or undefined everywhere.
+            /// The gradients of the operands, given the gradient of the value `y`; `None` for one that is 0 or
+            /// undefined everywhere.
             pub fn gradient<A: Algebra>(
                 self,
                 at: &mut A,
@@ -247,30 +249,30 @@ binary! {
         Sub,
         /// `a * b`
         Mul,
-        /// `a / b`; of integers, rounded toward negative infinity; 0 where `b` is the integer 0.
+        /// `a / b`; for integers, rounded toward negative infinity, and 0 if `b` is 0.
         Div,
-        /// What dividing `a` by `b` and rounding down leaves, with the sign of `b`; 0 where `b` is the integer 0. Of floats
-        /// it is exact but for one addition of `b` where the signs differ, a zero of either sign, NaN where `b` is 0 or `a`
-        /// infinite.
+        /// The remainder of `a / b` rounded down, with the sign of `b`; 0 if `b` is the integer 0. For floats it is
+        /// exact, except for one addition of `b` if the signs differ; it may be a zero of either sign, and is NaN if
+        /// `b` is 0 or `a` is infinite.
         Mod,
-        /// `a^b` as C's `pow` has it: NaN where a negative number has an exponent that is not whole, and 1 where the base is 1
-        /// or the exponent 0, whatever the other is.
+        /// `a^b` like C's `pow`: NaN for a negative base with a fractional exponent; 1 if the base is 1 or the exponent
+        /// 0, whatever the other operand is.
         Pow,
-        /// The smaller; of floats NaN if either is, and either of two zeros.
+        /// The minimum; for floats NaN if either is NaN, and either of two zeros.
         Min,
-        /// The larger; of floats NaN if either is, and either of two zeros.
+        /// The maximum; for floats NaN if either is NaN, and either of two zeros.
         Max,
-        /// Conjunction of truth values, bitwise on integers.
+        /// Logical and; bitwise on integers.
         And,
-        /// Disjunction of truth values, bitwise on integers.
+        /// Logical or; bitwise on integers.
         Or,
     }
     comparison {
-        /// `a == b`; NaN equals nothing.
+        /// `a == b`; false for NaN.
         Eq,
         /// `a != b`, true for NaN.
         Ne,
-        /// `a < b`; like all comparisons of order false for NaN.
+        /// `a < b`; like all order comparisons false for NaN.
         Lt,
         /// `a <= b`
         Le,

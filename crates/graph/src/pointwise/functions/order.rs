@@ -25,7 +25,7 @@ impl Unary for Relu {
         Some(a.map(|end| at.unary(UnaryOp::Relu, end)))
     }
 
-    // Of its value, which what reads it keeps, so that nothing else is kept.
+    // Depends only on the value, which its readers keep in memory anyway.
     fn gradient<A: Algebra>(at: &mut A, _: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
         let zero = at.number(0.0);
         let above = at.binary(BinaryOp::Gt, y, &zero);
@@ -33,7 +33,7 @@ impl Unary for Relu {
     }
 }
 
-/// The gradient of `a`, all of it where `a` is the one, and half of it where both are equal; then that of `b`.
+/// The gradients of `a` and `b`: all of it for the selected one, half of it for each if they are equal.
 fn shared<A: Algebra>(at: &mut A, is_first: BinaryOp, [a, b]: [&A::Value; 2], g: &A::Value) -> [Option<A::Value>; 2] {
     let (zero, half) = (at.number(0.0), at.number(0.5));
     let half = at.mul(g, &half);

@@ -3,7 +3,7 @@ use crate::pointwise::{Dag, Expr, ExprId, Numbers};
 
 const POINTS: [f64; 6] = [-2.3, -0.71, 0.37, 0.8, 1.62, 3.17];
 
-/// The value of an expression of floats and truth values, given those that it is made of.
+/// The value of an expression of floats and bools, given the values of its inputs.
 fn value(dag: &Dag, id: ExprId, given: &[f64]) -> f64 {
     let of = |id: ExprId| value(dag, id, given);
     match *dag.expr(id) {

@@ -3,27 +3,27 @@
 pub struct Wgsl {
     /// Of scalars.
     pub scalar: &'static str,
-    /// Of four lanes, component by component; `None` where there is no such form.
+    /// For `vec4`, component by component; `None` if there is no such form.
     pub wide: Option<&'static str>,
 }
 
 impl Wgsl {
-    /// Text that holds for scalars and vectors.
+    /// WGSL that is valid for scalars and vectors.
     pub const fn both(text: &'static str) -> Self {
         Self { scalar: text, wide: Some(text) }
     }
 
-    /// Text that holds for scalars.
+    /// WGSL that is valid for scalars only.
     pub const fn scalar(text: &'static str) -> Self {
         Self { scalar: text, wide: None }
     }
 
-    /// Texts for scalars and for vectors.
+    /// WGSL for scalars and for vectors.
     pub const fn forms(scalar: &'static str, wide: &'static str) -> Self {
         Self { scalar, wide: Some(wide) }
     }
 
-    /// The expression of four lanes where there is one and it is asked for, else that of scalars.
+    /// The `vec4` expression if requested and available, else the scalar one.
     pub fn text(&self, wide: bool, a: &str, b: &str) -> String {
         let text = self.wide.filter(|_| wide).unwrap_or(self.scalar);
         text.replace("{a}", a).replace("{b}", b)
