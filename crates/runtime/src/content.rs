@@ -1,4 +1,4 @@
-//! The content of files that models are made of.
+//! Contents of model files.
 
 use crate::RunError;
 use crate::model::Backing;
@@ -11,23 +11,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Which files are mapped into memory, where the system reads a page when it is asked for and may forget it again. All others are copied.
+/// Which files are mapped into memory. The system reads a page of a mapped file on first use and may evict it again.
+/// Other files are copied.
 ///
-/// A copy does not depend on its file any more. A mapped file must not be written to or cut while it is in use: replace it by renaming another
-/// one over it, as [`replace_file`](crate::replace_file) does, which leaves the old content to those who have it. A model looks before each
-/// run whether its mapped files were changed in place, which is an error. A file that is cut while a run reads it ends the process all the
-/// same, as the system has nothing to read.
+/// A copy does not depend on its file. A mapped file must not be modified or truncated while in use. Replace it by
+/// renaming another file over it, as [`replace_file`](crate::replace_file) does; users of the old content keep it. A
+/// model checks before each run whether its mapped files were modified, which is an error. A file that is truncated
+/// during a run still terminates the process, since the system has nothing to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::Display, strum::EnumString)]
 #[strum(serialize_all = "lowercase", parse_err_ty = ParseMappingError, parse_err_fn = unknown)]
 pub enum Mapping {
-    /// Files of [`MAPPED_BYTES`] and more.
+    /// Files of at least [`MAPPED_BYTES`].
     #[default]
     Large,
-    /// None: a model takes the memory of all its files, and depends on none of them.
+    /// No file: a model copies all its files and does not depend on them.
     Never,
 }
 
-/// A text that names no [`Mapping`].
+/// The string is not the name of a [`Mapping`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("mapping: expected large or never, got `{0}`")]
 pub struct ParseMappingError(String);
@@ -36,7 +37,7 @@ fn unknown(text: &str) -> ParseMappingError {
     ParseMappingError(text.to_owned())
 }
 
-/// Bytes from which on [`Mapping::Large`] maps a file: copying one of so many takes a few milliseconds.
+/// Size from which [`Mapping::Large`] maps a file; copying a file of this size takes a few milliseconds.
 pub const MAPPED_BYTES: u64 = 4 << 20;
 
 /// The content of a file.
@@ -52,7 +53,7 @@ impl FileContent {
         &self.bytes
     }
 
-    /// What tells whether the bytes are still those that were read, if they are not a copy.
+    /// Checks whether the bytes are unchanged since they were read; `None` for a copy.
     pub fn backing(&self) -> Option<Arc<dyn Backing>> {
         self.mapped.clone().map(|mapped| mapped as Arc<dyn Backing>)
     }
@@ -78,7 +79,8 @@ impl fmt::Debug for FileContent {
 /// ```
 ///
 /// # Errors
-/// What the system says; [`ErrorKind::InvalidInput`] where it is not a file, [`ErrorKind::OutOfMemory`] where there is no room for a copy.
+/// The system's error; [`ErrorKind::InvalidInput`] if it is not a file, [`ErrorKind::OutOfMemory`] if memory for a copy
+/// cannot be allocated.
 pub fn read_file(path: &Path, mapping: Mapping) -> Result<FileContent> {
     let mut file = File::open(path)?;
     let found = file.metadata()?;
@@ -88,8 +90,8 @@ pub fn read_file(path: &Path, mapping: Mapping) -> Result<FileContent> {
     if mapping == Mapping::Never || found.len() < MAPPED_BYTES {
         return Ok(FileContent { bytes: copied(&mut file, found.len())?, mapped: None });
     }
-    // SAFETY: nothing here writes to the file. Of others this cannot be known: the docs of `Mapping` ask for it, models look before each run, and
-    // what is read from the bytes is checked as any outside data.
+    // SAFETY: this crate does not write to the file. Other programs might: the docs of `Mapping` forbid it, models
+    // check before each run, and data read from the bytes is validated like any outside data.
     match unsafe { Mmap::map(&file) } {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             Ok(FileContent { bytes: copied(&mut file, found.len())?, mapped: None })
@@ -101,7 +103,7 @@ pub fn read_file(path: &Path, mapping: Mapping) -> Result<FileContent> {
     }
 }
 
-/// The content in memory of its own, which begins with a page as a mapped file does.
+/// Copies the content to memory that is aligned to a page, like a mapped file.
 fn copied(file: &mut File, len: u64) -> Result<SharedBytes> {
     let len = usize::try_from(len).map_err(|_| Error::from(ErrorKind::OutOfMemory))?;
     if len == 0 {
@@ -122,7 +124,7 @@ fn copied(file: &mut File, len: u64) -> Result<SharedBytes> {
     }
 }
 
-/// What changes where a file is written to or cut.
+/// File metadata that changes if a file is modified or truncated.
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     len: u64,
@@ -135,7 +137,7 @@ impl State {
     }
 }
 
-/// A file in memory, as it was when it was opened.
+/// A mapped file, with its metadata when it was opened.
 struct MappedFile {
     path: PathBuf,
     file: File,

@@ -18,12 +18,12 @@ pub enum GpuError {
     /// The host has too little memory.
     #[error(transparent)]
     HostMemory(HostMemoryError),
-    /// No adapter serves the request.
+    /// No adapter matches the request.
     #[error("no GPU adapter{}: {missing}", filter.as_deref().map(|f| format!(" matches `{f}`")).unwrap_or_default())]
     NoAdapter {
-        /// The part of a name that was asked for.
+        /// The filter.
         filter: Option<String>,
-        /// What is missing and what to install.
+        /// The problem, with installation advice.
         missing: String,
     },
     /// The driver refused to open a device.
@@ -31,25 +31,25 @@ pub enum GpuError {
     Open {
         /// The adapter.
         adapter: String,
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
-    /// A device has no matrices of the tier that was asked for.
+    /// A device does not support the requested matrix tier.
     #[error("{adapter} has no matrices of tier {tier}: expected `{}` at most, {}", own.tier, own.reason)]
     Matrices {
         /// The adapter.
         adapter: String,
         /// The tier.
         tier: MatrixTier,
-        /// What it has, and why no more.
+        /// The supported tier, and why it is not higher.
         own: Matrices,
     },
-    /// The device went away: reset, removed or destroyed.
+    /// The device was lost: reset, removed or destroyed.
     #[error("the device {adapter} is lost: {reason}")]
     Lost {
         /// The adapter.
         adapter: String,
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
     /// The device was opened by another process, of which this one is a forked child.
@@ -64,7 +64,7 @@ pub enum GpuError {
     /// An allocation failed.
     #[error("out of device memory while {during}")]
     OutOfMemory {
-        /// What was being done.
+        /// The operation that failed.
         during: String,
     },
     /// A buffer is larger than the device allows.
@@ -72,45 +72,45 @@ pub enum GpuError {
     TooLarge {
         /// The buffer.
         what: String,
-        /// Bytes it takes.
+        /// The buffer's size in bytes.
         bytes: u64,
         /// The limit in bytes.
         limit: u64,
         /// The name of the limit.
         name: &'static str,
-        /// What to do about it.
+        /// A workaround.
         way_out: &'static str,
     },
-    /// A step has no memory for a tensor that it reads or writes.
+    /// A tensor of a step has no memory.
     #[error("{step} cannot run: {what} is not on the device")]
     Unbound {
         /// The step.
         step: String,
-        /// What is missing.
+        /// The tensor.
         what: String,
     },
-    /// A kernel takes more workgroups than a dispatch may have.
+    /// A kernel needs more workgroups than a dispatch allows.
     #[error("{what} takes {workgroups} workgroups, more than the {limit} of a grid: run fewer rows at once")]
     Grid {
         /// The step.
         what: String,
-        /// Workgroups it takes.
+        /// Workgroups of the kernel.
         workgroups: u64,
-        /// Workgroups that two dimensions and a 32-bit number allow.
+        /// The largest number of workgroups, given by two dimensions and a 32-bit number.
         limit: u64,
     },
     /// The device rejected a shader or a command.
     #[error("the device rejected {what}: {reason}")]
     Rejected {
-        /// What was rejected.
+        /// The shader or command.
         what: String,
-        /// What the validation said.
+        /// The validation message.
         reason: String,
     },
     /// The result did not arrive.
     #[error("cannot read results back: {reason}")]
     Readback {
-        /// What the driver said.
+        /// The driver's message.
         reason: String,
     },
 }
@@ -129,7 +129,7 @@ pub enum RuntimeError {
     /// The device failed or refused.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// A kernel can be run neither as asked nor anywhere else.
+    /// A kernel cannot run as requested, nor elsewhere.
     #[error("step {step} ({name}, `{path}`) cannot run with kernel {kernel}: {reason}")]
     Step {
         /// Position in the plan.
@@ -138,23 +138,23 @@ pub enum RuntimeError {
         name: String,
         /// Module path of the step.
         path: String,
-        /// The kernel that was asked for.
+        /// The requested kernel.
         kernel: super::Kernel,
         /// Why.
         reason: String,
     },
-    /// A kernel was asked for by a pattern that matches no step.
+    /// The pattern of a kernel rule matches no step.
     #[error("no operator and no module is like `{pattern}`: expected the name of one, such as `{}`", near.join("`, `"))]
     KernelRule {
         /// The pattern.
         pattern: String,
-        /// Names that are like it.
+        /// Similar names.
         near: Vec<String>,
     },
-    /// A step that is computed from parameters failed.
+    /// A step that computes from parameters at load time failed.
     #[error("step {step} ({name}, `{path}`), computed from parameters, failed: {reason}")]
     Load {
-        /// Position among the steps that are computed when parameters are bound.
+        /// Position among the steps that run when parameters are bound.
         step: usize,
         /// Name of the step.
         name: String,
@@ -163,36 +163,36 @@ pub enum RuntimeError {
         /// Why.
         reason: String,
     },
-    /// A function or operator of a user's own is not registered, or is another one.
+    /// A user-defined function or custom operator is not registered, or differs from the registered one.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The plan refers to what it does not hold.
+    /// The plan is invalid.
     #[error("the plan is not valid: {reason}")]
     Plan {
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// A tuning was given where no kernel has any.
+    /// A tuning was given for kernel `cpu`, which has none.
     #[error("kernel cpu has no tunings, got {tuning}: leave the tuning out, or take kernel wgpu")]
     Untuned {
         /// The tuning.
         tuning: String,
     },
-    /// The host has no memory for the parameters.
+    /// The host lacks memory for the parameters.
     #[error("cannot hold the parameters: {reason}")]
     Memory {
-        /// What failed.
+        /// The cause.
         reason: String,
     },
-    /// There is no such parameter.
+    /// The plan has no such parameter.
     #[error("there is no parameter `{name}`{}", nearest.as_ref().map(|name| format!(": did you mean `{name}`?")).unwrap_or_default())]
     UnknownParameter {
-        /// Name given.
+        /// The name.
         name: String,
-        /// The name of the plan that is most like it.
+        /// The most similar name in the plan.
         nearest: Option<String>,
     },
-    /// A parameter was not given.
+    /// A parameter is missing.
     #[error("parameter `{name}` is missing: expected {dtype} {shape:?}")]
     MissingParameter {
         /// Name of the parameter.
@@ -202,32 +202,32 @@ pub enum RuntimeError {
         /// Expected shape.
         shape: Vec<usize>,
     },
-    /// A parameter has another shape.
+    /// A parameter has a wrong shape.
     #[error("parameter `{name}`: expected shape {expected:?}, got {actual:?}")]
     ParameterShape {
         /// Name of the parameter.
         name: String,
         /// Expected shape.
         expected: Vec<usize>,
-        /// Shape given.
+        /// Actual shape.
         actual: Vec<usize>,
     },
-    /// A parameter has another element type.
+    /// A parameter has a wrong element type.
     #[error("parameter `{name}`: expected {expected}, got {actual}")]
     ParameterType {
         /// Name of the parameter.
         name: String,
         /// Expected element type.
         expected: DType,
-        /// Element type given.
+        /// Actual element type.
         actual: DType,
     },
-    /// A parameter holds an infinity or NaN.
+    /// A parameter contains an infinity or NaN.
     #[error("parameter `{name}` holds {value} at element {element}: expected finite values as {dtype}")]
     ParameterValue {
         /// Name of the parameter.
         name: String,
-        /// Position of the first offender, row major.
+        /// Position of the first such element, row major.
         element: usize,
         /// Its value.
         value: f32,
@@ -237,7 +237,7 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    /// A parameter that cannot be stored in the type of its plan.
+    /// The error for a parameter that cannot be converted to the storage type of its plan.
     pub fn of_stored(name: &str, error: StoredTypeError) -> Self {
         match error {
             StoredTypeError::Type { expected, actual, .. } => {
@@ -262,7 +262,7 @@ impl Coded for RuntimeError {
 #[strum(serialize_all = "snake_case", prefix = "run.")]
 #[non_exhaustive]
 pub enum RunError {
-    /// A file that parameters are mapped from is not as it was when the model was loaded.
+    /// A file from which parameters are mapped was modified after the model was loaded.
     #[error(
         "{} was changed in place while the model has it in memory: load the model again, and replace its files by renaming others over them, \
          or load them without mapping", path.display()
@@ -277,7 +277,7 @@ pub enum RunError {
     /// Workers dropped the run.
     #[error(transparent)]
     Dropped(#[from] WorkDropped),
-    /// An input was not given.
+    /// An input is missing.
     #[error("input `{name}` is missing: expected {dtype} {shape}{}", unread_names(unread))]
     MissingInput {
         /// Name of the input.
@@ -286,69 +286,69 @@ pub enum RunError {
         dtype: DType,
         /// Expected shape.
         shape: String,
-        /// Names that were given and that the plan does not read, those most like `name` first.
+        /// Given names that the plan does not read, those most similar to `name` first.
         unread: Vec<String>,
     },
-    /// An input was given that the plan does not know.
+    /// The plan has no input of a given name.
     #[error("there is no input or output `{name}`: the plan has {known}")]
     UnknownName {
-        /// Name given.
+        /// The name.
         name: String,
-        /// Names of the plan.
+        /// Names in the plan.
         known: String,
     },
-    /// An input has another shape.
+    /// An input has a wrong shape.
     #[error("input `{name}`: expected shape {expected}, got {actual:?}")]
     InputShape {
         /// Name of the input.
         name: String,
         /// Expected shape.
         expected: String,
-        /// Shape given.
+        /// Actual shape.
         actual: Vec<usize>,
     },
-    /// An input has another element type.
+    /// An input has a wrong element type.
     #[error("input `{name}`: expected {expected}, got {actual}")]
     InputType {
         /// Name of the input.
         name: String,
         /// Expected element type.
         expected: String,
-        /// Element type given.
+        /// Actual element type.
         actual: DType,
     },
-    /// An input holds a value that it must not hold.
+    /// An input contains an invalid value.
     #[error("input `{name}`: expected {expected}, got {value} at element {element}")]
     InputValue {
         /// Name of the input.
         name: String,
-        /// What is allowed.
+        /// The valid values.
         expected: String,
-        /// Position of the first offender, row major.
+        /// Position of the first invalid element, row major.
         element: usize,
         /// Its value.
         value: i64,
     },
-    /// A device tensor was given where the value is needed on the host, or for another device.
+    /// A device tensor was given for a value that is needed on the host or on another device.
     #[error("input `{name}`: {reason}")]
     InputPlace {
         /// Name of the input.
         name: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// There is no such state, or no room for it.
+    /// A state does not exist, or memory for it cannot be allocated.
     #[error("state `{name}`: {reason}")]
     State {
         /// Name of the state.
         name: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// A run cannot be part of an encoder.
+    /// A run cannot be recorded in a command encoder.
     #[error("the run cannot be recorded: {reason}")]
     NotEncoded {
-        /// What is in the way.
+        /// The reason.
         reason: String,
     },
     /// A state was on a device that is lost.
@@ -357,14 +357,14 @@ pub enum RunError {
         /// Name of the state.
         name: String,
     },
-    /// A value of the shape program cannot be used by a kernel.
+    /// A kernel cannot use a host value.
     #[error("{what}: expected {expected}, got {value}")]
     HostValue {
         /// The value.
         what: String,
-        /// What is allowed.
+        /// The valid values.
         expected: String,
-        /// What it is.
+        /// The value found.
         value: i64,
     },
     /// A size of a tensor is negative or too large.
@@ -375,7 +375,7 @@ pub enum RunError {
         /// The size.
         size: String,
     },
-    /// A loop of a kernel has more points than a 32-bit index counts.
+    /// A loop of a kernel has too many points for a 32-bit index.
     #[error(
         "step {step} (`{path}`) runs over more than {limit} points, the most that a 32-bit index counts: run fewer samples at a time"
     )]
@@ -384,13 +384,13 @@ pub enum RunError {
         step: String,
         /// Its module path.
         path: String,
-        /// The most points.
+        /// The largest number of points.
         limit: usize,
     },
     /// Sizes cannot be computed from the inputs.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// A tensor is larger than a binding, and the kernel cannot bind it in parts either.
+    /// A tensor exceeds the binding size, and the kernel cannot bind it in parts.
     #[error(
         "step {step} ({name}, `{path}`) cannot bind {tensor}: its {bytes} bytes are more than the {limit} of \
          `max_storage_buffer_binding_size`, and in parts {reason}; run fewer rows at once, or use kernel cpu"
@@ -406,12 +406,12 @@ pub enum RunError {
         tensor: String,
         /// Its bytes.
         bytes: u64,
-        /// Bytes of a binding.
+        /// The binding size in bytes.
         limit: u64,
-        /// What the kernel lacks.
+        /// Why the kernel cannot bind it in parts.
         reason: String,
     },
-    /// A step cannot run with the tuning that it is forced to.
+    /// A step cannot run with its forced tuning.
     #[error("step {step} ({name}, `{path}`) cannot run with {tuning}: {reason}; any of `Model::variants` can")]
     Tuning {
         /// Position in the plan.
@@ -422,19 +422,19 @@ pub enum RunError {
         path: String,
         /// The tuning.
         tuning: String,
-        /// What does not fit.
+        /// Why it does not fit.
         reason: String,
     },
-    /// The host has no memory for the tensors of the run.
+    /// The host lacks memory for the tensors of the run.
     #[error(transparent)]
     HostMemory(#[from] HostMemoryError),
-    /// Kernels cannot be measured.
+    /// The device cannot time kernels.
     #[error("{device} cannot time kernels: use an adapter with timestamps")]
     NoTimes {
         /// The adapter, or `cpu`.
         device: String,
     },
-    /// Tunings cannot be written to their store.
+    /// Tunings cannot be written to the store.
     #[error("{}: the tunings are not kept: {reason}; make the folder writable, or free space there", path.display())]
     NotKept {
         /// The file.
@@ -447,7 +447,7 @@ pub enum RunError {
     Recovery {
         /// The loss.
         lost: String,
-        /// What is in the way.
+        /// The reason.
         reason: String,
     },
     /// A kernel failed on the CPU.

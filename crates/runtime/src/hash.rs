@@ -1,6 +1,7 @@
 use twox_hash::XxHash3_128;
 
-/// XXH3 of 128 bits: the same in every process, on every machine and with every compiler. It tells what is alike, and keeps no secrets.
+/// 128-bit XXH3: the same in every process, on every machine and with every compiler. It detects equal content and is
+/// not cryptographic.
 ///
 /// ```
 /// assert_eq!(rewire_runtime::hash(b""), 0x99aa_06d3_0147_98d8_6001_c324_468d_497f);

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What runs the steps of a session.
+/// The kernels that run the steps of a model.
 ///
 /// ```
 /// use rewire_runtime::Kernel;
@@ -12,16 +12,17 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kernel {
-    /// A hardware GPU for each step that it can run, the CPU otherwise. Software adapters are ignored unless one is named.
+    /// A hardware GPU for each step that it supports, the CPU for the others. Software adapters are ignored unless
+    /// named.
     #[default]
     Auto,
-    /// Any adapter, hardware first. Loading fails where there is none or it cannot run a step.
+    /// Any adapter, hardware first. Loading fails if there is none or it does not support a step.
     Wgpu,
-    /// The CPU alone.
+    /// The CPU only.
     Cpu,
 }
 
-/// A text that names no [`Kernel`].
+/// The string is not the name of a [`Kernel`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("kernel: expected auto, wgpu or cpu, got `{0}`")]
 pub struct ParseKernelError(pub String);

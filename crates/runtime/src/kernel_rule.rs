@@ -1,4 +1,4 @@
-//! Kernels by operator and module.
+//! Kernel choice by operator and module.
 
 use crate::{Kernel, ParseKernelError, RuntimeError};
 use rewire_graph::{Ordered, nearest_names};
@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Names that an error lists for a pattern which matches none.
+/// Number of similar names in the error for a pattern without a match.
 const LISTED: usize = 6;
 
-/// What runs the steps of some operators or modules, in place of the kernel of the model.
+/// The kernel choice for steps of certain operators or modules, instead of the model's.
 ///
-/// The pattern is compared with the name of a step's operator, such as `attention`, and with the names of the modules that it is
-/// part of, such as `_stu_layers.0` of `_hstu_transducer._stu_module._stu_layers.0`. `*` matches any text, and
-/// underscores that begin a name may be left out.
+/// The pattern is compared with the name of a step's operator, such as `attention`, and with its module names, such as
+/// `_stu_layers.0` in `_hstu_transducer._stu_module._stu_layers.0`. `*` matches any string. Leading underscores of
+/// names may be omitted.
 ///
 /// ```
 /// use rewire_runtime::{Kernel, KernelRule};
@@ -26,17 +26,17 @@ const LISTED: usize = 6;
 pub struct KernelRule {
     /// The pattern.
     pub pattern: String,
-    /// What runs the steps that match.
+    /// The kernel for matching steps.
     pub kernel: Kernel,
 }
 
-/// A text that is no [`KernelRule`].
+/// The string is not a [`KernelRule`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ParseKernelRuleError {
-    /// The text has not two parts.
+    /// It does not consist of two parts.
     #[error("expected PATTERN=KERNEL, such as stu*=cpu, got `{0}`")]
     Form(String),
-    /// The second part names no kernel.
+    /// The second part is not the name of a kernel.
     #[error(transparent)]
     Kernel(#[from] ParseKernelError),
 }
@@ -61,10 +61,10 @@ impl fmt::Display for KernelRule {
 }
 
 impl KernelRule {
-    /// The rule of each step; `None` for steps without one. Of several that match a step, the last counts.
+    /// The rule of each step; `None` for steps without one. If several match a step, the last one applies.
     ///
     /// # Errors
-    /// [`RuntimeError::KernelRule`] names a pattern that matches no step, and names that are like it.
+    /// [`RuntimeError::KernelRule`] names a pattern that matches no step, and similar names.
     pub fn of_steps<'a>(rules: &'a [Self], steps: &[Step]) -> Result<Vec<Option<&'a Self>>, RuntimeError> {
         if let Some(rule) = rules.iter().find(|rule| !steps.iter().any(|step| rule.matches(step))) {
             let names: BTreeSet<String> = steps.iter().flat_map(names).ordered_set();
@@ -75,7 +75,7 @@ impl KernelRule {
         Ok(steps.iter().map(|step| rules.iter().rfind(|rule| rule.matches(step))).collect())
     }
 
-    /// What a device is opened for: a kernel and its exceptions together.
+    /// The kernel choice that determines the device, given a kernel and the rules.
     pub fn device(kernel: Kernel, rules: &[Self]) -> Kernel {
         let all = || rules.iter().map(|rule| rule.kernel).chain([kernel]);
         [Kernel::Wgpu, Kernel::Auto].into_iter().find(|wanted| all().any(|own| own == *wanted)).unwrap_or(Kernel::Cpu)
@@ -87,7 +87,7 @@ impl KernelRule {
     }
 }
 
-/// The names that a pattern is compared with: of the operator, and of all runs of modules in the path.
+/// The names that a pattern is compared with: the operator, and all contiguous parts of the module path.
 fn names(step: &Step) -> impl Iterator<Item = String> {
     let modules: Vec<String> = step.path.split('.').filter(|name| !name.is_empty()).map(plain).collect();
     let runs = (0..modules.len()).flat_map(|from| (from + 1..=modules.len()).map(move |to| (from, to)));
@@ -95,12 +95,12 @@ fn names(step: &Step) -> impl Iterator<Item = String> {
     [step.name.clone()].into_iter().chain(runs)
 }
 
-/// Names of modules without the underscores that they begin with.
+/// Module names without leading underscores.
 fn plain(path: &str) -> String {
     path.split('.').map(|name| name.trim_start_matches('_')).collect::<Vec<_>>().join(".")
 }
 
-/// True if a text is as a pattern says, in which `*` matches any text.
+/// True if a string matches a pattern, in which `*` matches any string.
 fn is_like(pattern: &str, text: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(begin) else { return false };
@@ -110,9 +110,9 @@ fn is_like(pattern: &str, text: &str) -> bool {
 /// Tensors that move between the device and the host before a step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// The first step that they are moved for.
+    /// The first step that needs them.
     pub step: usize,
-    /// True if they move to the device, false if they move from it.
+    /// True if they move to the device, false if to the host.
     pub to_device: bool,
     /// The tensors, all of them results of earlier steps.
     pub tensors: Vec<BufferId>,

@@ -1,7 +1,8 @@
 //! Devices, models, sessions and CPU kernels.
 //!
-//! A [`Model`] is a [`Plan`](rewire_graph_rewrite::plan::Plan) bound to a GPU, to the CPU, or to both, with its
-//! parameters in memory. A [`Session`] runs it, any number of them at the same time. [`Kernel`] decides which; [`devices`] lists what there is.
+//! A [`Model`] is a [`Plan`](rewire_graph_rewrite::plan::Plan) loaded on a GPU, on the CPU, or on both, with its
+//! parameters in memory. A [`Session`] runs it; any number of sessions run at the same time. [`Kernel`] chooses the
+//! device; [`devices`] lists the available ones.
 //!
 //! ```
 //! use rewire_graph_rewrite::plan::Plan;
@@ -15,7 +16,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-// Without emission, nothing tests cooperative matrices.
+// Without emission, cooperative matrices are not tested.
 #![cfg_attr(not(feature = "emit"), allow(dead_code))]
 
 mod boxed;

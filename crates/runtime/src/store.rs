@@ -1,4 +1,4 @@
-//! Files that programs keep for later ones, and share.
+//! Files that programs keep for later processes and share.
 
 use rewire_graph::Arrange;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How the names of files end that are not whole yet.
+/// Suffix of incomplete files.
 const PARTIAL: &str = ".tmp";
 
-/// Digits of the number in the name of a file that is not whole.
+/// Digits of the number in the name of an incomplete file.
 const DIGITS: usize = 16;
 
-/// Age from which on a file that is not whole is left by a program that was killed.
+/// Age from which an incomplete file is assumed to be left by a killed program.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// How long a program waits for others that change a file.
+/// How long a program waits for others that modify a file.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Changes a file that other programs change too, of which one does so at a time. `change` is given its content, or why it
-/// cannot be read, and returns what it is to be. A program that reads meanwhile finds the old file or the new one, and so does
-/// one that comes after this one was killed.
+/// Updates a file that other programs update too; one at a time. `change` is passed its content, or the error of
+/// reading it, and returns the new content. The update is atomic: concurrent readers find the old or the new file, even
+/// if this program is killed.
 ///
 /// ```
 /// let path = std::env::temp_dir().join(format!("rewire-update-{}", std::process::id())).join("count");
@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// ```
 ///
 /// # Errors
-/// Those of `change`; what the system says of the folder, which is made if it is not there; [`ErrorKind::TimedOut`] where
-/// another program does not end its change.
+/// The errors of `change`; the system's error for the folder, which is created if missing; [`ErrorKind::TimedOut`] if
+/// another program does not finish its update.
 pub fn update_file(path: &Path, change: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>>) -> Result<()> {
     let folder = folder(path);
     std::fs::create_dir_all(folder)?;
@@ -44,22 +44,23 @@ pub fn update_file(path: &Path, change: impl FnOnce(Result<Vec<u8>>) -> Result<V
     replace(path, &change(std::fs::read(path))?)
 }
 
-/// [`replace_file`] in a folder that is made if it is not there.
+/// [`replace_file`] in a folder that is created if missing.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
     std::fs::create_dir_all(folder(path))?;
     replace_file(path, content)
 }
 
-/// Writes a file whole, with the permissions that it had: a program that reads meanwhile finds the old one or the new one, and
-/// so does one that comes after this one was killed. What programs left that were killed while they wrote it is removed.
+/// Writes a file atomically, with its previous permissions: concurrent readers find the old or the new file, even if
+/// this program is killed. Removes incomplete files of killed programs.
 ///
 /// # Errors
-/// What the system says; what was there before stays then.
+/// The system's error; the previous file is then unchanged.
 pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
     publish(path, |file| file.write_all(content), |own| std::fs::rename(own, path))
 }
 
-/// Creates a file with what `write` puts into it, whole or not at all. Of programs that create the same file at the same time one succeeds.
+/// Creates a file atomically with the content that `write` produces. If several programs create the same file at the
+/// same time, one succeeds.
 ///
 /// ```
 /// let path = std::env::temp_dir().join(format!("rewire-create-{}", std::process::id()));
@@ -72,7 +73,7 @@ pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`] where the file exists when it is complete; what the system says; those of `write`.
+/// [`ErrorKind::AlreadyExists`] if the file exists when it is complete; the system's error; the errors of `write`.
 pub fn create_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     publish(path, write, |own| match std::fs::hard_link(own, path) {
         Ok(()) => remove(own),
@@ -88,19 +89,19 @@ pub fn create_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>
     })
 }
 
-/// Writes a new file beside `path`, which `publish` puts in its place.
+/// Writes a new file beside `path`, which `publish` moves into place.
 fn publish(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<()>,
     publish: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
-    // Before the new file, which may need the room.
+    // Before the new file is written, which may need the space.
     drop(remove_abandoned(path));
     let (own, mut file) = partial(path)?;
     let written = std::fs::metadata(path)
         .map_or(Ok(()), |old| file.set_permissions(old.permissions()))
         .and_then(|()| write(&mut file))
-        // Some file systems say only here that the disk is full.
+        // Some file systems report a full disk only here.
         .and_then(|()| file.sync_all())
         .and_then(|()| publish(&own));
     written.inspect_err(|_| drop(std::fs::remove_file(&own)))
@@ -118,7 +119,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new file beside `path` that nobody else has, whatever their process number.
+/// A new file beside `path` with a name that is unique across processes.
 fn partial(path: &Path) -> Result<(PathBuf, File)> {
     loop {
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -131,7 +132,7 @@ fn partial(path: &Path) -> Result<(PathBuf, File)> {
     }
 }
 
-/// Removes what programs that were killed left of `path`.
+/// Removes incomplete files of `path` that killed programs left.
 fn remove_abandoned(path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let left = files(folder(path), |found| is_partial(found, &name))?;
@@ -139,7 +140,7 @@ fn remove_abandoned(path: &Path) -> Result<()> {
     left.iter().filter(|(modified, _)| is_old(modified)).try_for_each(|(_, path)| remove(path))
 }
 
-/// True for the names that [`partial`] gives to files beside the one called `name`.
+/// True for names that [`partial`] creates beside the file `name`.
 fn is_partial(found: &str, name: &str) -> bool {
     let number = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(PARTIAL));
     number.is_some_and(|number| number.len() == DIGITS && number.bytes().all(|digit| digit.is_ascii_hexdigit()))
@@ -169,7 +170,7 @@ fn remove(path: &Path) -> Result<()> {
     })
 }
 
-/// The lock of a file, until it is dropped. Systems without locks do without.
+/// Locks a file until the result is dropped. Systems without locks skip this.
 fn lock(path: &Path) -> Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     let begun = Instant::now();
@@ -192,7 +193,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::process::{Command, Stdio};
 
-    /// A folder that is removed in the end.
+    /// A folder that is removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(folder.names().into_iter().collect::<Vec<_>>(), ["lock", "sums"]);
     }
 
-    /// Large enough that a program is killed while it writes.
+    /// Large enough that a program is killed while writing it.
     const LARGE: usize = 4 << 20;
     const WRITER: &str = "REWIRE_TEST_WRITER";
 
@@ -345,7 +346,7 @@ mod tests {
             }
         }
         assert!(cache.exists() && result.exists());
-        // Who comes after finds no lock in its way.
+        // No lock blocks later programs.
         update_file(&cache, |_| Ok(vec![7])).unwrap();
         assert_eq!(std::fs::read(&cache).unwrap(), [7]);
     }

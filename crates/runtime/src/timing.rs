@@ -1,9 +1,9 @@
-//! How long the parts of a start take: events of the log, at level `debug`.
+//! Times of the parts of a start: log events at level `debug`.
 
 use std::fmt::Display;
 use web_time::Instant;
 
-/// Does `work`, and logs how long it took.
+/// Runs `work` and logs its duration.
 pub(crate) fn timed<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = work();
@@ -11,7 +11,7 @@ pub(crate) fn timed<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// [`timed`] for work that waits.
+/// [`timed`] for asynchronous work.
 pub(crate) async fn timed_async<T>(what: impl Display, work: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     let done = work.await;

@@ -1,4 +1,4 @@
-//! Choice of adapters, in processes of their own because drivers read the environment once.
+//! Choice of adapters, in separate processes because drivers read the environment once.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph_rewrite::plan::Plan;
@@ -8,7 +8,7 @@ use rewire_runtime::{
 };
 use std::process::Command;
 
-/// Runs a test of this file again with other drivers.
+/// Runs a test of this file in a new process with other drivers.
 fn alone(test: &str, drivers: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--ignored", "--nocapture"])
@@ -96,7 +96,7 @@ fn tiers_of_matrices_are_limited_and_none_that_is_missing_is_taken() {
             (limited.target().matrix > 0, limited.target().matrix_elements),
             (tier > MatrixTier::None, tier == MatrixTier::Spirv)
         );
-        // Only what is higher is off.
+        // Only higher features are disabled.
         assert_eq!(gpu.matrices(), own);
     }
     let options = ModelOptions { kernel: Kernel::Cpu, matrices: Some(MatrixTier::Wgsl), ..ModelOptions::default() };

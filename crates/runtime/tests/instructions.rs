@@ -1,4 +1,4 @@
-//! Kernels on the CPU with all vector instructions of this processor, each forced in turn.
+//! Kernels on the CPU with each instruction set of this processor forced in turn.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};

@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
-    /// A GPU with memory of its own.
+    /// A GPU with dedicated memory.
     Discrete,
     /// A GPU that shares the host's memory.
     Integrated,
@@ -25,30 +25,30 @@ pub enum DeviceKind {
     Cpu,
 }
 
-/// Limits of an adapter that matter to kernels.
+/// Adapter limits that are relevant to kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceLimits {
-    /// Bytes of a storage binding.
+    /// Size of a storage binding in bytes.
     pub binding_bytes: u64,
-    /// Bytes of a buffer.
+    /// Size of a buffer in bytes.
     pub buffer_bytes: u64,
-    /// Storage buffers of a kernel.
+    /// Storage buffers per kernel.
     pub storage_buffers: u32,
-    /// Bytes of workgroup memory.
+    /// Workgroup memory in bytes.
     pub workgroup_bytes: u32,
-    /// Invocations of a workgroup.
+    /// Invocations per workgroup.
     pub invocations: u32,
-    /// Workgroups in one dimension of a dispatch.
+    /// Workgroups per dimension of a dispatch.
     pub workgroups: u32,
-    /// Smallest and largest subgroup.
+    /// Smallest and largest subgroup size.
     pub subgroup_sizes: (u32, u32),
 }
 
-/// What there is to run on.
+/// A device: an adapter or the CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceInfo {
-    /// Its number among the adapters, which tells two of one name apart; none for the CPU. Drivers may number others anew
-    /// when an adapter comes or goes.
+    /// Its index in the list of adapters, which distinguishes adapters with the same name; `None` for the CPU. Drivers
+    /// may renumber adapters when one is added or removed.
     pub index: Option<usize>,
     /// Name of the adapter, `cpu` for the CPU.
     pub name: String,
@@ -58,9 +58,9 @@ pub struct DeviceInfo {
     pub backend: String,
     /// Driver and its version.
     pub driver: String,
-    /// Address on the PCI bus, where the driver tells it: domain, bus, device and function.
+    /// PCI address, if the driver reports it: domain, bus, device and function.
     pub pci: Option<String>,
-    /// Optional features that it has.
+    /// Optional features that the adapter supports.
     pub features: Vec<String>,
     /// Cooperative matrices: rows, columns, inner size, operand and accumulator type.
     pub cooperative_matrices: Vec<String>,
@@ -68,14 +68,14 @@ pub struct DeviceInfo {
     pub matrices: Matrices,
     /// Limits; none for the CPU.
     pub limits: Option<DeviceLimits>,
-    /// True for the one that [`crate::Kernel::Auto`] takes.
+    /// True for the device that [`crate::Kernel::Auto`] chooses.
     pub auto: bool,
-    /// Why `auto` takes it or not.
+    /// Why `auto` chooses it, or does not.
     pub reason: String,
 }
 
 impl DeviceInfo {
-    /// True if `filter`, as [`crate::Gpu::open`] takes it, means this device.
+    /// True if `filter`, in the form that [`crate::Gpu::open`] accepts, matches this device.
     ///
     /// ```
     /// let devices = rewire_runtime::devices();
@@ -89,7 +89,7 @@ impl DeviceInfo {
     }
 }
 
-/// True if a filter is `#` and this number, or in no other form is a part of one of these texts.
+/// True if a filter is `#` and this index, or any other substring of one of these strings.
 fn means<'a>(filter: &str, index: Option<usize>, mut texts: impl Iterator<Item = &'a str>) -> bool {
     match filter.strip_prefix('#').map(str::parse::<usize>) {
         Some(Ok(number)) => index == Some(number),
@@ -127,7 +127,7 @@ pub fn devices() -> Vec<DeviceInfo> {
     block_on(devices_async())
 }
 
-/// The first adapter that is allowed and that `filter` means.
+/// The first allowed adapter that `filter` matches.
 pub(super) async fn select(
     filter: Option<&str>,
     allowed: impl Fn(&wgpu::AdapterInfo) -> bool,
@@ -153,7 +153,7 @@ pub(super) async fn select(
     Err(GpuError::NoAdapter { filter: filter.map(str::to_owned), missing })
 }
 
-/// True for an adapter that computes on hardware of its own.
+/// True for a hardware adapter.
 pub(super) fn hardware(info: &wgpu::AdapterInfo) -> bool {
     kind(info) != DeviceKind::Software
 }
@@ -172,7 +172,7 @@ async fn enumerate() -> Vec<wgpu::Adapter> {
     adapters
 }
 
-/// What to install, where there is no adapter at all.
+/// Installation advice if there is no adapter at all.
 async fn missing() -> String {
     let Some(instance) = instance() else { return "no GPU interface is built in for this platform".into() };
     let request = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await;
@@ -180,7 +180,7 @@ async fn missing() -> String {
     format!("{} ({detail})", advice(std::env::consts::OS, std::env::consts::ARCH, &detail))
 }
 
-/// What to do where a system has no adapter, by what wgpu reports.
+/// Advice for a system without an adapter, from the details that wgpu reports.
 fn advice(os: &str, arch: &str, detail: &str) -> &'static str {
     match (os, arch) {
         (_, "wasm32") => "the browser has no WebGPU adapter; take the kernel `auto` or `cpu`",

@@ -1,7 +1,7 @@
 use super::Gpu;
 
 impl Gpu {
-    /// Bytes of the largest memory of the device's own, as far as the driver tells: those of Vulkan do.
+    /// Size in bytes of the largest device-local memory, if the driver reports it, as Vulkan drivers do.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         #[cfg(all(feature = "gpu", any(target_os = "linux", target_os = "windows", target_os = "android")))]
         return self.heap_bytes();
@@ -13,7 +13,7 @@ impl Gpu {
     fn heap_bytes(&self) -> Option<u64> {
         /// `VK_MEMORY_HEAP_DEVICE_LOCAL_BIT`.
         const DEVICE_LOCAL: u32 = 1;
-        // SAFETY: the device is only asked about its memory, and nothing of it is kept.
+        // SAFETY: only queries the device's memory and keeps no handle.
         let device = unsafe { self.device().as_hal::<wgpu::hal::api::Vulkan>() }?;
         let instance = device.shared_instance().raw_instance();
         // SAFETY: the physical device is that of the instance.

@@ -1,21 +1,21 @@
 use serde::Serialize;
 
-/// What a driver tells of a kernel that it compiled; `None` where it does not.
+/// Driver statistics of a compiled kernel; `None` for those that the driver does not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CompiledKernel {
-    /// Invocations of a subgroup.
+    /// Subgroup size.
     pub subgroup: Option<u32>,
-    /// Registers of an invocation, of 32 bits each. On GPUs whose registers are vectors of a subgroup, those.
+    /// 32-bit registers per invocation. On GPUs whose registers are vectors of a subgroup, the number of vectors.
     pub registers: Option<u64>,
-    /// Values that did not fit registers, or instructions that store such values.
+    /// Values that did not fit in registers, or instructions that store such values.
     pub spills: Option<u64>,
-    /// Bytes of memory of an invocation for what did not fit.
+    /// Scratch memory per invocation in bytes, for values that did not fit.
     pub scratch: Option<u64>,
-    /// Subgroups or invocations that a core runs side by side, as the driver counts them.
+    /// Subgroups or invocations that run concurrently on a core, as counted by the driver.
     pub occupancy: Option<u64>,
     /// Instructions.
     pub instructions: Option<u64>,
-    /// The program as text, where it was asked for.
+    /// Disassembly of the program, if requested.
     #[serde(skip)]
     pub code: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a driver makes of kernels, by `VK_KHR_pipeline_executable_properties`.
+//! Compiler statistics of kernels, from `VK_KHR_pipeline_executable_properties`.
 
 use super::adapters::{self, title};
 use super::compiled::CompiledKernel;
@@ -12,7 +12,7 @@ use std::ffi::c_char;
 use std::ptr;
 use wgpu::hal::api::Vulkan;
 
-/// Names that Mesa's drivers give to a figure.
+/// Names of a statistic in Mesa's drivers.
 const REGISTERS: &[&str] =
     &["VGPRs", "GPRs", "Registers", "Registers used", "Max live registers", "Number of GPRs", "Num GPRs"];
 const SPILLS: &[&str] = &["Spilled VGPRs", "Spill Count", "Spills", "Spills to memory", "STP Count"];
@@ -21,7 +21,7 @@ const OCCUPANCY: &[&str] =
     &["Subgroups per SIMD", "Max warps/SM", "Max Waves Per Core", "Threads", "Max dispatch width"];
 const INSTRUCTIONS: &[&str] = &["Instructions", "Instruction Count"];
 
-/// What a driver tells by one of the known names.
+/// Collects the statistics with known names.
 fn told(subgroup: u32, statistics: &[(String, u64)]) -> CompiledKernel {
     let of = |names: &[&str]| {
         let figure = |name: &&str| statistics.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
@@ -38,7 +38,7 @@ fn told(subgroup: u32, statistics: &[(String, u64)]) -> CompiledKernel {
     }
 }
 
-/// A device that compiles kernels and runs none, so that a driver without its hardware will do.
+/// A device that compiles kernels and runs none, so that a driver works without its hardware.
 pub struct KernelCompiler {
     name: String,
     target: Target,
@@ -47,12 +47,12 @@ pub struct KernelCompiler {
 }
 
 impl KernelCompiler {
-    /// Opens an adapter of Vulkan, named as [`Gpu::open`](crate::Gpu::open) takes it. Kernels are those of the fastest tier that it offers,
-    /// before any self-test, or of `tier`.
+    /// Opens a Vulkan adapter; the filter is that of [`Gpu::open`](crate::Gpu::open). Kernels are those of `tier`, or
+    /// of the fastest tier that the adapter offers before any self-test.
     ///
     /// # Errors
-    /// [`GpuError::NoAdapter`], [`GpuError::Matrices`] where it offers less than `tier`, and [`GpuError::Open`] where it is none of Vulkan,
-    /// or the driver tells nothing of kernels.
+    /// [`GpuError::NoAdapter`]; [`GpuError::Matrices`] if it supports only a lower tier than `tier`; [`GpuError::Open`]
+    /// if it is not a Vulkan adapter, or the driver reports no statistics.
     pub fn open(filter: Option<&str>, tier: Option<MatrixTier>) -> Result<Self, GpuError> {
         let adapter = block_on(adapters::select(filter, |_| true))?;
         let info = adapter.get_info();
@@ -79,7 +79,8 @@ impl KernelCompiler {
             feature.p_next = args.create_info.p_next.cast_mut();
             args.create_info.p_next = ptr::from_ref(&feature).cast();
         });
-        // SAFETY: the callback adds an extension that the adapter has, and its feature in a structure that outlives the call.
+        // SAFETY: the callback adds an extension that the adapter supports, and its feature in a structure that
+        // outlives the call.
         let opened = unsafe {
             let (features, limits) = (request.required_features, &request.required_limits);
             hal.open_with_callback(features, limits, &request.memory_hints, Some(callback))
@@ -91,20 +92,20 @@ impl KernelCompiler {
         Ok(Self { name, target, opened, executables })
     }
 
-    /// The adapter.
+    /// The name of the adapter.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What kernels for it may use.
+    /// The capabilities for which kernels are emitted.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Compiles a kernel that was emitted for [`KernelCompiler::target`]. With `code`, the result has the program.
+    /// Compiles a kernel that was emitted for [`KernelCompiler::target`]. With `code`, the result contains the program.
     ///
     /// # Errors
-    /// [`GpuError::Rejected`] where the driver does not take it.
+    /// [`GpuError::Rejected`] if the driver rejects it.
     pub fn compile(&self, parsed: &ParsedKernel, code: bool) -> Result<CompiledKernel, GpuError> {
         let rejected = |reason: String| GpuError::Rejected { what: "a kernel".to_owned(), reason };
         let words = parsed.spirv(&self.target, false).map_err(|error| rejected(error.to_string()))?;
@@ -117,10 +118,10 @@ impl KernelCompiler {
         compiled.map_err(|result| rejected(result.to_string()))
     }
 
-    /// What the driver tells of a pipeline of this device that captured it.
+    /// The statistics of a pipeline of this device that captured them.
     unsafe fn figures(&self, pipeline: vk::Pipeline, code: bool) -> Result<CompiledKernel, vk::Result> {
         let info = vk::PipelineInfoKHR::default().pipeline(pipeline);
-        // SAFETY: the caller's pipeline is one of this device, which has the extension.
+        // SAFETY: by the caller's contract the pipeline belongs to this device, which has the extension.
         let properties = unsafe { self.executables.get_pipeline_executable_properties(&info)? };
         let subgroup = properties.first().map_or(0, |executable| executable.subgroup_size);
         let mut figures = vec![];
@@ -139,9 +140,10 @@ impl KernelCompiler {
         Ok(CompiledKernel { code: code.then_some(text), ..told(subgroup, &figures) })
     }
 
-    /// The programs of an executable as text, the last of which is what runs.
+    /// The programs of an executable as strings; the last one is the machine code.
     unsafe fn programs(&self, info: &vk::PipelineExecutableInfoKHR<'_>) -> Result<String, vk::Result> {
-        // SAFETY: the caller's executable is of a pipeline of this device that captured its programs.
+        // SAFETY: by the caller's contract the executable belongs to a pipeline of this device that captured its
+        // programs.
         let mut programs = unsafe { self.executables.get_pipeline_executable_internal_representations(info)? };
         let mut texts: Vec<Vec<u8>> = programs.iter().map(|program| vec![0; program.data_size]).collect();
         for (program, text) in programs.iter_mut().zip(&mut texts) {
@@ -149,7 +151,7 @@ impl KernelCompiler {
         }
         let mut count = programs.len() as u32;
         let fill = self.executables.fp().get_pipeline_executable_internal_representations_khr;
-        // SAFETY: as above; every structure has room for as many bytes as it says.
+        // SAFETY: as above; every structure has room for as many bytes as it declares.
         unsafe { fill(self.executables.device(), info, &mut count, programs.as_mut_ptr()).result()? };
         let shown = programs.iter().zip(&texts).filter(|(program, _)| program.is_text == vk::TRUE);
         let show = |(program, text): (&vk::PipelineExecutableInternalRepresentationKHR<'_>, &Vec<u8>)| {
@@ -161,9 +163,9 @@ impl KernelCompiler {
     }
 }
 
-/// A figure and its name.
+/// A statistic and its name.
 fn figure(statistic: &vk::PipelineExecutableStatisticKHR<'_>) -> (String, u64) {
-    // SAFETY: the format says which member the driver has written.
+    // SAFETY: the format determines the member that the driver has written.
     let value = unsafe {
         match statistic.format {
             vk::PipelineExecutableStatisticFormatKHR::FLOAT64 => statistic.value.f64 as u64,
@@ -179,7 +181,7 @@ fn name(text: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Objects of a device that go with a compilation.
+/// Vulkan objects of a compilation, destroyed at its end.
 struct Objects<'a> {
     device: &'a ash::Device,
     module: vk::ShaderModule,

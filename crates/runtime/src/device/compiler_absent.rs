@@ -5,7 +5,7 @@ use rewire_emit::ParsedKernel;
 use rewire_graph_rewrite::device::Target;
 use std::convert::Infallible;
 
-/// A device that compiles kernels: there is none without the feature `spirv`, or without Vulkan.
+/// A device that compiles kernels; unavailable without the feature `spirv`, or without Vulkan.
 pub struct KernelCompiler(Infallible);
 
 impl KernelCompiler {
@@ -18,12 +18,12 @@ impl KernelCompiler {
         Err(GpuError::NoAdapter { filter: filter.map(str::to_owned), missing })
     }
 
-    /// The adapter.
+    /// The name of the adapter.
     pub fn name(&self) -> &str {
         match self.0 {}
     }
 
-    /// What kernels for it may use.
+    /// The capabilities for which kernels are emitted.
     pub fn target(&self) -> &Target {
         match self.0 {}
     }
@@ -31,7 +31,7 @@ impl KernelCompiler {
     /// Compiles a kernel.
     ///
     /// # Errors
-    /// None.
+    /// Never.
     pub fn compile(&self, _: &ParsedKernel, _: bool) -> Result<CompiledKernel, GpuError> {
         match self.0 {}
     }

@@ -1,4 +1,4 @@
-//! `VK_NV_cooperative_matrix2`, by which elements of cooperative matrices are computed in registers.
+//! `VK_NV_cooperative_matrix2`: operations on elements of cooperative matrices in registers.
 
 use super::MatrixReason;
 use ash::vk;
@@ -8,7 +8,7 @@ use wgpu::hal::api::Vulkan;
 
 const EXTENSION: &CStr = c"VK_NV_cooperative_matrix2";
 
-/// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, which ash 0.38 has not.
+/// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, which ash 0.38 lacks.
 #[repr(C)]
 struct Features {
     s_type: vk::StructureType,
@@ -37,7 +37,7 @@ impl Features {
         }
     }
 
-    /// What an adapter has.
+    /// The features of an adapter.
     fn of(adapter: &wgpu::hal::vulkan::Adapter) -> Self {
         let mut features = Self::none();
         if !adapter.physical_device_capabilities().supports_extension(EXTENSION) {
@@ -45,13 +45,13 @@ impl Features {
         }
         let mut all = vk::PhysicalDeviceFeatures2 { p_next: ptr::from_mut(&mut features).cast(), ..Default::default() };
         let instance = adapter.shared_instance().raw_instance();
-        // SAFETY: the physical device is that of this instance, whose device is of Vulkan 1.1 or later where it has cooperative matrices,
-        // and the chain has one structure, whose type its first member tells.
+        // SAFETY: the physical device belongs to this instance. A device with cooperative matrices has Vulkan 1.1 or
+        // later. The chain has one structure, with its type in the first member.
         unsafe { instance.get_physical_device_features2(adapter.raw_physical_device(), &mut all) };
         features
     }
 
-    /// What kernels use of it, if it has the least that they do.
+    /// The features that kernels use, if all required ones exist.
     fn used(&self) -> Option<Self> {
         let used = Self { conversions: vk::TRUE, per_element_operations: vk::TRUE, ..Self::none() };
         let has_least = [self.conversions, self.per_element_operations].into_iter().all(|has| has == vk::TRUE);
@@ -72,16 +72,16 @@ struct Properties {
     reserved_bytes: u32,
 }
 
-/// What kernels may use of the extension.
+/// The parts of the extension that kernels may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixExtension {
-    /// Invocations of the largest workgroup that may share matrices, 0 where none may.
+    /// Invocations of the largest workgroup that may share matrices; 0 if unsupported.
     pub workgroup: u32,
-    /// Multiprocessors, 0 where that is not known.
+    /// Multiprocessors; 0 if unknown.
     pub multiprocessors: u32,
 }
 
-/// Opens a device, with the extension where the adapter has what kernels use of it.
+/// Opens a device, with the extension if the adapter has all features that kernels use.
 pub(super) async fn request_device(
     adapter: &wgpu::Adapter,
     mut request: wgpu::DeviceDescriptor<'_>,
@@ -98,7 +98,7 @@ pub(super) async fn request_device(
     adapter.request_device(&request).await
 }
 
-/// The device with the extension; `None` where it cannot be had, and a plain one may.
+/// The device with the extension; `None` if it is unavailable and a plain device is acceptable.
 fn open(
     adapter: &wgpu::Adapter,
     features: wgpu::Features,
@@ -112,14 +112,15 @@ fn open(
         used.p_next = args.create_info.p_next.cast_mut();
         args.create_info.p_next = ptr::from_ref(&used).cast();
     });
-    // SAFETY: the callback adds an extension and features that the adapter has, in a structure that outlives the call.
+    // SAFETY: the callback adds an extension and features that the adapter supports, in a structure that outlives the
+    // call.
     let opened = unsafe {
         adapter.open_with_callback(features, &request.required_limits, &request.memory_hints, Some(callback))
     };
     opened.inspect_err(|error| tracing::warn!("matrix elements stay in memory: {error}")).ok()
 }
 
-/// What a device that [`request_device`] opens may use.
+/// The parts of the extension available on a device that [`request_device`] opens.
 pub(super) fn offered(adapter: &wgpu::Adapter) -> Result<MatrixExtension, MatrixReason> {
     // SAFETY: the adapter is not destroyed here.
     let hal = unsafe { adapter.as_hal::<Vulkan>() }.ok_or(MatrixReason::NoExtension)?;
@@ -131,7 +132,7 @@ pub(super) fn offered(adapter: &wgpu::Adapter) -> Result<MatrixExtension, Matrix
     }
 }
 
-/// What a device may use that was opened by [`request_device`], or as that does.
+/// The parts of the extension available on a device that was opened by [`request_device`] or in the same way.
 pub(super) fn enabled(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Result<MatrixExtension, MatrixReason> {
     let offered = offered(adapter)?;
     // SAFETY: the device is not destroyed here.
@@ -141,7 +142,7 @@ pub(super) fn enabled(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Result<
     if is_enabled { Ok(offered) } else { Err(MatrixReason::NotOpenedWithExtension) }
 }
 
-/// What an adapter says of matrices of a workgroup.
+/// An adapter's properties of workgroup-scope matrices.
 fn of_workgroups(adapter: &wgpu::hal::vulkan::Adapter) -> MatrixExtension {
     let mut counts = vk::PhysicalDeviceShaderSMBuiltinsPropertiesNV::default();
     let tells_count = adapter.physical_device_capabilities().supports_extension(ash::nv::shader_sm_builtins::NAME);
@@ -154,8 +155,8 @@ fn of_workgroups(adapter: &wgpu::hal::vulkan::Adapter) -> MatrixExtension {
     };
     let mut all = vk::PhysicalDeviceProperties2 { p_next: ptr::from_mut(&mut properties).cast(), ..Default::default() };
     let instance = adapter.shared_instance().raw_instance();
-    // SAFETY: the physical device is that of this instance and has the extensions of all structures of the chain, whose types their
-    // first members tell.
+    // SAFETY: the physical device belongs to this instance and supports the extensions of all structures of the chain,
+    // which have their types in their first members.
     unsafe { instance.get_physical_device_properties2(adapter.raw_physical_device(), &mut all) };
     MatrixExtension { workgroup: properties.workgroup_invocations, multiprocessors: counts.shader_sm_count }
 }

@@ -8,20 +8,20 @@ pub(super) async fn request_device(
     adapter.request_device(&request).await
 }
 
-/// What kernels may use of an extension of Vulkan.
+/// The parts of a Vulkan extension that kernels may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixExtension {
     pub workgroup: u32,
-    /// Multiprocessors, 0 where that is not known.
+    /// Multiprocessors; 0 if unknown.
     pub multiprocessors: u32,
 }
 
-/// What a device may use: nothing without the feature `spirv`, or without Vulkan.
+/// The parts available on an adapter: none without the feature `spirv`, or without Vulkan.
 pub(super) fn offered(_: &wgpu::Adapter) -> Result<MatrixExtension, MatrixReason> {
     Err(MatrixReason::NotBuilt)
 }
 
-/// What a device may use that is open.
+/// The parts available on an open device.
 pub(super) fn enabled(adapter: &wgpu::Adapter, _: &wgpu::Device) -> Result<MatrixExtension, MatrixReason> {
     offered(adapter)
 }

@@ -1,8 +1,8 @@
-//! What is known of families of GPUs that no API tells.
+//! Properties of GPU families that no API reports.
 
 use rewire_graph_rewrite::device::SubgroupSizes;
 
-// Vendors as PCI numbers them, and Apple as Mesa does.
+// PCI vendor ids, and Mesa's id for Apple.
 const AMD: u32 = 0x1002;
 const APPLE: u32 = 0x106b;
 const ARM: u32 = 0x13b5;
@@ -11,8 +11,9 @@ const INTEL: u32 = 0x8086;
 const NVIDIA: u32 = 0x10de;
 const QUALCOMM: u32 = 0x5143;
 
-/// Registers of 32 bits that an invocation may have, see [`Target::registers`](rewire_graph_rewrite::device::Target::registers).
-/// `docs/gpus.md` has what the drivers make of them.
+/// 32-bit registers available to an invocation, see
+/// [`Target::registers`](rewire_graph_rewrite::device::Target::registers). `docs/gpus.md` describes how drivers use
+/// them.
 pub(super) fn registers(info: &wgpu::AdapterInfo) -> u32 {
     match vendor(info) {
         // NVK's compiler spills what NVIDIA's own holds in 255.
@@ -32,7 +33,7 @@ pub(super) fn registers(info: &wgpu::AdapterInfo) -> u32 {
     }
 }
 
-/// Sizes of subgroups. Metal tells a range for all GPUs, of which Apple's own have one size.
+/// Subgroup sizes. Metal reports one range for all GPUs; Apple's own GPUs have one size.
 pub(super) fn subgroup_sizes(info: &wgpu::AdapterInfo) -> SubgroupSizes {
     match (info.backend, vendor(info)) {
         (wgpu::Backend::Metal, APPLE) => SubgroupSizes::fixed(32),
@@ -40,7 +41,7 @@ pub(super) fn subgroup_sizes(info: &wgpu::AdapterInfo) -> SubgroupSizes {
     }
 }
 
-/// The vendor, which Metal tells by the name alone.
+/// The vendor; Metal reports only a name.
 fn vendor(info: &wgpu::AdapterInfo) -> u32 {
     if info.backend == wgpu::Backend::Metal && info.name.starts_with("Apple") { APPLE } else { info.vendor }
 }

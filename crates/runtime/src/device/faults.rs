@@ -1,8 +1,8 @@
-//! What tests let go wrong on a device.
+//! Fault injection for tests of a device.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A countdown of something that is done on a device; it is over once.
+/// A countdown of operations on a device; it ends once.
 #[derive(Debug)]
 pub(crate) struct Countdown(AtomicUsize);
 
@@ -13,7 +13,7 @@ impl Default for Countdown {
 }
 
 impl Countdown {
-    /// Ends after `count` more, with the one that follows.
+    /// Ends with the operation after `count` others.
     pub fn set(&self, count: usize) {
         self.0.store(count, Ordering::Relaxed);
     }
@@ -23,17 +23,17 @@ impl Countdown {
         self.0.load(Ordering::Relaxed) != usize::MAX
     }
 
-    /// Counts one; true for the one with which it ends.
+    /// Counts one operation; true for the one that ends the countdown.
     pub(super) fn ends(&self) -> bool {
         self.runs() && self.0.fetch_sub(1, Ordering::Relaxed) == 0
     }
 }
 
-/// Faults that are still to come.
+/// Pending faults.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Stages of work on the device, at one of which it is destroyed.
+    /// Stages of work on the device; it is destroyed at the last one.
     pub stages: Countdown,
-    /// Buffers, one of which is refused.
+    /// Buffer allocations; the last one is refused.
     pub buffers: Countdown,
 }

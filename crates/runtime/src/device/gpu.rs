@@ -17,7 +17,7 @@ use web_time::Instant;
 /// Bytes of the smallest buffer. Shaders bind whole vectors even of empty tensors.
 pub(crate) const SMALLEST: u64 = 64;
 
-/// How long work is watched before a thread that waits for it sleeps.
+/// How long a waiting thread polls before it sleeps.
 const WATCHED: Duration = Duration::from_micros(250);
 
 /// An open device. Clones share it.
@@ -32,20 +32,20 @@ pub struct Gpu {
     opened: Arc<Opened>,
     workers: Arc<OnceLock<Workers>>,
     pub(super) submit: Option<Submit>,
-    /// What is right of its cooperative matrices.
+    /// Results of the self-tests of its cooperative matrices.
     pub(super) right: Arc<TestedMatrices>,
-    /// Why it has no more of them.
+    /// Why its matrix tier is not higher.
     pub(super) reason: MatrixReason,
     #[cfg(test)]
     pub(crate) faults: Arc<super::faults::Faults>,
 }
 
 impl Gpu {
-    /// Opens the best adapter: hardware first. `filter` is a part of its name, driver, backend or PCI address, or `#` and its
-    /// number in the list of [`crate::devices`].
+    /// Opens the best adapter, hardware first. `filter` is a substring of its name, driver, backend or PCI address, or
+    /// `#` and its index in the list of [`crate::devices`].
     ///
     /// # Errors
-    /// [`GpuError::NoAdapter`] where there is none, [`GpuError::Open`] where the driver refuses.
+    /// [`GpuError::NoAdapter`] if no adapter matches, [`GpuError::Open`] if the driver refuses.
     pub async fn open_async(filter: Option<&str>) -> Result<Self, GpuError> {
         Self::open_adapter(&adapters::select(filter, |_| true).await?).await
     }
@@ -58,12 +58,11 @@ impl Gpu {
         block_on(Self::open_async(filter))
     }
 
-    /// What a kernel choice runs on: the best adapter for [`Kernel::Wgpu`] and for [`Kernel::Auto`], where software adapters are taken
-    /// only if a `filter` means them, and `None` for the CPU.
+    /// The device for a kernel choice: the best adapter for [`Kernel::Wgpu`] and [`Kernel::Auto`], `None` for the CPU.
+    /// [`Kernel::Auto`] chooses a software adapter only if `filter` matches one.
     ///
     /// # Errors
-    /// As [`Gpu::open_async`] where an adapter is asked for, be it by the kernel or by a `filter`, which
-    /// [`Kernel::Cpu`] never matches.
+    /// As [`Gpu::open_async`] if the kernel or a `filter` requires an adapter. [`Kernel::Cpu`] never matches a filter.
     pub async fn for_kernel_async(kernel: Kernel, filter: Option<&str>) -> Result<Option<Self>, GpuError> {
         match kernel {
             Kernel::Cpu => match filter {
@@ -73,7 +72,7 @@ impl Gpu {
                     Err(GpuError::NoAdapter { filter: Some(filter.to_owned()), missing })
                 }
             },
-            // A named adapter is taken whatever its kind.
+            // A named adapter is chosen regardless of its kind.
             kernel if kernel == Kernel::Wgpu || filter.is_some() => Ok(Some(Self::open_async(filter).await?)),
             _ => match adapters::select(None, hardware).await {
                 Ok(adapter) => match Self::open_adapter(&adapter).await {
@@ -97,10 +96,11 @@ impl Gpu {
         block_on(Self::for_kernel_async(kernel, filter))
     }
 
-    /// The app's own device. Its error and loss handlers stay the app's.
+    /// Wraps the app's own device. Its error and loss handlers remain the app's.
     ///
-    /// A loss is noticed natively when work is submitted and when results are read; in a browser only by reading. An app that learns of it earlier can say so by [`Gpu::report_loss`]. Shaders use only features and
-    /// limits that the device was opened with.
+    /// Natively, rewire detects a loss when it submits work or reads results; in a browser only when it reads results.
+    /// An app that learns of a loss earlier can report it by [`Gpu::report_loss`]. Shaders use only features and limits
+    /// with which the device was opened.
     pub fn from_device(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let (features, limits) = (device.features(), device.limits());
         Self {
@@ -120,9 +120,9 @@ impl Gpu {
         }
     }
 
-    /// The same device as if it offered no more than `target`: features off, limits lower.
+    /// The same device, limited to the features and limits of `target`.
     ///
-    /// Shows whether a feature of a driver is at fault, and how a model runs on a smaller device.
+    /// Helps to find out whether a driver feature is at fault, and how a model runs on a smaller device.
     ///
     /// ```no_run
     /// use rewire_graph_rewrite::device::Target;
@@ -136,7 +136,7 @@ impl Gpu {
     pub fn restricted(&self, target: &Target) -> Self {
         let target = self.target.within(target);
         let of = |target: &Target| (target.matrices(), target.matrices_of_subgroups());
-        // What is off is not tested.
+        // Disabled features are not tested.
         let (right, reason) = match of(&target) == of(&self.target) {
             true => (self.right.clone(), self.reason),
             false => (Arc::default(), MatrixReason::Limited),
@@ -156,15 +156,15 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Lets what waits for the device do so on a thread of the app's, where it is not [`block_on`] that waits, in place of a thread
-    /// that the first wait starts.
+    /// Runs waits for the device on a thread of the app, except within [`block_on`]. By default the first wait starts a
+    /// thread for this.
     #[must_use]
     pub fn with_workers(self, workers: Workers) -> Self {
         Self { workers: Arc::new(OnceLock::from(workers)), ..self }
     }
 
-    /// Tells `listener` why the device is lost, once that is noticed: by the driver's callback for a device that was opened here,
-    /// by a run for the app's own. At once if it was before.
+    /// Calls `listener` with the reason once a loss of the device is detected: by the driver's callback for a device
+    /// that was opened here, by a run for the app's own. Calls it at once if the device is lost already.
     ///
     /// ```no_run
     /// let gpu = rewire_runtime::Gpu::open(None)?;
@@ -175,8 +175,8 @@ impl Gpu {
         self.loss.listen(Box::new(listener));
     }
 
-    /// Takes the device for lost: runs on it and on its clones fail with [`GpuError::Lost`] from now on, or go on elsewhere
-    /// with [`Kernel::Auto`]. For the loss handler of an app's own device.
+    /// Marks the device as lost. Runs on it and on its clones then fail with [`GpuError::Lost`], or with
+    /// [`Kernel::Auto`] continue elsewhere. For the loss handler of an app's own device.
     ///
     /// ```no_run
     /// # fn example(device: rewire_runtime::wgpu::Device, queue: rewire_runtime::wgpu::Queue) {
@@ -190,17 +190,17 @@ impl Gpu {
         self.loss.note(reason);
     }
 
-    /// The device.
+    /// The wgpu device.
     pub fn device(&self) -> &wgpu::Device {
         &self.device
     }
 
-    /// The queue.
+    /// The wgpu queue.
     pub fn queue(&self) -> &wgpu::Queue {
         &self.queue
     }
 
-    /// What the device offers to kernels.
+    /// The device's capabilities for kernels.
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -210,7 +210,7 @@ impl Gpu {
         adapters::title(&self.info)
     }
 
-    /// What the adapter says of itself.
+    /// The adapter's description of itself.
     pub(crate) fn info(&self) -> &wgpu::AdapterInfo {
         &self.info
     }
@@ -219,13 +219,13 @@ impl Gpu {
         &self.limits
     }
 
-    /// Runs `work`, then waits for what the device has to say about it.
+    /// Runs `work`, then waits for errors that the device reports.
     pub(crate) async fn checked<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T, GpuError> {
         self.check_process()?;
         self.outcome(what, self.watched(work)).await
     }
 
-    /// Runs `work` on this thread. With its value comes what the device will have to say about it.
+    /// Runs `work` on this thread. Returns its value and a future of the errors that the device reports.
     pub(crate) fn watched<T, W: FnOnce() -> T>(
         &self,
         work: W,
@@ -258,7 +258,7 @@ impl Gpu {
 
     /// A buffer. Its content is zeros.
     pub(crate) fn buffer(&self, label: &str, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
-        // No device has a buffer of so many bytes.
+        // No device supports buffers of this size.
         #[cfg(test)]
         let size = if self.faults.buffers.ends() { u64::MAX - 3 } else { size };
         self.device.create_buffer(&wgpu::BufferDescriptor {
@@ -275,7 +275,7 @@ impl Gpu {
         self.buffer(label, size.max(SMALLEST), wgpu::BufferUsages::STORAGE | copies)
     }
 
-    /// A buffer for kernels that begins with `content`.
+    /// A buffer for kernels that starts with `content`.
     pub(crate) fn filled(&self, label: &str, content: &[u8]) -> wgpu::Buffer {
         let buffer = self.tensor_buffer(label, content.len() as u64);
         if !content.is_empty() {
@@ -284,7 +284,7 @@ impl Gpu {
         buffer
     }
 
-    /// The value of [`Gpu::watched`], unless the device has a complaint.
+    /// The value of [`Gpu::watched`], or the error that the device reported.
     pub(crate) async fn outcome<T>(
         &self,
         what: &str,
@@ -297,17 +297,18 @@ impl Gpu {
         }
     }
 
-    /// Why work was refused: a loss, or what the device says of it.
+    /// Why work was refused: a loss, or the device's error.
     pub(crate) fn refused(&self, what: &str, error: wgpu::Error) -> GpuError {
         self.alive().err().unwrap_or_else(|| describe(error, what))
     }
 
-    /// Fails in a forked child of the process that opened the device: drivers do not follow, and calls to them may never return.
+    /// Fails in a forked child of the process that opened the device: drivers do not survive a fork, and calls to them
+    /// may never return.
     pub(crate) fn check_process(&self) -> Result<(), GpuError> {
         if self.opened.is_by_this_process() { Ok(()) } else { Err(GpuError::Forked { adapter: self.name() }) }
     }
 
-    /// Fails if the device is lost, or another process's.
+    /// Fails if the device is lost or belongs to another process.
     pub(crate) fn alive(&self) -> Result<(), GpuError> {
         self.check_process()?;
         self.loss.look(&self.device).map_or(Ok(()), |reason| Err(self.lost(reason)))
@@ -317,20 +318,20 @@ impl Gpu {
         GpuError::Lost { adapter: self.name(), reason }
     }
 
-    /// Why results did not come: a loss, or `reason`.
+    /// Why results are missing: a loss, or `reason`.
     pub(super) fn unread(&self, reason: impl ToString) -> GpuError {
         self.alive().err().unwrap_or_else(|| GpuError::Readback { reason: reason.to_string() })
     }
 
-    /// Who waits for the device in place of this thread.
+    /// The workers that wait for the device instead of this thread.
     pub(super) fn workers(&self) -> &Workers {
         self.workers.get_or_init(Workers::one_thread)
     }
 
-    /// Waits until all submitted work is done, the app's own included. Returns at once in a browser.
+    /// Blocks until all submitted work is done, the app's own included. Returns at once in a browser.
     ///
     /// # Errors
-    /// [`GpuError::Lost`] or what else the driver says.
+    /// [`GpuError::Lost`], or another error that the driver reports.
     pub fn wait(&self) -> Result<(), GpuError> {
         if !self.watch(|status| status.is_queue_empty())? {
             self.poll(wgpu::PollType::wait_indefinitely())?;
@@ -338,15 +339,15 @@ impl Gpu {
         self.alive()
     }
 
-    /// Frees what work that is done has used.
+    /// Frees resources of completed work.
     pub(crate) fn collect(&self) -> Result<(), GpuError> {
         self.poll(wgpu::PollType::Poll).map(drop)
     }
 
-    /// [`Gpu::wait`] without blocking: the future sleeps until the work is done.
+    /// [`Gpu::wait`] without blocking a thread.
     ///
     /// # Errors
-    /// As [`Gpu::wait`], and [`GpuError::Dropped`] where a worker dropped its work.
+    /// As [`Gpu::wait`], and [`GpuError::Dropped`] if a worker dropped its work.
     pub async fn wait_async(&self) -> Result<(), GpuError> {
         if cfg!(target_arch = "wasm32") {
             let (promise, done) = promise();
@@ -358,7 +359,7 @@ impl Gpu {
         self.workers().run(move || gpu.wait()).await.map_err(GpuError::Dropped)?
     }
 
-    /// Waits for work that was submitted, and where the caller does not block, for all that was submitted since as well.
+    /// Waits for submitted work; if the caller does not block, also for everything submitted since.
     pub(crate) async fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
         if !blocks() || cfg!(target_arch = "wasm32") {
             return self.wait_async().await;
@@ -369,10 +370,10 @@ impl Gpu {
         self.alive()
     }
 
-    /// Looks again and again for a short time whether work is done, since drivers wake a thread that sleeps 20 us late. True once
-    /// `is_done` is, which may look at what a result's delivery has changed.
+    /// Polls for a short time whether work is done, since drivers wake a sleeping thread 20 us late. True once
+    /// `is_done` returns true; it may check state that the delivery of a result has changed.
     pub(super) fn watch(&self, is_done: impl Fn(wgpu::PollStatus) -> bool) -> Result<bool, GpuError> {
-        // Software needs the processor for the work.
+        // A software adapter needs the processor for its work.
         if self.target.software || cfg!(target_arch = "wasm32") {
             return Ok(false);
         }
@@ -386,10 +387,10 @@ impl Gpu {
         Ok(false)
     }
 
-    /// Waits, or looks whether work is done, and delivers the results of what is.
+    /// Waits for work or polls it, and delivers the results of completed work.
     pub(super) fn poll(&self, how: wgpu::PollType) -> Result<wgpu::PollStatus, GpuError> {
         self.check_process()?;
-        // `poll` panics where the driver reports a loss.
+        // `poll` panics if the driver reports a loss.
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
             Ok(Ok(status)) => self.loss.reason().map_or(Ok(status), |reason| Err(self.lost(reason))),
             Ok(Err(error)) => Err(self.unread(error)),
@@ -410,7 +411,7 @@ fn describe(error: wgpu::Error, what: &str) -> GpuError {
     }
 }
 
-/// The device that kernels want of an adapter.
+/// The features and limits that kernels request from an adapter.
 pub(super) fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'static> {
     let optional = wgpu::Features::SHADER_F16
         | wgpu::Features::SHADER_INT64
@@ -425,10 +426,10 @@ pub(super) fn descriptor(adapter: &wgpu::Adapter) -> wgpu::DeviceDescriptor<'sta
         label: Some("rewire"),
         required_features: adapter.features() & optional,
         required_limits: adapter.limits(),
-        // SAFETY: the one experimental feature is that of cooperative matrices. Emitted shaders load and store whole
-        // matrices within their workgroup memory, and a self-test goes before their first use.
+        // SAFETY: the only experimental feature is cooperative matrices. Emitted shaders load and store whole matrices
+        // within their workgroup memory, and a self-test precedes their first use.
         experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
-        // Blocks of memory that grow with what is asked for: a first one of 128 MiB takes a driver 15 ms.
+        // Memory blocks grow on demand: a first block of 128 MiB takes a driver 15 ms.
         memory_hints: wgpu::MemoryHints::Manual { suballocated_device_memory_block_size: 8 << 20..256 << 20 },
         ..Default::default()
     }

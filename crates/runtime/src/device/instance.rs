@@ -2,13 +2,13 @@
 
 use wgpu::Backends;
 
-/// An instance of these interfaces; `None` where none is built in.
+/// An instance with these backends; `None` if none is built in.
 fn instance_of(backends: Backends) -> Option<wgpu::Instance> {
     let is_built_in = !wgpu::Instance::enabled_backend_features().is_empty();
     is_built_in.then(|| wgpu::Instance::new(wgpu::InstanceDescriptor { backends, ..descriptor() }))
 }
 
-/// An instance of all interfaces; `None` where none is built in.
+/// An instance with all backends; `None` if none is built in.
 pub(super) fn instance() -> Option<wgpu::Instance> {
     instance_of(descriptor().backends)
 }
@@ -30,9 +30,9 @@ fn descriptor() -> wgpu::InstanceDescriptor {
     descriptor
 }
 
-/// The adapters of a Vulkan instance without the extensions for windows, which nothing here opens. With them, Mesa's layer that
-/// puts the GPU of the display first connects to Wayland and X whenever adapters are listed, and prints an error where there is no
-/// display. `None` where Vulkan is not wanted or does not open.
+/// The adapters of a Vulkan instance without window extensions, which rewire does not need. With them, Mesa's layer
+/// that sorts the display's GPU first connects to Wayland and X whenever adapters are listed, and prints an error if
+/// there is no display. `None` if Vulkan is disabled or cannot be opened.
 #[cfg(all(feature = "gpu", any(target_os = "linux", target_os = "freebsd")))]
 fn without_windows() -> Option<Vec<wgpu::Adapter>> {
     use wgpu::hal::{Instance as _, api::Vulkan, vulkan};
@@ -56,15 +56,16 @@ fn without_windows() -> Option<Vec<wgpu::Adapter>> {
     // them.
     let vulkan = unsafe { vulkan::Instance::init_with_callback(&hal, Some(callback)) };
     let vulkan = vulkan.inspect_err(|error| tracing::debug!("no Vulkan: {error}")).ok()?;
-    // It opens no interface itself. Made of the other instance it would have the flags of debug builds and of calls that are checked.
+    // It opens no backend itself. If created from the other instance, it would have the flags of debug builds and of
+    // validated calls.
     let instance = instance_of(Backends::empty())?;
     // SAFETY: the instance is open, and its adapters share it.
     let found = unsafe { vulkan.enumerate_adapters(None) };
-    // The loader unloads a driver with the last instance that uses it. A thread that used NVIDIA's and ends after that calls code that is
-    // no longer there, so one instance stays until the process has exited.
+    // The loader unloads a driver with the last instance that uses it. A thread that used NVIDIA's driver and ends
+    // after that calls unloaded code, so one instance stays alive until the process exits.
     static KEPT: std::sync::OnceLock<vulkan::Instance> = std::sync::OnceLock::new();
     KEPT.get_or_init(|| vulkan);
-    // SAFETY: adapters need nothing of a wgpu instance but its flags.
+    // SAFETY: adapters need only the flags of a wgpu instance.
     Some(found.into_iter().map(|adapter| unsafe { instance.create_adapter_from_hal::<Vulkan>(adapter) }).collect())
 }
 

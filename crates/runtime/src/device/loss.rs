@@ -3,35 +3,35 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Whether a device is lost, and who wants to know. Clones of a [`super::Gpu`] share it.
+/// Whether a device is lost, and the listeners to notify. Clones of a [`super::Gpu`] share it.
 #[derive(Default)]
 pub(super) struct Loss {
     reason: Mutex<Option<String>>,
     listeners: Mutex<Vec<Listener>>,
 }
 
-/// What is told why a device is lost.
+/// Called with the reason when a device is lost.
 pub(super) type Listener = Box<dyn FnOnce(&str) + Send>;
 
 impl Loss {
-    /// Takes note of a loss. The first reason counts.
+    /// Records a loss. The first reason is kept.
     pub fn note(&self, reason: impl Into<String>) {
         lock(&self.reason).get_or_insert(reason.into());
         self.tell();
     }
 
-    /// Tells a listener of the loss, now if it was before.
+    /// Calls a listener on a loss, at once if the device is lost already.
     pub fn listen(&self, listener: Listener) {
         lock(&self.listeners).push(listener);
         self.tell();
     }
 
-    /// Why the device is lost, if it is known to be.
+    /// The reason, if the device is known to be lost.
     pub fn reason(&self) -> Option<String> {
         lock(&self.reason).clone()
     }
 
-    /// [`Loss::reason`] after a look at the device.
+    /// [`Loss::reason`], after probing the device.
     pub fn look(&self, device: &wgpu::Device) -> Option<String> {
         if cfg!(not(target_arch = "wasm32")) && self.reason().is_none() && is_silent(device) {
             self.note("it takes no more requests");
@@ -56,14 +56,14 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// True if a device makes no buffer of a few bytes, and does not say why.
+/// True if a device silently fails to create a small buffer.
 ///
-/// No request tells that a device is lost, and the one callback for it is the app's. But a lost device makes no buffer, which its mapping
-/// shows, and reports no error. Where a device reports one, such as a lack of memory, it is not lost. In a browser, where mappings do not
-/// tell, nothing is known.
+/// No call reports that a device is lost, and the only callback for it is the app's. But a lost device creates no
+/// buffers, which their mapping shows, and reports no error. A device that reports an error, such as out of memory, is
+/// not lost. In a browser mappings show nothing, so the result is false.
 fn is_silent(device: &wgpu::Device) -> bool {
     let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-    // A buffer of another use would be written by a copy that waits for the next submission.
+    // A buffer with another usage would be written by a copy that waits for the next submission.
     let usage = wgpu::BufferUsages::MAP_WRITE;
     let buffer =
         device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: true });

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use web_time::Instant;
 
-/// How long a result may take after the work has ended: another thread that waits for the same device may be the one that
-/// delivers it.
+/// How long a result may take after the work has ended; another thread that waits for the same device may have to
+/// deliver it.
 const DELIVERY: Duration = Duration::from_secs(10);
 
 /// How long a browser is made to look whether work has ended.
@@ -19,10 +19,10 @@ const HURRIED: Duration = Duration::from_millis(8);
 pub(crate) struct Mapping {
     buffer: wgpu::Buffer,
     bytes: u64,
-    /// What fills it.
+    /// The submission that fills it.
     submission: wgpu::SubmissionIndex,
     shared: Arc<Shared>,
-    /// A worker waits.
+    /// True if a worker waits for it.
     awaited: bool,
 }
 
@@ -39,7 +39,7 @@ struct State {
 }
 
 impl Mapping {
-    /// Asks for the first `bytes` of a buffer, a multiple of four and not 0, that a submission fills.
+    /// Maps the first `bytes` of a buffer, a nonzero multiple of four, that a submission fills.
     pub fn start(buffer: &wgpu::Buffer, bytes: u64, submission: wgpu::SubmissionIndex) -> Self {
         let shared = Arc::<Shared>::default();
         let own = shared.clone();
@@ -49,7 +49,7 @@ impl Mapping {
         Self { buffer: buffer.clone(), bytes, submission, shared, awaited: false }
     }
 
-    /// Waits for the bytes and hands them to `read`.
+    /// Waits for the bytes and passes them to `read`.
     pub async fn read<T>(mut self, gpu: &Gpu, read: impl FnOnce(&[u8]) -> T) -> Result<T, GpuError> {
         if cfg!(target_arch = "wasm32") {
             self.hurry(gpu).await;
@@ -90,7 +90,7 @@ impl Mapping {
             let (shared, waiting, submission) = (self.shared.clone(), gpu.clone(), self.submission.clone());
             gpu.workers().spawn(move || {
                 let result = shared.wait(&waiting, submission);
-                // The caller is the last owner of the device, and ends this thread.
+                // The caller is the last owner of the device and ends this thread.
                 drop(waiting);
                 shared.deliver(result);
             });
@@ -109,7 +109,7 @@ impl Shared {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// The result, or this waker is woken when it comes.
+    /// The result, or registers the waker for it.
     fn take_or_wake(&self, context: &Context<'_>) -> Option<Result<(), GpuError>> {
         let mut state = lock(&self.state);
         if state.result.is_none() {
@@ -118,7 +118,7 @@ impl Shared {
         state.result.clone()
     }
 
-    /// Blocks until there is a result; an error if it does not come.
+    /// Blocks until the result has arrived, or fails.
     fn wait(&self, gpu: &Gpu, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
         if !gpu.watch(|_| lock(&self.state).result.is_some())? {
             gpu.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })?;

@@ -19,14 +19,15 @@ use strum::EnumString;
 pub enum MatrixTier {
     /// One by one.
     None,
-    /// By cooperative matrices of WGSL.
+    /// With cooperative matrices of WGSL.
     Wgsl,
-    /// By these with operations on their elements in registers, and by matrices of a workgroup, of `VK_NV_cooperative_matrix2`.
+    /// With operations on their elements in registers and with workgroup-scope matrices of `VK_NV_cooperative_matrix2`
+    /// as well.
     Spirv,
 }
 
 impl MatrixTier {
-    /// A target whose kernels are of this tier.
+    /// A target limited to kernels of this tier.
     pub(super) fn limited(self, target: &Target) -> Target {
         Target {
             matrix: if self == Self::None { 0 } else { target.matrix },
@@ -39,7 +40,7 @@ impl MatrixTier {
     }
 }
 
-/// A text that names no [`MatrixTier`].
+/// The string is not the name of a [`MatrixTier`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown tier of matrices `{0}`: expected none, wgsl or spirv")]
 pub struct ParseMatrixTierError(String);
@@ -48,32 +49,32 @@ fn unknown(text: &str) -> ParseMatrixTierError {
     ParseMatrixTierError(text.to_owned())
 }
 
-/// Why kernels run on a tier and on no higher one.
+/// Why kernels do not use a higher tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MatrixReason {
-    /// There is none higher.
+    /// No higher tier exists.
     Highest,
     /// The adapter has no square matrices of 8 or 16 halves with sums of `f32`.
     NoMatrices,
     /// Shaders have no halves.
     NoHalves,
-    /// Shaders have no subgroups with barriers.
+    /// Shaders lack subgroup operations with barriers.
     NoSubgroups,
-    /// Sizes of subgroups are not known.
+    /// Subgroup sizes are unknown.
     UnknownSubgroups,
     /// The device was opened without `EXPERIMENTAL_COOPERATIVE_MATRIX`, or [`Gpu::with_matrices_of`](crate::Gpu::with_matrices_of) was not
     /// called.
     NotOpened,
-    /// The driver has no `VK_NV_cooperative_matrix2`, or less of it than kernels use.
+    /// The driver lacks `VK_NV_cooperative_matrix2`, or parts of it that kernels use.
     NoExtension,
-    /// The device was opened without the extension, by other means than [`Gpu::request_device`](crate::Gpu::request_device).
+    /// The device was opened without the extension: not by [`Gpu::request_device`](crate::Gpu::request_device).
     NotOpenedWithExtension,
     /// The library was built without its feature `spirv`, or for a system without Vulkan.
     NotBuilt,
-    /// Results of the self-test were wrong.
+    /// The self-test computed wrong results.
     WrongResults,
-    /// The app asked for less.
+    /// The app requested a lower tier.
     Limited,
 }
 
@@ -101,24 +102,24 @@ impl Display for MatrixReason {
     }
 }
 
-/// The tier that kernels run on, before the self-test that goes before the first use of each.
+/// The tier of kernels, before the self-test that precedes the first use of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Matrices {
     /// The tier.
     pub tier: MatrixTier,
-    /// Why it is no higher one.
+    /// Why it is not higher.
     pub reason: MatrixReason,
 }
 
 impl Matrices {
     pub(super) const NONE: Self = Self { tier: MatrixTier::None, reason: MatrixReason::NoMatrices };
 
-    /// What kernels will use of a device that is opened from an adapter, with this target beside its matrices.
+    /// The matrix support of a device that is opened from an adapter, with this target.
     pub(super) fn offered(adapter: &wgpu::Adapter, target: Target) -> (Target, Self) {
         Self::with(adapter, target, elements::offered(adapter))
     }
 
-    /// A target with the matrices of its adapter, of which a device has this extension.
+    /// A target with the matrices of its adapter and the extension of its device.
     fn with(
         adapter: &wgpu::Adapter,
         target: Target,
@@ -143,13 +144,13 @@ impl Display for Matrices {
     }
 }
 
-/// What is right of a device's cooperative matrices.
+/// The cooperative matrices of a device that passed the self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RightMatrices {
     pub products: bool,
     /// Products with sums of halves.
     pub half_sums: bool,
-    /// Operations on elements in registers, and matrices of a workgroup.
+    /// Operations on elements in registers, and workgroup-scope matrices.
     pub elements: bool,
 }
 
@@ -157,16 +158,16 @@ impl RightMatrices {
     const NONE: Self = Self { products: false, half_sums: false, elements: false };
 }
 
-/// Kernels that few models have, which are tested when the first such model is loaded.
+/// Rarely used kernels, tested when the first model with them is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RareKernel {
-    /// Gradients of attention.
+    /// The backward pass of attention.
     Gradients,
-    /// Attention with a softmax.
+    /// Softmax attention.
     Softmax,
 }
 
-/// What self-tests found.
+/// Results of self-tests.
 #[derive(Debug, Default)]
 pub(crate) struct TestedMatrices {
     matrices: OnceLock<RightMatrices>,
@@ -183,7 +184,7 @@ impl TestedMatrices {
     }
 }
 
-/// Why kernels use no cooperative matrices of a target.
+/// Why kernels cannot use the cooperative matrices of a target.
 fn unusable(target: &Target) -> Option<MatrixReason> {
     let needs = [
         (target.matrix != 0, MatrixReason::NoMatrices),
@@ -195,9 +196,9 @@ fn unusable(target: &Target) -> Option<MatrixReason> {
 }
 
 impl Gpu {
-    /// Opens a device for an app, as `wgpu` does, and where the adapter has cooperative matrices and the descriptor asks for
-    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`, with the extension of Vulkan that makes kernels of them fastest, if the driver has it.
-    /// [`Gpu::from_device`] and [`Gpu::with_matrices_of`] take it from there.
+    /// Opens a device for an app like `wgpu` does. If the adapter has cooperative matrices and the descriptor requests
+    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`, it enables the Vulkan extension with the fastest matrix kernels, if the
+    /// driver supports it. Pass the device to [`Gpu::from_device`] and [`Gpu::with_matrices_of`].
     ///
     /// ```no_run
     /// # async fn example(adapter: rewire_runtime::wgpu::Adapter) -> Result<(), rewire_runtime::wgpu::RequestDeviceError> {
@@ -218,7 +219,7 @@ impl Gpu {
     /// ```
     ///
     /// # Errors
-    /// Those of `wgpu`.
+    /// The errors of `wgpu`.
     pub async fn request_device(
         adapter: &wgpu::Adapter,
         descriptor: wgpu::DeviceDescriptor<'_>,
@@ -226,8 +227,9 @@ impl Gpu {
         elements::request_device(adapter, descriptor).await
     }
 
-    /// Uses the cooperative matrices of the adapter that the device came from, if the device was opened with
-    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does so by itself; a device alone does not tell their sizes.
+    /// Uses the cooperative matrices of the adapter from which the device was opened, if the device has
+    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does this by itself; a device alone does not report matrix
+    /// sizes.
     #[must_use]
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
         if !self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
@@ -262,7 +264,7 @@ impl Gpu {
         Matrices { tier, reason: if wrong { MatrixReason::WrongResults } else { self.reason } }
     }
 
-    /// The same device with kernels of one tier, to compare them or to leave out what a driver does wrong.
+    /// The same device with kernels of one tier, to compare tiers or to avoid driver errors.
     ///
     /// ```no_run
     /// use rewire_runtime::{Gpu, MatrixTier};
@@ -272,7 +274,7 @@ impl Gpu {
     /// ```
     ///
     /// # Errors
-    /// [`GpuError::Matrices`] where it has only a lower one.
+    /// [`GpuError::Matrices`] if it supports only a lower one.
     pub fn with_matrix_tier(&self, tier: MatrixTier) -> Result<Self, GpuError> {
         let own = self.matrices();
         if tier > own.tier {
@@ -284,10 +286,10 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// A device with kernels of a tier, if one is asked for.
+    /// The device with kernels of a tier, if one is requested.
     ///
     /// # Errors
-    /// As [`Gpu::with_matrix_tier`], and so without a device.
+    /// As [`Gpu::with_matrix_tier`]; it fails without a device, too.
     pub fn with_matrix_tier_if(gpu: Option<Self>, tier: Option<MatrixTier>) -> Result<Option<Self>, GpuError> {
         match (gpu, tier) {
             (Some(gpu), Some(tier)) => gpu.with_matrix_tier(tier).map(Some),
@@ -298,7 +300,7 @@ impl Gpu {
         }
     }
 
-    /// What the self-test of cooperative matrices found: nothing is right where a rare kernel is wrong.
+    /// The result of the self-test of cooperative matrices; nothing is usable if a rare kernel failed.
     pub(crate) fn matrices_tested(&self) -> Option<RightMatrices> {
         let is_wrong =
             [RareKernel::Gradients, RareKernel::Softmax].map(|kernel| self.rare_tested(kernel) == Some(false));
@@ -306,22 +308,22 @@ impl Gpu {
         right.map(|right| if is_wrong.contains(&true) { RightMatrices::NONE } else { right })
     }
 
-    /// Keeps what the self-test found, or what another one found before; the result of that one.
+    /// Records the result of the self-test, unless one is recorded already; returns the recorded one.
     pub(crate) fn set_matrices_tested(&self, right: RightMatrices) -> RightMatrices {
         *self.right.matrices.get_or_init(|| right)
     }
 
-    /// Whether the self-test found a rare kernel right; `None` before it.
+    /// Whether a rare kernel passed the self-test; `None` before the test.
     pub(crate) fn rare_tested(&self, kernel: RareKernel) -> Option<bool> {
         self.right.rare(kernel).get().copied()
     }
 
-    /// As [`Gpu::set_matrices_tested`], of a rare kernel.
+    /// Like [`Gpu::set_matrices_tested`], for a rare kernel.
     pub(crate) fn set_rare_tested(&self, kernel: RareKernel, is_right: bool) -> bool {
         *self.right.rare(kernel).get_or_init(|| is_right)
     }
 
-    /// The device with what the self-test found right.
+    /// The device limited to the matrices that passed the self-test.
     pub(crate) fn with_right_matrices(mut self, right: RightMatrices) -> Self {
         self.target = Target {
             matrix: if right.products { self.target.matrix } else { 0 },
@@ -334,7 +336,7 @@ impl Gpu {
         self
     }
 
-    /// The device with its cooperative matrices taken for right, for the self-test itself.
+    /// The device with all its cooperative matrices enabled, for the self-test itself.
     pub(crate) fn untested(&self) -> Self {
         let right = RightMatrices { products: true, half_sums: true, elements: true };
         let mut gpu = self.clone();
@@ -359,7 +361,7 @@ mod tests {
     use super::*;
     use rewire_graph_rewrite::device::SubgroupSizes;
 
-    /// Targets as drivers of several vendors offer them, and what kernels use of their matrices.
+    /// Targets of drivers of several vendors, and the tiers that kernels use on them.
     #[test]
     fn a_tier_is_one_that_kernels_use() {
         let subgroup_size = SubgroupSizes::fixed(32);
@@ -413,7 +415,7 @@ mod tests {
     #[test]
     fn what_computes_wrong_results_is_off() {
         let Ok(mut gpu) = Gpu::open(None) else { return };
-        // As if the driver offered all of it.
+        // As if the driver supported all of it.
         gpu.target = Target {
             f16: true,
             subgroups: true,
@@ -453,7 +455,7 @@ mod tests {
             let tested = fresh.clone().with_right_matrices(fresh.set_matrices_tested(right));
             assert_eq!([tested.matrices(), fresh.matrices()], [Matrices { tier, reason }; 2]);
             assert_eq!(tested.target().matrices(), offered);
-            // What a limited device does not have is not found wrong of the whole one.
+            // A limited device does not record missing features as wrong for the whole device.
             let limited = fresh.with_matrix_tier(MatrixTier::Wgsl).map(|limited| limited.matrices_tested());
             assert_eq!((fresh.matrices_tested(), limited.ok()), (Some(right), right.products.then_some(None)));
         }

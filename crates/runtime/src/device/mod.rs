@@ -1,4 +1,4 @@
-//! Adapters, devices and what they offer.
+//! Adapters, devices and their capabilities.
 
 mod adapters;
 mod capacity;

@@ -4,8 +4,8 @@ use std::mem::ManuallyDrop;
 
 /// The process that opened a device. Clones of a [`super::Gpu`] share it.
 ///
-/// It holds the device until the last of them is gone. A forked child leaves it at that: a driver that frees a device waits for its
-/// threads, which the child does not have.
+/// It keeps the device alive until the last clone is dropped. A forked child leaks the device: a driver that frees it
+/// waits for its threads, which the child does not have.
 pub(super) struct Opened {
     process: Process,
     device: ManuallyDrop<(wgpu::Device, wgpu::Queue)>,

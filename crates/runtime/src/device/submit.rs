@@ -2,7 +2,7 @@ use super::Gpu;
 use std::fmt;
 use std::sync::Arc;
 
-/// How work comes to the queue of a device.
+/// Submits work to the queue of a device.
 #[derive(Clone)]
 pub(super) struct Submit(Arc<SubmitFn>);
 
@@ -15,8 +15,8 @@ impl fmt::Debug for Submit {
 }
 
 impl Gpu {
-    /// Hands all command buffers to `submit`, which brings them to the queue: an app that takes turns on its queue does so there.
-    /// Uploads go to the queue before, with the submission that follows them.
+    /// Passes all command buffers to `submit`, which must submit them to the queue. An app that shares its queue can
+    /// take turns there. Uploads enter the queue before, with the next submission.
     ///
     /// ```no_run
     /// # fn example(device: rewire_runtime::wgpu::Device, queue: rewire_runtime::wgpu::Queue) {
@@ -38,7 +38,7 @@ impl Gpu {
         self
     }
 
-    /// Brings work to the queue, in the way of the app.
+    /// Submits work to the queue, through the app's function if set.
     pub(crate) fn submit(&self, commands: impl IntoIterator<Item = wgpu::CommandBuffer>) -> wgpu::SubmissionIndex {
         match &self.submit {
             Some(Submit(submit)) => submit(self.queue(), commands.into_iter().collect()),

@@ -8,14 +8,14 @@ use std::task::{Poll, Waker};
 use std::thread::{Builder, JoinHandle, current};
 use thiserror::Error;
 
-/// Work that blocks the thread that it runs on.
+/// Work that blocks its thread.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// Threads of the app's for work that blocks.
+/// Threads of the app for blocking work.
 ///
-/// With them in [`ModelOptions::workers`](crate::ModelOptions::workers), a run is one piece of work, kernels on the CPU and the wait for a
-/// device included, and its future sleeps meanwhile. Without, kernels on the CPU block the thread that polls, and the wait for a device is
-/// left to one thread of that device's, which the first future that waits starts.
+/// With workers in [`ModelOptions::workers`](crate::ModelOptions::workers), a run is one piece of work, including
+/// kernels on the CPU and the wait for a device; its future is pending meanwhile. Without them, kernels on the CPU
+/// block the polling thread, and a thread of the device, started by the first future that waits, waits for it.
 ///
 /// ```no_run
 /// use rewire_runtime::{Gpu, Workers};
@@ -26,12 +26,13 @@ pub type Work = Box<dyn FnOnce() + Send>;
 pub struct Workers(Arc<dyn Fn(Work) + Send + Sync>);
 
 impl Workers {
-    /// `spawn` has work done on another thread, soon: an executor's function for blocking work, for instance.
+    /// `spawn` runs work on another thread, soon: an executor's function for blocking work, for instance.
     pub fn new(spawn: impl Fn(Work) + Send + Sync + 'static) -> Self {
         Self(Arc::new(spawn))
     }
 
-    /// Has `work` done on another thread; the future sleeps until it is. Within [`block_on`] it is done on this thread.
+    /// Runs `work` on another thread; the future is pending until it is done. Within [`block_on`] it runs on this
+    /// thread.
     ///
     /// ```
     /// use rewire_runtime::{Workers, block_on};
@@ -41,7 +42,7 @@ impl Workers {
     /// ```
     ///
     /// # Errors
-    /// [`WorkDropped`] where the work did not come to its end.
+    /// [`WorkDropped`] if the work did not complete.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkDropped> {
         if blocks() {
             return Ok(work());
@@ -51,7 +52,7 @@ impl Workers {
         kept.await
     }
 
-    /// One thread that does work in the order that it comes in, for as long as there may be some.
+    /// One thread that does work in order, as long as there can be more.
     pub(super) fn one_thread() -> Self {
         let thread = OwnThread::start();
         Self::new(move |work| thread.work(work))
@@ -62,9 +63,9 @@ impl Workers {
     }
 }
 
-/// A thread, which has ended when this is dropped: threads that used a GPU driver must not end after it is unloaded.
+/// A thread that is joined on drop: threads that used a GPU driver must not end after it is unloaded.
 struct OwnThread {
-    /// `None` where the system refused it.
+    /// `None` if the system refused to start it.
     thread: Option<(Sender<Work>, JoinHandle<()>)>,
     process: Process,
 }
@@ -80,7 +81,7 @@ impl OwnThread {
         Self { thread: thread.ok().map(|thread| (sender, thread)), process: Process::current() }
     }
 
-    /// Does work on the thread, or on the caller where there is none.
+    /// Runs work on the thread, or on the caller if there is no thread.
     fn work(&self, work: Work) {
         let unsent = match &self.thread {
             Some((works, _)) => works.send(work).err(),
@@ -96,7 +97,7 @@ impl Drop for OwnThread {
     fn drop(&mut self) {
         let Some((works, thread)) = self.thread.take() else { return };
         drop(works);
-        // The thread itself may do this, and a forked child has the handle without the thread.
+        // The thread itself may drop this, and a forked child has the handle without the thread.
         let is_other = thread.thread().id() != current().id() && self.process == Process::current();
         if is_other && thread.join().is_err() {
             tracing::warn!("the thread that waits for the device panicked");
@@ -110,15 +111,15 @@ impl fmt::Debug for Workers {
     }
 }
 
-/// Work was dropped before its end: it panicked, or the executor that was to do it has shut down.
+/// Work was dropped before it completed: it panicked, or its executor has shut down.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("the work was dropped before its end: it panicked, or its executor has shut down")]
 pub struct WorkDropped;
 
-/// The result of work when it is there, and who waits for it.
+/// The result of work, and the waker of its future.
 struct Promised<T>(Arc<Mutex<Outcome<T>>>);
 
-/// What the work gave, when it is done, and who waits for it.
+/// The result, once the work is done, and the waker.
 type Outcome<T> = (Option<Result<T, WorkDropped>>, Option<Waker>);
 
 impl<T> Promised<T> {
@@ -147,7 +148,7 @@ impl<T> Default for Promised<T> {
     }
 }
 
-/// A result that is to come, and a future of it that sleeps until then.
+/// A promise of a result, and a future of it.
 pub(crate) fn promise<T>() -> (Promise<T>, impl Future<Output = Result<T, WorkDropped>>) {
     let result = Promised::<T>::default();
     let promise = Promise(Some(result.clone()));
@@ -164,7 +165,7 @@ pub(crate) fn promise<T>() -> (Promise<T>, impl Future<Output = Result<T, WorkDr
     (promise, kept)
 }
 
-/// Delivers a result, if only that there will be none.
+/// Delivers a result, or reports on drop that there is none.
 pub(crate) struct Promise<T>(Option<Promised<T>>);
 
 impl<T> Promise<T> {
@@ -187,7 +188,8 @@ thread_local! {
     static BLOCKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a future on this thread until it is done. While it waits for a device the thread sleeps, for that work alone.
+/// Runs a future on this thread until it is done. While it waits for a device, the thread sleeps until that work is
+/// done.
 ///
 /// ```
 /// assert_eq!(rewire_runtime::block_on(async { 2 + 2 }), 4);
@@ -203,7 +205,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     pollster::block_on(future)
 }
 
-/// True within [`block_on`]: nobody else has anything to do on this thread.
+/// True within [`block_on`], where the thread may block.
 pub(crate) fn blocks() -> bool {
     BLOCKS.get()
 }
@@ -218,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_thread_that_waits_has_ended_when_its_owner_is_dropped() {
-        /// What a thread frees when it ends, as drivers do.
+        /// Freed when the thread ends, like drivers' thread-local data.
         struct Kept;
         impl Drop for Kept {
             fn drop(&mut self) {

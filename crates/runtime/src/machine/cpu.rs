@@ -8,16 +8,16 @@ use std::hint::black_box;
 use std::time::Duration;
 use web_time::Instant;
 
-/// Floats of the arrays that are copied: more than a cache holds.
+/// Floats in the arrays that are copied, more than caches hold.
 const FLOATS: usize = 32 << 20;
 const BYTES: u64 = (FLOATS * size_of::<f32>()) as u64;
-/// What takes the memory, in errors.
+/// Name of the measurement in memory errors.
 const COPIED: &str = "measuring how fast memory is copied";
 /// Floats that a task copies.
 const PART: usize = 64 << 10;
-/// Rounds of multiply-adds of a measurement: enough that threads do not wait for each other most of the time.
+/// Rounds of multiply-adds per measurement, enough to make synchronization of threads negligible.
 const ROUNDS: u32 = 1 << 17;
-/// Chains of multiply-adds that do not wait for each other: enough for two units of four cycles each.
+/// Independent chains of multiply-adds, enough for two units with a latency of four cycles.
 const CHAINS: usize = 12;
 
 pub(super) fn measure() -> Result<Machine, HostMemoryError> {
@@ -60,7 +60,7 @@ fn seconds(mut work: impl FnMut()) -> f64 {
     shortest(run).unwrap_or(f64::INFINITY)
 }
 
-/// Multiply-adds in registers; gives their number of operations.
+/// Multiply-adds in registers; returns the number of operations.
 struct MultiplyAdds;
 
 impl WithSimd for MultiplyAdds {

@@ -11,20 +11,20 @@ const MULTIPLY_ADD: &str = include_str!("../../shaders/multiply_add.wgsl");
 #[cfg(feature = "emit")]
 const MULTIPLY_ADD_MATRIX: &str = include_str!("../../shaders/multiply_add_matrix.wgsl");
 
-/// Bytes that a workgroup of the copy moves from one tensor to the other.
+/// Bytes that a workgroup copies from one tensor to the other.
 const COPIED: u64 = 1024 * 16;
-/// Bytes of the tensors that are copied: more than any cache, or less where a device would take long.
+/// Bytes of the copied tensors: more than any cache, or less if the device is slow.
 const LARGE: u64 = 512 << 20;
 const MODEST: u64 = 32 << 20;
-/// Bytes a second from which on a device copies large tensors.
+/// Copy bandwidth in bytes per second from which large tensors are used.
 const FAST: f64 = 100e9;
 
-/// Workgroups of the multiply-adds, fewer where they would take long, and operations of each.
+/// Workgroups of the multiply-add kernel, fewer if it would take long, and operations of each.
 const GROUPS: u32 = 4096;
 const FEW_GROUPS: u32 = 64;
 const OPERATIONS: f64 = 256.0 * 128.0 * 32.0 * 2.0;
 
-/// Invocations of a workgroup of the multiply-adds of matrices, and rounds of eight products of each of its subgroups.
+/// Invocations per workgroup of the matrix kernel, and rounds of eight products for each subgroup.
 #[cfg(feature = "emit")]
 const MATRIX_THREADS: u32 = 128;
 #[cfg(feature = "emit")]
@@ -67,13 +67,13 @@ async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
     }
 }
 
-/// None where there is nothing that makes their kernel.
+/// `None`, since no emitter is built in for the kernel.
 #[cfg(not(feature = "emit"))]
 async fn matrix_rate(_: &Gpu) -> Option<f64> {
     None
 }
 
-/// Workgroups of a kernel of arithmetic that the device runs in a second.
+/// Workgroups of an arithmetic kernel per second.
 async fn groups_a_second(gpu: &Gpu, wgsl: &str) -> Result<f64, GpuError> {
     let mut dispatch = Dispatch::new(gpu, wgsl, 16, FEW_GROUPS).await?;
     let mut seconds = dispatch.seconds(gpu)?;

@@ -1,4 +1,4 @@
-//! Measuring the rates of a device that benches and predictions refer to.
+//! Measures the rates of a device, for benchmarks and predictions.
 
 #[cfg(feature = "cpu")]
 mod cpu;
@@ -8,13 +8,13 @@ use crate::{Gpu, GpuError, block_on};
 use rewire_graph_rewrite::cost::Machine;
 use std::time::Duration;
 
-/// Time that is measured at once.
+/// Duration of a measurement.
 const WINDOW: Duration = Duration::from_millis(40);
-/// Measurements, of which the best counts.
+/// Number of measurements, of which the best counts.
 const REPEATS: usize = 4;
 
-/// Measures copy bandwidth, multiply-add rate and the cost of a kernel: of a device by kernels of its own, or of all
-/// threads of the current [`ThreadPool`](crate::ThreadPool). Takes about a second of the thread that polls.
+/// Measures copy bandwidth, multiply-add rate and launch cost: of a device with dedicated kernels, or of all threads of
+/// the current [`ThreadPool`](crate::ThreadPool). Occupies the polling thread for about a second.
 ///
 /// ```no_run
 /// let machine = rewire_runtime::measure_machine(None)?;
@@ -23,7 +23,7 @@ const REPEATS: usize = 4;
 /// ```
 ///
 /// # Errors
-/// What the device reported, and [`GpuError::HostMemory`] where there is no room for what is copied.
+/// Errors of the device, and [`GpuError::HostMemory`] if memory for the copies cannot be allocated.
 pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<Machine, GpuError> {
     match gpu {
         Some(gpu) => gpu::measure(gpu).await,
@@ -42,8 +42,8 @@ pub fn measure_machine(gpu: Option<&Gpu>) -> Result<Machine, GpuError> {
     block_on(measure_machine_async(gpu))
 }
 
-/// The shortest time of one of `count` pieces of work, `count` doubled until they fill the window. `run` does as many as it
-/// is told and returns the time of all.
+/// The shortest time per iteration of `count` iterations; `count` is doubled until they fill the window. `run` runs the
+/// given number of iterations and returns their total time.
 fn shortest(mut run: impl FnMut(u32) -> Result<Duration, GpuError>) -> Result<f64, GpuError> {
     let mut count = 1;
     while run(count)? < WINDOW && count < 1 << 20 {

@@ -1,18 +1,18 @@
-//! Memory of the host that a process may still take.
+//! Host memory available to the process.
 
-/// What takes more memory of the host than there is.
+/// More host memory is needed than available.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{what} takes {needed} bytes of memory, of which {available} are available: use smaller sizes, or free memory")]
 pub struct HostMemoryError {
-    /// What takes it.
+    /// The purpose of the memory.
     pub what: String,
-    /// Bytes it takes.
+    /// Bytes needed.
     pub needed: u64,
-    /// Bytes that were available.
+    /// Bytes available.
     pub available: u64,
 }
 
-/// The memory that was available at some time, counted down by what is to be taken of it.
+/// Memory that was available at some time, minus the memory to be allocated since.
 ///
 /// ```
 /// use rewire_runtime::HostMemory;
@@ -27,30 +27,30 @@ pub struct HostMemory {
     taken: u64,
 }
 
-/// Less than this is taken without asking.
+/// Smaller amounts are not checked.
 const SMALL: u64 = 64 << 20;
 
 impl HostMemory {
-    /// What is available now, as far as the system tells: memory that is free or can be freed at once, what the control
-    /// groups of the process leave of theirs, and what its limit of address space leaves. No bound where it does not tell.
+    /// The memory available now, if the system reports it: free memory and memory that can be freed at once, limited by
+    /// the process's control groups and its address space limit. Unlimited if the system reports nothing.
     pub fn now() -> Self {
         Self::of(available())
     }
 
-    /// So many bytes.
+    /// This many bytes.
     pub fn of(available: u64) -> Self {
         Self { available, taken: 0 }
     }
 
-    /// What was available, less what was taken.
+    /// The available memory minus the counted bytes.
     pub fn left(&self) -> u64 {
         self.available.saturating_sub(self.taken)
     }
 
-    /// Counts bytes that `what` takes.
+    /// Counts bytes needed for `what`.
     ///
     /// # Errors
-    /// [`HostMemoryError`] if all that was taken is more than there was.
+    /// [`HostMemoryError`] if the counted bytes exceed the available memory.
     pub fn take(&mut self, what: &str, bytes: u64) -> Result<(), HostMemoryError> {
         self.taken = self.taken.saturating_add(bytes);
         if self.taken <= self.available {
@@ -59,10 +59,10 @@ impl HostMemory {
         Err(HostMemoryError { what: what.to_owned(), needed: self.taken, available: self.available })
     }
 
-    /// Checks that `what` can take so many bytes now. A few are not worth asking the system.
+    /// Checks that this many bytes are available for `what` now. Small amounts are not checked.
     ///
     /// # Errors
-    /// [`HostMemoryError`] if they are more than there are.
+    /// [`HostMemoryError`] if fewer are available.
     pub fn check(what: &str, bytes: u64) -> Result<(), HostMemoryError> {
         if bytes < SMALL { Ok(()) } else { Self::now().take(what, bytes) }
     }

@@ -1,7 +1,7 @@
 use rewire_graph::{DType, HostTensor};
 use std::borrow::Cow;
 
-/// A tensor in memory: as [`rewire_graph::Format`] lays it out.
+/// The memory layout of a tensor, see [`rewire_graph::Format`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub dtype: DType,
@@ -13,12 +13,12 @@ impl Layout {
         Self { dtype, shape }
     }
 
-    /// Elements with padding, if they can be addressed by an `i32`.
+    /// Number of elements with padding, if an `i32` can index them.
     pub fn elements(&self) -> Option<usize> {
         self.dtype.format().elements(&self.shape).filter(|&elements| i32::try_from(elements).is_ok())
     }
 
-    /// Bytes with padding; 0 where an extent is 0.
+    /// Bytes with padding; 0 if an extent is 0.
     pub fn bytes(&self) -> u64 {
         self.elements().map_or(u64::MAX, |elements| self.dtype.format().bytes(elements as u64))
     }
@@ -35,7 +35,7 @@ impl Layout {
         Cow::Owned(padded)
     }
 
-    /// The host tensor that lies in `padded`.
+    /// The host tensor in `padded`.
     pub fn unpad(&self, padded: &[u8]) -> Option<HostTensor> {
         let mut data = Vec::with_capacity(self.dtype.format().host_bytes(&self.shape)?);
         self.dtype.format().to_host(&self.shape, padded, &mut data);

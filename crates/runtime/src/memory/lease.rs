@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// Spare buffers of a session, which its leases share.
 pub(crate) type SpareBuffers = Arc<Mutex<Spares<wgpu::Buffer>>>;
 
-/// A buffer in use. One of a session goes back to its spares in the end.
+/// A buffer in use. On drop, a session's buffer returns to its spares.
 #[derive(Debug)]
 pub(crate) struct Lease {
     buffer: wgpu::Buffer,
@@ -12,12 +12,12 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// A buffer that goes back to `home`.
+    /// A buffer that returns to `home`.
     pub fn of(home: &SpareBuffers, buffer: wgpu::Buffer) -> Self {
         Self { buffer, home: Arc::downgrade(home) }
     }
 
-    /// A buffer of someone else.
+    /// A buffer that belongs to the app.
     pub fn foreign(buffer: wgpu::Buffer) -> Self {
         Self { buffer, home: Weak::new() }
     }
@@ -26,7 +26,7 @@ impl Lease {
         &self.buffer
     }
 
-    /// True if the buffer goes back to `home`.
+    /// True if the buffer returns to `home`.
     pub fn is_of(&self, home: &SpareBuffers) -> bool {
         std::ptr::eq(self.home.as_ptr(), Arc::as_ptr(home))
     }

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-/// Bytes that are free or can be freed at once, as far as control groups and limits leave them.
+/// Bytes that are free or can be freed at once, limited by control groups and resource limits.
 pub(super) fn available() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let free = read("/proc/meminfo").and_then(|text| kilobytes(&text, "MemAvailable:"));
@@ -17,14 +17,14 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     entry.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the limit of address space leaves, by the forms of `/proc/self/limits` and `/proc/self/status`.
+/// The rest of the address space limit, from `/proc/self/limits` and `/proc/self/status`.
 fn address_space(limits: &str, status: &str) -> Option<u64> {
     let entry = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     let limit: u64 = entry.split_whitespace().next()?.parse().ok()?;
     Some(limit.saturating_sub(kilobytes(status, "VmSize:")?))
 }
 
-/// The folders of the control groups for memory and of those around them, by the form of `/proc/self/cgroup`.
+/// The folders of the process's memory control groups and their ancestors, from `/proc/self/cgroup`.
 fn folders(text: &str) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in text.lines() {
@@ -41,7 +41,7 @@ fn folders(text: &str) -> Vec<PathBuf> {
     all
 }
 
-/// What the limit of a control group leaves; file pages that were not used lately can be freed.
+/// The rest of a control group's limit; file pages that were not used lately can be freed.
 fn left(folder: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! Layout of tensors in device memory, buffers that are used again, and what memory the host has.
+//! Tensor layouts in device memory, buffer reuse, and available host memory.
 
 mod host;
 mod layout;

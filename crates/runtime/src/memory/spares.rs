@@ -1,10 +1,10 @@
-/// A buffer serves where no more than this many times the bytes are needed.
+/// A buffer serves requests of at least its size divided by this.
 const WASTE: u64 = 2;
 
-/// Buffers that nobody uses, for whoever needs one of about their size.
+/// Unused buffers, reused for similar sizes.
 #[derive(Debug)]
 pub(crate) struct Spares<B> {
-    /// With their sizes, in the order in which they came.
+    /// The buffers with their sizes, in the order of their return.
     free: Vec<(u64, B)>,
     allowance: u64,
     dropped: u64,
@@ -17,8 +17,8 @@ impl<B> Default for Spares<B> {
 }
 
 impl<B> Spares<B> {
-    /// The smallest that holds `bytes` without much waste. Where there is none, one that is a little too small goes: a
-    /// larger one will take its place.
+    /// The smallest buffer that holds `bytes` without much waste. If there is none, drops one that is slightly too
+    /// small, since a larger one will replace it.
     pub fn take(&mut self, bytes: u64) -> Option<B> {
         let sizes = || self.free.iter().map(|(size, _)| *size).enumerate();
         let fits = bytes..=bytes.saturating_mul(WASTE);
@@ -32,7 +32,7 @@ impl<B> Spares<B> {
         None
     }
 
-    /// Takes a buffer back, or drops it where there are enough.
+    /// Returns a buffer; drops the oldest ones beyond the limit.
     pub fn give(&mut self, size: u64, buffer: B) {
         self.free.push((size, buffer));
         while self.bytes() > self.allowance {
@@ -40,12 +40,12 @@ impl<B> Spares<B> {
         }
     }
 
-    /// Lets as much be free as serves users of `bytes` at once, of sizes that change from one to the next.
+    /// Sets the limit of unused memory for users of `bytes` at once, whose sizes change from one to the next.
     pub fn allow(&mut self, bytes: u64) {
         self.allowance = self.allowance.max(bytes.saturating_mul(WASTE));
     }
 
-    /// Drops all, and what comes back till the next [`Spares::allow`].
+    /// Drops all buffers, and those returned before the next [`Spares::allow`].
     pub fn clear(&mut self) {
         self.allowance = 0;
         while !self.free.is_empty() {
@@ -53,12 +53,12 @@ impl<B> Spares<B> {
         }
     }
 
-    /// Bytes that are free.
+    /// Bytes of unused buffers.
     pub fn bytes(&self) -> u64 {
         self.free.iter().map(|(size, _)| size).sum()
     }
 
-    /// Buffers dropped so far.
+    /// Number of buffers dropped so far.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -1,4 +1,4 @@
-//! Kernels that are emitted before the device is known.
+//! Emission of kernels while the device opens.
 
 use super::emitter::{ParsedKernel, emit_step, of_family};
 use super::load::ModelOptions;
@@ -8,7 +8,7 @@ use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Plan, Step};
 use std::sync::{Mutex, PoisonError};
 
-/// A kernel of a step for a target and a tuning, or why there is none.
+/// A kernel of a step for a target and a tuning, or why it cannot be emitted.
 #[derive(Debug)]
 struct Emitted {
     position: usize,
@@ -17,12 +17,13 @@ struct Emitted {
     kernel: Result<ParsedKernel, String>,
 }
 
-/// The kernels of a plan for what its device probably offers.
+/// The kernels of a plan for the expected device.
 #[derive(Debug, Default)]
 pub(super) struct EmittedAhead(Mutex<Vec<Emitted>>);
 
 impl EmittedAhead {
-    /// Emits the kernels for [`ModelOptions::targets`], or for the latest device of [`ModelOptions::pipelines`], side by side.
+    /// Emits the kernels for [`ModelOptions::targets`], or for the latest device of [`ModelOptions::pipelines`], in
+    /// parallel.
     pub fn of(plan: &Plan, options: &ModelOptions) -> Self {
         if options.device_kernel() == Kernel::Cpu {
             return Self::default();
@@ -38,7 +39,7 @@ impl EmittedAhead {
         Self(Mutex::new(map(wanted.collect(), emit)))
     }
 
-    /// The kernel of a step, if it was emitted for this target and tuning. It can be taken once.
+    /// Removes and returns the kernel of a step, if it was emitted for this target and tuning.
     pub fn take(&self, position: usize, target: &Target, tuning: &Tuning) -> Option<Result<ParsedKernel, String>> {
         let mut emitted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |known: &Emitted| (known.position, &known.tuning, &known.target) == (position, tuning, target);

@@ -1,4 +1,4 @@
-//! The CPU's part of a model: kernels and parameters, for all sessions.
+//! The CPU part of a model: kernels and parameters, shared by all sessions.
 
 use super::parameters::{Resident, out_of_memory};
 use super::placement::Homes;
@@ -21,7 +21,7 @@ pub(crate) struct CpuSite {
 pub(crate) struct CpuWeights {
     /// By buffer.
     pub memories: Vec<Option<Memory>>,
-    /// Of which rows are looked up.
+    /// Tables for lookups on the host.
     pub tables: BTreeMap<BufferId, HostTensor>,
 }
 
@@ -50,7 +50,7 @@ impl CpuKernels {
         Ok(())
     }
 
-    /// Takes a step that copies rows of a table.
+    /// Adds a step that copies rows of a table.
     pub fn look_up(&mut self, position: usize, lookup: Lookup) {
         self.steps[position] = Some(CpuStep::Lookup(lookup));
     }
@@ -62,7 +62,7 @@ impl CpuKernels {
         })
     }
 
-    /// Host memory that kernels keep from run to run.
+    /// Host memory that kernels keep between runs.
     pub fn kept(&self) -> KeptBytes {
         self.compiled().map(Compiled::kept).fold(KeptBytes::default(), |all, own| KeptBytes {
             packed: all.packed + own.packed,
@@ -70,7 +70,7 @@ impl CpuKernels {
         })
     }
 
-    /// Frees the memory that kernels keep and no run uses.
+    /// Frees memory that kernels keep and no run uses.
     pub fn trim(&self) {
         self.compiled().for_each(Compiled::trim);
     }
@@ -85,7 +85,7 @@ fn resident_memory(tensor: &HostTensor) -> Result<Memory, RuntimeError> {
 }
 
 impl CpuSite {
-    /// Takes parameters and constants, the last part of loading.
+    /// Adds parameters and constants, the last part of loading.
     pub fn new(kernels: CpuKernels, plan: &Plan, homes: Homes, resident: &Resident) -> Result<Self, RuntimeError> {
         let tables = resident.tables();
         let weight = |(id, wanted): (BufferId, &bool)| match *wanted && !tables.contains_key(&id) {
@@ -100,7 +100,7 @@ impl CpuSite {
         Ok(Self { kernels: Arc::new(CpuKernels { homes, ..kernels }), weights: Arc::new(weights) })
     }
 
-    /// The same steps with other parameters, of which those in `changed` differ.
+    /// The same steps with other parameters; `changed` lists those that differ.
     pub fn with_parameters(
         &self,
         plan: &Plan,
@@ -119,7 +119,7 @@ impl CpuSite {
         Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
     }
 
-    /// Bytes of parameters and constants, without tables of which rows are looked up.
+    /// Bytes of parameters and constants, excluding tables for lookups on the host.
     pub fn bytes(&self) -> u64 {
         self.weights.memories.iter().flatten().map(Memory::bytes).sum()
     }

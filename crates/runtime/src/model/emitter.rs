@@ -1,4 +1,4 @@
-//! Kernels as the emitter makes them.
+//! Kernels from the emitter.
 
 use super::load::ModelOptions;
 use super::matrices::tested;
@@ -12,7 +12,7 @@ use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning, Windows};
 use rewire_graph_rewrite::plan::{Buffer, Plan, Step};
 use std::borrow::Cow;
 
-/// The device with what kernels may use of it.
+/// The device with the capabilities that kernels may use.
 pub(super) async fn usable(gpu: Gpu, plan: &Plan, _: &ModelOptions) -> Gpu {
     // Rows of 8 bits that come with a run have nobody who makes halves of them.
     let comes = |buffer: &Buffer| buffer.dtype == DType::Rows8 && !buffer.source.is_resident();
@@ -23,7 +23,7 @@ pub(super) async fn usable(gpu: Gpu, plan: &Plan, _: &ModelOptions) -> Gpu {
     timed_async("testing cooperative matrices", tested(gpu, plan)).await
 }
 
-/// The kernel of a step, whose tensors of symbolic size fit a binding each.
+/// The kernel of a step, for tensors that fit in one binding each.
 pub(super) fn emit_step(
     _: &ModelOptions,
     _: usize,
@@ -34,7 +34,7 @@ pub(super) fn emit_step(
     emit_variant(step, target, tuning, &Windows::of_constants(&step.computation, target))
 }
 
-/// The kernel of a step for windows of its tensors.
+/// The kernel of a step with tensors bound in chunks.
 pub(super) fn emit_variant(
     step: &Step,
     target: &Target,
@@ -44,7 +44,7 @@ pub(super) fn emit_variant(
     emit_with_windows(&step.computation, target, tuning, windows).map_err(|error| error.to_string())
 }
 
-/// A kernel, and its shader for a device. Browsers parse it themselves, and do not take all that naga writes.
+/// A kernel and its shader for a device. Browsers parse the shader themselves, and reject some of naga's output.
 pub(super) fn shader(parsed: ParsedKernel) -> (EmittedKernel, Shader) {
     #[cfg(feature = "spirv")]
     if parsed.kernel.extension.is_some() {

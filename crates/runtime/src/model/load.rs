@@ -18,55 +18,55 @@ use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use rewire_graph_rewrite::prove::confine;
 use std::sync::{Arc, Once, RwLock};
 
-/// How a model is loaded.
+/// Options of loading a model.
 #[derive(Clone, Debug, Default)]
 pub struct ModelOptions {
-    /// What runs the steps.
+    /// The kernels that run the steps.
     pub kernel: Kernel,
-    /// What runs the steps of some operators or modules instead. Tensors move between the device and the host where it changes.
+    /// Other kernels for certain operators or modules. Tensors move between device and host where the kernel changes.
     pub kernel_rules: Vec<KernelRule>,
-    /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number in the list of
-    /// [`crate::devices`]; any if `None`.
+    /// A substring of the name, driver, backend or PCI address of the adapter, or `#` and its index in the list of
+    /// [`crate::devices`]; any adapter if `None`.
     pub adapter: Option<String>,
     /// How its kernels multiply halves; as fast as it can if `None`.
     pub matrices: Option<MatrixTier>,
-    /// An open device to use, the app's own for instance, instead of opening one.
+    /// An open device to use, for instance the app's own.
     pub gpu: Option<Gpu>,
-    /// Threads of the app's that do the work of futures, where it is not [`crate::block_on`] that runs them.
+    /// Threads of the app for the blocking work of futures, except within [`crate::block_on`].
     pub workers: Option<Workers>,
-    /// Threads that run kernels on the CPU and compile kernels: those of the app, which other models may share. The pool that is installed
-    /// on the thread of the caller ([`ThreadPool::install`]), else the default one of the process, if `None`.
+    /// Threads that run kernels on the CPU and compile kernels; other models may share them. If `None`, the pool
+    /// installed on the caller's thread ([`ThreadPool::install`]), else the default pool of the process.
     pub threads: Option<ThreadPool>,
-    /// Shaders check every index and bound every loop, at a cost, those too whose indices are proven.
+    /// Shaders check every index and bound every loop, including those that are proven. This costs time.
     pub checked: bool,
-    /// Ids beyond a table take its nearest row. Otherwise an id in a host tensor that is beyond the table it chooses from is an
-    /// error; ids that are computed, or on a device, always take the nearest row.
+    /// Clamps ids beyond a table. By default such an id in a host tensor is an error; ids that are computed, or on a
+    /// device, are always clamped.
     pub clamp_ids: bool,
-    /// Choices of the emitter, for all kernels. A kernel that they do not fit cannot run.
+    /// Tuning for all kernels. A kernel that it does not fit cannot run.
     pub tuning: Tuning,
-    /// What the device probably offers: kernels are emitted for it while the device opens. What `pipelines` has of the latest
-    /// one, if there is nothing here.
+    /// Expected targets: kernels are emitted for them while the device opens. If empty, the latest target in
+    /// `pipelines` is used.
     pub targets: Vec<Target>,
-    /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
+    /// Measured tunings by kernel and size; used if `tuning` is the default.
     pub tunings: Option<TuningStore>,
-    /// Tunings that came with the model, for devices; those of `tunings` go before them.
+    /// Tunings shipped with the model, by device; those in `tunings` have priority.
     pub device_tunings: Vec<DeviceTunings>,
-    /// Kernels that came with the model, which GPUs run where the feature `emit` is not built in; of those for several devices that one
-    /// can stand for, the last.
+    /// Kernels shipped with the model, for GPUs in builds without the feature `emit`. If the device satisfies several
+    /// targets, the last one is used.
     pub kernels: Arc<[GivenKernels]>,
-    /// Where compiled kernels are kept for later processes.
+    /// Stores compiled kernels for later processes.
     pub pipelines: Option<PipelineStore>,
-    /// Where embedding tables lie.
+    /// Placement of embedding tables.
     pub tables: Tables,
-    /// Bytes that parameters may take together where kernels run, before [`Tables::Auto`] leaves tables on the host; three quarters of
-    /// the device's memory, or what the host has left, if `None`.
+    /// Limit in bytes of all parameters together, on the device or the CPU, above which [`Tables::Auto`] places tables
+    /// on the host. If `None`, three quarters of the device's memory, or the available host memory.
     pub parameter_bytes: Option<u64>,
-    /// The functions and operators of a user's own that a plan from a file may hold.
+    /// The user-defined functions and custom operators that a plan from a file may contain.
     pub registry: Registry,
 }
 
 impl ModelOptions {
-    /// What a device is opened for.
+    /// The kernel choice that determines the device.
     pub(crate) fn device_kernel(&self) -> Kernel {
         KernelRule::device(self.kernel, &self.kernel_rules)
     }
@@ -77,25 +77,24 @@ impl ModelOptions {
     }
 }
 
-/// Kernels of a plan for a device.
+/// Prebuilt kernels of a plan for a device.
 #[derive(Clone, Debug)]
 pub struct GivenKernels {
-    /// What the device offers.
+    /// The device's capabilities.
     pub target: Target,
-    /// By step of the plan, proven; `None` where the CPU has to run it.
+    /// By step of the plan, with proven indices; `None` for steps that run on the CPU.
     pub kernels: Vec<Option<EmittedKernel>>,
 }
 
-/// Makes the kernel of a step, at its position, for a target and a tuning, or says why not.
+/// Emits the kernel of a step, at its position, for a target and a tuning, or returns why it cannot.
 pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target, &Tuning) -> Result<ParsedKernel, String> + Sync);
 
 impl Model {
-    /// Binds a plan to a device or the CPU. Proving and compiling take the thread that
-    /// polls.
+    /// Binds a plan to a device or the CPU. Proving and compiling run on the polling thread.
     ///
     /// # Errors
-    /// [`RuntimeError`] names the parameter that is missing or does not fit, the step that cannot run as asked,
-    /// or what is missing for a device.
+    /// [`RuntimeError`] names the parameter that is missing or does not fit, the step that cannot run as requested, or
+    /// the problem with the device.
     pub async fn load_async(
         plan: Plan,
         parameters: impl Parameters,
@@ -104,11 +103,11 @@ impl Model {
         Self::build_async(move || Ok::<_, RuntimeError>(plan), parameters, options).await
     }
 
-    /// [`Model::load_async`] of a plan that `build` makes while the device opens. Kernels are compiled side by side, on
-    /// [`ModelOptions`].
+    /// [`Model::load_async`] of a plan that `build` creates while the device opens. Kernels are compiled in parallel,
+    /// on the threads of [`ModelOptions`].
     ///
     /// # Errors
-    /// As [`Model::load_async`], and those of `build`.
+    /// As [`Model::load_async`], and the errors of `build`.
     pub async fn build_async<E: From<RuntimeError> + Send>(
         build: impl FnOnce() -> Result<Plan, E> + Send,
         parameters: impl Parameters,
@@ -118,7 +117,7 @@ impl Model {
         threads.within(Self::build_here(build, parameters, options)).await
     }
 
-    /// [`Model::build_async`] on the threads that are installed.
+    /// [`Model::build_async`] on the installed threads.
     async fn build_here<E: From<RuntimeError> + Send>(
         build: impl FnOnce() -> Result<Plan, E> + Send,
         parameters: impl Parameters,
@@ -133,7 +132,7 @@ impl Model {
             let tables = if options.tables == Tables::Host { plan.tables() } else { vec![] };
             let prepared = timed("proving the plan", || Prepared::new(plan, &tables, &options))?;
             let ahead = timed("emitting kernels ahead", || EmittedAhead::of(&prepared.plan, &options));
-            // What stays on the host is not known before the device is.
+            // The placement of tables depends on the device.
             let given = parameters.take_if(|_| whole.is_none());
             let resident = given.map(|given| prepared.resident(given)).transpose()?;
             Ok::<_, E>((whole, prepared, ahead, resident))
@@ -190,7 +189,7 @@ impl Model {
         Self::load_prepared(prepared.plan, gpu, resident, options, emitter).await
     }
 
-    /// Boxed, as each crate that awaits a future has code of its own for it.
+    /// Boxed, since every crate that awaits a future contains a copy of its code.
     fn load_prepared(
         plan: Plan,
         gpu: Option<Gpu>,
@@ -218,7 +217,7 @@ impl Model {
         })
     }
 
-    /// Says once what `auto` took.
+    /// Logs once what `auto` chose.
     fn announce(&self) {
         static ONCE: Once = Once::new();
         if self.options().kernel == Kernel::Auto {
@@ -230,14 +229,14 @@ impl Model {
     }
 }
 
-/// A plan whose indices are proven, with the steps of it that copy rows of tables on the host.
+/// A plan with proven indices, with the steps that copy rows of tables on the host.
 struct Prepared {
     plan: Plan,
     lookups: Vec<Lookup>,
 }
 
 impl Prepared {
-    /// Prepares a plan that is checked.
+    /// Prepares a plan that was checked.
     fn new(mut plan: Plan, tables: &[BufferId], options: &ModelOptions) -> Result<Self, RuntimeError> {
         plan.bind(&options.registry)?;
         let wrong = |reason: String| RuntimeError::Plan { reason };
@@ -246,18 +245,18 @@ impl Prepared {
         Ok(Self { plan, lookups })
     }
 
-    /// What stays in memory of parameters.
+    /// The parameters that stay in memory.
     fn resident(&self, parameters: impl Parameters) -> Result<Resident, RuntimeError> {
         timed("reading parameters", || Resident::new(&self.plan, self.lookups.clone(), parameters))
     }
 }
 
-/// The device that the options ask for, `None` for the CPU alone, and what is made meanwhile.
+/// The requested device, `None` for the CPU only, and the result of work done meanwhile.
 async fn open_beside<M: Send>(
     options: &ModelOptions,
     build: impl FnOnce() -> M + Send,
 ) -> (M, Result<Option<Gpu>, RuntimeError>) {
-    // Where there is nothing to wait for, no thread has to start.
+    // If opening does not wait, no thread is started.
     #[cfg(not(target_arch = "wasm32"))]
     if options.device_kernel() != Kernel::Cpu && options.gpu.is_none() {
         return crate::parallel::join(build, || block_on(open(options)));
@@ -265,7 +264,7 @@ async fn open_beside<M: Send>(
     (build(), open(options).await)
 }
 
-/// The device that the options ask for; `None` for the CPU alone.
+/// The requested device; `None` for the CPU only.
 pub(crate) async fn open(options: &ModelOptions) -> Result<Option<Gpu>, RuntimeError> {
     let kernel = options.device_kernel();
     let gpu = match (&options.gpu, kernel) {

@@ -1,4 +1,4 @@
-//! The self-test that goes before the first use of a device's cooperative matrices.
+//! The self-test that precedes the first use of a device's cooperative matrices.
 
 use super::{Model, ModelOptions};
 use crate::boxed::BoxedFuture;
@@ -11,8 +11,8 @@ use rewire_graph_rewrite::plan::{Plan, Precision, Step};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_graph_rewrite::{lower, optimize};
 
-/// Rows, inner size and columns of products, and of those that a workgroup has the matrices of, whose columns become a sum with another
-/// tensor and, from `REST` on, one of their own.
+/// Rows, depth and columns of matmuls, and of those with workgroup-scope matrices. The columns of the latter become a sum
+/// with another tensor and, from `REST` on, a separate tensor.
 const PRODUCT: [usize; 3] = [37, 48, 40];
 const WORKGROUP_PRODUCT: [usize; 3] = [150, 72, 264];
 const REST: usize = 128;
@@ -25,7 +25,8 @@ const WIDE: usize = 100;
 /// The device, without its cooperative matrices, or without their sums of halves or operations on their elements, where results of them
 /// are wrong: drivers offer broken ones.
 ///
-/// Tests once a device, and only where a kernel of the plan multiplies by such matrices; rare kernels where the plan has some.
+/// Tests once per device, and only if a kernel of the plan uses cooperative matrices; tests rare kernels if the plan
+/// contains some.
 pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
     let kernels: Vec<&Step> = plan.steps.iter().filter(|step| is_cooperative(step, gpu.target())).collect();
     if kernels.is_empty() {
@@ -50,12 +51,12 @@ pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
     gpu.with_right_matrices(right)
 }
 
-/// True if the kernel of a step multiplies by cooperative matrices.
+/// True if the kernel of a step uses cooperative matrices.
 fn is_cooperative(step: &Step, target: &Target) -> bool {
     of_family(Tuning::default(), &step.computation, target).matrices == Some(true)
 }
 
-/// Which rare kernel computes a step, if one does: other sums over pairs than attention are its gradients.
+/// The kind of a step's kernel, if rare: sums over pairs other than attention are its gradients.
 fn rare(step: &Step) -> Option<RareKernel> {
     match step.computation.schedule()? {
         Schedule::Pairs(pairs) if pairs.softmax => Some(RareKernel::Softmax),
@@ -71,7 +72,7 @@ fn warn(gpu: &Gpu, what: &str, is_right: bool) {
 }
 
 async fn test(gpu: &Gpu) -> RightMatrices {
-    // Without what is tested after it.
+    // Without the features that are tested later.
     let plain = gpu.restricted(&Target { matrix_elements: false, workgroup_matrices: 0, ..gpu.target().clone() });
     let multiplies = is_right(&plain, DType::F32, PRODUCT).await;
     let half_sums = multiplies && gpu.target().half_sums && is_right(&plain, DType::F16, PRODUCT).await;
@@ -81,7 +82,7 @@ async fn test(gpu: &Gpu) -> RightMatrices {
         && attends_rightly(gpu, NARROW).await
         && (gpu.target().software || attends_rightly(gpu, WIDE).await)
         && (!shares || shares_rightly(gpu).await);
-    // Attention has a kernel of its own where elements are not computed in registers.
+    // Attention has a separate kernel if elements are not computed in registers.
     let products = multiplies && (elements || attends_rightly(&plain, NARROW).await);
     warn(gpu, "cooperative matrices", products);
     warn(gpu, "sums of halves", !products || !gpu.target().half_sums || half_sums);
@@ -89,12 +90,12 @@ async fn test(gpu: &Gpu) -> RightMatrices {
     RightMatrices { products, half_sums: products && half_sums, elements }
 }
 
-/// Whole numbers that are different in every row and column.
+/// Integers that differ in every row and column.
 fn numbers(count: usize, factor: usize, modulus: usize) -> Vec<f64> {
     (0..count).map(|n| ((n * factor) % modulus) as f64 - (modulus / 2) as f64).collect()
 }
 
-/// Factors of a product, and the product.
+/// Operands of a matmul, and the result.
 fn factors([rows, depth, columns]: [usize; 3]) -> [Vec<f64>; 3] {
     let (left, right) = (numbers(rows * depth, 7, 11), numbers(depth * columns, 5, 13));
     let element = |n: usize| (0..depth).map(|k| left[n / columns * depth + k] * right[k * columns + n % columns]).sum();
@@ -102,13 +103,13 @@ fn factors([rows, depth, columns]: [usize; 3]) -> [Vec<f64>; 3] {
     [left, right, product]
 }
 
-/// Whether a product is exact with sums of a type, which holds them all.
+/// Whether a matmul is exact with accumulators of a type that represents all its sums.
 async fn is_right(gpu: &Gpu, sums: DType, extents: [usize; 3]) -> bool {
     let [left, right, expected] = factors(extents);
     product(gpu, [&left, &right], sums, extents).await.is_some_and(|product| product == expected)
 }
 
-/// Whether a product of matrices of a workgroup is exact, and what becomes of its columns.
+/// Whether a matmul with workgroup-scope matrices is exact, including the epilogue of its columns.
 async fn shares_rightly(gpu: &Gpu) -> bool {
     let [rows, _, columns] = WORKGROUP_PRODUCT;
     let [left, right, product] = factors(WORKGROUP_PRODUCT);
@@ -154,18 +155,18 @@ fn plan(sums: DType, [rows, depth, columns]: [usize; 3]) -> Option<Plan> {
     Some(plan)
 }
 
-/// What the weights of attention are made of its products by.
+/// How attention weights are computed from dot products.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Weights {
-    /// They are products that are not negative.
+    /// The dot products, which are not negative.
     Products,
-    /// They are the softmax of products that are several times as large, so that later keys outweigh earlier ones.
+    /// Softmax of scaled dot products, so that later keys outweigh earlier ones.
     Softmax,
 }
 
-/// What products are multiplied by before their softmax.
+/// Scale of dot products before the softmax.
 const GAIN: f64 = 4.0;
-/// The largest error of a result of a softmax.
+/// The largest error of a softmax result.
 const TOLERANCE: f64 = 4e-3;
 
 /// Whether causal attention of whole numbers, different in every row, column and head, is exact: halves hold its products, weights and results.
@@ -188,7 +189,7 @@ async fn softens_rightly(gpu: &Gpu) -> bool {
     true
 }
 
-/// Queries, keys and values of causal attention, and its results.
+/// Queries, keys and values of causal attention, and the expected results.
 fn attended_exactly(width: usize, weights: Weights) -> ([Vec<f64>; 3], Vec<f64>) {
     let rows: usize = LENGTHS.iter().sum();
     let number = |n: usize, factor: usize| (n * factor % 7 % 3) as f64 - 1.0;
@@ -241,7 +242,7 @@ async fn attention(gpu: &Gpu, width: usize, weights: Weights, given: [Vec<f64>; 
     Some(session.run_async(&inputs).await.ok()?.get("y")?.to_f64())
 }
 
-/// Inputs of attention, a tensor a name, and the lengths.
+/// Inputs of attention, one tensor per name, and the lengths.
 fn attended<'a>(width: usize, given: impl Iterator<Item = (&'a str, &'a [f64])>) -> Option<Inputs> {
     let mut inputs = Inputs::new().with("lengths", HostTensor::lengths(&LENGTHS.map(|length| length as i64)));
     for (name, values) in given {
@@ -251,10 +252,10 @@ fn attended<'a>(width: usize, given: impl Iterator<Item = (&'a str, &'a [f64])>)
     Some(inputs)
 }
 
-/// Names of the gradients of attention, of queries, keys and values.
+/// Names of the gradients of queries, keys and values.
 const GRADIENTS: [&str; 3] = ["grad.q", "grad.k", "grad.v"];
 
-/// What weights are at least: whole scores are above or below it, so that their gradient is known.
+/// Lower bound of weights: integer scores are above or below it, which determines their gradient.
 const FLOOR: f64 = 0.5;
 
 /// Whether gradients of causal attention are exact for whole numbers: halves hold its products, weights and results.
@@ -285,7 +286,7 @@ async fn differentiates_rightly(gpu: &Gpu) -> bool {
     gradients(gpu, given.each_ref().map(Vec::as_slice)).await.is_some_and(|result| result == expected)
 }
 
-/// The gradients of attention whose weights are its scores, or [`FLOOR`].
+/// The backward pass of attention whose weights are its scores, or [`FLOOR`].
 fn gradients_plan() -> Option<Plan> {
     let scope = Scope::new();
     let rows = scope.lengths("lengths", LENGTHS.len());
@@ -308,15 +309,15 @@ async fn gradients(gpu: &Gpu, given: [&[f64]; 4]) -> Option<[Vec<f64>; 3]> {
     Some([q?, k?, v?])
 }
 
-/// A session of a model of its own. `None` where it does not load, and on a device with cooperative matrices where its kernels do not
-/// multiply by them, so that the test would be of others.
+/// A session of a separate model. `None` if it does not load, or if a device with cooperative matrices runs kernels
+/// without them, which the test would not cover.
 async fn load(gpu: &Gpu, plan: Plan) -> Option<Session> {
     let vouches = plan.steps.iter().any(|step| is_cooperative(step, gpu.target()));
     if gpu.target().matrices_of_subgroups().is_some() && !vouches {
         return None;
     }
     let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.untested()), ..ModelOptions::default() };
-    // Boxed, since loading a model is what asks for the test.
+    // Boxed, since loading a model runs the test.
     let loading: BoxedFuture<'static, Result<Model, RuntimeError>> = Box::pin(Model::load_async(plan, (), options));
     Some(loading.await.ok()?.session())
 }
@@ -361,7 +362,7 @@ mod tests {
         }
         let plain = Target { matrix_elements: false, workgroup_matrices: 0, ..target() };
         assert_eq!(extensions(plan(DType::F32, PRODUCT).unwrap(), &plain), [None]);
-        // AMD: products are divided among as many subgroups as there are.
+        // AMD: tiles are divided among all subgroups.
         let range = Target { subgroup_size: SubgroupSizes { min: 32, max: 64 }, ..plain.clone() };
         assert!(plan(DType::F32, PRODUCT).unwrap().steps.iter().all(|step| is_cooperative(step, &range)));
         let gradients = gradients_plan().unwrap();

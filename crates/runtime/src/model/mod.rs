@@ -1,4 +1,4 @@
-//! A plan bound to a device or the CPU, for all sessions.
+//! A plan loaded on a device or the CPU, shared by all sessions.
 
 mod ahead;
 mod cpu;
@@ -48,10 +48,10 @@ use rewire_graph_rewrite::plan::Plan;
 use serde::Serialize;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// A plan with its kernels and parameters in place, on a device, on the CPU, or on both. Clones share it, on any thread.
+/// A compiled plan loaded on a device, on the CPU, or on both, with its parameters. Clones share it, on any thread.
 ///
-/// What a run needs for itself, such as the memory of its tensors, is in a [`Session`]. Any number of sessions run a model at
-/// the same time, and take the memory of its parameters once.
+/// The memory of a run, such as that of its tensors, belongs to a [`Session`]. Any number of sessions run a model at
+/// the same time and share one copy of its parameters.
 ///
 /// ```
 /// use rewire_graph_rewrite::plan::Plan;
@@ -76,16 +76,16 @@ struct Shared {
     inputs: Vec<Declared>,
     /// By symbol.
     size_names: Arc<[String]>,
-    /// What runs take from now on. Those that began keep what they have.
+    /// The sites of new runs. Runs in progress keep their own.
     sites: RwLock<Arc<Sites>>,
-    /// Held by callers that change the sites and block their thread: see [`Model::turn`].
+    /// Held by blocking callers that change the sites: see [`Model::turn`].
     changing: async_lock::Mutex<()>,
 }
 
-/// What a model or a session runs on.
+/// The devices and memory of a model or a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What was asked for.
+    /// The requested kernel.
     pub kernel: Kernel,
     /// Name of the adapter; `None` if all steps run on the CPU.
     pub adapter: Option<String>,
@@ -93,23 +93,23 @@ pub struct Report {
     pub gpu_steps: usize,
     /// Steps that run on the CPU.
     pub cpu_steps: usize,
-    /// Steps on the adapter with tunings that were measured.
+    /// Steps on the adapter with measured tunings.
     pub tuned_steps: usize,
-    /// Bytes of device memory held now: parameters, which all sessions share, and of a session the tensors of its largest run
-    /// so far.
+    /// Device memory in bytes: for a model its parameters, which all sessions share; for a session the tensors of its
+    /// largest run so far.
     pub device_bytes: u64,
-    /// Bytes of host memory held now for steps on the CPU, as on the device, without tables that stay where they were given.
+    /// Host memory in bytes of steps on the CPU, counted like device memory, without tables that are read in place.
     pub host_bytes: u64,
-    /// Bytes of host memory held now for weights that products on the CPU read in another order, as f32 whatever their type: copies, beside
-    /// those in `host_bytes`, which all sessions share and [`Model::trim`] frees.
+    /// Host memory in bytes of repacked weights for matmuls on the CPU, stored as f32. They are copies, not counted in
+    /// `host_bytes`; all sessions share them, and [`Model::trim`] frees them.
     pub packed_bytes: u64,
-    /// Bytes of host memory that kernels on the CPU hold now from run to run, beside those in `host_bytes`, which all sessions share and
-    /// [`Model::trim`] frees.
+    /// Host memory in bytes that kernels on the CPU keep between runs. Not counted in `host_bytes`; all sessions share
+    /// it, and [`Model::trim`] frees it.
     pub scratch_bytes: u64,
 }
 
 impl Model {
-    /// What runs the model for one caller at a time. It takes memory when it runs.
+    /// Creates a session, which runs the model for one caller at a time. It allocates memory on its first run.
     pub fn session(&self) -> Session {
         Session::new(self.clone())
     }
@@ -119,17 +119,18 @@ impl Model {
         &self.0.plan
     }
 
-    /// How it was loaded.
+    /// The options with which it was loaded.
     pub fn options(&self) -> &ModelOptions {
         &self.0.options
     }
 
-    /// Where the steps run, with the memory of parameters and constants.
+    /// The devices that run the steps, with the memory of parameters and constants.
     pub fn report(&self) -> Report {
         self.sites().report(self.options().kernel)
     }
 
-    /// Tunings that a step on the device can be forced to: of every order of sums, all that are worth a measurement.
+    /// Tunings to which a step on the device can be forced: all that are worth measuring, including those that change
+    /// the order of sums.
     pub fn variants(&self, step: usize) -> Vec<Tuning> {
         let sites = self.sites();
         let (Some(site), Some(own)) = (&sites.gpu, self.plan().steps.get(step)) else { return vec![] };
@@ -143,13 +144,13 @@ impl Model {
             .collect()
     }
 
-    /// Frees the memory that kernels on the CPU keep from run to run and no run uses: [`Report::packed_bytes`] and
-    /// [`Report::scratch_bytes`]. The next run takes it again.
+    /// Frees memory that kernels on the CPU keep between runs and no run uses: [`Report::packed_bytes`] and
+    /// [`Report::scratch_bytes`]. The next run allocates it again.
     pub fn trim(&self) {
         self.sites().cpu.kernels.trim();
     }
 
-    /// The threads that it runs on.
+    /// The threads that run it.
     pub(crate) fn threads(&self) -> ThreadPool {
         self.options().threads()
     }
@@ -167,13 +168,14 @@ impl Model {
         self.0.sites.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for other callers that change the sites, so that they do not all open a device or copy parameters at once. Only callers that
-    /// block their thread take turns: a future that waits for a device holds nothing, as the thread that polls it may be the next caller.
+    /// Waits for other callers that change the sites, so that they do not all open a device or copy parameters at once.
+    /// Only blocking callers take turns: a future that waits for a device holds no lock, since the thread that polls it
+    /// may be the next caller.
     pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         if blocks() { Some(self.0.changing.lock().await) } else { None }
     }
 
-    /// Replaces sites that were made from `current`; false if others were put in their place meanwhile.
+    /// Replaces sites that were derived from `current`; false if others replaced them first.
     fn replace_sites(&self, current: &Arc<Sites>, sites: Sites) -> bool {
         let mut place = self.0.sites.write().unwrap_or_else(PoisonError::into_inner);
         let is_current = Arc::ptr_eq(&place, current);

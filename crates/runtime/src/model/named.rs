@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a model takes its parameters from, by name: a map, pairs, `()` for none, the weights of a file, or a function.
+/// The source of a model's parameters, by name: a map, pairs, `()` for none, the weights of a file, or a function.
 ///
 /// ```
 /// use rewire_graph::{DType, HostTensor, Scope};
@@ -24,14 +24,14 @@ use std::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Parameters: Send {
-    /// The parameter of a name; `None` if it is not there.
+    /// The parameter with a name; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`TensorSizeError::Memory`] if there is no memory for it.
+    /// [`TensorSizeError::Memory`] if memory for it cannot be allocated.
     fn parameter(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError>;
 
-    /// The parameter of a name with its last two dimensions exchanged, for plans that hold it by column
-    /// ([`rewire_graph_rewrite::plan::Plan::by_column`]); as it is stored, where that is so.
+    /// The parameter with its last two dimensions swapped, for plans that store it by column
+    /// ([`rewire_graph_rewrite::plan::Plan::by_column`]). A source that stores it by column returns it unchanged.
     ///
     /// # Errors
     /// As [`Parameters::parameter`].
@@ -39,15 +39,15 @@ pub trait Parameters: Send {
         self.parameter(name)?.map(HostTensor::transposed).transpose()
     }
 
-    /// What the memory of the tensors rests on, if it is not memory of their own: files that are mapped.
+    /// The owners of the tensors' memory, if it is not their own: mapped files.
     fn backing(&self) -> Vec<Arc<dyn Backing>> {
         vec![]
     }
 }
 
-/// What the memory of parameters rests on.
+/// Memory that backs parameters, such as a mapped file.
 pub trait Backing: fmt::Debug + Send + Sync {
-    /// Checks that the memory is as it was, before a run reads it.
+    /// Checks before a run that the memory is unchanged.
     ///
     /// # Errors
     /// [`RunError::FileChanged`].

@@ -10,21 +10,21 @@ use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Lookup, Plan, Source
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What stays in memory from run to run, by buffer: parameters as they were given, constants, and what the plan computes from
-/// them. Given tensors are shared, not copied.
+/// Tensors that stay in memory between runs, by buffer: parameters as given, constants, and values that the plan
+/// computes from them. Given tensors are shared, not copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resident {
     tensors: Vec<Option<HostTensor>>,
-    /// The steps that copy rows of tables, which stay as they were given.
+    /// The steps that copy rows of tables, which are read in place.
     lookups: Vec<Lookup>,
-    /// Some were let go.
+    /// True if some tensors were dropped.
     partial: bool,
-    /// What the memory of given tensors rests on.
+    /// The owners of given tensors' memory.
     backing: Vec<Arc<dyn Backing>>,
 }
 
 impl Resident {
-    /// Takes the parameters of a plan, checks their shapes and types, and computes what follows from them.
+    /// Checks shapes and types of a plan's parameters, and computes the values derived from them.
     pub fn new(plan: &Plan, lookups: Vec<Lookup>, parameters: impl Parameters) -> Result<Self, RuntimeError> {
         let backing = parameters.backing();
         let mut resident = Self { tensors: bound(plan, parameters)?, lookups, partial: false, backing };
@@ -32,23 +32,23 @@ impl Resident {
         Ok(resident)
     }
 
-    /// The step that copies rows of a table, if it is one of those.
+    /// The lookup of a step, if it copies rows of a table.
     pub fn lookup(&self, step: &Step) -> Option<Lookup> {
         self.lookups.iter().find(|lookup| step.writes == [lookup.rows]).copied()
     }
 
-    /// The tables of which steps copy rows.
+    /// The tables from which steps copy rows.
     pub fn tables(&self) -> BTreeMap<BufferId, HostTensor> {
         let tensor = |id: BufferId| Some((id, self.tensors.get(id.0 as usize)?.clone()?));
         self.lookups.iter().filter_map(|lookup| tensor(lookup.table)).ordered_map()
     }
 
-    /// True if all tensors are there.
+    /// True if no tensor was dropped.
     pub fn is_whole(&self) -> bool {
         !self.partial
     }
 
-    /// What new parameters are computed with: what the steps of [`Plan::load`] read, and tables.
+    /// The tensors needed to compute with new parameters: those that the steps of [`Plan::load`] read, and tables.
     pub fn needed_again(&self, plan: &Plan) -> Self {
         let (read, tables) = (loaded(plan), self.tables());
         let is_kept = |n: usize| read[n] || tables.contains_key(&BufferId(n as u32));
@@ -57,12 +57,12 @@ impl Resident {
         Self { tensors, lookups: self.lookups.clone(), partial: true, backing: self.backing.clone() }
     }
 
-    /// Checks that no file was changed in whose memory parameters lie.
+    /// Checks that no mapped file of parameters was modified.
     pub fn check_backing(&self) -> Result<(), RunError> {
         self.backing.iter().try_for_each(|backing| backing.check())
     }
 
-    /// Replaces a parameter; adds what changes with it to `changed`.
+    /// Replaces a parameter; adds all tensors that change with it to `changed`.
     pub fn set(
         &mut self,
         plan: &Plan,
@@ -146,7 +146,7 @@ pub(crate) fn out_of_memory(error: CpuError) -> RuntimeError {
     RuntimeError::Memory { reason: error.to_string() }
 }
 
-/// A slot for everything that is computed.
+/// Assigns a slot to every computed tensor.
 fn homes(plan: &Plan) -> Homes {
     let computed = plan.buffers.iter().scan(0, |slots, buffer| {
         let slot = (buffer.source == Source::Load).then_some(*slots);
@@ -157,7 +157,7 @@ fn homes(plan: &Plan) -> Homes {
     Homes { slots: slot.iter().flatten().count(), slot, resident: loaded(plan) }
 }
 
-/// By buffer, whether it is a parameter or constant that the steps of [`Plan::load`] read.
+/// By buffer, true for a parameter or constant that the steps of [`Plan::load`] read.
 fn loaded(plan: &Plan) -> Vec<bool> {
     let mut read = vec![false; plan.buffers.len()];
     for binding in plan.load.iter().flat_map(|step| &step.reads) {
@@ -192,7 +192,7 @@ fn constant_shape(buffer: &Buffer, what: &str) -> Result<Vec<usize>, RuntimeErro
     shape.ok_or_else(|| RuntimeError::Plan { reason: format!("the shape of {what} depends on inputs") })
 }
 
-/// The tensor of a parameter, as its buffer has it but for the storage type.
+/// The tensor of a parameter, in its buffer's layout except for the storage type.
 fn parameter(plan: &Plan, n: usize, name: &str, parameters: &impl Parameters) -> Result<HostTensor, RuntimeError> {
     let (buffer, by_column) = (&plan.buffers[n], plan.by_column.contains(&BufferId(n as u32)));
     let (dtype, expected) = (buffer.dtype, constant_shape(buffer, &format!("parameter `{name}`"))?);

@@ -3,32 +3,32 @@ use crate::Transfer;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Lifetime, Plan, SlotPlan};
 use std::ops::Range;
 
-/// Where a step runs.
+/// The device of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
     Gpu,
     Cpu,
 }
 
-/// Steps in a row that run on one site.
+/// Consecutive steps on one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub site: Site,
     pub steps: Range<usize>,
-    /// The steps in the order that the CPU runs them in, those together that may run side by side.
+    /// The steps in the order in which the CPU runs them; steps of one wave may run in parallel.
     pub waves: Vec<Vec<usize>>,
-    /// What must come to the site before the segment: inputs of the run, and results of the other site.
+    /// Tensors that must be moved to the site before the segment: inputs of the run, and results of the other site.
     pub fetches: Vec<BufferId>,
-    /// What a GPU segment hands to later CPU segments.
+    /// Tensors of a GPU segment that later CPU segments read.
     pub downloads: Vec<BufferId>,
-    /// Outputs of the plan that are final after the segment.
+    /// Outputs of the plan that are complete after the segment.
     pub results: Vec<BufferId>,
 }
 
-/// Where the tensors of a site lie.
+/// The memory of a site's tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Homes {
-    /// The slot of a tensor; `None` for those that are resident or of no concern to the site.
+    /// The slot of a tensor; `None` for resident ones and for those that the site does not use.
     pub slot: Vec<Option<usize>>,
     /// Parameters and constants that the site reads.
     pub resident: Vec<bool>,
@@ -36,7 +36,7 @@ pub(crate) struct Homes {
     pub slots: usize,
 }
 
-/// What runs where, and what moves between.
+/// The segments of a plan, and the transfers between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub segments: Vec<Segment>,
@@ -44,7 +44,7 @@ pub(crate) struct Placement {
     pub cpu: Homes,
 }
 
-/// First and last time at which each tensor is in memory, by site and buffer; a step takes one unit of it.
+/// First and last time at which each tensor is in memory, by site and buffer; a step takes one time unit.
 struct Uses {
     gpu: Vec<Option<(usize, usize)>>,
     cpu: Vec<Option<(usize, usize)>>,
@@ -66,7 +66,7 @@ impl Uses {
     }
 }
 
-/// Which sites hold the current content of a tensor, and the segment that wrote it last.
+/// The sites with the current content of a tensor, and the segment that wrote it last.
 #[derive(Clone, Copy, Default)]
 struct Holder {
     gpu: bool,
@@ -84,7 +84,7 @@ impl Holder {
 }
 
 impl Placement {
-    /// Cuts the steps of a valid plan into segments; `sites` has an entry a step.
+    /// Divides the steps of a valid plan into segments; `sites` has an entry per step.
     pub fn new(plan: &Plan, sites: &[Site]) -> Self {
         let mut segments = segments(plan, sites);
         let mut uses = Uses { gpu: vec![None; plan.buffers.len()], cpu: vec![None; plan.buffers.len()] };
@@ -108,10 +108,10 @@ impl Placement {
     }
 }
 
-/// What moves between the device and the host where the steps of a plan run on both; `on_device` has an entry a step.
+/// The transfers between device and host if the steps of a plan run on both; `on_device` has an entry per step.
 ///
 /// # Panics
-/// With fewer entries than steps.
+/// If there are fewer entries than steps.
 pub fn transfers(plan: &Plan, on_device: &[bool]) -> Vec<Transfer> {
     let sites: Vec<Site> = on_device.iter().map(|is| if *is { Site::Gpu } else { Site::Cpu }).collect();
     let segments = Placement::new(plan, &sites).segments.into_iter();
@@ -159,7 +159,7 @@ fn times(segments: &[Segment]) -> Vec<(usize, usize)> {
     times
 }
 
-/// Records what a step of segment `at` uses, and the moves that this takes.
+/// Records the tensors that a step of segment `at` uses, and the required transfers.
 fn move_operands(
     plan: &Plan,
     segments: &mut [Segment],
@@ -173,7 +173,7 @@ fn move_operands(
         Binding::Buffer(id) => Some(*id),
         Binding::Host(_) => None,
     });
-    // A tensor that several steps write in part is read by all but the first, and a state has content before.
+    // If several steps write parts of a tensor, all but the first read it too; a state has content before the run.
     let rewritten = |id: &BufferId| plan.is_state(*id) || holders[id.0 as usize].writer.is_some();
     let rewritten = plan.steps[step].writes.iter().copied().filter(rewritten);
     for id in reads.chain(rewritten).collect::<Vec<_>>() {

@@ -3,7 +3,7 @@ use rewire_graph::{DType, HostTensor, Ordered};
 use rewire_graph_rewrite::plan::{Binding, BufferId, MemorySpace, Plan};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Small parameters, one after another by type.
+/// Small parameters, concatenated by type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool {
     bases: HashMap<BufferId, i32>,
@@ -11,7 +11,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The tensors of a plan that a kernel expects in a pool.
+    /// The tensors of a plan that kernels expect in a pool.
     pub fn of(plan: &Plan) -> BTreeSet<BufferId> {
         let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.computation.body().operands));
         operands
@@ -30,12 +30,12 @@ impl Pool {
         content.extend_from_slice(&Layout::new(tensor.dtype(), tensor.shape().to_vec()).pad(tensor));
     }
 
-    /// Where a tensor begins, in groups of four elements.
+    /// The start of a tensor, in groups of four elements.
     pub fn base(&self, id: BufferId) -> Option<i32> {
         self.bases.get(&id).copied()
     }
 
-    /// Takes the bytes of each type.
+    /// Removes and returns the bytes of each type.
     pub fn take(&mut self) -> BTreeMap<DType, Vec<u8>> {
         std::mem::take(&mut self.content)
     }

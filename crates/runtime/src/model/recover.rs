@@ -1,4 +1,4 @@
-//! Going on after a device is lost.
+//! Recovery from a lost device.
 
 use super::Model;
 use super::emitter::emit_step;
@@ -12,14 +12,14 @@ use rewire_graph_rewrite::plan::Step;
 use std::sync::Arc;
 
 impl Model {
-    /// Makes a model that may do so go on without the device that was lost under `sites`: on one that is opened anew, unless
-    /// the app opened it, or on the CPU with [`Kernel::Auto`]. Where another session was faster there is nothing to do. Boxed, since a new device is
-    /// tried by a session of its own.
+    /// Moves a model away from the device that was lost under `sites`: to a reopened device, unless the app opened it,
+    /// or to the CPU with [`Kernel::Auto`]. Does nothing if another session recovered first. Boxed, since a separate
+    /// session tests the new device.
     pub(crate) fn recover(&self, lost: GpuError, sites: Arc<Sites>) -> BoxedFuture<'_, Result<(), RunError>> {
         Box::pin(async move { self.threads().within(self.recover_here(&lost, &sites)).await })
     }
 
-    /// [`Model::recover`] on the threads that are installed.
+    /// [`Model::recover`] on the installed threads.
     async fn recover_here(&self, lost: &GpuError, sites: &Sites) -> Result<(), RunError> {
         let _turn = self.turn().await;
         loop {
@@ -37,7 +37,7 @@ impl Model {
                 (None, Kernel::Auto) => self.bind_to(None, resident).await.map_err(failed)?,
                 (None, _) => return Err(lost.clone().into()),
             };
-            // An update may have come first, whose parameters have to be on the new device.
+            // An update may have finished first; its parameters have to be on the new device.
             if self.replace_sites(&current, Sites { updates: current.updates, ..recovered }) {
                 let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
                 tracing::warn!("{lost}; going on on {place}");
@@ -46,7 +46,7 @@ impl Model {
         }
     }
 
-    /// The steps on a device of the same choice, if the model opened its own and there is one that works.
+    /// The steps on a reopened device of the same kernel choice, if the model opened its own and a working one exists.
     async fn reopen(&self, resident: &Arc<Resident>) -> Option<Sites> {
         if self.options().gpu.is_some() {
             return None;

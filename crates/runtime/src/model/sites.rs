@@ -1,4 +1,4 @@
-//! Where the steps of a plan run.
+//! The devices of a plan's steps.
 
 use super::Report;
 use super::cpu::{CpuKernels, CpuSite};
@@ -16,7 +16,7 @@ use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The steps of a plan where they run, with what stays in memory there.
+/// The steps of a plan on their devices, with the tensors that stay in memory there.
 #[derive(Clone, Debug)]
 pub(crate) struct Sites {
     pub placement: Arc<Placement>,
@@ -24,14 +24,14 @@ pub(crate) struct Sites {
     pub cpu: CpuSite,
     /// Parameters and constants that are outputs themselves.
     pub constants: Arc<HashMap<BufferId, HostTensor>>,
-    /// What the parameters were made from, as far as it may be needed again.
+    /// The source of the parameters, as far as it may be needed again.
     pub resident: Arc<Resident>,
-    /// How often parameters were replaced.
+    /// Number of updates of parameters.
     pub updates: u64,
 }
 
 impl Sites {
-    /// Compiles all steps, for the device where there is a kernel, and brings parameters and constants there.
+    /// Compiles all steps, for the device if it supports them, and moves parameters and constants there.
     pub async fn bind(
         plan: &Plan,
         gpu: Option<Gpu>,
@@ -93,7 +93,7 @@ impl Sites {
         Ok(Self { placement: Arc::new(placement), gpu, cpu, constants, resident, updates: 0 })
     }
 
-    /// The same steps with other parameters, of which those in `changed` differ.
+    /// The same steps with other parameters; `changed` lists those that differ.
     pub async fn with_parameters(
         &self,
         plan: &Plan,
@@ -119,7 +119,7 @@ impl Sites {
         Ok(Self { placement: self.placement.clone(), gpu, cpu, constants, resident, updates: self.updates + 1 })
     }
 
-    /// Where the steps run, with the memory of parameters and constants.
+    /// The devices that run the steps, with the memory of parameters and constants.
     pub fn report(&self, kernel: Kernel) -> Report {
         let segments = &self.placement.segments;
         let kept = self.cpu.kernels.kept();
@@ -138,14 +138,14 @@ impl Sites {
     }
 }
 
-/// True if a model may go on without its device.
+/// True if a model may continue without its device.
 fn can_move(options: &ModelOptions) -> bool {
     options.gpu.is_none() || options.kernel == Kernel::Auto
 }
 
-/// What runs each step: [`Kernel::Cpu`] where that is asked for, and where `auto` does not take the device.
+/// The kernel of each step: [`Kernel::Cpu`] if requested, and if `auto` does not choose the device.
 fn kernels(plan: &Plan, gpu: Option<&Gpu>, options: &ModelOptions) -> Result<Vec<Kernel>, RuntimeError> {
-    // A software adapter that is open for the steps of a rule is none that `auto` takes.
+    // `auto` does not choose a software adapter that was opened for the steps of a rule.
     let is_chosen = options.adapter.is_some() || options.gpu.is_some() || options.device_kernel() == Kernel::Auto;
     let takes_device = gpu.is_some_and(|gpu| is_chosen || !gpu.target().software);
     let kernel = |rule: Option<&KernelRule>| match rule.map_or(options.kernel, |rule| rule.kernel) {
@@ -155,7 +155,7 @@ fn kernels(plan: &Plan, gpu: Option<&Gpu>, options: &ModelOptions) -> Result<Vec
     Ok(KernelRule::of_steps(&options.kernel_rules, &plan.steps)?.into_iter().map(kernel).collect())
 }
 
-/// Prepares a step where it runs: on the device if there is a kernel.
+/// Prepares a step on the device if it supports the kernel, else on the CPU.
 fn place(
     position: usize,
     step: &Step,
@@ -197,7 +197,7 @@ fn place(
     Ok(Site::Cpu)
 }
 
-/// Tunings are of kernels on adapters; where `auto` found none they have no effect.
+/// Tunings apply to kernels on adapters. If `auto` found none, they have no effect.
 fn refuse_tuning(kernel: Kernel, tuning: &Tuning) -> Result<(), RuntimeError> {
     if *tuning == Tuning::default() {
         return Ok(());

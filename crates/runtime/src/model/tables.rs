@@ -1,4 +1,4 @@
-//! Embedding tables that stay on the host: which, and what looks rows up there.
+//! Embedding tables on the host, and their lookups.
 
 use crate::{Gpu, HostMemory};
 use rewire_graph::Arrange;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the embedding tables of a model lie: the parameters that [`Plan::tables`] lists.
+/// The placement of a model's embedding tables, which are the parameters in [`Plan::tables`].
 ///
-/// On the host a table is read where it was given, from the map of its file for instance: a run looks up the rows that its ids name,
-/// by the threads of the CPU, and hands them to the kernels as they are stored. Results have the same bits.
+/// A table on the host is read in place, for instance from its mapped file: CPU threads look up the rows for a run's
+/// ids and pass them to the kernels in their storage type. Results are identical to the bit.
 ///
 /// ```
 /// use rewire_runtime::Tables;
@@ -20,16 +20,16 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tables {
-    /// With the other parameters where these have room together, and otherwise the largest tables on the host.
+    /// With the other parameters if there is enough memory for all; otherwise the largest tables on the host.
     #[default]
     Auto,
     /// With the other parameters.
     Device,
-    /// On the host, all of them.
+    /// All on the host.
     Host,
 }
 
-/// A text that names no [`Tables`].
+/// The string is not the name of a [`Tables`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("tables: expected auto, device or host, got `{0}`")]
 pub struct ParseTablesError(pub String);
@@ -57,20 +57,21 @@ impl FromStr for Tables {
     }
 }
 
-/// Tables of fewer bytes have room everywhere.
+/// Smaller tables are assumed to fit everywhere.
 const SMALL: u64 = 64 << 20;
 
-/// The room for parameters.
+/// The memory available for parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Bytes of all of them.
+    /// Limit in bytes of all parameters.
     pub bytes: u64,
-    /// Bytes and elements of the largest one.
+    /// Limit of the largest parameter, in bytes and elements.
     pub largest: (u64, u64),
 }
 
 impl Room {
-    /// The room on a device, a quarter of whose memory is for runs, or on the host. `told` goes before.
+    /// The memory for parameters on a device, where a quarter is reserved for runs, or on the host. `told` overrides
+    /// it.
     pub fn of(gpu: Option<&Gpu>, told: Option<u64>) -> Self {
         let (found, largest) = match gpu {
             Some(gpu) => {
@@ -89,7 +90,7 @@ pub(super) fn may_exceed(plan: &Plan, told: Option<u64>) -> bool {
     !tables.is_empty() && (told.is_some() || sum(tables.iter().filter_map(|id| plan.buffer(*id))) > SMALL)
 }
 
-/// The tables that have to stay on the host, so that all other parameters have room: the largest ones.
+/// The tables that have to stay on the host so that all other parameters fit: the largest ones.
 pub(super) fn exceeding(plan: &Plan, room: Room) -> Vec<BufferId> {
     let is_parameter = |buffer: &&Buffer| matches!(buffer.source, Source::Parameter(_));
     let mut all = sum(plan.buffers.iter().filter(is_parameter));
@@ -107,7 +108,7 @@ fn sum<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> u64 {
     buffers.map(|buffer| size(buffer).0).fold(0, u64::saturating_add)
 }
 
-/// Bytes and elements of a parameter in the memory of kernels.
+/// Bytes and elements of a parameter in kernel memory.
 fn size(buffer: &Buffer) -> (u64, u64) {
     let (format, shape) = (buffer.dtype.format(), buffer.shape.iter().map(|dim| dim.as_const()));
     let elements = shape.collect::<Option<Vec<usize>>>().and_then(|shape| format.elements(&shape)).unwrap_or(0) as u64;

@@ -5,8 +5,8 @@ use rewire_graph_rewrite::plan::{BufferId, Source};
 use std::collections::BTreeSet;
 
 impl Model {
-    /// Replaces parameters while sessions run. A run reads all of the new tensors or, if it began before, all of the old ones.
-    /// What the plan computes from parameters is computed anew.
+    /// Replaces parameters while sessions run. A run reads all of the new tensors or, if it began before, all of the
+    /// old ones. Values that the plan computes from parameters are recomputed.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope};
@@ -28,7 +28,8 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::UnknownParameter`], and those of [`Model::load_async`] for parameters. None is replaced then.
+    /// [`RuntimeError::UnknownParameter`], and the errors of [`Model::load_async`] for parameters. On an error nothing
+    /// is replaced.
     pub async fn update_async<N: AsRef<str>>(
         &self,
         parameters: impl IntoIterator<Item = (N, HostTensor)>,
@@ -37,7 +38,7 @@ impl Model {
         self.threads().within(self.update_here(&parameters)).await
     }
 
-    /// [`Model::update_async`] on the threads that are installed.
+    /// [`Model::update_async`] on the installed threads.
     async fn update_here<N: AsRef<str>>(&self, parameters: &[(N, HostTensor)]) -> Result<(), RuntimeError> {
         let _turn = self.turn().await;
         loop {
@@ -52,7 +53,7 @@ impl Model {
                 resident.compute(self.plan())?;
             }
             let updated = sites.with_parameters(self.plan(), resident, &changed).await?;
-            // Another update or recovery may have come first, on which this one has to build.
+            // Another update or recovery may have finished first; this one has to build on it.
             if self.replace_sites(&sites, updated) {
                 return Ok(());
             }

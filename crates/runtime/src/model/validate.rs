@@ -5,7 +5,7 @@ use rewire_graph_rewrite::plan::{
 };
 use std::collections::HashMap;
 
-/// Checks that everything in a plan refers to something that is there.
+/// Checks that all references in a plan exist.
 pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
     plan.check_limits().map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
     let mut written = vec![false; plan.buffers.len()];
@@ -24,7 +24,7 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// A tensor is pooled for all of its readers or for none.
+/// Either all readers of a tensor expect it in a pool, or none does.
 fn check_places(plan: &Plan) -> Result<(), RuntimeError> {
     let mut places: HashMap<BufferId, MemorySpace> = HashMap::new();
     let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.computation.body().operands));
@@ -100,8 +100,8 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
     }
 }
 
-/// A step may assume of host values what the shape program checks, and it does assume that they are of the declared
-/// extents and 32 bits, and that samples are divided by offsets.
+/// A step may rely only on the host values that the shape program checks. It relies on their declared extents, on
+/// 32-bit values, and on offsets that divide samples.
 fn check_assumptions(plan: &Plan, step: &Step) -> Result<(), String> {
     let body = step.computation.body();
     let has = |position: usize, fits: &dyn Fn(&Check) -> bool| match step.reads.get(position) {
@@ -173,7 +173,7 @@ fn check_body(body: &Body, roots: &[ExprId]) -> Result<(), String> {
     Ok(())
 }
 
-/// Operands that hold the offsets of samples.
+/// Operands that are offsets of samples.
 pub(crate) fn ragged(computation: &Computation) -> Vec<u16> {
     computation.nest().map_or_else(Vec::new, |nest| nest.offsets())
 }

@@ -2,9 +2,9 @@ use super::Model;
 use crate::{RuntimeError, block_on};
 
 impl Model {
-    /// Compiles every kernel that a run of any size may take, so that no request waits for one: loading compiles those for
-    /// sizes that nothing is known of, and other sizes suit other tiles. Larger tensors than the device binds at once have
-    /// kernels of their own, which are compiled when there is one.
+    /// Compiles every kernel that runs of any size may need, so that no request waits for compilation. Loading compiles
+    /// only those for unmeasured sizes, and other sizes may use other tiles. Tensors beyond the binding limit need
+    /// separate kernels, which are compiled on first use.
     ///
     /// ```
     /// # use rewire_graph_rewrite::plan::Plan;
@@ -15,7 +15,7 @@ impl Model {
     /// # Ok::<(), rewire_runtime::RuntimeError>(())
     /// ```
     ///
-    /// Returns the number of kernels that were compiled; 0 on the CPU.
+    /// Returns the number of compiled kernels; 0 on the CPU.
     ///
     /// # Errors
     /// [`RuntimeError::Gpu`] if the device is lost.

@@ -1,12 +1,14 @@
-//! Steps that may run side by side.
+//! Steps that may run in parallel.
 
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Step};
 use std::ops::Range;
 
-/// Neighbouring steps that waves are made of: a step that ran much earlier would hold its results for longer.
+/// Number of neighbouring steps from which waves are made: a step that runs much earlier would hold its results for
+/// longer.
 const NEIGHBOURS: usize = 8;
 
-/// Divides steps into waves that run one after the other. No step of a wave reads or writes what another one of it writes.
+/// Divides steps into waves that run one after another. No step of a wave reads or writes a tensor that another step of
+/// it writes.
 pub(super) fn waves(plan: &Plan, steps: Range<usize>) -> Vec<Vec<usize>> {
     let mut waves: Vec<Vec<usize>> = vec![];
     for first in steps.clone().step_by(NEIGHBOURS) {
@@ -23,7 +25,7 @@ pub(super) fn waves(plan: &Plan, steps: Range<usize>) -> Vec<Vec<usize>> {
     waves
 }
 
-/// True if a step has to come after an earlier one.
+/// True if a step has to run after an earlier one.
 fn waits(step: &Step, earlier: &Step) -> bool {
     let reads = |step: &Step, id: &BufferId| step.reads.contains(&Binding::Buffer(*id));
     earlier.writes.iter().any(|id| reads(step, id) || step.writes.contains(id))
@@ -53,7 +55,7 @@ mod tests {
             step(&[0], &[3]),
             // Writes another part of a tensor.
             step(&[3], &[2]),
-            // Writes what an earlier step reads.
+            // Overwrites an input of an earlier step.
             step(&[], &[0]),
             step(&[2, 3], &[4]),
             step(&[], &[5]),

@@ -6,10 +6,10 @@ use rewire_graph_rewrite::device::{EmittedKernel, GridFactor, Param, TileList};
 use rewire_graph_rewrite::plan::{Binding, Extent, HostSlot, Step};
 use std::collections::HashMap;
 
-/// Bytes that every parameter block and the sizes begin at a multiple of.
+/// Alignment in bytes of parameter blocks and of the sizes.
 const ALIGNMENT: usize = 256;
 
-/// The words that steer the kernels of a run: a parameter block a step, then host vectors and tile lists.
+/// The launch parameters of a run's kernels: a parameter block per step, then host vectors and tile lists.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     /// Content of the control buffer, little-endian words.
@@ -18,7 +18,7 @@ pub(crate) struct Control {
     pub grids: Vec<(u32, u32)>,
 }
 
-/// Where the blocks lie in the control buffer, in bytes.
+/// Layout of the blocks in the control buffer, in bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ControlLayout {
     blocks: Vec<u64>,
@@ -26,19 +26,19 @@ pub(crate) struct ControlLayout {
 }
 
 impl ControlLayout {
-    /// Reserves a block for the parameters of a kernel; its position among the blocks.
+    /// Reserves a parameter block for a kernel; returns its position among the blocks.
     pub fn reserve(&mut self, kernel: &EmittedKernel) -> usize {
         self.blocks.push(self.end);
         self.end += (block_bytes(kernel) as usize).next_multiple_of(ALIGNMENT) as u64;
         self.blocks.len() - 1
     }
 
-    /// Where a block begins.
+    /// The start of a block.
     pub fn block(&self, position: usize) -> u64 {
         self.blocks[position]
     }
 
-    /// Where the sizes begin.
+    /// The start of the sizes.
     pub fn sizes(&self) -> u64 {
         self.end
     }
@@ -49,7 +49,7 @@ pub(crate) fn block_bytes(kernel: &EmittedKernel) -> u64 {
     kernel.params.len().max(1).div_ceil(4) as u64 * 16
 }
 
-/// Vectors that are in the sizes already, so that steps share them.
+/// Vectors that are in the sizes already, which steps share.
 #[derive(Default)]
 struct Shared {
     words: Vec<i32>,
@@ -65,7 +65,7 @@ enum Rows {
 }
 
 impl Control {
-    /// What `kernels` need, each with its step, in the order in which their blocks were reserved.
+    /// Launch parameters for `kernels`, each with its step, in the order in which their blocks were reserved.
     pub fn new<'a>(
         kernels: impl Iterator<Item = (&'a EmittedKernel, &'a Step)>,
         layout: &ControlLayout,
@@ -137,7 +137,7 @@ impl Shared {
         Ok(base)
     }
 
-    /// Errors where a list of tiles would be larger than any buffer of sizes, before it is made.
+    /// Fails if a tile list would be larger than any buffer of sizes, before it is created.
     fn check_room(
         &self,
         list: &TileList,
@@ -162,7 +162,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Base and number of the tiles of a list.
+    /// Start and number of the tiles of a list.
     fn tile_list(&mut self, list: &TileList, step: &Step, sizes: &Sizes) -> Result<(usize, usize), RunError> {
         let count = |all: usize, dim: &Dim| Ok::<_, RunError>(all.saturating_mul(sizes.dim(dim)?.max(0) as usize));
         let samples = list.samples.iter().try_fold(1, count)?;
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// Tiles and samples that the sizes of a run may list.
+/// Limit of tiles and samples in the tile lists of a run.
 const LISTED: u64 = 1 << 26;
 
 /// The number of rows of every sample.
@@ -220,7 +220,7 @@ fn tiles(list: &TileList, rows: &[i32]) -> Vec<(i32, i32)> {
         tiles.extend((0..rows).step_by(tile).map(|row| (sample as i32, row)));
     }
     if list.longest_first {
-        // The first rows of a sample may be contextual ones, which attend to all of it.
+        // The first rows of a sample may be contextual; they attend to all of it.
         tiles.sort_by_key(|&(_, row)| (row != 0, std::cmp::Reverse(row)));
     }
     tiles
@@ -230,12 +230,12 @@ fn unbound(step: &Step, what: String) -> RunError {
     RunError::Gpu(GpuError::Unbound { step: title(step), what })
 }
 
-/// Base and number of the tiles of a list of a kernel.
+/// Start and number of the tiles of a kernel's list.
 fn tile_list(lists: &[(usize, usize)], list: u16, step: &Step) -> Result<(usize, usize), RunError> {
     lists.get(usize::from(list)).copied().ok_or_else(|| unbound(step, format!("tile list {list}")))
 }
 
-/// The number of workgroups. The points of a factor are as many as 32 bits count.
+/// The number of workgroups. The points of a factor fit in 32 bits.
 fn total(kernel: &EmittedKernel, lists: &[(usize, usize)], step: &Step, sizes: &Sizes) -> Result<u64, RunError> {
     kernel.grid.iter().try_fold(1u64, |total, factor| {
         let count = match factor {
@@ -260,7 +260,7 @@ fn title(step: &Step) -> String {
     format!("step {} (`{}`)", step.name, step.path)
 }
 
-/// A grid of two dimensions, each within the limit, with at least `total` workgroups and little more.
+/// A two-dimensional grid within the limits, with at least `total` workgroups and few more.
 fn fold(total: u64, limit: u32, step: &Step) -> Result<(u32, u32), RunError> {
     let rows = total.div_ceil(u64::from(limit).max(1)).max(1);
     let columns = total.div_ceil(rows);

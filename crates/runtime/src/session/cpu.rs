@@ -15,30 +15,30 @@ use web_time::Instant;
 pub(crate) struct CpuSide {
     site: CpuSite,
     slots: Vec<Option<Memory>>,
-    /// By buffer, tensors of the host that a run reads where they are.
+    /// By buffer, tensors of the host that a run reads in place.
     borrowed: Vec<Option<Memory>>,
     /// States that a run writes in place.
     states: BTreeMap<BufferId, Memory>,
 }
 
-/// A step with the memory that it writes.
+/// A step with the memory of its outputs.
 struct Begun<'s> {
     position: usize,
     step: &'s Step,
-    /// States among what it writes.
+    /// States that it writes in place.
     in_place: Vec<BufferId>,
     outputs: Vec<Memory>,
-    /// When it began, and how long it took.
+    /// Start and duration.
     spent: Option<(Instant, Duration)>,
     result: Result<(), CpuError>,
 }
 
-/// Bytes of all tensors of a step up to which it takes too little time to be divided among threads.
+/// Bytes of all tensors of a step up to which it is too small to be divided among threads.
 const SMALL: u64 = 1 << 18;
-/// Points of its loops up to which it does, however large the tables are that it reads a few rows of.
+/// Points of its loops up to which it is too small, regardless of the size of tables from which it reads a few rows.
 const FEW: u64 = 1 << 16;
 
-/// Points of the loops of a step, sums included.
+/// Points of the loops of a step, including reductions.
 fn points(step: &Step, sizes: &Sizes) -> Option<u64> {
     let extent = |axis: &Axis| match &axis.extent {
         Extent::Dense(dim) => u64::try_from(sizes.dim(dim).ok()?).ok(),
@@ -75,34 +75,34 @@ impl CpuSide {
         Self { site, slots, borrowed, states: BTreeMap::new() }
     }
 
-    /// Takes other parameters.
+    /// Replaces the parameters.
     pub fn set_weights(&mut self, weights: &Arc<CpuWeights>) {
         self.site.weights = weights.clone();
     }
 
-    /// Frees all memory except parameters and constants, and what kernels keep for all sessions.
+    /// Frees all memory except parameters, constants and memory that kernels keep for all sessions.
     pub fn trim(&mut self) {
         self.slots.fill(None);
         self.release();
         self.site.kernels.trim();
     }
 
-    /// Bytes of memory held beside parameters and constants.
+    /// Bytes of memory held, excluding parameters and constants.
     pub fn bytes(&self) -> u64 {
         self.slots.iter().flatten().map(Memory::bytes).sum()
     }
 
-    /// Gives back what [`CpuSide::put`] borrowed.
+    /// Returns the tensors that [`CpuSide::put`] borrowed.
     pub fn release(&mut self) {
         self.borrowed.fill(None);
     }
 
-    /// Takes a state that a run writes in place.
+    /// Moves in a state that a run writes in place.
     pub fn lend_state(&mut self, id: BufferId, memory: Memory) {
         self.states.insert(id, memory);
     }
 
-    /// Gives back what [`CpuSide::lend_state`] took.
+    /// Moves out the state that [`CpuSide::lend_state`] moved in.
     pub fn return_state(&mut self, id: BufferId) -> Option<Memory> {
         self.states.remove(&id)
     }
@@ -137,7 +137,7 @@ impl CpuSide {
         self.memory(id).map(Memory::to_host).transpose()
     }
 
-    /// Runs the steps of a segment. Where there is no memory for one, what the others have is freed.
+    /// Runs the steps of a segment. If memory for a step cannot be allocated, the memory of the others is freed.
     pub fn run(
         &mut self,
         plan: &Plan,
@@ -155,7 +155,7 @@ impl CpuSide {
         Ok(())
     }
 
-    /// Runs steps that do not depend on one another side by side.
+    /// Runs independent steps in parallel.
     fn run_together(
         &mut self,
         steps: &[(usize, &Step)],
@@ -208,7 +208,7 @@ impl CpuSide {
         result
     }
 
-    /// Takes the memory of what a step writes.
+    /// Takes the memory of a step's outputs.
     fn begin<'s>(&mut self, position: usize, step: &'s Step, sizes: &Sizes) -> Result<Begun<'s>, CpuError> {
         let (in_place, others): (Vec<BufferId>, Vec<BufferId>) =
             step.writes.iter().partition(|id| self.states.contains_key(id));
@@ -219,7 +219,7 @@ impl CpuSide {
         Ok(Begun { position, step, in_place, outputs, spent: None, result: Ok(()) })
     }
 
-    /// Gives back what [`CpuSide::begin`] took.
+    /// Returns the memory that [`CpuSide::begin`] took.
     fn end(&mut self, begun: Begun<'_>) {
         for (&id, memory) in begun.step.writes.iter().zip(begun.outputs) {
             match self.slot(id) {
@@ -230,7 +230,7 @@ impl CpuSide {
         }
     }
 
-    /// Memory for what a step writes.
+    /// Memory for an output of a step.
     fn output(&mut self, id: BufferId, sizes: &Sizes) -> Result<Memory, CpuError> {
         let layout = &sizes.layouts[id.0 as usize];
         let borrowed = self.borrowed.get_mut(id.0 as usize).and_then(Option::take);

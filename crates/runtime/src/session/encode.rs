@@ -8,11 +8,11 @@ use crate::{RunError, block_on};
 use rewire_graph_rewrite::plan::Binding;
 
 impl Session {
-    /// Records a run in the app's command encoder, of the session's device, among what the app does before and after it. All results
-    /// stay on the device; they are there when the app has submitted the encoder.
+    /// Records a run in the app's command encoder, between the app's own commands. The encoder must be of the session's
+    /// device. All results stay on the device and are available once the app has submitted the encoder.
     ///
-    /// Inputs on the host are copied where the encoder runs. The session may run and encode again before the encoder is submitted,
-    /// but results are to be kept until then: their memory would serve others.
+    /// Inputs on the host are copied when the encoder runs. The session may run and encode again before the encoder is
+    /// submitted, but keep the results until then: otherwise their memory is reused.
     ///
     /// ```no_run
     /// # fn example(gpu: &rewire_runtime::Gpu, session: &mut rewire_runtime::Session, inputs: &rewire_runtime::Inputs)
@@ -28,7 +28,7 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::run_async`], and [`RunError::NotEncoded`] where steps run on the CPU or the plan has states.
+    /// As [`Session::run_async`], and [`RunError::NotEncoded`] if steps run on the CPU or the plan has states.
     pub async fn encode_async(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,

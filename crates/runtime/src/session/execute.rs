@@ -12,7 +12,7 @@ use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source};
 use std::collections::HashMap;
 
 impl Session {
-    /// A run of these inputs, segment by segment.
+    /// Runs these inputs, segment by segment.
     pub(super) async fn execute(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         let begun = recorder.now();
         let (model, sites) = (self.model.clone(), self.sites.clone());
@@ -150,7 +150,7 @@ impl Session {
         let host = results.host.get(&id).or_else(|| self.sites.constants.get(&id)).cloned().map(RunValue::Host);
         match (host.or_else(|| input(self.plan(), id, inputs).cloned()), &self.gpu) {
             (Some(RunValue::Host(tensor)), Some(side)) if kept => Ok(RunValue::Device(side.keep(&tensor).await?)),
-            // The app has given no tensor on the device, and gets none.
+            // The app has no tensor on the device in this case, so none is returned.
             (Some(RunValue::Device(tensor)), Some(side)) if !kept && self.is_state(id) => {
                 Ok(RunValue::Host(side.read(&tensor).await?))
             }
@@ -160,7 +160,7 @@ impl Session {
     }
 }
 
-/// What a run computed so far.
+/// Results of a run so far.
 #[derive(Default)]
 pub(super) struct Results {
     pub host: HashMap<BufferId, HostTensor>,

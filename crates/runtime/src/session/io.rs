@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 /// A tensor in a buffer of the session's device.
 ///
-/// Elements lie row major with the last dimension padded to a multiple of four; a scalar is one such row.
+/// Elements are row major; the last dimension is padded to a multiple of four. A scalar is one such row.
 ///
-/// The result of a run holds memory of its session: later runs leave it alone as long as the tensor or a clone of it
-/// exists, and then write their own results there.
+/// The result of a run is memory of its session. Later runs do not write it while the tensor or a clone of it exists;
+/// afterwards they reuse it for their own results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceTensor {
     memory: Arc<Lease>,
@@ -22,7 +22,7 @@ pub struct DeviceTensor {
 }
 
 impl DeviceTensor {
-    /// A tensor in the app's own buffer. An input of a run needs `STORAGE` usage.
+    /// A tensor in the app's own buffer. Inputs of a run require `STORAGE` usage.
     pub fn new(buffer: wgpu::Buffer, dtype: DType, shape: Vec<usize>) -> Self {
         Self::leased(Lease::foreign(buffer), dtype, shape)
     }
@@ -31,7 +31,7 @@ impl DeviceTensor {
         Self { memory: Arc::new(memory), dtype, shape }
     }
 
-    /// The memory. It can be larger than the tensor.
+    /// The buffer. It can be larger than the tensor.
     pub fn buffer(&self) -> &wgpu::Buffer {
         self.memory.buffer()
     }
@@ -68,7 +68,7 @@ impl RunValue {
     }
 }
 
-/// What a run reads, by name. Names that the plan does not know are ignored.
+/// The inputs of a run, by name. Names that the plan does not have are ignored.
 ///
 /// ```
 /// use rewire_graph::HostTensor;
@@ -101,17 +101,17 @@ impl Inputs {
         self.values.insert(name.into(), RunValue::Host(tensor));
     }
 
-    /// Adds a tensor that is on the session's device already.
+    /// Adds a tensor that is already on the session's device.
     pub fn insert_device(&mut self, name: impl Into<String>, tensor: DeviceTensor) {
         self.values.insert(name.into(), RunValue::Device(tensor));
     }
 
-    /// Leaves an output on the device, in memory that no later run writes as long as the tensor exists.
+    /// Keeps an output on the device, in memory that no later run writes while the tensor exists.
     pub fn keep_on_device(&mut self, output: impl Into<String>) {
         self.on_device.insert(output.into());
     }
 
-    /// The value of a name.
+    /// The value with a name.
     pub fn get(&self, name: &str) -> Option<&RunValue> {
         self.values.get(name)
     }
@@ -121,12 +121,12 @@ impl Inputs {
         self.values.keys().map(String::as_str)
     }
 
-    /// True if all of them are still there when a device is lost.
+    /// True if all of them still exist after the loss of a device.
     pub(crate) fn outlive_a_device(&self) -> bool {
         self.values.values().all(|value| matches!(value, RunValue::Host(_)))
     }
 
-    /// Takes note of the shape that a state has in the run.
+    /// Records the shape of a state in the run.
     pub(crate) fn hold(&mut self, state: &str, shape: &[usize]) {
         self.states.insert(state.to_owned(), shape.to_vec());
     }
@@ -148,7 +148,7 @@ impl<N: Into<String>> FromIterator<(N, HostTensor)> for Inputs {
     }
 }
 
-/// What a run computed, in the order of the plan's outputs.
+/// The results of a run, in the order of the plan's outputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs {
     values: Vec<(String, RunValue)>,
@@ -159,7 +159,7 @@ impl Outputs {
         Self { values }
     }
 
-    /// The host tensor of a name; `None` if there is no such output or it stays on the device.
+    /// The host tensor with a name; `None` if the output does not exist or stays on the device.
     pub fn get(&self, name: &str) -> Option<&HostTensor> {
         match self.value(name)? {
             RunValue::Host(tensor) => Some(tensor),
@@ -167,12 +167,12 @@ impl Outputs {
         }
     }
 
-    /// The value of a name.
+    /// The value with a name.
     pub fn value(&self, name: &str) -> Option<&RunValue> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Takes the value of a name out.
+    /// Removes and returns the value with a name.
     pub(crate) fn take(&mut self, name: &str) -> Option<RunValue> {
         let position = self.values.iter().position(|(known, _)| known == name)?;
         Some(self.values.remove(position).1)
@@ -193,7 +193,7 @@ impl IntoIterator for Outputs {
     }
 }
 
-/// Tensors that are results of a run, by place. One that is an output twice can be in both.
+/// Tensors that are results of a run, by place. A tensor that is an output twice can be in both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wanted {
     pub on_device: Vec<BufferId>,
@@ -201,7 +201,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Where the inputs of a run want its results; errors where they name one that is not there.
+    /// The places of the results that the inputs of a run request; fails if they name an output that does not exist.
     pub fn new(plan: &Plan, inputs: &Inputs) -> Result<Self, RunError> {
         for name in &inputs.on_device {
             match plan.outputs.iter().find(|output| output.name == *name).map(|output| output.value) {

@@ -1,4 +1,4 @@
-//! What runs a model for one caller: the memory of its tensors, and what steers kernels.
+//! Runs of a model for one caller: the memory of their tensors, and launch parameters.
 
 mod control;
 mod cpu;
@@ -37,14 +37,14 @@ use rewire_graph_rewrite::plan::{Plan, ShapeValues};
 use states::States;
 use std::sync::Arc;
 
-/// Runs of a model for one caller at a time, at any batch size: the memory of their tensors.
+/// Runs a model for one caller at a time, at any batch size, and holds the memory of its tensors.
 ///
-/// Made by [`Model::session`]. Kernels and parameters are the model's, which all of its sessions share; any number of them run
-/// at the same time. Runs are deterministic: equal inputs give equal bits on the same device.
+/// Created by [`Model::session`]. Kernels and parameters belong to the model and are shared by all its sessions; any
+/// number of them run at the same time. Runs are deterministic: equal inputs give equal bits on the same device.
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// What the latest run ran on.
+    /// The sites of the latest run.
     sites: Arc<Sites>,
     gpu: Option<GpuSide>,
     cpu: CpuSide,
@@ -60,12 +60,12 @@ impl Session {
         Self { model, sites, gpu, cpu, sizes: None, states: States::default() }
     }
 
-    /// What it runs.
+    /// The model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Where the steps run, with the memory of the session beside that of parameters, which is the model's.
+    /// The devices that run the steps, with the memory of the session; that of parameters belongs to the model.
     pub fn report(&self) -> Report {
         let model = self.sites.report(self.model.options().kernel);
         Report {
@@ -80,15 +80,16 @@ impl Session {
         self.model.plan()
     }
 
-    /// How often [`Model::update`] had replaced parameters before the latest run: what two runs computed belongs together if they are the same.
+    /// The number of calls of [`Model::update`] before the latest run. If it is the same for two runs, they used the
+    /// same parameters.
     pub fn updates(&self) -> u64 {
         self.sites.updates
     }
 
-    /// What the shape program computes for a run, of which the sizes of tensors follow.
+    /// The results of the shape program for a run, from which the sizes of tensors follow.
     ///
     /// # Errors
-    /// [`RunError`] names the input that does not fit its declaration.
+    /// [`RunError`] names the input that violates its declaration.
     pub fn shape_values(&self, inputs: &Inputs) -> Result<ShapeValues, RunError> {
         let (plan, declared) = (self.plan(), self.model.inputs());
         let (bound, states) = (Declared::find(plan, declared, inputs)?, self.states.shapes(plan));
@@ -98,8 +99,8 @@ impl Session {
         }
     }
 
-    /// Frees all memory except parameters and constants, with what the model's kernels keep for all sessions ([`Model::trim`]). The next
-    /// run allocates again.
+    /// Frees all memory except parameters and constants, including memory that the model's kernels keep for all
+    /// sessions ([`Model::trim`]). The next run allocates it again.
     pub fn trim(&mut self) {
         self.cpu.trim();
         if let Some(side) = &mut self.gpu {
@@ -107,21 +108,23 @@ impl Session {
         }
     }
 
-    /// Runs the plan. With [`crate::ModelOptions::workers`] one of them does, and the future sleeps; where it is dropped meanwhile, states
-    /// are what they were (of those whose rows a run sets in place, the ones on the CPU are lost) and the next run takes its memory anew. Without
-    /// workers, steps on the CPU take the thread that polls; the future sleeps while it waits for the device.
+    /// Runs the plan. With [`crate::ModelOptions::workers`] a worker runs it, and the future is pending meanwhile. If
+    /// the future is dropped, states keep their values (states on the CPU whose rows a run sets in place are lost), and
+    /// the next run allocates its memory again. Without workers, steps on the CPU run on the polling thread; the future
+    /// is pending while it waits for the device.
     ///
-    /// Where no result comes to the host, a run returns when its work is submitted: up to three such runs are under way before the next one
-    /// waits for the first of them, and what the device reports later is the error of a later run or of reading.
+    /// If all results stay on the device, a run returns when its work is submitted. Up to three such runs are in flight
+    /// before the next one waits for the first of them. Errors that the device reports later are returned by a later
+    /// run, or on reading.
     ///
-    /// A run whose device is lost goes on on a device that the model opens anew, unless it was the app's, or on the CPU with
-    /// [`Kernel::Auto`](crate::Kernel::Auto). Tensors on the lost device are gone: a run that reads one is an error, and the next
-    /// one goes on. For this the model keeps parameters on the host as well, sharing the tensors that were given.
+    /// If the device is lost during a run, the run continues on a reopened device, unless the app opened it, or on the
+    /// CPU with [`Kernel::Auto`](crate::Kernel::Auto). Tensors on the lost device are gone: a run that reads one fails,
+    /// and later runs continue. For this the model keeps parameters on the host as well, sharing the given tensors.
     ///
     /// # Errors
-    /// [`RunError`] names the input that does not fit its declaration, the step that failed, or what the
-    /// device reported. The session stays usable unless the device is lost with another kernel than [`crate::Kernel::Auto`], and keeps
-    /// its memory unless the device or the host ran out of it.
+    /// [`RunError`] names the input that violates its declaration, the step that failed, or the error of the device.
+    /// The session stays usable, unless the device is lost with another kernel than [`crate::Kernel::Auto`]. It keeps
+    /// its memory, unless the device or the host ran out of it.
     pub async fn run_async(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
         let Some(workers) = self.workers() else { return self.run_recorded(inputs, &mut Recorder::default()).await };
         self.lent(workers, inputs, |session, inputs| session.run(inputs)).await
@@ -135,7 +138,7 @@ impl Session {
         block_on(self.run_async(inputs))
     }
 
-    /// [`Session::run_async`] with what took how long. Results on the device are complete when it returns.
+    /// [`Session::run_async`] with a profile. Results on the device are complete when it returns.
     ///
     /// ```
     /// use rewire_graph_rewrite::plan::Plan;
@@ -166,11 +169,11 @@ impl Session {
         block_on(self.run_timed_async(inputs, detail))
     }
 
-    /// Sleeps until the device has done the runs that are under way: with drivers that take no more work before, a future that goes on would
-    /// hold its thread for as long. Within [`block_on`] it returns at once.
+    /// Waits until the device has finished all runs in flight. With some drivers, submitting more work would block the
+    /// thread for as long. Within [`block_on`] it returns at once.
     ///
     /// # Errors
-    /// [`RunError::Gpu`] for what the device reports.
+    /// [`RunError::Gpu`] with the error of the device.
     pub async fn sleep_async(&mut self) -> Result<(), RunError> {
         match &mut self.gpu {
             Some(side) if !blocks() => Ok(side.wait().await?),
@@ -178,8 +181,8 @@ impl Session {
         }
     }
 
-    /// True if the same run may go well after it failed with `error`: the model has come back from the loss of its device, where
-    /// tensors that were there have to be given anew, or memory was short and has been freed since. Other errors stay.
+    /// True if the run may succeed when repeated after it failed with `error`: the model recovered from the loss of its
+    /// device, whose tensors must be given again, or memory was short and has been freed. Other errors are permanent.
     ///
     /// ```
     /// # use rewire_graph_rewrite::plan::Plan;
@@ -205,22 +208,22 @@ impl Session {
         }
     }
 
-    /// What every step moves and computes in a run with these inputs.
+    /// The memory traffic and operations of every step in a run with these inputs.
     ///
     /// # Errors
-    /// As [`Session::run_async`] for inputs that do not fit.
+    /// As [`Session::run_async`] for invalid inputs.
     pub fn counts(&self, inputs: &Inputs) -> Result<Vec<Count>, RunError> {
         let (values, mut counter) = (self.shape_values(inputs)?, Counter::default());
         let counts = self.plan().steps.iter();
         Ok(counts.map(|step| counter.count(&step.computation, cost::Sizes::of_run(step, &values))).collect())
     }
 
-    /// Who does the work of futures.
+    /// The workers that run the futures.
     fn workers(&self) -> Option<Workers> {
         self.model.options().workers.clone().filter(|_| !blocks())
     }
 
-    /// Lends the session to a worker for a piece of work that blocks.
+    /// Lends the session to a worker for a piece of blocking work.
     async fn lent<T: Send + 'static>(
         &mut self,
         workers: Workers,
@@ -254,8 +257,8 @@ impl Session {
         result
     }
 
-    /// Makes the model go on without its device if work failed as that is lost. True if the same work may be done again, as nothing that it takes
-    /// is lost as well.
+    /// Moves the model to another device if work failed because the device was lost. True if the work may be repeated,
+    /// since none of its inputs was lost.
     async fn recover<T>(&mut self, result: &Result<T, RunError>, inputs_are_left: bool) -> Result<bool, RunError> {
         let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = result else { return Ok(false) };
         let may_go_on = inputs_are_left && self.states.outlive_a_device();
@@ -266,7 +269,8 @@ impl Session {
         Ok(may_go_on)
     }
 
-    /// A run where the session is now, with its states. Boxed, as each crate that awaits a future has code of its own for it.
+    /// A run on the session's current sites, with its states. Boxed, since every crate that awaits a future contains a
+    /// copy of its code.
     fn attempt<'a>(
         &'a mut self,
         inputs: &'a Inputs,
@@ -276,7 +280,7 @@ impl Session {
         Box::pin(async move { threads.within(self.attempt_here(inputs, recorder)).await })
     }
 
-    /// [`Session::attempt`] on the threads that are installed.
+    /// [`Session::attempt`] on the installed threads.
     async fn attempt_here(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         let with_states;
         let inputs = match self.plan().states().is_empty() {
@@ -292,7 +296,7 @@ impl Session {
         result
     }
 
-    /// Takes what the model runs on now.
+    /// Adopts the model's current sites.
     fn follow(&mut self) {
         let sites = self.model.sites();
         if Arc::ptr_eq(&sites, &self.sites) {
@@ -310,10 +314,10 @@ impl Session {
         self.states.lose_device();
     }
 
-    /// Brings a tensor to the model's device, where runs can read it as an input.
+    /// Uploads a tensor to the model's device, where runs can read it as an input.
     ///
     /// # Errors
-    /// [`RunError::Gpu`] where there is no room, [`RunError::InputPlace`] if the session has no device.
+    /// [`RunError::Gpu`] if memory cannot be allocated, [`RunError::InputPlace`] if the session has no device.
     pub async fn upload_async(&self, tensor: &HostTensor) -> Result<DeviceTensor, RunError> {
         match &self.gpu {
             Some(side) => Ok(side.keep(tensor).await?),
@@ -329,10 +333,10 @@ impl Session {
         block_on(self.upload_async(tensor))
     }
 
-    /// Brings a tensor of the session's device to the host. Its buffer needs `COPY_SRC` usage.
+    /// Downloads a tensor of the session's device. Its buffer requires `COPY_SRC` usage.
     ///
     /// # Errors
-    /// [`RunError::Gpu`] where the copy fails, [`RunError::InputPlace`] if the session has no device.
+    /// [`RunError::Gpu`] if the copy fails, [`RunError::InputPlace`] if the session has no device.
     pub async fn read_async(&self, tensor: &DeviceTensor) -> Result<HostTensor, RunError> {
         match &self.gpu {
             Some(side) => Ok(side.read(tensor).await?),
@@ -348,7 +352,7 @@ impl Session {
         block_on(self.read_async(tensor))
     }
 
-    /// The sizes of a run: those of the latest one, where they are the same.
+    /// The sizes of a run; cached from the latest run if they are the same.
     fn sizes_of(&mut self, inputs: &Inputs, states: &Shapes) -> Result<Arc<Sizes>, RunError> {
         let model = self.model.clone();
         let (plan, declared) = (model.plan(), model.inputs());

@@ -3,17 +3,17 @@ use serde::Serialize;
 use std::time::Duration;
 use web_time::Instant;
 
-/// How closely a run is timed.
+/// The granularity of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// All steps of a site in a row together, which leaves them as they run without.
+    /// Consecutive steps on a site together, which does not change their execution.
     #[default]
     Passes,
-    /// Every step. Devices that cannot take the time within a pass give every step a pass of its own.
+    /// Every step. On devices without timestamps within a pass, every step gets its own pass.
     Steps,
 }
 
-/// What did something in a run.
+/// The executor of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {
@@ -25,36 +25,36 @@ pub enum Lane {
     Gpu,
 }
 
-/// Something that took time.
+/// A timed interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Span {
-    /// What did it.
+    /// The executor.
     pub lane: Lane,
-    /// What was done; the name of the step where it is one.
+    /// The activity, or the name of the step.
     pub name: String,
     /// Module path of the step.
     pub path: String,
     /// Position of the step in the plan.
     pub step: Option<usize>,
-    /// Time since the run began. What the adapter does is taken to begin with its submission.
+    /// Time since the run began. Work on the adapter is assumed to begin with its submission.
     pub start: Duration,
-    /// Time it took.
+    /// Duration.
     pub duration: Duration,
 }
 
-/// What a run spent its time on.
+/// The profile of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Profile {
-    /// In order of their ends.
+    /// Ordered by end time.
     pub spans: Vec<Span>,
-    /// Time of the passes on the adapter, by its own clock. `None` without an adapter, where it has no timestamps, or
-    /// more steps are timed than it has room for.
+    /// Time of the passes on the adapter, by its own clock. `None` without an adapter or timestamps, or if more steps
+    /// are timed than it supports.
     pub gpu: Option<Duration>,
     /// Time of the steps on the CPU.
     pub cpu: Duration,
 }
 
-/// Takes the time of a run, if asked to.
+/// Records the times of a run, if enabled.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(Option<Recording>);
 
@@ -63,7 +63,7 @@ struct Recording {
     begun: Instant,
     detail: Detail,
     profile: Profile,
-    /// When the latest step on the CPU ended.
+    /// End time of the latest step on the CPU.
     cpu_until: Option<Instant>,
 }
 
@@ -72,24 +72,24 @@ impl Recorder {
         Self(Some(Recording { begun: Instant::now(), detail, profile: Profile::default(), cpu_until: None }))
     }
 
-    /// How closely is timed; `None` if it is not.
+    /// The granularity; `None` if disabled.
     pub fn detail(&self) -> Option<Detail> {
         self.0.as_ref().map(|recording| recording.detail)
     }
 
-    /// The time, if it is taken.
+    /// The current time, if enabled.
     pub fn now(&self) -> Option<Instant> {
         self.0.as_ref().map(|_| Instant::now())
     }
 
-    /// Notes what the host did from `since` till now.
+    /// Records work of the host from `since` until now.
     pub fn host(&mut self, name: &str, since: Option<Instant>) {
         if let (Some(recording), Some(since)) = (&mut self.0, since) {
             recording.add(Lane::Host, name, "", None, since, since.elapsed());
         }
     }
 
-    /// Notes a step that the CPU ran, from when on and for how long. Steps that ran side by side come in the order of their ends.
+    /// Records a step on the CPU, with start and duration. Parallel steps are recorded in the order of their ends.
     pub fn cpu(&mut self, position: usize, step: &Step, spent: Option<(Instant, Duration)>) {
         if let (Some(recording), Some((since, duration))) = (&mut self.0, spent) {
             let begun = recording.cpu_until.map_or(since, |until| until.max(since));
@@ -99,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// Notes a pass of the adapter that took from `start` to `end` after `since`.
+    /// Records a pass of the adapter from `start` to `end`, relative to `since`.
     pub fn pass(&mut self, since: Option<Instant>, start: Duration, end: Duration) {
         if let (Some(recording), Some(since)) = (&mut self.0, since) {
             let duration = end.saturating_sub(start);
@@ -108,7 +108,7 @@ impl Recorder {
         }
     }
 
-    /// Notes a step of the adapter that took from `start` to `end` after `since`.
+    /// Records a step of the adapter from `start` to `end`, relative to `since`.
     pub fn gpu(&mut self, position: usize, step: &Step, since: Option<Instant>, [start, end]: [Duration; 2]) {
         if let (Some(recording), Some(since)) = (&mut self.0, since) {
             let duration = end.saturating_sub(start);
@@ -116,7 +116,7 @@ impl Recorder {
         }
     }
 
-    /// What was noted.
+    /// The recorded profile.
     pub fn finish(self) -> Profile {
         self.0.map(|recording| recording.profile).unwrap_or_default()
     }

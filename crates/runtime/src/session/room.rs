@@ -5,11 +5,11 @@ use crate::memory::{HostMemory, HostMemoryError};
 use rewire_graph_rewrite::plan::Plan;
 
 impl CpuSide {
-    /// Checks that there is memory for the tensors of a run of these sizes, before any of it is taken.
+    /// Checks that enough memory is available for the tensors of a run of these sizes, before any of it is allocated.
     pub fn check_room(&self, plan: &Plan, sizes: &Sizes) -> Result<(), HostMemoryError> {
         let mut slots: Vec<u64> = vec![0; self.homes().slots];
         for ((buffer, layout), slot) in plan.buffers.iter().zip(&sizes.layouts).zip(&self.homes().slot) {
-            // Inputs without padding are read where they are.
+            // Inputs without padding are read in place.
             let borrowed = buffer.source.run_name().is_some() && layout.dtype.format().is_dense(&layout.shape);
             if let Some(most) = slot.and_then(|slot| slots.get_mut(slot)).filter(|_| !borrowed) {
                 *most = (*most).max(padded_bytes(layout.dtype, &layout.shape));

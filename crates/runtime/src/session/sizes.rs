@@ -7,7 +7,7 @@ use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Sour
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The sizes of a run: what the shape program computed, and the layout of every tensor.
+/// The sizes of a run: results of the shape program, and the layout of every tensor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sizes {
     pub values: ShapeValues,
@@ -15,7 +15,7 @@ pub(crate) struct Sizes {
     pub layouts: Vec<Layout>,
     /// Names of sizes, by symbol.
     names: Arc<[String]>,
-    /// By declared input, what the sizes follow from.
+    /// By declared input, the part that determines sizes.
     sources: Vec<SizeSource>,
     /// The shapes of states.
     states: Shapes,
@@ -24,15 +24,15 @@ pub(crate) struct Sizes {
 /// Shapes by name.
 pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
 
-/// What of an input takes part in sizes.
+/// The part of an input that determines sizes.
 #[derive(Clone, Debug)]
 struct SizeSource {
     shape: Vec<usize>,
-    /// The values of one that the shape program reads.
+    /// The values of an input that the shape program reads.
     host: Option<HostTensor>,
 }
 
-/// An input as the plan declares it. `dtype` is `None` for integers that the shape program reads.
+/// An input as declared by the plan. `dtype` is `None` for integers that the shape program reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     name: String,
@@ -60,7 +60,7 @@ impl Declared {
         host.chain(tensors).collect()
     }
 
-    /// The values of all inputs, in order, of the declared types and numbers of dimensions.
+    /// The values of all inputs, in order, with the declared types and numbers of dimensions.
     pub fn find<'a>(plan: &Plan, declared: &[Self], inputs: &'a Inputs) -> Result<Vec<&'a RunValue>, RunError> {
         let checked = |input: &Self| {
             let value = inputs.get(&input.name).ok_or_else(|| missing(plan, input, declared, inputs))?;
@@ -72,12 +72,13 @@ impl Declared {
 }
 
 impl Sizes {
-    /// Tensors that depend on no input.
+    /// Sizes of tensors that do not depend on inputs.
     pub fn fixed(layouts: Vec<Layout>) -> Self {
         Self { layouts, ..Self::default() }
     }
 
-    /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`, `names` are those of sizes, `states` the shape of each state.
+    /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`; `names` are the
+    /// names of sizes, `states` the shape of each state.
     pub fn new(
         plan: &Plan,
         (declared, names): (&[Declared], &Arc<[String]>),
@@ -132,7 +133,7 @@ impl Sizes {
         Ok(Self { sources, names, states, layouts, values })
     }
 
-    /// True if they are also the sizes of a run with these inputs, and with states of these shapes.
+    /// True if a run with these inputs and state shapes has the same sizes.
     pub fn fit(&self, bound: &[&RunValue], states: &Shapes) -> bool {
         let same = |(source, value): (&SizeSource, &&RunValue)| match (&source.host, value) {
             (Some(known), RunValue::Host(tensor)) => known == tensor,
@@ -147,7 +148,7 @@ impl Sizes {
         slot_of(&self.values, slot)
     }
 
-    /// The value of a size, which a kernel takes as an `i32` and counts beyond by the width of a workgroup's tile.
+    /// The value of a size. Kernels store it as an `i32` and count beyond it by up to a tile's width.
     pub fn dim(&self, dim: &Dim) -> Result<i32, RunError> {
         const BEYOND: i32 = 1 << 16;
         dim.evaluate(|symbol| self.values.symbols.get(&symbol).copied())
@@ -213,7 +214,7 @@ pub(super) fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result
     }
 }
 
-/// Checks the extents of an input or a state; one of symbols that are not known yet counts as right.
+/// Checks the extents of an input or a state; an extent with unknown symbols passes.
 fn check_shape(
     plan: &Plan,
     (name, declared): (&str, &[Dim]),
@@ -231,13 +232,13 @@ fn check_shape(
     Err(RunError::InputShape { name: name.to_owned(), expected, actual: actual.to_vec() })
 }
 
-/// The extents of a tensor, as kernels count them; `None` if one is negative or above that.
+/// The extents of a tensor, as kernels count them; `None` if one is negative or too large.
 fn evaluate(shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> Option<Vec<usize>> {
     let extent = |dim: &Dim| dim.evaluate(|symbol| symbols.get(&symbol).copied());
     shape.iter().map(|dim| extent(dim).filter(|&extent| i32::try_from(extent).is_ok())).collect()
 }
 
-/// Errors where a loop has more points than its indices count.
+/// Fails if a loop has more points than its index type counts.
 fn check_points(step: &Step, values: &ShapeValues) -> Result<(), RunError> {
     let points = step.computation.points(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
     let limit = MAX_POINTS;

@@ -1,4 +1,4 @@
-//! Rows of states that go to the host and come back.
+//! Moves rows of states to the host and back.
 
 use super::states::Held;
 use super::{RunValue, Session};
@@ -8,7 +8,7 @@ use crate::{RunError, block_on};
 use rewire_graph_rewrite::plan::Buffer;
 use std::ops::Range;
 
-/// Rows of the states of a session whose first extent is the app's to choose, on the host or on their way there.
+/// Rows, on the host or on their way there, of a session's states with an app-defined first extent.
 #[derive(Debug)]
 pub struct SpilledRows {
     rows: usize,
@@ -34,7 +34,7 @@ impl SpilledRows {
     }
 }
 
-/// A part of a state: its place in the state, and in what holds the rows of all states one after the other.
+/// A part of a state: its position in the state, and in the concatenated rows of all states.
 struct Part<'a> {
     state: &'a str,
     at: u64,
@@ -43,16 +43,16 @@ struct Part<'a> {
 }
 
 impl Session {
-    /// Bytes that one row of all states takes whose first extent is the app's to choose.
+    /// Bytes of one row of all states with an app-defined first extent.
     pub fn state_row_bytes(&self) -> u64 {
         self.open_states().map(|(_, buffer)| row_bytes(buffer)).sum()
     }
 
-    /// Begins to copy rows of the states whose first extent is the app's to choose to the host: what the runs before have written, whatever
-    /// later ones write. Nothing waits for a device.
+    /// Starts to copy rows of the states with an app-defined first extent to the host. The copy has the values written
+    /// by the runs so far, regardless of later ones. Does not wait for the device.
     ///
     /// # Errors
-    /// [`RunError::State`] for rows that are not there, [`RunError::Gpu`] where there is no room.
+    /// [`RunError::State`] for rows that do not exist, [`RunError::Gpu`] if memory cannot be allocated.
     pub fn spill_rows(&self, rows: &[Range<usize>]) -> Result<SpilledRows, RunError> {
         let parts = self.parts(rows)?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
@@ -82,10 +82,11 @@ impl Session {
         Ok(SpilledRows { rows: rows.iter().map(Range::len).sum(), bytes, place })
     }
 
-    /// Brings rows back, to the same or other places of the same number.
+    /// Moves rows back, to the same or to the same number of other rows.
     ///
     /// # Errors
-    /// [`RunError::State`] for rows that are not there or are not as many, [`RunError::Gpu`] where they cannot be copied.
+    /// [`RunError::State`] for rows that do not exist or a wrong number of them, [`RunError::Gpu`] if they cannot be
+    /// copied.
     pub async fn restore_rows_async(&mut self, rows: &[Range<usize>], spilled: SpilledRows) -> Result<(), RunError> {
         let parts = self.parts(rows)?;
         if parts.iter().map(|part| part.bytes).sum::<u64>() != spilled.bytes {
@@ -134,13 +135,13 @@ impl Session {
         block_on(self.restore_rows_async(rows, spilled))
     }
 
-    /// The states whose first extent is the app's to choose.
+    /// The states with an app-defined first extent.
     fn open_states(&self) -> impl Iterator<Item = (&str, &Buffer)> {
         let is_open = |buffer: &Buffer| buffer.shape.first().is_some_and(|dim| dim.as_const().is_none());
         self.plan().states().into_iter().filter(move |(_, buffer)| is_open(buffer))
     }
 
-    /// Where rows lie, checked.
+    /// The positions of rows, checked.
     fn parts(&self, rows: &[Range<usize>]) -> Result<Vec<Part<'_>>, RunError> {
         let (shapes, mut packed) = (self.states.shapes(self.plan()), 0);
         let mut parts = vec![];
@@ -172,7 +173,7 @@ impl Session {
     }
 }
 
-/// Bytes of a row, with its padding.
+/// Bytes of a row with padding.
 fn row_bytes(buffer: &Buffer) -> u64 {
     let inner = buffer.shape.iter().skip(1).map(|dim| dim.as_const().unwrap_or(1));
     Layout::new(buffer.dtype, std::iter::once(1).chain(inner).collect()).bytes()

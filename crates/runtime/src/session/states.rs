@@ -1,4 +1,4 @@
-//! What a session holds from run to run.
+//! The states that a session holds between runs.
 
 use super::sizes::check_words;
 use super::{CpuSide, Inputs, Outputs, RunValue, Session, Shapes};
@@ -9,7 +9,7 @@ use rewire_graph::{DType, Dim, HostTensor, Ordered, nearest_names};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
 use std::collections::{BTreeMap, HashSet};
 
-/// The states of a session that have values, by name. Others are zeros.
+/// The states of a session that were set, by name. Others are zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct States(BTreeMap<String, Held>);
 
@@ -18,12 +18,12 @@ pub(super) enum Held {
     Value(RunValue),
     /// A run on the CPU writes it in place.
     Memory(Memory),
-    /// It was on a device that is lost, or with a worker that dropped its work.
+    /// It was on a lost device, or with a worker that dropped its work.
     Lost,
 }
 
 impl States {
-    /// What there is of a state.
+    /// The value of a state, if set.
     pub fn held(&self, name: &str) -> Option<&Held> {
         self.0.get(name)
     }
@@ -33,19 +33,19 @@ impl States {
         self.0.get_mut(name)
     }
 
-    /// Takes note that what is on the device is gone.
+    /// Records that values on the device are lost.
     pub fn lose_device(&mut self) {
         for held in self.0.values_mut().filter(|held| matches!(held, Held::Value(RunValue::Device(_)))) {
             *held = Held::Lost;
         }
     }
 
-    /// True if nothing of them is on a device.
+    /// True if no state is on a device.
     pub fn outlive_a_device(&self) -> bool {
         !self.0.values().any(|held| matches!(held, Held::Value(RunValue::Device(_))))
     }
 
-    /// What a session has of them while a worker has them all.
+    /// The placeholder states of a session while a worker has its states.
     pub fn stand_in(&self) -> Self {
         let held = |held: &Held| match held {
             Held::Memory(_) => Held::Lost,
@@ -54,7 +54,7 @@ impl States {
         Self(self.0.iter().map(|(name, own)| (name.clone(), held(own))).ordered_map())
     }
 
-    /// Gives the CPU those that a run writes in place.
+    /// Moves the states that a run writes in place to the CPU.
     pub fn lend(&mut self, plan: &Plan, cpu: &mut CpuSide) {
         for (name, id) in plan.states_in_place() {
             match self.0.remove(name) {
@@ -64,20 +64,20 @@ impl States {
         }
     }
 
-    /// Takes back what [`States::lend`] gave.
+    /// Moves back the states that [`States::lend`] moved.
     pub fn take_back(&mut self, plan: &Plan, cpu: &mut CpuSide) {
         let lent = plan.states_in_place().filter_map(|(name, id)| Some((name.to_owned(), cpu.return_state(id)?)));
         self.0.extend(lent.map(|(name, memory)| (name, Held::Memory(memory))));
     }
 
-    /// Takes the states out of what a run computed.
+    /// Takes the states from the outputs of a run.
     pub fn take(&mut self, plan: &Plan, outputs: &mut Outputs) {
         for name in plan.states().into_keys() {
             self.0.extend(outputs.take(name).map(|value| (name.to_owned(), Held::Value(value))));
         }
     }
 
-    /// Brings a state to memory in which a run on the CPU writes it.
+    /// Moves a state to memory that a run on the CPU writes in place.
     fn bring(&mut self, name: &str, buffer: &Buffer) -> Result<(), RunError> {
         if !matches!(self.0.get(name), Some(Held::Memory(_)))
             && let RunValue::Host(tensor) = self.get(name, buffer)?
@@ -113,10 +113,10 @@ impl States {
 }
 
 impl Session {
-    /// What a state holds now: what the latest run that did not fail set it to, or [`Session::set_state`].
+    /// The value of a state now: set by the latest successful run, or by [`Session::set_state`].
     ///
-    /// A session keeps the states of its model for itself; a new one begins with zeros. So sessions of one model serve users
-    /// with a cache each, or keep the moments of one training.
+    /// Every session has its own states; a new session begins with zeros. The sessions of one model can therefore serve
+    /// users with a cache each, or hold the optimizer moments of one training.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope};
@@ -141,8 +141,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::State`] where the plan has no state of that name, [`RunError::StateLost`] where it was on a device that is
-    /// lost, and [`RunError::Gpu`] where it cannot be read.
+    /// [`RunError::State`] if the plan has no state of that name, [`RunError::StateLost`] if it was on a lost device,
+    /// and [`RunError::Gpu`] if it cannot be read.
     pub async fn state_async(&self, name: &str) -> Result<HostTensor, RunError> {
         match self.states.get(name, self.declared(name)?)? {
             RunValue::Host(tensor) => Ok(tensor),
@@ -158,7 +158,7 @@ impl Session {
         block_on(self.state_async(name))
     }
 
-    /// All states by name, to be kept in a file for instance: `rewire::weights` writes and reads safetensors.
+    /// All states by name, for instance to save them in a file: `rewire::weights` writes and reads safetensors.
     ///
     /// # Errors
     /// As [`Session::state_async`].
@@ -178,11 +178,11 @@ impl Session {
         block_on(self.states_async())
     }
 
-    /// Sets what a state holds when the next run begins.
+    /// Sets the value of a state for the next run.
     ///
     /// # Errors
-    /// [`RunError::State`] where the plan has no state of that name, [`RunError::InputType`], [`RunError::InputShape`] and
-    /// [`RunError::InputValue`] where it does not take the tensor.
+    /// [`RunError::State`] if the plan has no state of that name; [`RunError::InputType`], [`RunError::InputShape`] and
+    /// [`RunError::InputValue`] if the tensor is invalid.
     pub fn set_state(&mut self, name: &str, tensor: HostTensor) -> Result<(), RunError> {
         let buffer = self.declared(name)?;
         let fits = |(dim, &actual): (&Dim, &usize)| dim.as_const().is_none_or(|extent| extent == actual);
@@ -203,10 +203,10 @@ impl Session {
         Ok(())
     }
 
-    /// Gives states whose first extent is the app's to choose at least `rows` rows. Those that have fewer become zeros.
+    /// Grows states with an app-defined first extent to at least `rows` rows. A state that has fewer becomes zeros.
     ///
     /// # Errors
-    /// [`RunError::Gpu`] or [`RunError::State`] where there is no room.
+    /// [`RunError::Gpu`] or [`RunError::State`] if memory cannot be allocated.
     pub async fn reserve_states_async(&mut self, rows: usize) -> Result<(), RunError> {
         self.follow();
         let result = self.reserve(rows).await;
@@ -243,12 +243,12 @@ impl Session {
         block_on(self.reserve_states_async(rows))
     }
 
-    /// Lets all states be zeros again.
+    /// Resets all states to zeros.
     pub fn reset_states(&mut self) {
         self.states = States::default();
     }
 
-    /// The inputs of a run with the states, which are on the device where there is one and stay there.
+    /// The inputs of a run together with the states. States are on the device if there is one, and stay there.
     pub(super) async fn with_states(&mut self, inputs: &Inputs) -> Result<Inputs, RunError> {
         let model = self.model.clone();
         let (mut all, mut values) = (inputs.clone(), vec![]);
@@ -276,12 +276,12 @@ impl Session {
             }
             values.push((name.to_owned(), Held::Value(value)));
         }
-        // Where a device is lost meanwhile, states are as they were.
+        // If the device is lost meanwhile, states keep their values.
         self.states.0.extend(values);
         Ok(all)
     }
 
-    /// What the plan says of a state.
+    /// The declaration of a state.
     fn declared(&self, name: &str) -> Result<&Buffer, RunError> {
         let states = self.plan().states();
         states.get(name).copied().ok_or_else(|| {

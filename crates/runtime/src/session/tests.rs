@@ -47,7 +47,7 @@ fn add() -> plan::Computation {
     .unwrap()
 }
 
-/// What an emitter makes of [`add`]: eight elements a workgroup, so that grids grow large.
+/// A stub emitter for [`add`]: eight elements per workgroup, so that grids are large.
 fn emit_add(_: usize, _: &Step, _: &Target, _: &Tuning) -> Result<ParsedKernel, String> {
     parsed(EmittedKernel {
         wgsl: "
@@ -86,8 +86,8 @@ fn load_with(plan: Plan, options: ModelOptions, emitter: Emitter) -> Result<Sess
     block_on(Model::load_with(plan, gpu, (), options, emitter)).map(|model| model.session())
 }
 
-/// Sums of earlier tensors: entry `n` gives the operands of step `n`. Tensors 0 and 1 are the input and a parameter
-/// of one row for each row of the input; tensor `n + 2` is the result of step `n`.
+/// Sums of earlier tensors: entry `n` lists the operands of step `n`. Tensors 0 and 1 are the input and a parameter
+/// with one row per row of the input; tensor `n + 2` is the result of step `n`.
 fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
     let buffer = |source| Buffer { dtype: DType::F32, shape: vec![rows(), WIDTH.into()], source };
     let mut buffers = vec![buffer(Source::Input("x".into())), buffer(Source::Input("y".into()))];
@@ -139,7 +139,7 @@ fn inputs(rows: usize) -> Inputs {
     Inputs::new().with("x", tensor(rows, 1)).with("y", tensor(rows, 2))
 }
 
-/// All tensors of [`sums`], computed plainly.
+/// All tensors of [`sums`], computed directly.
 fn expected(steps: &[(u32, u32)], rows: usize) -> Vec<Vec<f32>> {
     let mut tensors = vec![tensor(rows, 1).to_f32(), tensor(rows, 2).to_f32()];
     for &(a, b) in steps {
@@ -370,7 +370,7 @@ fn a_lost_device_is_an_error() {
     }
 }
 
-/// `out[row] = 10 * sample of row + offsets[sample]` for rows cut by `lengths`, and the offsets themselves.
+/// `out[row] = 10 * sample of row + offsets[sample]` for rows divided by `lengths`, and the offsets themselves.
 fn samples() -> Plan {
     let (count, total) = (Dim::symbol(Symbol(0)), Dim::symbol(Symbol(1)));
     let (lengths, offsets) = (HostSlot(0), HostSlot(1));

@@ -11,7 +11,7 @@ use rewire_graph_rewrite::device::Tuning;
 use std::time::Duration;
 use web_time::Instant;
 
-/// What the tunings of a kernel were measured to take.
+/// The measured times of a kernel's tunings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
     /// Position in the plan.
@@ -22,30 +22,31 @@ pub struct Tuned {
     pub path: String,
     /// The sizes that it is for, as powers of two: all up to them, and above their halves.
     pub sizes: String,
-    /// Tunings that were tried.
+    /// Number of tunings measured.
     pub candidates: usize,
     /// The tuning before.
     pub before: Tuning,
-    /// Its time, a median.
+    /// Its median time.
     pub before_time: Duration,
     /// The tuning from now on.
     pub after: Tuning,
-    /// Its time, a median.
+    /// Its median time.
     pub after_time: Duration,
 }
 
-/// What a call of [`Session::refine`] came to.
+/// The result of a call of [`Session::refine`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Refinement {
-    /// The kernel that has its tuning now.
+    /// The kernel whose tuning was determined by this call.
     pub tuned: Option<Tuned>,
-    /// Kernels that are not measured yet, at these sizes.
+    /// Number of kernels not measured yet at these sizes.
     pub rest: usize,
 }
 
 impl Session {
-    /// Lets a step on the device run with a tuning from the next run of this session on, one of [`Model::variants`] for
-    /// instance; with its own again if `None`. A run where it does not fit the kernel is a [`RunError::Tuning`].
+    /// Forces a step on the device to run with a tuning, for instance one of [`Model::variants`], from the session's
+    /// next run on; `None` restores its own. If the tuning does not fit the kernel, the run fails with
+    /// [`RunError::Tuning`].
     ///
     /// [`Model::variants`]: crate::Model::variants
     pub fn force(&mut self, step: usize, tuning: Option<Tuning>) {
@@ -54,13 +55,13 @@ impl Session {
         }
     }
 
-    /// Measures tunings of one kernel in runs with these inputs until `budget` is spent, and switches to the fastest. To be
-    /// called when the app is idle, with inputs like those that it expects: a kernel may take several calls, each of which
-    /// goes on where the last one stopped, and runs at least once. Kernels follow one another, the costliest first, until
-    /// [`Refinement::rest`] is 0. Results stay the same to the bit, and states as they are.
+    /// Measures tunings of one kernel in runs with these inputs until `budget` is spent, and switches to the fastest.
+    /// Call it while the app is idle, with typical inputs. A kernel may take several calls; each continues where the
+    /// last one stopped and runs at least once. Kernels are measured in order of cost, the most expensive first, until
+    /// [`Refinement::rest`] is 0. Results stay identical to the bit, and states are unchanged.
     ///
-    /// What is found serves all later runs of all sessions of the model with sizes up to the same powers of two, and is kept in
-    /// [`crate::ModelOptions::tunings`]. On the CPU there is nothing to refine.
+    /// Results apply to all later runs of all the model's sessions whose sizes round up to the same powers of two. They
+    /// are stored in [`crate::ModelOptions::tunings`]. On the CPU there is nothing to refine.
     ///
     /// ```
     /// use rewire_graph_rewrite::plan::Plan;
@@ -73,8 +74,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::run_async`], [`RunError::NoTimes`] where the device cannot time its kernels, and [`RunError::NotKept`] where
-    /// the store cannot be written: the session runs with what it found all the same.
+    /// As [`Session::run_async`]; [`RunError::NoTimes`] if the device cannot time its kernels; [`RunError::NotKept`] if
+    /// the store cannot be written, in which case the session still uses the results.
     pub async fn refine_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
         if let Some(workers) = self.workers() {
             return self.lent(workers, inputs, move |session, inputs| session.refine(inputs, budget)).await;
@@ -105,12 +106,12 @@ impl Session {
         block_on(self.refine_async(inputs, budget))
     }
 
-    /// Measures tunings of all kernels in runs with these inputs, also those that are known, for about `budget`, and switches
-    /// to the fastest. Cooperative matrices are compared with multiply-adds: where the choice changes, so does the
-    /// rounding of results, at all sizes alike.
+    /// Measures tunings of all kernels in runs with these inputs, including known ones, for about `budget`, and
+    /// switches to the fastest. It also compares cooperative matrices with multiply-adds. If that choice changes, so
+    /// does the rounding of results, in the same way at all sizes.
     ///
-    /// What is found is kept as [`Session::refine`] does; a store that cannot be written is an error before anything is
-    /// measured. Every candidate runs at least a few times, whatever the budget.
+    /// Results are stored like those of [`Session::refine`]; if the store cannot be written, it fails before measuring.
+    /// Every candidate runs at least a few times, regardless of the budget.
     ///
     /// # Errors
     /// As [`Session::refine_async`].
@@ -144,7 +145,7 @@ impl Session {
         block_on(self.tune_async(inputs, budget))
     }
 
-    /// The steps on the device that nothing is known of at these sizes, or all, the costliest first.
+    /// The steps on the device without a measurement at these sizes, or all, the most expensive first.
     fn unmeasured(&self, inputs: &Inputs, sizes: &Sizes, again: bool) -> Result<Vec<usize>, RunError> {
         let Some(side) = &self.gpu else { return Ok(vec![]) };
         let mut open = side.kernels().unmeasured(sizes, again);
@@ -163,7 +164,7 @@ impl Session {
         open
     }
 
-    /// Runs once, each of these steps with the candidate whose turn it is; the steps that are not done.
+    /// Runs once, with the next candidate of each of these steps; returns the steps that are not done.
     async fn measure(&mut self, inputs: &Inputs, steps: &[usize]) -> Result<Vec<usize>, RunError> {
         self.force_all(steps, |session, step| session.trial(step, |trial| trial.next())?);
         let mut in_place = vec![];
@@ -207,7 +208,7 @@ impl Session {
         steps.iter().all(|&step| self.trial(step, |trial| trial.is_sampled()).unwrap_or(true))
     }
 
-    /// Takes the verdicts on some steps, in the order of the plan, and keeps them.
+    /// Applies the results for some steps, in plan order, and stores them.
     fn conclude(&mut self, steps: &[usize]) -> Result<Vec<Tuned>, RunError> {
         let (mut tuned, mut found): (Vec<Tuned>, Vec<(String, Bucket, Tuning)>) = (vec![], vec![]);
         let Some(side) = &mut self.gpu else { return Ok(tuned) };

@@ -4,7 +4,7 @@ use crate::{Gpu, RunError};
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Plan;
 
-/// A folder of tunings that were measured: there is none without the feature `files`.
+/// A folder of measured tunings; unavailable without the feature `files`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TuningStore {}
 

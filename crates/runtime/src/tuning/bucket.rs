@@ -3,7 +3,7 @@ use rewire_graph_rewrite::plan::Computation;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The sizes that a tuning is measured for: the value of every symbol of a kernel, rounded up to a power of two.
+/// The sizes for which a tuning was measured: the value of every symbol of a kernel, rounded up to a power of two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Bucket(String);

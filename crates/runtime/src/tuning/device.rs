@@ -7,20 +7,20 @@ use rewire_graph_rewrite::plan::Computation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Sizes that a kernel has tunings for at most, where they come with a model.
+/// Limit of the sizes with tunings per kernel, for tunings shipped with a model.
 const MOST_SIZES: usize = 1024;
 
-/// By [`identity`] of kernels.
+/// By kernel [`identity`].
 pub(crate) type Tunings = BTreeMap<String, KernelTunings>;
 
-/// What tunings depend on beside kernels and sizes.
+/// The dependencies of tunings besides kernels and sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Device {
     pub name: String,
     pub backend: String,
     pub driver: String,
     pub target: Target,
-    /// The source of the kernels.
+    /// The hash of the emitter's source.
     pub emitter: String,
 }
 
@@ -37,8 +37,8 @@ impl Device {
     }
 }
 
-/// Tunings of kernels that were measured on a device, to come with a model. They are data as any other: what is no tuning of a
-/// kernel is not used.
+/// Tunings measured on a device, to be shipped with a model. They are validated like any data: invalid tunings are
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceTunings {
     pub(crate) device: Device,
@@ -46,7 +46,7 @@ pub struct DeviceTunings {
 }
 
 impl DeviceTunings {
-    /// Those of an open device, of which there are none yet.
+    /// An empty set of tunings for an open device.
     pub fn new(gpu: &Gpu) -> Self {
         Self { device: Device::new(gpu), kernels: Tunings::new() }
     }
@@ -65,12 +65,12 @@ impl DeviceTunings {
         &self.device.name
     }
 
-    /// How many there are, of all kernels and sizes.
+    /// The number of tunings, over all kernels and sizes.
     pub fn count(&self) -> usize {
         self.kernels.values().map(|kernel| kernel.sizes.len()).sum()
     }
 
-    /// True if they were measured on such a device, whatever its driver, with kernels of this version.
+    /// True if they were measured on such a device, with any driver, and kernels of this version.
     pub fn are_of(&self, gpu: &Gpu) -> bool {
         let own = Device::new(gpu);
         self.device == Device { driver: self.device.driver.clone(), ..own }
@@ -83,10 +83,10 @@ impl DeviceTunings {
         known.map_or_else(Vec::new, |known| known.sizes.iter().map(entry).collect())
     }
 
-    /// Checks that there are no more than a model may come with.
+    /// Checks the limits on tunings shipped with a model.
     ///
     /// # Errors
-    /// What there is too much of.
+    /// The limit that is exceeded.
     pub fn check(&self) -> Result<(), String> {
         match self.kernels.values().map(|kernel| kernel.sizes.len()).find(|sizes| *sizes > MOST_SIZES) {
             Some(sizes) => Err(format!("have tunings of a kernel for {sizes} sizes: expected {MOST_SIZES} at most")),

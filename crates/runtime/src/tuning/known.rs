@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The tunings of a kernel that were measured.
+/// The measured tunings of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KernelTunings {
-    /// Cooperative matrices or multiply-adds. They add in different orders, so that the choice is one for all sizes.
+    /// Cooperative matrices or multiply-adds. Since they sum in different orders, the choice is the same for all sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrices: Option<bool>,
-    /// By sizes.
+    /// By size bucket.
     pub sizes: BTreeMap<Bucket, Tuning>,
 }
 
 impl KernelTunings {
-    /// Adds a tuning. Those of another order of sums are forgotten.
+    /// Adds a tuning, and drops those with another order of sums.
     pub fn insert(&mut self, bucket: Bucket, tuning: Tuning) {
         if self.matrices != tuning.matrices {
             self.sizes.clear();
@@ -27,7 +27,7 @@ impl KernelTunings {
         self.sizes.insert(bucket, tuning);
     }
 
-    /// Those that were measured here, and these for other sizes.
+    /// The tunings measured here, and the others for other sizes.
     pub fn below(mut self, measured: &Self) -> Self {
         for (bucket, tuning) in &measured.sizes {
             self.insert(bucket.clone(), *tuning);
@@ -35,21 +35,21 @@ impl KernelTunings {
         self
     }
 
-    /// Those that add in the order of the kernel's other tunings of the same family.
+    /// The tunings that sum in the same order as the kernel's other tunings of the same family.
     pub fn in_order(mut self) -> Self {
         self.sizes.retain(|_, tuning| tuning.keeps_order());
         self
     }
 
-    /// The tuning for some sizes, unless it adds in another order than those for others.
+    /// The tuning for some sizes, unless it sums in another order than those for other sizes.
     pub fn get(&self, bucket: &Bucket) -> Option<Tuning> {
         self.sizes.get(bucket).copied().filter(|tuning| tuning.matrices == self.matrices)
     }
 }
 
-/// What tells kernels apart on disk: a hash of the whole kernel, all its attributes included. Kernels of different plans are
-/// the same if they are up to the numbers of their symbols, in the order of [`symbols`]. `None` where a kernel cannot be
-/// written down.
+/// The identity of kernels on disk: a hash of the whole kernel, including all attributes. Kernels of different plans
+/// are the same if they differ only in symbol numbers, taken in the order of [`symbols`]. `None` if a kernel cannot be
+/// serialised.
 pub(crate) fn identity(computation: &Computation) -> Option<String> {
     let mut value = serde_json::to_value(computation).ok()?;
     number(&mut value, &mut symbols(computation));
@@ -57,7 +57,7 @@ pub(crate) fn identity(computation: &Computation) -> Option<String> {
     Some(format!("{:032x}", hash(&text)))
 }
 
-/// Numbers the symbols of all sizes by their positions in `order`, where new ones are added.
+/// Renumbers the symbols of all sizes by their positions in `order`, to which new ones are added.
 fn number(value: &mut Value, order: &mut Vec<Symbol>) {
     match value {
         Value::Object(fields) => {

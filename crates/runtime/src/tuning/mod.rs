@@ -1,4 +1,4 @@
-//! Tunings that were measured, by device, kernel and sizes.
+//! Measured tunings, by device, kernel and sizes.
 
 mod bucket;
 mod device;

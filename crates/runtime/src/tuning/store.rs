@@ -9,23 +9,23 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// How the names of files begin.
+/// Prefix of file names.
 const PREFIX: &str = "tunings-";
 
-/// Files of a folder, those that changed last.
+/// Files in a folder; the most recently changed ones are kept.
 const FILES: usize = 64;
 
-/// A folder of tunings that were measured, in a file for each device, driver and version of the kernels.
+/// A folder of measured tunings, with a file for each device, driver and version of the kernels.
 ///
-/// A session with [`crate::ModelOptions::tunings`] takes them from there, and keeps there what it measures, beside what other
-/// processes keep. A file that is damaged or of another device is taken for empty; one that cannot be written is an error.
+/// A session with [`crate::ModelOptions::tunings`] loads its tunings from there and adds those that it measures, like
+/// other processes. A file that is damaged or of another device is ignored; a file that cannot be written is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningStore {
     folder: PathBuf,
 }
 
 impl TuningStore {
-    /// A store in a folder, which is made when the first tuning is kept.
+    /// A store in a folder, which is created when the first tuning is stored.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
@@ -35,7 +35,8 @@ impl TuningStore {
         self.file_of(&Device::new(gpu))
     }
 
-    /// What is known of a device and the kernels of a loaded [`Model::plan`](crate::Model::plan); `None` if nothing is.
+    /// The stored tunings for a device and the kernels of a loaded [`Model::plan`](crate::Model::plan); `None` if there
+    /// are none.
     pub fn of(&self, gpu: &Gpu, plan: &Plan) -> Option<DeviceTunings> {
         let own: HashSet<String> = plan.steps.iter().filter_map(|step| identity(&step.computation)).collect();
         let mut kernels = self.load(gpu);
@@ -43,14 +44,14 @@ impl TuningStore {
         (!kernels.is_empty()).then(|| DeviceTunings { device: Device::new(gpu), kernels })
     }
 
-    /// What is known of a device.
+    /// The stored tunings for a device.
     pub(crate) fn load(&self, gpu: &Gpu) -> Tunings {
         let device = Device::new(gpu);
         let path = self.file_of(&device);
         parse(std::fs::read(&path), &path, &device)
     }
 
-    /// Adds tunings of kernels, beside what other programs have kept meanwhile. The file is written even if there are none.
+    /// Adds tunings of kernels to those that other programs have stored. Writes the file even if there are none.
     pub(crate) fn keep(&self, gpu: &Gpu, found: Vec<(String, Bucket, Tuning)>) -> Result<(), RunError> {
         self.keep_of(Device::new(gpu), found)
     }
@@ -74,7 +75,7 @@ impl TuningStore {
     }
 }
 
-/// The tunings that a file holds, with a warning where there are none that can be used.
+/// The tunings in a file; warns if it has no usable ones.
 fn parse(content: std::io::Result<Vec<u8>>, path: &Path, device: &Device) -> Tunings {
     tunings(content, device).unwrap_or_else(|reason| {
         tracing::warn!("{}: the tunings are not used: {reason}", path.display());

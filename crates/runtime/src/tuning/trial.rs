@@ -1,19 +1,19 @@
 use rewire_graph_rewrite::device::Tuning;
 use std::time::Duration;
 
-/// Times of a candidate that decide, after the first, which does not count.
+/// Measurements per candidate; the first one is not counted.
 const SAMPLES: usize = 9;
-/// Times after which candidates that are far behind are left out.
+/// Measurements after which candidates that are far behind are dropped.
 const FEW_SAMPLES: usize = 2;
-/// How far behind that is, as a multiple of the shortest time.
+/// Far behind means this multiple of the shortest time.
 const FAR: f64 = 1.5;
-/// The part of the time that another tuning has to save.
+/// The fraction of the time that another tuning has to save.
 const GAIN: f64 = 0.03;
 
-/// Measurements of the candidates of a kernel, in turns.
+/// Measurements of a kernel's candidates, in turns.
 #[derive(Debug)]
 pub(crate) struct Trial {
-    /// What is tried.
+    /// The candidates.
     pub tunings: Vec<Tuning>,
     candidates: Vec<Candidate>,
     turn: usize,
@@ -26,7 +26,7 @@ struct Candidate {
     times: Vec<Duration>,
 }
 
-/// The first candidate and the one to take, with their median times.
+/// The first candidate and the selected one, with their median times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Times {
     pub before: (Tuning, Duration),
@@ -34,18 +34,18 @@ pub(crate) struct Times {
 }
 
 impl Trial {
-    /// A trial of tunings, of which the first is taken unless another is clearly better.
+    /// A trial of tunings. The first is selected unless another is clearly faster.
     pub fn new(tunings: Vec<Tuning>) -> Self {
         let candidate = |&tuning: &Tuning| Candidate { tuning, warm: false, times: vec![] };
         Self { candidates: tunings.iter().map(candidate).collect(), tunings, turn: 0 }
     }
 
-    /// The tuning whose turn it is.
+    /// The next tuning to run.
     pub fn next(&self) -> Option<Tuning> {
         self.candidates.get(self.turn).map(|candidate| candidate.tuning)
     }
 
-    /// Notes how long the kernel took with [`Trial::next`].
+    /// Records the time of the kernel with [`Trial::next`].
     pub fn record(&mut self, time: Duration) {
         let Some(candidate) = self.candidates.get_mut(self.turn) else { return };
         if candidate.warm {
@@ -56,7 +56,7 @@ impl Trial {
         self.begin_round();
     }
 
-    /// Leaves [`Trial::next`] out, which cannot run.
+    /// Drops [`Trial::next`], which cannot run.
     pub fn reject(&mut self) {
         if self.turn < self.candidates.len() {
             self.candidates.remove(self.turn);
@@ -64,17 +64,17 @@ impl Trial {
         self.begin_round();
     }
 
-    /// True if there is nothing more to measure.
+    /// True if all measurements are done.
     pub fn is_done(&self) -> bool {
         self.turn == 0 && self.candidates.iter().all(|candidate| candidate.times.len() >= SAMPLES)
     }
 
-    /// True if the times so far allow a verdict.
+    /// True if there are enough measurements for a verdict.
     pub fn is_sampled(&self) -> bool {
         self.candidates.iter().all(|candidate| candidate.times.len() > FEW_SAMPLES)
     }
 
-    /// The tuning to take: the first, unless another saves enough of its time. `None` if there are no times.
+    /// The selected tuning: the first, unless another saves enough time. `None` without measurements.
     pub fn verdict(&self) -> Option<Times> {
         let mut medians = self.candidates.iter().filter_map(|c| Some((c.tuning, median(&c.times)?)));
         let before = medians.next()?;
@@ -83,7 +83,7 @@ impl Trial {
         Some(Times { before, after: best.filter(|(_, time)| *time < enough).unwrap_or(before) })
     }
 
-    /// After a whole round, the first comes again, and those far behind are left out.
+    /// After a whole round, starts again with the first candidate and drops those far behind.
     fn begin_round(&mut self) {
         if self.turn < self.candidates.len() {
             return;
@@ -115,7 +115,7 @@ mod tests {
         Tile::Reduction(ReductionTile { threads }).into()
     }
 
-    /// Runs a trial in which tunings take some microseconds; the first run of each takes long.
+    /// Runs a trial with simulated times in microseconds; the first run of each tuning is slow.
     fn judge(times: &[(u32, u64)]) -> Times {
         let mut trial = Trial::new(times.iter().map(|(rows, _)| tuning(*rows)).collect());
         let mut seen = std::collections::HashSet::new();

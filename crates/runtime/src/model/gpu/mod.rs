@@ -1,4 +1,4 @@
-//! The GPU's part of a model: kernels and parameters, for all sessions.
+//! The GPU part of a model: kernels and parameters, shared by all sessions.
 
 mod dequantize;
 mod tunings;
@@ -30,7 +30,7 @@ pub(crate) struct GpuSite {
 }
 
 impl GpuSite {
-    /// The same steps with other parameters, of which those in `changed` differ.
+    /// The same steps with other parameters; `changed` lists those that differ.
     pub async fn with_parameters(
         &self,
         plan: &Plan,
@@ -42,7 +42,7 @@ impl GpuSite {
     }
 }
 
-/// How kernels read a buffer.
+/// The forms in which kernels read a buffer.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reads {
     as_stored: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Reads {
 struct GpuStep {
     /// Position of its parameter block.
     block: usize,
-    /// What its kernels bind, which sizes and tunings do not change.
+    /// The bindings of its kernels, which do not depend on sizes and tunings.
     slots: Vec<Slot>,
 }
 
@@ -86,7 +86,7 @@ impl GpuKernels {
         &self.gpu
     }
 
-    /// The kernels of all steps, compiled, or why a step cannot run here; the first part of loading.
+    /// Compiles the kernels of all steps, or returns why a step cannot run here; the first part of loading.
     pub async fn make(
         &mut self,
         steps: &[Step],
@@ -110,7 +110,7 @@ impl GpuKernels {
         self.cache.make(&self.gpu, wanted).await
     }
 
-    /// Takes the kernel of a step. Steps come in order.
+    /// Adds the kernel of a step. Steps are added in order.
     pub fn add(&mut self, position: usize, kernel: &EmittedKernel) {
         let block = self.layout.reserve(kernel);
         self.steps[position] = Some(GpuStep { block, slots: kernel.slots.clone() });
@@ -126,7 +126,7 @@ impl GpuKernels {
         Some(self.step(position)?.block)
     }
 
-    /// How kernels read each buffer of a plan.
+    /// The forms in which kernels read each buffer of a plan.
     pub fn reads(&self, plan: &Plan) -> Vec<Reads> {
         let mut reads = vec![Reads::default(); plan.buffers.len()];
         for (step, own) in plan.steps.iter().zip(&self.steps) {
@@ -147,7 +147,7 @@ impl GpuKernels {
         reads
     }
 
-    /// Keeps what was compiled for later processes.
+    /// Stores compiled kernels for later processes.
     pub fn store(&self) {
         self.cache.store();
     }
@@ -169,7 +169,7 @@ pub(crate) fn check_bytes(
     Ok(())
 }
 
-/// Checks that a device has buffers for a tensor.
+/// Checks that a device supports buffers of a tensor's size.
 pub(crate) fn check_size(
     gpu: &Gpu,
     layout: &Layout,

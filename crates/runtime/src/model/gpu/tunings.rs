@@ -1,4 +1,4 @@
-//! The tuning that each step runs with.
+//! The tuning of each step.
 
 use super::{GpuKernels, label, largest};
 use crate::model::emitter::{candidates, emit_variant, families, of_family, suited};
@@ -15,42 +15,42 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The power of two up to which sizes choose tiles.
+/// Sizes up to this power of two influence the choice of tiles.
 const LARGEST_SIZE: u32 = 24;
 
 /// The tunings of the steps of a model.
 #[derive(Debug)]
 pub(crate) struct Tunings {
-    /// What the model was loaded with.
+    /// The tuning with which the model was loaded.
     base: Tuning,
     steps: RwLock<Vec<StepTuning>>,
-    /// Changes of the tunings.
+    /// Counts changes of the tunings.
     changes: AtomicU64,
 }
 
 /// The tunings of a step.
 #[derive(Debug)]
 struct StepTuning {
-    /// For sizes that nothing is known of.
+    /// For sizes without a measurement.
     base: Tuning,
     symbols: Vec<Symbol>,
-    /// Symbols of all sizes that a choice may follow.
+    /// Symbols of all sizes that a choice may depend on.
     followed: Vec<Symbol>,
     known: KernelTunings,
     chosen: Mutex<HashMap<Vec<Option<i64>>, KernelKey>>,
 }
 
-/// Sizes of which a step remembers the choice.
+/// Number of sizes for which a step caches the choice.
 const REMEMBERED: usize = 256;
 
-/// Tunings to measure of a step, at the sizes of a run.
+/// Tunings of a step that are being measured, at the sizes of a run.
 #[derive(Debug)]
 pub(crate) struct OpenTrial {
     pub bucket: Bucket,
     pub trial: Trial,
 }
 
-/// A verdict on the tunings of a step.
+/// The result of a trial of a step's tunings.
 pub(crate) struct Verdict {
     pub bucket: Bucket,
     pub candidates: usize,
@@ -60,13 +60,13 @@ pub(crate) struct Verdict {
 /// Why a step cannot run on the device with a tuning.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// There is no kernel.
+    /// The kernel cannot be emitted.
     Kernel(String),
-    /// The device does not take it.
+    /// The device rejects it.
     Device(GpuError),
 }
 
-/// What a step is to run with at the sizes of a run.
+/// The tuning of a step at the sizes of a run.
 struct Choice<'a> {
     position: usize,
     step: &'a Step,
@@ -83,7 +83,7 @@ enum Reason {
 }
 
 impl Tunings {
-    /// The tunings of some steps: those of the options, or else of their store, or else those that came with the model.
+    /// The tunings of steps: from the options, else from their store, else those shipped with the model.
     pub fn new(gpu: &Gpu, steps: &[Step], options: &ModelOptions) -> Self {
         let is_open = options.tuning == Tuning::default();
         let store = options.tunings.as_ref().filter(|_| is_open);
@@ -105,17 +105,17 @@ impl Tunings {
         Self { base: options.tuning, steps, changes: AtomicU64::new(0) }
     }
 
-    /// The tuning of a step for sizes that nothing is known of.
+    /// The tuning of a step for sizes without a measurement.
     pub fn base(&self, position: usize) -> Tuning {
         self.read().get(position).map_or(self.base, |own| own.base)
     }
 
-    /// Steps with tunings that were measured.
+    /// Number of steps with measured tunings.
     pub fn measured(&self) -> usize {
         self.read().iter().filter(|own| !own.known.sizes.is_empty()).count()
     }
 
-    /// How often they changed so far.
+    /// Number of changes so far.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -157,7 +157,7 @@ impl StepTuning {
         Bucket::new(&self.symbols, |symbol| sizes.values.symbols.get(&symbol).copied())
     }
 
-    /// The values of the sizes that a step follows.
+    /// The values of the sizes that a step depends on.
     fn values(&self, sizes: &Sizes) -> Vec<Option<i64>> {
         self.followed.iter().map(|symbol| sizes.values.symbols.get(symbol).copied()).collect()
     }
@@ -171,14 +171,14 @@ impl StepTuning {
         }
     }
 
-    /// The tunings of all sizes.
+    /// The tunings for all sizes.
     fn all(&self, step: &Step, target: &Target) -> Vec<Tuning> {
         let sizes = (0..LARGEST_SIZE).map(|power| 1i64 << power);
         let suited = sizes.map(|size| {
             let of_size = |dim: &Dim| u64::try_from(dim.evaluate(|_| Some(size))?).ok();
             suited(self.base, &step.computation, target, of_size)
         });
-        // Where all sizes are alike, samples are short.
+        // If all sizes are similar, samples are short.
         let mut all: Vec<Tuning> = suited.chain([self.base]).chain(self.known.sizes.values().copied()).collect();
         let mut seen = vec![];
         all.retain(|tuning| {
@@ -190,7 +190,7 @@ impl StepTuning {
         all
     }
 
-    /// Takes a tuning for some sizes, or forgets the one that it had.
+    /// Sets the tuning for some sizes, or removes it.
     fn learn(&mut self, bucket: Bucket, tuning: Option<Tuning>) {
         match tuning {
             Some(tuning) => self.known.insert(bucket, tuning),
@@ -199,7 +199,7 @@ impl StepTuning {
         self.chosen.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The choice for values of the step's sizes, once `choose` has made it.
+    /// The cached choice for values of the step's sizes, made by `choose` on first use.
     fn remembered(&self, values: Vec<Option<i64>>, choose: impl FnOnce() -> KernelKey) -> KernelKey {
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         if chosen.len() >= REMEMBERED && !chosen.contains_key(&values) {
@@ -208,7 +208,7 @@ impl StepTuning {
         chosen.entry(values).or_insert_with(choose).clone()
     }
 
-    /// What was measured at the sizes of a run.
+    /// The measured tuning at the sizes of a run.
     fn known(&self, sizes: &Sizes) -> Option<(Bucket, Tuning)> {
         if self.known.sizes.is_empty() {
             return None;
@@ -219,7 +219,7 @@ impl StepTuning {
 }
 
 impl GpuKernels {
-    /// The steps here that nothing is known of at the sizes of a run; with `again`, all steps here.
+    /// The steps here without a measurement at the sizes of a run; with `again`, all steps here.
     pub fn unmeasured(&self, sizes: &Sizes, again: bool) -> Vec<usize> {
         let tunings = self.tunings.read();
         let steps = tunings.iter().enumerate().filter(|(position, _)| self.has(*position));
@@ -227,8 +227,9 @@ impl GpuKernels {
         open.map(|(position, _)| position).collect()
     }
 
-    /// A trial of a step at the sizes of a run; `under_way` goes on where it is one of these sizes. It tries tunings that add in
-    /// the order of the model, or with `any_order` in others too. `None` if there is nothing to choose from, which is known from then on.
+    /// A trial of a step at the sizes of a run, or the one `under_way` if it is for these sizes. It tries tunings that
+    /// sum in the model's order, or with `any_order` also others. `None` if there is only one tuning, which is
+    /// recorded.
     pub fn open_trial(
         &self,
         (position, step): (usize, &Step),
@@ -264,7 +265,7 @@ impl GpuKernels {
         Some(OpenTrial { bucket, trial: Trial::new(tunings) })
     }
 
-    /// Ends the trial of a step, which takes the better tuning from now on, and lets go of the kernels of others.
+    /// Ends the trial of a step, which uses the better tuning from now on, and drops other kernels.
     pub fn conclude(&self, position: usize, OpenTrial { bucket, trial }: OpenTrial) -> Option<Verdict> {
         let times = trial.verdict();
         let stay = {
@@ -280,8 +281,8 @@ impl GpuKernels {
         Some(Verdict { bucket, candidates: trial.tunings.len(), times: times? })
     }
 
-    /// The kernels by step that suit the sizes of a run, and bind tensors above the binding limit in several windows. Steps in
-    /// `forced` have the tunings there.
+    /// The kernels by step for the sizes of a run; tensors above the binding limit are bound in chunks. Steps in
+    /// `forced` use the tunings there.
     pub async fn choose(
         &self,
         plan: &Plan,
@@ -297,7 +298,7 @@ impl GpuKernels {
         Ok(chosen)
     }
 
-    /// Compiles the kernels that steps take at any size; how many there were to compile.
+    /// Compiles the kernels of all steps for all sizes; returns the number of compiled kernels.
     pub async fn make_all(&self, steps: &[Step]) -> Result<usize, GpuError> {
         let target = self.gpu.target();
         let mut wanted: Vec<KernelKey> = vec![];
@@ -324,7 +325,7 @@ impl GpuKernels {
             match made {
                 Ok(_) => count += 1,
                 Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost),
-                // A run that needs it will say why.
+                // A run that needs it reports the error.
                 Err(_) => {}
             }
         }
@@ -332,7 +333,7 @@ impl GpuKernels {
         Ok(count)
     }
 
-    /// Takes the kernels of some steps for the sizes of a run; the choices that there are no kernels of yet.
+    /// Finds the kernels of steps for the sizes of a run; returns the choices without a kernel.
     fn find_chosen<'a>(
         &self,
         plan: &'a Plan,
@@ -364,7 +365,7 @@ impl GpuKernels {
         new
     }
 
-    /// Makes the kernels of choices; the steps whose stored tunings do not fit, and which have to choose again.
+    /// Compiles the kernels of choices; returns the steps whose stored tunings do not fit, which have to choose again.
     async fn make_chosen(
         &self,
         plan: &Plan,
@@ -416,7 +417,7 @@ impl From<GpuError> for Refused {
 }
 
 impl Refused {
-    /// The tuning is at fault.
+    /// The error, caused by the tuning.
     fn with_tuning(self, position: usize, step: &Step, tuning: Tuning) -> RunError {
         let reason = match self {
             Self::Kernel(reason) => reason,
@@ -431,7 +432,7 @@ impl Refused {
         }
     }
 
-    /// The sizes of the run are at fault.
+    /// The error, caused by the sizes of the run.
     fn with_sizes(self, position: usize, step: &Step, gpu: &Gpu, (tensor, bytes): (String, u64)) -> RunError {
         match self {
             Self::Device(reason) => reason.into(),

@@ -10,13 +10,13 @@ use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::plan::{BufferId, Plan};
 use std::collections::{BTreeSet, HashMap};
 
-/// What to do about parameters that are too large.
+/// Workaround for parameters that are too large.
 const SMALLER_PARAMETERS: &str = "store it as f16, cut it into several parameters, or use kernel cpu";
 
-/// Bytes of parameters that wait in staging memory.
+/// Limit in bytes of parameters in staging memory.
 const STAGED: usize = 32 << 20;
 
-/// Parameters and constants of a model on its device, as runs read them.
+/// Parameters and constants of a model on its device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuWeights {
     buffers: Vec<Option<wgpu::Buffer>>,
@@ -27,7 +27,7 @@ pub(crate) struct GpuWeights {
 }
 
 impl GpuWeights {
-    /// Uploads what the steps on a device read, a tensor after the other.
+    /// Uploads the parameters and constants that steps on a device read, one tensor at a time.
     pub async fn upload(kernels: &GpuKernels, plan: &Plan, resident: &Resident) -> Result<Self, RuntimeError> {
         let (gpu, homes) = (kernels.gpu(), &kernels.homes);
         let count = homes.resident.len();
@@ -48,7 +48,7 @@ impl GpuWeights {
             }
             staged += tensor.bytes().len();
             if staged > STAGED {
-                // Lets the device take what waits, and go of its staging memory.
+                // Lets the device process the uploads and release their staging memory.
                 gpu.checked("uploading parameters", || gpu.submit([])).await?;
                 gpu.collect()?;
                 staged = 0;
@@ -67,8 +67,8 @@ impl GpuWeights {
         Ok(weights)
     }
 
-    /// These with other parameters, of which those in `changed` differ, in buffers of their own: runs that began read the
-    /// old ones.
+    /// The weights with other parameters, of which `changed` lists those that differ, in separate buffers: runs in
+    /// progress read the old ones.
     pub async fn with(
         &self,
         gpu: &Gpu,
@@ -95,7 +95,7 @@ impl GpuWeights {
         Ok(weights)
     }
 
-    /// Replaces a small parameter, in a copy of the buffer that it is part of.
+    /// Replaces a small parameter in a copy of its pool's buffer.
     async fn repack(&mut self, gpu: &Gpu, id: BufferId, tensor: &HostTensor) -> Result<(), GpuError> {
         let dtype = tensor.dtype();
         let (Some(base), Some(old)) = (self.pool.base(id), self.pooled_buffers.get(&dtype)) else { return Ok(()) };
@@ -143,7 +143,7 @@ impl GpuWeights {
         self.dequantized.get(id.0 as usize)?.get(usize::from(transposed))?.as_ref()
     }
 
-    /// The buffer of a parameter or constant of its own.
+    /// The buffer of an unpooled parameter or constant.
     pub fn buffer(&self, n: usize) -> Option<&wgpu::Buffer> {
         self.buffers.get(n)?.as_ref()
     }

@@ -1,11 +1,11 @@
 use crate::Gpu;
 use rewire_graph_rewrite::device::Target;
 
-/// A folder of compiled kernels: there is none without the feature `files`.
+/// A folder of compiled kernels; unavailable without the feature `files`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PipelineStore {}
 
-/// What a driver compiled, of which nothing is kept.
+/// Compiled kernels, which are not stored.
 #[derive(Debug)]
 pub(super) enum Stored {}
 

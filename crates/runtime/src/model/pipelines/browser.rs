@@ -1,7 +1,8 @@
-//! Pipelines that a browser makes beside its other work.
+//! Asynchronous pipeline creation in browsers.
 //!
-//! A browser does nothing else on its GPU while it makes a pipeline at once, such as showing the page. `wgpu` has no other way, so
-//! `createComputePipelineAsync` is given what `wgpu` hands to `createComputePipeline`, and `wgpu` what came of it.
+//! A browser that creates a pipeline synchronously blocks its GPU work, such as rendering the page. `wgpu` only
+//! supports this, so its call of `createComputePipeline` is redirected to `createComputePipelineAsync`, and the result
+//! is handed back to `wgpu`.
 
 use crate::{Gpu, GpuError, WorkDropped, device};
 use js_sys::futures::spawn_local;
@@ -18,12 +19,12 @@ const BESIDE: &str = "createComputePipelineAsync";
 
 type Create = Arc<dyn Fn() -> wgpu::ComputePipeline + Send + Sync>;
 
-/// A pipeline that is being made.
+/// A pipeline under creation.
 pub(super) struct Creation {
     create: Create,
-    /// What `create` gave.
+    /// The result of `create`.
     created: wgpu::ComputePipeline,
-    /// The browser's own pipeline as one of `wgpu`, unless it is refused: `created` stands for it until then.
+    /// The browser's pipeline wrapped for `wgpu`, unless creation failed; `created` takes its place until then.
     made: Option<Pin<Box<dyn Future<Output = Result<Option<wgpu::ComputePipeline>, WorkDropped>> + Send>>>,
 }
 
@@ -48,24 +49,25 @@ impl Creation {
         Self { create, created, made }
     }
 
-    /// The pipeline, once the browser has it.
+    /// The pipeline, once the browser has created it.
     pub async fn finish(self, gpu: &Gpu, what: &str) -> Result<wgpu::ComputePipeline, GpuError> {
         let Some(made) = self.made else { return Ok(self.created) };
         match made.await.map_err(GpuError::Dropped)? {
             Some(pipeline) => gpu.alive().map(|()| pipeline),
-            // The device says why to who has the pipeline made at once.
+            // Creating the pipeline synchronously makes the device report the error.
             None => gpu.checked(what, || (self.create)()).await,
         }
     }
 }
 
-/// Asks the device for a pipeline that it makes beside other work.
+/// Starts asynchronous creation of a pipeline.
 fn begun(device: &JsValue, arguments: &Array) -> Result<Promise, JsValue> {
     let method: Function = Reflect::get(device, &BESIDE.into())?.dyn_into()?;
     Reflect::apply(&method, device, arguments)?.dyn_into()
 }
 
-/// Calls `create`. What it asks of a device to make at once is answered by `answer`, or by the device where that fails.
+/// Calls `create` with synchronous pipeline creation replaced by `answer`; if that fails, the device creates the
+/// pipeline.
 fn answered(
     create: &Create,
     answer: impl Fn(&JsValue, &Array) -> Result<JsValue, JsValue> + 'static,
@@ -79,7 +81,7 @@ fn answered(
     );
     let handler = Object::new();
     let traps = Reflect::set(&handler, &"apply".into(), trap.as_ref());
-    // Nothing else of this thread runs until the method is back in its place.
+    // Nothing else on this thread runs until the method is restored.
     let placed = traps.and_then(|_| Reflect::set(&devices, &AT_ONCE.into(), &Proxy::new(&method, &handler)));
     let created = create();
     if placed.is_ok() {
@@ -88,7 +90,7 @@ fn answered(
     created
 }
 
-/// What all devices inherit from, and their method that makes a pipeline at once.
+/// The prototype of all devices, and its method that creates a pipeline synchronously.
 fn method() -> Result<(JsValue, Function), JsValue> {
     let devices = Reflect::get(&Reflect::get(&global(), &"GPUDevice".into())?, &"prototype".into())?;
     let method = Reflect::get(&devices, &AT_ONCE.into())?.dyn_into()?;

@@ -1,6 +1,6 @@
 use crate::{Gpu, GpuError};
 
-/// A pipeline that is being made: here it is made at once.
+/// A pipeline under creation; natively it is created at once.
 pub(super) struct Creation(wgpu::ComputePipeline);
 
 impl Creation {

@@ -1,4 +1,4 @@
-//! Compiled kernels, in this process and on disk.
+//! Compiled kernels, in memory and on disk.
 
 #[cfg_attr(target_arch = "wasm32", path = "browser.rs")]
 mod creation;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use store::Stored;
 
-/// What tells the kernels of a model on its device apart.
+/// The key of a kernel of a model on its device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelKey {
     pub step: usize,
@@ -32,25 +32,25 @@ pub(crate) struct StepKernel {
     pub pipeline: Pipeline,
 }
 
-/// What a driver made of a shader.
+/// A compiled shader.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     pub pipeline: wgpu::ComputePipeline,
     pub layout: wgpu::BindGroupLayout,
 }
 
-/// A kernel to compile, or why there is none.
+/// A kernel to compile, or why it cannot be emitted.
 #[derive(Debug)]
 pub(crate) struct WantedKernel<E> {
     pub key: KernelKey,
-    /// What it is for, in errors.
+    /// Its purpose, for error messages.
     pub label: String,
     pub kernel: Result<ParsedKernel, E>,
-    /// Later processes will want it as well.
+    /// True if later processes will need it too.
     pub lasting: bool,
 }
 
-/// A kernel that is compiled, or why it is not.
+/// A compiled kernel, or the error.
 pub(crate) type Made<E> = Result<Arc<StepKernel>, E>;
 
 /// The compiled kernels of a model on its device. Kernels of the same shader share a pipeline.
@@ -62,22 +62,22 @@ pub(crate) struct KernelCache {
     stored: Option<Arc<Stored>>,
 }
 
-/// What a device takes a kernel as.
+/// The form in which a device accepts a kernel.
 pub(super) enum Shader {
-    /// WGSL, or what naga made of it.
+    /// WGSL, or naga's output.
     Source(wgpu::ShaderSource<'static>),
-    /// SPIR-V, which is written when it is compiled.
+    /// SPIR-V, written at compilation.
     #[cfg(feature = "spirv")]
     SpirV(ParsedKernel),
 }
 
-/// Where a pipeline comes from.
+/// The origin of a pipeline.
 enum Origin {
     Known(Pipeline),
     Job(usize),
 }
 
-/// A pipeline to make.
+/// A pipeline to create.
 struct Job {
     wgsl: String,
     written: Vec<bool>,
@@ -90,17 +90,17 @@ struct Job {
 }
 
 impl KernelCache {
-    /// `checked`: shaders check every index and bound every loop.
+    /// With `checked`, shaders check every index and bound every loop.
     pub fn new(checked: bool) -> Self {
         Self { known: RwLock::default(), layouts: Mutex::default(), checked, stored: None }
     }
 
-    /// Takes what earlier processes compiled for the device and a plan, which its shaders stand for.
+    /// Loads the kernels that earlier processes compiled for the device and a plan, identified by its shaders.
     pub async fn open(&mut self, store: &PipelineStore, gpu: &Gpu, shaders: impl Iterator<Item = &str>) {
         self.stored = store.open(gpu, shaders).await.map(Arc::new);
     }
 
-    /// Keeps what was compiled for later processes, on another thread where there are some: nobody waits for it.
+    /// Stores compiled kernels for later processes, on a background thread if available.
     pub fn store(&self) {
         if let Some(stored) = self.stored.as_ref().filter(|stored| stored.has_grown()) {
             let stored = stored.clone();
@@ -108,19 +108,19 @@ impl KernelCache {
         }
     }
 
-    /// The kernel of a key, if there is one.
+    /// The kernel with a key, if compiled.
     pub fn find(&self, key: &KernelKey) -> Option<Arc<StepKernel>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// What tells a kernel apart.
+    /// The key of a kernel.
     #[cfg(test)]
     pub fn key_of(&self, kernel: &Arc<StepKernel>) -> Option<KernelKey> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.iter().find(|(_, known)| Arc::ptr_eq(known, kernel)).map(|(key, _)| key.clone())
     }
 
-    /// Lets go of kernels, and of pipelines that no other has.
+    /// Drops kernels, and pipelines that no other kernel uses.
     pub fn forget(&self, unused: impl Fn(&KernelKey) -> bool) {
         self.write().retain(|key, _| !unused(key));
     }
@@ -129,7 +129,7 @@ impl KernelCache {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes kernels, side by side, unless someone else made them meanwhile.
+    /// Compiles kernels in parallel, unless another caller compiled them meanwhile.
     pub async fn make<E: From<GpuError>>(&self, gpu: &Gpu, kernels: Vec<WantedKernel<E>>) -> Vec<Made<E>> {
         let mut asked = Vec::with_capacity(kernels.len());
         let mut jobs = Vec::new();
@@ -153,7 +153,7 @@ impl KernelCache {
         asked.into_iter().map(keep).collect()
     }
 
-    /// The pipeline of another kernel of the same shader, or a job that makes one.
+    /// The pipeline of another kernel with the same shader, or a job that creates one.
     async fn origin(
         &self,
         gpu: &Gpu,
@@ -216,7 +216,7 @@ impl KernelCache {
 
 impl Drop for KernelCache {
     fn drop(&mut self) {
-        // Another thread may not have begun.
+        // Another thread may not have started yet.
         self.stored.iter().for_each(|stored| stored.keep());
     }
 }
@@ -225,7 +225,7 @@ fn lock<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which slots of a kernel are written.
+/// By slot, true if the kernel writes it.
 fn written(kernel: &EmittedKernel) -> Vec<bool> {
     kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect()
 }
@@ -285,15 +285,16 @@ fn from_source(gpu: &Gpu, source: wgpu::ShaderModuleDescriptor<'_>, checked: boo
     if checked {
         gpu.device().create_shader_module(source)
     } else {
-        // SAFETY: loading a plan proves that its kernels load and store within their tensors, or clamps them to these;
-        // what the proofs assume of a run, the shape program checks before it. Templates index workgroup memory by
-        // numbers of threads and end their loops by construction; functions divide integers by what is neither 0 nor -1.
-        // Functions of a user's own do none of this in shaders without checks. The tests run the same kernels with checks.
+        // SAFETY: loading a plan proves that its kernels load and store within their tensors, or clamps indices; the
+        // shape program checks all assumptions of the proofs before each run. Templates index workgroup memory by
+        // thread indices and bound their loops by construction; functions divide integers only by values other than 0
+        // and -1. User-defined functions in shaders without checks do none of this. The tests run the same kernels with
+        // checks.
         unsafe { gpu.device().create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
     }
 }
 
-/// A module of SPIR-V, which wgpu hands to the driver as it is.
+/// A SPIR-V module, which wgpu passes to the driver unchanged.
 #[cfg(feature = "spirv")]
 fn from_spirv(gpu: &Gpu, parsed: &ParsedKernel, label: &str, checked: bool) -> Result<wgpu::ShaderModule, GpuError> {
     let rejected = |reason: String| GpuError::Rejected { what: format!("the kernel of {label}"), reason };
@@ -307,7 +308,8 @@ fn from_spirv(gpu: &Gpu, parsed: &ParsedKernel, label: &str, checked: bool) -> R
         spirv: Some(words.into()),
         ..Default::default()
     };
-    // SAFETY: naga wrote the words of a shader that it holds for valid, for this device; what replaces calls in them is of an extension that the
-    // device was opened with, and the self-test has multiplied by it. Of indices the same is true as of shaders without checks.
+    // SAFETY: naga wrote the SPIR-V for this device from a validated shader; instructions that replace calls belong to
+    // an extension with which the device was opened, and the self-test has used it. Indices satisfy the same conditions
+    // as in shaders without checks.
     Ok(unsafe { gpu.device().create_shader_module_passthrough(source) })
 }

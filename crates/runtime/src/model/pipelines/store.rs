@@ -10,28 +10,29 @@ use std::sync::{Mutex, PoisonError};
 /// The file of the latest device.
 const TARGET: &str = "target.json";
 
-/// How the names of files begin.
+/// Prefix of file names.
 const PREFIX: &str = "pipelines-";
 
-/// Files of a folder, those of the plans that were new last.
+/// Files in a folder; those of the most recently added plans are kept.
 const FILES: usize = 1024;
 
-/// A folder of compiled kernels, in a file for each plan, device and driver, so that the next process starts sooner.
+/// A folder of compiled kernels, with a file for each plan, device and driver, which speeds up the start of later
+/// processes.
 ///
-/// Sessions with [`crate::ModelOptions::pipelines`] use it where the backend can hand out what it compiled: Vulkan. A
-/// file that is damaged or of another device is taken for empty, and one that cannot be written is left, with a warning.
-/// The driver trusts what it reads there: the folder should be writable for the user alone.
+/// [`crate::ModelOptions::pipelines`] enables it on backends that export compiled pipelines: Vulkan. A file that is
+/// damaged or of another device is ignored. If a file cannot be written, a warning is logged. The driver trusts the
+/// content: only the user should be able to write to the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineStore {
     folder: PathBuf,
 }
 
-/// What a driver compiled, as it was read and with all that came since.
+/// Compiled kernels, from the file and added since.
 #[derive(Debug)]
 pub(super) struct Stored {
     cache: wgpu::PipelineCache,
     file: Mutex<StoredFile>,
-    /// Kernels that the file may lack were compiled.
+    /// True if kernels were compiled that the file may lack.
     grown: AtomicBool,
 }
 
@@ -40,24 +41,25 @@ struct StoredFile {
     path: PathBuf,
     /// The device and the shaders.
     identity: String,
-    /// What the device offers.
+    /// The device's capabilities.
     target: Target,
-    /// Checksum of the data that the file has.
+    /// Checksum of the data in the file.
     known: Option<u128>,
 }
 
 impl PipelineStore {
-    /// A store in a folder, which is made when the first kernel is kept.
+    /// A store in a folder, which is created when the first kernel is stored.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
-    /// What the device offered that kernels were compiled for last.
+    /// The target of the most recent device.
     pub(in crate::model) fn target(&self) -> Option<Target> {
         serde_json::from_str(&std::fs::read_to_string(self.folder.join(TARGET)).ok()?).ok()
     }
 
-    /// What was compiled for a device and a plan, which its shaders stand for; `None` where the backend hands out nothing.
+    /// The compiled kernels for a device and a plan, identified by its shaders; `None` if the backend does not export
+    /// them.
     pub(super) async fn open(&self, gpu: &Gpu, shaders: impl Iterator<Item = &str>) -> Option<Stored> {
         if !gpu.device().features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
@@ -69,7 +71,8 @@ impl PipelineStore {
             None
         });
         let (known, data) = stored.unzip();
-        // SAFETY: the checksum says that the data came from `get_data` of the same device, and the folder is the user's.
+        // SAFETY: the checksum shows that the data came from `get_data` of the same device, and the folder belongs to
+        // the user.
         let create = || unsafe {
             gpu.device().create_pipeline_cache(&wgpu::PipelineCacheDescriptor {
                 label: Some("rewire"),
@@ -99,17 +102,17 @@ impl Stored {
         &self.cache
     }
 
-    /// Notes that something was compiled, for the next [`Stored::keep`].
+    /// Records that a kernel was compiled, for the next [`Stored::keep`].
     pub fn grow(&self) {
         self.grown.store(true, Ordering::Relaxed);
     }
 
-    /// True if there is something to keep.
+    /// True if there are kernels to store.
     pub fn has_grown(&self) -> bool {
         self.grown.load(Ordering::Relaxed)
     }
 
-    /// Writes the file if something came since. Waits for a thread that does so already.
+    /// Writes the file if kernels were added. Waits for a thread that is writing it.
     pub fn keep(&self) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if self.grown.swap(false, Ordering::Relaxed)
@@ -142,7 +145,7 @@ impl StoredFile {
     }
 }
 
-/// The checksum and the data of a file; `None` if there is no file.
+/// The checksum and the data of a file; `None` if it does not exist.
 fn read(path: &Path, identity: &str) -> Result<Option<(u128, Vec<u8>)>, String> {
     let content = match std::fs::read(path) {
         Ok(content) => content,
@@ -161,7 +164,7 @@ fn checksum(identity: &str, data: &[u8]) -> u128 {
     hash_all(&[identity.as_bytes(), data])
 }
 
-/// What compiled kernels depend on beside the shaders.
+/// The dependencies of compiled kernels besides the shaders.
 fn device(gpu: &Gpu) -> String {
     let wgpu::AdapterInfo { name, vendor, device, backend, driver, driver_info, .. } = gpu.info();
     format!("{name}\n{vendor}\n{device}\n{backend}\n{driver}\n{driver_info}")

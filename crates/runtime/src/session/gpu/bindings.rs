@@ -6,14 +6,14 @@ use rewire_graph_rewrite::device::Slot;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Step};
 use std::sync::Arc;
 
-/// Bind groups that a step keeps: results that change between two buffers, with two kernels.
+/// Bind groups cached per step: results that alternate between two buffers, with two kernels.
 const KEPT: usize = 4;
 
 /// Bind groups of a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BindGroups(Vec<Bound>);
 
-/// A bind group, and what it is for besides the slots.
+/// A bind group with its key besides the slots.
 #[derive(Clone, Debug)]
 struct Bound {
     kernel: Arc<StepKernel>,
@@ -23,19 +23,19 @@ struct Bound {
 }
 
 impl BindGroups {
-    /// Lets go of all buffers.
+    /// Drops all buffers.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Lets go of some buffers.
+    /// Drops some buffers.
     pub fn forget(&mut self, left: &[wgpu::Buffer]) {
         self.0.retain(|bound| !bound.buffers.iter().flatten().any(|buffer| left.contains(buffer)));
     }
 }
 
 impl GpuSide {
-    /// The bind group of a step, if it was made before.
+    /// The cached bind group of a step, if it exists.
     pub(super) fn known_group(
         &self,
         position: usize,
@@ -48,7 +48,7 @@ impl GpuSide {
         self.groups.get(position)?.0.iter().find(fits).map(|bound| bound.group.clone())
     }
 
-    /// Makes the bind group of a step, and keeps it.
+    /// Creates and caches the bind group of a step.
     pub(super) fn new_group(
         &mut self,
         position: usize,
@@ -64,7 +64,7 @@ impl GpuSide {
         Ok(group)
     }
 
-    /// The buffers outside the slots that a step has in this run, by operand and result.
+    /// The buffers outside the slots that a step binds in this run, by operand and result.
     fn bound_to<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = Option<&'a wgpu::Buffer>> {
         let reads = step.reads.iter().map(|binding| match binding {
             Binding::Buffer(id) => Some(*id),
@@ -126,7 +126,7 @@ impl GpuSide {
         Ok(self.gpu().device().create_bind_group(&descriptor))
     }
 
-    /// A part of a buffer that can be bound.
+    /// A range of a buffer that can be bound.
     fn window<'a>(&self, buffer: &'a wgpu::Buffer, window: u64) -> wgpu::BindingResource<'a> {
         let bytes = self.gpu().target().window_bytes();
         let offset = window * bytes;

@@ -7,8 +7,8 @@ use crate::session::sizes::Sizes;
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 
 impl GpuSide {
-    /// Submits copies from the staging buffer, the steps, and copies of tensors to the readback buffer; the number of bytes
-    /// there, and what to wait for.
+    /// Submits copies from the staging buffer, the steps, and copies of tensors to the readback buffer. Returns the
+    /// number of bytes there and the submission to wait for.
     pub(super) fn submit(
         &mut self,
         plan: &Plan,
@@ -53,7 +53,7 @@ impl GpuSide {
         Ok(())
     }
 
-    /// Records the copies to the readback buffer; the number of bytes there.
+    /// Records the copies to the readback buffer; returns the number of bytes there.
     fn record_readback(
         &self,
         encoder: &mut wgpu::CommandEncoder,

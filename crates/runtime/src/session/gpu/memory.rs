@@ -1,4 +1,4 @@
-//! Buffers: slots of the plan, what a run binds in their place, and those for sizes and readback.
+//! Buffers: slots of the plan, buffers bound instead of them, and those for sizes and readback.
 
 use super::bindings::BindGroups;
 use super::{FEWER_ROWS, GpuSide};
@@ -13,18 +13,18 @@ use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{BufferId, Plan};
 use std::sync::Arc;
 
-/// What a run binds in place of slots.
+/// Buffers that a run binds instead of slots.
 #[derive(Default)]
 pub(super) struct Binds {
     /// By tensor: inputs that are on the device, and results that stay there.
     buffers: Vec<Option<wgpu::Buffer>>,
-    /// Those of the inputs that are no memory of the session.
+    /// The inputs among them that do not belong to the session.
     foreign: Vec<wgpu::Buffer>,
-    /// Results that stay, and their bytes.
+    /// Results that stay on the device, with their bytes.
     results: Vec<(BufferId, u64)>,
 }
 
-/// Bytes of the buffers of a run.
+/// Sizes of the buffers of a run in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
     pub slots: Vec<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Needed {
 }
 
 impl Binds {
-    /// The tensors that are in no slot.
+    /// The tensors without a slot.
     pub fn ids(&self) -> Vec<BufferId> {
         let inputs = (0..).map(BufferId).zip(&self.buffers).filter(|(_, buffer)| buffer.is_some()).map(|(id, _)| id);
         inputs.chain(self.results.iter().map(|(id, _)| *id)).collect()
@@ -57,25 +57,25 @@ impl GpuSide {
         self.unbind();
     }
 
-    /// Takes other parameters.
+    /// Replaces the parameters.
     pub fn set_weights(&mut self, weights: &Arc<GpuWeights>) {
         self.site.weights = weights.clone();
         self.unbind();
     }
 
-    /// Lets go of all bind groups and the buffers that they hold.
+    /// Drops all bind groups and the buffers that they hold.
     fn unbind(&mut self) {
         self.groups.iter_mut().for_each(BindGroups::clear);
     }
 
-    /// Bytes of device memory held beside parameters, without results that someone has.
+    /// Bytes of device memory held, excluding parameters and results that callers hold.
     pub fn bytes(&self) -> u64 {
         let held = self.slots.iter().chain([&self.control, &self.readback, &self.staging]);
         let held: u64 = held.flatten().map(wgpu::Buffer::size).sum();
         held + lock(&self.spares).bytes()
     }
 
-    /// Where a tensor lies in this run.
+    /// The buffer of a tensor in this run.
     pub(super) fn buffer(&self, id: BufferId) -> Option<&wgpu::Buffer> {
         let n = id.0 as usize;
         if let Some(Some(buffer)) = self.bound.get(n) {
@@ -87,7 +87,7 @@ impl GpuSide {
         }
     }
 
-    /// Memory of its own for a tensor that someone else will have.
+    /// A tensor in separate memory, for a caller.
     pub async fn keep(&self, tensor: &HostTensor) -> Result<DeviceTensor, GpuError> {
         let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
         let gpu = self.gpu();
@@ -97,7 +97,7 @@ impl GpuSide {
         Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
     }
 
-    /// A tensor of zeros that someone else will have.
+    /// A tensor of zeros, for a caller.
     pub async fn zeros(&self, layout: Layout) -> Result<DeviceTensor, GpuError> {
         let gpu = self.gpu();
         check_size(gpu, &layout, || "a state".to_owned(), FEWER_ROWS)?;
@@ -105,7 +105,7 @@ impl GpuSide {
         Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
     }
 
-    /// What a run has on the device besides the slots. `kept` are results that stay there.
+    /// The buffers of a run besides the slots. `kept` are results that stay on the device.
     pub(super) fn binds(
         &self,
         plan: &Plan,
@@ -155,18 +155,18 @@ impl GpuSide {
         Ok(needed)
     }
 
-    /// True if all buffers of a run are there.
+    /// True if all buffers of a run exist and are large enough.
     pub(super) fn has_room(&self, needed: &Needed) -> bool {
         self.has_bound_room(needed) && (needed.readback == 0 || holds(&self.readback, needed.readback))
     }
 
-    /// True if the buffers that kernels bind are there.
+    /// True if the buffers that kernels bind exist and are large enough.
     fn has_bound_room(&self, needed: &Needed) -> bool {
         let slots = self.slots.iter().zip(&needed.slots);
         slots.into_iter().all(|(slot, &bytes)| holds(slot, bytes)) && holds(&self.control, needed.control)
     }
 
-    /// Makes room for a run.
+    /// Allocates the memory of a run.
     pub(super) fn allocate(&mut self, needed: &Needed, binds: Binds) {
         self.bind(binds);
         let gpu = self.gpu().clone();
@@ -189,7 +189,7 @@ impl GpuSide {
         }
     }
 
-    /// Takes memory for results that stay, and lets go of bind groups with buffers that are gone.
+    /// Takes memory for results that stay, and drops bind groups with replaced buffers.
     fn bind(&mut self, binds: Binds) {
         self.bound = binds.buffers;
         let gpu = self.gpu().clone();
@@ -219,7 +219,7 @@ fn lease(gpu: &Gpu, spares: &SpareBuffers, bytes: u64) -> Lease {
     Lease::of(spares, spare.unwrap_or_else(|| gpu.tensor_buffer("a result", with_room(bytes, limit))))
 }
 
-/// True if a buffer is there and large enough.
+/// True if a buffer exists and is large enough.
 fn holds(place: &Option<wgpu::Buffer>, bytes: u64) -> bool {
     place.as_ref().is_some_and(|buffer| buffer.size() >= bytes)
 }
@@ -234,7 +234,7 @@ pub(super) fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, mak
     *place = Some(make(with_room(bytes, limit)));
 }
 
-/// Rounds up to sixteenths of a power of two: slow growth of a batch does not allocate anew each time.
+/// Rounds up to sixteenths of a power of two, so that a slowly growing batch does not reallocate each time.
 fn with_room(bytes: u64, limit: u64) -> u64 {
     let unit = (bytes.next_power_of_two() / 16).max(SMALLEST);
     bytes.next_multiple_of(unit).min(limit.max(bytes))

@@ -1,4 +1,4 @@
-//! The memory of a session on its device, and how it runs there.
+//! The memory of a session on its device, and its runs there.
 
 mod bindings;
 mod dispatch;
@@ -23,10 +23,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use timer::Timer;
 
-/// What to do about a tensor of a run that is too large.
+/// Workaround for a tensor of a run that is too large.
 const FEWER_ROWS: &str = "run fewer rows at once, or use kernel cpu";
 
-/// Runs that the device may have before it, of which nobody reads a result.
+/// Limit of runs in flight whose results are not read.
 const AHEAD: usize = 3;
 
 /// The memory of a session on its device.
@@ -37,34 +37,34 @@ pub(crate) struct GpuSide {
     chosen: Vec<Option<Arc<StepKernel>>>,
     /// By step.
     groups: Vec<BindGroups>,
-    /// Tunings that go before all others, by step.
+    /// Forced tunings by step; they override all others.
     forced: HashMap<usize, Tuning>,
-    /// Trials that are under way, by step.
+    /// Trials in progress, by step.
     pub trials: HashMap<usize, OpenTrial>,
     slots: Vec<Option<wgpu::Buffer>>,
-    /// By tensor, what the latest run had in place of slots: device inputs, and results that stay on the device.
+    /// By tensor, the buffers of the latest run instead of slots: device inputs, and results that stay on the device.
     bound: Vec<Option<wgpu::Buffer>>,
-    /// Device inputs of the latest run that are no memory of the session.
+    /// Device inputs of the latest run that do not belong to the session.
     foreign: Vec<wgpu::Buffer>,
-    /// Memory of results that stay, until they are handed out.
+    /// Memory of results that stay, until they are returned.
     lent: Vec<(BufferId, Lease)>,
     spares: SpareBuffers,
-    /// Spare buffers that were dropped when the latest run began.
+    /// Number of spare buffers dropped before the latest run.
     dropped: u64,
     control: Option<wgpu::Buffer>,
     readback: Option<wgpu::Buffer>,
     staging: Option<wgpu::Buffer>,
-    /// What steers the kernels, for the control buffer.
+    /// The launch parameters, for the control buffer.
     words: Vec<i32>,
-    /// The control buffer has it.
+    /// True if the control buffer holds them.
     steered: bool,
     grids: Vec<(u32, u32)>,
     prepared: Option<Prepared>,
-    /// Runs that nobody has waited for, the earliest first.
+    /// Runs in flight, the earliest first.
     under_way: VecDeque<wgpu::SubmissionIndex>,
 }
 
-/// What the control buffer, the grids and the chosen kernels are for.
+/// The key of the control buffer's content, the grids and the chosen kernels.
 #[derive(Debug)]
 struct Prepared {
     sizes: Arc<Sizes>,
@@ -72,7 +72,7 @@ struct Prepared {
     /// Tensors outside the slots.
     bound: Vec<BufferId>,
     needed: Needed,
-    /// Changes of the model's tunings before.
+    /// The change counter of the model's tunings.
     tunings: u64,
 }
 
@@ -110,7 +110,7 @@ impl GpuSide {
         &self.site.kernels
     }
 
-    /// Lets a step run with a tuning, or again with the model's.
+    /// Forces a step to run with a tuning, or with the model's again.
     pub fn force(&mut self, position: usize, tuning: Option<Tuning>) {
         self.forced.remove(&position);
         self.forced.extend(tuning.map(|tuning| (position, tuning)));
@@ -123,12 +123,12 @@ impl GpuSide {
         Some(self.kernels().cache.key_of(self.chosen.get(position)?.as_ref()?)?.tuning)
     }
 
-    /// Keeps what a run has compiled for later processes, now that its results are there.
+    /// Stores compiled kernels for later processes, once the run's results have arrived.
     pub fn store(&self) {
         self.kernels().store();
     }
 
-    /// Makes room for a run, and takes the kernels and grids that suit its sizes.
+    /// Allocates the memory of a run, and chooses the kernels and grids for its sizes.
     pub async fn prepare(
         &mut self,
         plan: &Plan,
@@ -149,24 +149,24 @@ impl GpuSide {
         Ok(())
     }
 
-    /// Makes the buffers of a run. A browser takes a while to say that it did, so that nothing is asked where all are there.
+    /// Creates the buffers of a run. A browser takes a while to confirm them, so it is not asked if all exist.
     async fn make_room(&mut self, needed: &Needed, binds: Binds) -> Result<(), RunError> {
         if binds.has_no_results() && self.has_room(needed) {
             self.allocate(needed, binds);
             return Ok(());
         }
         let gpu = self.gpu().clone();
-        // The loss of the device is noticed when the work on these buffers is submitted.
+        // A loss of the device is detected when the work on these buffers is submitted.
         let ((), error) = gpu.watched(|| self.allocate(needed, binds));
         if let Some(error) = error.await {
-            // Buffers that were refused are among the others.
+            // Refused buffers are among the others.
             self.trim();
             return Err(gpu.refused("allocating tensors", error).into());
         }
         Ok(())
     }
 
-    /// What follows from sizes: kernels, grids, bytes of buffers, and the content of the control buffer.
+    /// Derives kernels, grids, buffer sizes and the control buffer's content from the sizes.
     async fn prepare_sizes(
         &mut self,
         plan: &Plan,
@@ -220,7 +220,7 @@ impl GpuSide {
         gpu.checked("reading a tensor", work).await?.read(gpu, unpad).await?
     }
 
-    /// Records the steps of a segment in an encoder of someone else's. Returns the results, which stay here.
+    /// Records the steps of a segment in the app's encoder. Returns the results, which stay on the device.
     pub fn encode(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
@@ -248,8 +248,8 @@ impl GpuSide {
 
     /// Runs the steps of a segment. `fetched` is content for its tensors.
     ///
-    /// Returns what the segment hands out: downloads and results. A tensor can be among them twice, on the host and on
-    /// the device. After an error memory has to be trimmed: what came to the device is not known.
+    /// Returns the downloads and results of the segment. A tensor can be among them twice, on the host and on the
+    /// device. After an error the memory must be trimmed, since the content on the device is unknown.
     pub async fn run(
         &mut self,
         plan: &Plan,
@@ -295,7 +295,7 @@ impl GpuSide {
         Ok(values)
     }
 
-    /// Waits for all runs that nobody has waited for.
+    /// Waits for all runs in flight.
     pub async fn wait(&mut self) -> Result<(), GpuError> {
         match self.under_way.pop_back() {
             Some(latest) => {
@@ -306,7 +306,7 @@ impl GpuSide {
         }
     }
 
-    /// Goes on without waiting for a run, but for one before it where many are under way.
+    /// Returns without waiting for a run, or waits for an earlier one if too many are in flight.
     async fn go_on(&mut self, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
         self.under_way.push_back(submission);
         if self.under_way.len() > AHEAD
@@ -314,12 +314,12 @@ impl GpuSide {
         {
             self.gpu().wait_for(earliest).await?;
         }
-        // Who reads nothing does not notice a loss by reading.
+        // Runs whose results are not read do not detect a loss by reading.
         self.gpu().alive()
     }
 }
 
-/// What the host reads of a segment: what steps on the CPU take, and results.
+/// The tensors of a segment that the host reads: inputs of steps on the CPU, and results.
 fn read_back(segment: &Segment, wanted: &Wanted) -> impl Iterator<Item = BufferId> {
     let results = segment.results.iter().filter(|id| !segment.downloads.contains(id) && wanted.on_host.contains(id));
     segment.downloads.iter().chain(results).copied()
@@ -329,7 +329,7 @@ fn readback_bytes(segment: &Segment, sizes: &Sizes, wanted: &Wanted) -> u64 {
     read_back(segment, wanted).map(|id| sizes.layouts[id.0 as usize].bytes()).sum()
 }
 
-/// The tensors that lie in `bytes` one after the other.
+/// The tensors stored one after another in `bytes`.
 fn collect(copies: &[BufferId], bytes: &[u8], sizes: &Sizes) -> Result<Vec<(BufferId, RunValue)>, GpuError> {
     let mut rest = bytes;
     let mut values = Vec::with_capacity(copies.len());

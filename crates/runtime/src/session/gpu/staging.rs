@@ -6,10 +6,10 @@ use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::BufferId;
 use std::borrow::Cow;
 
-/// Contents of up to so many bytes go to the device together: each write of its own takes a buffer of the driver's.
+/// Contents of up to this many bytes are uploaded together, since each separate write takes a driver buffer.
 const SMALL: usize = 1 << 14;
 
-/// A part of the staging buffer on its way to a tensor.
+/// A part of the staging buffer and its target tensor.
 #[derive(Debug)]
 pub(super) struct Staged {
     offset: u64,
@@ -18,8 +18,8 @@ pub(super) struct Staged {
 }
 
 impl GpuSide {
-    /// Brings contents of tensors to the device, and what steers the kernels if it changed. The next submission begins
-    /// with the copies that it returns.
+    /// Uploads contents of tensors, and the launch parameters if they changed. The next submission must begin with the
+    /// returned copies.
     pub(super) fn stage(&mut self, sizes: &Sizes, fetched: &[(BufferId, HostTensor)]) -> Result<Vec<Staged>, GpuError> {
         let words = match std::mem::replace(&mut self.steered, true) {
             true => vec![],
@@ -48,15 +48,15 @@ impl GpuSide {
         Ok(staged)
     }
 
-    /// Records all that a run needs in an encoder of someone else's, with memory of its own: nobody knows what else runs before
-    /// the encoder does.
+    /// Records everything a run needs in the app's encoder, with separate memory: other work may run before the encoder
+    /// does.
     pub(super) fn stage_into(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
         sizes: &Sizes,
         fetched: &[(BufferId, HostTensor)],
     ) -> Result<(), GpuError> {
-        // What is in the control buffer then is not known before the encoder has run.
+        // The control buffer's content is unknown until the encoder has run.
         self.steered = false;
         let contents = self.contents(&self.words, sizes, fetched)?;
         let mut staged = Vec::with_capacity(contents.len());
@@ -69,7 +69,7 @@ impl GpuSide {
         Ok(())
     }
 
-    /// What goes to which buffer.
+    /// The contents of buffers.
     fn contents<'a>(
         &self,
         words: &'a [i32],
@@ -89,7 +89,7 @@ impl GpuSide {
     }
 }
 
-/// Bytes with the buffer that they go to.
+/// Bytes with their target buffer.
 type Content<'a> = (wgpu::Buffer, Cow<'a, [u8]>);
 
 /// Records copies from the staging buffer.

@@ -6,21 +6,21 @@ use std::ops::Range;
 use std::time::Duration;
 use web_time::Instant;
 
-/// Timestamp queries around the passes of a segment, and around its steps where they are asked for.
+/// Timestamp queries around the passes of a segment, and around its steps if requested.
 ///
-/// Lives for one run: some devices have few query sets.
+/// Lives for one run, since some devices have few query sets.
 #[derive(Debug)]
 pub(super) struct Timer {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
     readback: wgpu::Buffer,
     passes: Vec<Range<usize>>,
-    /// Every step of a pass is marked, and not only its begin and end.
+    /// True if each step of a pass is marked, not only its begin and end.
     marks: bool,
 }
 
 impl Timer {
-    /// Queries for some steps; `None` where the device has none, or too few.
+    /// Queries for some steps; `None` if the device has none, or too few.
     pub fn new(gpu: &Gpu, steps: Range<usize>, detail: Detail) -> Option<Self> {
         let features = gpu.device().features();
         if !features.contains(wgpu::Features::TIMESTAMP_QUERY) || steps.is_empty() {
@@ -49,7 +49,7 @@ impl Timer {
         self.passes.clone()
     }
 
-    /// What a pass writes when it begins and ends.
+    /// The timestamps that a pass writes at its begin and end.
     pub fn writes(&self, pass: usize) -> wgpu::ComputePassTimestampWrites<'_> {
         let begin = self.first(pass) as u32;
         wgpu::ComputePassTimestampWrites {
@@ -59,7 +59,7 @@ impl Timer {
         }
     }
 
-    /// Takes the time after a step.
+    /// Records the time after a step.
     pub fn mark(&self, encoder: &mut wgpu::ComputePass<'_>, pass: usize, step: usize) {
         if self.marks {
             let within = self.passes.get(pass).map_or(0, |steps| step - steps.start);
@@ -67,18 +67,18 @@ impl Timer {
         }
     }
 
-    /// Brings the times to where the host reads them.
+    /// Copies the times to where the host reads them.
     pub fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
         encoder.resolve_query_set(&self.queries, 0..self.queries.count(), &self.resolved, 0);
         encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.readback, 0, self.readback.size());
     }
 
-    /// Asks for the times of a submission.
+    /// Requests the times of a submission.
     pub fn start(&self, submission: wgpu::SubmissionIndex) -> Mapping {
         Mapping::start(&self.readback, self.readback.size(), submission)
     }
 
-    /// Waits for the times of a submission at `since` and notes them.
+    /// Waits for the times of a submission at `since` and records them.
     pub async fn read(
         &self,
         (gpu, times): (&Gpu, Mapping),

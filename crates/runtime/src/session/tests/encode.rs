@@ -1,4 +1,4 @@
-//! Runs in an encoder of the app's.
+//! Runs in the app's encoder.
 
 use super::*;
 

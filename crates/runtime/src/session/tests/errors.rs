@@ -1,4 +1,4 @@
-//! Inputs and devices that do not fit: what is said, and that the session stays usable.
+//! Errors for invalid inputs and devices; the session stays usable.
 
 use super::*;
 use crate::wgpu;

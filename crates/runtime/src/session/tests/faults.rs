@@ -1,4 +1,4 @@
-//! A device that is lost at every stage, and buffers that are refused.
+//! A device that is lost at every stage, and refused buffers.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const STEPS: &[(u32, u32)] = &[(0, 1), (2, 1), (3, 2)];
 
-/// A device as an app opened it: nobody tells when it is lost.
+/// A device opened by an app, without notification of its loss.
 fn guest() -> Option<Gpu> {
     let gpu = Gpu::open(None).ok()?;
     Some(Gpu::from_device(gpu.device().clone(), gpu.queue().clone()))

@@ -101,7 +101,7 @@ fn parameters_are_there_once() {
 fn updates_hold_no_lock_while_they_wait() {
     let model = Model::load(product(), |_: &str| Some(weight()), options(Kernel::Cpu)).unwrap();
     let nested = model.clone();
-    // What an update takes its tensors from may update the model itself, as may a future that its thread polls next.
+    // The source of an update's tensors may update the model itself, as may a future that its thread polls next.
     let parameters = std::iter::once_with(|| {
         nested.update([("w", weight())]).unwrap();
         ("w", weight())
@@ -125,7 +125,7 @@ fn no_update_is_lost() {
                 for _ in 0..20 {
                     match thread % 2 {
                         0 => model.update([("w", weight())]).unwrap(),
-                        // Polled by an executor that is not `block_on`.
+                        // Polled by another executor than `block_on`.
                         _ => pollster::block_on(model.update_async([("w", weight())])).unwrap(),
                     }
                 }
@@ -187,7 +187,7 @@ fn a_model_that_is_warm_has_the_kernels_of_all_sizes() {
     let plan = lower(&optimize(scope.finish(&[("y", y)]).unwrap()).unwrap().0).unwrap();
     let weight = HostTensor::f32([200, 10], &(0..2000).map(|n| (n % 17) as f32 - 8.5).collect::<Vec<_>>()).unwrap();
     let load = || {
-        // Products of few rows split their sums.
+        // Matmuls with few rows split their sums.
         let tuning = Tuning { split_sums: Some(true), ..Tuning::default() };
         let options = ModelOptions { tuning, ..options(Kernel::Wgpu) };
         Model::load(plan.clone(), |_: &str| Some(weight.clone()), options).unwrap()

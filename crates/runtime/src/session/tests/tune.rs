@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A folder that is removed when it goes out of scope.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +33,7 @@ const fn product_tile(tile: ProductTile) -> Tuning {
     Tuning { split_sums: None, matrices: None, tile: Some(Tile::Product(tile)) }
 }
 
-/// Another one.
+/// Another tile.
 const OWN: ProductTile = ProductTile { depth: 4, ..TILE };
 
 fn load(gpu: &Gpu, store: Option<&TuningStore>) -> Session {
@@ -51,7 +51,7 @@ fn run(session: &mut Session, rows: usize) -> Vec<f32> {
     session.run(&inputs(rows)).unwrap().get("y").unwrap().to_f32()
 }
 
-/// The tuning of the kernel that ran last.
+/// The tuning of the kernel in the latest run.
 fn current(session: &Session) -> Tuning {
     session.gpu.as_ref().unwrap().tuning_of(0).unwrap()
 }
@@ -85,7 +85,7 @@ fn stored_tunings_are_taken_for_their_sizes() {
     assert_eq!(current(&session), product_tile(OWN));
 }
 
-/// Loads with tunings that come with the model, beside those of a store.
+/// Loads with tunings shipped with the model, besides those of a store.
 fn load_given(gpu: &Gpu, given: &DeviceTunings, tunings: Option<&TuningStore>) -> Session {
     let options = ModelOptions { gpu: Some(gpu.clone()), tunings: tunings.cloned(), ..options(Kernel::Wgpu) };
     let options = ModelOptions { device_tunings: vec![given.clone()], ..options };
@@ -191,7 +191,7 @@ fn files_that_are_no_tunings_are_ignored() {
         std::fs::write(&path, text).unwrap();
         assert!(store.load(&gpu).is_empty(), "{text}");
         run(&mut load(&gpu, Some(&store)), 100);
-        // What is kept next replaces it.
+        // The next stored tuning replaces it.
         store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]).unwrap();
         assert_eq!(store.load(&gpu)[&kernel].get(&bucket), Some(SMALL));
     }
@@ -199,7 +199,7 @@ fn files_that_are_no_tunings_are_ignored() {
     names.sort();
     assert_eq!(names, [folder.0.join("lock"), path.clone()]);
 
-    // A file where the folder should be: nothing can be kept, which is an error before anything is measured.
+    // A file in place of the folder: nothing can be stored, which is an error before anything is measured.
     let store = TuningStore::at(&path);
     let error = store.keep(&gpu, vec![(kernel, bucket, SMALL)]).unwrap_err();
     assert!(matches!(&error, RunError::NotKept { path: file, .. } if *file == store.file(&gpu)), "{error}");

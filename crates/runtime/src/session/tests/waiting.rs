@@ -17,7 +17,7 @@ impl Wake for Count {
     }
 }
 
-/// A session on a device that no other thread asks for results.
+/// A session on a device that no other thread polls.
 fn session(workers: Option<Workers>) -> Option<Session> {
     let options = ModelOptions { workers, gpu: Some(Gpu::open(None).ok()?), ..options(Kernel::Wgpu) };
     let gpu = block_on(open(&options)).unwrap();
@@ -75,7 +75,7 @@ fn a_future_with_workers_sleeps_until_one_has_waited() {
         let Poll::Ready(outputs) = run.as_mut().poll(&mut context) else { panic!("there is no result") };
         check(&outputs.unwrap(), 77);
     }
-    // A future that is dropped leaves the session as it was.
+    // A dropped future leaves the session unchanged.
     for _ in 0..3 {
         assert!(pin!(session.run_async(&inputs)).as_mut().poll(&mut context).is_pending());
     }
