@@ -4,16 +4,18 @@
 //! Graph --optimize--> Graph of fused operators --lower--> Plan
 //! ```
 //!
-//! - [`optimize`] runs the [`passes`]: common subexpressions, [`rules`] that simplify, dead code, and fusion, which
-//!   gives every operator a kernel with as much of its surroundings as that kernel can compute. The graph is
-//!   verified after each. [`passes::Pipeline`] runs other passes, or leaves some out.
-//! - [`rules`] is the mechanism for rewrites of your own: a pattern and its replacement are written like model code.
-//! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is a loop nest. A plan knows no device and can be serialized.
-//! - [`schedule`] tells how a loop nest runs: as a map, a row reduction, a matrix product or attention.
-//! - [`recompute`] computes values again instead of keeping them, under a limit of memory.
-//! - [`split`] cuts a graph in two that are compiled separately, and joins them again.
+//! - [`optimize`] runs the [`passes`]: common subexpressions, simplification [`rules`], dead code, and fusion, which
+//!   forms kernels from operators and as much of their surroundings as one kernel can compute. The graph is verified
+//!   after each pass. [`passes::Pipeline`] runs other passes, or omits some.
+//! - [`rules`] supports custom rewrites: a pattern and its replacement are written like model code.
+//! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is a loop nest. A plan is independent
+//!   of devices and can be serialized.
+//! - [`schedule`] determines how a loop nest runs: as a map, a row reduction, a matmul, attention or a segmented
+//!   reduction.
+//! - [`recompute`] recomputes values instead of keeping them, to meet a memory limit.
+//! - [`split`] splits a graph in two that are compiled separately, and joins them again.
 //! - [`cost`] counts the bytes and operations of a kernel and predicts its time.
-//! - [`device`] is what a device offers, and kernels as data; the crate `rewire-emit` writes their WGSL.
+//! - [`device`] describes device capabilities, and kernels as data; the crate `rewire-emit` generates their WGSL.
 //!
 //! ```
 //! use rewire_graph::{DType, Scope};

@@ -1,7 +1,7 @@
-//! Cutting a graph in two and joining it again.
+//! Splitting a graph in two and joining it again.
 //!
-//! A ranking model has a sparse part, lookups in large tables, and a dense one. Cut apart, each is a graph of its own that
-//! is optimized, lowered, stored and placed separately: the tables on the hosts that hold them, the rest on a GPU.
+//! A ranking model has a sparse part, lookups in large tables, and a dense part. Each becomes a separate graph that is
+//! optimized, lowered, stored and placed independently: the tables on the hosts that hold them, the rest on a GPU.
 
 use rewire_graph::op::{Gather, Input, Parameter, Role};
 use rewire_graph::{Arrange, Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value, reached};
@@ -10,25 +10,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A graph cut in two.
+/// A graph split in two.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// The marked operators and what they are computed from. Its outputs are those of the whole graph that it computes, and
-    /// the boundary.
+    /// The marked operators and their dependencies. Its outputs are the outputs of the whole graph that it computes,
+    /// and the boundary.
     pub first: Graph,
     /// All others. The boundary is among its inputs.
     pub second: Graph,
-    /// The names of the values that the first part hands to the second.
+    /// The names of the values that the first part passes to the second.
     pub boundary: Vec<String>,
     /// The names of the outputs of the whole graph, in order.
     pub outputs: Vec<String>,
 }
 
-/// Why two graphs are no parts of one.
+/// Why two graphs cannot be joined.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The symbols of the graphs differ, so that they were not cut from one graph.
+    /// The symbols of the graphs differ, so they are not parts of one graph.
     #[error("the parts have different sizes, {first} and {second}: join the parts of one graph")]
     Sizes {
         /// Sizes of the first part.
@@ -36,22 +36,22 @@ pub enum JoinError {
         /// Sizes of the second part.
         second: usize,
     },
-    /// A value of the boundary has two types.
+    /// A value of the boundary has different types in the parts.
     #[error("`{name}` is {first} in the first part and {second} in the second")]
     Boundary {
         /// The value.
         name: String,
-        /// Its type as an output of the first part; `nothing` if it is none.
+        /// Its type as an output of the first part; `nothing` if it does not exist there.
         first: String,
-        /// Its type as an input of the second part; `nothing` if it is none.
+        /// Its type as an input of the second part; `nothing` if it does not exist there.
         second: String,
     },
-    /// The joined graph is not well formed.
+    /// The joined graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
-/// Marks lookups in tables that are parameters, and nothing else.
+/// Marks only lookups in tables that are parameters.
 pub fn lookups(graph: &Graph, id: NodeId) -> bool {
     let is_table = |value: &Value| graph.op::<Parameter>(value.node).is_some();
     graph.op::<Gather>(id).is_some() && graph.inputs(id).first().is_some_and(is_table)
@@ -66,9 +66,9 @@ pub fn module(path: &str) -> impl Fn(&Graph, NodeId) -> bool {
     }
 }
 
-/// Cuts a graph: what `marked` chooses, with all that it is computed from, and the rest.
+/// Splits a graph: the nodes for which `marked` is true with all their dependencies, and the rest.
 ///
-/// Values of the shape program are computed in both parts, and parameters that both read belong to both.
+/// Both parts compute the host values that they need, and parameters that both read belong to both.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -87,7 +87,7 @@ pub fn module(path: &str) -> impl Fn(&Graph, NodeId) -> bool {
 /// ```
 ///
 /// # Errors
-/// [`GraphError`] if the graph is not well formed.
+/// [`GraphError`] if the graph is invalid.
 pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<Parts, GraphError> {
     graph.verify()?;
     let order = graph.order()?;
@@ -120,10 +120,10 @@ pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<P
     })
 }
 
-/// The graph that was cut: the second part reads what the first one computes.
+/// The original graph: the second part reads the results of the first one.
 ///
 /// # Errors
-/// [`JoinError`] if the parts do not come from one graph, or what they hand over differs in type.
+/// [`JoinError`] if the parts do not come from one graph, or differ in the types of the boundary.
 pub fn join(parts: &Parts) -> Result<Graph, JoinError> {
     let Parts { first, second, boundary, outputs } = parts;
     let names = |graph: &Graph| graph.sizes().iter().map(|size| size.name.clone()).collect::<Vec<_>>();
@@ -169,7 +169,7 @@ fn input_name(graph: &Graph, id: NodeId) -> Option<&String> {
     graph.op::<Input>(id).map(|input| &input.name)
 }
 
-/// The graph of `outputs`, in which the values `given` are inputs.
+/// The graph of `outputs`, with the values `given` as inputs.
 fn part(graph: &Graph, outputs: &[(String, Value)], given: &BTreeMap<Value, String>) -> Result<Graph, GraphError> {
     let needed = needed(graph, outputs, given);
     let mut part = Joined::new(graph);
@@ -197,7 +197,7 @@ struct Needed {
     values: BTreeSet<Value>,
 }
 
-/// What outputs are computed from, up to the values `given`, and where the sizes in it come from.
+/// The dependencies of outputs, up to the values `given`, and the sources of their sizes.
 fn needed(graph: &Graph, outputs: &[(String, Value)], given: &BTreeMap<Value, String>) -> Needed {
     let mut needed = Needed { nodes: HashSet::new(), values: BTreeSet::new() };
     let mut stack: Vec<Value> = outputs.iter().map(|(_, value)| *value).collect();
@@ -220,7 +220,7 @@ fn symbols(dim: &rewire_graph::Dim) -> Vec<Symbol> {
     dim.terms().map(|(symbol, _)| symbol).collect()
 }
 
-/// The values that symbols come from: host values, and inputs whose extents they are.
+/// The sources of symbols: host values, and inputs of which they are extents.
 fn size_sources(graph: &Graph, symbols: impl Iterator<Item = Symbol>) -> Vec<Value> {
     let sources = symbols.filter_map(|symbol| match &graph.sizes().get(symbol.0 as usize)?.source {
         SizeSource::Total(value) | SizeSource::Scalar(value) => Some(*value),
@@ -233,7 +233,7 @@ fn size_sources(graph: &Graph, symbols: impl Iterator<Item = Symbol>) -> Vec<Val
     sources.collect()
 }
 
-/// A graph in the making, out of copies of the nodes of others with the same sizes.
+/// A graph under construction from copies of nodes of other graphs with the same sizes.
 struct Joined {
     graph: Graph,
     copies: Copies,
@@ -247,8 +247,8 @@ impl Joined {
         Self { graph, copies: Copies::default(), sources: HashMap::new() }
     }
 
-    /// Copies all nodes of a graph; its inputs `given` are values that are here already, and so are inputs and
-    /// parameters of known names.
+    /// Copies all nodes of a graph. Its inputs `given`, and inputs and parameters with known names, map to existing
+    /// values.
     fn append(&mut self, from: &Graph, given: &HashMap<String, Value>) -> Result<(), GraphError> {
         self.copies = Copies::default();
         for id in from.order()? {
@@ -273,7 +273,7 @@ impl Joined {
         Ok(())
     }
 
-    /// Takes the sources of sizes from a graph whose nodes were copied, where there is none yet.
+    /// Adopts missing sources of sizes from a graph whose nodes were copied.
     fn rebind(&mut self, from: &Graph) {
         let inputs: HashSet<&String> = self.graph.ids().filter_map(|id| input_name(&self.graph, id)).collect();
         let found: Vec<SizeSource> = from
@@ -293,7 +293,7 @@ impl Joined {
         });
     }
 
-    /// What the outputs of a graph whose nodes were copied are now.
+    /// The outputs of a graph whose nodes were copied, in the new graph.
     fn outputs(&self, from: &Graph, keep: impl Fn(&str) -> bool) -> Vec<(String, Value)> {
         let kept = from.outputs().iter().filter(|(name, _)| keep(name));
         kept.filter_map(|(name, value)| Some((name.clone(), self.copies.get(*value)?))).collect()

@@ -3,11 +3,11 @@ use crate::plan::{Body, Computation, Custom, MemorySpace};
 use rewire_graph::{DType, Dim};
 
 impl Count {
-    /// The count of a kernel at some sizes.
+    /// Counts a kernel at some sizes.
     ///
-    /// A load counts once for every different value of the coordinates that its index depends on, and an operand with no
-    /// more bytes than it has, so that a broadcast counts little and a lookup counts the rows it finds. What tiles read or
-    /// compute again is counted by the tile sizes that kernels have if nothing else is asked for.
+    /// A load counts once for every distinct value of the coordinates in its index, and at most the bytes of its
+    /// operand: a broadcast counts little, a lookup counts the rows it finds. Data that tiles reread or recompute is
+    /// counted for the default tile sizes of kernels.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -30,7 +30,7 @@ impl Count {
     }
 }
 
-/// Operands are read and the result is written once, with an operation an element; the rest is the shader's own.
+/// Operands are read and the result is written once, with one operation per element; the shader's own cost is unknown.
 fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
     let written = bytes(kernel.dtype, &kernel.shape, sizes);
     Count { read: read(&kernel.body, sizes), written, scalar: sizes.product(&kernel.shape), ..Count::default() }

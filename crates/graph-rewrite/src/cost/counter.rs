@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Counts kernels, those that are alike at the same sizes once: layers of a model repeat theirs.
+/// Counts kernels; caches equal kernels at the same sizes, since layers of a model repeat them.
 #[derive(Debug)]
 pub struct Counter<K> {
     /// By a digest of expressions and operands.

@@ -1,14 +1,14 @@
 use super::Sizes;
 use crate::plan::{Axis, Nest};
 
-/// The points at which some expressions of a kernel are evaluated.
+/// The points at which expressions of a kernel are evaluated.
 pub(crate) struct Domain {
     /// The extent of every coordinate.
     pub extents: Vec<u64>,
-    /// Coordinates, a bit each, that do not run independently, with the number of points they run over together. The
-    /// first entry that a set of coordinates includes counts for it.
+    /// Sets of dependent coordinates, as bit masks, with the number of points that they cover together. The first entry
+    /// contained in a set of coordinates counts for it.
     pub joint: Vec<(u32, u64)>,
-    /// How often every point is evaluated.
+    /// How often each point is evaluated.
     pub times: u64,
 }
 
@@ -27,7 +27,7 @@ impl Domain {
         Self { times, ..self }
     }
 
-    /// Different values of a set of coordinates.
+    /// Number of distinct values of a set of coordinates.
     pub fn points(&self, coords: u32) -> u64 {
         let (joint, rest) = match self.joint.iter().find(|(bits, _)| coords & bits == *bits) {
             Some(&(bits, points)) => (points, coords & !self.joint_with(bits)),
@@ -37,7 +37,7 @@ impl Domain {
         free.map(|(_, &extent)| extent).fold(joint, u64::saturating_mul)
     }
 
-    /// The coordinates of an entry and those that it decides: all that are joint with others.
+    /// The coordinates of an entry and those that it determines: all that are joint with others.
     fn joint_with(&self, bits: u32) -> u32 {
         self.joint.iter().fold(bits, |all, (other, _)| if other & bits != 0 { all | other } else { all })
     }
@@ -47,13 +47,13 @@ impl Domain {
         self.extents.last().copied().unwrap_or(1)
     }
 
-    /// All points.
+    /// The number of points.
     pub fn all(&self) -> u64 {
         self.points((1u32 << self.extents.len().min(31)) - 1)
     }
 }
 
-/// A set of coordinates, a bit each.
+/// A set of coordinates, as a bit mask.
 pub(crate) fn bits(coords: &[u8]) -> u32 {
     coords.iter().fold(0, |bits, coord| bits | 1 << coord)
 }

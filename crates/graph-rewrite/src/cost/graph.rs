@@ -5,28 +5,28 @@ use rewire_graph::op::{Fused, Gather, Role};
 use rewire_graph::{Graph, Layout, Node, NodeId, Type};
 use std::collections::HashSet;
 
-/// Bytes of device memory that the operators of a graph read and write in one run, each computed by itself, at the sizes
-/// of [`Sizes::assumed`].
+/// Bytes of device memory that the operators of a graph read and write in one run, if each is computed separately, at
+/// the sizes of [`Sizes::assumed`].
 ///
-/// A table that rows are looked up in counts with those rows, and scores, which are never stored, do not count. What is
-/// computed from parameters alone is not part of a run.
+/// A table counts only the rows that are looked up. Scores do not count, since they are never stored, nor do values
+/// computed only from parameters.
 pub fn traffic(graph: &Graph) -> u64 {
     let sizes = Sizes::assumed(graph);
     operators(graph, &sizes).iter().map(|(_, count)| count.bytes()).fold(0, u64::saturating_add)
 }
 
-/// Operators of a graph that a run computes on the device, each a dispatch where they are fused.
+/// Number of operators that a run computes on the device. After fusion each is one dispatch.
 pub fn kernels(graph: &Graph) -> usize {
     each_run(graph).count()
 }
 
-/// What every operator that a run computes on the device moves and computes: a fused one as its kernel, another by itself.
+/// The count of every operator that a run computes on the device: a fused one as its kernel, another by itself.
 pub fn operators(graph: &Graph, sizes: &Sizes) -> Vec<(NodeId, Count)> {
     let mut counter = Counter::default();
     each_run(graph).map(|id| (id, operator(graph, id, sizes, &mut counter))).collect()
 }
 
-/// Computed nodes that are not the same in every run.
+/// Computed nodes that may differ between runs.
 fn each_run(graph: &Graph) -> impl Iterator<Item = NodeId> + '_ {
     let fixed: HashSet<NodeId> = graph.fixed().unwrap_or_default();
     graph.ids().filter(move |id| !fixed.contains(id) && graph.node(*id).is_some_and(is_computed))

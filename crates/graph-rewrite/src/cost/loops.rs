@@ -3,7 +3,7 @@ use rewire_graph::op::{Accumulated, Accumulator, Elements, ReduceOp, Span};
 use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph::{Dim, Layout, Scalar, Type};
 
-/// Operations of products, and others, that an operator takes for all of a result.
+/// Operations of products, and other operations, that an operator needs for its result.
 pub(super) fn operations(sum: &dyn Accumulated, operands: &[&Type], result: &Type, sizes: &Sizes) -> (u64, u64) {
     let results = match (result.layout, result.shape.as_slice()) {
         (Layout::Scores, [_, heads, rows, keys]) => {
@@ -18,14 +18,14 @@ pub(super) fn operations(sum: &dyn Accumulated, operands: &[&Type], result: &Typ
     (loops.products, loops.scalar)
 }
 
-/// Counts what the loops of a definition do.
+/// Counts the operations in the loops of a definition.
 struct Loops<'a> {
     dag: Dag,
     operands: &'a [&'a Type],
     sizes: &'a Sizes,
     /// Axes of the result.
     rank: usize,
-    /// How often the present loop runs.
+    /// How often the current loop runs.
     repeats: u64,
     products: u64,
     scalar: u64,
@@ -71,7 +71,7 @@ impl Accumulator for Loops<'_> {
             Span::Ragged { .. } => self.sizes.sample(),
         };
         let outer = self.repeats;
-        // A loop at fewer points than the result has axes serves all elements along those that are left out.
+        // A loop over fewer axes than the result has serves all elements along the other axes.
         self.repeats = if point.len() < self.rank { outer } else { outer.saturating_mul(extent) };
         let repeats = self.repeats;
         let at = self.dag.coord(self.rank as u8, None);

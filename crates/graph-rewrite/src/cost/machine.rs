@@ -1,27 +1,27 @@
 use super::Count;
 use serde::{Deserialize, Serialize};
 
-/// Rates of a device, measured or assumed, that predictions are made of.
+/// Measured or assumed rates of a device, for predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Bytes a second that a copy of a large tensor reads and writes.
+    /// Bytes per second read and written by a copy of a large tensor.
     pub bandwidth: f64,
-    /// Operations a second of multiply-adds of single precision, two each.
+    /// f32 operations per second; a multiply-add counts as two.
     pub multiply_add: f64,
-    /// Operations a second of matrix units with operands of half precision, where kernels use them.
+    /// Operations per second of matrix units with f16 operands, if kernels use them.
     pub matrix: Option<f64>,
-    /// Seconds from one kernel to the next that depends on it.
+    /// Seconds from one kernel to a dependent one.
     pub launch: f64,
 }
 
-/// How much faster than memory caches give what is read again.
+/// Speed of caches relative to memory, for data that is reread.
 const CACHE: f64 = 4.0;
 
 impl Machine {
-    /// A GPU of the middle class, for predictions where nothing is measured.
+    /// A mid-range GPU, for predictions without measurements.
     pub const TYPICAL: Self = Self { bandwidth: 250e9, multiply_add: 6e12, matrix: None, launch: 4e-6 };
 
-    /// Seconds that a kernel takes at least: the longer of moving its bytes and computing, and its launch.
+    /// Lower bound of a kernel's time in seconds: the longer of memory traffic and computation, plus its launch.
     ///
     /// ```
     /// use rewire_graph_rewrite::cost::{Count, Machine};
@@ -33,10 +33,10 @@ impl Machine {
         self.launch + self.moving(count).max(self.rereading(count)).max(self.computing(count))
     }
 
-    /// Seconds that a kernel takes if it moves, reads again and computes one after the other.
+    /// Time of a kernel in seconds if memory traffic, rereads and computation do not overlap.
     ///
-    /// Kernels are chosen by this: which of the three hides the others depends on the sizes of a run, and a choice holds for
-    /// all of them.
+    /// Passes choose kernels by this: which of the three hides the others depends on the sizes of a run, but a choice
+    /// applies to all of them.
     pub fn serial_seconds(&self, count: &Count) -> f64 {
         self.launch + self.moving(count) + self.rereading(count) + self.computing(count)
     }
@@ -55,14 +55,15 @@ impl Machine {
         single / self.multiply_add + half as f64 / self.matrix.unwrap_or(self.multiply_add)
     }
 
-    /// Operations a second that the products of a count can reach: those of matrix units, where they take all of them.
+    /// Peak rate for the products of a count, in operations per second: that of matrix units if they compute all of
+    /// them.
     pub fn peak(&self, count: &Count) -> f64 {
         let takes_all = count.products > 0 && count.half_products == count.products;
         self.matrix.filter(|_| takes_all).unwrap_or(self.multiply_add)
     }
 
-    /// Operations that may be done again for an element instead of writing it and reading it back, if every one of some
-    /// tiles that read it would do them.
+    /// Operations that cost as much as writing and rereading an element, if each of `tiles` tiles that read it repeats
+    /// them.
     pub fn operations_for_element(&self, tiles: f64) -> f64 {
         let element = size_of::<f32>() as f64;
         (element / self.bandwidth * self.multiply_add / 2.0 / tiles).max(1.0)

@@ -1,7 +1,7 @@
-//! What kernels cost: bytes and operations, and the time that a machine takes for them.
+//! Cost of kernels: bytes and operations, and the predicted time on a machine.
 //!
-//! [`Count::of`] is the one count of a kernel. Benches compare it with measured times, drawings show it, and fusion
-//! decides by it.
+//! [`Count::of`] is the only cost count of kernels. Benchmarks compare it with measured times, drawings show it, and
+//! fusion uses it for decisions.
 
 mod computation;
 mod counter;
@@ -25,30 +25,30 @@ use serde::{Deserialize, Serialize};
 use std::iter::Sum;
 use std::ops::Add;
 
-/// What a kernel moves and computes in one run.
+/// Memory traffic and operations of a kernel in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// Bytes that come from memory: what is read of every operand, once.
+    /// Bytes read from memory, counting every operand once.
     pub read: u64,
-    /// Bytes that are written.
+    /// Bytes written.
     pub written: u64,
-    /// Bytes that are read again, by other tiles or for another pass over a row. Caches hold most of them.
+    /// Bytes reread, by other tiles or in another pass over a row. Mostly served by caches.
     pub reread: u64,
-    /// Operations of matrix products, two a multiply-add. Pairs that a mask hides do not count.
+    /// Operations of matmuls; a multiply-add counts as two. Masked pairs do not count.
     pub products: u64,
-    /// Those of them whose operands are stored in half precision: matrix units may take them.
+    /// Those of `products` with operands stored in f16, which matrix units may compute.
     pub half_products: u64,
-    /// Other operations, in additions of floats; what several tiles compute counts for each of them.
+    /// Other operations, in units of float additions; operations that several tiles repeat count for each of them.
     pub scalar: u64,
 }
 
 impl Count {
-    /// Bytes that have to move: read once and written.
+    /// Necessary memory traffic: bytes read once, and bytes written.
     pub fn bytes(&self) -> u64 {
         self.read.saturating_add(self.written)
     }
 
-    /// What the rate of computation is counted in: operations of products, or other operations where there are none.
+    /// The operations from which a rate is computed: those of products, or other operations if there are none.
     pub fn operations(&self) -> u64 {
         if self.products > 0 { self.products } else { self.scalar }
     }

@@ -3,20 +3,20 @@ use rewire_graph::op::Input;
 use rewire_graph::{Dim, Graph, Layout, Ordered, SizeSource, Symbol};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Samples that are assumed where nothing is known of a run.
+/// Number of samples assumed for unknown runs.
 pub const ASSUMED_SAMPLES: u64 = 8;
-/// Rows of all samples together that are assumed.
+/// Total number of rows assumed for unknown runs.
 pub const ASSUMED_ROWS: u64 = 1024;
 
-/// The sizes that a kernel is counted at.
+/// Sizes for counting a kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sizes {
     symbols: BTreeMap<Symbol, i64>,
-    /// What a symbol is taken to be that is not among them.
+    /// The value of all other symbols.
     other: i64,
-    /// By operand, the entries of host vectors that are known.
+    /// By operand, the entries of known host vectors.
     host: HashMap<u16, Vec<i64>>,
-    /// Rows of a sample where its offsets are not known.
+    /// Rows per sample if the offsets are unknown.
     sample: u64,
 }
 
@@ -31,19 +31,19 @@ impl Sizes {
         Self { symbols: values.symbols.clone(), other: 0, host: reads.collect(), sample: 0 }
     }
 
-    /// The sizes of a run, with samples as long as those of [`Sizes::assumed`].
+    /// The sizes of a run, with samples as long as in [`Sizes::assumed`].
     pub fn of_values(values: &ShapeValues) -> Self {
         Self { symbols: values.symbols.clone(), sample: ASSUMED_ROWS / ASSUMED_SAMPLES, ..Self::default() }
     }
 
-    /// Every symbol has the same value, and so has the number of rows of every sample.
+    /// Every symbol has the same value; every sample has the same number of rows.
     pub fn uniform(symbol: u64, sample: u64) -> Self {
         Self { other: i64::try_from(symbol).unwrap_or(i64::MAX), sample, ..Self::default() }
     }
 
-    /// The sizes of a graph where nothing is known of a run: [`ASSUMED_SAMPLES`] samples of equal length with
-    /// [`ASSUMED_ROWS`] rows in all. An extent of what the host reads counts samples, a scalar of the shape program the rows
-    /// of one, and any other size is all rows.
+    /// Assumed sizes of a graph: [`ASSUMED_SAMPLES`] samples of equal length with [`ASSUMED_ROWS`] rows in total.
+    /// Extents of host inputs are numbers of samples, host scalars are rows of one sample, and all other sizes are
+    /// total rows.
     pub fn assumed(graph: &Graph) -> Self {
         let host: HashSet<&str> = graph
             .ids()
@@ -60,17 +60,17 @@ impl Sizes {
         Self { symbols: symbols.ordered_map(), sample: ASSUMED_ROWS / ASSUMED_SAMPLES, ..Self::default() }
     }
 
-    /// Rows of a sample, where all samples are alike.
+    /// Rows per sample, if all samples are equal.
     pub(super) fn sample(&self) -> u64 {
         self.sample
     }
 
-    /// Pairs of rows and keys of the same sample, where all samples are alike.
+    /// Pairs of rows and keys of the same sample, if all samples are equal.
     pub(super) fn pairs(&self, rows: u64, keys: u64) -> u64 {
         rows.saturating_mul(keys.min(self.sample))
     }
 
-    /// The value of a size; 0 where it has none.
+    /// The value of a size; 0 if unknown.
     pub(crate) fn extent(&self, dim: &Dim) -> u64 {
         let value = |symbol| Some(self.symbols.get(&symbol).copied().unwrap_or(self.other));
         dim.evaluate(value).unwrap_or(0) as u64
@@ -80,7 +80,7 @@ impl Sizes {
         dims.iter().map(|dim| self.extent(dim)).fold(1, u64::saturating_mul)
     }
 
-    /// True where nothing is known that tells samples apart.
+    /// True if all samples are assumed to be equal.
     pub(crate) fn samples_are_alike(&self) -> bool {
         self.host.is_empty()
     }

@@ -5,25 +5,25 @@ use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Ordered, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operations of a random number.
+/// Cost in operations of a random number.
 const UNIFORM: u64 = 40;
 
-/// What a kernel moves and computes, as it is added up.
+/// Accumulates the traffic and operations of a kernel.
 pub(crate) struct Tally<'a> {
     body: &'a Body,
     sizes: &'a Sizes,
-    /// By operand and load, the bytes that it reads of the operand.
+    /// By operand and load, the bytes that the load reads.
     loads: BTreeMap<(u16, ExprId), u64>,
     count: Count,
 }
 
 impl<'a> Tally<'a> {
-    /// Nothing yet of a nest.
+    /// An empty tally of a nest.
     pub fn new(nest: &'a Nest, sizes: &'a Sizes) -> Self {
         Self { body: &nest.body, sizes, loads: BTreeMap::new(), count: Count::default() }
     }
 
-    /// Adds what `roots` take at all points of a domain.
+    /// Adds the cost of `roots` at all points of a domain.
     pub fn add(&mut self, roots: &[ExprId], domain: &Domain) {
         let (body, dag) = (self.body, &self.body.dag);
         let points = domain.all();
@@ -44,7 +44,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Adds operations that no expression has.
+    /// Adds operations that are not in expressions.
     pub fn operations(&mut self, more: u64) {
         self.count.scalar = self.count.scalar.saturating_add(more);
     }
@@ -68,7 +68,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The count. Of every operand at most all it has is read once.
+    /// The count. An operand counts at most its size as read.
     pub fn finish(self) -> Count {
         let size = |operand: u16| match self.body.operands.get(usize::from(operand)) {
             Some(operand) if operand.space != MemorySpace::Host => {
@@ -85,12 +85,12 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Operations of an expression, each of those that it stands on once.
+/// Operations of an expression, with every subexpression counted once.
 pub fn operations(dag: &Dag, root: ExprId) -> u64 {
     dag.reachable(&[root]).into_iter().map(|id| own_operations(dag, id)).fold(0, u64::saturating_add)
 }
 
-/// Operations of an expression, without its operands. Indices, conversions and truth values are free.
+/// Operations of an expression without its operands. Indices, conversions and bools are free.
 fn own_operations(dag: &Dag, id: ExprId) -> u64 {
     let arithmetic = |scalar: Scalar| u64::from(matches!(scalar, Scalar::F32 | Scalar::I64));
     match *dag.expr(id) {

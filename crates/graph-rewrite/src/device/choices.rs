@@ -1,4 +1,4 @@
-//! Long chains of choices, `c1 ? a1 : c2 ? a2 : ..`, as trees.
+//! Turns long chains of choices, `c1 ? a1 : c2 ? a2 : ..`, into trees.
 
 use crate::lower::Refusal;
 use crate::plan::Computation;
@@ -6,22 +6,22 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// The longest chain whose choices kernels nest. A processor of NVIDIA's has 16 registers for threads that wait where branches meet;
-/// with branches of a chain of 28 inside each other its compiler's code gives NaN.
+/// The longest chain whose choices kernels nest. NVIDIA processors have 16 registers for threads that wait at
+/// reconvergence points; for a chain of 28 nested branches its compiler generates code that gives NaN.
 const LONGEST: usize = 8;
 
-/// A chain of choices: conditions with what each chooses, and what is left.
+/// A chain of choices: conditions with their values, and the final value.
 #[derive(Clone)]
 struct Chain {
     choices: Vec<(ExprId, ExprId)>,
     last: ExprId,
 }
 
-/// A computation whose branches are nested by the logarithm of the length of its chains of choices. A condition that reads what
-/// those before it do not stays behind them.
+/// A computation whose branches are nested only as deep as the logarithm of its chains' lengths. A condition is
+/// evaluated before earlier ones only if it does not read more than they do.
 ///
 /// # Errors
-/// [`Refusal`] if no schedule takes the nest.
+/// [`Refusal`] if no schedule supports the nest.
 pub fn with_shallow_choices(computation: Cow<'_, Computation>) -> Result<Cow<'_, Computation>, Refusal> {
     let Computation::Nest(kernel) = computation.as_ref() else { return Ok(computation) };
     let heads = long_chains(&kernel.body.dag, &kernel.roots());
@@ -45,13 +45,13 @@ pub fn with_shallow_choices(computation: Cow<'_, Computation>) -> Result<Cow<'_,
             chains.insert(copy, chain);
             Some(copy)
         });
-        // Choices of the chains that trees replace are not reached any more.
+        // The choices of replaced chains are no longer reachable.
         nest.rebuild(|_, _, _| None);
     })?;
     Ok(Cow::Owned(Computation::Nest(own)))
 }
 
-/// The choices with which long chains begin.
+/// The first choices of long chains.
 fn long_chains(dag: &Dag, roots: &[ExprId]) -> HashSet<Expr> {
     let mut lengths: HashMap<ExprId, usize> = HashMap::new();
     let mut continued = HashSet::new();
@@ -82,7 +82,8 @@ fn tree(dag: &mut Dag, choices: &[(ExprId, ExprId)], last: ExprId) -> ExprId {
     dag.select(among, yes, no)
 }
 
-/// True if a kernel that knows a condition may compute the next one where no result needs it: that reads no more.
+/// True if a kernel that evaluates a condition may evaluate the next one even if no result needs it: it reads nothing
+/// more.
 fn follows(dag: &Dag, condition: ExprId, next: ExprId) -> bool {
     let reads = |expr: &Expr| {
         matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. })

@@ -31,8 +31,8 @@ pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c
     }
 }
 
-/// The operand that is the right factor of a product on matrix hardware, and nothing else, where it is rows of 8 bits, and whether these
-/// are columns of the product.
+/// The operand that is the right-hand side of a matmul on matrix hardware and nothing else, if it is rows of 8 bits,
+/// and whether these rows are columns of the matmul.
 fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)> {
     if !target.shares_matrices() || !computation.body().operands.iter().any(|one| one.dtype == DType::Rows8) {
         return None;

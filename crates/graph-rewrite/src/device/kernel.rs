@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 pub enum Param {
     /// A size.
     Dim(Dim),
-    /// Where the vector of a host operand begins in `sizes`, in words.
+    /// Start of a host operand's vector in `sizes`, in words.
     HostBase(u16),
-    /// Where a pooled operand begins in the pooled parameters, in groups of four elements.
+    /// Start of a pooled operand in the pooled parameters, in groups of four elements.
     PooledBase(u16),
-    /// Where a tile list begins in `sizes`, in words.
+    /// Start of a tile list in `sizes`, in words.
     TileBase(u16),
-    /// Total number of workgroups; those beyond it, from folding the grid, do nothing.
+    /// Total number of workgroups. Folding the grid may dispatch more, which do nothing.
     Workgroups,
 }
 
-/// Rows of all samples cut into tiles: pairs `(sample, first row within the sample)` in `sizes`.
+/// The rows of all samples divided into tiles: pairs `(sample, first row within the sample)` in `sizes`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TileList {
     /// Extents whose product is the number of samples.
     pub samples: Vec<Dim>,
-    /// Rows of a sample.
+    /// Number of rows of a sample.
     pub rows: Extent,
-    /// Rows of a tile.
+    /// Number of rows of a tile.
     pub tile: u32,
-    /// Tiles with the largest first row come first, but for the first tile of every sample, which comes before all.
+    /// Orders tiles by descending first row, except that the first tile of every sample comes before all others.
     pub longest_first: bool,
 }
 
@@ -48,9 +48,9 @@ pub enum Slot {
     Operand(u16),
     /// An operand that is a parameter of rows of 8 bits, as halves, read-only.
     Dequantized {
-        /// The operand.
+        /// Position of the operand.
         operand: u16,
-        /// Whether its last two dimensions are exchanged in memory.
+        /// True if its last two dimensions are swapped in memory.
         transposed: bool,
     },
     /// The pooled parameters of a type, read-only.
@@ -59,11 +59,12 @@ pub enum Slot {
     Output(u16),
 }
 
-/// A kernel ready for a device.
+/// A kernel that is ready for a device.
 ///
-/// Bind group 0: binding 0 is the uniform block of `params` as `array<vec4<i32>, N>`, and binding
-/// `1 + n` is `slots[n]`. A tensor of several [`Windows`](super::Windows) has as many slots in a row. The grid is the product of its factors, folded to two dimensions by the
-/// caller: `flat = workgroup_id.x + workgroup_id.y * num_workgroups.x`.
+/// Bind group 0: binding 0 is the uniform block of `params` as `array<vec4<i32>, N>`, and binding `1 + n` is
+/// `slots[n]`. A tensor with several [`Windows`](super::Windows) has as many consecutive slots. The grid is the product
+/// of its factors, which the caller folds to two dimensions:
+/// `flat = workgroup_id.x + workgroup_id.y * num_workgroups.x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmittedKernel {
     /// The shader; its entry point is `main`.
@@ -72,26 +73,27 @@ pub struct EmittedKernel {
     pub params: Vec<Param>,
     /// Storage bindings in order.
     pub slots: Vec<Slot>,
-    /// Tile lists the runtime computes.
+    /// Tile lists, which the runtime computes.
     pub tile_lists: Vec<TileList>,
     /// Number of workgroups.
     pub grid: Vec<GridFactor>,
-    /// True if every loop ends and no division is undefined, so that the shader may run without checks where the indices of the
-    /// kernel are proven or clamped, as [`crate::prove::confine`] leaves them.
+    /// True if every loop ends and no division is undefined. The shader may then run without checks, provided that the
+    /// kernel's indices are proven or clamped, as after [`crate::prove::confine`].
     pub unchecked: bool,
-    /// What the shader calls that WGSL has not, so that a device takes it as SPIR-V alone: see `ParsedKernel::spirv` of the emitter.
+    /// The extension that the shader calls and that WGSL lacks, so that a device accepts it only as SPIR-V: see
+    /// `ParsedKernel::spirv` of the emitter.
     #[serde(default)]
     pub extension: Option<Extension>,
 }
 
-/// What kernels take of `VK_NV_cooperative_matrix2`.
+/// The parts of `VK_NV_cooperative_matrix2` that a kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Extension {
-    /// Elements of matrices are computed in registers, and sums become operands there.
+    /// Operations on matrix elements in registers; accumulators become operands there.
     Elements,
-    /// Matrices of the kernel are shared by a workgroup, and loaded and stored as parts of tensors.
+    /// Workgroup-scope matrices, which are loaded and stored as parts of tensors.
     Workgroup {
-        /// Rows and columns of a product of such matrices, and steps of its sums.
+        /// Rows and columns of a tile, and its steps of `k`.
         tile: [u32; 3],
     },
 }

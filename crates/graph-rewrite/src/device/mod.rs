@@ -1,6 +1,6 @@
-//! What a device offers, and the kernels made for one, as data: what a run needs to dispatch them, and packages hold.
+//! Device capabilities and kernels as data: what a run needs to dispatch kernels, and what packages contain.
 //!
-//! The crate `rewire-emit` makes them.
+//! The crate `rewire-emit` creates the kernels.
 
 mod choices;
 mod dequantize;

@@ -1,8 +1,8 @@
 use serde::{Deserialize, Serialize};
 
-/// Invocations of a subgroup: the smallest and the largest that a kernel may run with.
+/// The range of subgroup sizes with which a kernel may run.
 ///
-/// As data it is one number where the two are equal.
+/// Serialised as one number if both ends are equal.
 ///
 /// ```
 /// use rewire_graph_rewrite::device::SubgroupSizes;
@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct SubgroupSizes {
-    /// The smallest; 0 where that is not known.
+    /// The smallest size; 0 if unknown.
     pub min: u32,
-    /// The largest.
+    /// The largest size.
     pub max: u32,
 }
 
@@ -43,31 +43,31 @@ impl From<SubgroupSizes> for Stored {
 }
 
 impl SubgroupSizes {
-    /// Sizes that are not known.
+    /// Unknown sizes.
     pub const UNKNOWN: Self = Self::fixed(0);
 
-    /// One size.
+    /// A single size.
     pub const fn fixed(size: u32) -> Self {
         Self { min: size, max: size }
     }
 
-    /// The size, where there is one.
+    /// The size, if there is only one.
     pub fn one(self) -> Option<u32> {
         (self.min == self.max && self.is_known()).then_some(self.min)
     }
 
-    /// True where the range is known.
+    /// True if the range is known.
     pub fn is_known(self) -> bool {
         self.min != 0
     }
 
-    /// True for a range that a device may have: powers of two up to 128, or unknown.
+    /// True for a range that devices can have: powers of two up to 128, or unknown.
     pub(super) fn is_device(self) -> bool {
         let is_size = |size: u32| size.is_power_of_two() && size <= 128;
         self == Self::UNKNOWN || is_size(self.min) && is_size(self.max) && self.min <= self.max
     }
 
-    /// The sizes of either range.
+    /// The union of both ranges.
     pub(super) fn union(self, other: Self) -> Self {
         match self.is_known() && other.is_known() {
             true => Self { min: self.min.min(other.min), max: self.max.max(other.max) },

@@ -1,16 +1,16 @@
 use super::SubgroupSizes;
 use serde::{Deserialize, Serialize};
 
-/// What an adapter offers to a kernel.
+/// Capabilities of an adapter for kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {
-    /// `enable f16` works.
+    /// `enable f16` is supported.
     pub f16: bool,
-    /// 64-bit integers work.
+    /// 64-bit integers are supported.
     pub int64: bool,
-    /// Subgroup operations and barriers work.
+    /// Subgroup operations and barriers are supported.
     pub subgroups: bool,
-    /// Invocations of a subgroup. Kernels are right for every size of the range.
+    /// Subgroup sizes. Kernels are correct for every size of the range.
     pub subgroup_size: SubgroupSizes,
     /// Rows, columns and depth of a cooperative matrix with halves as operands and `f32` sums; 0 where there are none.
     ///
@@ -21,37 +21,37 @@ pub struct Target {
     /// Cooperative matrices of that size add in halves as well.
     #[serde(default)]
     pub half_sums: bool,
-    /// Elements of matrices of that size are computed in registers, and sums become operands there, by `VK_NV_cooperative_matrix2`:
-    /// kernels with such matrices are handed over as SPIR-V.
+    /// Elements of such matrices can be computed in registers, and accumulators become operands there, through
+    /// `VK_NV_cooperative_matrix2`; kernels with such matrices are passed to the driver as SPIR-V.
     #[serde(default)]
     pub matrix_elements: bool,
-    /// Invocations of the largest workgroup that may share matrices, by the same extension; 0 where none may.
+    /// Invocations of the largest workgroup that may share matrices, through the same extension; 0 if unsupported.
     #[serde(default)]
     pub workgroup_matrices: u32,
-    /// Multiprocessors that run such workgroups, which tiles of products may follow; 0 where that is not known.
+    /// Multiprocessors that run such workgroups, which influence tiles of matmuls; 0 if unknown.
     #[serde(default)]
     pub multiprocessors: u32,
-    /// Registers of 32 bits that an invocation may have before too few subgroups run side by side, or values are spilled; 0 where that is not
-    /// known, and tiles are small.
+    /// 32-bit registers that an invocation may use before too few subgroups run concurrently or values are spilled; 0
+    /// if unknown, which makes tiles small.
     #[serde(default)]
     pub registers: u32,
-    /// Shaders are compiled for a CPU, where short ones are soonest done.
+    /// Shaders are compiled for a CPU, where short shaders are the fastest.
     pub software: bool,
-    /// Storage buffers a kernel may bind.
+    /// Storage buffers that a kernel may bind.
     pub storage_buffers: u32,
-    /// Bytes of workgroup memory.
+    /// Workgroup memory in bytes.
     pub workgroup_bytes: u32,
-    /// Invocations of a workgroup.
+    /// Invocations per workgroup.
     pub invocations: u32,
-    /// Bytes of one storage binding.
+    /// Size of a storage binding in bytes.
     pub binding_bytes: u64,
 }
 
-/// Registers of small GPUs.
+/// Register limit of small GPUs.
 const FEW_REGISTERS: u32 = 96;
 
 impl Target {
-    /// What every WebGPU implementation offers.
+    /// The capabilities of every WebGPU implementation.
     pub const BASELINE: Self = Self {
         f16: false,
         int64: false,
@@ -70,7 +70,8 @@ impl Target {
         binding_bytes: 128 << 20,
     };
 
-    /// True for what a device may offer: no less than the baseline, and sizes that there are. Kernels can be emitted for it.
+    /// True for capabilities that a device can have: no less than the baseline, with valid sizes. Kernels can be
+    /// emitted for it.
     ///
     /// ```
     /// use rewire_graph_rewrite::device::Target;
@@ -91,8 +92,8 @@ impl Target {
             && self.subgroup_size.is_device()
     }
 
-    /// The extent of cooperative matrices and the invocations of a subgroup; `None` where kernels use no such matrices, or are
-    /// right for a range of sizes alone. They need `shader-f16`, and subgroups with barriers and a known size.
+    /// The size of cooperative matrices and of subgroups; `None` if kernels cannot use such matrices, or only for a
+    /// range of subgroup sizes. They require `shader-f16`, and subgroups with barriers and a known size.
     ///
     /// ```
     /// use rewire_graph_rewrite::device::{SubgroupSizes, Target};
@@ -105,13 +106,13 @@ impl Target {
         Some((matrix, sizes.one()?))
     }
 
-    /// The extent of cooperative matrices and the invocations of a subgroup, for kernels that are right for each of a range.
+    /// The size of cooperative matrices and of subgroups, for kernels that are correct for each size of a range.
     pub fn matrices_of_subgroups(&self) -> Option<(u32, SubgroupSizes)> {
         let is_usable = self.f16 && self.subgroups && self.matrix != 0 && self.subgroup_size.is_known();
         is_usable.then_some((self.matrix, self.subgroup_size))
     }
 
-    /// Registers that a tile may take of an invocation.
+    /// Registers of an invocation that a tile may use.
     ///
     /// ```
     /// use rewire_graph_rewrite::device::Target;
@@ -122,7 +123,7 @@ impl Target {
         if self.registers == 0 { FEW_REGISTERS } else { self.registers }
     }
 
-    /// True where kernels use matrices that a workgroup shares.
+    /// True if kernels use workgroup-scope matrices.
     pub fn shares_matrices(&self) -> bool {
         self.workgroup_matrices > 0 && self.cooperative().is_some()
     }
@@ -132,7 +133,7 @@ impl Target {
         (self.matrix, self.half_sums, self.matrix_elements, self.workgroup_matrices)
     }
 
-    /// What both targets offer.
+    /// The capabilities common to both targets.
     ///
     /// ```
     /// use rewire_graph_rewrite::device::Target;
@@ -160,7 +161,7 @@ impl Target {
         }
     }
 
-    /// Bytes of a window: the largest part of a buffer that can be bound and that another can follow.
+    /// Size of a chunk in bytes: the largest range of a buffer that can be bound and followed by another.
     pub fn window_bytes(&self) -> u64 {
         // The offset of a binding is a multiple of 256.
         (self.binding_bytes & !255).max(256)

@@ -2,9 +2,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// How a kernel is divided among workgroups and threads: one type for each schedule, and for each way to run it.
+/// The division of a kernel among workgroups and threads, with a type for each schedule and variant.
 ///
-/// As text it is a name and all its sizes:
+/// In text form it is a name and all its sizes:
 ///
 /// ```
 /// use rewire_graph_rewrite::device::{SubgroupProductTile, Tile};
@@ -14,45 +14,45 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tile {
-    /// Of a map.
+    /// For a map.
     Map(ThreadTile),
-    /// Of sums over the last axis.
+    /// For reductions of the last axis.
     Reduction(ReductionTile),
-    /// Of a product of multiply-adds.
+    /// For a matmul with multiply-adds.
     Product(ProductTile),
-    /// Of a product of cooperative matrices that are divided among subgroups.
+    /// For a matmul with cooperative matrices that are divided among subgroups.
     SubgroupProduct(SubgroupProductTile),
-    /// Of a product of cooperative matrices that a workgroup shares.
+    /// For a matmul with workgroup-scope cooperative matrices.
     WorkgroupProduct(WorkgroupProductTile),
-    /// Of sums over pairs, of multiply-adds.
+    /// For a pair reduction with multiply-adds.
     Pairs(PairsTile),
-    /// Of sums over pairs, of cooperative matrices.
+    /// For a pair reduction with cooperative matrices.
     MatrixPairs(MatrixPairsTile),
-    /// Of sums over rows.
+    /// For a segmented reduction.
     Fold(ThreadTile),
 }
 
-/// Threads of a workgroup, and the share of each.
+/// Threads of a workgroup, and the work of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadTile {
-    /// Invocations of a workgroup: a power of two.
+    /// Invocations per workgroup: a power of two.
     pub threads: u32,
-    /// Groups of four neighbours of a thread: 1 to 8.
+    /// Groups of four neighbours per thread: 1 to 8.
     pub groups_per_thread: u32,
-    /// Rows of a thread of a map, or rows that a thread of a fold loads at once: 1 to 8.
+    /// Rows per thread of a map, or rows that a thread of a segmented reduction loads at once: 1 to 8.
     pub rows_per_thread: u32,
 }
 
-/// Threads of a workgroup that share rows.
+/// Threads of a workgroup, which share rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReductionTile {
-    /// Invocations of a workgroup: a power of two.
+    /// Invocations per workgroup: a power of two.
     pub threads: u32,
 }
 
-/// Results of a workgroup of a product of multiply-adds.
+/// The output tile of a workgroup in a matmul with multiply-adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProductTile {
@@ -60,15 +60,15 @@ pub struct ProductTile {
     pub rows: u32,
     /// A multiple of four.
     pub columns: u32,
-    /// Elements of `k` that are staged at once, or words of four integers: a multiple of four.
+    /// Steps of `k` staged at once, or words of four int8: a multiple of four.
     pub depth: u32,
-    /// Rows of a thread, which divide those of the tile.
+    /// Rows per thread, a divisor of the tile's rows.
     pub rows_per_thread: u32,
-    /// Parts of the sums that threads compute apart: 1, 2, 4 or 8. More than one add in another order.
+    /// Split of `k` among threads: 1, 2, 4 or 8 parts. More than one part changes the order of sums.
     pub parts: u32,
 }
 
-/// Results of a workgroup whose subgroups have matrices of their own.
+/// The output tile of a workgroup whose subgroups have separate matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubgroupProductTile {
@@ -78,7 +78,7 @@ pub struct SubgroupProductTile {
     pub columns: u32,
 }
 
-/// Results of a workgroup that shares its matrices.
+/// The output tile of a workgroup with workgroup-scope matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkgroupProductTile {
@@ -88,11 +88,11 @@ pub struct WorkgroupProductTile {
     pub columns: u32,
     /// Steps of `k` at once: 16, 32 or 64.
     pub depth: u32,
-    /// Invocations of the workgroup: 128 or 256.
+    /// Invocations per workgroup: 128 or 256.
     pub threads: u32,
 }
 
-/// Owners of a thread.
+/// Rows per thread in a pair reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairsTile {
@@ -100,20 +100,20 @@ pub struct PairsTile {
     pub rows_per_thread: u32,
 }
 
-/// Owners of a workgroup, and the others that it stages.
+/// Rows per workgroup in a pair reduction, and the columns that it stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatrixPairsTile {
-    /// Owners: a multiple of those of a subgroup.
+    /// Rows: a multiple of those of a subgroup.
     pub rows: u32,
-    /// Others: a multiple of a matrix.
+    /// Columns: a multiple of a matrix's.
     pub columns: u32,
-    /// Matrices of owners of a subgroup: 1 or 2.
+    /// Row matrices per subgroup: 1 or 2.
     pub rows_per_thread: u32,
 }
 
 impl Tile {
-    /// True for cooperative matrices, false for multiply-adds in place of them; `None` where there is no such choice.
+    /// True for cooperative matrices, false for multiply-adds instead of them; `None` if there is no such choice.
     pub fn matrices(&self) -> Option<bool> {
         match self {
             Self::SubgroupProduct(_) | Self::WorkgroupProduct(_) | Self::MatrixPairs(_) => Some(true),
@@ -122,7 +122,7 @@ impl Tile {
         }
     }
 
-    /// True if it makes a short shader, which is soon compiled.
+    /// True if its shader is short, and therefore compiles fast.
     pub fn is_short(&self) -> bool {
         let (groups, rows) = match self {
             Self::Map(tile) | Self::Fold(tile) => (tile.groups_per_thread, tile.rows_per_thread),
@@ -133,7 +133,7 @@ impl Tile {
         rows <= 4 && groups == 1
     }
 
-    /// A tile of its name and sizes, all of which it needs.
+    /// A tile from its name and sizes, all of which are required.
     pub(super) fn of(name: &str, sizes: Map<String, Value>) -> Result<Self, serde_json::Error> {
         serde_json::from_value(Value::Object(Map::from_iter([(name.to_owned(), Value::Object(sizes))])))
     }

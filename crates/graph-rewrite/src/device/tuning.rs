@@ -5,9 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// What is chosen of a kernel; what is `None` is derived from the kernel and the target.
+/// Tuning of a kernel; fields that are `None` are derived from the kernel and the target.
 ///
-/// As text it is a list of what is set, or `default`; the tile comes last:
+/// In text form it is a list of the fields that are set, or `default`; the tile comes last:
 ///
 /// ```
 /// use rewire_graph_rewrite::device::{PairsTile, Tile, Tuning};
@@ -21,27 +21,27 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tuning {
-    /// Products of multiply-adds of few rows may add parts of their sums apart: up to twice as fast for one row. Then the last
-    /// bits of a score depend on how many others are computed with it. Off if `None`.
+    /// Matmuls with multiply-adds and few rows may split their sums: up to twice as fast for one row. The last bits of
+    /// a score then depend on the number of other scores computed with it. Off if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_sums: Option<bool>,
     /// Cooperative matrices (true) or multiply-adds (false) for a matmul or attention. If `None`, cooperative matrices
-    /// where kernel and target allow them. The two add in different orders.
+    /// if kernel and target support them. Their orders of summation differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrices: Option<bool>,
-    /// The tile. Of a whole model: that of the kernels which have one of this kind.
+    /// The tile. For a whole model: the tile of all kernels with this type of tile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tile: Option<Tile>,
 }
 
-/// A text that is no [`Tuning`].
+/// The string is not a [`Tuning`].
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "`{part}` is no part of a tuning ({reason}): expected `default`, or {}=true|false, and a tile as TILE:SIZE=NUMBER,...",
     CHOICES.join("=true|false, ")
 )]
 pub struct ParseTuningError {
-    /// The part that is wrong.
+    /// The invalid part.
     pub part: String,
     /// Why.
     pub reason: String,
@@ -50,7 +50,7 @@ pub struct ParseTuningError {
 const CHOICES: [&str; 2] = ["split_sums", "matrices"];
 
 impl Tuning {
-    /// True if kernels add in the order of all others of their family.
+    /// True if kernels sum in the same order as all others of their family.
     pub fn keeps_order(&self) -> bool {
         self.split_sums != Some(true) && !matches!(self.tile, Some(Tile::Product(tile)) if tile.parts > 1)
     }

@@ -3,9 +3,9 @@ use crate::plan::{Computation, MemorySpace};
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
-/// How many bindings each tensor of a kernel takes: one, or more where it is larger than a binding.
+/// The number of bindings of each tensor of a kernel: more than one for tensors above the binding limit.
 ///
-/// Window `n` of a tensor begins at byte `n * Target::window_bytes()`.
+/// Chunk `n` of a tensor begins at byte `n * Target::window_bytes()`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Windows {
     operands: Vec<u32>,
@@ -13,7 +13,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The windows at given sizes. A tensor without a size has one.
+    /// The chunks at given sizes. A tensor of unknown size has one.
     pub fn new(computation: &Computation, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
         let count = |dtype: DType, shape: &[Dim]| {
             let bytes = bytes(dtype, shape, &size).unwrap_or(0);
@@ -32,13 +32,13 @@ impl Windows {
         Self { operands: operands.collect(), writes }
     }
 
-    /// The windows of one tensor of constant size on a target; one of any other size.
+    /// The chunks of a tensor of constant size on a target; one for any other size.
     pub(crate) fn of_tensor(dtype: DType, shape: &[Dim], target: &Target) -> usize {
         let bytes = bytes(dtype, shape, |dim| dim.as_const().map(|n| n as u64)).unwrap_or(0);
         usize::try_from(bytes.div_ceil(target.window_bytes()).max(1)).unwrap_or(usize::MAX)
     }
 
-    /// The windows of tensors of constant size, one for each of the others.
+    /// The chunks of tensors of constant size, and one for each other tensor.
     pub fn of_constants(computation: &Computation, target: &Target) -> Self {
         Self::new(computation, target, |dim| dim.as_const().map(|n| n as u64))
     }
@@ -48,7 +48,7 @@ impl Windows {
         self.operands.get(usize::from(position)).copied().unwrap_or(1)
     }
 
-    /// Bindings of a tensor that is written.
+    /// Bindings of an output.
     pub fn of_write(&self, position: u16) -> u32 {
         self.writes.get(usize::from(position)).copied().unwrap_or(1)
     }
@@ -59,7 +59,7 @@ impl Windows {
     }
 }
 
-/// Bytes of a tensor in memory, its rows padded; `None` where a size is not known.
+/// Bytes of a tensor in memory with padded rows; `None` if a size is unknown.
 fn bytes(dtype: DType, shape: &[Dim], size: impl Fn(&Dim) -> Option<u64>) -> Option<u64> {
     let (width, outer) = match shape.split_last() {
         Some((width, outer)) => (size(width)?, outer),

@@ -6,32 +6,32 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Arrange, DType, Dim, Graph, Layout, NodeId, Scalar, Type, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Writes the values of a body as expressions of loop coordinates, producers substituted into readers.
+/// Builds expressions of loop coordinates for the values of a body, with producers substituted into readers.
 pub(super) struct Builder<'a> {
     pub graph: &'a Graph,
     pub nest: Nest,
     memo: HashMap<(Value, Vec<ExprId>), ExprId>,
-    /// Samples of rows, by offsets and row, that the kernel's loop knows.
+    /// By offsets and row, the samples of rows that the kernel's loop provides.
     samples: HashMap<(usize, ExprId), ExprId>,
-    /// The coordinates at which sums are known that are results themselves.
+    /// The coordinates at which reductions that are results are available.
     bases: HashMap<Value, Vec<ExprId>>,
-    /// Axes that a sum may run over again.
+    /// Axes that a reduction may loop over again.
     sums: Vec<u8>,
-    /// Axes of sums whose elements are being written, the innermost at the end.
+    /// Axes of the reductions whose elements are being built, innermost last.
     open: Vec<u8>,
-    /// A coordinate with the only value that it has for the output at hand.
+    /// A coordinate that is constant for the current output, with its value.
     pinned: Option<(ExprId, ExprId)>,
-    /// Operators from the one that was asked for to the one at hand.
+    /// Length of the chain of operators from the requested one to the current one.
     chain: usize,
     failure: Option<Refusal>,
 }
 
-/// Where the element of a loop point goes in a tensor, and the columns of the loop it exists for.
+/// The index of a loop point's element in a tensor, and the columns of the loop for which it exists.
 #[derive(Clone)]
 pub(super) struct Placed {
     pub index: Vec<ExprId>,
     pub columns: Option<(usize, usize)>,
-    /// The loop coordinate that `columns` limits, the last one of results.
+    /// The loop coordinate that `columns` limits, the last result axis.
     pub column: Option<ExprId>,
 }
 
@@ -74,13 +74,13 @@ impl<'a> Builder<'a> {
         &mut self.nest.body.dag
     }
 
-    /// The coordinates of a loop over points of these extents. Bounds of extents that are no constants follow from the number
-    /// of points: see [`Nest::points`].
+    /// The coordinates of a loop over points of these extents. Bounds of symbolic extents follow from the number of
+    /// points: see [`Nest::points`].
     pub fn walk(&mut self, extents: &[Dim]) -> Vec<ExprId> {
         self.walk_on(extents, &mut vec![])
     }
 
-    /// The coordinates of a loop over a result, of which an axis may be divided into samples by offsets.
+    /// The coordinates of a loop over a result; offsets may divide one of its axes into samples.
     pub fn walk_result(&mut self, shape: &[Dim], samples: Option<(usize, Value)>) -> Result<Vec<ExprId>, Refusal> {
         let Some((axis, offsets)) = samples else { return Ok(self.walk(shape)) };
         let position = self.operand(offsets.node).ok_or("offsets must be an operand")?;
@@ -108,14 +108,14 @@ impl<'a> Builder<'a> {
             .collect()
     }
 
-    /// The coordinate of rows that are combined for every point of the loop.
+    /// The coordinate of rows that are reduced for every point of the loop.
     pub fn walk_rows(&mut self, extent: &Dim) -> ExprId {
         self.nest.axes.push(Axis { extent: Extent::Dense(extent.clone()), summed: true });
         let axis = self.nest.axes.len() - 1;
         self.dag().coord(axis as u8, extent.as_const())
     }
 
-    /// The coordinate of an axis of results: one that another result has and that is not `walked` yet, or a new one.
+    /// The coordinate of a result axis: one that another result has and that is not `walked` yet, or a new one.
     fn loop_over(&mut self, extent: Extent, bound: Option<usize>, walked: &mut Vec<usize>) -> ExprId {
         let axes = &mut self.nest.axes;
         let known = (0..axes.len()).find(|axis| axes[*axis].extent == extent && !walked.contains(axis));
@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
         self.dag().coord(axis as u8, bound)
     }
 
-    /// Computes a sum that is a result of the loop at `coords`.
+    /// Computes a reduction that is a result of the loop at `coords`.
     pub fn base(&mut self, value: Value, coords: &[ExprId]) -> Result<(), Refusal> {
         let coords = self.canonical(value, coords);
         self.element(value, &coords)?;
@@ -135,7 +135,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Lets sums run over an axis of results.
+    /// Allows reductions to loop over a result axis.
     pub fn combine_over(&mut self, axis: usize) {
         self.sums.push(axis as u8);
     }
@@ -145,7 +145,7 @@ impl<'a> Builder<'a> {
         if let Some((start, end)) = placed.columns
             && end - start == 1
         {
-            // An axis of one entry is read at 0, and what it was cut from at the entry's column.
+            // An axis of one entry is read at 0; the value it was sliced from is read at the entry's column.
             let only = self.dag().int(start as i64);
             self.pinned = placed.column.map(|column| (column, only));
             self.memo.clear();
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Where the element of the rows at `coords` goes in the table of which they are set.
+    /// The index in the table of an element of the rows at `coords`.
     pub fn row_place(&mut self, set: &SetRows, inputs: &[Value], coords: &[ExprId]) -> Result<Vec<ExprId>, Refusal> {
         let place = set.place(&mut Reading { builder: self, inputs }, coords);
         self.failure.take().map_or(Ok(place), Err)
@@ -231,12 +231,12 @@ impl<'a> Builder<'a> {
         accumulated.element(&mut Reading { builder: self, inputs: &inputs }, coords)
     }
 
-    /// Coordinates that expressions depend on, a bit each.
+    /// The coordinates that expressions depend on, as a bit mask.
     fn point(&self, ids: &[ExprId]) -> u32 {
         ids.iter().fold(0, |bits, id| bits | self.nest.body.dag.coords(*id))
     }
 
-    /// The coordinates of a result that are read at the only value that one of them has.
+    /// The coordinates of a result, with the constant one replaced by its value.
     fn unpinned(&self, value: Value, coords: &[ExprId]) -> Vec<ExprId> {
         let is_same = |(&known, &coord): (&ExprId, &ExprId)| known == coord || self.pinned == Some((known, coord));
         match self.bases.get(&value) {
@@ -245,7 +245,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// An axis of few entries along which an entry of a reduction is read at the coordinate of another sum.
+    /// A short axis along which an entry of a reduction is read at the coordinate of another reduction.
     fn summed_axis(&self, value: Value, coords: &[ExprId]) -> Option<usize> {
         let shape = &self.graph.ty(value)?.shape;
         let summed = self.sums.iter().fold(0, |bits, axis| bits | 1u32 << axis);
@@ -255,7 +255,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// An entry of a sum along `axis` where its position is computed: all of them, and a choice.
+    /// An entry of a reduction along `axis` at a computed position: computes all of them and selects one.
     fn entries(&mut self, value: Value, coords: &[ExprId], axis: usize) -> ExprId {
         let count = self.graph.ty(value).and_then(|ty| ty.extent(axis)).unwrap_or(1);
         let mut entries = vec![];
@@ -273,7 +273,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The axis of a sum of some extent at a point that depends on some coordinates.
+    /// The axis of a reduction with some extent at a point that depends on some coordinates.
     fn sum_axis(&mut self, extent: Extent, point: u32) -> (u8, ExprId) {
         let fits = |&&axis: &&u8| point >> axis & 1 == 0 && self.nest.axes[usize::from(axis)].extent == extent;
         let axis = self.open.iter().rev().chain(&self.sums).find(fits).copied().unwrap_or_else(|| {
@@ -291,12 +291,12 @@ impl<'a> Builder<'a> {
         self.nest.body.dag.extent(&mut self.nest.body.sizes, dim)
     }
 
-    /// Follows `value` back to one of `bases` and returns where its loop point lies in `value`.
+    /// Traces `value` back to one of `bases` and returns the index of its loop point in `value`.
     pub fn place(&mut self, value: Value, bases: &HashMap<Value, Vec<ExprId>>) -> Option<Placed> {
         self.place_unless(value, bases, &mut HashSet::new())
     }
 
-    /// As [`Inliner::place`]; what is `misplaced` was followed to none of `bases` before.
+    /// Like [`Inliner::place`]; `misplaced` values are known not to lead to any of `bases`.
     fn place_unless(
         &mut self,
         value: Value,
@@ -361,7 +361,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let (rank, dag) = (self.nest.rank(), &mut self.nest.body.dag);
-        // Columns are those of the loop's last axis, which is not always the last one of a permuted value.
+        // Columns are those of the loop's last axis, which may not be the last one of a permuted value.
         if !matches!(dag.expr(index[last]), Expr::Coord(axis) if usize::from(*axis) + 1 == rank) {
             return None;
         }
@@ -458,7 +458,7 @@ impl Accumulator for Reading<'_, '_> {
 }
 
 impl Builder<'_> {
-    /// The operand that a node of the body stands for.
+    /// The position of the operand, if this node of the body is one.
     pub fn operand(&self, node: NodeId) -> Option<usize> {
         Fused::operand(self.graph.node(node)?.op.as_ref())
     }

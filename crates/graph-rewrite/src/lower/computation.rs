@@ -12,14 +12,14 @@ use std::collections::{HashMap, HashSet};
 /// The kernel that computes the outputs of a fused operator's body, output `n` into write `n`.
 ///
 /// # Errors
-/// Why the body has no form as a kernel, or is larger than one may be.
+/// Why the body cannot be a kernel, or which limit it exceeds.
 pub fn computation(body: &Graph) -> Result<Computation, Refusal> {
     let computation = formed(body)?;
     computation.check_limits()?;
     Ok(computation)
 }
 
-/// The kernel of a fused operator: of the nest that it keeps, or of its body.
+/// The kernel of a fused operator, from its stored nest or its body.
 ///
 /// # Errors
 /// As [`computation`].
@@ -55,12 +55,12 @@ fn accumulated(body: &Graph, id: NodeId) -> Option<&dyn Accumulated> {
     body.node(id)?.op.accumulated()
 }
 
-/// The axis that a reduction combines.
+/// The axis of a reduction.
 fn reduced(body: &Graph, id: NodeId) -> Option<usize> {
     accumulated(body, id)?.reduced()
 }
 
-/// The sums that are no reductions and that no other one of `sums` is computed from, or that are outputs by sample.
+/// The sums that are not reductions and are outputs by sample, or from which no other one of `sums` is computed.
 fn results(body: &Graph, sums: &[NodeId]) -> Vec<NodeId> {
     let products: Vec<NodeId> = sums.iter().copied().filter(|&id| reduced(body, id).is_none()).collect();
     let producers = |id| body.producers(id);
@@ -103,7 +103,7 @@ fn map(body: &Graph) -> Result<Nest, Refusal> {
     Ok(at.nest)
 }
 
-/// The operator that sets rows of a table and its operands, if a value is its result.
+/// The operator that sets rows of a table, with its operands, if a value is its result.
 pub(super) fn rows_set(body: &Graph, value: Value) -> Option<(&SetRows, [Value; 3])> {
     Some((body.op(value.node)?, operands(body, value.node).ok()?))
 }
@@ -119,7 +119,7 @@ fn output(target: usize, ty: &Type, placed: Placed, value: ExprId) -> Output {
     }
 }
 
-/// An output that follows a loop; a concatenation is one a part.
+/// An output of a loop; a concatenation is one output per part.
 fn followed(
     at: &mut Builder,
     bases: &HashMap<Value, Vec<ExprId>>,
@@ -169,7 +169,7 @@ fn concatenated(
 
 fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
     let nest = reduction_over(body, nodes, false)?;
-    // A matrix is not read column by column: what goes down its columns runs over rows.
+    // Matrices are not read column by column: a reduction of columns loops over rows.
     let mut folded = nest.clone();
     folded.axes.iter_mut().next_back().into_iter().for_each(|axis| axis.summed = true);
     match Fold::of(&folded).is_ok_and(|fold| Bound { nest: &folded, schedule: &fold }.goes_down_columns()) {
@@ -178,7 +178,7 @@ fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
     }
 }
 
-/// The reductions of a loop whose last axis they combine, or over rows that it does not have as an axis.
+/// The reductions of a loop over their last axis, or over rows that are not an axis of it.
 fn reduction_over(body: &Graph, nodes: &[NodeId], rows: bool) -> Result<Nest, Refusal> {
     let mut at = Builder::new(body);
     let mut form: Option<(Vec<Dim>, usize)> = None;
@@ -220,7 +220,7 @@ fn reduction_over(body: &Graph, nodes: &[NodeId], rows: bool) -> Result<Nest, Re
     Ok(at.nest)
 }
 
-/// The loop over the results of products, `sums`, which walk over the same points but for their last axis.
+/// The loop over the results of matmuls, `sums`, which differ only in their last axis.
 fn products(body: &Graph, sums: &[NodeId]) -> Result<Nest, Refusal> {
     let mut at = Builder::new(body);
     let mut bases: HashMap<Value, Vec<ExprId>> = HashMap::new();

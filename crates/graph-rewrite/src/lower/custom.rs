@@ -6,7 +6,7 @@ use rewire_graph::op::custom::Operator;
 use rewire_graph::{Graph, Layout, NodeId, Type};
 use std::sync::Arc;
 
-/// The kernel of an operator of a user's own, which is alone in its body.
+/// The kernel of a custom operator, which must be the only operator of its body.
 pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Computation, Refusal> {
     let found = body.node(node).ok_or("an operator of the body does not exist")?;
     let forms = found.op.custom().ok_or("it has no kernel of its own")?;

@@ -6,13 +6,13 @@ use rewire_graph::{Graph, GraphError, NodeId};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why a body is no kernel.
+/// Why a body cannot be lowered to a kernel.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// No schedule takes its form.
+    /// No schedule supports its form.
     #[error("{0}")]
     Form(String),
-    /// It is larger than a kernel may be.
+    /// It exceeds a limit of kernels.
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
@@ -29,12 +29,12 @@ impl From<&str> for Refusal {
     }
 }
 
-/// Why a graph could not be rewritten or lowered.
+/// Why a graph cannot be rewritten or lowered.
 #[derive(Clone, Debug, Error, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "rewrite.")]
 #[non_exhaustive]
 pub enum RewriteError {
-    /// The graph is wrong, or a pass made it so.
+    /// The graph is invalid, or a pass made it so.
     #[error("{stage}: {source}")]
     Graph {
         /// The pass, or `input`.
@@ -42,7 +42,7 @@ pub enum RewriteError {
         /// What is wrong.
         source: Box<GraphError>,
     },
-    /// A fused operator has no form that a schedule takes.
+    /// No schedule supports the form of a fused operator.
     #[error("{op}{}: {reason}", if path.is_empty() { String::new() } else { format!(" in `{path}`") })]
     Unsupported {
         /// The operator.
@@ -52,10 +52,10 @@ pub enum RewriteError {
         /// Why.
         reason: String,
     },
-    /// The plan is larger than any device runs.
+    /// The plan exceeds a limit of devices.
     #[error(transparent)]
     Limit(#[from] PlanError),
-    /// A rule failed or its patch was rejected.
+    /// A rule failed, or its patch was rejected.
     #[error("rule `{rule}` at {op} %{node}{}: {source}", if path.is_empty() { String::new() } else { format!(" in `{path}`") })]
     Rule {
         /// The rule.
@@ -69,14 +69,14 @@ pub enum RewriteError {
         /// What is wrong.
         source: Box<PatchError>,
     },
-    /// Rules undo what others do.
+    /// The rules do not terminate: they undo each other.
     #[error(
         "the rules do not come to an end: after {rewrites} rewrites `{rule}` fired again; narrow it by a condition"
     )]
     Endless {
         /// The rule that fired last.
         rule: String,
-        /// Rewrites until then.
+        /// Number of rewrites so far.
         rewrites: usize,
     },
     /// No pass or rule has this name.
@@ -84,7 +84,7 @@ pub enum RewriteError {
     Unknown {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
 }
@@ -100,7 +100,7 @@ impl Coded for RewriteError {
 }
 
 impl RewriteError {
-    /// A graph that fails verification after `stage`.
+    /// The error for a graph that fails verification after `stage`.
     pub fn graph(stage: &str, source: GraphError) -> Self {
         Self::Graph { stage: stage.to_owned(), source: Box::new(source) }
     }

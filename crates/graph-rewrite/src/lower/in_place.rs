@@ -1,4 +1,4 @@
-//! Computations that set rows of states in place.
+//! Kernels that set rows of states in place.
 
 use crate::lower::Refusal;
 use crate::plan::{Computation, Nest, Plan, Step};
@@ -7,7 +7,7 @@ use rewire_graph::{Ordered, Value};
 use std::collections::BTreeMap;
 
 impl Plan {
-    /// Puts the steps that set rows of states in place after all others, which read what the states held before.
+    /// Moves steps that set rows of states in place after all others, which read the previous states.
     pub(super) fn write_states_last(&mut self) {
         let steps = std::mem::take(&mut self.steps);
         let (last, first): (Vec<Step>, Vec<Step>) =
@@ -16,10 +16,10 @@ impl Plan {
     }
 }
 
-/// Takes operands out of a kernel that loads nothing from them.
+/// Removes operands from which a kernel loads nothing.
 ///
 /// # Errors
-/// [`Refusal`] if no schedule takes what is left.
+/// [`Refusal`] if no schedule supports the rest.
 pub(super) fn leave_out(
     kernel: &mut Computation,
     operands: &mut Vec<Value>,
@@ -35,7 +35,7 @@ pub(super) fn leave_out(
     kernel.edit(|nest| renumber(nest, &moved))
 }
 
-/// Gives operands new positions, and takes out those that have none.
+/// Renumbers operands, and removes those without a new position.
 fn renumber(nest: &mut Nest, moved: &BTreeMap<u16, u16>) {
     let declared = std::mem::take(&mut nest.body.operands);
     nest.rebuild(|dag, expr, index| match expr {

@@ -1,4 +1,4 @@
-//! Lowering: fused operators become steps, host values the shape program.
+//! Lowering: fused operators become steps, host values become the shape program.
 
 mod builder;
 mod computation;
@@ -21,13 +21,14 @@ use std::collections::{HashMap, HashSet};
 
 /// Lowers a graph whose operators are all fused, host operators, inputs, parameters or constants.
 ///
-/// Every fused operator becomes one step, in the order of the graph, or a step of [`Plan::load`] if it reads parameters alone; every value on the device a buffer; host values
-/// become the shape program. Lower what [`optimize`](crate::optimize) returns.
+/// Every fused operator becomes one step, in graph order, or a step of [`Plan::load`] if it reads only parameters.
+/// Every device value becomes a buffer; host values become the shape program. The input should come from
+/// [`optimize`](crate::optimize).
 ///
 /// # Errors
-/// [`RewriteError::Graph`] if the graph has a cycle, [`RewriteError::Unsupported`] names the operator outside of a
-/// fused one, or whose body no schedule computes; [`RewriteError::Limit`] names what is larger than
-/// [`rewire_graph::limits`] allow.
+/// [`RewriteError::Graph`] if the graph has a cycle; [`RewriteError::Unsupported`] names an operator that is not fused,
+/// or whose body no schedule supports; [`RewriteError::Limit`] names the limit of [`rewire_graph::limits`] that is
+/// exceeded.
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
     let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
@@ -49,23 +50,24 @@ pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     Ok(lowering.plan)
 }
 
-/// The kernel of a fused operator with its operands bound as a step of [`lower`]'s plan binds them: small parameters share a buffer, and
-/// states are written in place. `None` for any other node.
+/// The kernel of a fused operator, with operands bound as in a step of [`lower`]'s plan: small parameters share a
+/// buffer, and states are written in place. `None` for any other node.
 ///
 /// # Errors
-/// [`RewriteError::Graph`] if the graph has a cycle, [`RewriteError::Unsupported`] if no schedule computes the operator's body.
+/// [`RewriteError::Graph`] if the graph has a cycle, [`RewriteError::Unsupported`] if no schedule supports the
+/// operator's body.
 pub fn kernel(graph: &Graph, id: NodeId) -> Result<Option<Computation>, RewriteError> {
     let Some((node, Role::Fused(fused))) = graph.node(id).map(|node| (node, node.op.role())) else { return Ok(None) };
     let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
     Ok(Some(Kernel::of(graph, id, (node, fused), &pooled(graph, &fixed))?.computation))
 }
 
-/// A fused operator in a graph, lowered.
+/// A lowered fused operator.
 struct Kernel {
     computation: Computation,
-    /// What it reads.
+    /// Its operands.
     operands: Vec<Value>,
-    /// By result, the state of which it sets rows in place.
+    /// By result, the state whose rows it sets in place.
     states: Vec<Option<Value>>,
 }
 
@@ -101,7 +103,7 @@ struct Lowering<'a> {
     graph: &'a Graph,
     plan: Plan,
     bound: HashMap<Value, Binding>,
-    /// What is computed when parameters are bound.
+    /// Values that are computed when parameters are bound.
     fixed: HashSet<NodeId>,
     pooled: HashSet<Value>,
 }

@@ -5,14 +5,14 @@ use rewire_graph::op::Role;
 use rewire_graph::{Arrange, Graph, NodeId, Type, Value};
 use std::collections::HashSet;
 
-/// Elements of the largest parameter that is pooled: a bias, a norm, the weights of a small layer.
+/// Largest number of elements of a pooled parameter: a bias, a norm, the weights of a small layer.
 const LARGEST: usize = 1 << 16;
 
-/// Elements of all pooled parameters together, 64 MiB of f32: half of the smallest binding that WebGPU guarantees.
+/// Elements of all pooled parameters together, 64 MiB as f32: half of the smallest binding that WebGPU guarantees.
 const TOTAL: usize = 1 << 24;
 
-/// The values of a graph that are pooled, smallest first until the total is reached: of `fixed`, those that stay in memory
-/// from run to run and are not part of the plan.
+/// The pooled values of a graph: of `fixed`, those that stay in memory between runs and are not constants of the plan,
+/// smallest first until the total is reached.
 pub(crate) fn pooled(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
     let mut candidates: Vec<(usize, Value)> = vec![];
     for id in graph.ids().filter(|id| fixed.contains(id)) {
@@ -32,13 +32,13 @@ pub(crate) fn pooled(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
     candidates.into_iter().take(count).map(|(_, value)| value).collect()
 }
 
-/// Elements of a float tensor with the padding of its rows, if its shape is known.
+/// Elements of a float tensor with padded rows, if its shape is constant.
 fn elements(ty: &Type) -> Option<usize> {
     let extents = ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<Vec<_>>>()?;
     if ty.dtype.is_float() && ty.dtype.format().is_written() { ty.dtype.format().elements(&extents) } else { None }
 }
 
-/// Marks the operands of a kernel that are pooled parameters. `values` is what the operands stand for.
+/// Marks the operands of a kernel that are pooled parameters. `values` are the values of the operands.
 pub(crate) fn pool(computation: &mut Computation, values: &[Value], pooled: &HashSet<Value>) {
     for (operand, value) in computation.body_mut().operands.iter_mut().zip(values) {
         if operand.space == MemorySpace::Device && pooled.contains(value) {

@@ -6,10 +6,10 @@ use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Value};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Moves scales of a product's rows or columns that are parameters into its weight, and sums its shifts: batch norm becomes
-/// part of the convolution or linear layer before it.
+/// Folds scales of a matmul's rows or columns that are parameters into its weight, and sums its shifts: batch norm
+/// becomes part of the convolution or linear layer before it.
 ///
-/// Both are computed when parameters are bound. Weights in half precision stay as they are, and get one scale.
+/// Both are computed when parameters are bound. f16 weights stay unchanged and get one scale after the matmul.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FoldAffine;
 
@@ -34,8 +34,8 @@ impl Pass for FoldAffine {
     }
 }
 
-/// A product with a fixed operand, the changes of layout after it, and then sums, differences, products and quotients with
-/// fixed values a channel: an axis, or several, of that operand.
+/// A matmul with a fixed operand, the layout changes after it, and then sums, differences, products and quotients with
+/// fixed per-channel values. Channels are one or several axes of that operand.
 struct Chain {
     product: NodeId,
     /// Position of the fixed operand.
@@ -66,12 +66,12 @@ impl Chain {
         while chain.extend(graph, fixed, unread) {}
         let scales =
             |step: &AffineStep| matches!(step.op, BinaryOp::Mul | BinaryOp::Div) && is_vector(graph, step.operand);
-        // Where the weight stays as it is, one scale and one shift after it are what the chain becomes.
+        // If the weight stays unchanged, the chain becomes one scale and one shift after it.
         let rest = if chain.folds(graph) { &chain.affine[..] } else { chain.affine.get(1..).unwrap_or_default() };
         (rest.iter().any(scales) || chain.affine.len() > 2).then_some(chain)
     }
 
-    /// True if the weight takes scales.
+    /// True if scales are folded into the weight.
     fn folds(&self, graph: &Graph) -> bool {
         let weight = graph.inputs(self.product).get(self.weight).and_then(|&weight| graph.ty(weight));
         weight.is_some_and(|ty| ty.dtype == DType::F32)
@@ -81,7 +81,7 @@ impl Chain {
         self.affine.last().map(|step| step.node).or(self.moves.last().copied()).unwrap_or(self.product)
     }
 
-    /// Takes the only reader of the chain's end, if it goes on with it.
+    /// Adds the only reader of the chain's end, if it continues the chain.
     fn extend(&mut self, graph: &Graph, fixed: &HashSet<NodeId>, unread: &HashSet<NodeId>) -> bool {
         let end = Value { node: self.last(), port: 0 };
         let mut users = graph.users(end.node);
@@ -117,7 +117,7 @@ impl Chain {
         fits
     }
 
-    /// The shapes that a value a channel takes on its way back from the end of the moves to the product.
+    /// The shapes of a per-channel value on its way back from the end of the layout changes to the matmul.
     fn back(&self, graph: &Graph, shape: &[Dim]) -> Option<Vec<Vec<Dim>>> {
         let at = |id: NodeId| graph.ty(Value { node: id, port: 0 }).map(|ty| ty.shape.clone());
         let end = at(self.moves.last().copied().unwrap_or(self.product))?;
@@ -135,14 +135,14 @@ impl Chain {
         Some(shapes)
     }
 
-    /// The shape in which a value a channel multiplies the weight; `None` if its channels are not the weight's.
+    /// The shape in which a per-channel value multiplies the weight; `None` if its channels are not the weight's.
     fn in_weight(&self, graph: &Graph, shape: &[Dim]) -> Option<Vec<Dim>> {
         let mut shape = self.back(graph, shape)?.pop()?;
         let weight = graph.ty(*graph.inputs(self.product).get(self.weight)?)?.shape.clone();
         let one: Dim = 1.into();
         let (rank, leading) = (shape.len(), shape.len().checked_sub(weight.len())?);
         let (summed, other) = if self.weight == 0 { (rank - 1, rank - 1) } else { (rank - 2, rank - 2) };
-        // The weight has no axis for the rows or columns of the other operand; the summed axis takes its place.
+        // The weight has no axis for the rows or columns of the other operand; the reduced axis takes their place.
         if shape[other] != one || shape[..leading].iter().any(|dim| *dim != one) {
             return None;
         }
@@ -219,7 +219,7 @@ impl Chain {
         Ok((scale, shift))
     }
 
-    /// A scale a channel, in the shape in which it multiplies the weight.
+    /// A per-channel scale, in the shape in which it multiplies the weight.
     fn to_weight(&self, building: &mut Building<'_>, scale: Value) -> Result<Value, GraphError> {
         let shape = building.graph.ty(scale).map_or_else(Vec::new, |ty| ty.shape.clone());
         let (Some(shapes), Some(own)) = (self.back(building.graph, &shape), self.in_weight(building.graph, &shape))

@@ -5,7 +5,7 @@ use rewire_graph::{Arrange, Graph, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Lets readers of equal operators with equal operands read the first of them.
+/// Replaces equal operators with equal operands by the first of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommonSubexpressions;
 

@@ -5,12 +5,12 @@ use rewire_graph::{Graph, HostTensor, Layout, NodeId, Value, interpret};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Elements of a result that is stored in a graph at most.
+/// Largest number of elements of a result that is stored in a graph.
 const LIMIT: usize = 1 << 16;
 
-/// Replaces operators on constants by what the interpreter computes for them.
+/// Replaces operators on constants by their values, computed by the interpreter.
 ///
-/// Results that are larger than what they are computed from stay operators.
+/// An operator stays if its result is larger than its operands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FoldConstants;
 

@@ -4,7 +4,7 @@ use crate::cost::Machine;
 use rewire_graph::{DType, Graph, NodeId};
 use std::collections::BTreeSet;
 
-/// What passes may do, and what they did.
+/// Options of passes, and a record of their rewrites.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     disabled: BTreeSet<String>,
@@ -19,7 +19,7 @@ pub struct Context {
     pub(super) detail: String,
 }
 
-/// The type that floats have between kernels.
+/// The storage type of floats between kernels.
 #[derive(Clone, Copy, Debug)]
 struct Storage(DType);
 
@@ -29,7 +29,7 @@ impl Default for Storage {
     }
 }
 
-/// How many tensors a kernel may read and write.
+/// The number of tensors that a kernel may read and write.
 #[derive(Clone, Copy, Debug)]
 struct Bindings(usize);
 
@@ -40,28 +40,28 @@ impl Default for Bindings {
 }
 
 impl Context {
-    /// A context in which every rewrite is permitted.
+    /// A context that permits every rewrite.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A context for passes within a pass: every rewrite is permitted, and what was tried before is known.
+    /// A context for passes within a pass: it permits every rewrite and shares the cache of lowered kernels.
     pub(super) fn within(&self) -> Self {
         let Self { machine, storage, bindings, ref trials, .. } = *self;
         Self { machine, storage, bindings, trials: trials.clone(), ..Self::default() }
     }
 
-    /// The same context for another graph, of whose kernels nothing was tried.
+    /// The same context for another graph, with an empty cache of kernels.
     pub(super) fn anew(&self) -> Self {
         Self { trials: Trials::default(), ..self.clone() }
     }
 
-    /// What was tried to become a kernel.
+    /// The cache of lowered kernels.
     pub(super) fn trials(&self) -> &Trials {
         &self.trials
     }
 
-    /// Leaves out a pass or rule by name.
+    /// Disables a pass or rule by name.
     pub(super) fn disable(&mut self, name: &str) {
         self.disabled.insert(name.to_owned());
     }
@@ -71,42 +71,42 @@ impl Context {
         self.remaining = Some(rewrites);
     }
 
-    /// Lets passes choose for a machine.
+    /// Sets the machine for which passes optimise.
     pub(super) fn choose_for(&mut self, machine: Machine) {
         self.machine = machine;
     }
 
-    /// Lets passes choose for floats stored as `dtype` between kernels.
+    /// Sets the storage type of floats between kernels for which passes optimise.
     pub(super) fn store_floats_as(&mut self, dtype: DType) {
         self.storage = Storage(dtype);
     }
 
-    /// Lets kernels read and write up to `count` tensors.
+    /// Sets the number of tensors that kernels may read and write.
     pub(super) fn bind(&mut self, count: usize) {
         self.bindings = Bindings(count);
     }
 
-    /// How many tensors a kernel may read and write.
+    /// The number of tensors that a kernel may read and write.
     pub fn bindings(&self) -> usize {
         self.bindings.0
     }
 
-    /// How a value of type `dtype` is stored that one kernel writes and another one reads.
+    /// The storage type of a value of type `dtype` between two kernels.
     pub fn stored(&self, dtype: DType) -> DType {
         if dtype == DType::F32 { self.storage.0 } else { dtype }
     }
 
-    /// What passes choose for, where they weigh moving bytes against computing again.
+    /// The machine for which passes weigh memory traffic against recomputation.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Keeps the reasons of rewrites that nearly happened.
+    /// Enables records of rewrites that nearly happened.
     pub(super) fn explain(&mut self) {
         self.explaining = true;
     }
 
-    /// True if `rule` may rewrite `node` of `graph`. The rewrite is recorded: ask right before it is made.
+    /// True if `rule` may rewrite `node` of `graph`. This records the rewrite, so call it right before making it.
     pub fn permits(&mut self, rule: &str, graph: &Graph, node: NodeId) -> bool {
         if self.disabled.contains(rule) {
             return false;
@@ -121,17 +121,17 @@ impl Context {
         true
     }
 
-    /// The names under which rewrites were made so far, in order.
+    /// The rules of the rewrites so far, in order.
     pub fn fired(&self) -> impl Iterator<Item = &str> {
         self.applications.iter().map(|application| application.rule.as_str())
     }
 
-    /// True if the pass or rule is not left out.
+    /// True if the pass or rule is not disabled.
     pub fn is_enabled(&self, name: &str) -> bool {
         !self.disabled.contains(name)
     }
 
-    /// True if [`Context::missed`] keeps what it is told.
+    /// True if [`Context::missed`] records near misses.
     pub fn is_explaining(&self) -> bool {
         self.explaining
     }
@@ -145,7 +145,7 @@ impl Context {
         }
     }
 
-    /// More about the pass, for people.
+    /// Adds a detail about the pass to the report.
     pub fn note(&mut self, detail: impl Into<String>) {
         self.detail = detail.into();
     }

@@ -4,8 +4,8 @@ use rewire_graph::op::{Cast, MatMul, Movement, Op, Permute, Slice};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::sync::Arc;
 
-/// Removes changes of layout and type that change nothing, merges parts of parts, and computes products transposed that are read
-/// transposed alone.
+/// Removes layout and type changes that change nothing, merges slices of slices, and computes matmuls transposed that
+/// are only read transposed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CleanLayout;
 
@@ -41,11 +41,11 @@ impl Pass for CleanLayout {
     }
 }
 
-/// The operand that the result of a node equals in type and value.
+/// The operand to which a node's result is equal in type and value.
 fn unchanged(graph: &Graph, id: NodeId) -> Option<Value> {
     let node = graph.node(id)?;
     let [operand] = graph.inputs(id)[..] else { return None };
-    // Of as many elements, none is left out or repeated.
+    // With equal numbers of elements, none is omitted or repeated.
     let keeps = |movement: Movement| movement.is_ordered && (movement.is_complete || movement.is_unique);
     let keeps = node.op.movement().is_some_and(keeps) || node.op.downcast_ref::<Cast>().is_some();
     (keeps && graph.ty(operand) == node.types.first()).then_some(operand)
@@ -61,7 +61,7 @@ fn part_of_part(graph: &Graph, id: NodeId) -> Option<(Slice, Value)> {
     (outer.axis == first.axis).then_some((part, whole))
 }
 
-/// The factors of a product of matrices that nothing but this transposition reads, such as the gradient of a weight that a linear map
+/// The operands of a matmul that only this transposition reads, such as the gradient of a weight that a linear layer
 /// reads transposed.
 fn transposed_product(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
     let &[product] = graph.inputs(id).as_slice() else { return None };
@@ -71,7 +71,7 @@ fn transposed_product(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
     graph.inputs(product.node).try_into().ok()
 }
 
-/// The product of both factors transposed, the right one first.
+/// The matmul of both operands transposed, the right one first.
 fn swapped(graph: &mut Graph, id: NodeId, [left, right]: [Value; 2]) -> Result<Value, GraphError> {
     let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
     let mut add = |op: Arc<dyn Op>, operands: &[Value]| -> Result<Value, GraphError> {

@@ -1,8 +1,8 @@
-//! Passes: functions from graph to graph that keep the meaning, each verified.
+//! Passes: semantics-preserving functions from graph to graph, each verified.
 //!
-//! A [`Pass`] can be run alone or in a [`Pipeline`], which verifies the graph after each and reports what every pass
-//! did. Passes ask their [`Context`] before every rewrite, so that single rewrites can be left out, counted,
-//! explained and bisected.
+//! A [`Pass`] runs alone or in a [`Pipeline`], which verifies the graph after each pass and reports its rewrites.
+//! Passes ask their [`Context`] before every rewrite, so that single rewrites can be disabled, counted, explained and
+//! bisected.
 
 mod affine;
 mod common_subexpressions;
@@ -67,7 +67,7 @@ fn all() -> Vec<Box<dyn Pass>> {
     ]
 }
 
-/// A function from graph to graph that keeps the meaning.
+/// A semantics-preserving function from graph to graph.
 ///
 /// ```
 /// use rewire_graph::{DType, Graph, Scope};
@@ -103,14 +103,14 @@ pub trait Pass: Send + Sync {
     /// The pass's name, for reports, errors and selection.
     fn name(&self) -> &str;
 
-    /// The names that rewrites of this pass are recorded under, the pass's own unless it applies several rules.
+    /// The names under which rewrites of this pass are recorded: its own, unless it applies several rules.
     fn rules(&self) -> Vec<String> {
         vec![self.name().to_owned()]
     }
 
-    /// The rewritten graph. Every rewrite is made only if [`Context::permits`] it.
+    /// The rewritten graph. Every rewrite requires [`Context::permits`].
     ///
     /// # Errors
-    /// [`RewriteError`] if the graph is not well formed or the pass cannot go on.
+    /// [`RewriteError`] if the graph is invalid or the pass fails.
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError>;
 }

@@ -2,11 +2,11 @@ use rewire_graph::op::Input;
 use rewire_graph::{Copies, Graph, GraphError, NodeId, Value};
 use std::sync::Arc;
 
-/// Some nodes of a graph as a graph of their own, at the sizes of the whole.
+/// Some nodes of a graph as a separate graph, with the sizes of the whole.
 pub(super) struct Part {
-    /// What the nodes read of others is an input.
+    /// Operands from other nodes are inputs.
     pub graph: Graph,
-    /// What values of the whole are here.
+    /// Maps values of the whole to values of the part.
     pub copies: Copies,
 }
 

@@ -8,18 +8,18 @@ use rewire_graph::{DType, Dim, Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Divides sums over rows whose number a run decides, such as the gradients of weights and biases, into parts that are summed
-/// apart and then together, where the results alone would keep few threads busy. The parts follow from the number of rows, so
-/// that sums are the same in every run.
+/// Splits sums over a symbolic number of rows, such as the gradients of weights and biases, into parts that are summed
+/// separately and then together, if the results alone would occupy few threads. The parts depend only on the number of
+/// rows, so that sums are reproducible.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartialSums;
 
-/// Threads that keep a large GPU busy.
+/// Threads that occupy a large GPU.
 const THREADS: usize = 1 << 18;
-/// Results of a product for each thread, and threads for each column of a sum.
+/// Results per thread of a matmul, and threads per column of a sum.
 const PRODUCT_RESULTS: usize = 16;
 const COLUMN_THREADS: usize = 2;
-/// Parts at most, of products and of sums.
+/// Largest number of parts of matmuls and of sums.
 const PRODUCT_PARTS: usize = 8;
 const SUM_PARTS: usize = 64;
 
@@ -45,7 +45,7 @@ impl Pass for PartialSums {
     }
 }
 
-/// A sum over rows whose number is not known, with the number of its parts.
+/// A sum over a symbolic number of rows, with the number of its parts.
 struct Sum {
     rows: Dim,
     parts: usize,
@@ -53,7 +53,7 @@ struct Sum {
 }
 
 enum Form {
-    /// `left right`, with the rows the columns of left.
+    /// `left right`, where the rows are the columns of `left`.
     Product { left: Value, right: Value },
     /// The rows of a tensor.
     Rows(Value),
@@ -81,7 +81,7 @@ impl Sum {
         (rows.as_const().is_none() && parts > 1 && !is_one_column).then(|| Self { rows: rows.clone(), parts, form })
     }
 
-    /// The sum of sums of parts, of the type of `id`.
+    /// The sum of partial sums, with the type of `id`.
     fn in_parts(
         &self,
         graph: &mut Graph,
@@ -106,7 +106,7 @@ impl Sum {
                 let left = add(Arc::new(Permute { axes: vec![1, 0] }), &[left])?;
                 add(Arc::new(JaggedJaggedMatMul), &[left, right, offsets])?
             }
-            // Sums of parts stay singles.
+            // Partial sums stay f32.
             Form::Rows(x) if ty.dtype != DType::F32 => {
                 let x = add(Arc::new(Cast { dtype: DType::F32 }), &[x])?;
                 add(Arc::new(SegmentReduce { op: ReduceOp::Sum }), &[x, offsets])?
@@ -118,7 +118,7 @@ impl Sum {
         if ty.dtype == DType::F32 { Ok(whole) } else { add(Arc::new(Cast { dtype: ty.dtype }), &[whole]) }
     }
 
-    /// Where parts begin: all have the same number of rows but for the last ones.
+    /// The starts of the parts; all have the same number of rows except the last ones.
     fn offsets(&self, graph: &mut Graph, path: &str) -> Result<Value, GraphError> {
         let mut add = |op: HostOp, operands: &[Value]| -> Result<Value, GraphError> {
             Ok(Value { node: graph.add(Arc::new(op), operands, path)?, port: 0 })

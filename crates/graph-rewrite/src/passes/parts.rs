@@ -4,7 +4,8 @@ use rewire_graph::op::{Concat, Slice};
 use rewire_graph::{Dim, Graph, NodeId, Value};
 use std::sync::Arc;
 
-/// Lets parts of a concatenation read the operand that they are cut from, as gradients of concatenations and slices do.
+/// Replaces slices of a concatenation by slices of its operand, as they occur in gradients of concatenations and
+/// slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadParts;
 
@@ -32,7 +33,7 @@ impl Pass for ReadParts {
     }
 }
 
-/// The operand of a concatenation that holds all of a slice of it along the same axis, and the slice of the operand.
+/// The operand of a concatenation that contains all of a slice along the same axis, and the slice of the operand.
 fn part(graph: &Graph, id: NodeId) -> Option<(Value, Slice)> {
     let slice = graph.op::<Slice>(id)?;
     let joined = *graph.inputs(id).first()?;

@@ -26,7 +26,7 @@ pub struct Pipeline {
 }
 
 impl Default for Pipeline {
-    /// What [`optimize`] runs.
+    /// The passes of [`optimize`].
     fn default() -> Self {
         Self::new(super::all())
     }
@@ -53,7 +53,7 @@ impl Pipeline {
     /// The pipeline without a pass or a rule.
     ///
     /// # Errors
-    /// [`RewriteError::Unknown`] if there is none of that name.
+    /// [`RewriteError::Unknown`] if the name does not exist.
     pub fn without(mut self, name: &str) -> Result<Self, RewriteError> {
         self.known(name)?;
         self.context.disable(name);
@@ -61,10 +61,10 @@ impl Pipeline {
         Ok(self)
     }
 
-    /// The pipeline with one pass or rule alone.
+    /// The pipeline with only one pass or rule.
     ///
     /// # Errors
-    /// [`RewriteError::Unknown`] if there is none of that name.
+    /// [`RewriteError::Unknown`] if the name does not exist.
     pub fn only(mut self, name: &str) -> Result<Self, RewriteError> {
         self.known(name)?;
         self.passes.retain(|pass| pass.name() == name || pass.rules().iter().any(|rule| rule == name));
@@ -76,36 +76,36 @@ impl Pipeline {
         Ok(self)
     }
 
-    /// At most `rewrites` rewrites, those that come first.
+    /// Limits the pipeline to the first `rewrites` rewrites.
     #[must_use]
     pub fn limit(mut self, rewrites: usize) -> Self {
         self.context.limit(rewrites);
         self
     }
 
-    /// The pipeline, whose passes choose for a machine instead of [`Machine::TYPICAL`].
+    /// Optimises for a machine instead of [`Machine::TYPICAL`].
     #[must_use]
     pub fn for_machine(mut self, machine: Machine) -> Self {
         self.context.choose_for(machine);
         self
     }
 
-    /// The pipeline, whose passes choose for a plan that [stores floats](crate::plan::Plan::store_floats_as) as `dtype` between
-    /// kernels instead of as `F32`.
+    /// Optimises for a plan that [stores floats](crate::plan::Plan::store_floats_as) as `dtype` between kernels instead
+    /// of as `F32`.
     #[must_use]
     pub fn for_storage(mut self, dtype: DType) -> Self {
         self.context.store_floats_as(dtype);
         self
     }
 
-    /// The pipeline, whose kernels read and write up to `count` tensors instead of as many as every GPU binds.
+    /// Allows kernels to read and write up to `count` tensors instead of the number that every GPU supports.
     #[must_use]
     pub fn for_bindings(mut self, count: usize) -> Self {
         self.context.bind(count);
         self
     }
 
-    /// The pipeline, whose report tells what was nearly rewritten as well, and how many bytes move.
+    /// Adds near misses and memory traffic to the report.
     #[must_use]
     pub fn explain(mut self) -> Self {
         self.context.explain();
@@ -115,16 +115,16 @@ impl Pipeline {
     /// Runs all passes, verifying the graph after each.
     ///
     /// # Errors
-    /// [`RewriteError::Graph`] if `graph` does not verify, or names the pass after which it does not;
-    /// otherwise the error of a pass.
+    /// [`RewriteError::Graph`] if `graph` does not verify, or with the pass after which it does not; otherwise the
+    /// error of a pass.
     pub fn run(&self, graph: Graph) -> Result<(Graph, Report), RewriteError> {
         self.run_within(graph, self.context.anew())
     }
 
-    /// The first rewrite after which the graph is not what it was, found by halving the number of rewrites; `None` if
-    /// `is_same` takes the result of all.
+    /// Finds the first rewrite that changes the graph's meaning, by bisecting the number of rewrites; `None` if
+    /// `is_same` accepts the result of all.
     ///
-    /// `is_same` usually runs the graph it is given on some inputs and compares the outputs with those of `graph`.
+    /// `is_same` usually runs the given graph on some inputs and compares its outputs with those of `graph`.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};

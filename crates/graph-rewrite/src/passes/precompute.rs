@@ -6,14 +6,14 @@ use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value, reached};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Bytes up to which a result may be larger than what it is computed from.
+/// A result may exceed the size of its operands up to this number of bytes.
 const SMALL: usize = 64 << 10;
 
-/// Turns what depends on parameters alone into fused operators of its own, which a session computes once, when
+/// Moves computation that depends only on parameters into separate fused operators, which a session computes once, when
 /// parameters are bound.
 ///
-/// Changes of layout and of storage type stay with their readers, which apply them while they load, and so does what
-/// takes more memory than it is computed from.
+/// Layout and storage type changes stay with their readers, which apply them while loading, as do values that need more
+/// memory than their operands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Precompute;
 
@@ -50,7 +50,7 @@ struct Candidates<'a> {
 }
 
 impl Candidates<'_> {
-    /// Fixed values that are read by what is not, or of those too large the largest parts that are not.
+    /// Fixed values with readers that are not fixed; of those that are too large, the largest parts that are not.
     fn choose(&self) -> Vec<Value> {
         let outputs: HashSet<NodeId> = self.graph.outputs().iter().map(|(_, value)| value.node).collect();
         let is_read =
@@ -60,7 +60,7 @@ impl Candidates<'_> {
         let mut chosen = BTreeSet::new();
         while let Some(id) = stack.pop() {
             let producers = self.graph.inputs(id);
-            // What is fused is computed when parameters are bound already.
+            // Fused operators are already computed when parameters are bound.
             if self.graph.op::<Fused>(id).is_some() {
                 continue;
             }
@@ -73,7 +73,7 @@ impl Candidates<'_> {
         chosen.into_iter().collect()
     }
 
-    /// True for operators of one operand that a reader applies while it loads.
+    /// True for operators of one operand that readers apply while loading.
     fn is_free(&self, id: NodeId) -> bool {
         let moves = |op: &dyn Op| op.movement().is_some() || op.downcast_ref::<Cast>().is_some();
         self.graph.inputs(id).len() == 1 && self.graph.node(id).is_some_and(|node| moves(node.op.as_ref()))
@@ -111,7 +111,7 @@ fn size(ty: &Type) -> usize {
     ty.dtype.format().bytes(extents.fold(1, u64::saturating_mul)).try_into().unwrap_or(usize::MAX)
 }
 
-/// The graph of `values` alone.
+/// The part of the graph that computes `values`.
 fn extract(graph: &Graph, values: &[Value]) -> Result<Graph, GraphError> {
     let roots = values.iter().map(|value| value.node);
     let needed: HashSet<NodeId> = reached(roots, |id| graph.producers(id)).into_iter().collect();
@@ -138,7 +138,7 @@ fn insert(graph: &mut Graph, program: &Graph) -> Result<Vec<Value>, GraphError> 
     copies.find(&program.outputs().iter().map(|(_, value)| *value).collect::<Vec<_>>())
 }
 
-/// What a parameter or constant is known by.
+/// The identity of a parameter or constant.
 #[derive(PartialEq, Eq, Hash)]
 enum Source {
     Parameter(String),

@@ -5,10 +5,10 @@ use rewire_graph::op::Fused;
 use rewire_graph::{Graph, NodeId, Value};
 use std::collections::HashSet;
 
-/// Lets kernels run again whose results are [not to be kept](rewire_graph::Tensor::recompute): they are computed twice, before and after
-/// the largest gap between their uses, which is that between the forward pass and gradients.
+/// Repeats kernels whose results are marked for [recomputation](rewire_graph::Tensor::recompute): they are computed
+/// twice, before and after the largest gap between their uses, which is that between the forward and the backward pass.
 ///
-/// The same kernels of the same operands, so bits are the same as well.
+/// The repeated kernels have the same operands, so results are identical to the bit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recompute;
 
@@ -23,7 +23,7 @@ impl Pass for Recompute {
             return Ok(graph.clone());
         }
         let mut timeline = Timeline::of(graph)?;
-        // What one reads is kept until it runs again, unless that runs again as well.
+        // The operands of one are kept until it runs again, unless they are recomputed too.
         for step in (0..timeline.len()).rev() {
             let node = timeline.node(step);
             if let Some(at) = timeline.gap(step).filter(|_| asked.contains(&node))
@@ -36,13 +36,13 @@ impl Pass for Recompute {
     }
 }
 
-/// True for kernels with a result that is not to be kept.
+/// True for kernels with a result that is marked for recomputation.
 fn is_asked(graph: &Graph, id: NodeId) -> bool {
     let Some(fused) = graph.op::<Fused>(id) else { return false };
     fused.body.outputs().iter().any(|(_, value)| is_recomputed(&fused.body, *value))
 }
 
-/// True for what is not to be kept, or is a part or another form of that.
+/// True for values marked for recomputation, and for parts or other layouts of them.
 fn is_recomputed(body: &Graph, mut value: Value) -> bool {
     loop {
         let Some(node) = body.node(value.node) else { return false };

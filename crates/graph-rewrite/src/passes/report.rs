@@ -3,11 +3,11 @@ use std::fmt;
 /// A rewrite that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
-    /// The rule, or the pass where it is one.
+    /// The rule, or the pass if that makes the rewrites itself.
     pub rule: String,
     /// The operator that was rewritten.
     pub op: String,
-    /// Its number in the graph that the pass was given or added it to, [`rewire_graph::NodeId::number`].
+    /// Its number, [`rewire_graph::NodeId::number`], in the pass's input graph or as added by the pass.
     pub node: usize,
     /// Its module path.
     pub path: String,
@@ -16,39 +16,39 @@ pub struct Application {
 /// A rewrite that was nearly made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearMiss {
-    /// The rule, or the pass where it is one.
+    /// The rule, or the pass if that makes the rewrites itself.
     pub rule: String,
     /// The operator that would have been rewritten.
     pub op: String,
-    /// Its number in the graph that the pass was given or added it to, [`rewire_graph::NodeId::number`].
+    /// Its number, [`rewire_graph::NodeId::number`], in the pass's input graph or as added by the pass.
     pub node: usize,
     /// Its module path.
     pub path: String,
-    /// Why it was not.
+    /// Why it was not made.
     pub reason: String,
 }
 
-/// What a pass did.
+/// The report of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassReport {
     /// The pass.
     pub pass: String,
     /// The rewrites, in order.
     pub applications: Vec<Application>,
-    /// Rewrites that were nearly made; kept by pipelines that explain.
+    /// Rewrites that were nearly made; recorded by pipelines that explain.
     pub near_misses: Vec<NearMiss>,
     /// Nodes before and after.
     pub nodes: (usize, usize),
-    /// Predicted [`traffic`](crate::cost::traffic) before and after, in bytes; of pipelines that explain.
+    /// Predicted [`traffic`](crate::cost::traffic) in bytes before and after; recorded by pipelines that explain.
     pub bytes: Option<(u64, u64)>,
-    /// More, for people.
+    /// More details.
     pub detail: String,
 }
 
-/// What all passes did, in order.
+/// The reports of all passes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// One a pass.
+    /// One per pass.
     pub passes: Vec<PassReport>,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for PassReport {
     }
 }
 
-/// One line a pass, with its rewrites and near misses indented below.
+/// One line per pass, with its rewrites and near misses indented below.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for pass in &self.passes {

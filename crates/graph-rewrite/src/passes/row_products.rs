@@ -6,8 +6,8 @@ use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Turns products with one column into sums over rows, where what reads a result walks the row that it was computed from: cross
-/// layers with a vector each become row reductions, and with them one kernel.
+/// Turns matmuls with one column into sums over rows, if a reader of the result loops over the row that it was computed
+/// from. Cross layers with a vector then become row reductions in one kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowProducts;
 
@@ -33,7 +33,7 @@ impl Pass for RowProducts {
     }
 }
 
-/// The operands of a product with one column.
+/// The operands of a matmul with one column.
 fn column(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
     graph.op::<MatMul>(id)?;
     let operands: [Value; 2] = graph.inputs(id).try_into().ok()?;
@@ -41,7 +41,7 @@ fn column(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
     (right.rank() == 2 && right.width() == Some(1) && left.width() != Some(1)).then_some(operands)
 }
 
-/// True if the result is read, as it is or changed, by an operator on the left operand's points.
+/// True if an operator over the left operand's points reads the result, directly or through layout changes.
 fn is_walked(graph: &Graph, live: &HashSet<NodeId>, product: NodeId) -> bool {
     let shape = |id: NodeId| graph.ty(Value { node: id, port: 0 }).map(|ty| &ty.shape);
     let Some(row) = graph.inputs(product).first().and_then(|left| graph.ty(*left)) else { return false };

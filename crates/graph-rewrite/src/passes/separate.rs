@@ -6,8 +6,8 @@ use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value, reached};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Gives every sum over pairs scores of its own, since scores are never stored, those of [`SpreadSoftmax`] among them, and
-/// cuts concatenations of more parts than a kernel can read.
+/// Gives every pair reduction separate scores, including those of [`SpreadSoftmax`], since scores are never stored, and
+/// splits concatenations with more parts than a kernel can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Separate;
 
@@ -39,7 +39,7 @@ impl Pass for Separate {
                 && separated.inputs(id).len() >= context.bindings()
                 && context.permits(self.name(), graph, id)
             {
-                // A kernel binds its result as well.
+                // A kernel binds its result too.
                 cut(&mut separated, id, (concat.axis, context.bindings() - 1)).map_err(failed)?;
             }
         }
@@ -47,7 +47,7 @@ impl Pass for Separate {
     }
 }
 
-/// The scores that a sum over pairs is made of, and what is computed from them, in order.
+/// The scores of a pair reduction and the values computed from them, in order.
 fn scores(graph: &Graph, places: &HashMap<NodeId, usize>, sum: NodeId) -> Vec<NodeId> {
     let is_scores = |value: &Value| graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
     let made_of = |id| graph.inputs(id).into_iter().filter(is_scores).map(|value| value.node);
@@ -81,7 +81,7 @@ fn copy_scores(graph: &mut Graph, sum: NodeId, own: &[NodeId]) -> Result<(), Gra
     Ok(())
 }
 
-/// Cuts a concatenation into those of `most` parts.
+/// Splits a concatenation into several with `most` parts.
 fn cut(graph: &mut Graph, id: NodeId, (axis, most): (usize, usize)) -> Result<(), GraphError> {
     let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
     let mut parts = graph.inputs(id);

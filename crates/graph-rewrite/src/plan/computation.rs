@@ -4,16 +4,16 @@ use crate::schedule::Schedule;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
-/// What a step computes.
+/// The computation of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Computation {
     /// A loop nest.
     Nest(ScheduledNest),
-    /// An operator of a user's own.
+    /// A custom operator.
     Custom(Custom),
 }
 
-/// A tensor that a kernel writes, or a part of it.
+/// A tensor, or part of a tensor, that a kernel writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Written<'a> {
     /// Position among [`super::Step::writes`].
@@ -25,7 +25,7 @@ pub struct Written<'a> {
 }
 
 impl Computation {
-    /// The computation of a nest, by the schedule that takes it.
+    /// The computation of a nest, with the first schedule that supports it.
     ///
     /// # Errors
     /// As [`ScheduledNest::of`].
@@ -33,7 +33,7 @@ impl Computation {
         ScheduledNest::of(nest).map(Self::Nest)
     }
 
-    /// The schedule, if it is not a user's own.
+    /// The schedule; `None` for a custom operator.
     pub fn schedule(&self) -> Option<&Schedule> {
         match self {
             Self::Nest(nest) => Some(nest.schedule()),
@@ -56,7 +56,7 @@ impl Computation {
         }
     }
 
-    /// The loops, if it is not a user's own.
+    /// The loops; `None` for a custom operator.
     pub fn nest(&self) -> Option<&Nest> {
         match self {
             Self::Nest(nest) => Some(nest),
@@ -64,12 +64,12 @@ impl Computation {
         }
     }
 
-    /// [`Nest::points`]; 1 for an operator of a user's own.
+    /// [`Nest::points`]; 1 for a custom operator.
     pub fn points(&self, size: impl Fn(&Dim) -> Option<usize>) -> Option<usize> {
         self.nest().map_or(Some(1), |nest| nest.points(size))
     }
 
-    /// The tensors that are written.
+    /// The tensors that the kernel writes.
     pub fn written(&self) -> Vec<Written<'_>> {
         match self {
             Self::Custom(custom) => vec![Written { target: 0, dtype: custom.dtype, shape: &custom.shape }],
@@ -79,12 +79,12 @@ impl Computation {
         }
     }
 
-    /// A tensor that is written in a type that kernels only read.
+    /// An output of a type that kernels can only read.
     pub fn unwritable(&self) -> Option<Written<'_>> {
         self.written().into_iter().find(|written| !written.dtype.format().is_written())
     }
 
-    /// What is written as expressions of a loop.
+    /// The outputs, as expressions of a loop.
     pub fn outputs(&self) -> &[Output] {
         self.nest().map_or(&[], |nest| &nest.outputs)
     }

@@ -4,10 +4,10 @@ use rewire_graph::op::{Registry, RegistryError};
 use rewire_graph::{DType, Dim, Layout, Type};
 use serde::{Deserialize, Serialize};
 
-/// An operator of a user's own, with its own shader.
+/// A custom operator with its shader.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Custom {
-    /// Its operands, each once, without expressions.
+    /// Its distinct operands, without expressions.
     pub body: Body,
     /// The operator.
     pub operator: Operator,
@@ -22,13 +22,12 @@ pub struct Custom {
 }
 
 impl Custom {
-    /// The type that a shader takes a value in, whatever it is stored as.
+    /// The type in which a shader reads a value, regardless of storage.
     pub(crate) fn arithmetic(ty: Type) -> Type {
         Type { dtype: if ty.dtype.is_float() { DType::F32 } else { ty.dtype }, ..ty }
     }
 
-    /// Gives the operator its CPU form, if it has none, and makes sure that the kernel is what the operator makes of its
-    /// operands.
+    /// Restores the operator's CPU form if it has none, and checks that the kernel is the operator's for its operands.
     pub(super) fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
         if self.operator.definition().is_some() {
             return Ok(());

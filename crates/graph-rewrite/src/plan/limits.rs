@@ -7,13 +7,13 @@ use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
 use thiserror::Error;
 
-/// What of a plan is larger than it may be, or contradicts the rest of it.
+/// A part of a plan exceeds a limit or contradicts the rest.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{place} {reason}")]
 pub struct PlanError {
     /// The part of the plan.
     pub place: String,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: String,
 }
 
@@ -24,7 +24,7 @@ impl PlanError {
 }
 
 impl Plan {
-    /// Checks ranks, sizes, types and names: what lowering makes, and all that a plan from a file may ask for.
+    /// Checks ranks, sizes, types and names. Plans from lowering pass; those from files are limited to the same.
     ///
     /// ```
     /// let scope = rewire_graph::Scope::new();
@@ -72,7 +72,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Slots are filled by inputs and entries, so that there are no more of them than of these.
+    /// Checks that slots do not outnumber the inputs and entries that fill them.
     fn check_slots(&self) -> Result<(), PlanError> {
         let (slots, most) = (self.shapes.slots, self.host_inputs.len() + self.shapes.entries.len());
         let wrong = |reason: String| Err(PlanError::new("the shape program", reason));
@@ -93,7 +93,7 @@ impl Plan {
         })
     }
 
-    /// Ids are inputs of integers, and tables have sizes that the shape program defines.
+    /// Checks that ids are inputs of integers, and that the shape program defines the sizes of tables.
     fn check_ids(&self) -> Result<(), PlanError> {
         let on_device = self.buffers.iter().filter_map(|buffer| match &buffer.source {
             Source::Input(name) if matches!(buffer.dtype, DType::I32 | DType::I64 | DType::U32) => Some(name),
@@ -123,8 +123,8 @@ impl Plan {
 }
 
 impl Computation {
-    /// Checks that the kernel is small enough to be stored, read and run: fusion stops where it would not be. Its expressions
-    /// have the types that its loop takes.
+    /// Checks that the kernel is small enough to be stored, read and run, a limit that fusion respects, and that its
+    /// expressions have the types that its loops require.
     pub(crate) fn check_limits(&self) -> Result<(), Refusal> {
         let body = self.body();
         body.dag.check_limits()?;
@@ -144,7 +144,7 @@ impl Computation {
         }
     }
 
-    /// Checks what the kernel runs over.
+    /// Checks the loops of the kernel.
     pub fn check_loop(&self) -> Result<(), Refusal> {
         match self {
             Self::Nest(nest) => check_loops(nest),
@@ -153,7 +153,7 @@ impl Computation {
     }
 }
 
-/// Checks that axes and sums fit together, and that there are all expressions which sums and outputs refer to.
+/// Checks that axes and accumulations fit together, and that all referenced expressions exist.
 pub(super) fn check_form(nest: &Nest) -> Result<(), Refusal> {
     check_loops(nest)?;
     let count = nest.body.dag.len();
@@ -163,7 +163,7 @@ pub(super) fn check_form(nest: &Nest) -> Result<(), Refusal> {
     }
 }
 
-/// Checks axes, and that sums are over axes that are there.
+/// Checks axes, and that accumulations are over existing axes.
 fn check_loops(nest: &Nest) -> Result<(), Refusal> {
     check_count("dimensions", nest.rank(), MAX_RANK)?;
     check_count("axes", nest.axes.len(), MAX_AXES)?;

@@ -1,4 +1,4 @@
-//! Lookups as steps of their own.
+//! Lookups as separate steps.
 
 use super::{
     Binding, Body, Buffer, BufferId, Computation, Extent, MemorySpace, Nest, Operand, Output, Plan, PlanError, Source,
@@ -9,8 +9,8 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Ordered, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A step that copies rows of a table as they are stored: row `ids[i..]` of the table, or the nearest one, is row `i..` of the
-/// result.
+/// A step that copies rows of a table in their storage type: row `i..` of the result is row `ids[i..]` of the table,
+/// clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lookup {
     /// The table, a parameter `[rows, width]`.
@@ -22,8 +22,8 @@ pub struct Lookup {
 }
 
 impl Plan {
-    /// The parameters that [`Plan::look_up_first`] takes: `[rows, width]`, of floats, of which steps read nothing but the rows that
-    /// inputs name.
+    /// The parameters that [`Plan::look_up_first`] accepts: `[rows, width]` of floats, of which steps only read rows
+    /// that inputs select.
     pub fn tables(&self) -> Vec<BufferId> {
         let mut tables: Vec<BufferId> = (0..).zip(&self.buffers).filter_map(|(n, _)| self.table(BufferId(n))).collect();
         let mut read = BTreeSet::new();
@@ -36,8 +36,9 @@ impl Plan {
         tables
     }
 
-    /// Looks up the rows of some of [`Plan::tables`] in steps that come before all others; what read the tables reads these rows, and
-    /// computes the same. Kernels do not write every type that tables have: such a step is for one who copies rows.
+    /// Looks up the rows of some of [`Plan::tables`] in steps before all others. Readers of the tables read these rows
+    /// instead, with the same results. Kernels cannot write all types of tables: the host has to copy the rows for
+    /// these steps.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -55,7 +56,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`PlanError`] if no schedule takes a kernel that reads rows in place of a table.
+    /// [`PlanError`] if no schedule supports a kernel that reads rows instead of a table.
     pub fn look_up_first(&mut self, tables: &[BufferId]) -> Result<Vec<Lookup>, PlanError> {
         let known = self.tables();
         let tables = tables.iter().copied().filter(|table| known.contains(table)).ordered_set();
@@ -88,7 +89,7 @@ impl Plan {
         (is_table && !elsewhere).then_some(id)
     }
 
-    /// The tables that a step reads by inputs, with these, and all tensors that it reads otherwise.
+    /// The tables that a step reads through inputs, with these inputs, and all tensors that it reads otherwise.
     fn reads_of(&self, step: &Step) -> (Vec<(BufferId, BufferId)>, Vec<BufferId>) {
         let (mut named, mut otherwise) = (vec![], vec![]);
         let Computation::Nest(nest) = &step.computation else {
@@ -109,7 +110,7 @@ impl Plan {
         (named, otherwise)
     }
 
-    /// The input that names the row of a load.
+    /// The input that selects the row of a load.
     fn ids(&self, step: &Step, dag: &Dag, table: BufferId, index: &[ExprId]) -> Option<BufferId> {
         let rows = self.buffer(table)?.shape.first()?.as_const()?;
         let (operand, _) = named_row(dag, *index.first().filter(|_| index.len() == 2)?, rows)?;
@@ -158,7 +159,7 @@ fn buffer(binding: Binding) -> Option<BufferId> {
     }
 }
 
-/// The row of a table that an id names: the nearest one.
+/// The row of a table for an id, clamped.
 fn nearest(dag: &mut Dag, id: ExprId, rows: usize) -> ExprId {
     let scalar = dag.scalar(id);
     let (zero, last) = (dag.constant(scalar, 0), dag.constant(scalar, rows as i64 - 1));
@@ -167,7 +168,7 @@ fn nearest(dag: &mut Dag, id: ExprId, rows: usize) -> ExprId {
     dag.cast(Scalar::I32, row)
 }
 
-/// The operand and the place in it whose element names a row, as a load does or [`nearest`].
+/// The operand and the index of the element that selects a row, in a load or in [`nearest`].
 fn named_row(dag: &Dag, row: ExprId, rows: usize) -> Option<(u16, &[ExprId])> {
     let mut row = row;
     if let Expr::Cast(Scalar::I32, of) = dag.expr(row) {
@@ -187,7 +188,7 @@ fn named_row(dag: &Dag, row: ExprId, rows: usize) -> Option<(u16, &[ExprId])> {
     }
 }
 
-/// Rows that were looked up, in place of loads of tables.
+/// Rows that were looked up, instead of loads from tables.
 struct LookedUp<'a> {
     /// By table and ids.
     places: &'a BTreeMap<(BufferId, BufferId), BufferId>,
@@ -205,7 +206,7 @@ impl LookedUp<'_> {
         Ok(())
     }
 
-    /// Reads rows in place of tables; returns what the operands are bound to then.
+    /// Replaces tables by rows; returns the new bindings of the operands.
     fn replaced(&self, nest: &mut Nest, bound: &[Binding]) -> Vec<Binding> {
         let (mut operands, mut reads) = (nest.body.operands.clone(), bound.to_vec());
         nest.rebuild(|dag, expr, copies| {
@@ -229,7 +230,7 @@ impl LookedUp<'_> {
     }
 }
 
-/// Lets go of the operands that no expression and no axis reads.
+/// Removes operands that no expression and no axis reads.
 fn drop_unread(nest: &mut Nest, reads: &mut Vec<Binding>) {
     let dag = &nest.body.dag;
     let loaded = dag.reachable(&nest.roots()).into_iter().filter_map(|id| match dag.expr(id) {

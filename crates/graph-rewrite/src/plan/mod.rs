@@ -1,4 +1,4 @@
-//! The lowered form: steps in order, buffers, the shape program. Target-neutral and serializable.
+//! The lowered form: steps in order, buffers, the shape program. It is target-independent and serializable.
 
 mod computation;
 mod custom;
@@ -33,13 +33,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BufferId(pub u32);
 
-/// Where a buffer's content comes from.
+/// The source of a buffer's content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Source {
     /// Bound by name for each run.
     Input(String),
-    /// Held by a session under a name from run to run, zeros at first. A run sets it to the output of the same name, if there
-    /// is one.
+    /// Held by a session under a name between runs, initially zeros. A run sets it to the output of the same name, if
+    /// there is one.
     State(String),
     /// Bound by name when the session is loaded; resident from then on.
     Parameter(String),
@@ -52,7 +52,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The name of an input or a state: what is another tensor in every run.
+    /// The name of an input or a state, whose tensor may differ between runs.
     pub fn run_name(&self) -> Option<&str> {
         match self {
             Self::Input(name) | Self::State(name) => Some(name),
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// True if the content stays the same once a session is loaded.
+    /// True if the content stays the same after a session is loaded.
     pub fn is_resident(&self) -> bool {
         matches!(self, Self::Parameter(_) | Self::Constant(_) | Self::Load)
     }
@@ -68,48 +68,48 @@ impl Source {
 
 /// A tensor in memory.
 ///
-/// Elements lie row major with the last dimension padded to a multiple of four, so that rows start at
-/// whole vectors whatever the width. The content of the padding is unspecified.
+/// Elements are row major, with the last dimension padded to a multiple of four, so that rows start at whole vectors.
+/// The content of the padding is unspecified.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Buffer {
     /// Element type in memory.
     pub dtype: DType,
     /// Logical shape; empty for a scalar, which is stored as one padded row.
     pub shape: Vec<Dim>,
-    /// Where the content comes from.
+    /// The source of the content.
     pub source: Source,
 }
 
 /// One dispatch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What it computes, for people: the anchor and what was fused into it.
+    /// A readable name: the main operator and the operators fused into it.
     pub name: String,
-    /// Module path of the anchor, `_stu_module._stu_layers.0`; empty at top level.
+    /// Module path of the main operator, `_stu_module._stu_layers.0`; empty at top level.
     pub path: String,
-    /// What it computes, for backends.
+    /// The computation.
     pub computation: Computation,
-    /// One an operand of the kernel's body, in order.
+    /// One binding per operand of the kernel's body, in order.
     pub reads: Vec<Binding>,
-    /// What [`Output::target`] counts.
+    /// The buffers that [`Output::target`] indexes.
     pub writes: Vec<BufferId>,
 }
 
-/// What an operand of a body is bound to.
+/// The binding of an operand of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Binding {
     /// A tensor in memory.
     Buffer(BufferId),
-    /// A vector or scalar of the shape program.
+    /// A host vector or scalar.
     Host(HostSlot),
 }
 
 /// A named result of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanOutput {
-    /// The name it has in the graph.
+    /// Its name in the graph.
     pub name: String,
-    /// What holds it.
+    /// Its buffer or host value.
     pub value: Binding,
     /// Element type; host values are `I64`.
     pub dtype: DType,
@@ -117,30 +117,31 @@ pub struct PlanOutput {
     pub shape: Vec<Dim>,
 }
 
-/// What callers bind by name.
+/// A value that callers bind by name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Named<'a> {
     /// The name.
     pub name: &'a str,
     /// Element type.
     pub dtype: DType,
-    /// Logical shape; sizes that become known in a run are symbols.
+    /// Logical shape; sizes that a run determines are symbols.
     pub shape: &'a [Dim],
 }
 
-/// A graph lowered to dispatches.
+/// A graph lowered to steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What runs on the host before each run.
+    /// Values computed and checked on the host before each run.
     pub shapes: ShapeProgram,
     /// Inputs that the shape program reads.
     pub host_inputs: Vec<HostInput>,
     /// All tensors.
     pub buffers: Vec<Buffer>,
-    /// Parameters whose columns are rows in memory: what is bound has the last two dimensions of the buffer exchanged.
+    /// Parameters stored by column: the bound tensor has the last two dimensions of the buffer swapped.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub by_column: BTreeSet<BufferId>,
-    /// What a session computes once from parameters, in order, on the CPU: weights of layers that became one, for instance.
+    /// Steps that a session computes once from parameters, in order, on the CPU: merged weights of layers, for
+    /// instance.
     pub load: Vec<Step>,
     /// Dispatches in order.
     pub steps: Vec<Step>,
@@ -149,11 +150,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Gives functions and operators of a user's own without a CPU form, as they are in a plan that was read from a file,
-    /// that of a registry.
+    /// Restores user-defined functions and custom operators without a CPU form, as in a plan read from a file, from a
+    /// registry.
     ///
     /// # Errors
-    /// [`RegistryError`] names the first one that the registry does not have.
+    /// [`RegistryError`] names the first one that is not registered.
     pub fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
         let mut steps = self.load.iter_mut().chain(&mut self.steps);
         steps.try_for_each(|step| match &mut step.computation {
@@ -162,7 +163,7 @@ impl Plan {
         })
     }
 
-    /// What is bound by name for each run. Inputs that the host reads, which take any integers, are `I64`.
+    /// Values bound by name for each run. Inputs that the host reads have type `I64` and accept any integers.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -186,7 +187,7 @@ impl Plan {
         }))
     }
 
-    /// What is bound by name when the plan is loaded.
+    /// Values bound by name when the plan is loaded.
     pub fn parameters(&self) -> impl Iterator<Item = Named<'_>> {
         self.named(|source| match source {
             Source::Parameter(name) => Some(name),
@@ -194,7 +195,7 @@ impl Plan {
         })
     }
 
-    /// Names of the parameters whose columns are rows in memory ([`Plan::by_column`]).
+    /// Names of the parameters that are stored by column ([`Plan::by_column`]).
     pub fn parameters_by_column(&self) -> impl Iterator<Item = &str> {
         self.by_column.iter().filter_map(|id| match &self.buffer(*id)?.source {
             Source::Parameter(name) => Some(name.as_str()),
@@ -208,7 +209,7 @@ impl Plan {
         })
     }
 
-    /// The states that sessions hold, by name, in the order of their names.
+    /// The states of sessions, by name, in order of names.
     pub fn states(&self) -> BTreeMap<&str, &Buffer> {
         let states = self.buffers.iter().filter_map(|buffer| match &buffer.source {
             Source::State(name) => Some((name.as_str(), buffer)),
@@ -231,7 +232,7 @@ impl Plan {
         })
     }
 
-    /// The buffer of an id of this plan.
+    /// The buffer with an id of this plan.
     pub fn buffer(&self, id: BufferId) -> Option<&Buffer> {
         self.buffers.get(id.0 as usize)
     }

@@ -5,10 +5,10 @@ use crate::schedule::{Analysis, Bound, Schedule};
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
 
-/// A nest with the schedule that runs it.
+/// A nest with its schedule.
 ///
-/// It is stored as the nest and the name of the schedule; the parts that axes and sums play are found from these when it is read, so
-/// that a file cannot contradict its nest.
+/// It is stored as the nest and the name of the schedule. The roles of axes and accumulations are derived when it is
+/// read, so that a file cannot contradict its nest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Stored", try_from = "Stored")]
 pub struct ScheduledNest {
@@ -20,7 +20,7 @@ impl ScheduledNest {
     /// Chooses the schedule of a nest.
     ///
     /// # Errors
-    /// [`Refusal`] if the nest contradicts itself, or no schedule takes it.
+    /// [`Refusal`] if the nest is inconsistent, or no schedule supports it.
     pub fn of(nest: Nest) -> Result<Self, Refusal> {
         check_form(&nest)?;
         let schedule = Schedule::of(&nest)?;
@@ -40,7 +40,7 @@ impl ScheduledNest {
     /// Changes the nest and chooses its schedule again.
     ///
     /// # Errors
-    /// As [`ScheduledNest::of`]; nothing is changed then.
+    /// As [`ScheduledNest::of`]; the nest is then unchanged.
     pub fn edit<T>(&mut self, edit: impl FnOnce(&mut Nest) -> T) -> Result<T, Refusal> {
         let mut nest = self.nest.clone();
         let result = edit(&mut nest);
@@ -48,13 +48,13 @@ impl ScheduledNest {
         Ok(result)
     }
 
-    /// The nest, to change dtypes, memory spaces and functions. A schedule does not depend on these; it holds ids of expressions and
-    /// positions of axes, which must stay as they are.
+    /// The nest, to change dtypes, memory spaces and functions. Schedules do not depend on these. Ids of expressions
+    /// and positions of axes must not change.
     pub(crate) fn nest_mut(&mut self) -> &mut Nest {
         &mut self.nest
     }
 
-    /// Calls a function with the schedule on its nest.
+    /// Calls a function with the schedule bound to its nest.
     pub(crate) fn scheduled<T>(&self, call: impl FnOnce(&dyn Analysis) -> T) -> T {
         let nest = &self.nest;
         match &self.schedule {
@@ -75,7 +75,7 @@ impl Deref for ScheduledNest {
     }
 }
 
-/// The stored form. Plans of formats 1 to 3 have no schedule.
+/// The serialised form. Plans of formats 1 to 3 have no schedule.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     body: Body,
@@ -114,7 +114,7 @@ mod tests {
     use rewire_graph::{DType, Dim, Scope};
     use serde_json::{Value, json};
 
-    /// `x * x` of `[8, 4]`, as a plan stores it.
+    /// `x * x` of `[8, 4]`, serialised.
     fn stored() -> Value {
         let shape: Vec<Dim> = vec![8.into(), 4.into()];
         let operand = crate::plan::Operand { dtype: DType::F32, shape: shape.clone(), space: MemorySpace::Device };

@@ -1,10 +1,10 @@
 use rewire_graph::{Arrange, DType, Dim};
 use std::collections::BTreeMap;
 
-/// A size for symbols that have no value yet, to compare tensors by.
+/// Assumed value of symbols, to compare sizes of tensors.
 const TYPICAL_SYMBOL: i64 = 1000;
 
-/// When a tensor is in use: from the step that writes it to the last that reads it, both inclusive.
+/// The time in which a tensor is in use: from the step that writes it to the last that reads it, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// The first step.
@@ -16,14 +16,14 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// That of a tensor of some type, whatever the sizes of a run.
+    /// The lifetime of a tensor of some type, for any sizes of a run.
     pub fn new((first, last): (usize, usize), dtype: DType, shape: &[Dim]) -> Self {
         let extents = shape.iter().map(|dim| dim.evaluate(|_| Some(TYPICAL_SYMBOL)).unwrap_or(1) as u64);
         Self { first, last, estimate: dtype.format().bytes(extents.fold(1, u64::saturating_mul)) }
     }
 }
 
-/// Which tensors share a buffer.
+/// The assignment of tensors to shared buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotPlan {
     /// The slot of each tensor.
@@ -33,9 +33,9 @@ pub struct SlotPlan {
 }
 
 impl SlotPlan {
-    /// Gives each lifetime a slot that no other one has at the same step.
+    /// Assigns slots so that no two tensors in a slot are in use at the same step.
     ///
-    /// The largest tensors come first, and each takes the smallest slot that is free while it lives.
+    /// Largest tensors first; each gets the smallest slot that is free during its lifetime.
     pub fn new(lifetimes: &[Lifetime]) -> Self {
         let mut order: Vec<usize> = (0..lifetimes.len()).collect();
         order.arrange_by_key(|&n| (std::cmp::Reverse(lifetimes[n].estimate), lifetimes[n].first, n));
@@ -43,7 +43,7 @@ impl SlotPlan {
         let mut slots: Vec<Slot> = Vec::new();
         for n in order {
             let life = &lifetimes[n];
-            // Slots are made in descending order of sizes.
+            // Slots are created in descending order of size.
             slot[n] = slots.iter().rposition(|slot| slot.is_free(life)).unwrap_or(slots.len());
             if slot[n] == slots.len() {
                 slots.push(Slot::default());
@@ -54,7 +54,7 @@ impl SlotPlan {
     }
 }
 
-/// When a slot is taken: last steps by first steps, apart from one another.
+/// The times in which a slot is in use: last steps by first steps, without overlaps.
 #[derive(Default)]
 struct Slot {
     taken: BTreeMap<usize, usize>,
@@ -84,7 +84,7 @@ mod tests {
     fn tensors_of_growing_sizes_share_the_largest() {
         let growing: Vec<Lifetime> = (1..8).map(|n| life(2 * n, 2 * n + 1, n as u64)).collect();
         assert_eq!(SlotPlan::new(&growing).slots, 1);
-        // One that outlives the others has a slot of its own size.
+        // A tensor that outlives the others has a slot of its size.
         let plan = SlotPlan::new(&[life(0, 9, 5), life(0, 1, 1), life(2, 3, 9), life(4, 9, 9)]);
         assert_eq!(plan.slot, [1, 0, 0, 0]);
     }

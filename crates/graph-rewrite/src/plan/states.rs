@@ -2,7 +2,7 @@ use super::{Binding, BufferId, Plan, PlanError, Source};
 use std::collections::{HashMap, HashSet};
 
 impl Plan {
-    /// A state has extents that are constants or sizes of its own, a name of its own, and the same type after a run.
+    /// Checks that a state has extents that are constants or single sizes, a unique name, and the same type after a run.
     pub(super) fn check_states(&self) -> Result<(), PlanError> {
         let mut names: HashSet<&str> = self.host_inputs.iter().map(|input| input.name.as_str()).collect();
         let inputs = self.buffers.iter().filter_map(|buffer| Some((buffer, buffer.source.run_name()?)));
@@ -28,7 +28,8 @@ impl Plan {
         self.check_writes()
     }
 
-    /// One step at most writes a state in place, after all that read it, and that is what the state becomes.
+    /// Checks that at most one step writes a state in place, after all its readers, and that this is the new value of
+    /// the state.
     fn check_writes(&self) -> Result<(), PlanError> {
         let mut written: HashMap<BufferId, &str> = HashMap::new();
         let state = |id: &BufferId| match &self.buffer(*id)?.source {

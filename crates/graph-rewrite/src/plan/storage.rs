@@ -3,17 +3,18 @@ use crate::schedule::{Analysis, Bound, Schedule};
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{DType, Dim};
 
-/// How the floats of a plan are stored and sums are kept; `None` leaves them as they are. Arithmetic is in single precision.
+/// Storage types of a plan's floats and types of accumulators; `None` leaves them unchanged. Other arithmetic is f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Precision {
     /// Embedding tables.
     pub tables: Option<DType>,
-    /// Embedding tables whose rows are not pooled, of models that have such; as all tables if `None`.
+    /// Embedding tables whose rows are not pooled, in models with such tables; like `tables` if `None`.
     pub sequence_tables: Option<DType>,
-    /// All other parameters, and what is computed of parameters where a plan is loaded. A type that kernels do not write, such as
-    /// `Rows8`, holds the parameters of two dimensions and more, with a row a column of the product where they are factors of one.
+    /// All other parameters, and values computed from parameters when a plan is loaded. A type that kernels cannot
+    /// write, such as `Rows8`, applies to parameters with at least two dimensions; operands of matmuls are stored with
+    /// one row per column of the result.
     pub weights: Option<DType>,
-    /// Values between steps, where kernels write the type.
+    /// Values between steps, if kernels can write the type.
     pub activations: Option<DType>,
     /// Sums of products. `F16`: those of halves, where a device has matrix hardware that adds in halves, which round after every few
     /// steps and end at 65504. `I32`: those by weights in `Rows8`, whose left factors are rounded to 8 bits by the largest of their
@@ -25,9 +26,9 @@ pub struct Precision {
 /// The kind of an embedding table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// Rows are summed or averaged where they are looked up.
+    /// Rows are summed or averaged after the lookup.
     Pooled,
-    /// Rows are the steps of sequences.
+    /// Rows are the elements of sequences.
     Sequence,
 }
 
@@ -57,16 +58,16 @@ fn is_written(dtype: DType) -> bool {
 }
 
 impl Plan {
-    /// Stores floats of parameters and of values between steps as `dtype`, `F16` or `BF16` to halve their memory: [`Plan::store`]
-    /// with one type.
+    /// Stores floats of parameters and of values between steps as `dtype`, `F16` or `BF16` to halve their memory:
+    /// [`Plan::store`] with one type.
     pub fn store_floats_as(&mut self, dtype: DType) {
         self.store(Precision::all(dtype), |_| None);
     }
 
-    /// Stores floats of parameters, some of which are tables, and of values between steps as a precision has them.
+    /// Sets the storage types of parameters, of which some are tables, and of values between steps.
     ///
-    /// Inputs and outputs keep their types, and so do parameters that are rows with a scale. Whether a type has rows of the widths
-    /// that there are, [`Plan::check_limits`] tells.
+    /// Inputs and outputs keep their types, and so do parameters that are rows with a scale. [`Plan::check_limits`]
+    /// checks whether a type supports the row widths.
     pub fn store(&mut self, precision: Precision, table: impl Fn(&str) -> Option<Table>) {
         let outputs: Vec<Binding> = self.outputs.iter().map(|output| output.value).collect();
         let mut changed = vec![None; self.buffers.len()];
@@ -102,14 +103,15 @@ impl Plan {
         }
     }
 
-    /// True for a matrix whose rows are a summed index wherever it is read: a scale of such a row would be none of a result.
+    /// True for a matrix whose rows are a reduced index in all loads: a scale per row could then not be applied to a
+    /// result.
     fn is_summed_by_row(&self, id: BufferId) -> bool {
         let reads = |step: &&Step| step.reads.contains(&Binding::Buffer(id));
         let mut steps = self.steps.iter().filter(reads).peekable();
         steps.peek().is_some() && !self.load.iter().any(|step| reads(&step)) && steps.all(|step| step.sums_rows_of(id))
     }
 
-    /// Exchanges the last two dimensions of a parameter in memory.
+    /// Swaps the last two dimensions of a parameter in memory.
     fn turn(&mut self, id: BufferId) {
         let exchange = |shape: &mut Vec<Dim>| {
             if let [.., rows, columns] = shape.as_mut_slice() {
@@ -131,7 +133,7 @@ impl Plan {
 }
 
 impl Step {
-    /// True if all loads from a buffer have a summed coordinate as their row, and none in their column.
+    /// True if the row in all loads from a buffer is a reduced coordinate, and the column is not.
     fn sums_rows_of(&self, id: BufferId) -> bool {
         let Computation::Nest(nest) = &self.computation else { return false };
         let dag = &nest.body.dag;
@@ -150,7 +152,7 @@ impl Step {
 }
 
 impl Computation {
-    /// Keeps the sums of a product in a type, if they may be.
+    /// Sets the accumulator type of a matmul, if permitted.
     fn keep_sums(&mut self, dtype: DType) {
         let Self::Nest(own) = self else { return };
         let Schedule::Product(schedule) = own.schedule() else { return };
@@ -165,7 +167,7 @@ impl Computation {
         }
     }
 
-    /// Position among [`super::Step::writes`] and element type in memory of what is written.
+    /// Positions among [`super::Step::writes`] and element types in memory of the outputs.
     fn stored_mut(&mut self) -> Vec<(u16, &mut DType)> {
         match self {
             Self::Custom(custom) => vec![(0, &mut custom.dtype)],

@@ -3,11 +3,11 @@ use crate::lower::Refusal;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId};
 
-/// An expression that a kernel takes, with the type that it needs and what the kernel takes it as.
+/// An expression with its required type and its role in the kernel.
 type Taken = (ExprId, Scalar, &'static str);
 
 impl Computation {
-    /// Checks that expressions have the types that loops take them in, and that operands are read as what they hold.
+    /// Checks that expressions have the types that loops require, and that operands are loaded in their types.
     pub(super) fn check_types(&self) -> Result<(), Refusal> {
         let body = self.body();
         for (id, expected, what) in self.taken() {
@@ -38,7 +38,7 @@ impl Computation {
         Ok(())
     }
 
-    /// True if all that is written is rows of operands as these store them, which is for one who copies rows.
+    /// True if all outputs are rows of operands in their storage type, which the host copies.
     fn copies_rows(&self) -> bool {
         let dag = &self.body().dag;
         let is_copy = |output: &Output| match dag.expr(output.value) {

@@ -1,4 +1,4 @@
-//! The indices of one loop as linear forms, and what is proven of them.
+//! The indices of one loop as linear forms, and their bounds.
 
 use super::cover::{Digits, Span};
 use super::entries::{Entries, Known};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 const LEAST: i128 = i32::MIN as i128;
 const MOST: i128 = i32::MAX as i128;
 
-/// What is known of host values at an index, and how many of the facts of them are noted where.
+/// Facts about host values at an index, with the number of those recorded at each place.
 #[derive(Default)]
 struct AtIndex {
     known: Known,
@@ -34,26 +34,26 @@ pub(super) struct Analysis<'a> {
     host: &'a Host<'a>,
     atoms: Atoms,
     facts: Facts,
-    /// What expressions are, up to multiples of 2^32 for those of 32 bits.
+    /// The linear forms of expressions, modulo 2^32 for 32-bit expressions.
     forms: HashMap<ExprId, Form>,
     guards: HashMap<ExprId, Guard>,
-    /// What is not negative where a condition is true, and where it is false.
+    /// Forms that are not negative if a condition is true, and if it is false.
     conditions: HashMap<ExprId, [Vec<Form>; 2]>,
-    /// What is known of host values at an index below a size.
+    /// Facts about host values at an index below a size.
     at: HashMap<(Form, Option<Dim>), AtIndex>,
     found: Vec<Unproven>,
 }
 
-/// What is known of a loop.
+/// Results of the analysis of a loop.
 pub(super) struct Findings {
-    /// The loads and the store that are not proven.
+    /// Loads, and possibly the store, without a proof.
     pub unproven: Vec<Unproven>,
-    /// What is written, all of it, a span a dimension.
+    /// The written elements, if all of them are known: a span per dimension.
     pub written: Option<Vec<Span>>,
 }
 
 impl<'a> Analysis<'a> {
-    /// Proves the loads and the store of a loop.
+    /// Proves the loads and the store of a loop to be in range.
     pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Findings, ProveError> {
         let body = step.computation.body();
         let mut analysis = Self {
@@ -89,7 +89,7 @@ impl<'a> Analysis<'a> {
         Ok(Findings { unproven: analysis.found, written })
     }
 
-    /// The elements that an output within its tensor writes, where it is known that it writes all of them.
+    /// The elements that an output writes if its index is in range, provided that it writes all of them.
     fn written(&mut self, coords: &[Values], output: &Output) -> Option<Vec<Span>> {
         if output.columns.is_some() && !matches!(coords.last(), Some(Values::Part(..))) {
             return None;
@@ -97,7 +97,7 @@ impl<'a> Analysis<'a> {
         let is_ragged = coords.iter().any(|extent| matches!(extent, Values::Ragged(_)));
         let mut index: Vec<Form> = output.index.iter().map(|&id| self.form(id)).collect();
         let mut digits = Digits::default();
-        // A sample and a row of it are one coordinate, a row of all.
+        // A sample and a row of it are one coordinate: the row among all rows.
         for (axis, extent) in coords.iter().enumerate().skip(usize::from(is_ragged)) {
             let (coord, _) = self.atoms.intern(Meaning::Coord(axis as u8));
             match extent {
@@ -128,12 +128,12 @@ impl<'a> Analysis<'a> {
 
     fn when(&self, id: ExprId) -> When {
         let guard = self.guards.get(&id).cloned().unwrap_or_default();
-        // Where a condition is evaluated, its coordinates are there.
+        // The coordinates of a condition exist where it is evaluated.
         let coords = guard.iter().fold(self.dag.coords(id), |coords, (of, _)| coords | self.dag.coords(*of));
         When { coords, guard }
     }
 
-    /// A run fails where a tensor has a size that is negative, or more elements than 32 bits count.
+    /// A run fails if a tensor has a negative size, or more elements than 32 bits count.
     fn bound_sizes(&mut self) {
         let always = When::default();
         let written = self.step.computation.written();
@@ -149,7 +149,7 @@ impl<'a> Analysis<'a> {
             let least = if self.host.is_filled(dim) { 1 } else { 0 };
             self.facts.extend([form.shifted(-least)], &always);
         }
-        // Entries are uploaded as words of 32 bits.
+        // Entries are uploaded as 32-bit words.
         let slots = (0..self.operands.len() as u16).filter_map(|operand| slot(self.step, operand));
         for offsets in slots.filter(|slot| self.host.is_offsets(*slot)) {
             let end = self.atoms.form(Meaning::End(offsets));
@@ -178,7 +178,7 @@ impl<'a> Analysis<'a> {
     /// The rows of the sample that is coordinate 0.
     fn sample_rows(&mut self, slot: HostSlot, when: &When) -> Form {
         let sample = self.atoms.form(Meaning::Coord(0));
-        // A run fails where there are not as many samples as offsets but one.
+        // A run fails unless the number of samples is that of offsets minus one.
         let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
         self.at((sample, Some(samples)), when, |entries| {
             entries.entry(slot);
@@ -186,8 +186,8 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    /// What is asked for of host values at an index that is at least 0 and below a size, of scalars without a size. All that
-    /// follows is noted.
+    /// Queries host values at an index from 0 to below a size, or scalars without a size. Records all facts that
+    /// follow.
     fn at<T>(&mut self, at: (Form, Option<Dim>), when: &When, ask: impl FnOnce(&mut Entries<'_>) -> T) -> T {
         let AtIndex { known, mut noted } = self.at.remove(&at).unwrap_or_default();
         let mut entries = self.host.at(&mut self.atoms, at.clone(), known);
@@ -202,7 +202,7 @@ impl<'a> Analysis<'a> {
         answer
     }
 
-    /// Errors where an expression counts on fewer values of a coordinate than the loop gives it.
+    /// Fails if an expression assumes fewer values of a coordinate than the loop has.
     fn check_coord(&self, id: ExprId, extent: Option<&Values>) -> Result<(), ProveError> {
         let needed = match extent {
             Some(Values::Dim(dim)) => match dim.as_const() {
@@ -220,7 +220,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// The most that the extents of the loop can be which are no constants: a run checks its points.
+    /// The largest value of the loop's symbolic extents: a run checks its number of points.
     fn most_points(&self) -> i64 {
         let constants = self.step.computation.points(|dim| Some(dim.as_const().map_or(1, |extent| extent.max(1))));
         (MAX_POINTS / constants.unwrap_or(MAX_POINTS)) as i64
@@ -229,7 +229,7 @@ impl<'a> Analysis<'a> {
     /// Expressions after their operands, and after the conditions under which they are evaluated.
     fn order(&self, roots: &[ExprId]) -> Vec<ExprId> {
         let conditions = |id| self.guards.get(&id).into_iter().flat_map(|guard| guard.iter().map(|(of, _)| *of));
-        // Facts are noted in this order, the last operand first, and proofs are found by way of them.
+        // Facts are recorded in this order, last operand first; proofs depend on it.
         let reads = |id| self.dag.expr(id).operands().into_iter().chain(conditions(id)).rev().collect();
         self.dag.ordered(roots, reads)
     }
@@ -271,7 +271,7 @@ impl<'a> Analysis<'a> {
         self.forms.get(&id).cloned().unwrap_or_default()
     }
 
-    /// True for what 32 bits hold.
+    /// True if a form fits in 32 bits.
     fn fits(&mut self, form: &Form, when: &When) -> bool {
         if form.as_unknown().is_some_and(Atom::is_value) {
             return true;
@@ -285,7 +285,7 @@ impl<'a> Analysis<'a> {
         [above, below].into_iter().all(|form| form.is_some_and(|form| self.facts.prove(&form, when)))
     }
 
-    /// The value of an operand of `user`: an unknown of its own where it may wrap around.
+    /// The value of an operand of `user`: a new unknown if it may wrap around.
     fn exact(&mut self, id: ExprId, user: ExprId) -> Form {
         let form = self.form(id);
         let exact = self.dag.scalar(id) == Scalar::I64 || self.fits(&form, &self.when(user));
@@ -324,7 +324,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Notes what follows from a condition and from its opposite.
+    /// Records the consequences of a condition and of its negation.
     fn condition(&mut self, id: ExprId, cases: [Vec<Form>; 2]) {
         for (forms, value) in cases.iter().zip([true, false]) {
             let when = When { coords: 0, guard: Rc::new(BTreeSet::from([(id, value)])) };
@@ -350,7 +350,7 @@ impl<'a> Analysis<'a> {
     fn divided(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) -> Option<Form> {
         let (dividend, divisor, when) = (self.form(a), self.exact(b, id), self.when(id));
         let constant = divisor.as_constant().filter(|&divisor| divisor > 0);
-        // What wraps around may be divided as if it had no sign.
+        // A value that wraps around may be divided as if unsigned.
         let Some(constant) = constant.filter(|_| self.fits(&dividend, &when)) else {
             if op == BinaryOp::Mod && divisor.shifted(-1).is_some_and(|rest| self.facts.prove(&rest, &when)) {
                 let rest = self.atoms.form(Meaning::Value(id));
@@ -365,7 +365,7 @@ impl<'a> Analysis<'a> {
         Some(if op == BinaryOp::Div { quotient } else { rest })
     }
 
-    /// Notes that a value is one of two.
+    /// Records that a value is one of two.
     fn either(&mut self, id: ExprId, bounds: [Option<Form>; 2], cases: [(Vec<Form>, &Form); 2]) {
         let (atom, _) = self.atoms.intern(Meaning::Value(id));
         let (value, when) = (Form::unknown(atom), self.when(id));
@@ -398,7 +398,7 @@ impl<'a> Analysis<'a> {
         self.either(id, [None, None], [(yes, &a), (no, &b)]);
     }
 
-    /// Notes in which dimensions an index is not proven to lie within a shape; true if there are none.
+    /// Records the dimensions in which an index is not proven to be within a shape; true if there are none.
     fn access(&mut self, access: Access, index: &[ExprId], shape: &[Dim], when: &When) -> bool {
         let axes = index.iter().zip(shape).enumerate();
         let outside: Vec<usize> =
@@ -427,13 +427,13 @@ impl<'a> Analysis<'a> {
             None => self.at(Default::default(), &when, |entries| entries.scalar(slot)),
             Some(index) => self.entry(slot, index, operand, &when),
         };
-        // Entries are uploaded as words of 32 bits.
+        // Entries are uploaded as 32-bit words.
         let words = [form.shifted(-LEAST), form.times(-1).and_then(|form| form.shifted(MOST))];
         self.facts.extend(words, &when);
         Some(form)
     }
 
-    /// The entry of a host vector at an index that it has; of offsets at `s + 1` in terms of that at `s`.
+    /// The entry of a host vector at a valid index; an offset at `s + 1` is expressed in terms of that at `s`.
     fn entry(&mut self, slot: HostSlot, index: Form, operand: &Operand, when: &When) -> Form {
         let count = operand.shape.first().cloned().unwrap_or_default();
         if !self.host.is_offsets(slot) {
@@ -452,7 +452,7 @@ impl<'a> Analysis<'a> {
         self.at((index, Some(if is_sample { samples } else { count })), when, |entries| entries.entry(slot))
     }
 
-    /// Notes what is known of the sample of a row.
+    /// Records facts about the sample of a row.
     fn sample(&mut self, id: ExprId, offsets: u16, row: ExprId) {
         let when = self.when(id);
         let sample = self.atoms.form(Meaning::Value(id));
@@ -487,7 +487,7 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// The elements of a tensor with the padding of its rows, where no more than one extent is a symbol.
+/// The elements of a tensor with padded rows, if at most one extent is symbolic.
 fn elements(shape: &[Dim]) -> Option<Dim> {
     let (last, outer) = shape.split_last()?;
     let pitch = last.as_const().map_or(last.clone(), |width| width.next_multiple_of(4).into());

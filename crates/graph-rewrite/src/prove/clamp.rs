@@ -1,4 +1,4 @@
-//! Indices that are made to lie within their tensors.
+//! Clamping of indices to their tensors.
 
 use super::{Access, Unproven};
 use crate::lower::Refusal;
@@ -7,18 +7,18 @@ use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The dimensions in which an index is clamped, and whether they may have no elements.
+/// The dimensions in which an index is clamped, and whether they may be empty.
 #[derive(Clone, Default)]
 struct Clamped {
     dimensions: BTreeSet<usize>,
     empty: bool,
 }
 
-/// A shape, and the dimensions of it in which an index is clamped.
+/// A shape, and the dimensions in which an index is clamped.
 pub(super) type Place = (Vec<Dim>, Vec<usize>);
 
-/// Clamps what is not proven in all loops of a kernel; returns the shapes and dimensions, or `None` for a store that is
-/// within no tensor.
+/// Clamps unproven indices in all loops of a kernel. Returns the shapes and dimensions, or `None` for a store to a
+/// tensor that may be empty.
 pub(super) fn clamp(computation: &mut Computation, found: &[Unproven]) -> Result<Option<Vec<Place>>, Refusal> {
     match computation {
         Computation::Nest(kernel) if !found.is_empty() => kernel.edit(|nest| clamp_nest(nest, found)),
@@ -102,7 +102,7 @@ fn clamp_store(nest: &mut Nest, output: usize, bounds: &Clamped, shape: &[Dim]) 
     Some(())
 }
 
-/// The nearest index below an extent.
+/// The index clamped below an extent.
 fn nearest(dag: &mut Dag, index: ExprId, extent: ExprId) -> ExprId {
     let (zero, one) = (dag.int(0), dag.int(1));
     let last = dag.binary(BinaryOp::Sub, extent, one);

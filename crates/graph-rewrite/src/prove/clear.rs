@@ -1,12 +1,12 @@
-//! Results that are filled with zeros.
+//! Clearing of results with zeros.
 
 use crate::lower::Refusal;
 use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Source, Step};
 use rewire_graph::pointwise::Dag;
 use std::collections::HashSet;
 
-/// Puts a step that clears a buffer before the first step that writes to it, where that may write it in part: for every
-/// step `partial` has positions among [`Step::writes`]. A state keeps what is not written. Returns the buffers.
+/// Inserts a step that clears a buffer before the first step that may write only part of it: `partial` has positions
+/// among [`Step::writes`] for every step. A state keeps its unwritten elements. Returns the buffers.
 pub(super) fn clear(
     steps: &mut Vec<Step>,
     buffers: &[Buffer],

@@ -1,25 +1,25 @@
-//! Which elements of a tensor a loop writes.
+//! The elements of a tensor that a loop writes.
 //!
-//! Coordinates of a loop take all their values in all combinations. An index that is a number of which they are the digits
-//! takes all values as well: `8 a + b` with `b` below 8. A coordinate whose quotient and rest are indices is cut into two
-//! digits.
+//! Coordinates of a loop take all values in all combinations. An index that is a number with these coordinates as
+//! digits takes all values too: `8 a + b` with `b` below 8. A coordinate is split into two digits if its quotient and
+//! remainder are indices.
 
 use super::form::{Atom, Atoms, Form, Meaning};
 use rewire_graph::{Arrange, Dim, Ordered};
 use std::collections::{BTreeMap, HashMap};
 
-/// Indices of a dimension: the first and the one behind the last.
+/// Range of indices in a dimension: start and exclusive end.
 pub(super) type Span = [Dim; 2];
 
-/// A coordinate or a part of one: from 0 up to an extent.
+/// A coordinate or a part of one: from 0 to below an extent.
 #[derive(Debug)]
 struct Digit {
     extent: Dim,
-    /// A lower digit of this extent and an upper one, in place of this one.
+    /// The lower digit, with its extent, and the upper one into which this is split.
     cut: Option<(usize, [usize; 2])>,
 }
 
-/// A sum of multiples of digits, and of sizes.
+/// A linear combination of digits and sizes.
 #[derive(Clone, Debug, Default)]
 struct Number {
     digits: BTreeMap<usize, i128>,
@@ -34,20 +34,21 @@ pub(super) struct Digits {
 }
 
 impl Digits {
-    /// A coordinate that has all values from `first` on, as many as `extent`.
+    /// Adds a coordinate with `extent` values from `first` on.
     pub fn coord(&mut self, coord: Atom, first: usize, extent: Dim) {
         let number = Number { digits: BTreeMap::from([(self.all.len(), 1)]), rest: Form::constant(first as i128) };
         self.all.push(Digit { extent, cut: None });
         self.coords.insert(coord, number);
     }
 
-    /// The indices that take all values in all combinations, a span a dimension; `None` where that is not known.
+    /// The ranges of the indices, one span per dimension, if they take all values in all combinations; `None` if that
+    /// is unknown.
     pub fn spans(&mut self, atoms: &Atoms, index: &[Form]) -> Option<Vec<Span>> {
         let numbers = index.iter().map(|form| self.number(atoms, form)).collect::<Option<Vec<_>>>()?;
         let numbers = numbers.into_iter().map(|number| self.cut_up(number)).collect::<Option<Vec<_>>>()?;
         let uses = |digit: usize| numbers.iter().filter(|number| number.digits.contains_key(&digit)).count();
         let is_free = |(position, digit): (usize, &Digit)| match uses(position) {
-            // Where a coordinate has no value there are no points.
+            // If a coordinate has no values, there are no points.
             0 => digit.cut.is_some() || digit.extent.as_const().is_some_and(|extent| extent > 0),
             uses => uses == 1,
         };
@@ -97,7 +98,7 @@ impl Digits {
         }
     }
 
-    /// Cuts a digit in two, the lower one below `extent`.
+    /// Splits a digit in two, the lower one below `extent`.
     fn cut(&mut self, digit: usize, extent: i128) -> Option<()> {
         let lower = usize::try_from(extent).ok()?;
         let upper = self.all.get(digit)?.extent.divide(i64::try_from(extent).ok()?)?;
@@ -110,7 +111,7 @@ impl Digits {
         Some(())
     }
 
-    /// A number of digits that are not cut.
+    /// A number in terms of digits that are not split.
     fn cut_up(&self, number: Number) -> Option<Number> {
         let mut whole = Number { rest: number.rest, ..Number::default() };
         let mut open: Vec<(usize, i128)> = number.digits.into_iter().collect();
@@ -160,7 +161,7 @@ impl Number {
     }
 }
 
-/// True if parts of a tensor are all of it.
+/// True if the parts of a tensor cover all of it.
 pub(super) fn covers(shape: &[Dim], parts: &[&[Span]]) -> bool {
     let is_whole = |part: &[Span], axis: usize| part.get(axis) == Some(&[0.into(), shape[axis].clone()]);
     let is_joined = |joined: usize| {

@@ -1,4 +1,4 @@
-//! Entries of host vectors in terms of one another.
+//! Entries of host vectors in terms of each other.
 
 use super::form::{Atoms, Form, Meaning};
 use super::host::Host;
@@ -7,21 +7,21 @@ use rewire_graph::Dim;
 use rewire_graph::pointwise::BinaryOp;
 use std::collections::HashMap;
 
-/// Values of the shape program that are looked at for one index, at most.
+/// Largest number of host values examined for one index.
 const STEPS: usize = 256;
 
 /// A value of the shape program at an index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Part {
     Entry(HostSlot),
-    /// What offsets rise by after the index.
+    /// The difference of consecutive offsets at the index.
     Length(HostSlot),
     Scalar(HostSlot),
     /// The last entry of offsets.
     End(HostSlot),
 }
 
-/// What has come up at an index.
+/// Facts found at an index.
 #[derive(Default)]
 pub(super) struct Known {
     parts: HashMap<Part, Form>,
@@ -29,15 +29,16 @@ pub(super) struct Known {
     pub facts: Vec<Form>,
 }
 
-/// Entries of host vectors at one index, and what is known of them.
+/// Entries of host vectors at one index, and facts about them.
 pub(super) struct Entries<'h> {
     host: &'h Host<'h>,
     atoms: &'h mut Atoms,
     index: Form,
-    /// A size that the index is below, and that size and 1. Without one there is no index, and no vector has an entry.
+    /// An exclusive upper bound of the index, and that bound plus 1. Without one there is no index, and only scalars
+    /// have values.
     within: Option<[Dim; 2]>,
     known: Known,
-    /// What came up and its checks have not yet.
+    /// Values whose checks have not been applied yet.
     open: Vec<HostSlot>,
 }
 
@@ -61,7 +62,7 @@ impl<'h> Entries<'h> {
         self.within.as_ref().zip(self.host.length(slot)).is_some_and(|(within, length)| is(within, length))
     }
 
-    /// What is known of all that was asked for.
+    /// All facts about the requested values.
     pub fn finish(mut self) -> Known {
         while let Some(slot) = self.open.pop() {
             for (check, inputs) in self.host.checks(slot) {
@@ -80,14 +81,14 @@ impl<'h> Entries<'h> {
         self.not_negative(b.minus(a));
     }
 
-    /// What is known of a part, or else what `express` makes of it.
+    /// The form of a part; `express` computes it on first use.
     fn part(&mut self, part: Part, meaning: Meaning, express: impl FnOnce(&mut Self) -> Option<Form>) -> Form {
         if let Some(known) = self.known.parts.get(&part) {
             return known.clone();
         }
         let own = self.atoms.form(meaning);
         let is_room = self.known.parts.len() < STEPS;
-        // Until it is expressed, and if it cannot be, it stands for itself.
+        // Until it is expressed, and if it cannot be, it is an unknown.
         self.known.parts.insert(part, own.clone());
         let form = if is_room { express(self).unwrap_or(own) } else { own };
         self.known.parts.insert(part, form.clone());
@@ -108,7 +109,7 @@ impl<'h> Entries<'h> {
         end
     }
 
-    /// What offsets rise by after the index.
+    /// The difference of consecutive offsets at the index.
     pub fn length(&mut self, slot: HostSlot) -> Form {
         let meaning = Meaning::Length(slot, self.index.clone());
         if !self.follows(slot) {
@@ -170,7 +171,7 @@ impl<'h> Entries<'h> {
         form
     }
 
-    /// A value beside those of the vector `like`: at the same index if it is as long, or a scalar.
+    /// A value in the same check as the vector `like`: at the same index if it has the same length, or a scalar.
     fn beside(&mut self, slot: HostSlot, like: HostSlot) -> Option<Form> {
         match self.host.length(slot) {
             None => Some(self.scalar(slot)),
@@ -222,7 +223,7 @@ impl<'h> Entries<'h> {
         }
     }
 
-    /// Notes what a check says at the index.
+    /// Records the facts of a check at the index.
     fn checked(&mut self, check: &Check, inputs: &[HostSlot]) {
         match (check, inputs) {
             (Check::Counts, &[value]) => {

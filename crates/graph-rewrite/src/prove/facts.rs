@@ -1,4 +1,4 @@
-//! What is known of unknown integers, and what follows from it.
+//! Facts about unknown integers, and their consequences.
 
 use super::form::{Atom, Form};
 use rewire_graph::Arrange;
@@ -6,10 +6,10 @@ use rewire_graph::pointwise::ExprId;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-/// Conditions with the value that each has.
+/// Conditions with their values.
 pub(super) type Guard = Rc<BTreeSet<(ExprId, bool)>>;
 
-/// Where something holds: at points that have these coordinates, a bit each, and where these conditions are so.
+/// The scope of a fact: points that have these coordinates, a bit mask, under these conditions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct When {
     pub coords: u32,
@@ -17,7 +17,7 @@ pub(super) struct When {
 }
 
 impl When {
-    /// True if this holds wherever `other` does.
+    /// True if this applies wherever `other` does.
     pub fn covers(&self, other: &Self) -> bool {
         let guards = || Rc::ptr_eq(&self.guard, &other.guard) || self.guard.is_subset(&other.guard);
         self.coords & !other.coords == 0 && guards()
@@ -31,24 +31,24 @@ struct Fact {
     when: When,
 }
 
-/// Forms that are not negative, by the unknowns in them.
+/// Forms that are not negative, by their unknowns.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     all: Vec<Fact>,
     about: HashMap<Atom, Vec<usize>>,
-    /// Two lists of forms for an unknown, all of one of which are not negative.
+    /// For an unknown, two lists of forms; all forms of one list are not negative.
     choices: HashMap<Atom, [Vec<Form>; 2]>,
 }
 
-/// Bounds that are put in place of unknowns one after the other: few are tried before many.
+/// Numbers of successive substitutions of bounds for unknowns; small numbers are tried first.
 const DEPTHS: [usize; 3] = [3, 6, 12];
-/// Steps of a search.
+/// Step limit of a search.
 const STEPS: usize = 1 << 9;
-/// Choices that are told apart within one another.
+/// Nesting limit of case distinctions.
 const CHOICES: usize = 3;
 
 impl Facts {
-    /// Notes that a form is not negative.
+    /// Records that a form is not negative.
     pub fn add(&mut self, form: Form, when: &When) {
         let Some((leading, _)) = form.terms().next_back() else { return };
         let is_known =
@@ -62,17 +62,17 @@ impl Facts {
         self.all.push(Fact { form, when: when.clone() });
     }
 
-    /// Notes that forms are not negative, but for those that overflow.
+    /// Records that forms are not negative, except those that overflow.
     pub fn extend(&mut self, forms: impl IntoIterator<Item = Option<Form>>, when: &When) {
         forms.into_iter().flatten().for_each(|form| self.add(form, when));
     }
 
-    /// Notes that of two lists of forms, all of one are not negative.
+    /// Records that all forms of one of two lists are not negative.
     pub fn choose(&mut self, atom: Atom, cases: [Vec<Form>; 2]) {
         self.choices.insert(atom, cases);
     }
 
-    /// Runs `prove` with more forms that are not negative.
+    /// Runs `prove` with additional forms that are not negative.
     pub fn assuming<T>(&mut self, forms: impl IntoIterator<Item = Form>, prove: impl FnOnce(&mut Self) -> T) -> T {
         let count = self.all.len();
         forms.into_iter().for_each(|form| self.add(form, &When::default()));
@@ -138,7 +138,7 @@ impl Search<'_> {
                 Some(_) => {}
             }
         }
-        // What leaves the fewest unknowns is the nearest to a proof.
+        // The candidate with the fewest unknowns is the closest to a proof.
         rests.arrange_by_key(|rest: &Form| rest.terms().len());
         self.seen.insert(form);
         rests.into_iter().any(|rest| self.follows(rest, depth - 1))

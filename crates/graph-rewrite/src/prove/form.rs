@@ -1,4 +1,4 @@
-//! Linear forms over unknown integers.
+//! Linear forms of unknown integers.
 
 use rewire_graph::pointwise::{Affine, ExprId};
 use rewire_graph::{Dim, Symbol};
@@ -6,14 +6,14 @@ use std::collections::HashMap;
 
 use crate::plan::HostSlot;
 
-/// An unknown integer, by its number in [`Atoms`]. Those of kinds that are bounded by others come after them.
+/// An unknown integer, by its number in [`Atoms`]. Unknowns that are bounded by others are ordered after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Atom {
     rank: u8,
     number: u32,
 }
 
-/// What an unknown stands for.
+/// The definition of an unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Meaning {
     /// A symbolic size.
@@ -22,11 +22,11 @@ pub(super) enum Meaning {
     End(HostSlot),
     /// A scalar of the shape program.
     Scalar(HostSlot),
-    /// The entry after that at an index, less that one, of offsets.
+    /// The difference between the offsets after an index and at it.
     Length(HostSlot, Form),
     /// The entry of a host vector at an index.
     Entry(HostSlot, Form),
-    /// An expression that is no sum.
+    /// An expression that is not a sum.
     Value(ExprId),
     /// A coordinate of the loop.
     Coord(u8),
@@ -35,7 +35,7 @@ pub(super) enum Meaning {
 }
 
 impl Atom {
-    /// True for what is the value of an expression, not only part of one.
+    /// True for the value of an expression, as opposed to a part of one.
     pub fn is_value(self) -> bool {
         self.rank >= VALUE
     }
@@ -67,7 +67,7 @@ pub(super) struct Atoms {
 }
 
 impl Atoms {
-    /// The unknown with a meaning, and whether it is new.
+    /// The unknown with a definition, and whether it is new.
     pub fn intern(&mut self, meaning: Meaning) -> (Atom, bool) {
         let next = Atom { rank: meaning.rank(), number: self.known.len() as u32 };
         let count = self.known.len();
@@ -75,12 +75,12 @@ impl Atoms {
         (atom, self.known.len() > count)
     }
 
-    /// What an unknown stands for.
+    /// The definition of an unknown.
     pub fn meaning(&self, atom: Atom) -> Option<&Meaning> {
         self.known.iter().find(|(_, known)| **known == atom).map(|(meaning, _)| meaning)
     }
 
-    /// A form of sizes alone as a size.
+    /// A form that contains only sizes, as a size.
     pub fn size(&self, form: &Form) -> Option<Dim> {
         let constant = Dim::from(1) * i64::try_from(form.offset()).ok()?;
         form.terms().try_fold(constant, |sum, (atom, multiple)| match self.meaning(atom)? {
@@ -99,13 +99,13 @@ impl Atoms {
         let constant = Form::constant(dim.constant().into());
         dim.terms().fold(constant, |sum, (symbol, factor)| {
             let symbol = self.form(Meaning::Symbol(symbol));
-            // Factors are 64-bit and distinct symbols do not add up, so that nothing overflows.
+            // Factors are 64-bit and distinct symbols do not add up, so nothing overflows.
             sum.plus(&symbol, factor.into()).unwrap_or(sum)
         })
     }
 }
 
-/// A sum of integer multiples of unknowns and a constant.
+/// An integer linear combination of unknowns, plus a constant.
 pub(super) type Form = Affine<Atom>;
 
 #[cfg(test)]

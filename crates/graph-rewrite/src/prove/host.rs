@@ -1,4 +1,4 @@
-//! What the shape program says of host values.
+//! Facts about host values from the shape program.
 
 use super::ProveError;
 use super::entries::{Entries, Known};
@@ -7,7 +7,7 @@ use crate::plan::{Binding, Check, HostOp, HostSlot, MemorySpace, Plan, ShapeEntr
 use rewire_graph::{Dim, Symbol};
 use std::collections::{HashMap, HashSet};
 
-/// The values of a shape program, how they follow from one another, and what it checks of them before each run.
+/// The values of a shape program, their dependencies, and the checks on them before each run.
 #[derive(Debug, Default)]
 pub(super) struct Host<'a> {
     computed: HashMap<HostSlot, (&'a HostOp, &'a [HostSlot])>,
@@ -16,11 +16,11 @@ pub(super) struct Host<'a> {
     /// The sizes that are sums of vectors, and those that are scalars.
     totals: HashMap<HostSlot, Symbol>,
     scalars: HashMap<HostSlot, Symbol>,
-    /// By each of the values that they are about.
+    /// Checks, by each value that they involve.
     checks: HashMap<HostSlot, Vec<(&'a Check, &'a [HostSlot])>>,
     /// Vectors that begin with 0 and do not descend, with the sizes that they end at.
     offsets: HashMap<HostSlot, Vec<Dim>>,
-    /// Vectors without negative entries, since offsets are made of them.
+    /// Vectors without negative entries, since offsets are computed from them.
     natural: HashSet<HostSlot>,
     /// Scalars that are the largest entries of vectors, by the vector.
     largest: HashMap<HostSlot, Vec<HostSlot>>,
@@ -101,7 +101,7 @@ impl<'a> Host<'a> {
         self.offsets.get(&slot).into_iter().flatten().cloned().chain(total)
     }
 
-    /// How a value is computed, if it is no input.
+    /// The computation of a value; `None` for an input.
     pub fn computed(&self, slot: HostSlot) -> Option<(&'a HostOp, &'a [HostSlot])> {
         self.computed.get(&slot).copied()
     }
@@ -136,12 +136,12 @@ impl<'a> Host<'a> {
         size.as_symbol().is_some_and(|symbol| self.filled.contains(&symbol))
     }
 
-    /// What is checked of a value, and of others with it.
+    /// The checks of a value, which may involve others.
     pub fn checks(&self, slot: HostSlot) -> &[(&'a Check, &'a [HostSlot])] {
         self.checks.get(&slot).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The entries at an index that is at least 0 and below a size, with what is known of them; scalars without a size.
+    /// The entries at an index from 0 to below a size, with facts about them; scalars without a size.
     pub fn at<'h>(&'h self, atoms: &'h mut Atoms, at: (Form, Option<Dim>), known: Known) -> Entries<'h> {
         Entries::new(self, atoms, at, known)
     }
@@ -157,7 +157,7 @@ pub(super) fn slot(step: &Step, operand: u16) -> Option<HostSlot> {
     }
 }
 
-/// Errors where a value or a size of the shape program is given twice, so that it is not what it was computed as.
+/// Fails if a host value or a size is defined twice.
 fn check_once(plan: &Plan) -> Result<(), ProveError> {
     let (mut slots, mut symbols) = (HashSet::new(), HashSet::new());
     if let Some(input) = plan.host_inputs.iter().find(|input| !slots.insert(input.slot)) {

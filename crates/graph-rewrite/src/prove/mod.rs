@@ -1,16 +1,15 @@
 //! Proofs that kernels stay within their tensors.
 //!
-//! [`confine`] shows of every index of every kernel of a plan that it lies within the tensor's extent, whatever the inputs of
-//! a run are. It knows the loops, the conditions under which an expression is evaluated, and how host values are computed and
-//! what is checked of them before a run, by the [shape program](crate::plan::ShapeProgram). Indices are sums of multiples of
-//! unknown integers; one is proven if multiples of known inequalities add up to its bounds.
+//! [`confine`] proves for every index of every kernel of a plan that it is within the tensor's extent, for all inputs
+//! of a run. It uses the loops, the conditions under which an expression is evaluated, and the definitions and checks
+//! of host values in the [shape program](crate::plan::ShapeProgram). Indices are linear combinations of unknown
+//! integers. An index is proven if multiples of known inequalities add up to its bounds.
 //!
-//! A load or a store that is not proven is clamped: in the dimensions in question its index becomes the nearest that the tensor
-//! has, so that it reads neither another tensor nor what an earlier run left behind. A proof belongs to the plan as it is: it is
-//! made when a plan is loaded, wherever the plan comes from.
+//! A load or a store without a proof is clamped in the dimensions concerned, so that it accesses neither another tensor
+//! nor data of an earlier run. Proofs are computed when a plan is loaded, wherever it comes from.
 //!
-//! What a step writes is proven to be all of its results. A result of which it is not is filled with zeros before, by a step
-//! of its own, so that none shows what an earlier run left in its memory.
+//! Steps are also proven to write all elements of their results. Otherwise a separate step first fills the result with
+//! zeros, so that it shows no data of an earlier run.
 
 mod analysis;
 mod clamp;
@@ -34,7 +33,7 @@ use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
 use thiserror::Error;
 
-/// What loads or stores.
+/// A load or a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Access {
     /// An expression.
@@ -43,20 +42,20 @@ enum Access {
     Store(usize),
 }
 
-/// A load or a store of a loop that is not proven.
+/// A load or a store of a loop without a proof.
 #[derive(Clone, Debug)]
 struct Unproven {
     access: Access,
-    /// The dimensions in question.
+    /// The dimensions concerned.
     outside: Vec<usize>,
-    /// They may have no elements.
+    /// True if they may be empty.
     empty: bool,
 }
 
-/// A load or a store that was not proven.
+/// A load or a store that was clamped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clamped {
-    /// Position among the steps of the plan as it was; those of [`Plan::load`] come first.
+    /// Position among the steps of the original plan; those of [`Plan::load`] come first.
     pub step: usize,
     /// The shape of the tensor.
     pub shape: Vec<Dim>,
@@ -64,11 +63,11 @@ pub struct Clamped {
     pub dimensions: Vec<usize>,
 }
 
-/// A plan of which nothing can be proven.
+/// Why a plan is rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProveError {
-    /// It is larger than any device runs, or expressions do not have the types that they are taken in.
+    /// It exceeds a limit of devices, or an expression has a wrong type.
     #[error(transparent)]
     Limit(#[from] PlanError),
     /// The shape program computes a value more than once.
@@ -77,13 +76,13 @@ pub enum ProveError {
         /// A slot or a size.
         what: String,
     },
-    /// A result may have no elements where the loop that writes it has points.
+    /// A result may be empty although the loop that writes it has points.
     #[error("step {step} is not shown to write within its result")]
     Store {
         /// Position among the steps; those of [`Plan::load`] come first.
         step: usize,
     },
-    /// An expression is simplified for a smaller loop than it is evaluated in.
+    /// An expression was simplified for a smaller loop than it is evaluated in.
     #[error("expression {expression} is a coordinate with other bounds than its loop has")]
     Coordinate {
         /// The expression.
@@ -91,24 +90,24 @@ pub enum ProveError {
     },
 }
 
-/// What of a plan was not proven, and what was done about it.
+/// The changes to a plan for indices and results without a proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confined {
     /// Loads and stores that are clamped.
     pub clamped: Vec<Clamped>,
-    /// Results that a step of their own fills with zeros first.
+    /// Results that a separate step fills with zeros first.
     pub cleared: Vec<BufferId>,
 }
 
 impl Confined {
-    /// True if all was proven, so that the plan is as it was.
+    /// True if everything was proven, and the plan is unchanged.
     pub fn is_empty(&self) -> bool {
         self.clamped.is_empty() && self.cleared.is_empty()
     }
 }
 
-/// Clamps the loads and stores of a plan that are not proven to stay within their tensors, clears the results that are not
-/// proven to be written as a whole, and tells which.
+/// Clamps loads and stores of a plan that are not proven to stay within their tensors, clears results that are not
+/// proven to be written completely, and returns these changes.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -125,7 +124,7 @@ impl Confined {
 /// ```
 ///
 /// # Errors
-/// [`ProveError`] if the plan contradicts itself, or [`Plan::check_limits`] refuses it.
+/// [`ProveError`] if the plan is inconsistent, or [`Plan::check_limits`] rejects it.
 pub fn confine(plan: &mut Plan) -> Result<Confined, ProveError> {
     plan.check_limits()?;
     let host = Host::new(plan)?;
@@ -147,10 +146,10 @@ pub fn confine(plan: &mut Plan) -> Result<Confined, ProveError> {
     Ok(Confined { clamped, cleared })
 }
 
-/// What is not proven of a step.
+/// The unproven accesses of a step.
 struct Proof {
     unproven: Vec<Unproven>,
-    /// Positions among [`Step::writes`] of what may be written in part.
+    /// Positions among [`Step::writes`] of results that may be written only in part.
     partial: Vec<usize>,
 }
 

@@ -1,19 +1,19 @@
-//! The loops of a kernel: which expressions are evaluated at which coordinates.
+//! The loops of a kernel, with the expressions evaluated in them.
 
 use crate::plan::{Axis, Computation, Extent, Nest, Output};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
 
-/// The values that a coordinate has.
+/// The values of a coordinate.
 #[derive(Clone, Debug)]
 pub(super) enum Values {
-    /// From 0 up to a size, one of those that make up the [points](Nest::points) of the loop.
+    /// From 0 to below a size that counts for the [points](Nest::points) of the loop.
     Dim(Dim),
-    /// From 0 up to a size that is not one of those.
+    /// From 0 to below a size that does not.
     Depth(Dim),
-    /// The rows of the sample that is coordinate 0, by the offsets that are this operand.
+    /// The rows of the sample at coordinate 0, from the offsets in this operand.
     Ragged(u16),
-    /// From a first to a last one, both included, of a constant size.
+    /// A constant range, both ends inclusive, of a constant size.
     Part(usize, usize, usize),
     /// Nothing depends on it.
     Unread,
@@ -25,7 +25,7 @@ pub(super) struct Region<'a> {
     pub roots: Vec<ExprId>,
     /// By coordinate.
     pub coords: Vec<Values>,
-    /// What is written there, by its position among the outputs of the kernel.
+    /// The output, with its position among those of the kernel.
     pub output: Option<(usize, &'a Output)>,
 }
 
@@ -40,7 +40,7 @@ impl From<&Axis> for Values {
 }
 
 impl<'a> Region<'a> {
-    /// The loops of a kernel. A kernel of a user's own has none.
+    /// The loops of a kernel. A custom kernel has none.
     pub fn of(computation: &'a Computation) -> Vec<Self> {
         let Some(nest) = computation.nest() else { return vec![] };
         let factors = nest.accumulations.iter().flat_map(|sum| &sum.factors).map(|&factor| value(nest, factor));
@@ -49,7 +49,7 @@ impl<'a> Region<'a> {
     }
 }
 
-/// The loop over the coordinates that an expression depends on. Rows of a sample are of the sample.
+/// The loop over the coordinates that an expression depends on. Rows of a sample include the sample.
 fn value(nest: &Nest, root: ExprId) -> Region<'_> {
     let mut read = nest.body.dag.coords(root);
     let is_read = |read: u32, axis: usize| read >> axis & 1 == 1;
@@ -61,14 +61,15 @@ fn value(nest: &Nest, root: ExprId) -> Region<'_> {
     Region { roots: vec![root], coords: nest.axes.iter().enumerate().map(values).collect(), output: None }
 }
 
-/// The loop of an output: over the axes of results, but for the last one where it is reduced before.
+/// The loop of an output: over the result axes, except the last one if it is reduced before.
 fn written<'a>(nest: &'a Nest, (position, output): (usize, &'a Output)) -> Region<'a> {
     let roots: Vec<ExprId> = output.roots().collect();
     let mut coords: Vec<Values> = nest.axes.iter().take(nest.rank()).map(Values::from).collect();
     if let Some(last) = coords.len().checked_sub(1) {
         let reduced = nest.accumulations.iter().any(|sum| usize::from(sum.axis) == last);
         let read = roots.iter().any(|&id| nest.body.dag.coords(id) >> last & 1 == 1);
-        // A part that ends beyond the loop may have no columns, where what does not depend on them is evaluated still.
+        // A part that ends beyond the loop may have no columns; expressions that do not depend on them are still
+        // evaluated.
         let part = output.columns.zip(nest.axes[last].extent.dense().and_then(Dim::as_const));
         match part.filter(|((start, end), extent)| start < end && end <= extent) {
             Some(((start, end), extent)) => coords[last] = Values::Part(start, end - 1, extent),

@@ -2,28 +2,28 @@ use super::timeline::Timeline;
 use rewire_graph::{Arrange, NodeId};
 use std::collections::HashMap;
 
-/// Kernels that run again together, at most.
+/// Largest number of kernels that are repeated together.
 const TOGETHER: usize = 8;
 
-/// What kernels and tensors take.
+/// Costs of kernels and tensors.
 pub(super) struct Costs {
     pub seconds: HashMap<NodeId, f64>,
     /// By tensor.
     pub bytes: Vec<u64>,
 }
 
-/// A kernel that may run again, with those that it needs.
+/// A kernel that may be repeated, with those that it requires.
 struct Choice {
     /// Steps in order.
     again: Vec<usize>,
     wanted: usize,
-    /// The step that they run before.
+    /// The step before which they run.
     at: usize,
-    /// Seconds for a byte.
+    /// Seconds per byte.
     price: f64,
 }
 
-/// What is known of a timeline.
+/// Properties of a timeline.
 struct Facts {
     spans: Vec<Option<(usize, usize)>>,
     /// By tensor, the step that writes it.
@@ -33,7 +33,7 @@ struct Facts {
 }
 
 impl Costs {
-    /// Lets a kernel run again, the one that gives most memory for its time where most is in use. False if none gives any.
+    /// Repeats the kernel that frees the most memory for its time at the peak of memory use. False if none frees any.
     pub fn improve(&mut self, timeline: &mut Timeline) -> bool {
         let facts = self.facts(timeline);
         let Some(peak) = (0..facts.live.len()).max_by_key(|&step| facts.live[step]) else { return false };
@@ -54,7 +54,7 @@ impl Costs {
         false
     }
 
-    /// Tensors that repeat others have as many bytes.
+    /// Tensors of repetitions have as many bytes as the originals.
     fn extend(&mut self, timeline: &Timeline) {
         let known: HashMap<_, _> = timeline.tensors.iter().map(|tensor| tensor.value).zip(self.bytes.clone()).collect();
         let more = timeline.tensors.iter().skip(self.bytes.len());
@@ -81,7 +81,7 @@ impl Costs {
         Facts { live: sums.take(timeline.steps.len()).collect(), spans, writer }
     }
 
-    /// How a step could run again for what is kept of it over step `peak`.
+    /// The ways to repeat a step whose results are kept over step `peak`.
     fn choices(&self, timeline: &Timeline, facts: &Facts, wanted: usize, peak: usize) -> Vec<Choice> {
         let step = &timeline.steps[wanted];
         let over = |&tensor: &usize| {
@@ -101,8 +101,8 @@ impl Costs {
         found.collect()
     }
 
-    /// The steps that run again so that `wanted` can, before step `at`, and the bytes that are kept longer for it over step `peak`:
-    /// operands, or if `is_deep` those of the kernels that compute them.
+    /// The steps to repeat so that `wanted` can run before step `at`, and the bytes that are kept longer over step
+    /// `peak` for this: operands, or if `is_deep` those of the kernels that compute them.
     fn needed(
         &self,
         timeline: &Timeline,
@@ -133,7 +133,7 @@ impl Costs {
     }
 }
 
-/// The largest use of memory, and at how many steps it is no less than `least`, or 0 where it is less.
+/// The peak of memory use, and the number of steps at which it is at least `least`, or 0 if it is less.
 fn height(live: &[u64], least: u64) -> (u64, usize) {
     let most = live.iter().copied().max().unwrap_or(0);
     (most, live.iter().filter(|&&bytes| bytes >= least).count())

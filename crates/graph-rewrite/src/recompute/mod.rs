@@ -1,7 +1,8 @@
-//! Values that are computed again instead of kept, under a limit of memory.
+//! Recomputation of values instead of keeping them, to meet a memory limit.
 //!
-//! A training step keeps what its forward pass computes until gradients read it. Where that takes too much memory, kernels run a second
-//! time, right before what reads their results. They are the same kernels of the same operands, so results keep their bits.
+//! A training step keeps results of its forward pass until the backward pass reads them. If that needs too much memory,
+//! kernels run a second time, right before the readers of their results. The operands are the same, so results are
+//! identical to the bit.
 
 mod choice;
 mod timeline;
@@ -13,21 +14,21 @@ use crate::lower::RewriteError;
 use choice::Costs;
 use rewire_graph::Graph;
 
-/// A graph of which some values are computed again.
+/// A graph with recomputed values.
 #[derive(Clone, Debug)]
 pub struct Recomputed {
     /// The graph.
     pub graph: Graph,
-    /// Kernels that run again.
+    /// Number of repeated kernels.
     pub kernels: usize,
-    /// Bytes of the tensors between kernels, as [`Timeline::bytes`] counts them. More than the limit where no choice takes less.
+    /// Bytes of the tensors between kernels, see [`Timeline::bytes`]. Exceeds the limit if it cannot be met.
     pub bytes: u64,
-    /// Seconds that the machine takes longer for it, by the cost model.
+    /// Additional seconds on the machine, predicted by the cost model.
     pub seconds: f64,
 }
 
-/// The graph with as many kernels repeated as its tensors need to fit in `limit` bytes at some sizes: those first that give most memory
-/// for their time. `graph` is what [`optimize`](crate::optimize) returns.
+/// Repeats kernels of a graph until its tensors fit in `limit` bytes at some sizes, in order of memory freed per time.
+/// `graph` should come from [`optimize`](crate::optimize).
 ///
 /// ```
 /// use rewire_graph::{DType, Scope, Seed, differentiate};
@@ -51,7 +52,7 @@ pub struct Recomputed {
 /// ```
 ///
 /// # Errors
-/// [`RewriteError::Graph`] if the graph is not well formed.
+/// [`RewriteError::Graph`] if the graph is invalid.
 pub fn recompute(graph: &Graph, sizes: &Sizes, limit: u64, machine: &Machine) -> Result<Recomputed, RewriteError> {
     let failed = |source| RewriteError::graph("recompute", source);
     let mut timeline = Timeline::of(graph)?;

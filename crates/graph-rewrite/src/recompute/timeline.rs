@@ -5,40 +5,40 @@ use rewire_graph::op::{Fused, Role, SetRows};
 use rewire_graph::{Copies, Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{HashMap, HashSet};
 
-/// The kernels of a rewritten graph in the order in which they run, and the tensors between them.
+/// The kernels of a rewritten graph in execution order, and the tensors between them.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(super) steps: Vec<Step>,
     pub(super) tensors: Vec<Tensor>,
 }
 
-/// A kernel that runs, by position in the order.
+/// A kernel, by position in the order.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub node: NodeId,
     /// Tensors, by number.
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
-    /// True where it may run twice.
+    /// True if it may be repeated.
     pub is_repeatable: bool,
-    /// True where it runs for a second time.
+    /// True if it is a repetition.
     pub is_repetition: bool,
 }
 
-/// A tensor that takes memory while it is in use.
+/// A tensor that occupies memory while in use.
 #[derive(Clone, Debug)]
 pub(super) struct Tensor {
-    /// The value of the graph that it is, or repeats.
+    /// Its value in the graph, which it may repeat.
     pub value: Value,
     pub ty: Type,
-    /// True for an input of a run, which is there when it begins.
+    /// True for an input of a run, which exists from the beginning.
     pub is_input: bool,
-    /// True for an output, which is there when it ends.
+    /// True for an output, which exists until the end.
     pub is_output: bool,
 }
 
 impl Timeline {
-    /// The kernels of what [`optimize`](crate::optimize) returns.
+    /// The timeline of a graph from [`optimize`](crate::optimize).
     ///
     /// # Errors
     /// [`RewriteError::Graph`] if the graph has a cycle.
@@ -58,7 +58,7 @@ impl Timeline {
                 let value = Value { node: id, port };
                 let mut outputs = graph.outputs().iter().filter(|(_, output)| *output == value).peekable();
                 let is_output = outputs.peek().is_some();
-                // What a state becomes has memory of its own.
+                // The new value of a state has separate memory.
                 if outputs.any(|(name, _)| graph.states().contains(name)) {
                     continue;
                 }
@@ -70,7 +70,7 @@ impl Timeline {
                 let reads = graph.inputs(id).iter().filter_map(|value| known.get(value).copied()).collect();
                 let is_repeatable = !sets_rows && writes.len() == node.types.len();
                 let step = Step { node: id, reads, writes, is_repeatable, is_repetition: false };
-                // Rows of states are set when all that reads them has run.
+                // Rows of states are set after all their readers.
                 if sets_rows { last.push(step) } else { timeline.steps.push(step) }
             }
         }
@@ -78,8 +78,8 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// Bytes of the tensors between kernels at some sizes, inputs of the run included, where those that are in use at different times
-    /// share memory as a session lets them. Parameters, states and what states become are beside that.
+    /// Bytes of the tensors between kernels at some sizes, including inputs of the run, with memory shared as in a
+    /// session. Excludes parameters, states and new values of states.
     pub fn bytes(&self, sizes: &Sizes) -> u64 {
         let spans = self.spans();
         let used: Vec<usize> = (0..spans.len()).filter(|&tensor| spans[tensor].is_some()).collect();
@@ -105,7 +105,7 @@ impl Timeline {
         self.steps.len()
     }
 
-    /// The kernels that run for a second time.
+    /// The kernels that are repeated.
     pub(super) fn repeated(&self) -> impl Iterator<Item = NodeId> {
         self.steps.iter().filter(|step| step.is_repetition).map(|step| step.node)
     }
@@ -124,7 +124,8 @@ impl Timeline {
         spans
     }
 
-    /// The step before which another one would run again, so that its results are not kept over the largest gap between their uses.
+    /// The step before which another step could be repeated so that its results are not kept over the largest gap
+    /// between their uses.
     pub(crate) fn gap(&self, step: usize) -> Option<usize> {
         let writes = &self.steps[step].writes;
         let uses = |step: &Step| step.reads.iter().any(|read| writes.contains(read));
@@ -133,13 +134,13 @@ impl Timeline {
         gaps.filter(|(before, after)| self.steps[step].is_repeatable && after - before > 1).map(|(_, after)| after)
     }
 
-    /// The node that a step computes.
+    /// The node of a step.
     pub(crate) fn node(&self, step: usize) -> NodeId {
         self.steps[step].node
     }
 
-    /// Lets steps, in order, run again right before step `at`, which with all later ones reads the results of the one of them that
-    /// is `wanted`.
+    /// Repeats steps, in order, right before step `at`. From there on, readers use the results of the repetition of
+    /// `wanted`.
     pub(crate) fn repeat(&mut self, again: &[usize], wanted: usize, at: usize) {
         let mut copies: HashMap<usize, usize> = HashMap::new();
         let mut steps = vec![];
@@ -166,7 +167,7 @@ impl Timeline {
         self.steps.splice(at..at, steps);
     }
 
-    /// The graph of these kernels, whose order is theirs.
+    /// The graph of these kernels in this order.
     pub(crate) fn graph(&self, graph: &Graph) -> Result<Graph, GraphError> {
         let (mut ordered, mut copies) = (Graph::of_model(graph), Copies::default());
         let kernels: HashSet<NodeId> = self.steps.iter().map(|step| step.node).collect();
@@ -175,7 +176,7 @@ impl Timeline {
         }
         let mut tensors: Vec<Option<Value>> = self.tensors.iter().map(|tensor| copies.get(tensor.value)).collect();
         for step in &self.steps {
-            // Of an operand that is no tensor of the timeline there is one.
+            // Operands outside the timeline exist once.
             let mut reads = step.reads.iter();
             let mut inputs = vec![];
             for value in graph.inputs(step.node) {

@@ -3,8 +3,8 @@ use rewire_graph::{Graph, GraphError, NodeId, Ordered, Tensor, Value};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// Puts what operators of a user's own stand for in their place, where they say it: for a target that cannot run their
-/// shader, or to fuse what they are made of.
+/// Replaces custom operators by their decomposition, if they have one: for a target that does not support their shader,
+/// or to fuse their parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decompose;
 

@@ -2,7 +2,7 @@ use rewire_graph::op::{Constant, Op};
 use rewire_graph::{Dim, Graph, Symbol, Type, Value};
 use std::collections::BTreeMap;
 
-/// Where a pattern was found in a graph.
+/// An occurrence of a pattern in a graph.
 #[derive(Clone, Debug)]
 pub struct Match<'g> {
     pub(super) graph: &'g Graph,
@@ -13,7 +13,7 @@ pub struct Match<'g> {
 }
 
 impl<'g> Match<'g> {
-    /// A place that a rule found on its own: the values it replaces and those it reads.
+    /// An occurrence that a rule found by itself: the values to replace and those to read.
     pub fn new(graph: &'g Graph, results: Vec<Value>, captures: BTreeMap<String, Value>) -> Self {
         Self { graph, results, captures, repetitions: BTreeMap::new(), sizes: BTreeMap::new() }
     }
@@ -23,17 +23,17 @@ impl<'g> Match<'g> {
         self.graph
     }
 
-    /// What the results of the pattern stand for, in order.
+    /// The values of the pattern's results, in order.
     pub fn results(&self) -> &[Value] {
         &self.results
     }
 
-    /// What the captures of the pattern stand for, by name.
+    /// The values of the pattern's captures, by name.
     pub fn captures(&self) -> &BTreeMap<String, Value> {
         &self.captures
     }
 
-    /// What a capture stands for; `None` if the alternative it belongs to is not there.
+    /// The value of a capture; `None` if it belongs to an alternative that did not match.
     pub fn value(&self, name: &str) -> Option<Value> {
         self.captures.get(name).copied()
     }
@@ -43,7 +43,7 @@ impl<'g> Match<'g> {
         self.graph.ty(self.value(name)?)
     }
 
-    /// The operator that computes a capture, if it is a `T`.
+    /// The operator that computes a capture, if it has type `T`.
     pub fn op<T: Op>(&self, name: &str) -> Option<&'g T> {
         self.graph.op(self.value(name)?.node)
     }
@@ -59,17 +59,17 @@ impl<'g> Match<'g> {
         if tensor.len() == 1 { tensor.to_f64().first().copied() } else { None }
     }
 
-    /// The size that a size of the pattern stands for.
+    /// The value of a size of the pattern.
     pub fn size(&self, pattern: &Dim) -> Option<Dim> {
         super::unify::substitute(pattern, &self.sizes)
     }
 
-    /// How often a repeated part of the pattern is there.
+    /// The number of repetitions of a repeated part.
     pub fn repetitions(&self, name: &str) -> usize {
         self.repetitions.get(name).copied().unwrap_or(0)
     }
 
-    /// True if nothing but one node reads a capture.
+    /// True if only one node reads a capture.
     pub fn is_read_once(&self, name: &str) -> bool {
         let Some(value) = self.value(name) else { return false };
         let is_output = self.graph.outputs().iter().any(|(_, output)| *output == value);

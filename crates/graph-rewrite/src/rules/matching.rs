@@ -6,58 +6,58 @@ use rewire_graph::op::{Constant, Role};
 use rewire_graph::{Dim, Graph, GraphError, NodeId, Ordered, Symbol, TypeError, Value, reached};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Alternatives that are tried at one place of a graph in vain, after which there is no match.
+/// Limit of alternatives that are tried at one place of a graph.
 const ALTERNATIVES: usize = 20_000;
 
-/// Operators of a repeated part that a rewrite looks through for what changed.
+/// Number of operators of a repeated part in which a rewrite looks for changes.
 const REPETITIONS: usize = 16;
 
-/// A traced pattern with what is looked up while it is matched.
+/// A traced pattern, prepared for matching.
 pub(super) struct Form {
     graph: Graph,
     results: Vec<Value>,
-    /// By repetition, what is another in each.
+    /// By repetition, the nodes that differ in each.
     locals: HashMap<Value, BTreeSet<NodeId>>,
 }
 
-/// What is bound so far.
+/// The bindings so far.
 #[derive(Clone, Default)]
 struct State {
     bound: BTreeMap<Value, Value>,
     sizes: BTreeMap<Symbol, Dim>,
-    /// How much of [`Search::repeated`] belongs to it.
+    /// The length of the prefix of [`Search::repeated`] that belongs to it.
     repeated: usize,
     operators: usize,
 }
 
-/// A way to go on with a comparison.
+/// An alternative continuation of a comparison.
 struct Branch {
     goals: Vec<Goal>,
     state: State,
 }
 
-/// How far a branch goes.
+/// The result of following a branch.
 enum Reached<'g> {
-    /// A choice: all ways to go on.
+    /// A choice between all continuations.
     Choice(Vec<Branch>),
     /// All goals.
     Match(Match<'g>),
 }
 
-/// What one repetition captured.
+/// The captures of one repetition.
 struct Repetition {
     /// The name of the repeated part.
     name: String,
     captured: Vec<(String, Value)>,
 }
 
-/// What is left to compare.
+/// A comparison still to be made.
 #[derive(Clone, Copy)]
 enum Goal {
     Value(Value, Value),
     /// A result of the pattern beyond the first.
     Result(usize),
-    /// The step of a repetition, whose body matched.
+    /// The step of a repetition whose body matched.
     Repeated(Value),
 }
 
@@ -65,7 +65,7 @@ struct Search<'a, 'g> {
     form: &'a Form,
     graph: &'g Graph,
     accept: &'a dyn Fn(&Match) -> Result<(), String>,
-    /// Repetitions on the way to the current branch, each last one first.
+    /// Repetitions on the path to the current branch, each last one first.
     repeated: Vec<Repetition>,
     nearest: Mismatch,
 }
@@ -88,7 +88,7 @@ impl Form {
         Ok(form)
     }
 
-    /// Every result is found by way of a value that it shares with an earlier one.
+    /// Checks that every result shares a value with an earlier one, through which it is found.
     fn check_connected(&self) -> Result<(), GraphError> {
         let mut known = BTreeSet::new();
         for (position, result) in self.results.iter().enumerate() {
@@ -106,7 +106,7 @@ impl Form {
         Ok(())
     }
 
-    /// True if every result is an operator and not just something captured.
+    /// True if every result is an operator, not only a capture.
     pub fn is_anchored(&self) -> bool {
         self.roots().is_some()
             && self.results.iter().all(|result| {
@@ -118,7 +118,7 @@ impl Form {
         Some(&self.graph.op::<PlaceholderOp>(id)?.placeholder)
     }
 
-    /// The nodes that are captures of these names or are computed from them or from `carried`.
+    /// The nodes that are captures with these names, or depend on them or on `carried`.
     fn dependents(&self, carried: Option<Value>, names: &[String]) -> BTreeSet<NodeId> {
         let named = |id: &NodeId| {
             let captured = self.placeholder(*id).and_then(Placeholder::captured);
@@ -129,7 +129,7 @@ impl Form {
         reached(starts, |id| self.graph.users(id).into_iter().filter(passes)).into_iter().ordered_set()
     }
 
-    /// A bound of the operators on the longest way through the pattern.
+    /// An upper bound of the number of operators on the longest path through the pattern.
     pub fn depth(&self) -> usize {
         let repeats = self.locals.len() * REPETITIONS;
         self.graph.len() + repeats
@@ -168,7 +168,7 @@ impl Form {
 }
 
 impl<'g> Search<'_, 'g> {
-    /// Reaches all goals, the last first. Where there is a choice, the rest is tried with each.
+    /// Solves all goals, last first. At a choice, the rest is tried with each alternative.
     fn solve(&mut self, goals: Vec<Goal>, state: State) -> Option<Match<'g>> {
         let mut branches = vec![Branch { goals, state }];
         let mut failed = 0;
@@ -187,7 +187,7 @@ impl<'g> Search<'_, 'g> {
         None
     }
 
-    /// Reaches goals until there is a choice.
+    /// Solves goals until there is a choice.
     fn follow(&mut self, Branch { mut goals, mut state }: Branch) -> Option<Reached<'g>> {
         while let Some(goal) = goals.pop() {
             let choices = match goal {
@@ -325,7 +325,7 @@ impl<'g> Search<'_, 'g> {
         Some(Subgoals::One(vec![in_order, reversed]))
     }
 
-    /// Keeps what one repetition captured. The next is either another one or what they start with.
+    /// Records the captures of one repetition. The next one is either another repetition or the start value.
     fn again(&mut self, repeat: Value, state: &mut State) -> Option<Vec<Vec<Goal>>> {
         let form = self.form;
         let [start, carried, body] = form.graph.inputs(repeat.node)[..] else { return None };
@@ -346,7 +346,7 @@ impl<'g> Search<'_, 'g> {
         Some(vec![vec![Goal::Value(body, before), Goal::Repeated(repeat)], vec![Goal::Value(start, before)]])
     }
 
-    /// The ways to a result that is not bound yet: readers of a bound value that the result is computed from.
+    /// The ways to a result that is not bound yet: readers of a bound value on which the result depends.
     fn toward(&self, result: Value, state: &State) -> Vec<Vec<Goal>> {
         let mut stack = vec![result];
         let mut seen = BTreeSet::new();
@@ -386,7 +386,7 @@ impl<'g> Search<'_, 'g> {
     }
 }
 
-/// What follows from comparing two values.
+/// The comparisons that follow from comparing two values.
 enum Subgoals {
     Known,
     All(Vec<Goal>),

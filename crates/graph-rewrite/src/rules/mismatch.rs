@@ -4,9 +4,9 @@ use std::fmt;
 /// Why a pattern does not match.
 #[derive(Clone, Debug, Default)]
 pub struct Mismatch {
-    /// Operators of the pattern that were found.
+    /// Number of operators of the pattern that matched.
     pub(super) operators: usize,
-    /// What is missing. `None` where nothing was found.
+    /// The missing part; `None` if nothing matched.
     pub(super) reason: Option<Reason>,
 }
 
@@ -20,7 +20,7 @@ pub(super) enum Reason {
 }
 
 impl Mismatch {
-    /// The reason, if at least two operators of the pattern or all of it were found.
+    /// The reason, if at least two operators of the pattern, or all of it, matched.
     pub fn near(&self) -> Option<String> {
         let reason = self.reason.as_ref()?;
         let near = self.operators >= 2 || matches!(reason, Reason::Condition(_) | Reason::Alternatives);

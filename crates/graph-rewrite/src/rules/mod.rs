@@ -1,12 +1,12 @@
 //! Rules: patterns that are matched in a graph and replaced by checked patches.
 //!
-//! A [`Pattern`] and its replacement are traced functions, so both are written as models are. [`PatternScope`] has what
-//! stands for more than one operator: captures of any type or of a shape with variable sizes, constants of any value,
-//! operators with any attributes, alternatives, optional and repeated parts. Operands of commutative operators match in
-//! either order. A pattern may have several results, which are replaced together.
+//! A [`Pattern`] and its replacement are traced functions, so both are written like models. [`PatternScope`] provides
+//! placeholders: captures of any type or of a shape with variable sizes, constants of any value, operators with any
+//! attributes, alternatives, optional and repeated parts. Operands of commutative operators match in either order. A
+//! pattern may have several results, which are replaced together.
 //!
-//! A [`TracedRule`] is made of a pattern, conditions on the [`Match`], and a replacement; the replacement may also be a
-//! function that returns a [`Patch`], or `None`. Anything else that finds patches is a [`Rule`] too.
+//! A [`TracedRule`] consists of a pattern, conditions on the [`Match`], and a replacement. The replacement may also be
+//! a function that returns a [`Patch`] or `None`. Anything else that creates patches can implement [`Rule`].
 //!
 //! ```
 //! use rewire_graph::{DType, Scope};
@@ -67,35 +67,35 @@ pub trait Rule: Send + Sync {
     /// The rule's name, for reports and errors.
     fn name(&self) -> &str;
 
-    /// The names of operators at which [`Rule::apply`] can find something; `None` if at any.
+    /// The names of operators at which [`Rule::apply`] may succeed; `None` for any.
     fn roots(&self) -> Option<Vec<String>> {
         None
     }
 
-    /// How far below a node [`Rule::apply`] looks: when something at that distance changes, it is asked again.
+    /// The distance below a node that [`Rule::apply`] examines: after changes within it, the rule is applied again.
     fn reach(&self) -> usize {
         1
     }
 
-    /// Looks at the value that node `root` computes.
+    /// Applies the rule at the value of node `root`.
     ///
     /// # Errors
     /// [`GraphError`] if the replacement cannot be traced.
     fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError>;
 }
 
-/// What a rule found.
+/// The result of applying a rule.
 #[derive(Clone, Debug)]
 pub enum Attempt {
-    /// A place, with its replacement.
+    /// A match with its replacement.
     Found(Patch),
-    /// Almost a place, and why it is none.
+    /// A near miss, with the reason.
     Near(String),
-    /// Nothing.
+    /// No match.
     Nothing,
 }
 
-/// A pattern as common subexpressions and the [`simplifications`] leave it.
+/// A pattern in canonical form, after common subexpressions and the [`simplifications`].
 fn canonical(pattern: &Graph) -> Result<Graph, RewriteError> {
     let merged = CommonSubexpressions.run(pattern, &mut Context::new())?;
     let rules = simplifications();

@@ -4,7 +4,7 @@ use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError, Va
 use std::collections::{BTreeMap, HashMap, HashSet};
 use thiserror::Error;
 
-/// A replacement of values, accepted only if readers cannot tell the difference by type.
+/// A replacement of values. It is rejected if it changes the type of a value.
 #[derive(Clone, Debug)]
 pub struct Patch {
     replaced: Vec<Value>,
@@ -24,7 +24,7 @@ pub enum PatchError {
         /// Type of the replacement.
         actual: String,
     },
-    /// The replacement has another number of results than the pattern.
+    /// The replacement and the pattern have different numbers of results.
     #[error("the replacement has {actual} results, the pattern has {expected}")]
     Results {
         /// Results of the pattern.
@@ -32,41 +32,41 @@ pub enum PatchError {
         /// Results of the replacement.
         actual: usize,
     },
-    /// The replacement reads something it was not given.
+    /// The replacement reads a capture that does not exist.
     #[error("the replacement reads `{name}`, which is no capture of the pattern")]
     Capture {
         /// The name.
         name: String,
     },
-    /// A value would be computed from itself.
+    /// A value would depend on itself.
     #[error("the replacement is computed from what it replaces")]
     Cycle,
     /// The replacement changes nothing.
     #[error("the replacement is what it replaces")]
     Same,
-    /// The graph rejects an operator of the replacement, or the replacement could not be traced.
+    /// The graph rejects an operator of the replacement, or tracing it failed.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
-/// Where a replacement is traced.
+/// The scope in which a replacement is traced.
 pub struct Replacement<'a, 'g> {
     scope: Scope,
     matched: &'a Match<'g>,
 }
 
 impl<'g> Replacement<'_, 'g> {
-    /// The scope, for constants, concatenations and operators of one's own.
+    /// The scope, for constants, concatenations and custom operators.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// What was matched.
+    /// The match.
     pub fn matched(&self) -> &Match<'g> {
         self.matched
     }
 
-    /// The value of a capture. If there is none of that name, the patch fails with an error that names it.
+    /// The value of a capture. If the name does not exist, the patch fails with an error that names it.
     pub fn tensor(&self, name: &str) -> Tensor {
         self.find(name).unwrap_or_else(|| {
             let known: Vec<&str> = self.matched.captures().keys().map(String::as_str).collect();
@@ -75,17 +75,18 @@ impl<'g> Replacement<'_, 'g> {
         })
     }
 
-    /// The value of a capture, if the alternative that it belongs to is there.
+    /// The value of a capture; `None` if it belongs to an alternative that did not match.
     pub fn find(&self, name: &str) -> Option<Tensor> {
         Some(self.scope.capture(name, self.matched.ty(name)?))
     }
 }
 
 impl Patch {
-    /// A patch whose replacement, one tensor a result of the pattern, is traced as a function of what was matched.
+    /// A patch with a replacement that is traced as a function of the match and returns one tensor per result of the
+    /// pattern.
     ///
     /// # Errors
-    /// [`GraphError`] of the trace of `replacement`.
+    /// [`GraphError`] from tracing `replacement`.
     pub fn trace(matched: &Match, replacement: impl Fn(&Replacement) -> Vec<Tensor>) -> Result<Self, GraphError> {
         let scope = Scope::within(matched.graph());
         let results = replacement(&Replacement { scope: scope.clone(), matched });
@@ -95,7 +96,7 @@ impl Patch {
         Ok(Self { replaced: matched.results().to_vec(), body, captures: matched.captures().clone() })
     }
 
-    /// True if the replacement is other operators, or the same on other values, than what it replaces.
+    /// True if the replacement differs from the replaced nodes in its operators or their operands.
     pub fn changes(&self, graph: &Graph) -> bool {
         let results = self.body.outputs();
         results.len() != self.replaced.len()
@@ -114,18 +115,18 @@ impl Patch {
             && inputs.into_iter().zip(operands).all(|(new, old)| self.is_same(graph, new, old))
     }
 
-    /// The values that the replacement stands in for.
+    /// The replaced values.
     pub fn replaced(&self) -> &[Value] {
         &self.replaced
     }
 
-    /// Puts the replacement into the graph and returns its nodes. What nobody reads any more stays; [`rewrite`] removes
-    /// it.
+    /// Inserts the replacement into the graph and returns its nodes. Nodes that are no longer read stay; [`rewrite`]
+    /// removes them.
     ///
     /// [`rewrite`]: super::rewrite
     ///
     /// # Errors
-    /// [`PatchError`] leaves the graph as it was.
+    /// [`PatchError`]; the graph is then unchanged.
     pub fn land(self, graph: &mut Graph) -> Result<Vec<NodeId>, PatchError> {
         self.check(graph)?;
         let mut added = vec![];
@@ -157,16 +158,16 @@ impl Patch {
         if self.waits_for_itself(graph) { Err(PatchError::Cycle) } else { Ok(()) }
     }
 
-    /// True if something that the replacement reads is computed from a replaced value.
+    /// True if an operand of the replacement depends on a replaced value.
     pub(super) fn waits_for_itself(&self, graph: &Graph) -> bool {
         let mut seen: HashSet<NodeId> = self.replaced.iter().map(|value| value.node).collect();
         let replaced = seen.clone();
         let named = self.body.ids().filter_map(|id| self.captures.get(&self.body.op::<Input>(id)?.name));
         let read: Vec<NodeId> = named.map(|value| value.node).collect();
-        // A replaced value may itself be read, by a replacement of others.
+        // A replaced value may itself be an operand, of a replacement of others.
         let mut stack: Vec<NodeId> = read.iter().flat_map(|&id| graph.inputs(id)).map(|value| value.node).collect();
         if let [_] = self.replaced[..] {
-            // What a single result is computed from cannot be computed from it.
+            // The operands of a single result cannot depend on it.
             stack.clear();
         }
         let own = self.replaced.len() > 1 && read.iter().any(|id| replaced.contains(id));
@@ -181,7 +182,7 @@ impl Patch {
         own
     }
 
-    /// Adds the body and returns what its outputs became.
+    /// Adds the body and returns its outputs.
     fn add(&self, graph: &mut Graph, added: &mut Vec<NodeId>) -> Result<Vec<Value>, PatchError> {
         let path = self.replaced.first().and_then(|root| graph.node(root.node));
         let path = path.map_or_else(String::new, |node| node.path.clone());

@@ -6,19 +6,19 @@ use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Scope, Tensor, Type, T
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-/// A small graph that is looked for in others.
+/// A small graph to be found in others.
 ///
-/// It is traced once, from a function that uses a [`PatternScope`], and matched in two forms: as it is written, and
-/// canonical, as the simplification rules leave it. So it is found in graphs before and after simplification.
+/// It is traced once, from a function that uses a [`PatternScope`], and matched in two forms: as written, and in the
+/// canonical form of the simplification rules. It is therefore found in graphs before and after simplification.
 pub struct Pattern {
     forms: Vec<Form>,
 }
 
 impl Pattern {
-    /// Traces a pattern. Several results are looked for together; each must share a value with an earlier one.
+    /// Traces a pattern. Several results are matched together; each must share a value with an earlier one.
     ///
     /// # Errors
-    /// [`GraphError`] of the trace.
+    /// [`GraphError`] from tracing.
     pub fn trace(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Self, GraphError> {
         let written = trace(function)?;
         let canonical = super::canonical(&written).ok().filter(|canonical| canonical.text() != written.text());
@@ -26,12 +26,12 @@ impl Pattern {
         Ok(Self { forms: std::iter::once(Form::new(written)?).chain(canonical).collect() })
     }
 
-    /// A pattern that is matched as it is written, for the rules that define the canonical form.
+    /// A pattern that is only matched as written, for the rules that define the canonical form.
     pub(super) fn literal(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Self, GraphError> {
         Ok(Self { forms: vec![Form::new(trace(function)?)?] })
     }
 
-    /// The names of operators that the first result can be; `None` if it can be any.
+    /// The names of operators that the first result can be; `None` for any.
     pub fn roots(&self) -> Option<Vec<String>> {
         let mut names = vec![];
         for form in &self.forms {
@@ -40,15 +40,16 @@ impl Pattern {
         Some(names)
     }
 
-    /// A bound of the operators on the longest way through the pattern.
+    /// An upper bound of the number of operators on the longest path through the pattern.
     pub fn depth(&self) -> usize {
         self.forms.iter().map(Form::depth).max().unwrap_or(1)
     }
 
-    /// The match whose first result is computed by `node`, if `accept` takes it. `accept` returns why it does not.
+    /// The match whose first result is computed by `node`, if `accept` accepts it; otherwise `accept` returns the
+    /// reason.
     ///
     /// # Errors
-    /// [`Mismatch`] tells how near it came.
+    /// [`Mismatch`] describes the longest partial match.
     pub fn find<'g>(
         &self,
         graph: &'g Graph,
@@ -79,9 +80,9 @@ fn trace(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Graph, Graph
     pattern.scope.finish_within(&outputs)
 }
 
-/// Where a pattern is traced: ordinary operators on captures and other placeholders.
+/// The scope in which a pattern is traced: ordinary operators on captures and other placeholders.
 ///
-/// Asked twice for a name, it returns the same placeholder: both places have to hold the same value.
+/// Repeated calls with a name return the same placeholder, which matches only one value.
 pub struct PatternScope {
     scope: Scope,
     captures: RefCell<HashMap<String, Tensor>>,
@@ -90,34 +91,34 @@ pub struct PatternScope {
 }
 
 impl PatternScope {
-    /// The scope, for constants, concatenations and operators of one's own.
+    /// The scope, for constants, concatenations and custom operators.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// A size that stands for one size of the graph, the same one wherever it is used.
+    /// A placeholder for a size of the graph, the same one wherever it is used.
     pub fn size(&self, name: &str) -> Dim {
         self.scope.size(name)
     }
 
-    /// Any tensor or scores of any shape, whose arithmetic is that of `dtype`: `F32` takes `F16` as well.
+    /// Any tensor or scores of any shape whose arithmetic type is that of `dtype`: `F32` also matches `F16`.
     ///
-    /// It traces like a scalar. Use [`PatternScope::tensor`] where an operator's attributes depend on the rank.
+    /// It traces like a scalar. Use [`PatternScope::tensor`] if an operator's attributes depend on the rank.
     pub fn any(&self, name: &str, dtype: DType) -> Tensor {
         self.capture(name, Type::device(dtype, vec![]), false)
     }
 
-    /// Any device tensor of a shape. Constants in the shape have to agree; a [`PatternScope::size`] stands for any.
+    /// Any device tensor of a shape. Constants in the shape must agree; a [`PatternScope::size`] matches any extent.
     pub fn tensor(&self, name: &str, dtype: DType, shape: &[Dim]) -> Tensor {
         self.capture(name, Type::device(dtype, shape.to_vec()), true)
     }
 
-    /// Any vector of the shape program, such as offsets.
+    /// Any host vector, such as offsets.
     pub fn host(&self, name: &str) -> Tensor {
         self.capture(name, Type::host(vec![self.size(name)]), false)
     }
 
-    /// Any scalar constant of floats; conditions and replacements read it by [`Match::number`].
+    /// Any scalar float constant; conditions and replacements read it by [`Match::number`].
     pub fn number(&self, name: &str) -> Tensor {
         let ty = Type::device(DType::F32, vec![]);
         self.named(name, || self.placeholder(Placeholder::Number { name: name.to_owned() }, ty, &[]))
@@ -129,8 +130,8 @@ impl PatternScope {
         self.kind(name, Kind::Type(|op| op.downcast_ref::<T>().is_some()), operands)
     }
 
-    /// An operator by its name, one of a user's own for instance, with any attributes; conditions and replacements read
-    /// them by [`Match::attributes`]. It traces like its first operand.
+    /// An operator by its name, for instance a custom one, with any attributes; conditions and replacements read them
+    /// by [`Match::attributes`]. It traces like its first operand.
     pub fn operator_named(&self, op: &str, name: &str, operands: &[&Tensor]) -> Tensor {
         self.kind(name, Kind::Name(op.to_owned()), operands)
     }
@@ -140,7 +141,7 @@ impl PatternScope {
         self.named(name, || self.placeholder(Placeholder::Operator { name: name.to_owned(), kind }, ty, operands))
     }
 
-    /// `first`, or `second` where there is no match with `first`. Captures of the other are missing in the match.
+    /// `first`, or `second` if `first` does not match. Captures of the other alternative are missing in the match.
     pub fn either(&self, first: &Tensor, second: &Tensor) -> Tensor {
         self.placeholder(Placeholder::Either, first.ty().clone(), &[first, second])
     }
@@ -152,8 +153,8 @@ impl PatternScope {
 
     /// `step` applied to `start` one or more times, as often as possible.
     ///
-    /// Captures first used in `step` are others in every repetition and are known as `name.0.capture`,
-    /// `name.1.capture`, from the one next to `start` on; [`Match::repetitions`] counts them.
+    /// Captures first used in `step` differ in every repetition and are named `name.0.capture`, `name.1.capture`,
+    /// starting next to `start`; [`Match::repetitions`] counts them.
     pub fn repeat(&self, name: &str, start: &Tensor, step: impl Fn(&Self, &Tensor) -> Tensor) -> Tensor {
         let before = self.created.borrow().len();
         let ty = start.ty().clone();

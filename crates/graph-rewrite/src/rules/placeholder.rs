@@ -3,35 +3,36 @@ use rewire_graph::{Type, TypeError};
 use serde_json::{Value, json};
 use std::hash::{Hash, Hasher};
 
-/// What stands for operators of the searched graph in a pattern.
+/// Placeholders of a pattern.
 #[derive(Clone, Debug)]
 pub(super) enum Placeholder {
     /// Any value of its type.
     Capture {
         name: String,
-        /// True if the shape has to agree as well.
+        /// True if the shape must agree too.
         shaped: bool,
     },
     /// Any scalar constant.
     Number { name: String },
-    /// An operator of one kind with any attributes.
+    /// An operator of one kind, with any attributes.
     Operator { name: String, kind: Kind },
     /// Its first operand, or else its second.
     Either,
-    /// What a repetition begins with: the result of the one before.
+    /// The start of a repetition: the result of the previous one.
     Carried { name: String },
-    /// Its third operand one or more times, each with the one before as its second operand, the first with the first.
+    /// One or more repetitions of its third operand. Each has the previous one as its second operand; the first has the
+    /// first operand.
     Repeat {
         name: String,
-        /// Captures that are others in each repetition.
+        /// Captures that differ in each repetition.
         locals: Vec<String>,
     },
 }
 
-/// What the operators that a placeholder stands for have in common.
+/// The common property of the operators that a placeholder matches.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// Their type in Rust, which this tests.
+    /// Their Rust type, tested by this function.
     Type(fn(&dyn Op) -> bool),
     /// Their name.
     Name(String),
@@ -47,7 +48,7 @@ impl Kind {
 }
 
 impl Placeholder {
-    /// The name that a match knows it by.
+    /// The name of its capture in a match.
     pub fn captured(&self) -> Option<&str> {
         match self {
             Self::Capture { name, .. } | Self::Number { name } | Self::Operator { name, .. } => Some(name),
@@ -56,10 +57,10 @@ impl Placeholder {
     }
 }
 
-/// A placeholder with the type it has while a pattern is traced.
+/// A placeholder with its type during tracing.
 #[derive(Clone, Debug)]
 pub(super) struct PlaceholderOp {
-    /// Its number among those of the pattern, which tells it from all others.
+    /// Its number, unique in the pattern.
     pub number: usize,
     pub placeholder: Placeholder,
     pub ty: Type,

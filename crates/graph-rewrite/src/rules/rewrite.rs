@@ -5,13 +5,13 @@ use rewire_graph::op::Role;
 use rewire_graph::{Graph, Layout, NodeId, Ordered, SizeSource};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-/// Applies rules wherever they match, oldest node first, until none does. Returns the rules that fired, in order.
+/// Applies rules wherever they match, oldest node first, until none matches. Returns the applied rules in order.
 ///
 /// Every patch is checked before it lands and the graph is verified at the end.
 ///
 /// # Errors
-/// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not come to an end, and the
-/// operator with its module path.
+/// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not terminate, and the operator
+/// with its module path.
 pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>), RewriteError> {
     let mut context = Context::new();
     let graph = rewrite_within(graph, rules, &mut context)?;
@@ -19,7 +19,7 @@ pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>
     Ok((graph, context.fired().map(str::to_owned).collect()))
 }
 
-/// As [`rewrite`], for passes, which are verified by their pipeline.
+/// Like [`rewrite`], for passes, which their pipeline verifies.
 ///
 /// # Errors
 /// As [`rewrite`].
@@ -30,7 +30,8 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     queue.extend(graph.order().map_err(|source| RewriteError::graph("rules", source))?);
     let limit = graph.len().saturating_mul(4) + 16;
     let mut fired = 0;
-    // Removed at the end: until then no new node takes the number, and with it the place in the order, of an old one.
+    // Nodes are removed at the end: until then no new node reuses the number of an old one, and with it its place in
+    // the order.
     let mut unread = BTreeSet::new();
     while let Some(root) = queue.pop() {
         let Some(node) = graph.node(root).filter(|_| !unread.contains(&root)) else { continue };
@@ -66,7 +67,7 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     Ok(graph)
 }
 
-/// Detaches those of `nodes` that nobody reads, and then what only they read. Inputs, checks and parameters stay.
+/// Detaches unread nodes, and then nodes that only they read. Inputs, checks and parameters stay.
 fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut BTreeSet<NodeId>) {
     let mut stack = nodes;
     while let Some(id) = stack.pop() {
@@ -92,7 +93,7 @@ fn is_needed(graph: &Graph, id: NodeId) -> bool {
         || (node.types.iter().any(|ty| ty.layout == Layout::Host) && sizes())
 }
 
-/// The nodes and what reads them, up to a distance.
+/// The nodes and their readers up to a distance.
 fn above(graph: &Graph, nodes: Vec<NodeId>, reach: usize) -> BTreeSet<NodeId> {
     let mut found: BTreeSet<NodeId> = nodes.into_iter().filter(|&id| graph.node(id).is_some()).ordered_set();
     let mut edge: Vec<NodeId> = found.iter().copied().collect();
@@ -102,7 +103,7 @@ fn above(graph: &Graph, nodes: Vec<NodeId>, reach: usize) -> BTreeSet<NodeId> {
     found
 }
 
-/// Rules by the operators they can match at, in the order they are given.
+/// Rules by the operators at which they may match, in their given order.
 struct Index {
     named: HashMap<String, Vec<usize>>,
     others: Vec<usize>,
@@ -128,7 +129,7 @@ impl Index {
     }
 }
 
-/// Nodes to look at, each once at a time.
+/// Nodes to examine, each queued at most once.
 #[derive(Default)]
 struct Queue {
     order: VecDeque<NodeId>,

@@ -11,7 +11,7 @@ pub fn simplifications() -> Vec<Box<dyn Rule>> {
         traced("silu of a quotient", |x| x / &(&(-x).exp() + 1.0), |x| x.silu()),
         traced("relu", |x| x.clamp(Some(0.0), None), |x| x.relu()),
         traced("times one", |x| x * 1.0, Tensor::clone),
-        // Zero itself would change the sign of a negative one.
+        // A zero constant would change the sign of a negative zero.
         traced("plus negative zero", |x| x + -0.0, Tensor::clone),
         traced("minus zero", |x| x - 0.0, Tensor::clone),
         traced("divided by one", |x| x / 1.0, Tensor::clone),
@@ -27,7 +27,7 @@ pub fn simplifications() -> Vec<Box<dyn Rule>> {
     traced.into_iter().flatten().chain(others).collect()
 }
 
-/// A rule about a function of one float tensor.
+/// A rule on a function of one float tensor.
 fn traced(
     name: &str,
     pattern: impl Fn(&Tensor) -> Tensor,
@@ -44,7 +44,7 @@ fn traced(
     Ok(Box::new(TracedRule::of(name, pattern, patch).when("it is not a device tensor of the operand's shape", device)))
 }
 
-/// Two operators in a row that one, or none, can stand for.
+/// Two consecutive operators that one operator, or none, can replace.
 struct Pair<T> {
     name: &'static str,
     op: &'static str,
@@ -84,7 +84,7 @@ impl<T: Op> Rule for Pair<T> {
 }
 
 fn reshape(_: &Reshape, second: &Reshape, x: &Tensor) -> Option<Tensor> {
-    // A regrouping by way of a third shape is not always one by itself.
+    // Regrouping through a third shape is not always possible directly.
     second.infer(&[x.ty()]).ok()?;
     Some(x.reshape(&second.shape))
 }

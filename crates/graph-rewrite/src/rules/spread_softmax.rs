@@ -3,8 +3,8 @@ use rewire_graph::op::{ReduceOp, ScoreBroadcast, ScoreKind, ScoreReduce, ScoreSo
 use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Ordered, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Makes the softmax of scores a function of each score and of the logarithm of its query's sum, where other sums than
-/// weighted ones by query are made of it: those do not have a query's keys at hand.
+/// Rewrites the softmax of scores as a function of each score and of the logarithm of its query's sum, if pair
+/// reductions other than weighted sums by query read it: those do not process all keys of a query together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpreadSoftmax;
 
@@ -44,7 +44,7 @@ impl Rule for SpreadSoftmax {
     }
 }
 
-/// True if a sum over pairs that is no weighted one by query is made of the scores of a node.
+/// True if a pair reduction other than a weighted sum by query depends on the scores of a node.
 fn is_summed_otherwise(graph: &Graph, id: NodeId) -> bool {
     let (mut seen, mut stack) = (BTreeSet::new(), vec![id]);
     while let Some(id) = stack.pop() {

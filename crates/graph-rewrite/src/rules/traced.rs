@@ -1,7 +1,7 @@
 use super::{Attempt, Match, Patch, Pattern, PatternScope, Replacement, Rule};
 use rewire_graph::{Graph, GraphError, NodeId, Tensor};
 
-/// A rule made of a pattern and a function of what was found.
+/// A rule that consists of a pattern and a function of the match.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -31,10 +31,10 @@ type Condition = Box<dyn Fn(&Match) -> bool + Send + Sync>;
 type MatchedPatch = Box<dyn Fn(&Match) -> Result<Option<Patch>, GraphError> + Send + Sync>;
 
 impl TracedRule {
-    /// A rule from a pattern and its replacement, one tensor a result of the pattern.
+    /// A rule from a pattern and its replacement, which returns one tensor per result of the pattern.
     ///
     /// # Errors
-    /// [`GraphError`] if the pattern cannot be traced or has no result.
+    /// [`GraphError`] if tracing the pattern fails or it has no result.
     pub fn new(
         name: &str,
         pattern: impl Fn(&PatternScope) -> Vec<Tensor>,
@@ -43,7 +43,7 @@ impl TracedRule {
         Self::with_patch(name, pattern, move |matched| Patch::trace(matched, &replacement).map(Some))
     }
 
-    /// A rule from a pattern and a function that returns the patch for a match, or none.
+    /// A rule from a pattern and a function that returns the patch for a match, or `None`.
     ///
     /// # Errors
     /// As [`TracedRule::new`].
@@ -63,7 +63,7 @@ impl TracedRule {
         Self { name: name.to_owned(), pattern, conditions: vec![], patch: Box::new(patch) }
     }
 
-    /// The rule for those matches that `condition` takes; `otherwise` says what is wrong with the others. Where the
+    /// Restricts the rule to matches that `condition` accepts; `otherwise` describes the problem of the others. If the
     /// pattern matches in several ways, all are tried.
     #[must_use]
     pub fn when(mut self, otherwise: &str, condition: impl Fn(&Match) -> bool + Send + Sync + 'static) -> Self {

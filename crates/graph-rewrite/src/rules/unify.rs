@@ -4,8 +4,8 @@ use rewire_graph::op::{Constant, Op};
 use rewire_graph::{Dim, Layout, Symbol, Type};
 use std::collections::BTreeMap;
 
-/// Equal operators, sizes of the pattern standing for those of the graph; constants are equal by value, the
-/// sign of a zero included, whatever their type is.
+/// Compares operators, with sizes of the pattern bound to those of the graph. Constants are compared by value,
+/// including the sign of zero, regardless of their type.
 pub(super) fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
     if let (Some(a), Some(b)) = (pattern.downcast_ref::<Constant>(), op.downcast_ref::<Constant>()) {
         let bits = |constant: &Constant| constant.tensor.to_f64().into_iter().map(f64::to_bits);
@@ -23,7 +23,7 @@ pub(super) fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, D
     pattern.same(op)
 }
 
-/// Types that are the same up to sizes; their shapes count where `shaped`.
+/// Compares types up to sizes; shapes are compared if `shaped`.
 pub(super) fn fits(wanted: &Type, found: &Type, shaped: bool, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
     if (found.layout == Layout::Host) != (wanted.layout == Layout::Host)
         || wanted.dtype.scalar() != found.dtype.scalar()
@@ -36,7 +36,7 @@ pub(super) fn fits(wanted: &Type, found: &Type, shaped: bool, sizes: &mut BTreeM
             && wanted.shape.iter().zip(&found.shape).all(|(wanted, found)| unify(wanted, found, sizes)))
 }
 
-/// Lets a size of a pattern stand for one of a graph.
+/// Binds a size of a pattern to one of a graph.
 fn unify(wanted: &Dim, found: &Dim, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
     match wanted.as_symbol() {
         Some(symbol) if !sizes.contains_key(&symbol) => {
@@ -47,7 +47,7 @@ fn unify(wanted: &Dim, found: &Dim, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
     }
 }
 
-/// A size of a pattern in sizes of the graph; `None` where one is not bound.
+/// A size of a pattern in terms of the graph's sizes; `None` if one is not bound.
 pub(super) fn substitute(dim: &Dim, sizes: &BTreeMap<Symbol, Dim>) -> Option<Dim> {
     let constant = Dim::from(1) * dim.constant();
     dim.terms().try_fold(constant, |sum, (symbol, factor)| sizes.get(&symbol).map(|value| sum + value.clone() * factor))

@@ -6,32 +6,33 @@ use crate::plan::{Extent, Nest, Output, ReduceOp};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
-/// A loop over points, at each of which rows are combined one after the other: sums by sample and by index.
+/// A segmented reduction: a loop over points, each of which reduces rows in order. Used for sums by sample and by
+/// index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fold {
     /// The loop over results; at least one dimension. Coordinate `n` is dimension `n`.
     pub extents: Vec<Dim>,
     /// The coordinate of the rows.
     pub row: u8,
-    /// How many rows there are: of the sample that coordinate 0 counts, or all.
+    /// The number of rows: of the sample at coordinate 0, or all.
     pub rows: Extent,
-    /// What is combined, `Value(n)` of outputs.
+    /// The reductions; outputs read them as `Value(n)`.
     pub sums: Vec<Folded>,
-    /// Where rows are summed by an index: coordinate 0 of the result that a row counts for, an expression of the row alone.
+    /// For sums by index: coordinate 0 of the result to which a row is added, an expression of the row only.
     pub index: Option<ExprId>,
 }
 
-/// A value combined over rows.
+/// A reduction over rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Folded {
-    /// How elements are combined.
+    /// The reduction.
     pub op: ReduceOp,
-    /// The element; of a sum by index, where the row counts.
+    /// The element. For a sum by index, the element of the rows added to the result.
     pub value: ExprId,
 }
 
 impl Fold {
-    /// Takes nests of dense results whose sums run over one axis, which no result has, and have one factor each.
+    /// Supports nests of dense results with reductions over one axis, which no result has, and one factor each.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
@@ -63,8 +64,8 @@ impl Fold {
 }
 
 impl Bound<'_, Fold> {
-    /// True if what is combined lies in rows that are as wide as the result: sums over the rows of a matrix, or of matrices whose
-    /// rows lie one after the other.
+    /// True if the elements are in rows as wide as the result: sums over the rows of a matrix, or of consecutive
+    /// matrices.
     pub fn goes_down_columns(&self) -> bool {
         let Some(column) = self.extents.len().checked_sub(1).filter(|_| self.index.is_none()) else { return false };
         let dag = &self.nest.body.dag;
@@ -83,7 +84,7 @@ impl Bound<'_, Fold> {
 }
 
 impl Analysis for Bound<'_, Fold> {
-    /// Every row is read once, whichever results it counts for.
+    /// Every row is read once, regardless of the results to which it is added.
     fn count(&self, sizes: &Sizes) -> Count {
         let results = Domain::of(self.nest, sizes, self.nest.rank());
         let samples = results.extents.first().copied().unwrap_or(1);
@@ -93,7 +94,7 @@ impl Analysis for Bound<'_, Fold> {
         extents.resize(self.nest.axes.len(), 1);
         extents[usize::from(self.row)] = total;
         let row = bits(&[self.row]);
-        // The first axis of the result is where a row counts.
+        // The first axis of the result is the one indexed by rows.
         let joint = if ragged || self.index.is_some() { vec![(row | 1, total), (row, total)] } else { vec![] };
         let rows = Domain { extents, joint, times: 1 };
         let mut tally = Tally::new(self.nest, sizes);

@@ -11,26 +11,26 @@ use crate::plan::{Body, MemorySpace, ReduceOp};
 use rewire_graph::pointwise::{BinaryOp, Dag, Domain, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Scalar};
 
-/// The largest half.
+/// The largest f16.
 const LARGEST: f64 = 65504.0;
 /// Integers up to here are halves.
 const WHOLE: i64 = 2048;
 /// What constants may make of stored halves.
 const GAIN: f64 = 64.0;
-/// Bound of the magnitude of the logarithm of a float.
+/// Bound of the absolute value of the logarithm of a float.
 const LOG: f64 = 104.0;
 
-/// How large an expression may be.
+/// Bounds of an expression's magnitude.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Magnitude {
-    /// At most this, whatever is loaded.
+    /// At most this, for all loaded values.
     Bounded(f64),
     /// At most `gain` times a product of stored halves, of which `rows` differ from row to row.
     Halves {
         gain: f64,
         rows: u32,
     },
-    /// Made of results of reductions alone; `inverse` if it divides by one.
+    /// Computed only from results of reductions; `inverse` if it divides by one.
     Statistic {
         inverse: bool,
     },
@@ -117,7 +117,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// True for an element less the largest of its row.
+    /// True for an element minus the maximum of its row.
     fn is_below_largest(&self, id: ExprId) -> bool {
         let dag = &self.body.dag;
         let &Expr::Binary(BinaryOp::Sub, element, largest) = dag.expr(id) else { return false };
@@ -168,7 +168,7 @@ fn product(a: Magnitude, b: Magnitude) -> Magnitude {
             Halves { gain: gain * most, rows }
         }
         (Halves { gain, rows }, Halves { gain: other, rows: more }) => Halves { gain: gain * other, rows: rows + more },
-        // A row divided by a statistic of its own is normalised.
+        // A row divided by its own statistic is normalised.
         (Halves { .. }, Statistic { inverse: true }) | (Statistic { inverse: true }, Halves { .. }) => {
             Halves { gain: 1.0, rows: 0 }
         }
@@ -176,7 +176,7 @@ fn product(a: Magnitude, b: Magnitude) -> Magnitude {
     }
 }
 
-/// Either of two.
+/// The bound of either of two.
 fn join(a: Magnitude, b: Magnitude) -> Magnitude {
     match (a, b) {
         (Bounded(a), Bounded(b)) => Bounded(a.max(b)),

@@ -4,7 +4,7 @@ use crate::lower::Refusal;
 use crate::plan::Nest;
 use rewire_graph::Dim;
 
-/// A loop over points without sums.
+/// A loop over points without reductions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
     /// The loop; at least one dimension. Coordinate `n` is dimension `n`.
@@ -12,7 +12,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// Takes nests of dense axes that combine nothing.
+    /// Supports nests of dense axes without reductions.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.

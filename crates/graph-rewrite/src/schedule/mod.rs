@@ -1,6 +1,6 @@
-//! Schedules: ways to run a loop nest, on a GPU and on the CPU.
+//! Schedules: ways of running a loop nest, on a GPU and on the CPU.
 //!
-//! A schedule takes the nests of its form and says why it does not take others.
+//! A schedule supports nests of its form and returns why it does not support others.
 
 mod fold;
 mod halves;
@@ -21,25 +21,25 @@ use crate::plan::Nest;
 use rewire_graph::pointwise::ExprId;
 use std::ops::Deref;
 
-/// How a nest runs: which of its axes, sums and factors play which part, by their positions.
+/// The schedule of a nest: the roles of its axes, accumulations and factors, by position.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schedule {
-    /// Point by point.
+    /// Pointwise.
     Map(Map),
     /// Row by row, in passes over the columns.
     Reduction(Reduction),
-    /// Tile by tile of a product.
+    /// Output tiles of a matmul.
     Product(Product),
-    /// Tile by tile of the pairs of two axes.
+    /// Tiles of pairs of two axes.
     Pairs(Pairs),
-    /// Point by point, each of which passes over rows.
+    /// A segmented reduction: pointwise, where each point loops over rows.
     Fold(Fold),
 }
 
-/// Takes a nest, or says why not.
+/// Schedules a nest, or returns why it is not supported.
 type Choice = fn(&Nest) -> Result<Schedule, Refusal>;
 
-/// All schedules by name, in the order in which they are tried.
+/// All schedules by name, in the order of trial.
 const CHOICES: [(&str, Choice); 5] = [
     ("map", |nest| Map::of(nest).map(Schedule::Map)),
     ("reduction", |nest| Reduction::of(nest).map(Schedule::Reduction)),
@@ -52,7 +52,7 @@ impl Schedule {
     /// Chooses the schedule of a nest.
     ///
     /// # Errors
-    /// [`Refusal`] if no schedule takes the nest.
+    /// [`Refusal`] if no schedule supports the nest.
     pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let mut refusals = vec![];
         for (_, choice) in CHOICES {
@@ -62,16 +62,17 @@ impl Schedule {
                 Err(Refusal::Form(reason)) => refusals.push(reason),
             }
         }
-        // The reason of the schedule that is nearest to what the nest combines.
+        // The reason of the schedule that is closest to the nest's reductions.
         let contractions = nest.accumulations.iter().filter(|sum| sum.factors.len() > 1).count();
         let nearest = if nest.accumulations.is_empty() { 0 } else { (1 + contractions).min(3) };
         Err(Refusal::Form(refusals.swap_remove(nearest)))
     }
 
-    /// The schedule of a given name, for a nest that it takes. Plans of earlier versions call sums over pairs `attention`, too.
+    /// The schedule with a name, for a nest that it supports. Plans of earlier versions use the name `attention` for
+    /// pair reductions, too.
     ///
     /// # Errors
-    /// [`Refusal`] if there is no such schedule, or if it does not take the nest.
+    /// [`Refusal`] if the schedule does not exist, or does not support the nest.
     pub fn named(name: &str, nest: &Nest) -> Result<Self, Refusal> {
         let current = if name == "attention" { "pairs" } else { name };
         let found = CHOICES.iter().find(|(known, _)| *known == current);
@@ -79,7 +80,7 @@ impl Schedule {
         choice(nest)
     }
 
-    /// What it is called.
+    /// The name of the schedule.
     pub fn name(&self) -> &'static str {
         let position = match self {
             Self::Map(_) => 0,
@@ -92,7 +93,7 @@ impl Schedule {
     }
 }
 
-/// A schedule with the nest that it is of.
+/// A schedule with its nest.
 #[derive(Debug)]
 pub struct Bound<'k, S> {
     /// The nest.
@@ -117,18 +118,18 @@ impl<S> Deref for Bound<'_, S> {
     }
 }
 
-/// What every schedule tells of its nest.
+/// Properties of a nest that every schedule provides.
 pub trait Analysis {
-    /// What the nest moves and computes at some sizes.
+    /// The traffic and operations of the nest at some sizes.
     fn count(&self, sizes: &Sizes) -> Count;
 
-    /// True if all factors of its products may be f16 on matrix hardware.
+    /// True if all operands of its matmuls may be f16 on matrix hardware.
     fn takes_halves(&self) -> bool {
         false
     }
 }
 
-/// True if expressions depend on coordinates, given a bit each.
+/// True if expressions depend on coordinates, given as a bit mask.
 fn depends(nest: &Nest, ids: impl IntoIterator<Item = ExprId>, coords: u32) -> bool {
     ids.into_iter().any(|id| nest.body.dag.coords(id) & coords != 0)
 }

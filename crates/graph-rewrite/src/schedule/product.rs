@@ -7,15 +7,15 @@ use rewire_graph::limits::{MAX_STATISTICS, check_count};
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{DType, Dim};
 
-/// Rows and columns of a result that one workgroup computes.
+/// Rows and columns of a workgroup's output tile.
 const TILE: u64 = 64;
 
-/// Products of integers of 8 bits whose sum is one of 32 bits.
+/// Largest number of int8 products whose sum fits in 32 bits.
 const MOST_STEPS: usize = 1 << 17;
 
-/// `sum over k of a(m, k) * b(k, n)` for every batch entry, with a prologue on each side and an epilogue.
+/// A matmul: `sum over k of a(m, k) * b(k, n)` for every batch entry, with a prologue on each operand and an epilogue.
 ///
-/// Axes of results are those of the batch, then `m`, then `n`. A ragged `m` counts within the sample, and the batch is the
+/// The result axes are those of the batch, then `m`, then `n`. A ragged `m` counts within the sample; the batch is then
 /// one axis of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
@@ -25,11 +25,11 @@ pub struct Product {
     pub m: Extent,
     /// Columns.
     pub n: Dim,
-    /// Length of the sum.
+    /// Extent of the reduction.
     pub k: Extent,
-    /// The axis of the sum.
+    /// The axis of the reduction.
     pub depth: u8,
-    /// Statistics of a row of `a`: `Value(position)` in `a` and in later ones.
+    /// Statistics of a row of `a`: `Value(position)` in `a` and in later statistics.
     pub stats: Vec<Reduced>,
     /// The left element.
     pub a: ExprId,
@@ -38,7 +38,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// Takes nests whose last accumulation is a sum of products of a factor of rows and one of columns; those before it are
+    /// Supports nests whose last accumulation is a sum of products of a row factor and a column factor, after
     /// statistics of rows that only the left factor reads.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Product {
         self.row() + 1
     }
 
-    /// The position of the sum among the values.
+    /// The position of the accumulator among the values.
     pub fn sum(&self) -> u8 {
         self.stats.len() as u8
     }
@@ -86,8 +86,8 @@ impl<'n> Bound<'n, Product> {
         self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
     }
 
-    /// The operand and the index of its right factor, if it is a row of 8 bits a column: what its left factor may be rounded to 8 bits
-    /// for, by row, so that integers are multiplied.
+    /// The operand and index of the right factor, if it has a row of 8 bits per column of the result. The left factor
+    /// may then be rounded to 8 bits by row, to multiply integers.
     pub fn right_rows(&self) -> Option<(u16, &'n [ExprId])> {
         let Body { dag, operands, .. } = &self.nest.body;
         let Expr::Load { operand, index } = dag.expr(self.b) else { return None };
@@ -99,13 +99,13 @@ impl<'n> Bound<'n, Product> {
         (is_row && is_short).then_some((*operand, index))
     }
 
-    /// [`Self::right_rows`] where integers are to be multiplied.
+    /// [`Self::right_rows`], if integers are to be multiplied.
     pub fn integers(&self) -> Option<(u16, &'n [ExprId])> {
         let sum = self.nest.accumulations.last()?;
         self.right_rows().filter(|_| sum.dtype == DType::I32)
     }
 
-    /// Which of two coordinates counts the columns of the matrices that a factor is made of: the second one, unless they are
+    /// Which of two coordinates counts the columns of a factor's matrices in memory: the second one, unless they are
     /// read transposed.
     fn columns_of(&self, factor: ExprId, [first, second]: [u8; 2]) -> u8 {
         let dag = &self.nest.body.dag;
@@ -148,14 +148,14 @@ impl Analysis for Bound<'_, Product> {
         let depths = sizes.rows(&self.k, batch.iter().copied().fold(1, u64::saturating_mul));
         let k = depths.iter().sum::<u64>().div_ceil(depths.len().max(1) as u64);
         let (row, column) = (self.row(), self.column());
-        // The points of some axes besides those of the batch.
+        // The number of points over some axes besides those of the batch.
         let over = |axes: &[(u8, u64)]| {
             let mut extents = vec![1; self.nest.axes.len()];
             extents[..batch.len()].copy_from_slice(&batch);
             axes.iter().for_each(|&(axis, extent)| extents[usize::from(axis)] = extent);
             Domain::dense(extents)
         };
-        // Rows of one sample, with the sample or without, are all rows.
+        // Rows of each sample count as all rows, with or without the axis of samples.
         let joint = match &self.m {
             Extent::Ragged { .. } => vec![(bits(&[0, row]), total), (bits(&[row]), total)],
             Extent::Dense(_) => vec![],
@@ -185,12 +185,12 @@ impl Analysis for Bound<'_, Product> {
     }
 }
 
-/// The axis of a sum that no result has.
+/// The reduced axis of an accumulation, which no result has.
 fn summed_axis<'n>(nest: &'n Nest, sum: &Accumulation) -> Option<&'n Extent> {
     nest.axes.get(usize::from(sum.axis)).filter(|axis| axis.summed).map(|axis| &axis.extent)
 }
 
-/// The extent of the dense axis of a sum that no result has.
+/// The extent of the reduced axis of an accumulation, if it is dense and no result has it.
 pub(super) fn summed<'n>(nest: &'n Nest, sum: &Accumulation) -> Option<&'n Dim> {
     summed_axis(nest, sum)?.dense()
 }

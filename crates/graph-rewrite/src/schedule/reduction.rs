@@ -7,10 +7,10 @@ use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_VALUES, check_count};
 use rewire_graph::pointwise::ExprId;
 
-/// A value combined over an axis of a loop.
+/// A reduction over an axis of a loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduced {
-    /// How elements are combined.
+    /// The reduction.
     pub op: ReduceOp,
     /// The axis.
     pub axis: u8,
@@ -20,20 +20,20 @@ pub struct Reduced {
     pub value: ExprId,
 }
 
-/// Reductions over the last coordinate, each a whole pass, and what is made of them.
+/// Reductions over the last coordinate, each in one pass, and functions of their results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduction {
     /// The loop; the last dimension is reduced.
     pub extents: Vec<Dim>,
-    /// In order; `Value(n)` in later ones is the result of the one at position `n`.
+    /// In order; later ones read the result at position `n` as `Value(n)`.
     pub reductions: Vec<Reduced>,
-    /// Outputs that are written once a row, after the reductions: index and value do not depend on the last coordinate. Others are
-    /// written for every point.
+    /// True for outputs that are written once per row, after the reductions: index and value do not depend on the last
+    /// coordinate. Others are written for every point.
     row_outputs: Vec<bool>,
 }
 
 impl Reduction {
-    /// Takes nests of dense axes whose sums all run over the last one and have one factor.
+    /// Supports nests of dense axes with reductions over the last one, with one factor each.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
@@ -71,12 +71,13 @@ impl Reduction {
 }
 
 impl Bound<'_, Reduction> {
-    /// What is written for every point, after the reductions.
+    /// Outputs that are written for every point, after the reductions.
     pub fn outputs(&self) -> Vec<Output> {
         self.written(false)
     }
 
-    /// What is written once a row, after the reductions: index and value do not depend on the last coordinate.
+    /// Outputs that are written once per row, after the reductions: index and value do not depend on the last
+    /// coordinate.
     pub fn row_outputs(&self) -> Vec<Output> {
         self.written(true)
     }

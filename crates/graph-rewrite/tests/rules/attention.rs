@@ -47,7 +47,7 @@ fn weighted() -> Graph {
     scope.finish(&[("y", weights.matmul(&v))]).unwrap()
 }
 
-/// Operands of which the second query of every sample has no key.
+/// Operands for which the second query of every sample has no key.
 fn values(batch: usize, rows: usize) -> HashMap<String, HostTensor> {
     let tensor = |(name, seed): (&str, f32)| {
         let elements = (0..batch * HEADS * rows * 8).map(|n| ((n as f32 + seed) * 1.7).sin() * 2.0);
@@ -61,7 +61,7 @@ fn values(batch: usize, rows: usize) -> HashMap<String, HostTensor> {
     values
 }
 
-/// The one kernel of a graph, which computes what the graph does.
+/// The only kernel of a graph, after checking that it computes the same.
 fn pairs(graph: &Graph) -> Pairs {
     let (fused, _) = optimize(graph.clone()).unwrap();
     for (batch, rows) in [(1, 1), (3, 5), (2, 9)] {

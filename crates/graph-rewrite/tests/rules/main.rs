@@ -1,4 +1,4 @@
-//! Rules: what patterns match, what patches are accepted, and what errors say.
+//! Rules: matches of patterns, accepted patches, and error messages.
 #![allow(clippy::unwrap_used)]
 
 mod attention;
@@ -44,7 +44,7 @@ fn close(a: &Graph, b: &Graph) {
     }
 }
 
-/// How often the rules fire, after checking that the meaning stays.
+/// The number of times the rules fire, after checking that results are unchanged.
 fn fires(graph: &Graph, rules: &[&dyn Rule]) -> (Graph, usize) {
     let (rewritten, fired) = rewrite(graph, rules).unwrap();
     close(&rewritten, graph);

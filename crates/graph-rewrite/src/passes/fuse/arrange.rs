@@ -3,8 +3,8 @@ use rewire_graph::{Arrange, NodeId};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
-    /// Moves the nodes of a kernel next to each other in the order, so that a kernel waits for nothing that comes after its first
-    /// node, and what comes before that waits for nothing of it.
+    /// Moves the nodes of a kernel next to each other in the order. The kernel then depends on nothing after its first
+    /// node, and nothing before that depends on the kernel.
     pub(super) fn arrange(&mut self, group: GroupId) {
         let nodes = &self.groups[group];
         let (Some(first), Some(last)) = (self.first(nodes), nodes.iter().filter_map(|&id| self.position(id)).max())
@@ -22,7 +22,7 @@ impl Partition<'_> {
         self.reorder(first, &arranged);
     }
 
-    /// Those of the nodes from the first to the last of a kernel that wait for it, with all nodes of their kernels.
+    /// Those nodes between the first and the last of a kernel that depend on it, with all nodes of their kernels.
     fn waiting(&self, group: GroupId, window: &[NodeId]) -> BTreeSet<NodeId> {
         let mut after: BTreeSet<NodeId> = BTreeSet::new();
         for &id in window.iter().filter(|id| !self.groups[group].contains(id)) {

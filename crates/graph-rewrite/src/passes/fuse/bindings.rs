@@ -4,7 +4,7 @@ use rewire_graph::{NodeId, Ordered, Type, Value, reached};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
-    /// Kernels that take more bindings than are certain read a part of their prologue from memory.
+    /// Splits off parts of the prologue of kernels that need more bindings than are guaranteed.
     pub(super) fn free_bindings(&mut self) {
         let mut group = 0;
         while group < self.groups.len() {
@@ -18,7 +18,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Kernels that are larger than one may be read what they repeat from memory.
+    /// Splits off repeated computation from kernels that exceed the size limits.
     pub(super) fn shorten(&mut self) {
         let mut group = 0;
         while group < self.groups.len() {
@@ -29,7 +29,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Of a kernel that is too large, the last of the nodes that it repeats and that can be stored.
+    /// The last node that a too large kernel repeats and that can be stored.
     fn repeated(&self, group: GroupId) -> Option<NodeId> {
         let nodes = &self.groups[group];
         let cone = self.cone(nodes, &self.results(nodes));
@@ -39,13 +39,13 @@ impl Partition<'_> {
         matches!(self.trial_whole(nodes).as_ref(), Err(Refusal::Limit(_))).then_some(last)
     }
 
-    /// How many bindings too many a kernel takes.
+    /// The number of bindings that a kernel needs beyond the limit.
     fn excess(&self, nodes: &BTreeSet<NodeId>) -> usize {
         self.bindings(nodes).saturating_sub(self.most_bindings)
     }
 
-    /// The part of a kernel's prologue whose absence frees the most bindings, and of those the one that
-    /// writes the fewest bytes.
+    /// The part of a kernel's prologue whose removal frees the most bindings; of several, the one that writes the
+    /// fewest bytes.
     fn cheapest_part(&mut self, group: GroupId) -> Option<BTreeSet<NodeId>> {
         let before = self.excess(&self.groups[group]);
         let mut best: Option<(usize, u64, usize, BTreeSet<NodeId>)> = None;
@@ -72,14 +72,14 @@ impl Partition<'_> {
         found
     }
 
-    /// A node with the nodes of its kernel that it is computed from.
+    /// A node with its dependencies in its kernel.
     pub(super) fn part(&self, group: GroupId, id: NodeId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
         let own = |id| self.inputs(id).iter().map(|value| value.node).filter(|producer| nodes.contains(producer));
         reached([id], own).into_iter().ordered_set()
     }
 
-    /// The excess of a kernel and of a part of it, if the part became a kernel of its own.
+    /// The excess bindings of a kernel and of a part of it, if the part became a separate kernel.
     fn without(&mut self, group: GroupId, part: &BTreeSet<NodeId>) -> (usize, usize) {
         let whole = self.groups[group].clone();
         let new = self.create(part.clone());

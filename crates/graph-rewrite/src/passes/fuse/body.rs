@@ -3,7 +3,7 @@ use rewire_graph::op::Fused;
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::collections::{BTreeSet, HashMap};
 
-/// What a kernel computes, operator by operator, producers first.
+/// The operators of a kernel, producers first.
 pub(super) struct Body {
     steps: Vec<BodyNode>,
     /// Positions among the steps.
@@ -11,9 +11,9 @@ pub(super) struct Body {
 }
 
 enum BodyNode {
-    /// What the kernel reads.
+    /// A value that the kernel reads.
     Operand(Value),
-    /// What it computes from earlier steps.
+    /// An operator on earlier steps.
     Operator(NodeId, Vec<usize>),
 }
 
@@ -51,7 +51,7 @@ impl Body {
         body
     }
 
-    /// What tells bodies apart that compute different things, or with different types.
+    /// A key that is equal for bodies with the same computation and types.
     pub fn form(&self, partition: &Partition) -> Vec<u32> {
         let mut form = vec![self.results.len() as u32];
         form.extend(self.results.iter().map(|&place| place as u32));
@@ -89,7 +89,7 @@ impl Body {
         Ok(body)
     }
 
-    /// What its operands stand for.
+    /// The values of its operands.
     pub fn operands(&self) -> Vec<Value> {
         let operand = |step: &BodyNode| match step {
             BodyNode::Operand(value) => Some(*value),

@@ -1,10 +1,10 @@
 use crate::cost::{Count, Machine, Sizes};
 use crate::plan::Computation;
 
-/// True if a product that computes a norm itself takes no longer than the norm, which writes its result, and the product
-/// that reads it.
+/// True if a matmul that computes a norm itself takes no longer than a norm that writes its result plus the matmul that
+/// reads it.
 ///
-/// Every column tile of the product computes the statistics of its rows again.
+/// Every column tile of the matmul recomputes the statistics of its rows.
 pub(super) fn absorbs(machine: &Machine, sizes: &Sizes, joined: &Computation, apart: [&Computation; 2]) -> bool {
     let seconds = |kernel: &Computation| machine.serial_seconds(&Count::of(kernel, sizes));
     seconds(joined) <= apart.into_iter().map(seconds).sum()

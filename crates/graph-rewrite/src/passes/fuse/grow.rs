@@ -9,7 +9,8 @@ use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Partition<'_> {
-    /// A group for every anchor: products, sums over rows, attention with its scores, reductions of one row together.
+    /// Starts a group for each main operator: matmuls, sums over rows, attention with its scores, and joint reductions
+    /// of a row.
     pub(super) fn seed(&mut self) {
         let mut reducing = HashMap::new();
         for id in self.order.clone() {
@@ -29,8 +30,8 @@ impl Partition<'_> {
         }
     }
 
-    /// A product whose left operand is computed from another one by way of reductions, or from one whose rows and columns
-    /// have sizes that are no constants, with all that lies between.
+    /// A matmul whose left operand is computed from another matmul through reductions, or from one whose rows and
+    /// columns have symbolic sizes; with all nodes between.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
         let is_product = |id: NodeId| self.graph.op::<MatMul>(id).is_some();
         let is_reduction = |id: NodeId| self.graph.op::<Reduce>(id).is_some();
@@ -49,7 +50,8 @@ impl Partition<'_> {
                 return None;
             }
         }
-        // Without a reduction or a size between them they are layers, whose weights every row would read again.
+        // Without a reduction or a symbolic size between them they are layers, and every row would reread their
+        // weights.
         let shape = self.graph.ty(Value { node: weights, port: 0 }).map_or(&[][..], |ty| &ty.shape);
         let is_sized = shape.iter().rev().take(2).all(|extent| extent.as_const().is_none());
         if products.len() != 1 || !(is_sized || between.iter().any(|&id| is_reduction(id))) {
@@ -63,7 +65,7 @@ impl Partition<'_> {
         (self.spares(&nodes) && is_kernel()).then_some(nodes)
     }
 
-    /// True if what is left of other groups without `nodes` can still be computed.
+    /// True if the rest of other groups without `nodes` can still be computed.
     fn spares(&self, nodes: &BTreeSet<NodeId>) -> bool {
         let groups: BTreeSet<GroupId> = nodes.iter().filter_map(|&id| self.group_of(id)).ordered_set();
         groups.into_iter().all(|group| {
@@ -76,8 +78,8 @@ impl Partition<'_> {
         self.graph.ty(Value { node: id, port: 0 }).is_some_and(|ty| ty.layout == Layout::Scores)
     }
 
-    /// Joins a reduction to earlier ones over the same rows, which it depends on or one of which reads the same tensor, or
-    /// starts a group. `reducing` are the groups of reductions that read a tensor.
+    /// Joins a reduction to an earlier one over the same rows, which it depends on or which shares an operand;
+    /// otherwise starts a group. `reducing` maps tensors to the groups that reduce them.
     fn seed_reduction(&mut self, id: NodeId, reducing: &mut HashMap<Value, Vec<GroupId>>) {
         let cone = self.cone(&BTreeSet::new(), &[id]);
         let form = self.reduced(id);
@@ -112,7 +114,7 @@ impl Partition<'_> {
         }
     }
 
-    /// A group with those of the free nodes, the last in order first, that are computed from it.
+    /// A group with those of the free nodes that depend on it, last in order first.
     fn path(&self, group: GroupId, free: &[NodeId]) -> BTreeSet<NodeId> {
         let mut nodes = self.groups[group].clone();
         for &id in free.iter().rev() {
@@ -123,7 +125,7 @@ impl Partition<'_> {
         nodes
     }
 
-    /// The latest of some groups that reduce in a form and that nothing a node is computed from waits for.
+    /// The latest of some groups that reduce in the same form and on which no operand of the node depends.
     fn neighbours<'g>(
         &self,
         id: NodeId,
@@ -146,7 +148,7 @@ impl Partition<'_> {
         candidates
     }
 
-    /// What a node reduces, if it is a reduction.
+    /// The form of a node's reduction, if it is one.
     fn reduced(&self, id: NodeId) -> Option<Reduced<'_>> {
         let (axis, samples) = match (self.graph.op::<Reduce>(id), self.graph.op::<SegmentReduce>(id), self.inputs(id)) {
             (Some(reduce), ..) => (reduce.axis, None),
@@ -157,7 +159,7 @@ impl Partition<'_> {
         Some(Reduced { shape: &self.graph.ty(*input)?.shape, axis, samples })
     }
 
-    /// True for groups whose only anchors are reductions of a form.
+    /// True for groups whose only main operators are reductions of a form.
     fn reduces(&self, group: GroupId, form: &Option<Reduced<'_>>) -> bool {
         let mut anchors = self.groups[group].iter().filter(|&&id| !self.is_elementwise(id));
         !self.groups[group].is_empty() && anchors.all(|&id| self.reduced(id) == *form)
@@ -167,7 +169,7 @@ impl Partition<'_> {
         self.graph.ty(value).is_some_and(|ty| ty.layout == Layout::Device)
     }
 
-    /// Why two kernels, one of which reads the other, are not one.
+    /// Why a kernel and its reader cannot be merged.
     pub(super) fn refusal(&self, nodes: &BTreeSet<NodeId>) -> String {
         let bindings = self.least_bindings(nodes);
         if nodes.len() > OPERATORS {
@@ -184,12 +186,12 @@ impl Partition<'_> {
         }
     }
 
-    /// True if the nodes form one kernel that waits for none of its own results.
+    /// True if the nodes form one kernel that does not depend on its own results.
     pub(super) fn accepts(&self, nodes: &BTreeSet<NodeId>) -> bool {
         self.fits(nodes) && self.trial_alone(nodes).is_ok()
     }
 
-    /// What is known of [`Partition::accepts`] without a trial.
+    /// A necessary condition for [`Partition::accepts`] that needs no lowering.
     fn fits(&self, nodes: &BTreeSet<NodeId>) -> bool {
         self.is_small(nodes) && self.writes_last(nodes) && !self.leaves_and_returns(nodes)
     }
@@ -198,7 +200,7 @@ impl Partition<'_> {
         nodes.len() <= OPERATORS && self.least_bindings(nodes) <= self.most_bindings
     }
 
-    /// Moves readers of a group's results into the group for as long as they fit its epilogue.
+    /// Moves readers of a group's results into the group while they fit in its epilogue.
     pub(super) fn grow_epilogue(&mut self, group: GroupId) {
         while self.grow_once(group) {}
     }
@@ -219,7 +221,7 @@ impl Partition<'_> {
         false
     }
 
-    /// A group with some readers of its results, and the free nodes on the way from the group to them.
+    /// A group with readers of its results, and the free nodes on all paths to them.
     pub(super) fn closed(&self, group: GroupId, readers: &[NodeId]) -> BTreeSet<NodeId> {
         let mut nodes = self.groups[group].clone();
         nodes.extend(readers);
@@ -238,7 +240,7 @@ impl Partition<'_> {
         nodes
     }
 
-    /// Gives every free node that is not cheap to repeat a kernel: the one that reads it, or its own.
+    /// Assigns a kernel to every free node that is expensive to repeat: its reader's, or a new one.
     pub(super) fn place_free(&mut self, machine: &Machine) {
         let cheap = machine.operations_for_element(TILES).round() as usize;
         let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
@@ -257,7 +259,7 @@ impl Partition<'_> {
             if readers.is_empty() && !output {
                 continue;
             }
-            // An operator with a kernel of its own reads nothing but memory, and one that sets rows may have to.
+            // Operators with custom kernels only read memory, and operators that set rows may have to.
             let from_memory =
                 |&user: &NodeId| self.sets_rows(user) || self.op(user).is_some_and(|op| op.custom().is_some());
             let stored = output || self.users(id).iter().any(from_memory);
@@ -289,7 +291,7 @@ impl Partition<'_> {
                 self.note_trial(group);
                 true
             }
-            // The kernel grows for as long as it is no larger than one may be; the rest becomes another one.
+            // The kernel grows up to the size limits; the rest becomes another kernel.
             Err(Refusal::Limit(_)) if self.trial_alone(&nodes).is_ok() => {
                 self.assign(group, [id]);
                 true
@@ -332,7 +334,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Kernels without an anchor become one where they walk the same points or one reads the other.
+    /// Merges kernels without a main operator if they loop over the same points or one reads the other.
     pub(super) fn join_maps(&mut self) {
         let mut walks: BTreeMap<GroupId, Vec<Dim>> = BTreeMap::new();
         for group in 0..self.groups.len() {
@@ -359,7 +361,7 @@ impl Partition<'_> {
         }
     }
 
-    /// The points that a kernel without an anchor walks.
+    /// The loop extents of a kernel without a main operator.
     fn walk(&self, nodes: &BTreeSet<NodeId>) -> Option<Vec<Dim>> {
         let first = *self.results(nodes).first()?;
         let walked = match self.inputs(first) {
@@ -370,7 +372,7 @@ impl Partition<'_> {
         self.graph.ty(walked).filter(|_| is_map).map(|ty| ty.shape.clone())
     }
 
-    /// The groups that read results of a group or compute what it reads.
+    /// The groups that read results of a group or compute its operands.
     pub(super) fn connected(&self, group: GroupId) -> BTreeSet<GroupId> {
         let nodes = self.groups[group].iter();
         let around = nodes.flat_map(|&id| {
@@ -380,8 +382,8 @@ impl Partition<'_> {
         around.filter_map(|id| self.group_of(id)).ordered_set()
     }
 
-    /// True if repeating a free node, with the free nodes it is computed from, takes no tensor or no more than some
-    /// simple operations.
+    /// True if repeating a free node with its free dependencies reads no tensor, or costs no more than a few simple
+    /// operations.
     fn is_cheap(&self, id: NodeId, operations: usize) -> bool {
         let (mut weight, mut reads_tensor) = (0, false);
         let mut cone = BTreeSet::from([id]);
@@ -405,7 +407,7 @@ impl Partition<'_> {
     fn weight(&self, id: NodeId) -> usize {
         match self.graph.node(id) {
             Some(node) => match node.op.name() {
-                // Every element chooses among the operands.
+                // Every element selects among the operands.
                 "concat" if self.inputs(id).len() > BINDINGS => self.inputs(id).len(),
                 "reshape" | "permute" | "slice" | "broadcast" | "constant" | "cast" | "concat" => 0,
                 "neg" => 1,
@@ -417,7 +419,7 @@ impl Partition<'_> {
     }
 }
 
-/// What a reduction combines: an axis of a shape, by sample or over all rows.
+/// The form of a reduction: an axis of a shape, by sample or over all rows.
 #[derive(PartialEq)]
 struct Reduced<'g> {
     shape: &'g [Dim],
@@ -426,13 +428,13 @@ struct Reduced<'g> {
     samples: Option<Value>,
 }
 
-/// Nodes between two products up to which they are looked at as softmax attention.
+/// Largest number of nodes between two matmuls that are examined for softmax attention.
 const SOFTMAX_NODES: usize = 64;
 
-/// Kernels that another one is compared with, nearest first, to see if both can be one.
+/// Number of kernels, nearest first, with which a kernel is compared for merging.
 const NEIGHBOURS: usize = 16;
 
-/// Tiles that compute an operand again, as a product of 512 columns has them.
+/// Number of tiles that recompute an operand, as in a matmul with 512 columns.
 const TILES: f64 = 8.0;
-/// Nodes that are repeated together, at most.
+/// Largest number of nodes that are repeated together.
 const REPEATED: usize = 64;

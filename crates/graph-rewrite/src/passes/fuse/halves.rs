@@ -1,4 +1,4 @@
-//! What products on matrix hardware read of the results of others.
+//! Operands that matmuls on matrix hardware read from other kernels.
 
 use super::partition::{GroupId, Partition};
 use crate::plan::{Computation, MemorySpace};
@@ -15,7 +15,7 @@ impl Partition<'_> {
         for group in 0..self.groups.len() {
             let Some(takes) = self.takes_halves(group, &stored) else { continue };
             let (whole, first) = (self.groups[group].clone(), self.groups.len());
-            // Attention searches for the samples of a whole tile.
+            // Attention finds the samples for a whole tile at once.
             let searches = takes && !whole.iter().any(|&id| self.is_scores(id));
             for id in self.computed_halves(group, &stored) {
                 let part = self.part(group, id);
@@ -34,7 +34,8 @@ impl Partition<'_> {
         }
     }
 
-    /// Rows that a kernel still searches for become results of another one that searches for them, or kernels of their own.
+    /// Rows whose samples a kernel has to search for become results of another kernel that searches too, or separate
+    /// kernels.
     fn keep_searched(&mut self, group: GroupId) {
         let nodes = &self.groups[group];
         let cone = self.cone(nodes, &self.results(nodes));
@@ -77,7 +78,7 @@ impl Partition<'_> {
         }
     }
 
-    /// The operators of a group that others are around.
+    /// The main operators of a group.
     fn anchors(&self, group: GroupId) -> BTreeSet<NodeId> {
         self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set()
     }

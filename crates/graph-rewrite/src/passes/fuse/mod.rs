@@ -1,7 +1,7 @@
-//! Vertical fusion: every operator gets a kernel, with as much of its surroundings as fits.
+//! Vertical fusion: forms kernels from operators and as much of their surroundings as fits.
 //!
-//! A kernel is an anchor (a product, attention, reductions of a row, or nothing) with elementwise operators
-//! around it. Each step is asked of the nest it would make, so what is accepted can be computed.
+//! A kernel is a main operator (a matmul, attention, reductions of a row, or none) with elementwise operators around
+//! it. Each step lowers the resulting nest, so every accepted kernel can be computed.
 
 mod arrange;
 mod bindings;
@@ -22,9 +22,9 @@ use rewire_graph::{Graph, NodeId, Ordered};
 use std::collections::BTreeSet;
 pub(super) use trials::Trials;
 
-/// Replaces the operators of a graph by fused operators, one a kernel.
+/// Replaces the operators of a graph by fused operators, one per kernel.
 ///
-/// What no output needs is left out. It fails if an operator fits no kernel.
+/// Drops nodes that no output needs. Fails if an operator fits in no kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fuse;
 
@@ -56,7 +56,7 @@ impl Pass for Fuse {
     }
 }
 
-/// Records why kernels that read one another are not one.
+/// Records why kernels and their readers were not merged.
 fn explain(partition: &Partition, context: &mut Context) {
     for (group, nodes) in partition.groups.iter().enumerate() {
         for other in partition.connected(group).into_iter().filter(|&other| other > group) {

@@ -52,7 +52,7 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
     Ok(fused)
 }
 
-/// A kernel to be: its body, what its operands stand for, and which nodes are its results.
+/// A future kernel: its body, the values of its operands, and the nodes that are its results.
 struct Outline<'a> {
     nodes: &'a BTreeSet<NodeId>,
     body: Graph,
@@ -61,10 +61,10 @@ struct Outline<'a> {
     results: Vec<NodeId>,
 }
 
-/// Kernels, each after those whose results it reads.
+/// Kernels, each after the producers of its operands.
 struct Kernels<'a> {
     waiting: Vec<Option<Outline<'a>>>,
-    /// By kernel, results of others that are not there yet.
+    /// By kernel, the number of its operands that are not computed yet.
     missing: Vec<usize>,
     readers: HashMap<NodeId, Vec<usize>>,
     ready: BTreeSet<usize>,
@@ -110,12 +110,12 @@ impl<'a> Kernels<'a> {
     }
 }
 
-/// The nest of a kernel that is none of a user's own.
+/// The nest of a kernel that is not custom.
 fn nest(kernel: &Trial) -> Option<Arc<Nest>> {
     Some(Arc::new(kernel.as_ref().as_ref().ok()?.nest()?.clone()))
 }
 
-/// The name of a kernel: what its anchor is usually called.
+/// The name of a kernel, after its main operator.
 fn name(body: &Graph) -> String {
     let has_own = |node: &&Node| node.op.custom().is_some() || node.op.downcast_ref::<SetRows>().is_some();
     let own = body.ids().filter_map(|id| body.node(id)).find(has_own);
@@ -141,7 +141,7 @@ fn name(body: &Graph) -> String {
     }
 }
 
-/// What products and sums over pairs are called together.
+/// The common name of a combination of matmuls and pair reductions.
 fn anchor_name(body: &Graph, count: &dyn Fn(&str) -> usize) -> Option<&'static str> {
     let has = |name: &str| count(name) > 0;
     let sides: Vec<ScoreKind> = body.ids().filter_map(|id| pairs::side(body.node(id)?.op.as_ref())).collect();

@@ -1,18 +1,18 @@
-//! Sums over the pairs of queries and keys.
+//! Reductions over pairs of queries and keys.
 
 use super::partition::{GroupId, Partition};
 use rewire_graph::op::{Op, ScoreKind, Scores, WeightedSum};
 use rewire_graph::{NodeId, Ordered, reached};
 use std::collections::BTreeSet;
 
-/// What a sum over pairs has a result of.
+/// The granularity of a pair reduction's result.
 pub(super) fn side(op: &dyn Op) -> Option<ScoreKind> {
     op.accumulated()?.pairs()
 }
 
 impl Partition<'_> {
-    /// Joins a sum over pairs, with its scores, to an earlier kernel of sums over the same pairs that have their results of
-    /// the same side, or starts a group.
+    /// Joins a pair reduction, with its scores, to an earlier kernel of reductions over the same pairs with results of
+    /// the same granularity, or starts a group.
     pub(super) fn seed_pairs(&mut self, id: NodeId) {
         let nodes = self.scores_of(id);
         let own: Vec<NodeId> = nodes.iter().copied().collect();
@@ -24,8 +24,8 @@ impl Partition<'_> {
         }
     }
 
-    /// Groups of sums with results of the same side, which have a product with the node's pairs in common. Weighted sums by
-    /// row are attention, which is faster one by one.
+    /// Groups of reductions with results of the same granularity that share a matmul with the node's scores. Weighted
+    /// sums by row are attention, which is faster separately.
     fn sums_alike(&self, id: NodeId, nodes: &BTreeSet<NodeId>) -> BTreeSet<GroupId> {
         let attends = |id: NodeId| self.graph.op::<WeightedSum>(id).is_some_and(|sum| sum.kind == ScoreKind::Row);
         let side_of = |id: NodeId| self.op(id).and_then(side);
@@ -45,7 +45,7 @@ impl Partition<'_> {
         self.graph.op::<Scores>(id).is_some()
     }
 
-    /// A sum over pairs, its scores and what is computed from them. Masks stay free: layers share them.
+    /// A pair reduction, its scores and the values computed from them. Masks stay free, since layers share them.
     fn scores_of(&self, id: NodeId) -> BTreeSet<NodeId> {
         let made_of = |id| self.inputs(id).iter().map(|value| value.node).filter(|&id| self.is_scores(id));
         let pairs = reached([id], made_of);

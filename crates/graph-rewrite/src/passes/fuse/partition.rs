@@ -7,38 +7,39 @@ use rewire_graph::op::{MatMul, Op, Role, SetRows};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Ordered, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
-/// A kernel in the making, by position.
+/// A kernel under construction, by position.
 pub(super) type GroupId = usize;
 
-/// Bindings that every GPU has: the WebGPU baseline.
+/// Bindings guaranteed on every GPU: the WebGPU baseline.
 pub(in crate::passes) const BINDINGS: usize = 8;
 
-/// Operators that a kernel may have: compilers of shaders take their time with more.
+/// Largest number of operators in a kernel, which limits the time of shader compilers.
 pub(super) const OPERATORS: usize = 192;
 
-/// Free nodes that a trial takes into a kernel, the last in order. It reads the others from memory: they become part of
-/// the kernel only if they are placed in it, which is another trial.
+/// Number of free nodes that a trial includes in a kernel, last in order. The kernel reads others from memory: they
+/// become part of it only if another trial places them there.
 const TRIAL_NODES: usize = 256;
 
-/// What a kernel computes besides its own nodes, and what it reads.
+/// The nodes that a kernel computes besides its own, and the values it reads.
 pub(super) struct Cone {
-    /// Free nodes, the last in order first.
+    /// Free nodes, last in order first.
     pub free: Vec<NodeId>,
-    /// Values of others.
+    /// Values of other kernels.
     pub read: BTreeSet<Value>,
-    /// The position from which on free nodes are part of the kernel.
+    /// Free nodes from this position on are part of the kernel.
     pub window: usize,
 }
 
-/// Which nodes run in which kernel. Elementwise nodes without a group are computed by every kernel that reads them.
+/// The assignment of nodes to kernels. Elementwise nodes without a group are computed by every kernel that reads them.
 pub(super) struct Partition<'a> {
     pub graph: &'a Graph,
     pub order: Vec<NodeId>,
     pub groups: Vec<BTreeSet<NodeId>>,
-    /// By group, how far down the order free nodes were part of the last trial of the kernel; `None` after a change.
+    /// By group, the position in the order from which free nodes were part of the kernel's last trial; `None` after a
+    /// change.
     tried: Vec<Option<usize>>,
     pooled: HashSet<Value>,
-    /// Tables of which a kernel sets rows in place.
+    /// Tables whose rows a kernel sets in place.
     pub tables: BTreeSet<Value>,
     /// Bindings that a kernel may take.
     pub most_bindings: usize,
@@ -47,10 +48,10 @@ pub(super) struct Partition<'a> {
     facts: Vec<Facts>,
 }
 
-/// What is known of a node.
+/// Properties of a node.
 #[derive(Clone, Default)]
 struct Facts {
-    /// Its place in the order.
+    /// Its position in the order.
     position: usize,
     group: Option<GroupId>,
     users: Vec<NodeId>,
@@ -138,7 +139,7 @@ impl<'a> Partition<'a> {
         self.facts(id).is_some_and(|facts| facts.is_output)
     }
 
-    /// True for nodes that are bound or computed outside of kernels.
+    /// True for nodes that are bound or computed outside kernels.
     pub fn is_leaf(&self, id: NodeId) -> bool {
         self.facts(id).is_none_or(|facts| facts.is_leaf)
     }
@@ -184,7 +185,7 @@ impl<'a> Partition<'a> {
         left.into_iter().for_each(|old| self.arrange(old));
     }
 
-    /// Puts nodes into the order from position `first` on, in place of as many.
+    /// Replaces as many nodes of the order from position `first` on.
     pub fn reorder(&mut self, first: usize, nodes: &[NodeId]) {
         let places = first..first + nodes.len();
         for (position, &id) in places.clone().zip(nodes) {
@@ -193,14 +194,14 @@ impl<'a> Partition<'a> {
                 facts.position = position;
             }
         }
-        // Which nodes come from such a place on is another question now.
+        // This changes which nodes follow such a position.
         for tried in self.tried.iter_mut().filter(|tried| tried.is_some_and(|last| last > first && last < places.end)) {
             *tried = None;
         }
     }
 
-    /// Gives a free node to a kernel that already computes it, as the last trial showed, and stores no more results for
-    /// it. False if that is not known.
+    /// Assigns a free node to a kernel that already computes it, according to the last trial, and that stores no
+    /// additional results for it. False if that is unknown.
     pub fn keep(&mut self, group: GroupId, id: NodeId) -> bool {
         let tried = self.tried[group];
         let known = tried.is_some_and(|last| self.position(id).is_some_and(|position| position >= last));
@@ -212,13 +213,13 @@ impl<'a> Partition<'a> {
         known && inner
     }
 
-    /// Notes that a trial of the kernel as it is succeeded.
+    /// Records that a trial of the unchanged kernel succeeded.
     pub fn note_trial(&mut self, group: GroupId) {
         let nodes = &self.groups[group];
         self.tried[group] = Some(self.cone(nodes, &self.results(nodes)).window);
     }
 
-    /// What `results` of `nodes` are computed from within a kernel: `nodes` and a bounded number of free nodes.
+    /// The dependencies of `results` within a kernel: `nodes` and a limited number of free nodes.
     pub fn cone(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId]) -> Cone {
         let entry = |id: NodeId| self.position(id).map(|position| (position, id));
         let mut heap: BinaryHeap<(usize, NodeId)> = results.iter().filter_map(|&id| entry(id)).collect();
@@ -243,7 +244,7 @@ impl<'a> Partition<'a> {
         Cone { read: read.filter(|value| !self.is_inside(nodes, window, value.node)).ordered_set(), free, window }
     }
 
-    /// Takes the nodes of a group back to those without a kernel.
+    /// Removes the nodes of a group from their kernel.
     pub fn dissolve(&mut self, group: GroupId) {
         self.tried[group] = None;
         for id in std::mem::take(&mut self.groups[group]) {
@@ -268,25 +269,24 @@ impl<'a> Partition<'a> {
         results
     }
 
-    /// True if something outside of `nodes` lies on a path from one of them to another.
+    /// True if a node outside `nodes` lies on a path from one of them to another.
     pub fn leaves_and_returns(&self, nodes: &BTreeSet<NodeId>) -> bool {
         let producers = nodes.iter().flat_map(|&id| self.inputs(id)).map(|value| value.node);
         self.depends(producers.filter(|producer| !nodes.contains(producer)).collect(), nodes)
     }
 
-    /// True if any of `starts` is computed from a node of `nodes`.
+    /// True if any of `starts` depends on a node of `nodes`.
     pub fn depends(&self, starts: Vec<NodeId>, nodes: &BTreeSet<NodeId>) -> bool {
         let Some(first) = self.first(nodes) else { return false };
         self.waits(starts, first, |id| nodes.contains(&id))
     }
 
-    /// The earliest place of a node in the order.
+    /// The earliest position of a node in the order.
     pub fn first(&self, nodes: &BTreeSet<NodeId>) -> Option<usize> {
         nodes.iter().filter_map(|&id| self.position(id)).min()
     }
 
-    /// True if `is_sought` takes one of `starts` or something that they are computed from, not further up the order than
-    /// `first`.
+    /// True if `is_sought` accepts one of `starts` or one of their dependencies from position `first` on.
     pub fn waits(&self, starts: Vec<NodeId>, first: usize, mut is_sought: impl FnMut(NodeId) -> bool) -> bool {
         let (mut seen, mut seen_groups) = (Seen::default(), Seen::default());
         let mut stack = starts;
@@ -296,7 +296,7 @@ impl<'a> Partition<'a> {
             }
             if self.position(id).is_some_and(|position| position > first && seen.insert(position - first)) {
                 stack.extend(self.inputs(id).iter().map(|value| value.node));
-                // A kernel waits for all that any of its nodes waits for.
+                // A kernel depends on everything that any of its nodes depends on.
                 if let Some(group) = self.group_of(id).filter(|&group| seen_groups.insert(group)) {
                     stack.extend(&self.groups[group]);
                 }
@@ -305,18 +305,18 @@ impl<'a> Partition<'a> {
         false
     }
 
-    /// The kernel that `nodes` would become, with the free nodes that it reads, or why they would not.
+    /// The kernel that `nodes` would become with the free nodes they depend on, or why they cannot.
     pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         let results = self.results(nodes);
         self.lowered(nodes, &results, self.cone(nodes, &results).window)
     }
 
-    /// The kernel that `nodes` would become if it read all others from memory, or why they would not.
+    /// The kernel that `nodes` would become if it read all other values from memory, or why they cannot.
     pub fn trial_alone(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         self.lowered(nodes, &self.results(nodes), usize::MAX)
     }
 
-    /// The kernel that `nodes` become with all free nodes that they are computed from, or why they do not.
+    /// The kernel that `nodes` would become with all free nodes they depend on, or why they cannot.
     pub fn trial_whole(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         self.lowered(nodes, &self.results(nodes), 0)
     }
@@ -325,35 +325,35 @@ impl<'a> Partition<'a> {
         self.kernel(&Body::new(self, nodes, results, window))
     }
 
-    /// What a body would become as a kernel, or why it would not.
+    /// The kernel of a body, or why it has none.
     pub fn kernel(&self, body: &Body) -> Trial {
         self.trials.kernel(body.form(self), || body.graph(self.graph))
     }
 
-    /// True for what a kernel of `nodes` computes itself: these, and free nodes from position `window` on.
+    /// True for nodes that a kernel of `nodes` computes itself: these, and free nodes from position `window` on.
     pub fn is_inside(&self, nodes: &BTreeSet<NodeId>, window: usize, id: NodeId) -> bool {
         nodes.contains(&id) || (self.is_free(id) && self.position(id).is_some_and(|position| position >= window))
     }
 
-    /// A number that nodes of equal operators have.
+    /// A number shared by nodes with equal operators.
     pub fn operator_number(&self, id: NodeId) -> u32 {
         self.facts(id).map_or(0, |facts| facts.operator)
     }
 
-    /// A number that values of equal types have.
+    /// A number shared by values with equal types.
     pub fn type_number(&self, value: Value) -> u32 {
         self.facts(value.node).and_then(|facts| facts.types.get(value.port as usize)).copied().unwrap_or(0)
     }
 
-    /// Storage bindings of a kernel: device operands that are read, results, one for all pooled parameters of a
-    /// type, and one for all host operands.
+    /// Storage bindings of a kernel: device operands, results, one for all pooled parameters of a type, and one for all
+    /// host operands.
     pub fn bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let results = self.results(nodes);
         let read = self.cone(nodes, &results).read;
         self.count(self.loaded(nodes, read), self.is_attention(nodes)) + results.len()
     }
 
-    /// True for kernels that find their tiles in a list, which is bound with the shape program.
+    /// True for kernels with a tile list, which is bound with the host values.
     fn is_attention(&self, nodes: &BTreeSet<NodeId>) -> bool {
         let sums = |op: &dyn Op| pairs::side(op).is_some();
         let products = |op: &dyn Op| op.downcast_ref::<MatMul>().is_some();
@@ -361,7 +361,7 @@ impl<'a> Partition<'a> {
         count(&sums) > 0 || count(&products) > 1
     }
 
-    /// Bindings of values that a kernel reads; `sizes` if it reads the shape program anyway.
+    /// Bindings of the values that a kernel reads; `sizes` if it reads host values anyway.
     fn count(&self, read: impl IntoIterator<Item = Value>, sizes: bool) -> usize {
         let (mut own, mut pooled, mut host) = (0, BTreeSet::new(), sizes);
         for value in read {
@@ -377,7 +377,7 @@ impl<'a> Partition<'a> {
         own + pooled.len() + usize::from(host)
     }
 
-    /// Storage bindings if every free node that the kernel reads from were computed by another one.
+    /// Storage bindings if other kernels computed all free nodes that the kernel depends on.
     pub fn least_bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let read = nodes.iter().flat_map(|&id| self.inputs(id)).filter(|value| !nodes.contains(&value.node));
         let outside: BTreeSet<Value> = read.map(|&value| self.source(nodes, value)).ordered_set();
@@ -386,14 +386,14 @@ impl<'a> Partition<'a> {
         self.count(self.loaded(nodes, computed), false) + self.results(nodes).len()
     }
 
-    /// Without tables of which a kernel sets rows: it loads nothing from them.
+    /// Excludes tables whose rows a kernel sets, since it loads nothing from them.
     fn loaded(&self, nodes: &BTreeSet<NodeId>, read: impl IntoIterator<Item = Value>) -> impl Iterator<Item = Value> {
         let in_place = nodes.iter().any(|&id| self.sets_rows(id));
         read.into_iter().filter(move |value| !(in_place && self.tables.contains(value)))
     }
 
-    /// True if rows of tables are set when all of the tables has been read: a kernel that sets some has no other results, and
-    /// loads from no table that changes.
+    /// True if rows of tables are set after the whole table has been read: a kernel that sets rows has no other
+    /// results, and loads from no table that changes.
     pub fn writes_last(&self, nodes: &BTreeSet<NodeId>) -> bool {
         if !nodes.iter().any(|&id| self.sets_rows(id)) {
             return true;
@@ -408,7 +408,7 @@ impl<'a> Partition<'a> {
 }
 
 impl Partition<'_> {
-    /// What a value outside of `nodes` is computed from, through free nodes of one operand.
+    /// The origin of a value outside `nodes`, traced through free nodes with one operand.
     fn source(&self, nodes: &BTreeSet<NodeId>, value: Value) -> Value {
         let mut source = value;
         for _ in 0..TRIAL_NODES {
@@ -421,14 +421,14 @@ impl Partition<'_> {
     }
 }
 
-/// Bindings of a tensor on the WebGPU baseline. Where they are more than any kernel has, only a larger target can run what
-/// reads it, and they count as one.
+/// Bindings of a tensor on the WebGPU baseline. If they exceed the limit of every kernel, only a larger target can run
+/// its readers, and they count as one.
 fn windows(ty: &Type) -> usize {
     let windows = Windows::of_tensor(ty.dtype, &ty.shape, &Target::BASELINE);
     if windows < BINDINGS { windows } else { 1 }
 }
 
-/// True for operators that are bound or computed outside of kernels.
+/// True for operators that are bound or computed outside kernels.
 fn is_leaf(op: &dyn Op) -> bool {
     match op.role() {
         Role::Constant(_) => op.elementwise().is_none(),

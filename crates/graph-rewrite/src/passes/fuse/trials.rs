@@ -5,20 +5,19 @@ use rewire_graph::{Graph, GraphError, Type};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Kernels that are kept, at most.
+/// Largest number of cached kernels.
 const KEPT: usize = 1 << 12;
 
-/// What bodies became as kernels: equal ones are lowered once, whichever layer of a model they are part of and whatever
-/// graph is fused.
+/// Caches the kernels of bodies: equal bodies are lowered once, across layers and graphs.
 #[derive(Clone, Debug, Default)]
 pub(in crate::passes) struct Trials(Arc<Mutex<Known>>);
 
-/// A kernel, or why there is none.
+/// A kernel, or why a body has none.
 pub(super) type Trial = Arc<Result<Computation, Refusal>>;
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By the address of an operator, which is held so that no other one takes it.
+    /// By the address of an operator, which is kept alive so that the address is not reused.
     addresses: HashMap<usize, (Arc<dyn Op>, u32)>,
     operators: HashMap<Identity, u32>,
     types: HashMap<Type, u32>,
@@ -30,7 +29,7 @@ impl Trials {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that equal operators have.
+    /// A number shared by equal operators.
     pub fn operator(&self, op: &Arc<dyn Op>) -> u32 {
         let known = &mut *self.known();
         let address = Arc::as_ptr(op).cast::<()>() as usize;
@@ -43,7 +42,7 @@ impl Trials {
         number
     }
 
-    /// A number that equal types have.
+    /// A number shared by equal types.
     pub fn ty(&self, ty: &Type) -> u32 {
         let known = &mut *self.known();
         if let Some(&number) = known.types.get(ty) {
@@ -54,7 +53,7 @@ impl Trials {
         next
     }
 
-    /// The kernel of a body; `form` is the same for equal bodies.
+    /// The kernel of a body; `form` is equal for equal bodies.
     pub fn kernel(&self, form: Vec<u32>, body: impl FnOnce() -> Result<Graph, GraphError>) -> Trial {
         if let Some(trial) = self.known().kernels.get(&form) {
             return Arc::clone(trial);

@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How the members of a family lie in the value that holds them all.
+/// The layout of a group's members in the merged value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Members {
-    /// Columns one after the other, along the last axis.
+    /// Consecutive columns along the last axis.
     Columns,
     /// Entries of the first of three axes.
     Entries,
 }
 
-/// A value that was computed member by member, and will be a part of one value.
+/// A formerly separate value that becomes a part of a merged one.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     old: Value,
@@ -21,7 +21,7 @@ struct Part {
     width: usize,
 }
 
-/// What is known of the graph that siblings were found in.
+/// Properties of the graph in which siblings were found.
 pub(super) struct Known {
     /// Values that are the same in every run.
     pub fixed: HashSet<NodeId>,
@@ -43,12 +43,12 @@ pub(super) struct Family {
     parts: Vec<Part>,
 }
 
-/// The only reader of a part, as far as merging it with others is concerned.
+/// The only reader of a part, with the properties that matter for merging.
 #[derive(Debug, PartialEq)]
 enum Reader {
-    /// An elementwise operator, with what it reads besides the part.
+    /// An elementwise operator with its operands besides the part.
     Elementwise { op: Identity, operands: Vec<Operand>, columns: bool },
-    /// A product with a weight of `depth` rows.
+    /// A matmul with a weight of `depth` rows.
     Product { depth: usize, width: usize, dtype: DType },
 }
 
@@ -57,18 +57,18 @@ enum Operand {
     Part,
     /// The same value for all members.
     Shared(Value),
-    /// A fixed value a column.
+    /// A fixed value per column.
     Column(DType),
 }
 
 impl Family {
-    /// Parts are old values with their widths, in order.
+    /// `parts` are the old values with their widths, in order.
     pub fn new(whole: Value, members: Members, parts: Vec<(Value, usize)>) -> Self {
         Self { whole, members, parts: parts.into_iter().map(|(old, width)| Part { old, width }).collect() }
     }
 
-    /// Merges the readers of neighbouring parts that do the same, and lets all other readers read their part of the
-    /// whole. Returns the families of the results.
+    /// Merges equal readers of neighbouring parts; all other readers read slices of the whole. Returns the groups of
+    /// the results.
     pub fn spread(self, graph: &mut Graph, known: &Known) -> Result<Vec<Self>, GraphError> {
         let readers: Vec<Option<(NodeId, Reader)>> =
             self.parts.iter().map(|part| self.reader(graph, known, part)).collect();
@@ -111,7 +111,7 @@ impl Family {
             let width = weight.width().filter(|_| left == part.old && ty.rank() == 2)?;
             return Some((user, Reader::Product { depth: part.width, width, dtype: weight.dtype }));
         }
-        // A mask of dropout is drawn by the place in the whole tensor, which merging changes.
+        // A dropout mask depends on positions in the whole tensor, which merging changes.
         let movable = op.is_pointwise() && op.downcast_ref::<Dropout>().is_none();
         if !movable || node.types.first()?.shape != ty.shape {
             return None;
@@ -140,7 +140,7 @@ impl Family {
         (column && fixed.contains(&value.node)).then_some(Operand::Column(ty.dtype))
     }
 
-    /// One operator for the readers `nodes` of the parts in `range`.
+    /// One operator in place of the readers `nodes` of the parts in `range`.
     fn merge(
         &self,
         graph: &mut Graph,
@@ -201,7 +201,7 @@ impl Family {
         Building { graph, path }.add(slice, &[self.whole])
     }
 
-    /// Part `n` in the shape it had.
+    /// Part `n` in its original shape.
     fn part(&self, graph: &mut Graph, n: usize) -> Result<Value, GraphError> {
         let run = self.run(graph, n..n + 1)?;
         if self.members == Members::Columns {
@@ -212,7 +212,7 @@ impl Family {
         Building { graph, path }.add(Reshape { shape }, &[run])
     }
 
-    /// Fixed values a column, of all parts in `range`.
+    /// Fixed per-column values of all parts in `range`.
     fn columns(&self, building: &mut Building<'_>, range: Range<usize>, values: &[Value]) -> Result<Value, GraphError> {
         let mut joined = vec![];
         for (part, &value) in self.parts[range].iter().zip(values) {
@@ -250,7 +250,7 @@ impl Building<'_> {
         self.add(Permute { axes: vec![1, 0, 2] }, &[split])
     }
 
-    /// Values one after the other, each reshaped.
+    /// Reshaped values, concatenated.
     fn stack(&mut self, values: &[Value], shape: &[Dim]) -> Result<Value, GraphError> {
         let mut parts = vec![];
         for &value in values {

@@ -2,7 +2,7 @@ use rewire_graph::op::{Concat, Permute, Reshape, Slice};
 use rewire_graph::{Dim, Graph, GraphError, NodeId, Value};
 use std::sync::Arc;
 
-/// Lets concatenations of neighbouring parts of one value read that value.
+/// Replaces concatenations of neighbouring parts of a value by that value.
 pub(super) fn join_parts(graph: &mut Graph) -> Result<(), GraphError> {
     for id in graph.order()? {
         if let Some(joined) = join(graph, id)? {
@@ -12,7 +12,7 @@ pub(super) fn join_parts(graph: &mut Graph) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// A part that a concatenation reads, and the shape it is read in.
+/// A part in a concatenation, and the shape in which it is read.
 struct Part {
     slice: Slice,
     whole: Value,
@@ -65,7 +65,7 @@ fn join(graph: &mut Graph, id: NodeId) -> Result<Option<Value>, GraphError> {
     Ok(Some(value))
 }
 
-/// The slice that a value is, by way of reshapes.
+/// The slice that a value is, looking through reshapes.
 fn part(graph: &Graph, value: Value) -> Option<Part> {
     let shape = graph.ty(value)?.shape.clone();
     let mut at = value;

@@ -1,4 +1,4 @@
-//! Horizontal fusion: operators of one kind that read the same value become one operator over all their columns.
+//! Horizontal fusion: operators of one kind with the same operand become one operator over all their columns.
 
 mod family;
 mod join;
@@ -15,10 +15,10 @@ use std::slice;
 use std::sync::Arc;
 use surroundings::Surroundings;
 
-/// Merges linear layers that read the same value: their weights are joined when parameters are bound, and what follows
-/// them in the same way (biases, activations, further layers of equal widths) is merged with them.
+/// Merges linear layers with the same operand. Their weights are joined when parameters are bound, and equal operators
+/// after them (biases, activations, further layers of equal widths) are merged too.
 ///
-/// A merge is kept where a machine takes less time for the graph by it.
+/// A merge is kept if it reduces the predicted time on the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MergeSiblings;
 
@@ -36,7 +36,7 @@ impl Pass for MergeSiblings {
     }
 }
 
-/// The sets of siblings whose merging pays, each weighed among what is around it.
+/// The sets of siblings whose merging pays, each judged within its surroundings.
 fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<Vec<NodeId>>, RewriteError> {
     let failed = |source| RewriteError::graph("merge_siblings", source);
     let (surroundings, sizes) = (Surroundings::new(graph).map_err(failed)?, Sizes::assumed(graph));
@@ -57,7 +57,7 @@ fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<
     Ok(chosen)
 }
 
-/// Time that the machine takes for a run, if the graph were fused as it is.
+/// The predicted time of a run, if the graph is fused as it is.
 fn seconds(graph: Graph, sizes: &Sizes, context: &Context) -> Result<f64, RewriteError> {
     let rest = Pipeline::new(vec![Box::new(Separate), Box::new(DeadCode), Box::new(Precompute), Box::new(Fuse)]);
     let (fused, _) = rest.run_within(graph, context.within())?;
@@ -65,7 +65,7 @@ fn seconds(graph: Graph, sizes: &Sizes, context: &Context) -> Result<f64, Rewrit
     Ok(counts.iter().map(|(_, count)| context.machine().serial_seconds(count)).sum())
 }
 
-/// Products with the same left operand and parameters of one type as right operands, oldest first.
+/// Matmuls with the same left operand and parameters of one type as right operands, oldest first.
 fn siblings(graph: &Graph) -> Result<Vec<Vec<NodeId>>, GraphError> {
     let Known { fixed, unread } = Known::of(graph)?;
     let mut sets: BTreeMap<(Value, DType), Vec<NodeId>> = BTreeMap::new();

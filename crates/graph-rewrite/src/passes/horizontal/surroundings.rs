@@ -3,16 +3,16 @@ use rewire_graph::op::Reduce;
 use rewire_graph::{Arrange, Graph, GraphError, NodeId, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Operators that are not elementwise, one after the other, up to which merging is followed from a set of siblings.
+/// Number of consecutive operators that are not elementwise, up to which merging is followed from a set of siblings.
 const DEPTH: usize = 4;
 
-/// Nodes up to which merging is followed.
+/// Number of nodes up to which merging is followed.
 const READERS: usize = 1024;
 
-/// Nodes that the former read, at most.
+/// Largest number of nodes that those read.
 const PRODUCERS: usize = 64;
 
-/// What a graph computes around its nodes.
+/// The nodes of a graph with their readers and producers.
 pub(super) struct Surroundings<'a> {
     graph: &'a Graph,
     fixed: HashSet<NodeId>,
@@ -20,7 +20,7 @@ pub(super) struct Surroundings<'a> {
     places: HashMap<NodeId, usize>,
 }
 
-/// What kernels of some siblings may be made of, as a graph of its own.
+/// The nodes that kernels of siblings may consist of, as a separate graph.
 pub(super) struct Region {
     pub part: Part,
 }
@@ -31,7 +31,8 @@ impl<'a> Surroundings<'a> {
         Ok(Self { graph, fixed: graph.fixed()?, live: graph.live(), places })
     }
 
-    /// What is computed from siblings, as far as merging goes on, and what all of that may compute itself of what it reads.
+    /// The nodes that depend on siblings, as far as merging may extend, and the producers that their kernels may
+    /// include.
     pub fn of(&self, siblings: &[NodeId]) -> Result<Region, GraphError> {
         let mut nodes = self.readers(siblings);
         self.add_producers(&mut nodes);
@@ -45,7 +46,7 @@ impl<'a> Surroundings<'a> {
         self.graph.node(id).is_some_and(|node| node.op.elementwise().is_some())
     }
 
-    /// Siblings and what is computed from them.
+    /// Siblings and the nodes that depend on them.
     fn readers(&self, siblings: &[NodeId]) -> HashSet<NodeId> {
         let mut readers: HashSet<NodeId> = siblings.iter().copied().collect();
         let mut level = siblings.to_vec();
@@ -63,8 +64,8 @@ impl<'a> Surroundings<'a> {
         readers
     }
 
-    /// Adds what nodes read: elementwise operators and reductions, the nearest, with the operators whose epilogues they may
-    /// be, and what is the same in every run.
+    /// Adds producers of nodes: the nearest elementwise operators and reductions, operators whose epilogues they may be
+    /// part of, and values that are the same in every run.
     fn add_producers(&self, nodes: &mut HashSet<NodeId>) {
         let mut queue: VecDeque<NodeId> = nodes.iter().copied().collect();
         let most = nodes.len() + PRODUCERS;
@@ -104,7 +105,7 @@ impl<'a> Surroundings<'a> {
 }
 
 impl Region {
-    /// Those of some sets of siblings that are all here, as nodes of the region.
+    /// The sets of siblings that are completely in the region, as nodes of the region.
     pub fn members(&self, sets: &[Vec<NodeId>]) -> Vec<Vec<NodeId>> {
         let copy = |&node: &NodeId| self.part.copies.get(Value { node, port: 0 }).map(|value| value.node);
         sets.iter().filter_map(|set| set.iter().map(copy).collect()).collect()

@@ -5,8 +5,8 @@ use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// The graph in which products are split, of which some columns are read at all rows, and others at some, where a machine takes longer for
-/// these than for one more kernel.
+/// Splits matmuls with some columns read at all rows and others at some rows, if the machine needs more time for the
+/// unread rows than for one more kernel.
 pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>, machine: &Machine) -> Result<Graph, GraphError> {
     let mut split = graph.clone();
     loop {
@@ -24,7 +24,7 @@ pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>, machine: &Mach
     }
 }
 
-/// The chain of a value, and the slices of columns that read it: some at all rows, and some at fewer.
+/// The chain of a value, and the column slices that read it: some at all rows, and some at fewer.
 fn divided(
     graph: &Graph,
     live: &HashSet<NodeId>,
@@ -42,12 +42,12 @@ fn divided(
     let chain = if is_divided { chain(graph, live, id)? } else { return None };
     let some = results().filter(|slice| read.some_rows(*slice).is_some());
     let width = some.filter_map(|slice| graph.op::<Slice>(slice.node)).map(|slice| slice.len).sum();
-    // Where a run has a quarter of the rows that are assumed, too: what waits for few rows counts every kernel.
+    // Also with a quarter of the assumed rows: latency of runs with few rows depends on the number of kernels.
     let pays = machine.seconds(&columns_count(graph, *chain.last()?, width)?) > 5.0 * machine.launch;
     pays.then_some((chain, slices))
 }
 
-/// What some columns of a product cost at all rows.
+/// The cost of some columns of a matmul at all rows.
 fn columns_count(graph: &Graph, product: NodeId, width: usize) -> Option<Count> {
     let left = graph.ty(*graph.inputs(product).first()?)?;
     let sizes = Sizes::assumed(graph);
@@ -57,7 +57,7 @@ fn columns_count(graph: &Graph, product: NodeId, width: usize) -> Option<Count> 
     Some(Count { written, products, ..Count::default() })
 }
 
-/// The operators from a value down to the product that it is computed from, each of which is read by the one above alone.
+/// The operators from a value down to its matmul, each read only by the one above.
 fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<NodeId>> {
     let mut chain = vec![last];
     let shape = |node: NodeId| graph.ty(Value { node, port: 0 }).map(|ty| &ty.shape);
@@ -67,7 +67,7 @@ fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<Node
     loop {
         let id = *chain.last()?;
         if graph.op::<MatMul>(id).is_some() {
-            // Of weights that learn the parts would not be joined again.
+            // The parts of trained weights would not be joined again.
             let weight = graph.inputs(id).get(1)?.node;
             return graph.fixed().ok()?.contains(&weight).then_some(chain);
         }

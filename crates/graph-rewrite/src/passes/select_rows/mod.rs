@@ -1,4 +1,4 @@
-//! Rows that nobody reads are not computed.
+//! Skips the computation of rows that are not read.
 
 mod columns;
 mod moved;
@@ -14,30 +14,31 @@ use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, Ordered, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Moves selections of rows towards the inputs: where of a value nothing is read but some rows of every sample, these alone are
-/// computed, and what they are computed from is treated alike, up to values that others read whole.
+/// Moves selections of rows towards the inputs. If only some rows of every sample of a value are read, only these are
+/// computed. The same applies to its operands, up to values that others read as a whole.
 ///
-/// Selections pass what works row by row, products, norms and the queries of attention, whose keys and values stay whole. A product of which
-/// some columns are read at all rows, and others at some, becomes two where that pays. Every element is computed as before, to the bit.
+/// Selections pass operators that work row by row, matmuls, norms and the queries of attention, whose keys and values
+/// stay whole. A matmul with some columns read at all rows, and others at some, becomes two if that pays. Every element
+/// is computed as before, to the bit.
 ///
-/// A selection is moved where an operator that sums is left with fewer rows.
+/// A selection is moved if it leaves a reduction or matmul with fewer rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SelectRows;
 
-/// Which rows of samples are read: the operands of a [`JaggedSlice`] besides the rows.
+/// The rows of samples that are read: the operands of a [`JaggedSlice`] besides the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Selection {
     op: JaggedSlice,
-    /// How all rows are divided among samples.
+    /// The division of all rows among samples.
     offsets: Value,
-    /// The first row of each sample that is read.
+    /// The first selected row of each sample.
     starts: Value,
-    /// How the rows that are read are divided among samples.
+    /// The division of the selected rows among samples.
     kept: Value,
 }
 
 impl Selection {
-    /// The rows that a node selects, and from what.
+    /// The rows that a node selects, and their source.
     fn of(graph: &Graph, id: NodeId) -> Option<(Value, Self)> {
         let op = graph.op::<JaggedSlice>(id)?.clone();
         let [x, offsets, starts, kept] = graph.inputs(id).try_into().ok()?;
@@ -46,11 +47,12 @@ impl Selection {
 }
 
 impl SelectRows {
-    /// The graph with all selections moved that pay, as before [`rewire_graph::differentiate`]: the gradient of rows that nobody reads is
-    /// zero, and is not known to be. Products stay whole, so that the gradient of a weight is one product.
+    /// Moves all selections that pay, for use before [`rewire_graph::differentiate`]: the gradient of unread rows is
+    /// zero, but differentiation does not detect that. Matmuls are not split, so that the gradient of a weight is one
+    /// matmul.
     ///
     /// # Errors
-    /// [`GraphError`] if the graph is not well formed.
+    /// [`GraphError`] if the graph is invalid.
     pub fn select(&self, graph: &Graph) -> Result<Graph, GraphError> {
         let chosen = Read::of(graph, &selections(graph))?.paying(graph);
         rewritten(graph, &Read::of(graph, &chosen)?)
@@ -71,7 +73,7 @@ impl Pass for SelectRows {
         let split = columns::split(graph, &all, context.machine()).map_err(failed)?;
         let mut chosen = Read::of(&split, &all).map_err(failed)?.paying(&split);
         chosen.retain(|&id| context.permits(self.name(), graph, id));
-        // Products are split for what is permitted alone.
+        // Matmuls are split only for permitted selections.
         let split = columns::split(graph, &chosen, context.machine()).map_err(failed)?;
         let read = Read::of(&split, &chosen).map_err(failed)?;
         context.note(format!("{} operators compute fewer rows", read.moved.len()));
@@ -84,7 +86,7 @@ fn selections(graph: &Graph) -> BTreeSet<NodeId> {
     graph.ids().filter(|id| Selection::of(graph, *id).is_some()).ordered_set()
 }
 
-/// The graph in which operators compute what is read.
+/// The graph in which operators compute only the rows that are read.
 fn rewritten(graph: &Graph, read: &Read) -> Result<Graph, GraphError> {
     let mut result = graph.clone();
     let mut selected: HashMap<(Value, &Selection), Value> = HashMap::new();
@@ -117,13 +119,13 @@ fn rewritten(graph: &Graph, read: &Read) -> Result<Graph, GraphError> {
     Ok(result)
 }
 
-/// Removes what computes rows that nobody reads any more.
+/// Removes nodes that compute rows which are no longer read.
 fn remove_unread(before: &Graph, graph: &mut Graph) -> Result<(), GraphError> {
     let (read, live) = (before.live(), graph.live());
     let on_device =
         |id: &NodeId| before.node(*id).is_some_and(|node| node.types.iter().all(|ty| ty.layout != Layout::Host));
     for id in before.order()?.into_iter().rev() {
-        // What nobody read before may still read it.
+        // Nodes that were unread before may still read it.
         if read.contains(&id) && !live.contains(&id) && on_device(&id) && graph.users(id).is_empty() {
             graph.remove(id);
         }

@@ -6,7 +6,7 @@ use rewire_graph::op::{
 use rewire_graph::{Dim, Graph, Layout, NodeId, Type, Value};
 use std::sync::Arc;
 
-/// An operator that computes some rows of what another one computes.
+/// An operator that computes some rows of another one's result.
 #[derive(Clone, Debug)]
 pub(super) struct Moved {
     pub op: Arc<dyn Op>,
@@ -14,26 +14,26 @@ pub(super) struct Moved {
     pub remedy: Option<Remedy>,
 }
 
-/// What an operator needs besides that tells its rows by their places.
+/// An addition to an operator that depends on the position of rows.
 #[derive(Clone, Debug)]
 pub(super) enum Remedy {
-    /// Where the rows that are read begin is added to a position among them.
+    /// The first selected row is added to a position among them.
     First(ScoreBroadcast),
-    /// Which of all rows are read is one more operand.
+    /// The numbers of the selected rows are an additional operand.
     Rows(RowIndex),
 }
 
-/// What an operator reads of a value.
+/// The part of a value that an operator reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// The rows that are read of the result.
+    /// The rows of the selection.
     Rows(Value),
     /// All of it.
     Whole(Value),
 }
 
-/// The operator that computes the rows of a selection of what a node computes; `None` where a row of it depends on other rows, or not in
-/// a known way.
+/// The operator that computes the selected rows of a node's result; `None` if a row of it depends on other rows, or in
+/// an unknown way.
 pub(super) fn moved(graph: &Graph, id: NodeId, selection: &Selection) -> Option<Moved> {
     let node = graph.node(id)?;
     let [ty] = node.types.as_slice() else { return None };
@@ -180,7 +180,7 @@ impl At<'_> {
         None
     }
 
-    /// What an element of a row reads of an operand that is broadcast to the result.
+    /// The operand of an element of a row, for an operand that is broadcast to the result.
     fn by_row(&self, x: Value) -> Option<Operand> {
         let ty = self.graph.ty(x)?;
         match ty.shape.first() {

@@ -4,10 +4,10 @@ use rewire_graph::op::{MatMul, Reduce};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// What readers need of the values of a graph.
+/// The parts of a graph's values that are read.
 #[derive(Debug, Default)]
 pub(super) struct Read {
-    /// Selections by their nodes, and what they select from.
+    /// Selections by their nodes, with their sources.
     pub selections: HashMap<NodeId, (Value, Selection)>,
     /// By value, the rows that are read, unless all are.
     pub rows: HashMap<Value, Vec<Selection>>,
@@ -15,14 +15,14 @@ pub(super) struct Read {
     pub moved: HashMap<(NodeId, Selection), Moved>,
     /// Values that are computed whole.
     pub whole: HashSet<Value>,
-    /// What products compute as they load, which each does for its own rows.
+    /// Prologues of matmuls, which each matmul computes for its own rows.
     prologues: HashSet<(Value, Selection)>,
-    /// Functions of what a product or a weighted sum computes, which its kernel computes as well.
+    /// Epilogues: functions of a matmul or weighted sum that its kernel computes too.
     epilogues: HashSet<NodeId>,
 }
 
 impl Read {
-    /// What is read of a graph if of the selections those of `chosen` may move.
+    /// The parts of a graph that are read if the selections in `chosen` are moved.
     pub fn of(graph: &Graph, chosen: &BTreeSet<NodeId>) -> Result<Self, GraphError> {
         let (live, order) = (graph.live(), graph.order()?);
         let mut read = Self::default();
@@ -37,7 +37,7 @@ impl Read {
         Ok(read)
     }
 
-    /// The selections that move something which sums.
+    /// The selections that leave a reduction or matmul with fewer rows.
     pub fn paying(&self, graph: &Graph) -> BTreeSet<NodeId> {
         let sums = |id: NodeId| graph.node(id).is_some_and(|node| node.op.accumulated().is_some());
         let paying: HashSet<&Selection> =
@@ -48,7 +48,7 @@ impl Read {
         self.selections.iter().filter(|(_, selection)| is_moved(selection)).map(|(id, _)| *id).ordered_set()
     }
 
-    /// The rows that are read of a value of which not all are.
+    /// The rows of a value that are read, if not all are.
     pub fn some_rows(&self, value: Value) -> Option<&Selection> {
         match self.rows.get(&value).map(Vec::as_slice) {
             Some([selection]) if !self.whole.contains(&value) => Some(selection),
@@ -56,7 +56,7 @@ impl Read {
         }
     }
 
-    /// The operators on pairs that can compute the pairs of some queries: these have no rows to select from.
+    /// The operators on pairs that can compute the pairs of some queries; there are no rows to select from.
     fn scores(&self, graph: &Graph, order: &[NodeId]) -> HashSet<(NodeId, Selection)> {
         let mut movable = HashSet::new();
         let selections: HashSet<&Selection> = self.selections.values().map(|(_, selection)| selection).collect();
@@ -70,13 +70,13 @@ impl Read {
         movable
     }
 
-    /// What a node needs of its operands for what is needed of it.
+    /// Propagates the needed rows of a node to its operands.
     fn visit(&mut self, graph: &Graph, id: NodeId, scores: &HashSet<(NodeId, Selection)>) {
         let value = Value { node: id, port: 0 };
         for selection in self.rows.get(&value).cloned().unwrap_or_default() {
             let is_light = is_light(graph, id) && !self.epilogues.contains(&id);
             let is_prologue = is_light && self.prologues.contains(&(value, selection.clone()));
-            // Pairs are computed anew wherever they are read.
+            // Pairs are recomputed by every reader.
             let is_free = is_scores(graph, id) || is_prologue || self.some_rows(value).is_some();
             let moved = moved(graph, id, &selection).filter(|moved| is_free && reads(graph, moved, &selection, scores));
             match moved {
@@ -116,7 +116,7 @@ impl Read {
     }
 }
 
-/// True if the pairs that an operator reads are there for the rows that it computes.
+/// True if the pairs that an operator reads exist for the rows that it computes.
 fn reads(graph: &Graph, moved: &Moved, selection: &Selection, scores: &HashSet<(NodeId, Selection)>) -> bool {
     moved.operands.iter().all(|operand| match operand {
         Operand::Rows(x) if is_scores(graph, x.node) => scores.contains(&(x.node, selection.clone())),
@@ -128,7 +128,7 @@ fn is_scores(graph: &Graph, id: NodeId) -> bool {
     graph.ty(Value { node: id, port: 0 }).is_some_and(|ty| ty.layout == Layout::Scores)
 }
 
-/// True for what a product computes as it loads: functions of the elements of a row.
+/// True for prologues of matmuls: functions of the elements of a row.
 fn is_light(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).is_some_and(|node| node.op.is_pointwise()) || graph.op::<Reduce>(id).is_some()
 }

@@ -1,5 +1,5 @@
-//! Kernels as a plain loop over their expressions, which notes loads and stores outside of their tensors, and elements that
-//! nothing writes.
+//! Evaluates kernels as a plain loop over their expressions, and records out-of-range accesses and elements that are
+//! not written.
 
 use super::super::region::{Region, Values};
 use crate::plan::{Binding, Body, BufferId, HostSlot, MemorySpace, Plan, ShapeValues, Step};
@@ -9,7 +9,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 
-/// An element of a tensor of integers: most are near indices, some at the ends of 32 bits.
+/// An element of a tensor of integers: usually a small index, sometimes an extreme of 32 bits.
 fn integer(chance: i64) -> i64 {
     match chance % 11 {
         0 => i64::from(i32::MAX) - chance / 11 % 9,
@@ -18,7 +18,7 @@ fn integer(chance: i64) -> i64 {
     }
 }
 
-/// Values of a coordinate up to which a loop is evaluated in full.
+/// Number of values of a coordinate up to which a loop is evaluated completely.
 const FULL: i64 = 40;
 
 /// Evaluates all kernels of a plan in one run.
@@ -44,16 +44,16 @@ struct Run<'a> {
     seed: u64,
     /// By result, the indices that were written.
     written: HashMap<usize, HashSet<Vec<i64>>>,
-    /// All points were evaluated.
+    /// True if all points were evaluated.
     is_full: bool,
 }
 
-/// What a proven plan does not do.
+/// A violation of the proofs.
 #[derive(Debug, PartialEq)]
 pub(super) enum Wrong {
-    /// A load or store that was evaluated outside of its tensor.
+    /// An out-of-range load or store.
     Outside { step: String, expression: u32, index: Vec<i64> },
-    /// A result that is written first by a step that does not write all of it.
+    /// A result whose first writer does not write all of it.
     Partial { step: String, position: usize },
 }
 
@@ -73,7 +73,7 @@ impl Run<'_> {
         }
     }
 
-    /// Evaluates the loops until one reads or writes where it must not.
+    /// Evaluates the loops until the first violation.
     fn evaluate(&mut self) -> Result<(), Wrong> {
         for region in Region::of(&self.step.computation) {
             self.points(&region, &mut vec![])?;
@@ -81,7 +81,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if a result has elements that were not written.
+    /// True if elements of a result were not written.
     fn leaves(&self, position: usize) -> bool {
         let written = self.step.computation.written();
         let result = written.iter().find(|written| usize::from(written.target) == position);

@@ -1,5 +1,5 @@
-//! What is proven holds: confined plans are evaluated at every point, plans as they are lowered and plans whose files were
-//! changed. No index lies outside of its tensor, and no element of a result is left as it was.
+//! Proofs hold: confined plans are evaluated at every point, both lowered plans and plans from modified files. No
+//! access is out of range, and no element of a result stays unwritten.
 
 mod evaluate;
 mod plans;
@@ -17,7 +17,7 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr};
 use rewire_graph::{DType, Dim};
 use serde_json::json;
 
-/// Confines a plan from a file and evaluates it in one run, as far as it is loaded and the run is not refused.
+/// Confines a plan from a file and evaluates it in one run, unless loading or the run rejects it.
 fn stays_within(mut plan: Plan, lengths: [&[i64]; 2], seed: u64) -> Result<(), Wrong> {
     if plan.steps.iter().any(|step| !is_sound(&plan, step)) || confine(&mut plan).is_err() {
         return Ok(());
@@ -28,7 +28,7 @@ fn stays_within(mut plan: Plan, lengths: [&[i64]; 2], seed: u64) -> Result<(), W
     }
 }
 
-/// Changes of a file, with the lengths of a run and its seed, of which what was proven did not hold once.
+/// Modifications of a file, with the lengths of a run and its seed, for which a proof was wrong once.
 struct Finding {
     plan: usize,
     changes: &'static [(&'static str, i64)],
@@ -55,7 +55,7 @@ fn what_was_found_stays_within() {
     }
 }
 
-/// A check of a vector without entries says nothing of the scalars that it is compared with.
+/// A check of an empty vector implies nothing about the scalars that it is compared with.
 #[test]
 fn what_no_entry_is_compared_with_may_be_anything() {
     let (count, position) = (Dim::from(10), HostSlot);
@@ -152,7 +152,7 @@ proptest! {
     }
 }
 
-/// What loading a plan checks of a step, as far as its loops go.
+/// The checks of a step's loops when a plan is loaded.
 fn is_sound(plan: &Plan, step: &Step) -> bool {
     let body = step.computation.body();
     let operands = &body.operands;
@@ -183,7 +183,7 @@ fn is_sound(plan: &Plan, step: &Step) -> bool {
     step.reads.len() == operands.len() && refers && ragged && bound && written
 }
 
-/// What a run checks of host vectors and sizes.
+/// The checks of host vectors and sizes in a run.
 fn fits(plan: &Plan, values: &ShapeValues) -> bool {
     let dim = |dim: &Dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()).filter(|&n| n < 1 << 20);
     plan.steps.iter().all(|step| {

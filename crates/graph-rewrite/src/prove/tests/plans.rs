@@ -1,4 +1,4 @@
-//! Plans whose indices are as involved as those of models, and changes of their files.
+//! Plans with indices as complex as those of models, and modifications of their files.
 
 use crate::plan::{Plan, ShapeValues};
 use crate::{lower, optimize};
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 const F32: DType = DType::F32;
 
-/// All have the host inputs `a` and `b`, lengths, and rows `x` and `y` by them.
+/// All have the host inputs `a` and `b`, which are lengths, and rows `x` and `y` divided by them.
 pub(super) fn stored() -> &'static [Plan] {
     static STORED: OnceLock<Vec<Plan>> = OnceLock::new();
     STORED.get_or_init(|| {
@@ -37,7 +37,7 @@ fn rows() -> Rows {
     Rows { scope, a, b, x, y, ids }
 }
 
-/// Jagged operators within one another, a product, a norm and attention.
+/// Nested jagged operators, a matmul, a norm and attention.
 fn jagged() -> Graph {
     let Rows { scope, a, b, x, y, ids } = rows();
     let (both, all) = x.jagged_concat(&a, &y, &b);
@@ -54,8 +54,8 @@ fn jagged() -> Graph {
     scope.finish(&[("joined", joined), ("padded", y.jagged_softmax(&b))]).unwrap()
 }
 
-/// Attention within a window with a bias by key, norms of groups, a jagged product, lookups by quotients, and parts of
-/// results that kernels write side by side.
+/// Windowed attention with a bias by key, norms of groups, a jagged matmul, lookups by quotients, and parts of results
+/// that several kernels write.
 fn windowed() -> Graph {
     let Rows { scope, a, b, x, y, ids } = rows();
     let groups = x.reshape(&[a.total.clone(), 2.into(), 3.into()]).normalize(1e-5);
@@ -77,7 +77,7 @@ fn windowed() -> Graph {
     scope.finish(&[("left", left.silu()), ("right", right.clone()), ("turned", turned)]).unwrap()
 }
 
-/// Runs the shape program of a plan; `None` where it refuses the lengths.
+/// Runs the shape program of a plan; `None` if it rejects the lengths.
 pub(super) fn sizes(plan: &Plan, [a, b]: [&[i64]; 2]) -> Option<ShapeValues> {
     let total = |name: &str| if name == "y" { b.iter().sum::<i64>() } else { a.iter().sum() };
     let host = plan.host_inputs.iter().map(|input| (input, if input.name == "b" { b.to_vec() } else { a.to_vec() }));
@@ -107,7 +107,7 @@ fn collect(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A stored plan with other numbers at some places of its file, if it is one still.
+/// A stored plan with some numbers replaced, if it is still valid.
 pub(super) fn changed<'a>(plan: &Plan, changes: impl IntoIterator<Item = (&'a str, i64)>) -> Option<Plan> {
     let mut value = json!(plan);
     for (place, number) in changes {

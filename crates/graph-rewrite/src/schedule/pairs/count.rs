@@ -5,13 +5,13 @@ use crate::schedule::Analysis;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{ExprId, Interval, Intervals, ReadBounds, Tri};
 
-/// Owners of a sample that one workgroup has.
+/// Rows of a sample per workgroup.
 const OWNERS: u64 = 32;
-/// Pairs of one sample are counted in this many rows of tiles, at most.
+/// Pairs of a sample are counted in at most this many rows of tiles.
 const MASK_TILES: u64 = 64;
 
 impl Analysis for Bound<'_, Pairs> {
-    /// Every tile of owners reads the others once; what is made of a pair counts once for it, in each pass.
+    /// Every tile of rows reads the columns once; computation on a pair counts once for it, in each pass.
     fn count(&self, sizes: &Sizes) -> Count {
         let samples = sizes.product(&self.samples);
         let [owners, others] = [&self.owners, &self.others].map(|range| sizes.rows(range, samples));
@@ -19,7 +19,7 @@ impl Analysis for Bound<'_, Pairs> {
         let [all_owners, all_others] = [&owners, &others].map(|counts| counts.iter().sum::<u64>());
         let heads = self.heads as u64;
         let outer = bits(&(0..self.samples.len() as u8).collect::<Vec<_>>());
-        // The points of some axes, each of which counts its total over all samples, besides samples and heads.
+        // The number of points over some axes besides samples and heads, summed over all samples.
         let over = |joint: &[(u32, u64)], last: Option<(u8, usize)>| {
             let mut extents = vec![1; self.nest.axes.len()];
             extents.iter_mut().zip(&self.samples).for_each(|(extent, dim)| *extent = sizes.extent(dim));
@@ -31,7 +31,8 @@ impl Analysis for Bound<'_, Pairs> {
         let (owner, other) = ((bits(&[self.owner]), all_owners), (bits(&[self.other]), all_others));
         let both = (owner.0 | other.0, pairs);
         let tiles = owners.iter().map(|rows| rows.div_ceil(OWNERS)).max().unwrap_or(0).max(1);
-        // A causal tile reads the others before it, half of them on average; so does what follows another mask, about.
+        // A causal tile reads the columns before it, half of them on average; other masks are assumed to behave
+        // similarly.
         let again = if self.mask.is_some() { tiles.div_ceil(2) } else { tiles };
         let mut tally = Tally::new(self.nest, sizes);
         let mut widths = 0;
@@ -69,7 +70,7 @@ impl Analysis for Bound<'_, Pairs> {
     }
 }
 
-/// Values of the shape program that a mask reads; other operands are not looked at.
+/// Host values that a mask reads; other operands are not examined.
 struct HostValues<'a> {
     body: &'a Body,
     sizes: &'a Sizes,
@@ -92,8 +93,8 @@ impl ReadBounds for HostValues<'_> {
     }
 }
 
-/// Pairs that the mask lets count, of all samples for one head. Tiles that it decides by neither
-/// all nor none count half, as they do along the diagonal of a causal mask.
+/// Pairs that the mask includes, of all samples for one head. Tiles that are neither completely included nor excluded
+/// count half, as along the diagonal of a causal mask.
 fn pairs(kernel: &Bound<'_, Pairs>, sizes: &Sizes, owners: &[u64], others: &[u64]) -> u64 {
     let all = |(owners, others): (&u64, &u64)| owners.saturating_mul(*others);
     let Some(mask) = kernel.mask else { return owners.iter().zip(others).map(all).sum() };
@@ -124,13 +125,13 @@ struct Visible<'a> {
     bounds: Intervals,
     reads: HostValues<'a>,
     sample: Interval,
-    /// Edge of a tile that is not cut further.
+    /// Edge of a tile that is not split further.
     finest: u64,
     known: Vec<Interval>,
 }
 
 impl Visible<'_> {
-    /// Twice the pairs in a tile that count.
+    /// Twice the number of included pairs in a tile.
     fn halves(&mut self, rows: (u64, u64), keys: (u64, u64)) -> u64 {
         let area = (rows.1 - rows.0).saturating_mul(keys.1 - keys.0);
         if area == 0 {

@@ -1,4 +1,4 @@
-//! Sums over pairs of the rows of two axes: attention, its softmax, and gradients.
+//! Pair reductions, over pairs of rows of two axes: attention, its softmax, and gradients.
 
 mod count;
 mod softmax;
@@ -11,12 +11,13 @@ use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_WIDTH, check_count};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 
-/// Sums over pairs, for every row of one axis, its owner, and every head:
+/// Pair reductions. For every row of one axis, called owner, and every head:
 /// `out(i, d) = sum over j of [mask(i, j)] * weight(i, j, <owner_i, other_j>, ..) * element(j, d)`.
 ///
-/// Weights are made of dot products of an owner and another row, which every tile of pairs computes once for all sums.
-/// Axes of results are the samples, the owners, the heads of ragged rows, and an axis of columns for each different width of a
-/// result; of dense rows the samples, a head of a constant extent, if there is one, the owners and the columns.
+/// Weights are computed from dot products of an owner and another row, which every tile of pairs computes once for all
+/// sums. For ragged rows, the result axes are the samples, the owners, the heads, and an axis of columns for each
+/// distinct width of a result. For dense rows they are the samples, a head of constant extent, if there is one, the
+/// owners and the columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs {
     /// Extents of the axes that make up the samples.
@@ -27,19 +28,21 @@ pub struct Pairs {
     pub head: Option<u8>,
     /// The coordinate of owners.
     pub owner: u8,
-    /// Owners of a sample.
+    /// Number of owners of a sample.
     pub owners: Extent,
-    /// The coordinate of what sums run over.
+    /// The coordinate that is reduced.
     pub other: u8,
-    /// The others of a sample.
+    /// Number of other rows of a sample.
     pub others: Extent,
-    /// Dot products, each `Value(n)` of what follows.
+    /// Dot products, each available as `Value(n)` afterwards.
     pub dots: Vec<Dot>,
-    /// Sums over the others, in passes: one reads sums of earlier passes alone.
+    /// Reductions over the other rows, in passes: a reduction reads only those of earlier passes.
     pub passes: Vec<Vec<PairSum>>,
-    /// What must hold of a pair for any sum to count it; nothing if `None`. Tiles without any such pair are skipped.
+    /// The condition on a pair to be included in any reduction; all pairs if `None`. Tiles without included pairs are
+    /// skipped.
     pub mask: Option<ExprId>,
-    /// Weights are `exp(weight - max) / sum` over the others that count, instead of the weight: there is one dot product and one sum.
+    /// True if weights are `exp(weight - max) / sum` over the included other rows instead of the weight; there is then
+    /// one dot product and one sum.
     pub softmax: bool,
 }
 
@@ -48,30 +51,30 @@ pub struct Pairs {
 pub struct Dot {
     /// Its position among the values.
     pub value: u8,
-    /// The coordinate that is summed, and its extent.
+    /// The coordinate that is reduced.
     pub depth: u8,
-    /// The extent of the sum.
+    /// The extent of that coordinate.
     pub width: usize,
-    /// The factor of the owner.
+    /// The operand of the owner.
     pub owner: ExprId,
-    /// The factor of the other row.
+    /// The operand of the other row.
     pub other: ExprId,
 }
 
-/// A sum, or another combination, over the others.
+/// A reduction over the other rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairSum {
     /// Its position among the values.
     pub value: u8,
-    /// How elements are combined.
+    /// The reduction.
     pub op: ReduceOp,
-    /// The weight of a pair that the mask lets count.
+    /// The weight of an included pair.
     pub weight: ExprId,
-    /// What is weighted, a row of the others: without it the weights themselves are combined.
+    /// The weighted rows; without them the weights themselves are reduced.
     pub element: Option<Element>,
 }
 
-/// Rows of the others that a sum weighs.
+/// The other rows that a reduction weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Element {
     /// The element.
@@ -82,7 +85,7 @@ pub struct Element {
     pub width: usize,
 }
 
-/// One dot product of pairs, and one sum of rows that a function of it weighs.
+/// One dot product of pairs, and one sum of rows weighted by a function of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'k> {
     /// The dot product of a query and a key.
@@ -93,11 +96,11 @@ pub struct Attention<'k> {
     pub element: Element,
 }
 
-/// Columns of dense values that a kernel keeps in registers at most.
+/// Largest number of dense value columns that a kernel keeps in registers.
 const WIDEST: usize = 256;
 
 impl Pairs {
-    /// Takes nests whose sums run over one axis, or over the columns of rows of it and of the owners.
+    /// Supports nests with reductions over one axis, or over the columns of rows of it and of the owners.
     ///
     /// # Errors
     /// [`Refusal`] for another nest.
@@ -130,7 +133,7 @@ impl Pairs {
         Ok(pairs)
     }
 
-    /// The axes of results and of what is summed last.
+    /// The result axes and the last reduced axis.
     fn without_sums(nest: &Nest) -> Result<Self, Refusal> {
         let form = || Refusal::from("it is no sum over pairs of rows with axes of samples, heads, rows and columns");
         let rank = nest.rank();
@@ -163,7 +166,7 @@ impl Pairs {
         })
     }
 
-    /// Adds a sum whose weight reads the sums that have a bit in `read`: to the pass after theirs.
+    /// Adds a reduction whose weight reads those in the bit mask `read`, to the pass after theirs.
     fn add_sum(&mut self, sum: PairSum, read: u32) {
         let pass = self.passes.iter().rposition(|pass| pass.iter().any(|sum| read >> sum.value & 1 == 1));
         let pass = pass.map_or(0, |earlier| earlier + 1);
@@ -173,7 +176,7 @@ impl Pairs {
         self.passes[pass].push(sum);
     }
 
-    /// All sums, in order of passes.
+    /// All reductions, in order of passes.
     pub fn sums(&self) -> impl Iterator<Item = &PairSum> {
         self.passes.iter().flatten()
     }
@@ -190,7 +193,7 @@ impl Pairs {
     }
 }
 
-/// What a sum weighs a pair with where the mask holds.
+/// The weight of a pair in a reduction, where the mask is true.
 fn unmasked(nest: &Nest, mask: Option<ExprId>, sum: &PairSum) -> ExprId {
     match *nest.body.dag.expr(sum.weight) {
         Expr::Select(own, weight, _) if Some(own) == mask => weight,
@@ -199,13 +202,13 @@ fn unmasked(nest: &Nest, mask: Option<ExprId>, sum: &PairSum) -> ExprId {
 }
 
 impl Bound<'_, Pairs> {
-    /// True if an expression depends on axes of samples, on heads and on `own` alone.
+    /// True if an expression depends only on sample axes, heads and `own`.
     fn is_of(&self, id: ExprId, own: &[u8]) -> bool {
         let outer = (0..self.samples.len() as u8).chain(self.head);
         !depends(self.nest, [id], !outer.fold(bits(own), |all, axis| all | bits(&[axis])))
     }
 
-    /// The width of an axis of columns, if it is one.
+    /// The width of an axis of columns; `None` for other axes.
     pub fn width(&self, axis: u8) -> Option<usize> {
         self.nest.axes.get(usize::from(axis))?.extent.dense()?.as_const()
     }
@@ -216,7 +219,7 @@ impl Bound<'_, Pairs> {
         let &[a, b] = sum.factors.as_slice() else {
             return Err("pairs are made of other sums than dot products".into());
         };
-        // A product of transposed rows has its factors the other way around.
+        // A matmul of transposed rows has its operands in reverse order.
         let (owner, other) = if depends(self.nest, [a], bits(&[self.other])) { (b, a) } else { (a, b) };
         let apart = self.is_of(owner, &[self.owner, depth]) && self.is_of(other, &[self.other, depth]);
         if !apart || self.nest.body.dag.values(owner) | self.nest.body.dag.values(other) != 0 {
@@ -239,7 +242,7 @@ impl Bound<'_, Pairs> {
     }
 
     fn element(&self, value: ExprId, op: ReduceOp) -> Result<Element, Refusal> {
-        // One column is read at 0.
+        // A single column is read at 0.
         let single = || self.columns().find(|&column| self.width(column) == Some(1)).or_else(|| self.columns().next());
         let column = self.columns().find(|&column| depends(self.nest, [value], bits(&[column]))).or_else(single);
         let column = column.ok_or("what pairs weigh has no columns")?;
@@ -254,12 +257,12 @@ impl Bound<'_, Pairs> {
         Ok(Element { value, column, width })
     }
 
-    /// The axes of columns of results.
+    /// The column axes of results.
     fn columns(&self) -> impl Iterator<Item = u8> + use<> {
         self.head.map_or(self.owner, |head| head.max(self.owner)) + 1..self.nest.rank() as u8
     }
 
-    /// The column that an output has, if it has one.
+    /// The column axis of an output, if any.
     pub fn column_of(&self, output: &Output) -> Option<u8> {
         let own = self.columns().find(|&column| output.roots().any(|id| depends(self.nest, [id], bits(&[column]))));
         let read = output.roots().fold(0, |bits, id| bits | self.nest.body.dag.values(id));
@@ -269,7 +272,7 @@ impl Bound<'_, Pairs> {
         })
     }
 
-    /// The mask that hides pairs from all sums.
+    /// The mask that excludes pairs from all reductions.
     fn common_mask(&self) -> Option<ExprId> {
         let dag = &self.nest.body.dag;
         let mut masks = self.sums().map(|sum| self.mask_of(sum));
@@ -278,7 +281,7 @@ impl Bound<'_, Pairs> {
         plain.then_some(first)
     }
 
-    /// The mask without which a pair does not count for a sum: that of its weight, or of a factor of it.
+    /// The mask that excludes pairs from a reduction: that of its weight, or of a factor of it.
     fn mask_of(&self, sum: &PairSum) -> Option<ExprId> {
         let dag = &self.nest.body.dag;
         let mut factors = vec![sum.weight];
@@ -308,7 +311,7 @@ impl Bound<'_, Pairs> {
                 return Err("an output reads pairs, or columns of two widths".into());
             }
         }
-        // A sum of columns is read in the columns, and by no weight.
+        // A reduction with columns is only read in its columns, and by no weight.
         let wide = self.sums().filter(|sum| sum.element.is_some()).fold(0, |bits, sum| bits | 1u32 << sum.value);
         let read = self.sums().fold(0, |bits, sum| bits | dag.values(sum.weight));
         if read & wide != 0 {
@@ -317,7 +320,7 @@ impl Bound<'_, Pairs> {
         Ok(())
     }
 
-    /// Only sums of one dot product are of dense rows, or of a part of the columns.
+    /// Checks that dense rows, or a part of the columns, occur only in sums of one dot product.
     fn check_attention(&self) -> Result<(), Refusal> {
         let attention = self.attention();
         let is_ragged = |extent: &Extent| matches!(extent, Extent::Ragged { .. });

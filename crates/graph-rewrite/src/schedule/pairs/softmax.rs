@@ -2,8 +2,8 @@ use super::{PairSum, Pairs};
 use crate::plan::{Nest, Output, ReduceOp};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 
-/// The mask, and the sum with the scores of which its weights are the softmax, if the two passes before it are their largest and
-/// their sum, which nothing else reads.
+/// The mask, and the sum with the scores as its weight, if the weight is their softmax: the two passes before it
+/// compute their maximum and their sum, which nothing else reads.
 pub(super) fn of(nest: &Nest, pairs: &Pairs) -> Option<(Option<ExprId>, PairSum)> {
     let sums: Vec<&PairSum> = pairs.sums().collect();
     let (&[largest, total, sum], &[_]) = (sums.as_slice(), pairs.dots.as_slice()) else { return None };
