@@ -1,5 +1,5 @@
-//! Kernels on the CPU, and the work of several threads side by side. It is a crate of its own as it is optimised for speed where all else
-//! is for size.
+//! Kernels on the CPU, and parallel execution. It is a separate crate because it is optimised for speed, and everything
+//! else for size.
 
 #[cfg_attr(not(feature = "kernels"), path = "kernels/absent.rs")]
 mod kernels;

@@ -1,5 +1,5 @@
-//! Work side by side: on the thread of the caller and on the helper threads of its [`ThreadPool`]. Without the feature `parallel` the
-//! caller does all of it. In browsers the helpers are the workers that call `help`.
+//! Parallel execution on the caller's thread and the helper threads of its [`ThreadPool`]. Without the feature
+//! `parallel` the caller does all work. In browsers the helpers are the workers that call `help`.
 #![cfg_attr(any(not(feature = "kernels"), target_arch = "wasm32"), allow(dead_code))]
 
 mod pool;
@@ -18,7 +18,7 @@ mod tests;
 mod region {
     use std::marker::PhantomData;
 
-    /// The one thread that there is.
+    /// The only thread.
     pub(crate) struct Member<'r>(PhantomData<&'r ()>);
 
     impl Member<'_> {
@@ -39,18 +39,18 @@ pub(crate) use region::with_helpers;
 use rewire_graph::Arrange;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Makes this thread a helper of the default pool for as long as it lives: in browsers, where programs start no threads.
+/// Makes this thread a helper of the default pool for its lifetime: in browsers, where programs cannot start threads.
 #[cfg(all(feature = "parallel", target_arch = "wasm32"))]
 pub fn help() -> ! {
     ThreadPool::current().helpers().help()
 }
 
-/// Threads that may work at once for the caller, its own included.
+/// Number of threads that may work for the caller at once, including its own.
 pub fn threads() -> usize {
     if cfg!(feature = "parallel") { ThreadPool::with_current(ThreadPool::threads) } else { 1 }
 }
 
-/// The results of all items, in their order.
+/// Applies `each` to all items; results are in order.
 pub fn map<T: Send, R: Send>(items: Vec<T>, each: impl Fn(T) -> R + Sync) -> Vec<R> {
     let helpers = threads().min(items.len()).saturating_sub(1);
     let (queue, done) = (Mutex::new(items.into_iter().enumerate()), Mutex::new(vec![]));
@@ -67,7 +67,7 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, each: impl Fn(T) -> R + Sync) -> Vec
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Both results. A helper does one of the two if it comes in time.
+/// Runs both functions, one of them on a helper if it is free in time.
 pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
     let works = (Mutex::new(Some(a)), Mutex::new(Some(b)));
     let results = (Mutex::new(None), Mutex::new(None));
@@ -75,13 +75,13 @@ pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> 
         run(&works.0, &results.0);
         run(&works.1, &results.1);
     });
-    // Each work was taken once, and a panic in either thread has been resumed here by `with_helpers`.
+    // Each function was taken once, and `with_helpers` has resumed any panic here.
     let result = (into_inner(results.0), into_inner(results.1));
     let (Some(a), Some(b)) = result else { unreachable!("the caller has run what no helper has") };
     (a, b)
 }
 
-/// Does work that no other thread has begun.
+/// Runs work that no other thread has started.
 fn run<R>(work: &Mutex<Option<impl FnOnce() -> R>>, result: &Mutex<Option<R>>) {
     let work = lock(work).take();
     if let Some(work) = work {
@@ -90,7 +90,7 @@ fn run<R>(work: &Mutex<Option<impl FnOnce() -> R>>, result: &Mutex<Option<R>>) {
     }
 }
 
-/// Has a helper do work that nobody waits for. Where the pool has no helper, the work is dropped.
+/// Runs work on a helper without waiting for it. If the pool has no helper, the work is dropped.
 pub fn later(work: impl FnOnce() + Send + 'static) {
     ThreadPool::with_current(|pool| pool.later(Box::new(work)));
 }

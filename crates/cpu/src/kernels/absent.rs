@@ -1,4 +1,4 @@
-//! Kernels on the CPU: there are none without the feature `cpu`.
+//! Kernels on the CPU; unavailable without the feature `cpu`.
 
 mod error;
 
@@ -7,24 +7,24 @@ pub use error::CpuError;
 use rewire_graph::{DType, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::Computation;
 
-/// Vector instructions that kernels compute with: there are none.
+/// Instruction sets of kernels; empty without the feature `cpu`.
 #[derive(Clone, Copy, Debug)]
 pub enum Arch {}
 
-/// A kernel compiled for the CPU: there is none.
+/// A kernel compiled for the CPU; never exists without the feature `cpu`.
 #[derive(Clone, Debug)]
 pub enum Compiled {}
 
-/// The memory of a tensor that kernels on the CPU read and write: there is none.
+/// The memory of a tensor for kernels on the CPU; never exists without the feature `cpu`.
 #[derive(Clone, Debug)]
 pub enum Memory {}
 
-/// What a kernel reads.
+/// The binding of a kernel's operand.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand<'a> {
     /// A tensor.
     Tensor(&'a Memory),
-    /// A vector or scalar (one entry) of the shape program.
+    /// A host vector or scalar (one entry).
     Host(&'a [i64]),
 }
 
@@ -32,12 +32,12 @@ fn absent() -> CpuError {
     CpuError::Unsupported { kernel: "nest", reason: "the feature `cpu` is not built in".to_owned() }
 }
 
-/// Bytes of the memory of a tensor.
+/// Bytes of a tensor with padding.
 pub fn padded_bytes(_: DType, _: &[usize]) -> u64 {
     0
 }
 
-/// Runs tasks one after the other.
+/// Runs tasks one after another.
 pub fn for_each<T, S>(
     tasks: Vec<T>,
     state: impl Fn() -> Result<S, CpuError>,
@@ -48,7 +48,7 @@ pub fn for_each<T, S>(
 }
 
 impl Arch {
-    /// None.
+    /// Empty.
     pub fn all() -> &'static [Self] {
         &[]
     }
@@ -58,28 +58,28 @@ impl Arch {
         match self {}
     }
 
-    /// Makes kernels of this process compute with these instructions.
+    /// Makes kernels of this process use this instruction set.
     pub fn select(self) {
         match self {}
     }
 }
 
-/// Bytes of host memory that kernels keep from run to run: none.
+/// Host memory that kernels keep between runs: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptBytes {
-    /// Weights that were copied for products.
+    /// Repacked weights for matmuls.
     pub packed: u64,
     /// Registers that no run uses.
     pub scratch: u64,
 }
 
 impl Compiled {
-    /// Host memory that it keeps.
+    /// Host memory that the kernel keeps.
     pub fn kept(&self) -> KeptBytes {
         match *self {}
     }
 
-    /// Frees the memory that it keeps.
+    /// Frees the memory that the kernel keeps.
     pub fn trim(&self) {
         match *self {}
     }
@@ -123,7 +123,7 @@ impl Memory {
         Err(absent())
     }
 
-    /// Makes room for another tensor.
+    /// Reallocates for another tensor.
     ///
     /// # Errors
     /// None: there is no memory.
@@ -131,7 +131,7 @@ impl Memory {
         match *self {}
     }
 
-    /// Takes the bytes of a tensor.
+    /// Writes the bytes of a tensor.
     ///
     /// # Errors
     /// None: there is no memory.
@@ -152,12 +152,12 @@ impl Memory {
         match *self {}
     }
 
-    /// Bytes as kernels see them.
+    /// A range of bytes in kernel layout.
     pub fn bytes_at(&self, _: usize, _: usize) -> &[u8] {
         match *self {}
     }
 
-    /// Replaces bytes as kernels see them.
+    /// Replaces a range of bytes in kernel layout.
     ///
     /// # Errors
     /// None: there is no memory.
@@ -165,22 +165,22 @@ impl Memory {
         match *self {}
     }
 
-    /// Bytes that it takes.
+    /// Bytes of the allocation.
     pub fn bytes(&self) -> u64 {
         match *self {}
     }
 
-    /// Numbers the content.
+    /// Gives the content an identity.
     pub fn with_known_content(self) -> Self {
         match self {}
     }
 
-    /// Takes rows of a table.
+    /// Copies rows of a table.
     pub fn copy_rows(&mut self, _: &HostTensor, _: &Self) -> Result<(), CpuError> {
         match *self {}
     }
 
-    /// The memory of a tensor of the host, shared: none.
+    /// The shared memory of a host tensor; always `None`.
     pub fn shared_with(_: &HostTensor) -> Option<Self> {
         None
     }

@@ -6,7 +6,7 @@ use super::lanes::{Lanes, Row};
 use super::step::{CONSTANTS, Linear};
 use pulp::Simd;
 
-/// What an affine pass reads of points in a row.
+/// The operands of an affine pass at points of a row.
 #[derive(Clone, Copy)]
 pub(super) struct AffineRow<'a> {
     pub factors: Row<'a, f32>,
@@ -33,7 +33,7 @@ impl AffineRow<'_> {
         }
     }
 
-    /// With constants, and with factors (`T`) and terms (`P`) of points. Roundings are those of single steps.
+    /// With constants, and with factors (`T`) and terms (`P`) of points. Rounds like single steps.
     #[inline(always)]
     fn compute<S: Simd, C: Constants<S>, const T: bool, const P: bool>(
         self,

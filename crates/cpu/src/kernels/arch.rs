@@ -1,4 +1,4 @@
-//! The instructions that kernels compute with.
+//! Instruction sets of kernels.
 
 use super::microkernels;
 use gemm_common::Parallelism;
@@ -16,9 +16,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use strum::IntoStaticStr;
 
-/// Vector instructions that this processor has.
+/// A vector instruction set of this processor.
 ///
-/// Kernels compute with the widest ones. Another choice changes the last bits of what they compute.
+/// Kernels use the widest one. Another choice changes the last bits of results.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch(Set);
 
@@ -66,7 +66,7 @@ static ALL: LazyLock<Vec<Arch>> = LazyLock::new(|| {
 
 static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A product of matrices, as the library's functions take it.
+/// The signature of the library's matmul functions.
 type Gemm = unsafe fn(
     usize,
     usize,
@@ -90,28 +90,29 @@ type Gemm = unsafe fn(
 );
 
 impl Arch {
-    /// All that this processor has, the widest first.
+    /// All instruction sets of this processor, widest first.
     pub fn all() -> &'static [Self] {
         &ALL
     }
 
-    /// A short name, such as `avx2`, `neon`, or `baseline` for what every processor of the family has.
+    /// A short name, such as `avx2`, `neon`, or `baseline` for instructions that every processor of the family
+    /// supports.
     pub fn name(self) -> &'static str {
         self.0.into()
     }
 
-    /// Makes kernels of this process compute with these instructions from now on: for tests and measurements.
+    /// Makes kernels of this process use this instruction set from now on: for tests and measurements.
     pub fn select(self) {
         let position = ALL.iter().position(|other| other.name() == self.name());
         CHOSEN.store(position.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Those that were chosen, or the widest.
+    /// The selected instruction set, or the widest one.
     pub fn chosen() -> Self {
         ALL.get(CHOSEN.load(Ordering::Relaxed)).copied().unwrap_or(Self(Set::EVERYWHERE))
     }
 
-    /// Does work with these instructions.
+    /// Runs work with this instruction set.
     #[inline(always)]
     pub fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
         match self.0 {
@@ -130,7 +131,7 @@ impl Arch {
         }
     }
 
-    /// [`Arch::dispatch`] for work that has the same bits with all instructions, and of which few kinds of code are enough.
+    /// [`Arch::dispatch`] for work with identical results on all instruction sets, for which few variants suffice.
     #[inline(always)]
     pub(super) fn dispatch_exact<Op: WithSimd>(self, op: Op) -> Op::Output {
         match self.0 {
@@ -147,7 +148,7 @@ impl Arch {
         }
     }
 
-    /// True if there are instructions that convert floats of 16 bits, which the `half` crate takes.
+    /// True if the processor has instructions that convert 16-bit floats, as used by the `half` crate.
     pub(super) fn converts_halves(self) -> bool {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
@@ -158,7 +159,7 @@ impl Arch {
         }
     }
 
-    /// Products with these instructions; for wider ones the library chooses by itself.
+    /// The matmul function for this instruction set; for wider ones the library chooses itself.
     pub(super) fn gemm(self) -> Gemm {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
@@ -173,7 +174,7 @@ impl Arch {
     }
 }
 
-/// True if the processor multiplies and adds in one instruction.
+/// True if the processor has fused multiply-add.
 #[inline(always)]
 fn is_fused<S: Simd>() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
@@ -185,13 +186,13 @@ fn is_fused<S: Simd>() -> bool {
     fused.contains(&TypeId::of::<S>())
 }
 
-/// `a * b + c`, rounded once or twice.
+/// `a * b + c`, with one or two roundings.
 #[inline(always)]
 pub fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
     if is_fused::<S>() { simd.mul_add_f32s(a, b, c) } else { simd.add_f32s(simd.mul_f32s(a, b), c) }
 }
 
-/// As [`mul_add`], of one float.
+/// [`mul_add`] for one float.
 #[inline(always)]
 pub(super) fn mul_add_one<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if is_fused::<S>() { a.mul_add(b, c) } else { a * b + c }

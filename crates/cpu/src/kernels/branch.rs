@@ -1,10 +1,10 @@
-//! Which expressions only one side of a choice needs.
+//! Expressions that only one side of a choice needs.
 
 use rewire_graph::pointwise::functions::FUNCTION;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};
 
-/// A side of a choice, within another or at top level.
+/// A side of a choice, nested or at top level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Branch {
     parent: Option<usize>,
@@ -13,7 +13,7 @@ struct Branch {
     side: bool,
 }
 
-/// For every expression, the innermost side of a choice that all its users are in.
+/// For every expression, the innermost side of a choice that contains all its users.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Branches {
     branches: Vec<Branch>,
@@ -22,7 +22,7 @@ pub(super) struct Branches {
 }
 
 impl Branches {
-    /// `order` holds what `roots` need, operands before users; `reads` is what an expression reads.
+    /// `order` lists the dependencies of `roots`, operands before users; `reads` returns the operands of an expression.
     pub(super) fn new(dag: &Dag, order: &[ExprId], roots: &[ExprId], reads: &dyn Fn(ExprId) -> Vec<ExprId>) -> Self {
         let spread = |is: &dyn Fn(&Expr) -> bool| {
             let mut found: HashSet<ExprId> = HashSet::new();
@@ -66,7 +66,7 @@ impl Branches {
         self.of.get(&a) == self.of.get(&b)
     }
 
-    /// The innermost condition that `known` accepts, and the value of it for which `id` is needed.
+    /// The innermost condition that `known` accepts, with the value of it for which `id` is needed.
     pub(super) fn innermost(&self, id: ExprId, known: impl Fn(ExprId) -> bool) -> Option<(ExprId, bool)> {
         let branch = self.of.get(&id).copied().flatten();
         self.path(branch).find(|branch| known(branch.condition)).map(|branch| (branch.condition, branch.side))
@@ -98,7 +98,7 @@ impl Branches {
         branch.and_then(|at| self.branches.get(at)).and_then(|branch| branch.parent)
     }
 
-    /// Notes a use of `id` in `branch`.
+    /// Records a use of `id` in `branch`.
     fn join(&mut self, id: ExprId, branch: Option<usize>) {
         let common = match self.of.get(&id) {
             None => branch,

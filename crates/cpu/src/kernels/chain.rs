@@ -9,10 +9,10 @@ use super::totals::{Owners, Totals, sums};
 use pulp::{Simd, WithSimd};
 use rewire_graph::pointwise::BinaryOp;
 
-/// Floats of a block, at most.
+/// Largest number of floats in a block.
 const BLOCK: usize = 1024;
 
-/// Two blocks for values on their way.
+/// Two blocks for intermediate values.
 pub(super) type Scratch = [Register<f32, BLOCK>; 2];
 
 pub(super) const SCRATCH: Scratch = [const { Register([0.0; BLOCK]) }; 2];
@@ -53,7 +53,7 @@ impl Block {
         self.start + self.points == self.width
     }
 
-    /// The part of a tile's rows, `stride` apart, that begins with the block.
+    /// The part of a tile's rows, `stride` apart, from the block on.
     #[inline(always)]
     fn of(self, rows: &mut [f32], stride: usize) -> &mut [f32] {
         rows.get_mut(self.row * stride + self.start..).unwrap_or(&mut [])
@@ -65,21 +65,21 @@ impl Block {
     }
 }
 
-/// Where results go.
+/// The destination of results.
 #[derive(Debug)]
 pub(super) enum Destination<'s> {
-    /// To rows that are `stride` apart, by `stream` if there is one.
+    /// Rows that are `stride` apart, written through `stream` if set.
     Rows { out: &'s mut [f32], stride: usize, stream: Option<&'s Stream<'s>> },
-    /// Combined by row; the squares as well, if there are totals of them.
+    /// Reduced by row; optionally their squares too.
     Totals(Totals<'s>, Option<Totals<'s>>),
-    /// Row by row combined into other rows.
+    /// Reduced row by row into other rows.
     Owners(Owners<'s>),
 }
 
 /// A chain bound to a tile.
 pub(super) struct Chain<'a, 's> {
     pub grid: Grid,
-    /// What the chain begins with, and what its passes read.
+    /// The start of the chain and the operands of its passes.
     pub operands: &'a [Lanes<'a, f32>],
     pub passes: &'a [Pass],
     pub scratch: &'s mut Scratch,
@@ -153,7 +153,7 @@ impl Chain<'_, '_> {
                 }
             }
             Destination::Owners(owners) => owners.add(simd, value, from, block),
-            // Rows that are only copied may come from anywhere, and stores past the caches would wait for each.
+            // Rows that are only copied may come from anywhere, and each non-temporal store would wait.
             Destination::Rows { out, stride, .. } if count == 0 => {
                 Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();
             }
@@ -169,7 +169,7 @@ impl Chain<'_, '_> {
         }
     }
 
-    /// Asks for what the next tile, which follows this one, reads where this one reads a block.
+    /// Prefetches the operands of the next tile that correspond to this block.
     #[inline(always)]
     fn prefetch(&self, block: Block) {
         for &lanes in self.operands {
@@ -186,8 +186,8 @@ impl Chain<'_, '_> {
         }
     }
 
-    /// Sums whole rows, with what the one pass does to them, without anything in between. Returns false, having summed nothing,
-    /// where that cannot be.
+    /// Sums whole rows while applying its one pass, without intermediate memory. Returns false, with no effect, if that
+    /// is not possible.
     #[inline(always)]
     fn sums<S: Simd>(&mut self, simd: S, block: Block) -> bool {
         let Destination::Totals(totals, squares) = &mut self.to else { return false };

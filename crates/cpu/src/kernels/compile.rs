@@ -10,11 +10,11 @@ use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Operand;
 use std::collections::HashMap;
 
-/// Expressions of a body, at most, so that registers can be counted in 16 bits.
+/// Largest number of expressions in a body, so that 16 bits index the registers.
 const MOST: usize = 1 << 14;
 
 impl Program {
-    /// Compiles `roots` along coordinate `axis`; `anchor` names the values that the anchor supplies.
+    /// Compiles `roots` along coordinate `axis`; `anchor` returns the values of accumulations.
     pub(super) fn compile(
         dag: &Dag,
         operands: &[Operand],
@@ -312,7 +312,7 @@ fn unbound(function: &str) -> CpuError {
     CpuError::Unsupported { kernel: "pointwise", reason }
 }
 
-/// What an expression reads when compiled: where neighbouring elements begin, if it takes those.
+/// The operands of a compiled expression, including the start of a run if it reads neighbouring elements.
 fn reads(
     dag: &Dag,
     runs: &HashMap<ExprId, Run>,

@@ -1,4 +1,4 @@
-//! Operators of a user's own.
+//! Custom operators.
 
 use super::error::CpuError;
 use super::memory::Memory;
@@ -20,7 +20,7 @@ pub(super) struct CompiledCustom {
     definition: Arc<dyn Op>,
 }
 
-/// Elements without padding, in the type that the operator takes them in.
+/// Elements without padding, in the type that the operator accepts.
 enum Dense<'a> {
     F32(Cow<'a, [f32]>),
     I32(Cow<'a, [i32]>),
@@ -150,7 +150,7 @@ fn layout(view: &View<'_>) -> (usize, usize, usize) {
     (outer.iter().product(), width, pitch)
 }
 
-/// The elements without what pads their rows.
+/// The elements without row padding.
 fn rows<'a, T: Copy>(elements: &'a [T], view: &View<'_>) -> Result<Cow<'a, [T]>, CpuError> {
     let (count, width, pitch) = layout(view);
     if elements.len() == count * width {
@@ -162,7 +162,7 @@ fn rows<'a, T: Copy>(elements: &'a [T], view: &View<'_>) -> Result<Cow<'a, [T]>,
     Ok(Cow::Owned(dense))
 }
 
-/// The elements in the type of arithmetic, row by row.
+/// The elements in their arithmetic type, row by row.
 fn converted<T: Copy + Default>(view: &View<'_>, row: impl Fn(usize, &mut [T])) -> Result<Vec<T>, CpuError> {
     let (count, width, pitch) = layout(view);
     let mut values: Vec<T> = zeros(count * width)?;

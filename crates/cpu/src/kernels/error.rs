@@ -1,32 +1,32 @@
 use rewire_graph::DType;
 use thiserror::Error;
 
-/// Why a kernel cannot be compiled for the CPU, or a call of it cannot run.
+/// Why a kernel cannot be compiled for the CPU, or cannot run.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuError {
-    /// The kernel holds something that the CPU path does not implement.
+    /// The CPU path does not implement some part of the kernel.
     #[error("the CPU cannot run this {kernel} kernel: {reason}")]
     Unsupported {
         /// The kernel family.
         kernel: &'static str,
-        /// What is in the way.
+        /// The reason.
         reason: String,
     },
-    /// An operator of a user's own failed.
+    /// A custom operator failed.
     #[error("the operator `{name}` failed: {reason}")]
     Custom {
         /// The operator.
         name: String,
-        /// What it said.
+        /// Its error message.
         reason: String,
     },
-    /// A function or operator of a user's own panicked.
+    /// A user-defined function or custom operator panicked.
     #[error("`{name}` panicked: {reason}")]
     Panic {
         /// The function or operator.
         name: String,
-        /// What it said.
+        /// The panic message.
         reason: String,
     },
     /// The memory of a tensor does not hold its elements.
@@ -42,32 +42,32 @@ pub enum CpuError {
     Count {
         /// `operands` or `outputs`.
         what: &'static str,
-        /// What the kernel declares.
+        /// The number in the kernel.
         expected: usize,
-        /// What the call gave.
+        /// The number in the call.
         actual: usize,
     },
-    /// An operand or output has another element type, shape or place than the kernel declares.
+    /// The element type, shape or place of an operand or output differs from the kernel's.
     #[error("{what} {position} must be {expected}, got {actual}")]
     Mismatch {
         /// `operand` or `output`.
         what: &'static str,
         /// Its position.
         position: usize,
-        /// What the kernel declares.
+        /// The declaration in the kernel.
         expected: String,
-        /// What the call gave.
+        /// The value in the call.
         actual: String,
     },
-    /// A size has no value, is negative, or does not fit 31 bits.
+    /// A size is unknown, negative, or does not fit in 31 bits.
     #[error("the size {dim} of {what} has no usable value in this run: bind every input of the plan")]
     Size {
-        /// What has that size.
+        /// The object of this size.
         what: &'static str,
         /// The size.
         dim: String,
     },
-    /// A tensor takes more bytes than the machine can address or give.
+    /// A tensor has more bytes than the machine can address or allocate.
     #[error("no memory for a {dtype} tensor of shape {shape:?}")]
     Memory {
         /// Element type.
@@ -75,10 +75,10 @@ pub enum CpuError {
         /// Logical shape.
         shape: Vec<usize>,
     },
-    /// A kernel needs more memory for intermediate values than the machine can give.
+    /// Memory for intermediate values cannot be allocated.
     #[error("no memory for {bytes} bytes of intermediate values")]
     Scratch {
-        /// What it asked for.
+        /// The requested size.
         bytes: usize,
     },
     /// Row offsets descend or are too few.
@@ -88,7 +88,7 @@ pub enum CpuError {
         position: usize,
         /// Samples plus one.
         expected: usize,
-        /// What came.
+        /// The offsets found.
         actual: String,
     },
 }

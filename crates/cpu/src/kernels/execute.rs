@@ -14,10 +14,10 @@ use rewire_graph::Scalar;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 
-/// Operands of most chains, at most.
+/// Most chains have at most this many operands.
 const FEW: usize = 8;
 
-/// Instructions of one rate on their way.
+/// Execution of instructions at one rate.
 pub(super) struct Execution<'a, 'e> {
     pub env: &'a Env<'e>,
     pub registers: &'a mut Registers,
@@ -26,7 +26,7 @@ pub(super) struct Execution<'a, 'e> {
     pub rate: Rate,
     /// First point of the tile.
     pub start: usize,
-    /// Extents of the tile; one row with a point for each row of the loop where those are computed.
+    /// Extents of the tile; one row with a point for each row of the loop if per-row values are computed.
     pub grid: Grid,
 }
 
@@ -47,7 +47,7 @@ impl Execution<'_, '_> {
         true
     }
 
-    /// Forgets where an earlier tile found its rows, since they may end before those of this one.
+    /// Clears the row positions of an earlier tile, which may be invalid in this one.
     fn skip(&mut self, target: Source) {
         if let Source::InPlace(slot) = target
             && let Some(floats) = self.registers.in_place.get_mut(usize::from(slot))
@@ -190,7 +190,7 @@ impl Execution<'_, '_> {
         true
     }
 
-    /// Computes a chain for the tile; what is between its passes is in `scratch`.
+    /// Computes a chain for the tile; `scratch` holds values between its passes.
     pub(super) fn chain(&self, operands: &[Source], passes: &[Pass], scratch: &mut Scratch, to: Destination<'_>) {
         let mut few = [Lanes::Same(0.0); FEW];
         let mut many = vec![];
@@ -207,7 +207,7 @@ impl Execution<'_, '_> {
         self.arch.dispatch(Chain { grid: self.grid, operands: bound, passes, scratch, to });
     }
 
-    /// Where runs begin in every row of the tile.
+    /// The starts of runs in every row of the tile.
     pub(super) fn starts(&self, start: &Start, starts: &mut [i32]) {
         starts.fill((self.start as i32).wrapping_add(start.constant));
         for &(term, multiple) in &start.terms {
@@ -265,7 +265,7 @@ impl Execution<'_, '_> {
     }
 }
 
-/// A function of integers or truth values.
+/// A function of integers or bools.
 struct OfInteger<'x, 'a, 'e> {
     at: &'x mut Execution<'a, 'e>,
     kind: Scalar,
@@ -285,7 +285,7 @@ impl UnaryVisitor for OfInteger<'_, '_, '_> {
     }
 }
 
-/// A function of two integers or truth values, or a comparison.
+/// A function of two integers or bools, or a comparison.
 struct OfPair<'x, 'a, 'e> {
     at: &'x mut Execution<'a, 'e>,
     read: Scalar,
@@ -326,7 +326,8 @@ fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
     }
 }
 
-/// The last of ascending offsets that is not above `row`; 0 if there is none. It is near `guess` where samples have one row.
+/// The last of ascending offsets that is not above `row`; 0 if there is none. `guess` is close to it if samples have
+/// one row.
 fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, guess: i32) -> i32 {
     if let Ok(n) = usize::try_from(guess)
         && let Some([first, next]) = offsets.get(n..n.saturating_add(2))

@@ -1,4 +1,4 @@
-//! Rows combined one after the other: sums by sample and by index.
+//! Segmented reductions: sums by sample and by index.
 
 use super::arch::Arch;
 use super::chain::Destination;
@@ -22,33 +22,33 @@ use std::ops::Range;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
-/// Points that are computed before they are combined.
+/// Points that are computed before they are reduced.
 const GROUP: usize = 1 << 13;
-/// Columns of a task come in whole multiples of so many.
+/// Columns of a task are multiples of this.
 const COLUMNS: usize = 64;
-/// Rows whose indices a task computes.
+/// Number of rows whose indices a task computes at once.
 const LOOKUPS: usize = 8 * LANES;
 
-/// Sums over rows, and what is made of them.
+/// Reductions over rows, and functions of their results.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledFold {
     extents: Vec<Dim>,
     rows: Extent,
     row: u8,
     axes: usize,
-    /// True for results without columns, which are computed one by one.
+    /// True for results without columns, which are computed individually.
     is_single: bool,
     sums: Vec<(ReduceOp, Terms)>,
     index: Option<Program>,
     stores: Stores,
 }
 
-/// What a sum combines.
+/// The elements of a reduction.
 #[derive(Clone, Debug)]
 enum Terms {
     /// Rows of a program, in tiles that rows of several results share.
     Rows(Program),
-    /// All rows of a result as one line, so many.
+    /// All rows of a result as one line, with the number of rows.
     Joined(JoinedMatrix, usize),
 }
 
@@ -57,11 +57,11 @@ enum TermMachine<'a> {
     Joined(JoinedMachine<'a>, usize),
 }
 
-/// The rows that are combined, those of the first result first.
+/// The rows that are reduced, those of the first result first.
 struct Rows {
-    /// Where the rows of each entry of the first dimension begin, and where the last ones end.
+    /// The start of each entry's rows, and the end of the last ones.
     starts: Vec<usize>,
-    /// Their numbers; without it they count from 0 in every entry.
+    /// Row numbers; if `None`, rows count from 0 in every entry.
     numbers: Option<Vec<i32>>,
 }
 
@@ -73,7 +73,7 @@ struct Results {
     width: usize,
     /// Results of an entry of the first dimension.
     inner: usize,
-    /// From a result's sums to the next one's.
+    /// Distance from the sums of a result to those of the next.
     pitch: usize,
     /// True for results without columns.
     is_single: bool,
@@ -86,7 +86,7 @@ struct Worker<'a> {
     coords: Coords,
     /// Results in one tile.
     lines: Vec<f32>,
-    /// By sum, of the results of a block.
+    /// By reduction, the totals of the results of a block.
     totals: Vec<Vec<f32>>,
 }
 
@@ -200,7 +200,7 @@ impl CompiledFold {
         Ok(())
     }
 
-    /// Combines what is computed row by row, in tiles of rows of neighbouring results.
+    /// Reduces elements that are computed row by row, in tiles of rows of neighbouring results.
     fn combine_rows(
         &self,
         worker: &mut Worker<'_>,
@@ -273,7 +273,7 @@ impl Scheduled for CompiledFold {
 }
 
 impl Worker<'_> {
-    /// Combines the rows of a tile, each into the totals of its owner, which is counted from result `first` on.
+    /// Reduces the rows of a tile, each into the totals of its result, counted from result `first` on.
     fn combine(&mut self, first: usize, owners: &[usize], columns: &Range<usize>, results: &Results) {
         let Self { sums, coords, totals, .. } = self;
         if owners.is_empty() {
@@ -289,7 +289,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Combines what is computed as one line for each of some results.
+    /// Reduces elements that are computed as one line for each result.
     fn combine_joined(&mut self, own: Range<usize>, columns: &Range<usize>, results: &Results) -> Result<(), CpuError> {
         let Self { sums, coords, lines, totals, .. } = self;
         for ((op, terms), totals) in sums.iter_mut().zip(totals) {
@@ -311,7 +311,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Writes what is made of the totals of some columns of some results.
+    /// Writes functions of the totals of some columns of some results.
     fn write(&mut self, targets: &mut [Target<'_>], results: &Results, own: Range<usize>, columns: Range<usize>) {
         let Self { writer, coords, totals, .. } = self;
         if results.is_single {
@@ -336,7 +336,7 @@ impl Worker<'_> {
     }
 }
 
-/// Combines `width` floats of each of the rows given, from column `first` on.
+/// Reduces `width` floats of each given row, from column `first` on.
 fn combine(machine: &mut Machine<'_>, inputs: RowInputs<'_>, (first, width): (usize, usize), owners: Owners<'_>) {
     let Owners { op, totals, pitch, owners } = owners;
     machine.rows(inputs);
@@ -358,7 +358,7 @@ fn combine(machine: &mut Machine<'_>, inputs: RowInputs<'_>, (first, width): (us
 }
 
 impl Rows {
-    /// The rows of every entry that an index counts, ascending. Those of no entry are left out.
+    /// The rows of every entry according to an index, ascending. Rows of no entry are omitted.
     fn by_index(index: &[i32], entries: usize) -> Result<Self, CpuError> {
         let entry = |index: i32| usize::try_from(index).ok().filter(|&entry| entry < entries);
         let mut starts = zeros(entries + 1)?;
@@ -401,7 +401,7 @@ impl Results {
         Self { outer: outer.to_vec(), inner, pitch, is_single, blocks, width }
     }
 
-    /// The results of a block, and its columns of them.
+    /// The results and columns of a block.
     fn of_block(&self, n: usize) -> (Range<usize>, Range<usize>) {
         match (self.blocks.block(n), self.is_single, self.blocks.across) {
             ((_, results), true, _) => (results, 0..1),

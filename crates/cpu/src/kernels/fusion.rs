@@ -1,4 +1,4 @@
-//! Which expressions are computed as one chain.
+//! Fusion of expressions into chains.
 
 use super::branch::Branches;
 use super::program::Rate;
@@ -7,17 +7,17 @@ use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};
 
-/// What is known of the expressions of a program.
+/// Properties of a program's expressions.
 pub(super) struct Facts<'a> {
     pub dag: &'a Dag,
     pub rates: &'a HashMap<ExprId, Rate>,
     pub uses: &'a HashMap<ExprId, usize>,
     pub branches: &'a Branches,
-    /// True for what the anchor supplies.
+    /// True for values of accumulations.
     pub anchored: &'a dyn Fn(ExprId) -> bool,
 }
 
-/// Chains of float functions. A function that only the next one reads is part of its chain.
+/// Chains of float functions. A function is fused if only the next one in the chain reads it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fusion {
     /// The number of functions of the chain that ends with a function.
@@ -72,12 +72,12 @@ impl Fusion {
         self.lengths.contains_key(&id) && !self.absorbed.contains(&id)
     }
 
-    /// True for what is computed within a chain.
+    /// True for values that are computed within a chain.
     pub(super) fn is_absorbed(&self, id: ExprId) -> bool {
         self.absorbed.contains(&id)
     }
 
-    /// The chain that ends with `id`: the float it begins with, and its steps.
+    /// The chain that ends with `id`: the float at its start, and its steps.
     pub(super) fn chain(&self, dag: &Dag, id: ExprId) -> (ExprId, Vec<ChainStep<ExprId>>) {
         let mut functions = vec![id];
         while let Some(&before) = functions.last().and_then(|last| self.before.get(last)) {
@@ -111,7 +111,7 @@ impl Fusion {
 }
 
 impl Facts<'_> {
-    /// True for a function of floats that can be a step of a chain.
+    /// True for a float function that can be a step of a chain.
     fn is_function(&self, id: ExprId) -> bool {
         let float = |id: ExprId| self.dag.scalar(id) == Scalar::F32;
         if (self.anchored)(id) || !float(id) {
@@ -128,7 +128,7 @@ impl Facts<'_> {
         }
     }
 
-    /// True if only `user` reads a value, this often, whenever it is computed.
+    /// True if only `user` reads a value, with this number of reads, whenever it is computed.
     fn serves_only(&self, id: ExprId, user: ExprId, reads: usize) -> bool {
         self.uses.get(&id) == Some(&reads)
             && self.rates.get(&id) == self.rates.get(&user)

@@ -1,4 +1,4 @@
-//! Floats of 16 bits to floats of 32 bits and back: slices of equal lengths.
+//! Conversions between slices of 16-bit and 32-bit floats of equal lengths.
 
 use super::arch::Arch;
 use bytemuck::{cast_slice, cast_slice_mut};

@@ -1,4 +1,4 @@
-//! Exact products of matrices of bytes, by the instructions for sums of short products that the processor has.
+//! Exact matmuls of int8 matrices, with the dot product instructions of the processor.
 
 use super::error::CpuError;
 use super::kept::Footprint;
@@ -77,7 +77,7 @@ impl Way for Plain {
     }
 }
 
-/// By products of pairs of 16 bits.
+/// Multiplies pairs of 16-bit integers.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 struct Avx2;

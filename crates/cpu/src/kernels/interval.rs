@@ -1,10 +1,10 @@
-//! What bounds of expressions read from operands.
+//! Bounds of operands for bounds of expressions.
 
 use super::operand::{Env, View};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Interval, ReadBounds};
 
-/// Elements of an operand that are read to bound a load; beyond that its bounds are unknown.
+/// Number of elements of an operand that are examined to bound a load; beyond that its bounds are unknown.
 const SCAN: usize = 256;
 
 impl ReadBounds for Env<'_> {

@@ -1,4 +1,4 @@
-//! Small matrices whose elements lie one after the other.
+//! Small matrices whose elements are computed as one line.
 
 use super::error::CpuError;
 use super::lanes::LANES;
@@ -14,7 +14,7 @@ use std::ops::Range;
 /// The matrix of an expression over a row and a column of constant extents, computed as one line: row after row.
 #[derive(Clone, Debug)]
 pub(super) struct JoinedMatrix {
-    /// Points that are computed alike, from the first one of the range on.
+    /// Ranges of points with the same program, relative to the start of the range.
     segments: Vec<(Range<usize>, Program)>,
 }
 
@@ -22,7 +22,8 @@ pub(super) struct JoinedMatrix {
 pub(super) struct JoinedMachine<'a>(Vec<(&'a Range<usize>, Machine<'a>)>);
 
 impl JoinedMatrix {
-    /// `None` where the matrix is large, or a load would not take neighbouring elements at neighbouring points of the line.
+    /// `None` if the matrix is large, or a load would not read neighbouring elements at neighbouring points of the
+    /// line.
     pub(super) fn new(
         body: &Body,
         id: ExprId,
@@ -53,7 +54,7 @@ impl JoinedMatrix {
 }
 
 impl JoinedMachine<'_> {
-    /// Computes `points` of the lines of all rows given, which are `pitch` apart.
+    /// Computes `points` of the lines of all given rows, which are `pitch` apart.
     pub(super) fn fill(&mut self, inputs: RowInputs<'_>, points: Range<usize>, lines: &mut [f32], pitch: usize) {
         for (segment, machine) in &mut self.0 {
             let (start, end) = (segment.start.max(points.start), segment.end.min(points.end));

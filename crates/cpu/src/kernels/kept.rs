@@ -1,4 +1,4 @@
-//! Memory that a kernel keeps from run to run.
+//! Memory that a kernel keeps between runs.
 
 use super::error::CpuError;
 use super::integers::Factor;
@@ -6,10 +6,10 @@ use super::machine::Pool;
 use super::product::Panels;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-/// Bytes of host memory that kernels keep from run to run.
+/// Host memory in bytes that kernels keep between runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptBytes {
-    /// Weights that were copied for products.
+    /// Repacked weights for matmuls.
     pub packed: u64,
     /// Registers that no run uses.
     pub scratch: u64,
@@ -26,7 +26,7 @@ pub(super) trait Footprint {
 /// What one kernel keeps, for all its runs.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// Of the programs that have run.
+    /// Pools of the programs that have run.
     registers: Mutex<Vec<Pool>>,
     pub panels: Shelf<Panels>,
     pub columns: Shelf<dyn Factor>,
@@ -107,7 +107,7 @@ impl<T: ?Sized + Footprint> Shelf<T> {
 }
 
 impl Kept {
-    /// Takes note of a program that makes registers.
+    /// Registers the pool of a program.
     pub(super) fn note(&self, pool: &Pool) {
         let mut known = lock(&self.registers);
         if !known.iter().any(|other| other.is(pool)) {

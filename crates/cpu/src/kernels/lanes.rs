@@ -1,11 +1,11 @@
-//! Values of a tile, and functions of them as vector code that has the same bits everywhere.
+//! Values of a tile, and vectorised functions of them with identical results everywhere.
 
 use super::arch::Arch;
 use pulp::{Simd, WithSimd};
 
-/// Points of a tile, at most.
+/// Largest number of points in a tile.
 pub(super) const LANES: usize = 2048;
-/// Rows of a tile, at most.
+/// Largest number of rows in a tile.
 pub(super) const ROWS: usize = 64;
 
 /// `0, 1, 2, ..`
@@ -29,15 +29,15 @@ pub(super) struct Grid {
 /// A value for every point of a tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lanes<'a, T> {
-    /// The same everywhere.
+    /// The same for all points.
     Same(T),
-    /// One a row.
+    /// One value per row.
     Rows(&'a [T]),
-    /// One a point, row after row.
+    /// One value per point, row after row.
     Each(&'a [T]),
-    /// One a point; rows are this far apart.
+    /// One value per point; rows are this far apart.
     Strided(&'a [T], usize),
-    /// One a point; rows begin at these places.
+    /// One value per point; rows begin at these positions.
     Scattered(&'a [T], &'a [usize]),
 }
 
@@ -58,7 +58,7 @@ impl<T: Copy> Row<'_, T> {
     }
 }
 
-/// Rows of a loop that fit a tile if `points` of each are computed at once.
+/// Rows of a loop that fit in a tile if `points` of each are computed at once.
 pub(super) fn tile_rows(points: usize) -> usize {
     (LANES / points.max(1)).clamp(1, ROWS)
 }
@@ -144,7 +144,7 @@ impl<'a, T: Copy> Lanes<'a, T> {
     }
 }
 
-/// Integers of rows: the first, and what is added from one to the next.
+/// Integers of rows: the first, and the step from one to the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progression {
     pub first: i64,
@@ -298,8 +298,8 @@ impl<T: Copy> WithSimd for Select<'_, T> {
                     continue;
                 }
             };
-            // In place, where one of the two is there already, this would become masked stores, which are slow on
-            // some processors.
+            // If one of the two already were in `out`, this would become masked stores, which are slow on some
+            // processors.
             let choices = out.iter_mut().zip(condition);
             match (a, b) {
                 (Row::Same(a), Row::Same(b)) => choices.for_each(|(out, &c)| *out = if c != 0 { a } else { b }),
@@ -317,7 +317,7 @@ impl<T: Copy> WithSimd for Select<'_, T> {
     }
 }
 
-/// Copies as much as there is.
+/// Copies as many values as both slices hold.
 #[inline(always)]
 pub(super) fn copy<T: Copy>(out: &mut [T], values: &[T]) {
     for (out, &value) in out.iter_mut().zip(values) {

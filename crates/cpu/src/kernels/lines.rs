@@ -1,10 +1,10 @@
-//! Memory of tensors, by cache lines.
+//! Memory of tensors in cache lines.
 
 use bytemuck::{Pod, Zeroable};
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
-/// One cache line, so that every tensor is aligned for all element types and whole vectors.
+/// One cache line, which aligns every tensor for all element types and vectors.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Line([u64; 8]);
@@ -12,8 +12,9 @@ pub(super) struct Line([u64; 8]);
 /// Cache lines of a page.
 const PAGE: usize = 4096 / size_of::<Line>();
 
-/// Cache lines. Where they take several pages, they begin with one: a processor takes a load for one of what was stored just
-/// before wherever the two agree in the place within their pages, and rows that begin alike do not meet in that way.
+/// Cache lines, aligned to a page if there are several pages. Processors assume that a load depends on a recent store
+/// if both have the same offset within their pages; page alignment avoids such false dependencies between the starts of
+/// rows.
 #[derive(Default)]
 pub(super) struct Lines {
     all: Vec<Line>,
@@ -21,7 +22,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// So many lines of zeros; `None` if there is no room.
+    /// This many lines of zeros; `None` if allocation fails.
     pub(super) fn zeros(lines: usize) -> Option<Self> {
         let spare = if lines > PAGE { PAGE - 1 } else { 0 };
         let mut all: Vec<Line> = Vec::new();
@@ -48,7 +49,7 @@ impl DerefMut for Lines {
     }
 }
 
-/// Asks for large pages, with which a processor finds its way through much memory in fewer steps.
+/// Requests huge pages, which reduce TLB misses.
 #[cfg(target_os = "linux")]
 fn large_pages(lines: &mut [MaybeUninit<Line>]) {
     const LARGE: usize = 2 << 20;

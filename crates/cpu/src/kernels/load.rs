@@ -1,4 +1,4 @@
-//! Loads from operands. All are total: what lies out of range reads as zero.
+//! Loads from operands. Elements out of range read as zero.
 
 use super::arch::Arch;
 use super::execute::Execution;
@@ -14,12 +14,13 @@ use rewire_graph::Scalar;
 /// An offset that is out of range, as is every sum of up to eight of them.
 pub(super) const OUTSIDE: usize = usize::MAX / 16;
 
-/// Floats of a row that are asked for ahead; the processor asks for those behind them.
+/// Floats of a row that are prefetched; the processor prefetches the following ones.
 const FIRST: usize = 64;
-/// Points of a row up to which rows from anywhere are brought together, so that what is computed of them is one line.
+/// Rows of up to this many points at arbitrary positions are copied together, so that functions of them run over one
+/// line.
 const NARROW: usize = 32;
 
-/// The elements of a run that a row of a tile reads, and where they belong.
+/// The elements of a run that a row of a tile reads, and their position.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
     /// Offset of the first element.
@@ -30,7 +31,7 @@ pub(super) struct Part {
 }
 
 impl Execution<'_, '_> {
-    /// Returns false if rows of a large tile are not where they could be read.
+    /// Returns false if rows of a large tile cannot be read in place.
     pub(super) fn load(&mut self, load: &Load, kind: Scalar, target: Source) -> bool {
         let Some(view) = self.env.views.get(usize::from(load.operand)) else { return true };
         match &load.last {
@@ -65,7 +66,7 @@ impl Execution<'_, '_> {
         found
     }
 
-    /// Where the first row begins and how far apart neighbouring ones are, if indices change evenly and are in range.
+    /// The start of the first row and the distance between rows, if indices change evenly and are in range.
     fn spaced(&self, load: &Load, view: &View<'_>, start: &Start) -> Option<(usize, usize)> {
         let Grid { rows, points } = self.grid;
         let mut place = Progression { first: self.start as i64 + i64::from(start.constant), step: 0 };
@@ -80,7 +81,7 @@ impl Execution<'_, '_> {
         place.offsets()
     }
 
-    /// Notes where rows are, or copies them.
+    /// Records the positions of rows, or copies them.
     fn find_parts(&mut self, load: &Load, elements: Elements<'_>, parts: &[Part], slot: u16) -> bool {
         let grid = self.grid;
         let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return true };
@@ -88,7 +89,7 @@ impl Execution<'_, '_> {
         let is_narrow = grid.points <= NARROW && grid.len() <= floats.copy.len();
         floats.operand = load.operand.into();
         floats.pattern = if is_whole && !is_narrow { LoadPattern::Scattered } else { LoadPattern::Copied };
-        // Rows of a table lie anywhere.
+        // Rows of a table are at arbitrary positions.
         if let (true, Elements::F32(elements)) = (is_whole, elements) {
             let row = |part: &Part| elements.get(part.start..part.start + grid.points.min(FIRST));
             parts.iter().filter_map(row).for_each(|row| prefetch(row, 0));
@@ -120,7 +121,7 @@ impl Execution<'_, '_> {
         }
     }
 
-    /// What each row of the tile reads.
+    /// The part that each row of the tile reads.
     fn parts(&self, load: &Load, view: &View<'_>, start: &Start, parts: &mut [Part]) {
         for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
             let index = self.ints(index);
@@ -143,7 +144,7 @@ impl Execution<'_, '_> {
         }
     }
 
-    /// Loads elements anywhere; those out of range are zero.
+    /// Loads elements at arbitrary positions; those out of range are zero.
     fn load_gather(&mut self, load: &Load, view: &View<'_>, last: Option<Source>, kind: Scalar, target: Source) {
         let mut offsets = std::mem::take(&mut self.registers.offsets);
         let (Some(lanes), grid) = (offsets.get_mut(..self.grid.len()), self.grid) else { return };
@@ -161,14 +162,15 @@ impl Execution<'_, '_> {
     }
 }
 
-/// What an index adds to an offset.
+/// The contribution of an index to an offset.
 #[inline(always)]
 pub(super) fn step(index: i32, extent: usize, stride: usize) -> usize {
     let index = index as u32 as usize;
     if index < extent { index * stride } else { OUTSIDE }
 }
 
-/// Adds what an index of every point adds to its offset, [`OUTSIDE`] at least where the index is out of range.
+/// Adds the contributions of an index to the offsets of every point; the result is at least [`OUTSIDE`] if the index is
+/// out of range.
 pub(super) fn add_offsets(offsets: &mut [usize], grid: Grid, index: Lanes<'_, i32>, (extent, stride): (usize, usize)) {
     Arch::chosen().dispatch_exact(AddOffsets { offsets, grid, index, extent, stride });
 }
@@ -204,7 +206,7 @@ impl WithSimd for AddOffsets<'_> {
     }
 }
 
-/// Copies the parts of all rows; what they leave out becomes zero.
+/// Copies the parts of all rows; other elements become zero.
 fn copy_parts<T: Copy + Default>(out: &mut [T], grid: Grid, parts: &[Part], copy: impl Fn(usize, &mut [T])) {
     for (part, out) in parts.iter().zip(out.chunks_exact_mut(grid.points)) {
         if part.len < out.len() {

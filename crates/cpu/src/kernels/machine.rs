@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[repr(align(64))]
 pub(super) struct Register<T, const N: usize>(pub [T; N]);
 
-/// Registers of a type. One that is being written is out of its place.
+/// Registers of a type. A register is moved out while it is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct File<T> {
     pub runs: Vec<T>,
@@ -27,26 +27,26 @@ pub(super) struct File<T> {
     pub lanes: Vec<Option<Box<Register<T, LANES>>>>,
 }
 
-/// Where the rows of a load are.
+/// The position of a load's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum LoadPattern {
-    /// Not needed: the condition of the load holds nowhere in the tile.
+    /// Not needed: the load's condition is false in the whole tile.
     Nowhere,
-    /// Copied, with zeros where they are out of range.
+    /// Copied, with zeros for elements out of range.
     #[default]
     Copied,
-    /// In the operand's memory, from a place on and this far apart.
+    /// In the operand's memory, from a position on with this distance.
     Spaced(usize, usize),
-    /// In the operand's memory, anywhere.
+    /// In the operand's memory, at arbitrary positions.
     Scattered,
 }
 
-/// Rows of floats that a load takes.
+/// Rows of floats that a load reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floats {
     pub operand: usize,
     pub pattern: LoadPattern,
-    /// Where each row begins, if anywhere.
+    /// The start of each row, if rows are at arbitrary positions.
     pub starts: Vec<usize>,
     pub copy: Vec<f32>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Registers {
     pub ints: File<i32>,
     pub longs: File<i64>,
     pub in_place: Vec<Floats>,
-    /// What is between the steps of a chain; out of its place while one is computed.
+    /// Values between the steps of a chain; moved out while one is computed.
     pub scratch: Option<Box<Scratch>>,
     /// By state: 1 if the condition is true somewhere, plus 2 if it is false somewhere.
     pub states: Vec<u8>,
@@ -66,7 +66,7 @@ pub(super) struct Registers {
     pub parts: Vec<Part>,
 }
 
-/// Rows of floats that the anchor supplies.
+/// Rows of floats that an accumulation provides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnchorLanes<'a> {
     pub data: &'a [f32],
@@ -75,16 +75,16 @@ pub(super) struct AnchorLanes<'a> {
     pub origin: usize,
 }
 
-/// What a program is given for some rows of the loop, `first..first + rows` of all lists, at most [`ROWS`].
+/// The inputs of a program for some rows of the loop: `first..first + rows` of all lists, at most [`ROWS`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RowInputs<'a> {
     pub first: usize,
     pub rows: usize,
-    /// By coordinate, the value in each row; the axis' entry is not read.
+    /// By coordinate, the value in each row; the entry of the axis is not read.
     pub coords: &'a [[i32; ROWS]],
-    /// By position, the anchor's float for each row.
+    /// By position, the accumulation's float for each row.
     pub values: &'a [[f32; ROWS]],
-    /// By position, the anchor's floats for each point.
+    /// By position, the accumulation's floats for each point.
     pub lanes: &'a [AnchorLanes<'a>],
 }
 
@@ -163,7 +163,7 @@ impl Registers {
         })
     }
 
-    /// Bytes that they take, but for few.
+    /// Approximate size in bytes.
     fn bytes(&self) -> u64 {
         let in_place = self.in_place.iter().map(|floats| heap(&floats.copy) + heap(&floats.starts)).sum::<usize>();
         let lists = heap(&self.offsets) + heap(&self.parts) + self.scratch.as_ref().map_or(0, |_| size_of::<Scratch>());
@@ -206,7 +206,7 @@ impl Registers {
     }
 }
 
-/// Registers of earlier runs of a program, for later ones.
+/// Registers of a program, reused between runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool(Arc<Mutex<Vec<Registers>>>);
 
@@ -253,7 +253,7 @@ pub(super) struct Machine<'a> {
 
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
-        // A panic leaves the register that was being written out of its place.
+        // After a panic, the register that was being written is missing.
         if !std::thread::panicking() {
             self.program.pool.put(std::mem::take(&mut self.registers));
         }
@@ -261,7 +261,7 @@ impl Drop for Machine<'_> {
 }
 
 impl<'a> Machine<'a> {
-    /// Prepares a program for a run and computes what depends on no coordinate.
+    /// Prepares a program for a run and computes values that depend on no coordinate.
     pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Result<Self, CpuError> {
         let registers = match program.pool.take() {
             Some(registers) => registers,
@@ -276,14 +276,14 @@ impl<'a> Machine<'a> {
         Ok(this)
     }
 
-    /// Computes what depends on the row, for all rows given.
+    /// Computes values that depend on the row, for all given rows.
     pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
         (self.start, self.grid) = (0, Grid { rows: 1, points: inputs.rows.min(ROWS) });
         self.execute(&self.program.per_row, inputs, Rate::Row);
         self.grid = Grid { rows: inputs.rows.min(ROWS), points: 1 };
     }
 
-    /// Computes a tile: of all rows given, `points` points from `start` on. No more than [`LANES`] in all.
+    /// Computes a tile: `points` points of all given rows from `start` on, at most [`LANES`] in total.
     pub(super) fn tile(&mut self, inputs: RowInputs<'_>, start: usize, points: usize) {
         (self.start, self.grid) = (start, Grid { rows: inputs.rows, points });
         if points > 0 && self.grid.len() <= LANES {
@@ -291,8 +291,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Computes float result `root` of a tile, of any size, straight to where it goes. Returns false, having written
-    /// nothing, if the program does not compute that result last, or a large tile reads what has to be copied.
+    /// Computes float result `root` of a tile of any size directly into its destination. Returns false, having written
+    /// nothing, if the program does not compute that result last, or if a large tile would have to copy operands.
     pub(super) fn compute(
         &mut self,
         inputs: RowInputs<'_>,
@@ -318,7 +318,7 @@ impl<'a> Machine<'a> {
         self.execute(before, inputs, Rate::Point) && self.chain(inputs, operands, passes, to)
     }
 
-    /// Brings a float result of the last tile to where it goes.
+    /// Moves a float result of the last tile to its destination.
     pub(super) fn put(&mut self, inputs: RowInputs<'_>, root: usize, to: Destination<'_>) {
         let source = self.source(root);
         self.chain(inputs, &[source], &[], to);
@@ -336,7 +336,7 @@ impl<'a> Machine<'a> {
         Execution { env, registers, arch, inputs, rate, start: self.start, grid: self.grid }
     }
 
-    /// Returns false if rows that a large tile reads are not where they could be read.
+    /// Returns false if rows of a large tile cannot be read in place.
     fn execute(&mut self, instructions: &[Instruction], inputs: RowInputs<'_>, rate: Rate) -> bool {
         instructions.is_empty() || self.grid.len() == 0 || self.execution(inputs, rate).run(instructions)
     }
@@ -360,7 +360,7 @@ impl<'a> Machine<'a> {
         self.registers.floats(self.env, inputs, self.source(root), (Rate::Point, self.start, self.grid))
     }
 
-    /// An `I32` or truth result for the points of the last tile.
+    /// An `I32` or boolean result for the points of the last tile.
     pub(super) fn ints(&self, root: usize) -> Lanes<'_, i32> {
         self.registers.ints.get(self.source(root), Rate::Point, self.grid)
     }

@@ -17,19 +17,19 @@ use std::ops::Range;
 /// Points of a task.
 const TASK: usize = 1 << 14;
 
-/// A loop without an anchor.
+/// A loop without accumulations.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMap {
-    /// Ways to run the loop, the better ones first.
+    /// Variants of the loop, best first.
     loops: Vec<Loop>,
 }
 
-/// A loop over rows and, in each, over the columns of some parts.
+/// A loop over rows and, in each row, over the columns of some parts.
 #[derive(Clone, Debug)]
 struct Loop {
     /// Dimensions of the rows.
     outer: Vec<Dim>,
-    /// Columns of each part, and what it writes.
+    /// The columns of each part, and its outputs.
     parts: Vec<(Dim, Stores)>,
 }
 
@@ -84,7 +84,7 @@ impl Loop {
         (outer, widths): (Vec<usize>, Vec<usize>),
     ) -> Result<(), CpuError> {
         let (rows, width) = (count(&outer, "the loop")?, widths.iter().sum());
-        // Parts have rows in common, and no columns.
+        // Parts have common rows, but no common columns.
         let blocks = match self.parts.len() {
             1 => Blocks::of_points(rows, width, TASK),
             _ => Blocks::of_rows(rows, width, TASK),
@@ -120,18 +120,18 @@ fn extents_of(map: &Nest) -> Vec<Dim> {
     map.axes.iter().filter_map(|axis| axis.extent.dense().cloned()).collect()
 }
 
-/// What a loop evaluates.
+/// The expressions that a loop evaluates.
 fn values(map: &Nest) -> Vec<ExprId> {
     map.outputs.iter().flat_map(Output::roots).collect()
 }
 
-/// Neighbouring points from which on a row is worth its overhead.
+/// Row length from which a row is worth its overhead.
 const LONG: usize = 16;
-/// Columns of a part, on average, from which on parts that are computed alike are worth loops of their own.
+/// Average number of columns per part from which a separate loop for each part pays.
 const WIDE: usize = 4;
 
-/// The parts of the columns that are computed differently, as those of a concatenation are; none where they are not worth
-/// loops of their own.
+/// The parts of the columns that are computed differently, such as those of a concatenation; empty if separate loops do
+/// not pay.
 fn parts(map: &Nest) -> Vec<Range<usize>> {
     let Some((last, outer)) = map.axes.split_last() else { return vec![] };
     let columns = last.extent.dense().and_then(Dim::as_const);
@@ -165,8 +165,8 @@ fn divided(map: &Nest) -> Vec<Nest> {
     parts.iter().map(part).collect()
 }
 
-/// The same loop with its last two dimensions as one, where rows are too short to be worth their overhead. Loads that
-/// take neighbouring elements of longer rows go on doing so.
+/// The same loop with its last two dimensions merged, if rows are too short to be worth their overhead. Loads of
+/// neighbouring elements must stay such.
 fn joined(map: &Nest) -> Option<Nest> {
     let all = extents_of(map);
     let (last, outer) = all.split_last()?;

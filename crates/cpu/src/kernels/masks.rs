@@ -1,4 +1,4 @@
-//! Masks of pairs of rows and keys: what blocks of rows see, and which pairs of that are hidden.
+//! Masks of pairs of rows and keys: the keys that blocks of rows see, and the hidden pairs among them.
 
 use super::arch::Arch;
 use super::coords::Coords;
@@ -16,9 +16,9 @@ use rewire_graph_rewrite::plan::Body;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keys that are in memory at once, at most.
+/// Largest number of keys that are in memory at once.
 const SPAN: usize = 512;
-/// Mask values that are kept for the next heads, about.
+/// Approximate number of mask values that are cached for the next heads.
 const KEPT: usize = 1 << 18;
 
 /// Coordinates of pairs.
@@ -45,21 +45,22 @@ struct Mask {
     head_matters: bool,
 }
 
-/// Neighbouring keys, none of which is masked or some of which are.
+/// Neighbouring keys; either none or some of them are masked.
 #[derive(Clone, Debug)]
 pub(super) struct KeyTile {
     pub keys: Range<usize>,
     masked: bool,
-    /// Where the mask of the first row begins, if some are masked.
+    /// Start of the first row's mask, if some are masked.
     mask: usize,
-    /// From one row's mask to the next.
+    /// Distance between the masks of rows.
     stride: usize,
 }
 
-/// What the rows of a block see, in spans of neighbouring keys.
+/// The keys that the rows of a block see, in spans of neighbouring keys.
 pub(super) type Spans = Arc<Vec<Vec<KeyTile>>>;
 
-/// A mask bound to a run, with what blocks of one sample see, which its heads share unless the mask depends on them.
+/// A mask bound to a run, with the visible keys of a sample's blocks, which heads share unless the mask depends on
+/// them.
 pub(super) struct MaskMachine<'a> {
     mask: Option<(&'a Mask, Machine<'a>)>,
     axes: PairAxes,
@@ -67,7 +68,7 @@ pub(super) struct MaskMachine<'a> {
     /// Extents of the axes of samples.
     samples: Vec<usize>,
     known: Vec<Interval>,
-    /// Sample, and head if it matters.
+    /// Sample, and head if the mask depends on it.
     of: Option<(usize, usize)>,
     /// By first row.
     blocks: Vec<(usize, Spans)>,
@@ -111,7 +112,7 @@ impl PairMask {
 }
 
 impl MaskMachine<'_> {
-    /// Sets the coordinates of a block's sample and head, and returns what it sees.
+    /// Sets the coordinates of a block's sample and head, and returns its visible keys.
     pub(super) fn enter(&mut self, coords: &mut Coords, block: Block) -> Result<Spans, CpuError> {
         coords.set_row(block.sample, &self.samples);
         if let Some(head) = self.axes.head {
@@ -141,7 +142,7 @@ impl MaskMachine<'_> {
         Ok(spans)
     }
 
-    /// The tiles of a block that count; neighbours of a kind are joined.
+    /// The visible tiles of a block; neighbours of the same kind are joined.
     fn tiles(&mut self, block: Block) -> Vec<KeyTile> {
         let tile = |(keys, masked)| KeyTile { keys, masked, mask: 0, stride: 0 };
         let Some((mask, _)) = &self.mask else {
@@ -161,7 +162,7 @@ impl MaskMachine<'_> {
         visible_tiles.ranges(coords, block.keys, &mut self.known).into_iter().map(tile).collect()
     }
 
-    /// Puts `nothing` where keys of a span are hidden from a row; the rows of `out` begin with key `origin`.
+    /// Writes `nothing` for keys of a span that are hidden from a row; the rows of `out` begin with key `origin`.
     pub(super) fn hide(
         &self,
         span: &[KeyTile],
@@ -177,7 +178,7 @@ impl MaskMachine<'_> {
         }
     }
 
-    /// For every key of a span, whether it counts for a row of the block.
+    /// For every key of a span, whether it is visible to a row of the block.
     pub(super) fn kept<'s>(&'s self, span: &'s [KeyTile], row: usize) -> impl Iterator<Item = bool> + 's {
         let kept = move |tile: &KeyTile, n| {
             !tile.masked || self.values.get(tile.mask + row * tile.stride + n).is_some_and(|&kept| kept != 0)
@@ -186,8 +187,8 @@ impl MaskMachine<'_> {
     }
 }
 
-/// The tiles by the [`SPAN`] keys that they lie in, and what lies between them: a sum has the same bits whatever else rows of its block
-/// see.
+/// Splits tiles at multiples of [`SPAN`] keys, so that a sum has the same bits regardless of the other rows of its
+/// block.
 fn spans(tiles: &[KeyTile]) -> Vec<Vec<KeyTile>> {
     let mut spans: Vec<Vec<KeyTile>> = vec![];
     for tile in tiles {
@@ -233,7 +234,7 @@ fn evaluate(
     Ok(())
 }
 
-/// Replaces scores where the mask is false.
+/// Replaces scores of hidden pairs.
 struct Hide<'a> {
     mask: Lanes<'a, i32>,
     nothing: f32,
@@ -254,7 +255,7 @@ impl WithSimd for Hide<'_> {
                 Row::Same(0) => out.fill(self.nothing),
                 Row::Same(_) => {}
                 Row::Each(mask) => {
-                    // A choice would become masked stores, which are slow on some processors.
+                    // A select would become masked stores, which are slow on some processors.
                     for (out, &mask) in out.iter_mut().zip(mask) {
                         let kept = mask.wrapping_neg() as u32;
                         *out = f32::from_bits(out.to_bits() & kept | self.nothing.to_bits() & !kept);

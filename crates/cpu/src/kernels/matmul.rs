@@ -18,26 +18,27 @@ use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::{Bound, Product};
 use std::sync::Arc;
 
-/// Rows whose sums are in memory at once.
+/// Rows whose accumulators are in memory at once.
 const STEP: usize = 48;
-/// Rows from which on columns are cut too where there are few tasks, and tasks of fewer rows would read a large right factor again.
+/// Rows from which columns are split too if there are few tasks; tasks with fewer rows would reread a large right
+/// operand.
 const BLOCK: usize = 2 * STEP;
-/// Elements of a right factor that lie in a cache of one processor.
+/// Elements of a right operand that fit in a processor's private cache.
 const RIGHT: usize = 1 << 18;
-/// Steps of a task, at most: as many as read the right factor from a cache that is shared seldom enough.
+/// Largest number of steps in a task, so that the right operand is read from a shared cache seldom enough.
 const STEPS: usize = 8;
-/// Elements of the left factor that a task keeps, unless two steps have more.
+/// Elements of the left operand that a task keeps, unless two steps have more.
 const LEFT: usize = 1 << 18;
-/// Columns whose sums are in memory at once, at most.
+/// Largest number of columns whose accumulators are in memory at once.
 const COLUMNS: usize = 512;
-/// Multiply-adds of a task up to which it takes several blocks.
+/// Multiply-adds of a task up to which it processes several blocks.
 const WORK: usize = 1 << 18;
-/// Tasks for each thread where blocks are small, at least.
+/// Smallest number of tasks per thread if blocks are small.
 const TASKS: usize = 8;
-/// Rows from which on the right factor is worth copying.
+/// Rows from which packing the right operand pays.
 const MANY: usize = 96;
 
-/// A matrix product.
+/// A matmul.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMatmul {
     batch: Vec<Dim>,
@@ -48,9 +49,9 @@ pub(super) struct CompiledMatmul {
     stats: CompiledReductions,
     a: Panel,
     b: Panel,
-    /// `b` is as large and the same in every batch entry.
+    /// True if `b` is the same in every batch entry.
     shared: bool,
-    /// `b` is as large and the same in every run, if its operands are.
+    /// Packed `b`, if it is the same in every run with the same operands.
     weights: Option<Weights>,
     stores: Stores,
 }
@@ -65,14 +66,14 @@ struct Block {
     columns: usize,
 }
 
-/// The right factor.
+/// The right operand.
 enum Factor<'a> {
     Matrix(Matrix<'a>),
     Panels(Arc<Panels>),
 }
 
 impl<'a> Factor<'a> {
-    /// A matrix, copied by `pack` if so many rows are multiplied with it that this pays.
+    /// A matrix, packed with `pack` if enough rows are multiplied with it.
     fn new(
         b: Matrix<'a>,
         rows: usize,
@@ -81,7 +82,7 @@ impl<'a> Factor<'a> {
         Ok(if rows >= MANY { Self::Panels(Arc::new(pack(b)?)) } else { Self::Matrix(b) })
     }
 
-    /// `out = a b` for some columns of `b`, `gathered` having room for a part of `a`.
+    /// `out = a b` for some columns of `b`; `gathered` is scratch memory for a part of `a`.
     fn multiply(
         &self,
         out: &mut [f32],
@@ -235,7 +236,7 @@ impl Scheduled for CompiledMatmul {
             blocks.iter().map(|block| (0..steps(block)).map(|_| outputs.targets()).collect()).collect()
         };
         let mut dealt = blocks.into_iter().zip(dealt);
-        // Small entries of a batch share a task.
+        // Small batch entries share a task.
         let each = dealt.len().div_ceil(TASKS * threads()).min((WORK / (most * longest).max(1)).max(1));
         let together = (0..dealt.len().div_ceil(each)).map(|_| dealt.by_ref().take(each).collect::<Vec<_>>());
         tasks::for_each(
@@ -265,8 +266,8 @@ impl Scheduled for CompiledMatmul {
     }
 }
 
-/// Cuts the result into blocks of rows, smaller ones towards the end, for which all threads wait; where there are few, columns
-/// are cut too.
+/// Divides the result into blocks of rows, smaller ones at the end to balance threads; if there are few, columns are
+/// divided too.
 fn blocks(rows: &[usize], n: usize, k: usize) -> Vec<Block> {
     let of_rows = |size: usize| rows.iter().map(|rows| rows.div_ceil(size)).sum::<usize>();
     let least = if n.saturating_mul(k) <= RIGHT { STEP } else { BLOCK };

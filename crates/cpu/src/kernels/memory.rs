@@ -6,19 +6,19 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use rewire_graph::{DType, HostTensor, SharedBytes};
 use std::sync::Arc;
 
-/// A tensor in host memory as kernels see it: row major, the last dimension padded to a multiple of four.
+/// A tensor in host memory in kernel layout: row major, the last dimension padded to a multiple of four.
 ///
-/// The content of the padding is unspecified. A scalar is one row of four elements. Where no row is padded, host
-/// tensors share the memory.
+/// The content of the padding is unspecified. A scalar is one row of four elements. If rows need no padding, the memory
+/// is shared with host tensors.
 #[derive(Clone)]
 pub struct Memory {
     dtype: DType,
     shape: Vec<usize>,
     elements: usize,
     storage: Storage,
-    /// What a host tensor shared when its elements had to change, used again when it is no longer shared.
+    /// Memory shared with a host tensor when this tensor's content had to change; reused when it is no longer shared.
     lent: Option<Arc<Lines>>,
-    /// The identity of the content, where it was asked for and nothing has changed the content since.
+    /// The identity of the content, if requested and unchanged since.
     content: Option<ContentId>,
 }
 
@@ -29,7 +29,7 @@ enum Storage {
     Host(SharedBytes),
 }
 
-/// The first bytes of memory that a host tensor shares.
+/// The initial bytes of memory that a host tensor shares.
 struct Content {
     lines: Arc<Lines>,
     bytes: usize,
@@ -41,7 +41,7 @@ impl AsRef<[u8]> for Content {
     }
 }
 
-/// Bytes of a tensor with its padding, as many as there can be where they are more.
+/// Bytes of a tensor with padding, saturating.
 pub fn padded_bytes(dtype: DType, shape: &[usize]) -> u64 {
     padded_elements(dtype, shape).map_or(u64::MAX, |elements| dtype.format().bytes(elements as u64))
 }
@@ -64,8 +64,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Makes this a tensor of another type and shape with unspecified content, in the same allocation where it fits
-    /// and no host tensor shares it. A tensor of the same type and shape that is not shared keeps its content.
+    /// Makes this a tensor of another type and shape with unspecified content. It reuses the allocation if that is
+    /// large enough and not shared. A tensor of the same type and shape that is not shared keeps its content.
     ///
     /// # Errors
     /// [`CpuError::Memory`] if there is no room; the tensor is unchanged then.
@@ -77,7 +77,7 @@ impl Memory {
             Storage::Host(_) => self.dtype == dtype && self.shape == shape,
         };
         if !keeps {
-            // Tensors of several sizes may take turns in memory that a host tensor shares time and again.
+            // Tensors of several sizes may alternate in memory that is shared repeatedly.
             let most = match &self.storage {
                 Storage::Own(lines) => size.max(lines.len()),
                 Storage::Host(_) => size,
@@ -132,7 +132,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Gives the content an identity, so that what kernels make of it is made once and kept as long as the content.
+    /// Gives the content an identity, so that kernels can cache data derived from it for as long as the content exists.
     pub fn with_known_content(self) -> Self {
         Self { content: Some(ContentId::default()), ..self }
     }
@@ -142,7 +142,7 @@ impl Memory {
         self.content.as_ref()
     }
 
-    /// Fills the tensor with little-endian elements, row major, unpadded; missing ones are left as they are.
+    /// Writes little-endian elements, row major, unpadded; elements beyond `bytes` are unchanged.
     ///
     /// # Errors
     /// [`CpuError::Memory`] if a host tensor shares the memory and there is no room for another; the tensor is unchanged
@@ -153,7 +153,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The tensor without its padding; it shares this memory if there is none.
+    /// The tensor without padding; shares this memory if there is no padding.
     ///
     /// # Errors
     /// [`CpuError::Content`] if the memory is too small for the tensor, [`CpuError::Memory`] if there is no room for a copy.
@@ -175,12 +175,12 @@ impl Memory {
         tensor.map_err(|_| CpuError::Content { dtype, shape: self.shape.clone() })
     }
 
-    /// Bytes as kernels see them, padding included; none where there are not so many.
+    /// A range of bytes in kernel layout, including padding; empty if out of range.
     pub fn bytes_at(&self, offset: usize, count: usize) -> &[u8] {
         self.all_bytes().get(offset..offset.saturating_add(count)).unwrap_or_default()
     }
 
-    /// Replaces bytes as kernels see them; none where there are not so many.
+    /// Replaces a range of bytes in kernel layout; does nothing if out of range.
     ///
     /// # Errors
     /// As [`Memory::write`].
@@ -207,7 +207,7 @@ impl Memory {
         self.all_bytes().len()
     }
 
-    /// All bytes, of this tensor alone.
+    /// All bytes, not shared.
     pub(super) fn bytes_mut(&mut self) -> Result<&mut [u8], CpuError> {
         Ok(cast_slice_mut(self.lines_mut()?))
     }
@@ -219,7 +219,7 @@ impl Memory {
         }
     }
 
-    /// The memory, of this tensor alone.
+    /// The memory, not shared.
     fn lines_mut(&mut self) -> Result<&mut [Line], CpuError> {
         self.content = None;
         let shared = match &mut self.storage {
@@ -259,7 +259,7 @@ impl Memory {
         self.dtype.format().pitch(width).unwrap_or(usize::MAX)
     }
 
-    /// Fills the tensor with values, row major, without padding.
+    /// Writes values, row major, without padding.
     ///
     /// # Errors
     /// As [`Memory::write`].
@@ -277,12 +277,12 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// A place that one task writes rows and elements to. Writes out of range are dropped.
+/// The destination of a task's writes. Writes out of range are dropped.
 #[derive(Debug)]
 pub(super) enum Sink<'a> {
-    /// Elements from this offset on, of this task alone.
+    /// Elements from this offset on, written only by this task.
     Own(ElementsMut<'a>, usize),
-    /// All elements, written by other tasks too.
+    /// All elements, written by several tasks.
     Shared(SharedElements<'a>),
 }
 
@@ -310,7 +310,7 @@ impl Scalars for i64 {
 }
 
 impl Sink<'_> {
-    /// The floats of this task alone from `offset` on.
+    /// The floats of this task from `offset` on.
     pub(super) fn floats(&mut self, offset: usize) -> Option<&mut [f32]> {
         match self {
             Self::Own(ElementsMut::F32(elements), base) => elements.get_mut(offset.checked_sub(*base)?..),

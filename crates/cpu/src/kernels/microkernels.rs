@@ -14,11 +14,11 @@ type T = f32;
 /// Floats of a vector.
 const N: usize = 4;
 
-/// `dst = alpha dst + beta lhs rhs`, by columns, as the library's functions take it.
+/// `dst = alpha dst + beta lhs rhs`, by columns, with the signature of the library's functions.
 ///
 /// # Safety
 /// As for those: `lhs` has `m` rows and `k` columns, `rhs` `k` rows and `n` columns, `dst` `m` rows and `n` columns,
-/// all in memory with these strides, and nobody else reads or writes `dst` meanwhile.
+/// all in memory with these strides, and nothing else accesses `dst` during the call.
 #[inline(never)]
 pub(super) unsafe fn gemm(
     m: usize,

@@ -1,6 +1,6 @@
-//! Kernels on the CPU: on as many threads as the caller's pool has, vectorised, jagged, fused like on a GPU.
+//! Kernels on the CPU: multithreaded on the caller's pool, vectorised, jagged, and fused like on a GPU.
 //!
-//! A result depends neither on the number of threads nor on who shares the batch.
+//! A result depends neither on the number of threads nor on the other samples of the batch.
 
 mod affine;
 mod arch;
@@ -74,7 +74,7 @@ use rewire_graph_rewrite::schedule::{Bound, Schedule};
 use std::fmt;
 use std::sync::Arc;
 
-/// A kernel compiled for the CPU; serves every batch size.
+/// A kernel compiled for the CPU, for every batch size.
 #[derive(Clone)]
 pub struct Compiled {
     computation: Computation,
@@ -82,9 +82,9 @@ pub struct Compiled {
     kept: Arc<Kept>,
 }
 
-/// A kernel as its schedule runs it.
+/// A kernel with its schedule.
 trait Scheduled: Send + Sync {
-    /// Runs it on as many threads as the caller's pool has.
+    /// Runs it on the threads of the caller's pool.
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError>;
 }
 
@@ -128,15 +128,15 @@ impl Compiled {
         Ok(Self { computation: computation.clone(), compiled, kept: Arc::default() })
     }
 
-    /// Runs the kernel on as many threads as the current [`ThreadPool`](crate::parallel::ThreadPool) has.
+    /// Runs the kernel on the threads of the current [`ThreadPool`](crate::parallel::ThreadPool).
     ///
-    /// `operands` are in the order of the body's operands, `outputs` are the tensors that
-    /// [`Output::target`](rewire_graph_rewrite::plan::Output::target) counts, allocated with their shapes;
-    /// `symbol` gives the sizes of this run.
+    /// `operands` are in the order of the body's operands. `outputs` are the tensors that
+    /// [`Output::target`](rewire_graph_rewrite::plan::Output::target) indexes, allocated with their shapes. `symbol`
+    /// returns the sizes of this run.
     ///
     /// # Errors
-    /// If an operand or output is missing or has another type or shape than declared, or a size has no value:
-    /// nothing is written then. If code of a user's own fails or panics: what the outputs hold is unspecified then.
+    /// If an operand or output is missing or has another type or shape than declared, or a size has no value; nothing
+    /// is written then. If user code fails or panics; the content of the outputs is unspecified then.
     pub fn run(
         &self,
         operands: &[Operand<'_>],
@@ -147,12 +147,12 @@ impl Compiled {
         store::check(&self.computation.written(), outputs, &env)?;
         own::caught(|| self.compiled.run(&env, outputs))
     }
-    /// Host memory that it keeps from run to run.
+    /// Host memory that it keeps between runs.
     pub fn kept(&self) -> KeptBytes {
         self.kept.bytes()
     }
 
-    /// Frees the memory that it keeps and no run uses. The next run takes it again.
+    /// Frees memory that it keeps and no run uses. The next run allocates it again.
     pub fn trim(&self) {
         self.kept.trim();
     }

@@ -5,12 +5,12 @@ use super::storage::Elements;
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::plan::{Body, Extent, MemorySpace};
 
-/// What an operand of a kernel is bound to for one run.
+/// The binding of a kernel's operand in a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand<'a> {
     /// A tensor.
     Tensor(&'a Memory),
-    /// A vector or scalar (one entry) of the shape program.
+    /// A host vector or scalar (one entry).
     Host(&'a [i64]),
 }
 
@@ -27,16 +27,16 @@ pub(super) struct View<'a> {
 /// The sizes of a run.
 pub(super) type Symbols<'a> = dyn Fn(Symbol) -> Option<i64> + Sync + 'a;
 
-/// What the expressions of a kernel refer to in one run.
+/// The operands and sizes of a kernel in one run.
 pub(super) struct Env<'a> {
     pub views: Vec<View<'a>>,
     pub sizes: Vec<i32>,
     symbol: &'a Symbols<'a>,
-    /// What the kernel keeps for all its runs.
+    /// Memory that the kernel keeps for all its runs.
     pub kept: &'a Kept,
 }
 
-/// Samples of a kernel, at most.
+/// Largest number of samples of a kernel.
 const SAMPLES: usize = 1 << 26;
 
 /// Strides in elements of a tensor in memory.

@@ -19,7 +19,7 @@ use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Bound, Dot, PairSum, Pairs};
 
-/// Sums over pairs of the rows of two axes.
+/// Pair reductions over the rows of two axes.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledPairs {
     space: RowsAndKeys,
@@ -32,13 +32,13 @@ pub(super) struct CompiledPairs {
     results: Vec<Results>,
 }
 
-/// Sums of which none reads another one.
+/// Reductions that do not depend on each other.
 #[derive(Clone, Debug)]
 struct Pass {
     sums: Vec<CompiledSum>,
-    /// Of all sums, for pairs that count.
+    /// The weights of all reductions, for visible pairs.
     weights: Program,
-    /// The dot products that weights read, a bit each.
+    /// A bit mask of the dot products that weights read.
     dots: u32,
 }
 
@@ -53,12 +53,12 @@ struct CompiledDot {
 struct CompiledSum {
     value: usize,
     op: ReduceOp,
-    /// The weight of a pair that does not count.
+    /// The weight of a hidden pair.
     hidden: f32,
     element: Option<Elements>,
 }
 
-/// What a sum weighs.
+/// The elements that a reduction weights.
 #[derive(Clone, Debug)]
 struct Elements {
     panel: Panel,
@@ -76,7 +76,7 @@ struct Results {
 
 struct Worker<'a> {
     masks: MaskMachine<'a>,
-    /// Sample and head of what is copied.
+    /// Sample and head of the copied data.
     current: Option<(usize, usize)>,
     owners: Vec<PanelMachine<'a>>,
     dots: Vec<Products<'a>>,
@@ -84,9 +84,9 @@ struct Worker<'a> {
     writers: Vec<Writer<'a>>,
     targets: Vec<Target<'a>>,
     coords: Coords,
-    /// By value, what a row has of sums without elements.
+    /// By value, the results of a row's reductions without elements.
     statistics: Vec<[f32; ROWS]>,
-    /// By row, where weights are a softmax.
+    /// By row, the state of the softmax, if weights are one.
     softmax: Vec<Softmax>,
 }
 
@@ -110,7 +110,7 @@ struct Sum<'a> {
     elements: Option<Weighted<'a>>,
 }
 
-/// What a sum weighs, and what it has so far.
+/// The elements of a reduction, and its accumulators.
 struct Weighted<'a> {
     column: u8,
     width: usize,
@@ -119,7 +119,7 @@ struct Weighted<'a> {
     totals: Vec<f32>,
 }
 
-/// Rows of a block, and what passes over the others share.
+/// Rows of a block, and data that passes over the other rows share.
 struct Tile<'t, 'a> {
     rows: usize,
     masks: &'t MaskMachine<'a>,
@@ -131,7 +131,7 @@ struct Tile<'t, 'a> {
 }
 
 impl PassMachine<'_> {
-    /// Adds the pairs of a span to the sums.
+    /// Adds the pairs of a span to the accumulators.
     fn add(&mut self, span: &[KeyTile], tile: &mut Tile<'_, '_>) -> Result<(), CpuError> {
         let Tile { rows, masks, coords, owners, dots, statistics, softmax } = tile;
         let rows = *rows;
@@ -337,8 +337,8 @@ impl Pass {
     }
 }
 
-/// The weights of some sums where the mask holds. What a slope of SiLU reads of a sigmoid gives SiLU as well, and constant factors
-/// are one, before those that are dot products.
+/// The weights of reductions where the mask is true. Gradients of SiLU reuse its sigmoid, and constant factors are
+/// merged and placed before dot products.
 fn weights(kernel: &Bound<'_, Pairs>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
     let source = &kernel.nest.body.dag;
     let factors: Vec<Vec<ExprId>> = sums.iter().map(|sum| factors(kernel, sum.weight)).collect();
@@ -363,7 +363,7 @@ fn weights(kernel: &Bound<'_, Pairs>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
     (dag, weights)
 }
 
-/// The factors of a weight where the mask holds.
+/// The factors of a weight where the mask is true.
 fn factors(kernel: &Bound<'_, Pairs>, weight: ExprId) -> Vec<ExprId> {
     let (mut factors, mut rest) = (vec![], vec![weight]);
     while let Some(id) = rest.pop() {
@@ -434,7 +434,7 @@ fn results(kernel: &Bound<'_, Pairs>) -> Result<Vec<Results>, CpuError> {
     columns.into_iter().map(of_column).collect()
 }
 
-/// Copies the others of the block's sample and head, unless the block before had the same.
+/// Copies the other rows of the block's sample and head, unless the block before had the same.
 fn copy_sample(worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
     let Worker { dots, passes, coords, current, .. } = worker;
     if current.replace((block.sample, block.head)) == Some((block.sample, block.head)) {

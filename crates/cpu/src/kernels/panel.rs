@@ -1,4 +1,4 @@
-//! Matrices that expressions describe.
+//! Matrices given by expressions.
 
 use super::chain::Destination;
 use super::coords::Coords;
@@ -28,11 +28,11 @@ pub(super) struct Panel {
     joined: Option<Joined>,
     row: u8,
     column: u8,
-    /// It is computed column by column, since its loads take neighbours there.
+    /// True if it is computed column by column, since its loads read neighbours in that direction.
     by_column: bool,
 }
 
-/// Columns that are computed alike.
+/// Columns with the same program.
 #[derive(Clone, Debug)]
 struct Segment {
     /// Up to the last column if the end is `usize::MAX`.
@@ -41,19 +41,19 @@ struct Segment {
     program: Program,
 }
 
-/// The elements one after the other.
+/// The elements in consecutive order.
 #[derive(Clone, Debug)]
 pub(super) struct Joined {
     pub line: JoinedMatrix,
-    /// Column after column in place of row after row.
+    /// Column after column instead of row after row.
     pub by_column: bool,
-    /// Columns; rows if it goes column after column.
+    /// Number of columns; of rows if it is column after column.
     width: usize,
     /// All elements.
     points: usize,
 }
 
-/// A plain load, so that the matrix lies in the operand's memory.
+/// A plain load, so that the matrix is read in place.
 #[derive(Clone, Debug)]
 struct Direct {
     operand: u16,
@@ -75,7 +75,7 @@ pub(super) struct PanelMachine<'a> {
 }
 
 impl Panel {
-    /// `rows` and `columns` are their numbers, where these are constants.
+    /// `rows` and `columns` are their numbers, if constant.
     pub(super) fn new(
         body: &Body,
         id: ExprId,
@@ -118,7 +118,7 @@ impl Panel {
     }
 }
 
-/// Columns between those at which a comparison with a constant changes.
+/// Ranges of columns between which comparisons with constants change.
 pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<usize>) -> Vec<Range<usize>> {
     let Some(columns) = columns else { return std::iter::once(0..usize::MAX).collect() };
     let mut starts = vec![0];
@@ -139,7 +139,7 @@ pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<
     starts.into_iter().zip(ends).map(|(start, end)| start..end).collect()
 }
 
-/// Expressions of the points of a segment, counted from its start.
+/// Expressions for the points of a segment, counted from its start.
 pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, columns: &Range<usize>) -> (Dag, Vec<ExprId>) {
     if columns.end == usize::MAX {
         return (dag.clone(), roots.to_vec());
@@ -238,7 +238,7 @@ impl Direct {
     }
 }
 
-/// The only index that depends on a coordinate, if it moves by one with it.
+/// The only index that depends on a coordinate, if it increases by one with it.
 fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
     let mut axes = index.iter().enumerate().filter(|(_, id)| dag.access(std::slice::from_ref(*id)).moves(coord));
     match (axes.next(), axes.next()) {
@@ -248,8 +248,8 @@ fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
 }
 
 impl PanelMachine<'_> {
-    /// The `rows` by `columns` matrix that begins at row `first`; `coords` holds the other coordinates, and its
-    /// entry of the row is left at `first`. `stats` computes what the expression reads of a row.
+    /// The `rows` by `columns` matrix that begins at row `first`. `coords` holds the other coordinates; its entry for
+    /// the row is left at `first`. `stats` computes the statistics of a row that the expression reads.
     pub(super) fn matrix(
         &mut self,
         coords: &mut Coords,
@@ -324,8 +324,8 @@ impl PanelMachine<'_> {
     }
 }
 
-/// Computes columns `first..first + columns` of a program's floats for all rows given, each to its `outs`, of which rows are
-/// `pitch` apart.
+/// Computes columns `first..first + columns` of a program's floats for all given rows, each into its `outs`, whose rows
+/// are `pitch` apart.
 pub(super) fn fill(
     machine: &mut Machine<'_>,
     inputs: RowInputs<'_>,

@@ -10,14 +10,14 @@ use pulp::Simd;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 
-/// Values of a block, and the rows that functions of them go to.
+/// Values of a block, and the rows to which functions of them are written.
 pub(super) struct Rows<'a, 's> {
     pub out: &'s mut [f32],
     pub stride: usize,
     pub value: Lanes<'a, f32>,
-    /// Where `value` is read.
+    /// The position of `value`.
     pub from: Block,
-    /// Where operands are read.
+    /// The position of the operands.
     pub block: Block,
     pub operands: &'a [Lanes<'a, f32>],
 }
@@ -30,7 +30,7 @@ impl<'a> Rows<'a, '_> {
         rows.filter_map(move |(n, row)| Some((n, row.get_mut(..from.points)?, from.row(value, n))))
     }
 
-    /// True if the pass takes a value of every point.
+    /// True if the pass reads a value of every point.
     #[inline(always)]
     fn is_each(&self) -> bool {
         !matches!(self.value, Lanes::Same(_) | Lanes::Rows(_))
@@ -42,7 +42,7 @@ impl<'a> Rows<'a, '_> {
         self.operands.get(usize::from(position)).copied().unwrap_or(Lanes::Each(&[]))
     }
 
-    /// Takes a pass.
+    /// Runs a pass.
     #[inline(always)]
     pub(super) fn advance<S: Simd>(self, simd: S, pass: Pass) {
         let value = (self.value, self.from);
@@ -78,7 +78,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Takes a pass whose results go past the caches. Returns false, having written nothing, if it is not affine or rows do not
+    /// Runs a pass with non-temporal stores. Returns false, having written nothing, if it is not affine or rows do not
     /// consist of whole vectors.
     #[inline(always)]
     pub(super) fn stream<S: Simd>(self, simd: S, pass: Pass, stream: &Stream<'_>) -> bool {
@@ -97,7 +97,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Takes an affine pass; `store` stores vectors.
+    /// Runs an affine pass; `store` stores vectors.
     #[inline(always)]
     fn affine<S: Simd>(mut self, simd: S, affine: Affine, store: impl Fn(&mut S::f32s, S::f32s) + Copy) {
         let Affine { constants, times, plus } = affine;
@@ -137,7 +137,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A function of every value. What is done for every row is there once, not for every function.
+    /// A function of every value. The code for rows exists once, not for every function.
     #[inline(always)]
     fn map<S: Simd>(mut self, simd: S, op: UnaryOp) {
         for (_, out, value) in self.iter() {
@@ -185,7 +185,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// The value where a comparison of two operands has this truth value, and the third elsewhere.
+    /// The value where a comparison of two operands has this result, and the third elsewhere.
     #[inline(always)]
     fn choose<S: Simd>(mut self, simd: S, comparison: BinaryOp, operands: [u16; 3], side: bool) {
         let (others, block) = (operands.map(|operand| self.operand(operand)), self.block);
@@ -209,7 +209,7 @@ impl<'a> Rows<'a, '_> {
     }
 }
 
-/// A function of every value of a row; a value that all points share has copies.
+/// A function of every value of a row; a value that all points share is copied.
 struct Mapped<'s, S> {
     simd: S,
     out: &'s mut [f32],
@@ -292,7 +292,7 @@ impl<S: Simd> BinaryVisitor for Zipped<'_, S> {
     fn comparison<F: Comparison>(self) {}
 }
 
-/// The third value where a comparison of the first two holds, and the fourth elsewhere.
+/// The third value where a comparison of the first two is true, and the fourth elsewhere.
 struct Chosen<'s, S> {
     simd: S,
     out: &'s mut [f32],
@@ -320,7 +320,7 @@ impl<S: Simd> BinaryVisitor for Chosen<'_, S> {
     }
 }
 
-/// Copies of a value that is the same in a row, and points that are chosen together.
+/// Copies of a value that is constant in a row, and points that are selected together.
 const COPIES: usize = 64;
 
 /// A function of every value of a row.

@@ -1,11 +1,11 @@
-//! The generator of random numbers.
+//! The random number generator.
 
 /// Rounds of the generator.
 pub(super) const ROUNDS: usize = 10;
 /// Factors of a round.
 pub(super) const FACTORS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// The key of the round after that of `key`.
+/// The key of the round after the one with `key`.
 #[inline(always)]
 pub(super) fn next_key(key: [u32; 2]) -> [u32; 2] {
     [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)]

@@ -1,4 +1,4 @@
-//! Dense products of float matrices.
+//! Dense matmuls of f32 matrices.
 
 use super::arch::Arch;
 use super::error::CpuError;
@@ -11,7 +11,7 @@ use rewire_graph::DType;
 use std::cell::Cell;
 use std::slice::ChunksExactMut;
 
-/// A matrix in memory, in range by construction.
+/// A matrix in memory, valid by construction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matrix<'a> {
     data: &'a [f32],
@@ -21,10 +21,10 @@ pub(super) struct Matrix<'a> {
     column_stride: usize,
 }
 
-/// Terms of a sum that are added up before they meet the sum so far. Up to this length the terms of every element
-/// are added one after the other, so that a row's result does not depend on the other rows.
+/// Terms of a sum that are added up before they are added to the total. Sums of up to this length are added in order,
+/// so that a row's result does not depend on the other rows.
 const DEPTH: usize = 512;
-/// The library takes other summation orders for products of at most this many elements.
+/// The library uses other summation orders for matmuls of up to this many elements.
 const SMALL: usize = 256;
 /// The library rounds sums of fewer terms differently: it multiplies and adds in two steps.
 const LEAST: usize = 3;
@@ -53,19 +53,19 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// `rows` rows and `columns` columns from `(row, column)` on, as far as there are.
+    /// `rows` rows and `columns` columns from `(row, column)` on, clamped to the matrix.
     pub(super) fn part(self, (row, column): (usize, usize), (rows, columns): (usize, usize)) -> Self {
         let (row, column) = (row.min(self.rows), column.min(self.columns));
         let data = self.data.get(row * self.row_stride + column * self.column_stride..).unwrap_or(&[]);
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
     }
 
-    /// True if its columns lie in rows of memory that are longer than they are.
+    /// True if its columns are parts of longer rows in memory.
     pub(super) fn is_spread(self) -> bool {
         self.row_stride == 1 && self.column_stride > self.rows && self.rows > 0
     }
 
-    /// The matrix with its columns next to each other: lines at the same place of many pages would push one another out of the caches.
+    /// The matrix with adjacent columns: cache lines at the same offset of many pages would evict each other.
     pub(super) fn gathered<'e>(self, columns: &'e mut Vec<f32>) -> Result<Matrix<'e>, CpuError>
     where
         'a: 'e,
@@ -95,7 +95,7 @@ impl<'a> Matrix<'a> {
 
 /// `out = a b`, or `out += a b`; `out` holds all rows, which are `stride` apart.
 ///
-/// The result of a row depends on that row of `a` and on `b` alone.
+/// The result of a row depends only on that row of `a` and on `b`.
 pub(super) fn multiply(
     out: &mut [f32],
     stride: usize,
@@ -141,7 +141,8 @@ pub(super) fn multiply(
     Ok(())
 }
 
-/// Where the blocks of a sum of so many terms begin, and their terms. The last one has no fewer than the library needs.
+/// The starts of the blocks of a sum, and their numbers of terms. The last block has at least as many as the library
+/// needs.
 pub(super) fn blocks_of_sum(terms: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -176,7 +177,7 @@ fn multiply_blocks(
     Ok(())
 }
 
-/// The product of factors that have the same depth, from [`LEAST`] to [`DEPTH`].
+/// The matmul of operands with the same depth, from [`LEAST`] to [`DEPTH`].
 fn multiply_block(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
     debug_assert!(a.columns == b.rows && (LEAST..=DEPTH).contains(&a.columns), "a depth of {}", a.columns);
     // The library prefers columns of the result in a row, so it computes the transposed product.
@@ -208,12 +209,12 @@ fn multiply_block(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, 
     }
 }
 
-/// Columns of a panel, at most: as many as a microkernel of the library takes with AVX-512.
+/// Largest number of columns in a panel: the width of a microkernel of the library with AVX-512.
 const PANEL: usize = 64;
-/// Rows that the library multiplies without copying the panel again.
+/// Rows that the library multiplies without repacking the panel.
 const SLICE: usize = 48;
 
-/// A right factor copied to panels of neighbouring columns, zeros after the last one.
+/// A right operand packed into panels of neighbouring columns, padded with zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Panels {
     data: Vec<f32>,
@@ -223,10 +224,10 @@ pub(super) struct Panels {
 }
 
 thread_local! {
-    /// Memory of panels that are done, for the next ones of the thread.
+    /// Memory of released panels, for the thread's next ones.
     static SPARE: Cell<Vec<f32>> = const { Cell::new(vec![]) };
 }
-/// Floats that a thread keeps, at most.
+/// Largest number of floats that a thread keeps.
 const MOST_SPARE: usize = 1 << 20;
 
 impl Footprint for Panels {
@@ -236,7 +237,7 @@ impl Footprint for Panels {
 }
 
 impl Panels {
-    /// [`Panels::new`] for one run, which ends with [`Panels::recycle`].
+    /// [`Panels::new`] for one run; release it with [`Panels::recycle`].
     pub(super) fn for_run(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self { data: SPARE.take(), ..Self::default() };
         panels.pack_together(matrix)?;
@@ -253,7 +254,7 @@ impl Panels {
         columns.next_multiple_of(16).clamp(16, PANEL)
     }
 
-    /// The panels of a matrix, copied by all threads.
+    /// The panels of a matrix, packed by all threads.
     pub(super) fn new(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self::default();
         panels.pack_together(matrix)?;
@@ -270,21 +271,21 @@ impl Panels {
         tasks::for_each(tasks, || Ok(()), pack)
     }
 
-    /// The panels of a matrix, copied by this thread.
+    /// The panels of a matrix, packed by this thread.
     pub(super) fn packed(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self::default();
         panels.pack(matrix)?;
         Ok(panels)
     }
 
-    /// Copies another matrix, in the same memory.
+    /// Packs another matrix into the same memory.
     pub(super) fn pack(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
         let width = Self::width(matrix.columns);
         self.reshape(matrix)?.enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
         Ok(())
     }
 
-    /// Makes room for a matrix; returns its panels.
+    /// Allocates memory for a matrix; returns its panels.
     fn reshape(&mut self, matrix: Matrix<'_>) -> Result<ChunksExactMut<'_, f32>, CpuError> {
         let width = Self::width(matrix.columns);
         (self.rows, self.columns, self.width) = (matrix.rows, matrix.columns, width);
@@ -293,7 +294,7 @@ impl Panels {
     }
 
     /// `out = a b`, or `out += a b`, for columns from `column`, a multiple of 16, up to `end`, and the rows of `b` from
-    /// `row` on. `out` gets multiples of 16 columns; its rows are `stride` apart.
+    /// `row` on. It writes multiples of 16 columns to `out`, whose rows are `stride` apart.
     pub(super) fn multiply(
         &self,
         out: &mut [f32],
@@ -342,7 +343,7 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     }
 }
 
-/// Copies a matrix whose columns may lie in rows of memory.
+/// Copies a matrix whose columns may be rows in memory.
 fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
     for first in (0..block.columns).step_by(SIDE) {
         let from = block.part((0, first), (block.rows, SIDE));
@@ -361,14 +362,14 @@ fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
     }
 }
 
-/// Lines that are asked for ahead of the one that is copied: where lines are far apart, the processor does not do so by itself.
+/// Lines that are prefetched: the processor does not prefetch lines that are far apart.
 const AHEAD: usize = 8;
-/// Rows and columns that are exchanged at once.
+/// Rows and columns that are transposed at once.
 const SIDE: usize = 4;
 /// Elements of a column that are copied before those of the next one: a cache line.
 const LINE: usize = 16;
 
-/// Copies a square whose columns lie in a row to `column` of some lines.
+/// Copies a square whose columns are rows in memory to `column` of some lines.
 #[inline(always)]
 fn transpose(lines: &mut [f32], width: usize, column: usize, square: Matrix<'_>) {
     let source = |n: usize| square.data.get(n * square.column_stride..).and_then(|column| column.first_chunk::<SIDE>());

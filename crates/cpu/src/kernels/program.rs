@@ -1,7 +1,7 @@
 //! A register program.
 //!
-//! Along one coordinate, the axis, values are computed for a chunk of neighbouring points at once. What does not
-//! depend on the axis is computed once a row, and what depends on no coordinate once a run.
+//! Values are computed for a chunk of neighbouring points along one coordinate, the axis. Values that do not depend on
+//! the axis are computed once per row, and values that depend on no coordinate once per run.
 
 use super::machine::Pool;
 use super::step::Pass;
@@ -9,43 +9,43 @@ use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, ScalarFunction, UnaryOp};
 use std::sync::Arc;
 
-/// Where a value is read from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Source {
-    /// One value a run.
+    /// One value per run.
     Run(u16),
-    /// One value a row.
+    /// One value per row.
     Row(u16),
-    /// One value a point of the chunk.
+    /// One value per point of the chunk.
     Lane(u16),
-    /// What the anchor supplies for every point, by position.
+    /// The value of an accumulation for every point, by position.
     Anchor(u8),
     /// A run of floats in an operand's memory.
     InPlace(u16),
 }
 
-/// A value that the anchor supplies in place of an expression.
+/// A value of an accumulation, in place of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum AnchorValue {
-    /// A float of the row.
+    /// A float per row.
     Row(u8),
-    /// A float a point, by position.
+    /// A float per point, by position.
     Lane(u8),
 }
 
-/// Where a run begins: a sum of multiples and a constant, modulo 2^32.
+/// The start of a run: a linear combination, modulo 2^32.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub terms: Vec<(Source, i32)>,
     pub constant: i32,
 }
 
-/// How an index moves along the axis.
+/// The change of an index along the axis.
 #[derive(Clone, Debug)]
 pub(super) enum Last {
-    /// By one a point, from the sum of these multiples on.
+    /// By one per point, starting from this.
     Run(Start),
-    /// As this source says.
+    /// Given by this source.
     At(Source),
 }
 
@@ -53,16 +53,16 @@ pub(super) enum Last {
 pub(super) struct Load {
     pub operand: u16,
     pub index: Vec<Source>,
-    /// The last index, or the last ones as one; `None` for a scalar operand.
+    /// The last index, or the last ones merged; `None` for a scalar operand.
     pub last: Option<Last>,
-    /// Slot of the run's position, if floats can be read where they are.
+    /// Slot of the run's position, if floats can be read in place.
     pub in_place: Option<u16>,
 }
 
-/// Functions of floats, one after the other.
+/// A chain of float functions.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
-    /// The float that it begins with, and others that passes name by position.
+    /// The float at its start, and other floats that passes refer to by position.
     pub operands: Vec<Source>,
     pub passes: Vec<Pass>,
 }
@@ -95,11 +95,11 @@ pub(super) enum Op {
     Binary(Scalar, BinaryOp, Source, Source),
     Select(Source, Source, Source),
     Cast(Scalar, Source),
-    /// Notes whether a condition is true anywhere and false anywhere, in a state.
+    /// Records in a state whether a condition is true anywhere and false anywhere.
     Decide(Source, u16),
 }
 
-/// An instruction runs if its condition took `side` somewhere.
+/// An instruction runs if its condition had the value `side` anywhere.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     pub state: u16,
@@ -126,7 +126,7 @@ pub(super) enum Rate {
 /// Numbers of registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// By type (floats, 32-bit integers and truth values, 64-bit integers), then by rate.
+    /// By type (floats, 32-bit integers and bools, 64-bit integers), then by rate.
     pub files: [[u16; 3]; 3],
     pub in_place: u16,
     pub states: u16,
@@ -140,9 +140,9 @@ pub(super) struct Program {
     pub per_point: Vec<Instruction>,
     /// Results, with their types, in the order of the roots.
     pub roots: Vec<(Source, Scalar)>,
-    /// The root that the last instruction a point computes, if that is a chain.
+    /// The root that the last per-point instruction computes, if that is a chain.
     pub last: Option<usize>,
-    /// A point takes loads in place only, and that chain after them if there is one.
+    /// True if all per-point instructions are in-place loads, followed by that chain if there is one.
     pub streams: bool,
     pub counts: Counts,
     pub pool: Pool,
@@ -158,7 +158,7 @@ pub(super) fn file(kind: Scalar) -> usize {
 }
 
 impl Instruction {
-    /// True for floats that are read where they are, always.
+    /// True for floats that are always read in place.
     pub(super) fn is_in_place(&self) -> bool {
         self.guard.is_none() && matches!(self.op, Op::Load(Load { in_place: Some(_), .. }))
     }

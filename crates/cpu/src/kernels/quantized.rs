@@ -1,4 +1,4 @@
-//! Rows of integers of few bits that end with a scale and a bias.
+//! Rows of integers with few bits, followed by a scale and a bias.
 
 use super::arch::{Arch, mul_add_one};
 use half::f16;
@@ -31,7 +31,7 @@ struct Scattered<'a, 'o> {
     out: &'o mut [f32],
 }
 
-/// The bytes of a row from one with an element on, the elements of it that come before, and what they are scaled by.
+/// The bytes of a row from the one with an element on, the elements in that byte before it, and the scale and bias.
 struct Part<'a> {
     bytes: &'a [u8],
     skipped: usize,
@@ -40,7 +40,7 @@ struct Part<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows in the room of `count` elements, `pitch` from one row to the next.
+    /// Rows in the space of `count` elements, `pitch` from one row to the next.
     pub(super) fn new(dtype: DType, memory: &'a [u8], (count, pitch): (usize, usize)) -> Self {
         let bits = dtype.format().bits;
         let bytes = |elements: usize| elements.saturating_mul(bits) / 8;

@@ -5,7 +5,7 @@ use super::lanes::{Grid, LANES, Lanes, Row};
 use super::philox;
 use pulp::{Simd, WithSimd};
 
-/// Uniform floats of any elements.
+/// Uniform floats for arbitrary elements.
 pub(super) fn uniform((out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, index: Lanes<'_, i32>) {
     for (row, out) in out.chunks_exact_mut(grid.points).take(grid.rows).enumerate() {
         for (point, out) in out.iter_mut().enumerate() {
@@ -17,7 +17,7 @@ pub(super) fn uniform((out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, in
     }
 }
 
-/// Uniform floats of neighbouring elements from `first` on, by row. Four come from one block of the generator.
+/// Uniform floats for neighbouring elements from `first` on, by row. A block of the generator gives four.
 pub(super) fn uniform_runs(arch: Arch, (out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, first: &[i32]) {
     for ((row, out), &first) in out.chunks_exact_mut(grid.points).enumerate().zip(first) {
         let first = first as u32;
@@ -42,7 +42,7 @@ struct Draw<'a> {
     out: &'a mut [f32],
 }
 
-/// Vectors of counters whose blocks are computed side by side.
+/// Vectors of counters whose blocks are computed together.
 const SIDE: usize = 2;
 
 impl WithSimd for Draw<'_> {
@@ -76,7 +76,7 @@ impl WithSimd for Draw<'_> {
     }
 }
 
-/// The floats of the blocks from `counter` on; `out` has room for those of [`SIDE`] vectors of blocks.
+/// The floats of the blocks from `counter` on; `out` holds those of [`SIDE`] vectors of blocks.
 #[inline(always)]
 fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
     let lanes = S::F32_LANES;
@@ -98,7 +98,7 @@ fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
     }
 }
 
-/// Which block each of so many lanes computes, so that [`transposed`] brings their words in order.
+/// The block that each lane computes, so that [`transposed`] puts their words in order.
 const fn order(lanes: usize) -> [u32; 16] {
     let mut order = [0; 16];
     let mut lane = 0;
@@ -109,7 +109,7 @@ const fn order(lanes: usize) -> [u32; 16] {
     order
 }
 
-/// Exchanges rows and columns of all squares that four neighbouring lanes of four vectors make.
+/// Transposes all 4x4 squares of four neighbouring lanes in four vectors.
 #[inline(always)]
 fn transposed<S: Simd>(simd: S, [a, b, c, d]: [S::u32s; 4]) -> [S::u32s; 4] {
     const LANE: [u32; 16] = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3];
@@ -121,7 +121,7 @@ fn transposed<S: Simd>(simd: S, [a, b, c, d]: [S::u32s; 4]) -> [S::u32s; 4] {
     [a, b, c, d]
 }
 
-/// Exchanges the lanes of `a` that a mask holds with those of `b`, `by` lanes before, that it does not.
+/// Swaps the lanes of `a` in a mask with the lanes of `b`, `by` lanes before, that are not in it.
 #[inline(always)]
 fn exchanged<S: Simd>(simd: S, mask: S::m32s, by: usize, a: S::u32s, b: S::u32s) -> (S::u32s, S::u32s) {
     let first = simd.select_u32s(mask, simd.rotate_right_u32s(b, by), a);

@@ -12,10 +12,10 @@ use rewire_graph_rewrite::schedule::{Bound, Reduction};
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
-/// Points that are reduced before outputs are written, so that tensors are read in long stretches.
+/// Points that are reduced before outputs are written, so that tensors are read in long runs.
 const GROUP: usize = 1 << 14;
 
-/// Row reductions and what is made of them.
+/// Row reductions, and functions of their results.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledReduce {
     extents: Vec<Dim>,

@@ -1,4 +1,4 @@
-//! Values combined over the points of a row.
+//! Reductions over the points of a row.
 
 use super::chain::Destination;
 use super::error::CpuError;
@@ -23,18 +23,18 @@ struct Pass {
     op: ReduceOp,
     extent: Dim,
     program: Program,
-    /// The next result is of the squares.
+    /// True if the next result is that of the squares.
     squares: bool,
 }
 
 /// The machines of reductions.
 pub(super) struct ReductionMachines<'a> {
     passes: Vec<(&'a Pass, usize, Machine<'a>)>,
-    /// By position, the results for the rows given last.
+    /// By position, the results for the current rows.
     pub results: Vec<[f32; ROWS]>,
 }
 
-/// Takes `Value(n)` for result `n` of reductions.
+/// Maps `Value(n)` to result `n` of the reductions.
 pub(super) fn row_value(dag: &Dag, id: ExprId) -> Option<AnchorValue> {
     match *dag.expr(id) {
         Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Row(position)),
@@ -77,7 +77,7 @@ impl CompiledReductions {
 }
 
 impl ReductionMachines<'_> {
-    /// Reduces the rows given.
+    /// Reduces the given rows.
     pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
         self.results.clear();
         for (pass, width, machine) in &mut self.passes {
@@ -95,14 +95,15 @@ impl ReductionMachines<'_> {
     }
 }
 
-/// True if `next` combines the squares of what `reduction` combines, along the same axis, and reads no result between.
+/// True if `next` reduces the squares of the elements of `reduction`, along the same axis, and reads no result between
+/// them.
 fn are_squares(dag: &Dag, reduction: &Reduced, next: &Reduced) -> bool {
     let value = reduction.value;
     let is_square = *dag.expr(next.value) == Expr::Binary(BinaryOp::Mul, value, value);
     is_square && (reduction.op, reduction.axis, &reduction.extent) == (next.op, next.axis, &next.extent)
 }
 
-/// Combines `width` points of every row given, and their squares if there is a place for those.
+/// Reduces `width` points of every given row, and their squares if `squares` is set.
 fn reduce(
     machine: &mut Machine<'_>,
     inputs: RowInputs<'_>,

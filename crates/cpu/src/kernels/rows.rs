@@ -1,4 +1,4 @@
-//! Rows of a table, as the table stores them.
+//! Rows of a table in its storage type.
 
 use super::error::CpuError;
 use super::memory::Memory;
@@ -9,8 +9,8 @@ use rewire_graph::{HostTensor, StoredTypeError};
 const TASK: usize = 1 << 16;
 
 impl Memory {
-    /// Takes the rows of a table `[rows, width]` that ids name, or the nearest ones; of the table nothing else is read. A table of
-    /// another type is converted, its rows alone.
+    /// Copies the rows of a table `[rows, width]` at the given ids, clamped. Nothing else of the table is read. If the
+    /// table has another type, only these rows are converted.
     ///
     /// # Errors
     /// [`CpuError::Content`] if this is no tensor of a row an id, [`CpuError::Memory`] if there is no room.
@@ -38,7 +38,7 @@ impl Memory {
     }
 }
 
-/// The ids without what pads their rows.
+/// The ids without row padding.
 fn named(ids: &Memory, count: usize) -> Vec<i64> {
     let (mut named, width) = (vec![0; count], ids.shape().last().map_or(1, |&width| width));
     let pitch = ids.dtype().format().pitch(width).unwrap_or(width);
@@ -46,7 +46,7 @@ fn named(ids: &Memory, count: usize) -> Vec<i64> {
     named
 }
 
-/// Copies rows to the memory of kernels, where one begins every `pitch` bytes.
+/// Copies rows to kernel memory, with one row every `pitch` bytes.
 fn copy(table: &HostTensor, named: &[i64], pitch: usize, out: &mut [u8]) -> Result<(), CpuError> {
     let (format, shape) = (table.dtype().format(), table.shape());
     let (Some(row), Some(last)) = (shape.last().and_then(|&width| format.row_bytes(width)), shape[0].checked_sub(1))

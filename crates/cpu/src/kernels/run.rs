@@ -1,20 +1,20 @@
-//! Indices that address neighbouring elements at neighbouring points.
+//! Indices of neighbouring elements at neighbouring points.
 
 use rewire_graph::pointwise::{Affine, BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::plan::{Body, Operand};
 use std::collections::HashMap;
 
-/// Indices that move by one element a point: the last ones, as one index of the elements they span.
+/// Indices that increase by one element per point: the last ones, merged to one index of the elements they span.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
-    /// Number of indices before it, which do not move.
+    /// Number of indices before it, which are constant.
     pub outer: usize,
     /// The position at point 0.
     pub start: Affine<ExprId>,
 }
 
-/// The value at point 0 of an integer expression that moves by one with coordinate `axis`.
+/// The value at point 0 of an integer expression that increases by one with coordinate `axis`.
 pub(super) fn run_along(dag: &Dag, id: ExprId, axis: u8) -> Option<Affine<ExprId>> {
     start_along(dag, &dag.affine(id), axis)
 }
@@ -24,7 +24,7 @@ fn start_along(dag: &Dag, sum: &Affine<ExprId>, axis: u8) -> Option<Affine<ExprI
     (stride == 1 && start.terms().all(|(id, _)| dag.values(id) == 0)).then_some(start)
 }
 
-/// The run of the indices of a tensor. Dimensions without padding between their rows may be spanned together.
+/// The run of a tensor's indices. Dimensions without padding between their rows may be merged.
 pub(super) fn run(dag: &Dag, index: &[ExprId], (dtype, shape): (DType, &[Dim]), axis: u8) -> Option<Run> {
     let outer = index.iter().position(|id| dag.access(std::slice::from_ref(id)).moves(axis))?;
     let width = shape.last().and_then(Dim::as_const);
@@ -49,8 +49,8 @@ pub(super) fn runs(dag: &Dag, operands: &[Operand], axis: u8) -> HashMap<ExprId,
     dag.ids().filter_map(of).collect()
 }
 
-/// Expressions of one coordinate in place of two neighbouring ones: `inner`, then `width` wide, and `outer` before it. The new
-/// one is `to`, of `extent` points if that is a constant.
+/// Replaces two neighbouring coordinates by one: `inner`, which is `width` wide, and `outer` before it. The new one is
+/// `to`, with `extent` points if constant.
 pub(super) fn as_one(
     dag: &Dag,
     roots: &[ExprId],
@@ -68,7 +68,7 @@ pub(super) fn as_one(
     (one, copies)
 }
 
-/// Number of loads that do not take neighbouring elements at neighbouring points of `axis`.
+/// Number of loads that do not read neighbouring elements at neighbouring points of `axis`.
 pub(super) fn scattered(body: &Body, roots: &[ExprId], axis: u8) -> usize {
     let runs = runs(&body.dag, &body.operands, axis);
     let loads = body.dag.reachable(roots).into_iter().filter(|id| match body.dag.expr(*id) {

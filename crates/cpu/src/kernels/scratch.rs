@@ -1,4 +1,4 @@
-//! Memory that kernels take while they run.
+//! Memory that kernels allocate while they run.
 
 use super::error::CpuError;
 use dyn_stack::{MemBuffer, StackReq};
@@ -6,10 +6,10 @@ use gemm_common::cache::CACHE_INFO;
 use gemm_common::gemm::{CACHELINE_ALIGN, L2_SLAB};
 use std::cell::Cell;
 
-/// Bytes for the small lists of a thread that runs tasks.
+/// Bytes for small lists of a thread that runs tasks.
 const HEADROOM: usize = 256 << 10;
 
-/// The first `len` elements of memory that grows where it is smaller; what they hold is unspecified.
+/// The first `len` elements of memory that grows if too small, with unspecified content.
 pub(super) fn room<T: Copy + Default>(scratch: &mut Vec<T>, len: usize) -> Result<&mut [T], CpuError> {
     if scratch.len() < len {
         reserve(scratch, len - scratch.len())?;
@@ -25,7 +25,7 @@ pub(super) fn zeros<T: Copy + Default>(len: usize) -> Result<Vec<T>, CpuError> {
     Ok(zeros)
 }
 
-/// A value of its own memory.
+/// A value in a new allocation.
 pub(super) fn boxed<T>(value: T) -> Result<Box<T>, CpuError> {
     let mut one = vec![];
     one.try_reserve_exact(1).map_err(|_| CpuError::Scratch { bytes: size_of::<T>() })?;
@@ -34,22 +34,22 @@ pub(super) fn boxed<T>(value: T) -> Result<Box<T>, CpuError> {
     Ok(unsafe { Box::from_raw(Box::into_raw(one.into_boxed_slice()).cast::<T>()) })
 }
 
-/// Makes sure that a thread has memory for what it takes without asking, where a refusal would end the process.
+/// Checks that a thread has memory for infallible allocations, where a failure would abort the process.
 pub(super) fn headroom() -> Result<(), CpuError> {
     let mut room: Vec<u8> = vec![];
     reserve(&mut room, HEADROOM)?;
-    // Memory that nobody uses is not taken at all.
+    // The optimiser would remove an unused allocation.
     std::hint::black_box(&room);
     Ok(())
 }
 
 thread_local! {
-    /// True once [`slab`] has given the thread its buffer.
+    /// True once [`slab`] has allocated the thread's buffer.
     static HAS_SLAB: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives a thread the buffer of the library of products, as large as a cache of the second level. The library makes it without asking where a
-/// thread has none.
+/// Allocates a thread's buffer for the matmul library, the size of an L2 cache. The library would otherwise allocate it
+/// infallibly.
 pub(super) fn slab() -> Result<(), CpuError> {
     if !HAS_SLAB.get() {
         let bytes = CACHE_INFO[1].cache_bytes;
@@ -60,7 +60,7 @@ pub(super) fn slab() -> Result<(), CpuError> {
     Ok(())
 }
 
-/// Makes sure of memory for `more` elements.
+/// Reserves memory for `more` elements.
 pub(super) fn reserve<T>(scratch: &mut Vec<T>, more: usize) -> Result<(), CpuError> {
     let bytes = (scratch.len() + more).saturating_mul(size_of::<T>());
     scratch.try_reserve(more).map_err(|_| CpuError::Scratch { bytes })

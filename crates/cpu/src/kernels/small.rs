@@ -1,4 +1,4 @@
-//! Products of small matrices, those of many entries of a batch together.
+//! Matmuls of small matrices, with many batch entries at once.
 
 use super::arch::{Arch, mul_add};
 use super::coords::Coords;
@@ -20,14 +20,14 @@ use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Extent, Output};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// Elements of a factor, and of results, that are computed at once.
+/// Elements of an operand, and of results, that are computed at once.
 const GROUP: usize = 1 << 14;
-/// Results of a row come in multiples of so many.
+/// Rows of results are padded to multiples of this.
 const PITCH: usize = 16;
-/// Rows whose sums are in registers at once.
+/// Rows whose accumulators are in registers at once.
 const TILE: usize = 4;
 
-/// A product of small matrices of constant extents for every entry of a batch.
+/// A batched matmul of small matrices with constant extents.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledSmallProduct {
     batch: Vec<Dim>,
@@ -38,11 +38,11 @@ pub(super) struct CompiledSmallProduct {
     along: Along,
 }
 
-/// The axis of results whose neighbours lie next to each other.
+/// The axis of results whose neighbours are adjacent in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Along {
     Columns,
-    /// The product is computed transposed.
+    /// The matmul is computed transposed.
     Rows,
     Entries,
 }
@@ -62,7 +62,7 @@ struct Worker<'a> {
     coords: Coords,
     left: Vec<f32>,
     right: Vec<f32>,
-    /// The right factor of an entry, row by row, each [`Shape::pitch`] long.
+    /// The right operand of an entry, row by row, each [`Shape::pitch`] long.
     padded: Vec<f32>,
     sums: Vec<f32>,
     by_entry: Vec<f32>,
@@ -81,7 +81,7 @@ impl Shape {
 }
 
 impl CompiledSmallProduct {
-    /// `None` for other products.
+    /// `None` for other matmuls.
     pub(super) fn new(kernel: &Bound<'_, Product>) -> Result<Option<Self>, CpuError> {
         let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
         let constant = |extent: &Extent| extent.dense().and_then(Dim::as_const);
@@ -158,7 +158,7 @@ impl CompiledSmallProduct {
         Ok(())
     }
 
-    /// Writes sums row by row.
+    /// Writes the results row by row.
     fn write_rows(
         &self,
         worker: &mut Worker<'_>,
@@ -168,7 +168,7 @@ impl CompiledSmallProduct {
     ) {
         let Worker { writer, coords, sums, .. } = worker;
         let (rows, stride) = (self.shape.rows, self.shape.pitch());
-        // The coordinate of the results' rows is that of the columns here if they are computed transposed.
+        // The row coordinate of the results is that of the columns here if they are computed transposed.
         let before = if self.along == Along::Rows { &[1][..] } else { &[] };
         let extents: Vec<usize> = batch.iter().chain(before).copied().chain([rows]).collect();
         for start in (0..count * rows).step_by(ROWS) {
@@ -181,7 +181,7 @@ impl CompiledSmallProduct {
         }
     }
 
-    /// Writes the sums of each place of a result, of all entries given.
+    /// Writes the results of all given entries, position by position.
     fn write_entries(
         &self,
         worker: &mut Worker<'_>,
@@ -250,11 +250,11 @@ fn pad(padded: &mut [f32], pitch: usize, matrix: &[f32], (columns, by_column): (
     }
 }
 
-/// `sums = a b`, each sum from its first term to its last.
+/// `sums = a b`, each sum in order of its terms.
 struct Multiply<'a> {
     sums: &'a mut [f32],
     a: &'a [f32],
-    /// Elements from one row of `a` to the next, and from one column to the next.
+    /// Distance between rows of `a`, and between its columns, in elements.
     strides: (usize, usize),
     b: &'a [f32],
     pitch: usize,
@@ -280,7 +280,7 @@ impl WithSimd for Multiply<'_> {
     }
 }
 
-/// `R` rows of a product.
+/// `R` rows of a matmul.
 #[inline(always)]
 fn multiply<S: Simd, const R: usize>(
     simd: S,

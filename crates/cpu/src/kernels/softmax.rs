@@ -1,28 +1,29 @@
-//! The softmax of rows of scores that come a span at a time.
+//! The softmax of rows of scores that arrive in spans.
 
 use super::arch::Arch;
 use super::masks::{KeyTile, MaskMachine};
 use super::vectors::exp;
 use pulp::{Simd, WithSimd};
 
-/// The largest score of a row so far, and the sum of weights relative to it.
+/// The running maximum of a row's scores, and the sum of weights relative to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Softmax {
     largest: f32,
     sum: f32,
-    /// True if a key counts.
+    /// True if a key was included.
     counts: bool,
 }
 
 impl Softmax {
     pub(super) const NO_KEYS: Self = Self { largest: f32::MIN, sum: 0.0, counts: false };
 
-    /// Makes a row of scores weights relative to its largest score so far, and `sums` those that they are added to.
+    /// Replaces a row of scores by weights relative to the running maximum, and rescales `sums`, to which they will be
+    /// added.
     pub(super) fn weigh(&mut self, line: &mut [f32], sums: &mut [f32], kept: Kept<'_>) {
         Arch::chosen().dispatch(Rescale { state: self, line, sums, kept });
     }
 
-    /// Divides sums of weights by that of all weights, where a key counts.
+    /// Divides weighted sums by the sum of weights, if a key was included.
     pub(super) fn finish(&self, sums: &mut [f32]) {
         if self.counts {
             sums.iter_mut().for_each(|sum| *sum /= self.sum);
@@ -30,7 +31,7 @@ impl Softmax {
     }
 }
 
-/// The keys of a span that count for a row.
+/// The keys of a span that are included for a row.
 pub(super) struct Kept<'a> {
     pub masks: &'a MaskMachine<'a>,
     pub span: &'a [KeyTile],
@@ -45,7 +46,7 @@ struct Rescale<'a> {
 }
 
 impl Rescale<'_> {
-    /// Weights of scores none of which is above the lowest float, which is also what stands for keys that do not count.
+    /// Weights if no score is above the lowest float, which is also the score of excluded keys.
     fn weigh_lowest(self) {
         for (x, kept) in self.line.iter_mut().zip(self.kept.masks.kept(self.kept.span, self.kept.row)) {
             *x = match *x {

@@ -1,9 +1,9 @@
-//! Chains of functions of floats, and how their steps are grouped to passes.
+//! Chains of float functions, and the grouping of their steps to passes.
 
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use std::convert::Infallible;
 
-/// A function of the float that the steps before it made. `A` names other floats.
+/// A function of the previous step's float. `A` identifies other floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ChainStep<A> {
     Unary(UnaryOp),
@@ -13,7 +13,7 @@ pub(super) enum ChainStep<A> {
     Left(BinaryOp, A),
     /// With the left operand.
     Right(BinaryOp, A),
-    /// The float where a comparison of two others has this truth value, elsewhere a third.
+    /// The float if a comparison of two others has this result, otherwise a third.
     Choose {
         comparison: BinaryOp,
         a: A,
@@ -44,27 +44,27 @@ impl<A: Copy> ChainStep<A> {
     }
 }
 
-/// A sum, difference or product with a float that is the same for all points of a row.
+/// A sum, difference or product with a float that is constant in a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Linear {
     Plus,
     Minus,
-    /// The difference from the other float.
+    /// The other float minus this one.
     From,
     Times,
 }
 
-/// Floats that are the same for all points of a row, in one pass.
+/// Number of floats that are constant in a row, in one pass.
 pub(super) const CONSTANTS: usize = 3;
 
-/// What is done to a block of floats at once. Operands are numbers.
+/// An operation on a block of floats. Operands are numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pass {
     Affine(Affine),
     ChainStep(ChainStep<u16>),
 }
 
-/// One after the other: functions of floats that are the same in a row, a product, and a sum or difference.
+/// In this order: linear functions with floats that are constant in a row, a product, and a sum or difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Affine {
     pub constants: [Option<(Linear, u16)>; CONSTANTS],
@@ -72,7 +72,7 @@ pub(super) struct Affine {
     pub plus: Option<(f32, u16)>,
 }
 
-/// Passes that take all steps in order. `is_constant` says which operands are the same for all points of a row.
+/// Groups all steps, in order, to passes. `is_constant` returns whether an operand is constant in a row.
 pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool) -> Vec<Pass> {
     let mut passes: Vec<Pass> = vec![];
     for &step in steps {
@@ -90,7 +90,7 @@ pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool
 }
 
 impl Affine {
-    /// True if its constants are at most two terms, then at most one factor.
+    /// True if its constants are at most two terms followed by at most one factor.
     pub(super) fn is_shift(&self) -> bool {
         use Linear::{Minus, Plus, Times};
         matches!(
@@ -101,12 +101,12 @@ impl Affine {
         )
     }
 
-    /// True if it is constants alone, as [`Affine::is_shift`] says.
+    /// True if it consists only of constants for which [`Affine::is_shift`] holds.
     pub(super) fn is_only_shift(&self) -> bool {
         self.is_shift() && self.times.is_none() && self.plus.is_none()
     }
 
-    /// Takes a step as well, if it can.
+    /// Adds a step, if possible.
     fn join(&mut self, step: ChainStep<u16>, is_constant: impl Fn(u16) -> bool) -> bool {
         let Self { constants, times, plus } = self;
         let (linear, other) = match step {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn neighbouring_sums_and_products_share_a_pass() {
         use BinaryOp::{Add, Mul, Sub};
-        // Operands below 10 are the same for all points of a row.
+        // Operands below 10 are constant in a row.
         let norm = [
             ChainStep::Left(Sub, 1),
             ChainStep::Left(Sub, 2),

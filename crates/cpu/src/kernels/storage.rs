@@ -1,4 +1,4 @@
-//! Elements of tensors by storage type: how kernels read and write them.
+//! Loads and stores of elements by storage type.
 
 use super::arch::Arch;
 use super::halves;
@@ -117,7 +117,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies neighbouring integers or truth values from `start` on.
+    /// Copies neighbouring integers or bools from `start` on.
     pub(super) fn ints(self, start: usize, out: &mut [i32]) {
         match self {
             Self::I32(e) => copy_each(e, start, out, |e| e),
@@ -152,7 +152,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies the integers or truth values at these offsets, zero for those out of range.
+    /// Copies the integers or bools at these offsets, zero for those out of range.
     pub(super) fn gather_ints(self, at: &[usize], out: &mut [i32]) {
         match self {
             Self::I32(e) => gather_each(e, at, out, |e| e),
@@ -187,7 +187,7 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> ElementsMut<'a> {
-    /// The first `count` elements of memory that is aligned for all types, of a type that kernels write.
+    /// The first `count` elements of memory that is aligned for all types, with a type that kernels can write.
     pub(super) fn new(dtype: DType, memory: &'a mut [u8], count: usize) -> Option<Self> {
         Some(match dtype {
             DType::Rows8 | DType::Rows4 | DType::Rows2 => return None,
@@ -209,7 +209,7 @@ impl<'a> ElementsMut<'a> {
         }
     }
 
-    /// Lets several tasks write the elements.
+    /// Allows several tasks to write the elements.
     pub(super) fn share(self) -> SharedElements<'a> {
         match self {
             Self::F32(e) => SharedElements::F32(atomic_u32(cast_slice_mut(e))),
@@ -302,7 +302,7 @@ mod tests {
     use proptest::prelude::*;
     use rewire_graph::HostTensor;
 
-    /// What a type makes of floats.
+    /// Floats rounded to a storage type.
     fn rounded(dtype: DType, values: &[f32]) -> Vec<f32> {
         let values: Vec<f64> = values.iter().map(|&value| value.into()).collect();
         HostTensor::from_f64(dtype, vec![values.len()], &values).unwrap().to_f32()

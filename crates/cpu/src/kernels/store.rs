@@ -1,4 +1,4 @@
-//! What kernels write.
+//! Outputs of kernels.
 
 mod deal;
 
@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 pub(super) use deal::{Blocks, SharedOutputs, deal};
 
-/// Where an output's elements go.
+/// The destination of an output's elements.
 #[derive(Clone, Debug)]
 enum StorePattern {
-    /// Point `x` of a row of the loop is element `x + shift` of the same row of the output.
+    /// Point `x` of a loop row is element `x + shift` of the same row of the output.
     Identity {
         /// Columns to move by.
         shift: i64,
@@ -32,23 +32,23 @@ enum StorePattern {
     },
     /// Neighbouring points write neighbouring elements.
     Run {
-        /// Dimensions before those that a row spans.
+        /// Number of dimensions before those that a row spans.
         outer: usize,
-        /// Multiples of the roots that add up, with a constant, to the first element within a row.
+        /// Factors of the roots whose linear combination, with a constant, is the first element within a row.
         multiples: Vec<i32>,
         /// The constant.
         constant: i32,
     },
-    /// Anywhere.
+    /// Arbitrary positions.
     Scatter,
 }
 
 /// The rows of an output.
 #[derive(Clone, Copy, Debug)]
 enum Rows {
-    /// What the dimensions after so many first ones make up.
+    /// Rows span all dimensions after this many.
     After(usize),
-    /// So many elements of the one dimension.
+    /// Rows of this many elements within the only dimension.
     Of(usize),
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Store {
     root: usize,
 }
 
-/// Outputs that take the same columns, and the program of their values and indices.
+/// Outputs with the same columns, and the program of their values and indices.
 #[derive(Clone, Debug)]
 struct Group {
     program: Program,
@@ -77,18 +77,18 @@ pub(super) struct Stores(Vec<Group>);
 /// The machines of outputs.
 pub(super) struct Writer<'a>(Vec<(&'a Group, Machine<'a>)>);
 
-/// Where one output goes in one run.
+/// The destination of an output in a run.
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     pub sink: Sink<'a>,
     pub shape: Arc<[usize]>,
     pub strides: Arc<[usize]>,
-    /// Takes floats past the caches.
+    /// Non-temporal stores of floats.
     stream: Option<Stream<'a>>,
 }
 
 impl Target<'_> {
-    /// Elements from one row to the next, and elements of a row.
+    /// Distance between rows, and elements of a row.
     fn span(&self, rows: Rows) -> (usize, usize) {
         match rows {
             Rows::Of(width) => (width, width),
@@ -112,8 +112,8 @@ impl Target<'_> {
 }
 
 impl Stores {
-    /// Compiles outputs written along coordinate `axis`, the last of the loop; `rows` are the dimensions of the
-    /// loop before it, if they are the first coordinates and rows can be dealt out.
+    /// Compiles outputs written along coordinate `axis`, the last of the loop. `rows` are the loop's dimensions before
+    /// it, if they are the first coordinates and rows can be distributed to tasks.
     pub(super) fn compile(
         body: &Body,
         outputs: &[Output],
@@ -157,7 +157,7 @@ impl Stores {
 }
 
 impl Writer<'_> {
-    /// Writes what the outputs take of columns `columns` of the rows given, which are rows `first..` of the loop.
+    /// Writes columns `columns` of the given rows, which are rows `first..` of the loop, to the outputs.
     pub(super) fn rows(
         &mut self,
         targets: &mut [Target<'_>],
@@ -199,7 +199,7 @@ impl Writer<'_> {
 }
 
 impl Group {
-    /// Computes the one output, if it is one, as a large tile.
+    /// Computes the output, if there is only one, as a large tile.
     fn compute(
         &self,
         machine: &mut Machine<'_>,
@@ -236,7 +236,8 @@ fn pattern(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &m
     }
 }
 
-/// Elements of a row where the one dimension of an output holds the rows of the loop one after the other, which begin at `start`.
+/// Elements of a row if the only dimension of an output holds the loop's rows consecutively, with row starts at
+/// `start`.
 fn flat_rows(dag: &Dag, start: &Affine<ExprId>, rows: Option<&[Dim]>) -> Option<usize> {
     let mut terms = start.terms();
     let (Some((row, width)), None, [_]) = (terms.next(), terms.next(), rows?) else { return None };
@@ -245,8 +246,8 @@ fn flat_rows(dag: &Dag, start: &Affine<ExprId>, rows: Option<&[Dim]>) -> Option<
 }
 
 impl Store {
-    /// Elements between what neighbouring rows of a loop write, or neighbouring points if its row is cut, where
-    /// blocks write pieces of their own.
+    /// Distance between the elements of neighbouring loop rows, or of neighbouring points if a row is divided, if
+    /// blocks write separate parts.
     fn pitch(&self, strides: &[usize], blocks: Blocks) -> Option<usize> {
         match self.pattern {
             StorePattern::Identity { shift, .. } if blocks.across => (shift == 0).then_some(1),
@@ -256,7 +257,7 @@ impl Store {
         }
     }
 
-    /// Computes a tile straight in the memory of its output, if that can be.
+    /// Computes a tile directly in the memory of its output, if possible.
     fn compute(
         &self,
         machine: &mut Machine<'_>,
@@ -276,7 +277,7 @@ impl Store {
         count <= out_len && machine.compute(inputs, (column, points), self.root, to)
     }
 
-    /// Writes the tile that `machine` computed last, which begins at this row and column of the loop.
+    /// Writes the last tile of `machine`, which begins at this row and column of the loop.
     fn write(&self, machine: &Machine<'_>, target: &mut Target<'_>, inputs: RowInputs<'_>, at: (usize, usize)) {
         let grid = machine.grid();
         match machine.kind(self.root) {
@@ -322,14 +323,14 @@ impl Store {
         }
     }
 
-    /// Where a tile goes whose rows lie one after the other.
+    /// The destination of a tile whose rows are consecutive in memory.
     fn joined_offset(&self, target: &Target<'_>, grid: Grid, (row, column): (usize, usize)) -> Option<usize> {
         let StorePattern::Identity { shift, rows } = self.pattern else { return None };
         let (pitch, width) = target.span(rows);
         (shift == 0 && column == 0 && grid.points == width && pitch == width).then_some(row * pitch)
     }
 
-    /// Where the first row of a tile goes and how far apart rows are, if indices change evenly and are in range.
+    /// The destination of a tile's first row and the distance between rows, if indices change evenly and are in range.
     fn spaced(&self, machine: &Machine<'_>, target: &Target<'_>, grid: Grid, column: usize) -> Option<(usize, usize)> {
         let StorePattern::Run { outer, multiples, constant } = &self.pattern else { return None };
         let index = |position: usize| machine.ints(self.root + 1 + position).progression(grid.rows);
@@ -344,7 +345,7 @@ impl Store {
         place.offsets()
     }
 
-    /// Where the rows of a tile go, [`OUTSIDE`] at least where they are out of range.
+    /// The destinations of a tile's rows, at least [`OUTSIDE`] for those out of range.
     fn offsets(
         &self,
         machine: &Machine<'_>,

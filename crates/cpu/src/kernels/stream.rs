@@ -1,13 +1,13 @@
-//! Stores past the caches.
+//! Non-temporal stores.
 
 use pulp::Simd;
 use std::marker::PhantomData;
 
-/// Bytes of a result from which on it would not stay in a cache until it is read.
+/// Size in bytes from which a result would not stay in a cache until it is read.
 const LARGE: usize = 1 << 24;
 
-/// Stores past the caches, into memory that is borrowed for `'a`. The processor orders such stores with no other access:
-/// the memory is read once this is dropped, by the thread that stored.
+/// Non-temporal stores to memory that is borrowed for `'a`. The processor does not order such stores with other
+/// accesses: the memory may only be read after this is dropped, by the thread that stored.
 #[derive(Debug)]
 pub(super) struct Stream<'a>(PhantomData<&'a mut [f32]>);
 
@@ -17,7 +17,7 @@ impl Stream<'_> {
         (bytes >= LARGE).then_some(Self(PhantomData))
     }
 
-    /// Copies floats. Where the processor can, lines are not read before they are written.
+    /// Copies floats. If the processor supports it, lines are not read before they are written.
     pub(super) fn copy(&self, out: &mut [f32], values: &[f32]) {
         let head = out.as_ptr().align_offset(16).min(out.len()).min(values.len());
         let ((start, out), (first, values)) = (out.split_at_mut(head), values.split_at(head));
@@ -31,7 +31,7 @@ impl Stream<'_> {
 }
 
 impl Stream<'_> {
-    /// How whole vectors of floats are stored, if `out` begins where one may begin.
+    /// Stores of whole vectors, if `out` is aligned.
     #[inline(always)]
     pub(super) fn vectors<S: Simd>(&self, out: &[f32]) -> Option<Vectors<'_, S>> {
         let is_aligned = out.as_ptr().addr().is_multiple_of(size_of::<S::f32s>());
@@ -39,7 +39,7 @@ impl Stream<'_> {
     }
 }
 
-/// Stores whole vectors past the caches.
+/// Non-temporal stores of whole vectors.
 pub(super) struct Vectors<'a, S>(PhantomData<&'a S>);
 
 impl<S> Clone for Vectors<'_, S> {
@@ -74,7 +74,7 @@ impl<S: Simd> Vectors<'_, S> {
     }
 }
 
-/// Asks for floats that lie so far behind these.
+/// Prefetches floats at this distance.
 #[inline(always)]
 pub(super) fn prefetch(values: &[f32], ahead: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -5,8 +5,8 @@ use super::store::{Blocks, Store, Target, deal};
 use crate::parallel::{Member, threads, with_helpers};
 use std::sync::{Mutex, OnceLock};
 
-/// Runs tasks on this thread and on helpers, as many together as the caller's pool has threads, started in order, with one
-/// `state` a thread. After an error no more are started.
+/// Runs tasks on this thread and on helpers, up to the number of threads of the caller's pool. Tasks start in order,
+/// with one `state` per thread. After an error no more tasks start.
 pub fn for_each<T: Send, S>(
     tasks: Vec<T>,
     state: impl Fn() -> Result<S, CpuError> + Sync,
@@ -35,7 +35,7 @@ pub fn for_each<T: Send, S>(
     failure.into_inner().map_or(Ok(()), Err)
 }
 
-/// Runs the blocks of a loop as [`for_each`] does, each with the targets of its outputs and its number.
+/// Runs the blocks of a loop with [`for_each`], each with its number and the targets of its outputs.
 pub(super) fn for_each_block<'s, S>(
     stores: impl Iterator<Item = &'s Store> + Clone,
     outputs: &mut [&mut Memory],

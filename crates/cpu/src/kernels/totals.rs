@@ -1,11 +1,11 @@
-//! Floats of a row combined, always in the same order.
+//! Reductions of a row's floats, always in the same order.
 
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
 use pulp::{Simd, WithSimd};
 use rewire_graph_rewrite::plan::ReduceOp;
 
-/// Partial results of a row; point `x` goes to partial `x % PARTIALS`, whatever the row's neighbours are.
+/// Partial results of a row; point `x` is reduced into partial `x % PARTIALS`, regardless of the row's neighbours.
 const PARTIALS: usize = 64;
 
 /// Partial results of a row.
@@ -13,37 +13,37 @@ const PARTIALS: usize = 64;
 #[repr(align(64))]
 pub(super) struct Partials([f32; PARTIALS]);
 
-/// What the points of rows are combined to.
+/// The reduction of the points of rows.
 #[derive(Debug)]
 pub(super) struct Totals<'s> {
     pub op: ReduceOp,
-    /// Of the row that is not at its end yet.
+    /// The partial results of a row that continues in the next tile.
     pub partials: &'s mut Partials,
     /// By row of the tile.
     pub results: &'s mut [f32],
-    /// Rows begin with the tile.
+    /// True if rows begin with the tile.
     pub begins: bool,
-    /// Rows end with the tile.
+    /// True if rows end with the tile.
     pub ends: bool,
 }
 
 impl Partials {
-    /// Those of no points.
+    /// The initial partial results.
     pub(super) fn of(op: ReduceOp) -> Self {
         Self([neutral(op); PARTIALS])
     }
 }
 
-/// The result of no points.
+/// The result for no points.
 pub(super) fn neutral(op: ReduceOp) -> f32 {
     op.start()
 }
 
-/// Rows that rows of values are combined into, one after the other.
+/// Rows into which rows of values are reduced, one after another.
 #[derive(Debug)]
 pub(super) struct Owners<'s> {
     pub op: ReduceOp,
-    /// The rows that values are combined into, `pitch` apart.
+    /// The rows of results, `pitch` apart.
     pub totals: &'s mut [f32],
     pub pitch: usize,
     /// By row of values, the row of `totals`.
@@ -51,7 +51,7 @@ pub(super) struct Owners<'s> {
 }
 
 impl Owners<'_> {
-    /// Combines the values of a block, which lie at `from`.
+    /// Reduces the values of a block at `from`.
     #[inline(always)]
     pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {
         match self.op {
@@ -79,7 +79,7 @@ impl Owners<'_> {
     }
 }
 
-/// Rows of values `width` long, `stride` apart, and what they are combined into.
+/// Rows of values, `width` long and `stride` apart, with their results.
 pub(super) struct CombineRows<'a, 's> {
     pub values: &'a [f32],
     pub stride: usize,
@@ -121,7 +121,8 @@ fn combine_row(totals: &mut [f32], row: Row<'_, f32>, combine: impl Fn(f32, f32)
     }
 }
 
-/// The values of a row from point `first` on, combined with those before: where a part of a row begins does not change its result.
+/// Reduces the values of a row from point `first` on into earlier ones; the result does not depend on the start of a
+/// part.
 pub(super) fn combined(op: ReduceOp, before: f32, first: usize, values: &[f32]) -> f32 {
     let join = |combine: fn(f32, f32) -> f32| {
         let mut partials = [neutral(op); PARTIALS];
@@ -139,7 +140,7 @@ pub(super) fn combined(op: ReduceOp, before: f32, first: usize, values: &[f32]) 
 }
 
 impl Totals<'_> {
-    /// True if the rows of a block are summed from their first point to their last, vector by vector.
+    /// True if the rows of a block are summed from first to last point, vector by vector.
     #[inline(always)]
     pub(super) fn sums_whole_rows(&self, value: Lanes<'_, f32>, block: Block) -> bool {
         let is_whole = self.begins && self.ends && block.begins() && block.ends();
@@ -147,7 +148,7 @@ impl Totals<'_> {
         self.op == ReduceOp::Sum && is_whole && is_each && block.points.is_multiple_of(PARTIALS)
     }
 
-    /// Combines the values of a block, which lie at `from`.
+    /// Reduces the values of a block at `from`.
     #[inline(always)]
     pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {
         let (op, begins, ends) = (self.op, self.begins && block.begins(), self.ends && block.ends());

@@ -1,4 +1,4 @@
-//! The vectors of scalar functions as those of this processor.
+//! Implements the vectors of scalar functions with this processor's instructions.
 
 use super::arch;
 use pulp::Simd;

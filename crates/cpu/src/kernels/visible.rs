@@ -1,4 +1,4 @@
-//! Blocks of the rows of samples and heads, and what of other rows a mask lets them see.
+//! Blocks of the rows of samples and heads, and the other rows that a mask makes visible to them.
 
 use super::error::CpuError;
 use super::memory::Memory;
@@ -13,12 +13,12 @@ use std::ops::Range;
 
 /// Rows of a block.
 pub(super) const BLOCK: usize = 24;
-/// Keys whose mask is bounded at once, at least.
+/// Smallest number of keys for which the mask is bounded at once.
 pub(super) const KEYS: usize = 16;
-/// Tasks a thread, at least, where there are that many blocks.
+/// Smallest number of tasks per thread, if there are enough blocks.
 const TASKS: usize = 8;
 
-/// Rows of one sample and head, and the number of keys that they meet.
+/// Rows of one sample and head, and the number of keys that they process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub sample: usize,
@@ -28,7 +28,7 @@ pub(super) struct Block {
     pub keys: usize,
 }
 
-/// The rows of samples and heads, each of which meets the keys of its sample.
+/// The rows of samples and heads, each with the keys of its sample.
 #[derive(Clone, Debug)]
 pub(super) struct RowsAndKeys {
     /// Extents whose product is the number of samples.
@@ -41,7 +41,8 @@ pub(super) struct RowsAndKeys {
 }
 
 impl RowsAndKeys {
-    /// Runs all blocks on all threads. The state of a thread is made of the extents of samples and of the targets of outputs.
+    /// Runs all blocks on all threads. A thread's state is created from the extents of samples and the targets of
+    /// outputs.
     pub(super) fn for_each_block<'o, S>(
         &self,
         env: &Env<'_>,
@@ -60,8 +61,8 @@ impl RowsAndKeys {
         )
     }
 
-    /// The blocks of samples and heads; those with the most keys come first. Where there are few samples and heads, the
-    /// blocks of each are dealt out to several tasks.
+    /// The blocks of samples and heads, those with the most keys first. If there are few samples and heads, the blocks
+    /// of each are distributed to several tasks.
     fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
         let heads = self.heads;
         let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
@@ -80,7 +81,7 @@ impl RowsAndKeys {
     }
 }
 
-/// What of the keys a mask lets a block see.
+/// Finds the keys that a mask makes visible to a block.
 pub(super) struct VisibleTiles<'a> {
     pub dag: &'a Dag,
     pub env: &'a Env<'a>,
@@ -90,8 +91,8 @@ pub(super) struct VisibleTiles<'a> {
 }
 
 impl VisibleTiles<'_> {
-    /// Ranges of keys that some row sees, and whether some pair of a range is masked; neighbours of a kind are joined.
-    /// `coords` bound the block.
+    /// Ranges of keys that are visible to some row, and whether some pair of a range is masked; neighbours of the same
+    /// kind are joined. `coords` bound the block.
     pub(super) fn ranges(
         &self,
         mut coords: Vec<Interval>,

@@ -1,4 +1,4 @@
-//! Right factors of products that are made of parameters alone, copied to panels once.
+//! Right operands of matmuls that depend only on parameters, packed into panels once.
 
 use super::error::CpuError;
 use super::operand::Env;
@@ -6,14 +6,14 @@ use super::product::Panels;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::sync::Arc;
 
-/// A factor whose elements depend on its operands alone.
+/// A matmul operand whose elements depend only on tensors that the kernel reads.
 #[derive(Clone, Debug)]
 pub(super) struct Weights {
     operands: Vec<u16>,
 }
 
 impl Weights {
-    /// For the factor of an expression, if nothing but coordinates and elements of operands is part of it.
+    /// For the expression of an operand, if it consists only of functions of coordinates and elements.
     pub(super) fn of(dag: &Dag, factor: ExprId) -> Option<Self> {
         let mut operands = vec![];
         for id in dag.reachable(&[factor]) {
@@ -28,7 +28,7 @@ impl Weights {
         Some(Self { operands })
     }
 
-    /// The panels of the operands' contents; `None` where some operand is no parameter. `pack` makes them.
+    /// The panels for the operands' contents, created by `pack`; `None` if an operand is not a parameter.
     pub(super) fn panels(
         &self,
         env: &Env<'_>,

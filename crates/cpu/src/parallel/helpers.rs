@@ -12,28 +12,28 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use web_time::{Duration, Instant};
 
-/// How long a helper looks for more work before it sleeps: the kernels of a run follow one another faster.
+/// How long a helper polls for more work before it sleeps; the kernels of a run follow each other faster.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// How long a pool makes do with the threads that it has after the system refused one.
+/// How long a pool waits before it starts threads again after the system refused one.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// The helpers of a pool. There are as many as the caller with most of them wants.
+/// The helpers of a pool, as many as the most demanding caller requests.
 pub(super) struct Helpers {
     options: ThreadPoolOptions,
     waiting: Mutex<Waiting>,
-    /// Helpers that work waits for.
+    /// Number of helpers that are requested.
     places: AtomicUsize,
-    /// Helpers that look for work.
+    /// Number of helpers that poll for work.
     looking: AtomicUsize,
     invited: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Regions that wait for so many helpers, the one that began first in front.
+    /// Regions with the number of helpers they request, earliest first.
     regions: Vec<(Arc<Region>, usize)>,
-    /// Work that nobody waits for, done where no region waits.
+    /// Background work, done when no region requests helpers.
     later: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
     /// The threads that this pool started.
@@ -41,16 +41,16 @@ struct Waiting {
     asleep: usize,
     /// When the system last refused a thread.
     refused: Option<Instant>,
-    /// The pool is gone, and helpers end.
+    /// True after the pool was dropped; helpers then end.
     is_closed: bool,
 }
 
 thread_local! {
-    /// This thread is a helper.
+    /// True if this thread is a helper.
     static IS_HELPER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a helper does next.
+/// The next action of a helper.
 enum Next {
     Region(Arc<Region>),
     Later(Box<dyn FnOnce() + Send>),
@@ -73,7 +73,7 @@ impl Helpers {
         self.options.affinity
     }
 
-    /// Asks up to `count` helpers to join a region.
+    /// Requests up to `count` helpers for a region.
     pub(super) fn invite(self: &Arc<Self>, region: &Arc<Region>, count: usize) {
         let mut waiting = self.lock();
         self.start(&mut waiting, count);
@@ -81,14 +81,14 @@ impl Helpers {
         self.wake(waiting);
     }
 
-    /// Asks no more helpers to join a region.
+    /// Withdraws the request of a region.
     pub(super) fn withdraw(&self, region: &Arc<Region>) {
         let mut waiting = self.lock();
         waiting.regions.retain(|(other, _)| !Arc::ptr_eq(other, region));
         self.count(&waiting);
     }
 
-    /// Has a helper do work that nobody waits for; drops it where there is none.
+    /// Runs background work on a helper; drops it if there is none.
     pub(super) fn later(self: &Arc<Self>, work: Box<dyn FnOnce() + Send>) {
         let mut waiting = self.lock();
         self.start(&mut waiting, 1);
@@ -98,8 +98,8 @@ impl Helpers {
         }
     }
 
-    /// Ends the helpers once all work is done, and waits until their threads have ended. A helper, of whichever pool, does not wait:
-    /// another could wait for it.
+    /// Ends the helpers once all work is done, and waits for their threads to end. On a helper thread of any pool it
+    /// does not wait, since another helper could wait for it.
     pub(super) fn close(&self) {
         let mut waiting = self.lock();
         waiting.is_closed = true;
@@ -115,13 +115,13 @@ impl Helpers {
         }
     }
 
-    /// Threads of this process that are helpers.
+    /// Number of threads of this process that are helpers.
     #[cfg(target_arch = "wasm32")]
     pub(super) fn threads(&self) -> usize {
         self.lock().threads
     }
 
-    /// Makes this thread a helper for as long as it lives.
+    /// Makes this thread a helper for its lifetime.
     #[cfg(target_arch = "wasm32")]
     pub(super) fn help(&self) -> ! {
         self.lock().threads += 1;
@@ -134,7 +134,7 @@ impl Helpers {
         super::lock(&self.waiting)
     }
 
-    /// Makes known how much work waits for helpers.
+    /// Publishes the number of requested helpers.
     fn count(&self, waiting: &Waiting) -> usize {
         let places: usize = waiting.regions.iter().map(|(_, places)| places).sum();
         let places = places + waiting.later.len() + usize::from(waiting.is_closed);
@@ -142,7 +142,7 @@ impl Helpers {
         places
     }
 
-    /// Makes sure of `count` helpers, or of as many as the system allows.
+    /// Ensures `count` helpers, or as many as the system allows.
     fn start(self: &Arc<Self>, waiting: &mut Waiting, count: usize) {
         if waiting.threads >= count || waiting.refused.is_some_and(|since| since.elapsed() < REFUSED) {
             return;
@@ -167,7 +167,7 @@ impl Helpers {
         }
     }
 
-    /// Wakes as many helpers as work waits for.
+    /// Wakes as many helpers as requested.
     fn wake(&self, waiting: MutexGuard<'_, Waiting>) {
         let places = self.count(&waiting);
         let asleep = waiting.asleep;

@@ -1,25 +1,25 @@
 //! The CPUs that threads run on.
 //!
-//! Where another process takes a part of one CPU, Linux often puts two threads that share some work on the other one, and leaves them there
-//! for a tenth of a second; and a thread in the middle of its piece waits for its turn while others wait for the piece. Both are put right by
-//! moving helpers within the CPUs that they may run on. Pools do so only where [`ThreadPoolOptions::affinity`](super::ThreadPoolOptions)
-//! asks for it.
+//! If another process uses part of a CPU, Linux often puts two cooperating threads on the other one for a tenth of a
+//! second. A thread may also be preempted in the middle of its task while others wait for it. Pools fix both by moving
+//! helpers within their allowed CPUs, but only with [`ThreadPoolOptions::affinity`](super::ThreadPoolOptions).
 
 #[cfg(target_os = "linux")]
 mod way {
     use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
     use std::sync::{Mutex, MutexGuard};
 
-    /// The processor that this thread is on.
+    /// The CPU of this thread.
     pub(in crate::parallel) fn processor() -> usize {
         sched_getcpu()
     }
 
     /// A helper thread.
     pub(in crate::parallel) struct Seat {
-        /// Its number, if it may be moved.
+        /// Its thread id, if it may be moved.
         thread: Option<Pid>,
-        /// Held while the thread is kept from some processors, so that nobody takes what is left for all of them.
+        /// Locked while the thread's CPUs are restricted, so that no other thread saves the restricted set as the
+        /// original.
         moving: Mutex<()>,
     }
 
@@ -29,8 +29,8 @@ mod way {
             Self { thread: may_move.then(gettid), moving: Mutex::new(()) }
         }
 
-        /// Keeps the thread to those of its processors that `wanted` takes, as long as the result lives. `None` if there are none, the thread
-        /// may not be moved, or somebody else is moving it.
+        /// Restricts the thread to those of its CPUs for which `wanted` is true, for the lifetime of the result. `None`
+        /// if there are none, the thread may not be moved, or another thread is moving it.
         fn kept(&self, wanted: impl Fn(usize) -> bool) -> Option<Kept<'_>> {
             let thread = self.thread?;
             let moving = self.moving.try_lock().ok()?;
@@ -44,18 +44,18 @@ mod way {
             Some(Kept { thread, all, _moving: moving })
         }
 
-        /// Takes the thread away from a processor.
+        /// Moves the thread away from a CPU.
         pub(in crate::parallel) fn leave(&self, processor: usize) {
             drop(self.kept(|other| other != processor));
         }
 
-        /// Brings the thread to a processor, for as long as the result lives.
+        /// Moves the thread to a CPU, for the lifetime of the result.
         pub(in crate::parallel) fn bring(&self, processor: usize) -> Option<Kept<'_>> {
             self.kept(|other| other == processor)
         }
     }
 
-    /// A thread that is kept to some processors.
+    /// A thread restricted to some CPUs.
     pub(in crate::parallel) struct Kept<'a> {
         thread: Pid,
         all: CpuSet,

@@ -11,28 +11,28 @@ use std::pin::pin;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Threads of a pool, at most.
+/// Largest number of threads in a pool.
 pub const MAX_THREADS: usize = 1024;
 
-/// The environment variable that sets the threads of the default pool.
+/// The environment variable with the number of threads of the default pool.
 const VARIABLE: &str = "REWIRE_THREADS";
 
-/// Bytes of the stack of a helper, at least.
+/// Smallest stack of a helper in bytes.
 const LEAST_STACK: usize = 1 << 20;
 
-/// How a [`ThreadPool`] is made.
+/// Options of a [`ThreadPool`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadPoolOptions {
-    /// Threads that work at once for one caller, its own thread included, from 1 to [`MAX_THREADS`]. As many as the process has CPUs
-    /// if `None`.
+    /// Threads that work for one caller at once, including its own, from 1 to [`MAX_THREADS`]. If `None`, the number of
+    /// CPUs available to the process.
     pub threads: Option<usize>,
     /// Name of the helper threads. Linux shows the first 15 bytes.
     pub name: String,
-    /// Bytes of the stack of a helper thread, of which memory is taken as it is used; at least 1 MiB. Builds without optimisation need
-    /// the default.
+    /// Stack size of a helper thread in bytes, at least 1 MiB. Memory is allocated as it is used. Builds without
+    /// optimisation need the default.
     pub stack_bytes: usize,
-    /// Moves helper threads between the CPUs that they may run on, by their CPU affinity, where another process takes a part of one.
-    /// On Linux only.
+    /// Moves helper threads between their allowed CPUs, through CPU affinity, when another process uses part of a CPU.
+    /// Linux only.
     pub affinity: bool,
 }
 
@@ -43,7 +43,7 @@ impl Default for ThreadPoolOptions {
 }
 
 impl ThreadPoolOptions {
-    /// The default options, with the threads that the environment variable `REWIRE_THREADS` names.
+    /// The default options, with the number of threads in the environment variable `REWIRE_THREADS`.
     ///
     /// # Errors
     /// [`ThreadPoolError::Variable`] if its value is no number of threads.
@@ -73,7 +73,7 @@ impl ThreadPoolOptions {
     }
 }
 
-/// Options of a [`ThreadPool`] that are out of range.
+/// An option of a [`ThreadPool`] is out of range.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ThreadPoolError {
     /// The number of threads.
@@ -104,15 +104,16 @@ pub enum ThreadPoolError {
 
 /// Threads that run kernels on the CPU and compile kernels for devices. Clones share them.
 ///
-/// Work runs on the thread of the caller and on helper threads. Helpers start when they are first needed, and sleep when there is no work.
-/// If the system refuses a thread, the pool works with those that it has. A forked child starts helpers of its own.
+/// Work runs on the caller's thread and on helper threads. Helpers start on first use and sleep when idle. If the
+/// system refuses a thread, the pool works with the existing ones. A forked child starts its own helpers.
 ///
-/// Dropping the last clone of a pool waits until its helpers have done their work and their threads have ended: threads that used a GPU
-/// driver must not end after it is unloaded. A clone that is dropped on a helper thread does not wait.
+/// Dropping the last clone of a pool waits until its helpers have finished their work and their threads have ended,
+/// since threads that used a GPU driver must not end after it is unloaded. A clone that is dropped on a helper thread
+/// does not wait.
 ///
-/// A model runs on the pool of its options, which models may share, else on the pool that is installed on the thread of the caller
-/// ([`ThreadPool::install`]), else on the default pool of the process. That has as many threads as the process has CPUs, or as the
-/// environment variable `REWIRE_THREADS` says.
+/// A model uses the pool in its options, which models may share; else the pool installed on the caller's thread
+/// ([`ThreadPool::install`]); else the default pool of the process. The default pool has as many threads as the process
+/// has CPUs, or the number in the environment variable `REWIRE_THREADS`.
 ///
 /// ```
 /// use rewire_cpu::parallel::{ThreadPool, ThreadPoolOptions};
@@ -131,12 +132,12 @@ struct Shared {
 }
 
 thread_local! {
-    /// The pool that was installed on this thread.
+    /// The pool installed on this thread.
     static INSTALLED: RefCell<Option<ThreadPool>> = const { RefCell::new(None) };
 }
 
 impl ThreadPool {
-    /// A pool. It has no thread before there is work for one.
+    /// Creates a pool. Threads start on first use.
     ///
     /// # Errors
     /// [`ThreadPoolError`] names the option that is out of range.
@@ -145,7 +146,7 @@ impl ThreadPool {
         Ok(Self::of(options))
     }
 
-    /// A pool of options that were checked.
+    /// A pool with validated options.
     fn of(options: ThreadPoolOptions) -> Self {
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let threads = if cfg!(feature = "parallel") { options.threads.unwrap_or_else(cpus) } else { 1 };
@@ -157,7 +158,7 @@ impl ThreadPool {
         }))
     }
 
-    /// The pool that is installed on this thread, else the default pool of the process.
+    /// The pool installed on this thread, else the default pool of the process.
     pub fn current() -> Self {
         Self::with_current(Self::clone)
     }
@@ -185,12 +186,12 @@ impl ThreadPool {
         work(&Self::of(ThreadPoolOptions::default()))
     }
 
-    /// How it was made.
+    /// The options of the pool.
     pub fn options(&self) -> &ThreadPoolOptions {
         &self.0.options
     }
 
-    /// Threads that may work at once for one caller, its own included.
+    /// Number of threads that may work for one caller at once, including its own.
     pub fn threads(&self) -> usize {
         #[cfg(all(feature = "parallel", target_arch = "wasm32"))]
         return self.helpers().threads() + 1;
@@ -198,7 +199,7 @@ impl ThreadPool {
         return self.0.threads;
     }
 
-    /// Does `work` on this thread with this pool in place of the default one.
+    /// Runs `work` on this thread with this pool instead of the default one.
     ///
     /// ```
     /// use rewire_cpu::parallel::{ThreadPool, ThreadPoolOptions};
@@ -217,7 +218,7 @@ impl ThreadPool {
         work()
     }
 
-    /// [`ThreadPool::install`] for each time that a future is polled.
+    /// [`ThreadPool::install`] for every poll of a future.
     pub async fn within<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| self.install(|| future.as_mut().poll(context))).await
@@ -228,7 +229,7 @@ impl ThreadPool {
         self.0.helpers.get_or_make(|| Helpers::new(&self.0.options))
     }
 
-    /// Has a helper do work that nobody waits for; drops the work where there is none.
+    /// Runs background work on a helper; drops the work if there is none.
     pub(super) fn later(&self, work: Box<dyn FnOnce() + Send>) {
         #[cfg(feature = "parallel")]
         if self.threads() > 1 {

@@ -1,4 +1,4 @@
-//! What belongs to one process: a forked child has the memory of its parent, but none of its threads.
+//! Per-process data: a forked child has the memory of its parent, but none of its threads.
 
 #[cfg(feature = "parallel")]
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Forks between the first process and this one.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
-/// A process, as told apart from those that were forked from it.
+/// Identifies a process, as distinct from those forked from it.
 ///
 /// ```
 /// use rewire_cpu::parallel::Process;
@@ -20,7 +20,7 @@ static FORKS: AtomicUsize = AtomicUsize::new(0);
 pub struct Process(usize);
 
 impl Process {
-    /// The process of the caller. Forks are counted from the first call on.
+    /// The current process. Forks are counted from the first call on.
     pub fn current() -> Self {
         count_forks();
         Self(FORKS.load(Ordering::Relaxed))
@@ -47,7 +47,8 @@ fn count_forks() {
 #[cfg(not(unix))]
 fn count_forks() {}
 
-/// A value that each process makes for itself. No lock is taken, as a forked child would find it as its parent left it.
+/// A value that each process creates for itself. It uses no locks, since a forked child would find them in the state of
+/// its parent.
 #[cfg(feature = "parallel")]
 pub(super) struct PerProcess<T> {
     latest: AtomicPtr<Entry<T>>,
@@ -66,14 +67,14 @@ impl<T> PerProcess<T> {
         Self { latest: AtomicPtr::new(std::ptr::null_mut()), values: PhantomData }
     }
 
-    /// The value of this process, made by the first caller.
+    /// The value of this process, created by the first caller.
     pub(super) fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
         let found = self.latest.load(Ordering::Acquire);
         if let Some(value) = self.own(found) {
             return value;
         }
         let made = Box::into_raw(Box::new(Entry { process: Process::current(), value: make() }));
-        // The entry of the parent stays as it is: its locks may be held by threads that are not here.
+        // The parent's entry is leaked: its locks may be held by threads that do not exist here.
         match self.latest.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: `made` comes from a box and is freed by `drop` alone, which borrows exclusively.
             Ok(_) => unsafe { &(*made).value },
@@ -86,7 +87,7 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// The value of this process, if it was made.
+    /// The value of this process, if it exists.
     pub(super) fn get(&self) -> Option<&T> {
         self.own(self.latest.load(Ordering::Acquire))
     }
@@ -102,7 +103,7 @@ impl<T> PerProcess<T> {
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
         if self.get().is_some() {
-            // SAFETY: the entry is of this process, comes from a box, and nobody else borrows it.
+            // SAFETY: the entry belongs to this process, comes from a box, and is borrowed exclusively.
             drop(unsafe { Box::from_raw(*self.latest.get_mut()) });
         }
     }

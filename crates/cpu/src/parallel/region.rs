@@ -1,4 +1,4 @@
-//! Work that the caller shares with helpers that come in time.
+//! Work that the caller shares with helpers that are free in time.
 
 use super::ThreadPool;
 use super::helpers::Helpers;
@@ -11,30 +11,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use web_time::{Duration, Instant};
 
-/// Work that helpers may join as long as it is open.
+/// Work that helpers may join while it is open.
 pub(super) struct Region {
     work: &'static (dyn Fn(&Member<'_>) + Sync),
     crew: Mutex<Crew>,
     /// Helpers at work.
     at_work: AtomicUsize,
     left: Condvar,
-    /// Helpers may be moved between CPUs.
+    /// True if helpers may be moved between CPUs.
     may_move: bool,
-    /// Where the caller was when it began its latest task.
+    /// The caller's CPU when it began its latest task.
     processor: AtomicUsize,
 }
 
 struct Crew {
     is_open: bool,
-    /// Of the helpers at work.
+    /// The helpers at work.
     seats: Vec<Arc<Seat>>,
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// A thread that takes part in some work.
+/// A thread that participates in a region.
 pub(crate) struct Member<'r> {
     role: Role<'r>,
-    /// When the latest task began, or the helper was moved.
+    /// Time when the latest task began, or the helper was moved.
     latest: Cell<Option<Instant>>,
     longest: Cell<Duration>,
 }
@@ -45,11 +45,11 @@ enum Role<'r> {
     Helper(&'r Region, &'r Seat),
 }
 
-/// How long the last helpers are waited for without sleep: it takes about as long to wake up.
+/// How long to poll for the last helpers before sleeping: about the time of waking up.
 const AWAKE: Duration = Duration::from_micros(50);
-/// How long a caller waits until it brings a helper to its processor, at least; it is twice as long as the caller's longest task.
+/// How long a caller waits at least before it moves a helper to its CPU; it waits twice as long as its longest task.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// How long a helper stays where it is, at least.
+/// How long a helper stays on a CPU at least.
 const STAY: Duration = Duration::from_millis(1);
 
 impl<'r> Member<'r> {
@@ -57,7 +57,7 @@ impl<'r> Member<'r> {
         Self { role, latest: Cell::new(None), longest: Cell::new(Duration::ZERO) }
     }
 
-    /// To be called before each task. A helper on the processor of the caller goes to another one.
+    /// Must be called before each task. Moves a helper that runs on the caller's CPU to another one.
     pub(crate) fn begin_task(&self) {
         match self.role {
             Role::Caller(region) if region.may_move => {
@@ -86,7 +86,7 @@ impl Region {
         self.crew.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does a helper's part, if the region is open.
+    /// Runs a helper's part, if the region is open.
     pub(super) fn join(&self, seat: &Arc<Seat>) {
         let mut crew = self.lock();
         if !crew.is_open {
@@ -108,8 +108,8 @@ impl Region {
         }
     }
 
-    /// Lets no more helpers in and waits for those that are at work. Where helpers may be moved, one that takes longer than `patience`
-    /// waits for its processor, most likely, and gets this one.
+    /// Closes the region for helpers and waits for those at work. If helpers may be moved, one that takes longer than
+    /// `patience` probably waits for its CPU, and is moved to this one.
     fn close(self: &Arc<Self>, helpers: &Helpers, patience: Duration) -> Option<Box<dyn Any + Send>> {
         helpers.withdraw(self);
         self.lock().is_open = false;
@@ -136,14 +136,14 @@ impl Region {
     }
 }
 
-/// Does `work` on this thread, and on up to `helpers` others that are free before this one is done: nobody waits for a thread
-/// that has not begun.
+/// Runs `work` on this thread, and on up to `helpers` others that are free before this one is done. It does not wait
+/// for threads that have not started.
 pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
     if helpers == 0 {
         return work(&Member::new(Role::Alone));
     }
     let pool = ThreadPool::current();
-    // Helpers borrow the pool of the caller for the time of their work: none of them is its last owner.
+    // Helpers borrow the caller's pool during their work, so none of them is its last owner.
     let on_pool = |member: &Member<'_>| match member.role {
         Role::Helper(..) => pool.install(|| work(member)),
         Role::Alone | Role::Caller(_) => work(member),
@@ -243,7 +243,7 @@ mod tests {
                     if tasks.fetch_add(1, Ordering::Relaxed) >= 40 {
                         break;
                     }
-                    // Longer than callers wait before they bring helpers to their processor.
+                    // Longer than callers wait before they move helpers to their CPU.
                     std::thread::sleep(Duration::from_micros(if matches!(member.role, Role::Helper(..)) {
                         900
                     } else {

@@ -13,7 +13,7 @@ fn pool(threads: usize) -> ThreadPool {
     ThreadPool::new(ThreadPoolOptions { threads: Some(threads), ..ThreadPoolOptions::default() }).unwrap()
 }
 
-/// True once `count` threads do the work of one caller at the same time.
+/// True once `count` threads work for one caller at the same time.
 fn meet(count: usize) -> bool {
     let (here, begun) = (AtomicUsize::new(0), Instant::now());
     with_helpers(count - 1, |_| {
@@ -25,7 +25,7 @@ fn meet(count: usize) -> bool {
     here.into_inner() == count
 }
 
-/// True once `is_so` is, which may take a while.
+/// True once `is_so` is, within some time.
 fn soon(is_so: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_so() && begun.elapsed() < LONG {
@@ -69,7 +69,7 @@ fn work_that_nobody_waits_for_is_done_by_a_helper() {
 
 #[test]
 fn a_pool_goes_on_without_threads_that_the_system_refuses() {
-    // No address space has room for such a stack.
+    // No address space can hold such a stack.
     let options = ThreadPoolOptions { threads: Some(4), stack_bytes: 1 << 60, ..ThreadPoolOptions::default() };
     let pool = ThreadPool::new(options).unwrap();
     for _ in 0..3 {
@@ -109,7 +109,7 @@ fn named_pool(name: &str) -> ThreadPool {
 #[cfg(target_os = "linux")]
 #[test]
 fn helpers_have_the_name_of_their_pool_and_have_ended_when_it_is_dropped() {
-    /// What a thread frees when it ends, as drivers of GPUs do.
+    /// Freed when the thread ends, like thread-local data of GPU drivers.
     struct Kept;
     impl Drop for Kept {
         fn drop(&mut self) {
@@ -172,7 +172,7 @@ fn cpu_affinity_stays_as_the_app_has_it() {
     assert!(allowed.into_iter().all(|own| own == all));
 }
 
-/// Does `work` in a forked child, which ends with 0 if it is true.
+/// Runs `work` in a forked child, which exits with 0 if it returns true.
 #[cfg(unix)]
 fn is_so_in_a_forked_child(work: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child takes locks of this test alone and of the allocator, which is made for forks, and ends without destructors.

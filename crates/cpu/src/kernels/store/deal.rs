@@ -1,4 +1,4 @@
-//! The outputs of the tasks that a loop is cut into.
+//! The outputs of the tasks of a loop.
 
 use super::{Store, Target};
 use crate::kernels::error::CpuError;
@@ -35,7 +35,7 @@ impl<'a> SharedOutputs<'a> {
     }
 }
 
-/// How the points of a loop are cut into tasks.
+/// The division of a loop's points into tasks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernels) struct Blocks {
     /// Rows of the loop.
@@ -44,21 +44,21 @@ pub(in crate::kernels) struct Blocks {
     pub width: usize,
     /// Rows of a block, or points of a row if `across`.
     pub size: usize,
-    /// The one row is cut into blocks.
+    /// True if the only row is divided into blocks.
     pub across: bool,
 }
 
-/// Blocks of a loop, at most, where each has more points than asked for.
+/// Largest number of blocks, if each has more points than requested.
 const MOST: usize = 128;
 
 impl Blocks {
-    /// Blocks of whole rows with `points` points or somewhat more.
+    /// Blocks of whole rows with at least `points` points.
     pub(in crate::kernels) fn of_rows(rows: usize, width: usize, points: usize) -> Self {
         let size = (points / width.max(1)).max(rows.div_ceil(MOST)).max(1);
         Self { rows, width, size, across: false }
     }
 
-    /// Blocks of `points` points or somewhat more; a single row is cut.
+    /// Blocks of at least `points` points; a single row is divided.
     pub(in crate::kernels) fn of_points(rows: usize, width: usize, points: usize) -> Self {
         if rows == 1 {
             Self { rows, width, size: points.max(width.div_ceil(MOST)).next_multiple_of(LANES), across: true }
@@ -79,7 +79,7 @@ impl Blocks {
     }
 }
 
-/// Deals out outputs to the blocks of a loop: pieces of their own where the loop's rows are the output's rows.
+/// Distributes outputs to the blocks of a loop, as separate parts if the loop's rows are the output's rows.
 pub(in crate::kernels) fn deal<'a, 's>(
     stores: impl Iterator<Item = &'s Store> + Clone,
     outputs: &'a mut [&mut Memory],

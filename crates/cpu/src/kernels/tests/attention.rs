@@ -13,7 +13,7 @@ const COLUMN: u8 = 3;
 const KEY: u8 = 4;
 const DEPTH: u8 = 5;
 
-/// `silu(qk / 8) / 100`, causal with a window and the last `targets` keys seen only by themselves.
+/// `silu(qk / 8) / 100`, causal with a window; the last `targets` keys are visible only to themselves.
 fn kernel(dtype: DType, qk: usize, v: usize, masked: bool, softmax: bool) -> Computation {
     attention(dtype, [qk, v], softmax, |dag, sample, _, i, j| masked.then(|| mask(dag, sample, i, j)))
 }
@@ -66,13 +66,13 @@ fn attention(
     Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
 }
 
-/// The score where the mask lets a pair count, `hidden` elsewhere.
+/// The score of visible pairs, `hidden` for others.
 fn hide(dag: &mut Dag, mask: Option<ExprId>, score: ExprId, hidden: f32) -> ExprId {
     let hidden = mask.map(|_| dag.float(hidden));
     mask.zip(hidden).map_or(score, |(mask, hidden)| dag.select(mask, score, hidden))
 }
 
-/// The share of a pair in the softmax of its row.
+/// The softmax weight of a pair.
 fn share(dag: &mut Dag, mask: Option<ExprId>, score: ExprId, accumulations: &mut Vec<Accumulation>) -> ExprId {
     let [largest, total] = [1, 2].map(|position| dag.value(position, Scalar::F32));
     let shifted = dag.binary(BinaryOp::Sub, score, largest);
@@ -256,7 +256,7 @@ fn a_sample_does_not_depend_on_its_batch_mates() {
     assert_eq!(alone[0].bytes(), &mates[0].bytes()[200 * row..290 * row]);
 }
 
-/// A kernel with the sum of the weights of each row and head as well, which is a sum over pairs and no attention any more.
+/// Adds the sums of weights of each row and head to a kernel, which makes it a pair reduction other than attention.
 fn with_totals(kernel: Computation) -> Computation {
     let Computation::Nest(kernel) = kernel else { panic!("no nest") };
     let mut nest = kernel.into_nest();

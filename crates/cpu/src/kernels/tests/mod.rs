@@ -1,4 +1,4 @@
-//! Kernels against plain loops in double precision.
+//! Kernels compared with plain f64 loops.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod attention;
@@ -53,7 +53,7 @@ pub(super) fn tensor(dtype: DType, shape: &[usize], seed: u32) -> HostTensor {
     HostTensor::from_f64(dtype, shape.to_vec(), &values).unwrap()
 }
 
-/// Runs a kernel; the outputs start out as NaN so that what is not written shows.
+/// Runs a kernel. Outputs are initialised with NaN, which reveals unwritten elements.
 pub(super) fn run(kernel: &Computation, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
     run_compiled(&Compiled::new(kernel).unwrap(), kernel, data, symbols)
 }
@@ -119,7 +119,7 @@ pub(super) fn assert_close(actual: &HostTensor, expected: &[f64], tolerance: f64
     }
 }
 
-/// A pool of so many threads.
+/// A pool with this number of threads.
 pub(super) fn pool(threads: usize) -> ThreadPool {
     ThreadPool::new(ThreadPoolOptions { threads: Some(threads), ..ThreadPoolOptions::default() }).unwrap()
 }

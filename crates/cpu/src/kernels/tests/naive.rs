@@ -1,4 +1,4 @@
-//! Evaluation of one expression at one point, by recursion, in double precision.
+//! Evaluates one expression at one point, recursively, in f64.
 
 use super::Data;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
@@ -110,7 +110,7 @@ impl Point<'_> {
     }
 }
 
-/// Philox4x32-10 as its paper gives it.
+/// Philox4x32-10 as in its paper.
 fn philox(seed: u64, index: u32) -> f64 {
     let mut counter = [index / 4, 0, 0, 0];
     let (mut k0, mut k1) = (seed as u32, (seed >> 32) as u32);
