@@ -1,10 +1,11 @@
-//! A hash of what emitted kernels follow from: what was measured of them is worth nothing once it changes.
+//! Computes a hash of the sources of emitted kernels, which invalidates their measurements when the sources change.
 
 use std::fs::{read, read_dir};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What kernels are emitted from: plans, nests and their schedules, proofs, scalar functions, storage formats and templates.
+/// The sources of emitted kernels: plans, nests and their schedules, proofs, scalar functions, storage formats and
+/// templates.
 const SOURCES: [&str; 16] = [
     "shaders",
     "src",
@@ -29,7 +30,7 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     for source in SOURCES.map(Path::new) {
         if !source.exists() {
-            // A published package lacks what lies outside of it.
+            // A published package lacks files outside of it.
             if is_repository {
                 println!("cargo::error=`SOURCES` of build.rs names {}, which is not there", source.display());
             }

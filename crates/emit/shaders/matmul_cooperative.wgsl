@@ -82,7 +82,7 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
         let m = m0 + i32(subgroup_m + {{ round[0] * size }}u + row);
         let n = n0 + i32(subgroup_n + {{ round[1] * size }}u + column * 4u);
 {% endmacro %}
-{# The register of an invocation's group of four results: those of the stages on their way, one after the other. #}
+{# The register of an invocation's group of four results: the registers of the stages in flight, in order. #}
 {% macro register(number) %}
 {%- set of_set = left.items + right.items %}
 {%- set at = number % of_set %}

@@ -1,4 +1,4 @@
-{# A softmax of rows whose scores come a tile at a time. #}
+{# The online softmax of rows whose scores are computed one tile at a time. #}
 {% macro memory(masked, by_four, rows) %}
 // Scores are lessened by their row's shift before exponentials are taken: by the largest of them when it was last raised, which
 // happens where one lies more than MOST_EXCESS above, so that halves hold the exponentials.
@@ -40,13 +40,13 @@ fn attends(c0: i32, c1: i32, i: i32, keys: i32) -> bool {
 }
 
 {% endmacro %}
-{# Combines what the `lanes` neighbours that share a row hold, a power of two. #}
+{# Combines the values of the `lanes` neighbours, a power of two, that share a row. #}
 {% macro combine(name, function, lanes) %}
 {% for step in [1, 2, 4, 8, 16, 32] %}{% if step < lanes %}
             {{ name }} = {{ function }}({{ name }}, subgroupShuffleXor({{ name }}, {{ step }}u));
 {% endif %}{% endfor %}
 {% endmacro %}
-{# Adds what they hold. #}
+{# Adds their values. #}
 {% macro add_up(name, lanes) %}
 {% for step in [1, 2, 4, 8, 16, 32] %}{% if step < lanes %}
     {{ name }} += subgroupShuffleXor({{ name }}, {{ step }}u);
@@ -54,7 +54,7 @@ fn attends(c0: i32, c1: i32, i: i32, keys: i32) -> bool {
 {% endmacro %}
 {% macro largest_of(four) %}max(max({{ four }}.x, {{ four }}.y), max({{ four }}.z, {{ four }}.w)){% endmacro %}
 {% macro sum_of(four) %}({{ four }}.x + {{ four }}.y) + ({{ four }}.z + {{ four }}.w){% endmacro %}
-{# The functions of elements of matrices: `sums` is their type, `sum` the number of the hook. #}
+{# The functions of matrix elements: `sums` is their type, `sum` the number of the device function. #}
 {% macro elements(sums, masked, sum) %}
 // What a score exceeds its row's shift by, in a tile of which all pairs count. Rows past the last query read that one.
 fn excess_of_whole(row: u32, column: u32, product: f32, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32, first_row: u32) -> f32 {

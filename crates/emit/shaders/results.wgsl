@@ -1,7 +1,7 @@
-{# Results of a subgroup's owners, which pass through workgroup memory. Those of a softmax are divided by the sums of its weights. #}
+{# Results of a subgroup's rows, which pass through workgroup memory. Those of a softmax are divided by the sums of its weights. #}
 {% from "matrices.wgsl" import lane_group, lane_item, lane_row, origin, own_row %}
 {% from "online_softmax.wgsl" import add_up, sum_of %}
-{# What the sums of a row are multiplied by in the end: without another row, nothing. Where all weigh nothing, what 0 / 0 is. #}
+{# The final factor of a row's sums: 0 without included pairs, 0 / 0 if all their weights are 0. #}
 {% macro finish_total(t, r, n, width) %}
 {{ add_up("total" ~ r ~ "_" ~ n, width // 4) -}}
     if ({{ lane_group(t, n, width) }} == 0u) {

@@ -22,10 +22,10 @@ four of a row, the width of rows, the first column, or the first of some rows, o
             }
 {% endfor %}
 {% endmacro %}
-{# Loads it a piece ahead, or where registers are few, when it is stored. #}
+{# Loads it one piece ahead, or with few registers when it is stored. #}
 {% macro fetch_ahead(t, piece, first) %}{{ fetch(t, piece, first) if t.held }}{% endmacro %}
 {% macro fetch_now(t, piece, first) %}{{ fetch(t, piece, first) if not t.held }}{% endmacro %}
-{# A statement for an item of `all`, those of 128 threads from `first` on. #}
+{# A statement for an item of `all`, for 128 threads from `first` on. #}
 {% macro for_item(first, all, statement) %}
 {% if first + 128 > all %}
                 if (item < {{ all }}u) {
@@ -35,7 +35,7 @@ four of a row, the width of rows, the first column, or the first of some rows, o
                 {{ statement }}
 {% endif %}
 {% endmacro %}
-{# Stores columns of others, four of them side by side. #}
+{# Stores columns of the other rows, four rows side by side. #}
 {% macro put_others(t) %}
 {% set groups = t.chunk // 4 %}
 {% for n in range((8 * t.chunk + 127) // 128) %}
@@ -46,7 +46,7 @@ four of a row, the width of rows, the first column, or the first of some rows, o
             }
 {% endfor %}
 {% endmacro %}
-{# Loads and stores columns of the owners. #}
+{# Loads and stores columns of the rows. #}
 {% macro stage_owners(t, dot, d0) %}
 {% set groups = t.chunk // 4 %}
 {% set all = t.rows * groups %}
@@ -68,9 +68,9 @@ four of a row, the width of rows, the first column, or the first of some rows, o
             }
 {% endfor %}
 {% endmacro %}
-{# How often a loop runs. Drivers unroll those of which they know it, and hold in registers what the steps load. #}
+{# The trip count of a loop. Drivers unroll loops with known trip counts, and hold the loads of all steps in registers. #}
 {% macro count(t, steps) %}{{ steps }}{{ " + none" if t.rolled }}{% endmacro %}
-{# Adds the dot products of a thread's rows and of four keys, over the columns that are staged, to `name`0 and on. #}
+{# Adds the dot products of a thread's rows with four keys, over the staged columns, to `name`0 and following. #}
 {% macro dot_products(t, name) %}
             for (var step = 0u; step < {{ count(t, t.chunk // 4 ~ "u") }}; step++) {
 {% for i in range(t.rows_per_thread) %}
@@ -84,7 +84,7 @@ four of a row, the width of rows, the first column, or the first of some rows, o
 {% endfor %}
             }
 {% endmacro %}
-{# Stores elements of others. #}
+{# Stores elements of the other rows. #}
 {% macro put_elements(sum) %}
 {% for n in range(sum.items) %}
         {
@@ -93,7 +93,7 @@ four of a row, the width of rows, the first column, or the first of some rows, o
         }
 {% endfor %}
 {% endmacro %}
-{# Adds the elements that are staged, from other `k0` of the tile on, as they are weighed. #}
+{# Adds the staged elements with their weights, from row `k0` of the tile on. #}
 {% macro accumulate(t, sum, k0) %}
         for (var step = 0u; step < {{ count(t, sum.keys // 4 ~ "u") }}; step++) {
 {% for i in range(t.rows_per_thread) %}

@@ -1,4 +1,4 @@
-{# A softmax of rows of scores that lie in workgroup memory, a thread a row. #}
+{# A softmax of rows of scores in workgroup memory, one thread per row. #}
 {% from "rows_of_floats.wgsl" import count %}
 {% macro memory(masked) %}
 // The largest score of no keys.
@@ -21,12 +21,12 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
 {% endif %}
     }
 {% endmacro %}
-{# Notes which keys of a row that some mask hides count. #}
+{# Records the included keys of a row with some hidden keys. #}
 {% macro note_keys(i) %}
             let bits{{ i }} = dot(vec4<u32>(kept{{ i }}), vec4<u32>(1u, 2u, 4u, 8u));
             atomicOr(&row_keys[thread_row + {{ i }}u], bits{{ i }} << (thread_group * 4u));
 {% endmacro %}
-{# Makes scores weights, and rescales sums. #}
+{# Replaces scores by weights, and rescales sums. #}
 {% macro soften(t, sum, masked) %}
         if (local < ROWS) {
             let before = row_max[local];
@@ -71,7 +71,7 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
         sum{{ sum.value }}_{{ chunk }}_{{ i }} *= scale{{ i }};
 {% endfor %}{% endfor %}
 {% endmacro %}
-{# What the sums of a row are multiplied by in the end: without a key, nothing. Where all that count weigh nothing, what 0 / 0 is. #}
+{# The final factor of a row's sums: 0 without included keys, 0 / 0 if all their weights are 0. #}
 {% macro share(i) %}
         let total = row_sum[thread_row + {{ i }}u];
         let part = select(1.0f / total, 0.0f, total < 0.0f);

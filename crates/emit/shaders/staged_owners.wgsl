@@ -1,4 +1,4 @@
-{# Rows of the owners, which pass through workgroup memory to the matrices of a subgroup, `rows`, a part of their columns at a time. #}
+{# Loads rows through workgroup memory to the matrices of a subgroup, `rows`, a part of their columns at a time. #}
 {% from "matrices.wgsl" import left %}
 {% macro place(t, dot, n) %}
         let item = local_index + {{ n * t.threads }}u;

@@ -32,7 +32,7 @@ how many groups each of `threads` loads (`items`), and how many of these are `ne
         }
 {% endfor %}
 {% endmacro %}
-{# Stores what is loaded. #}
+{# Stores the loaded data. #}
 {% macro put(tile, buffer) %}
 {% for n in range(tile.items) %}
         {

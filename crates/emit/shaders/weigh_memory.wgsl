@@ -2,7 +2,7 @@
 matrices of rows lie side by side. #}
 {% from "online_softmax.wgsl" import combine, largest_of, sum_of %}
 {% from "matrices.wgsl" import is_item, lane_group, lane_row, left, origin, own_row, right, sums_of %}
-{# Products of a matrix of rows, those of all others of a subgroup. #}
+{# Dot products of a row matrix with all columns of a subgroup. #}
 {% macro multiply(t, dot, first, stage) %}
 {% for r in range(first, first + t.together) %}{% for c in range(t.part_keys // t.size) %}
         var matrix{{ dot.value }}_{{ r }}_{{ c }} = {{ sums_of(t) }}();
@@ -24,7 +24,7 @@ matrices of rows lie side by side. #}
 {% endfor %}{% endfor %}
         subgroupBarrier();
 {% endmacro %}
-{# The pairs of a group of four others: a lane takes `stage_items` of them a matrix of rows. #}
+{# The pairs of a group of four columns: a lane processes `stage_items` of them per row matrix. #}
 {% macro place(t, r, n) %}
         let row{{ r }}_{{ n }} = {{ own_row(t) }} + {{ r * t.size }}u + {{ lane_row(t, n, t.part_keys) }};
         let i{{ r }}_{{ n }} = min({{ origin(t) }} + i32(row{{ r }}_{{ n }}), rows - 1);
@@ -35,12 +35,12 @@ matrices of rows lie side by side. #}
 {% endmacro %}
 {% macro staged(t, r, n) %}stage[own_stage + {{ lane_row(t, n, t.part_keys) }} * STAGE_PITCH + {{ r % t.together * t.part_keys // 4 }}u + {{ lane_group(t, n, t.part_keys) }}]{% endmacro %}
 {% macro weigh(t, r, n, kept) %}weigh0(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, {{ kept }}{% for dot in t.dots %}, product{{ dot.value }}_{{ r }}_{{ n }}{% endfor %}){% endmacro %}
-{# Which pairs count, where some do not. #}
+{# The included pairs, if some are not. #}
 {% macro decide(t, r, n, masked) %}
             let inside{{ r }}_{{ n }} = (j{{ r }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
             let counts{{ r }}_{{ n }} = inside{{ r }}_{{ n }}{% if masked %} & keep(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, inside{{ r }}_{{ n }}){% endif %};
 {% endmacro %}
-{# Weights of the matrices of rows from `first` on, a group of four others at a time: how many a lane has follows from the subgroup's size. #}
+{# Weights of the row matrices from `first` on, one group of four columns at a time: their number per lane follows from the subgroup size. #}
 {% macro weigh_items(t, first, masked) %}
         for (var item = lane; item < {{ t.together * t.size * t.part_keys // 4 }}u; item += subgroup_size) {
             let column = item % {{ t.together * t.part_keys // 4 }}u;
@@ -64,7 +64,7 @@ matrices of rows lie side by side. #}
 {% endfor %}
         }
 {% endmacro %}
-{# Weights of the matrices of rows from `first` on. #}
+{# Weights of the row matrices from `first` on. #}
 {% macro weigh_rows(t, first, masked) %}
 {% set rows = range(first, first + t.together) %}
 {% for r in rows %}{% for n in range(t.stage_items) %}
@@ -97,7 +97,7 @@ matrices of rows lie side by side. #}
 {% endfor %}{% endfor %}
 {% endmacro %}
 {% macro rescale(t, r, n) %}stage[own_stage + {{ lane_row(t, n, t.size) }} * STAGE_PITCH + {{ lane_group(t, n, t.size) }}] *= row_scale[{{ own_row(t) }} + {{ r * t.size }}u + {{ lane_row(t, n, t.size) }}];{% endmacro %}
-{# The exponentials of a tile of scores, and what they add to their rows. #}
+{# The exponentials of a tile of scores, and their sums per row. #}
 {% macro soften(t, masked) %}
 {% set sum = t.sums[0] %}
 {% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
@@ -167,7 +167,7 @@ matrices of rows lie side by side. #}
         weight_tile[row{{ r }}_{{ n }} * WEIGHT_PITCH + group{{ r }}_{{ n }}] = vec4<f16>(weight{{ r }}_{{ n }});
 {% endfor %}{% endfor %}
 {% endmacro %}
-{# Adds what a tile of others gives. #}
+{# Adds the contribution of a tile of columns. #}
 {% macro step(t, masked) %}
 {% set by_item = t.varying and not t.softmax %}
         let pitch = STAGE_PITCH;

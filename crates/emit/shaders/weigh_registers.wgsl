@@ -1,10 +1,10 @@
-{# Scores of a tile of pairs that become weights in the registers that hold products, and what these add to sums. `t` is the tile. #}
+{# Scores of a tile of pairs, replaced by weights in the registers of the dot products, and their contribution to sums. `t` is the tile. #}
 {% from "online_softmax.wgsl" import combine, largest_of %}
 {% from "matrices.wgsl" import lane_group, lane_row, right, sums_of %}
 {% set place = "c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32" %}
 {% macro parameters(t, ty) %}{% for dot in t.dots %}product{{ dot.value }}: {{ ty }}, {% endfor %}{% endmacro %}
 {% macro arguments(t) %}{% for dot in t.dots %}, product{{ dot.value }}{% endfor %}{% endmacro %}
-{# The functions that weigh an element of a matrix. #}
+{# The functions that compute the weight of a matrix element. #}
 {% macro weights(t, masked) %}
 {% for sum in t.sums %}
 // The weight of a pair in a tile of which all do count. Rows past the last owner read that one.
@@ -74,7 +74,7 @@ fn matrix_each_weight{{ sum.value }}_of_{{ kind }}({{ parameters(t, sums_of(t)) 
 {{ add(t, c, kind) -}}
 {% endfor %}
 {% endmacro %}
-{# Adds what a tile of scores gives. Where a row's shift is raised first, branches have matrices of their own. #}
+{# Adds the contribution of a tile of scores. If a row's shift is raised first, branches have separate matrices. #}
 {% macro soften(t, kind) %}
 {% set score = "product" ~ t.dots[0].value %}
 {% set sum = t.sums[0] %}

@@ -1,4 +1,4 @@
-//! How the buffers of a shader are accessed.
+//! Accesses to the buffers of a shader.
 
 use rewire_graph_rewrite::device::Slot;
 
@@ -20,7 +20,7 @@ impl Access {
     }
 }
 
-/// What tells a binding that is read from the others, in names.
+/// A suffix that makes the names of a binding's functions unique.
 pub(super) fn suffix(slot: Slot) -> String {
     match slot {
         Slot::Operand(position) | Slot::Dequantized { operand: position, .. } | Slot::Output(position) => {
@@ -31,7 +31,7 @@ pub(super) fn suffix(slot: Slot) -> String {
     }
 }
 
-/// A function that passes an access on to that of its window.
+/// A function that forwards an access to the function of its chunk.
 pub(super) fn choose_window(name: &str, (count, elements): (u32, u64), ty: &str, written: bool) -> String {
     let (argument, result, value) = match written {
         true => (format!(", value: {ty}"), String::new(), ", value"),

@@ -1,4 +1,4 @@
-//! Functions of a user's own in a shader.
+//! User-defined functions in a shader.
 
 use super::EmitError;
 use super::names::rename;
@@ -7,15 +7,15 @@ use naga::valid::{Capabilities, FunctionInfo, ModuleInfo};
 use naga::{BinaryOperator, Block, Expression, ScalarKind, Statement, TypeInner};
 use rewire_graph::pointwise::Function;
 
-/// A function and what it declares beside it.
+/// A function with its helper declarations.
 pub(super) struct Declaration {
     pub wgsl: String,
-    /// It may run without checks.
+    /// True if it may run without checks.
     pub unchecked: bool,
 }
 
-/// The declaration of a function, renamed. It is checked apart from the shader, so that it uses nothing of that and
-/// errors tell its lines.
+/// The renamed declaration of a function. It is validated separately from the shader, so that it uses nothing of the
+/// shader, and errors have its line numbers.
 pub(super) fn declaration(function: &Function, number: usize) -> Result<Declaration, EmitError> {
     let wgsl = function.wgsl();
     let wrong =
@@ -41,8 +41,8 @@ pub(super) fn declaration(function: &Function, number: usize) -> Result<Declarat
     Ok(Declaration { wgsl: format!("{}\n\n", rename(wgsl.trim(), number)), unchecked: needs_no_checks(&module, &info) })
 }
 
-/// True of functions without loops, without indices that they compute and without division of integers: they end, and nothing
-/// in them is undefined.
+/// True for functions without loops, computed indices and integer division: they terminate, and nothing in them is
+/// undefined.
 fn needs_no_checks(module: &naga::Module, info: &ModuleInfo) -> bool {
     module.functions.iter().all(|(handle, function)| {
         let defined = |expression: &Expression| match *expression {
@@ -61,7 +61,7 @@ fn is_float(module: &naga::Module, info: &FunctionInfo, expression: naga::Handle
     scalar.is_some_and(|scalar| scalar.kind == ScalarKind::Float)
 }
 
-/// True of statements without loops.
+/// True for statements without loops.
 fn ends(block: &Block) -> bool {
     block.iter().all(|statement| match statement {
         Statement::Loop { .. } => false,

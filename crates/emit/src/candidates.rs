@@ -1,4 +1,4 @@
-//! The tunings of a kernel: what suits it, and what is worth a measurement.
+//! The tunings of a kernel: a suitable one, and candidates for measurement.
 
 use super::{Scheduled, emit, scheduled};
 use rewire_graph::Dim;
@@ -6,8 +6,8 @@ use rewire_graph_rewrite::device::{Target, ThreadTile, Tuning, dequantized};
 use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashSet;
 
-/// A tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
-/// smaller ones. Sums run in the same order whatever the tile, unless [`Tuning::split_sums`] allows another.
+/// A tuning with a tile that suits known sizes: matmuls and attention with too few tiles to occupy a GPU use smaller
+/// ones. The order of sums is the same for all tiles, unless [`Tuning::split_sums`] allows another.
 pub fn suited(
     tuning: Tuning,
     computation: &Computation,
@@ -19,14 +19,14 @@ pub fn suited(
     Tuning { tile, ..tuning }
 }
 
-/// Tunings of a kernel that are worth a measurement, the given one first, which is alone if it sets a tile. Each is emitted, and no
-/// two have the same shader.
+/// Tunings of a kernel that are worth measuring, the given one first. If that sets a tile, it is the only one. Each can
+/// be emitted, and no two have the same shader.
 ///
-/// All of them add in the order of the given one: every element of a result is the same sum, to the bit, whichever is
-/// taken. So a choice among them may follow the sizes of a run. That holds since
-/// - a product runs over `k` in order whatever its tile, and attention over the keys; tiles that are skipped would add 0,
-/// - as many threads share a row of a reduction,
-/// - cooperative matrices and multiply-adds, which add in different orders, do not mix: [`families`] has both.
+/// All of them sum in the order of the given one, so results are identical to the bit. A choice among them may
+/// therefore depend on the sizes of a run. This holds since
+/// - a matmul sums over `k` in order regardless of its tile, and attention over the keys; skipped tiles would add 0,
+/// - all use the same number of threads per row of a reduction,
+/// - cooperative matrices and multiply-adds, which sum in different orders, are not mixed: [`families`] returns both.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -55,7 +55,7 @@ pub fn candidates(tuning: &Tuning, computation: &Computation, target: &Target) -
     tunings.filter(|tuning| differs(tuning)).collect()
 }
 
-/// Threads of a workgroup with so many groups of columns and rows each.
+/// Threads of a workgroup for each combination of column groups and rows per thread.
 pub(super) fn per_thread(groups: &[u32], rows: &[u32]) -> Vec<ThreadTile> {
     let shares = groups.iter().flat_map(|groups| rows.iter().map(move |rows| (*groups, *rows)));
     let tiles = |(groups_per_thread, rows_per_thread)| {
@@ -64,14 +64,14 @@ pub(super) fn per_thread(groups: &[u32], rows: &[u32]) -> Vec<ThreadTile> {
     shares.flat_map(tiles).collect()
 }
 
-/// True where results have so many elements.
+/// True if results have at least this many elements.
 pub(super) fn is_for_many(extents: &[Dim], many: u64, size: &dyn Fn(&Dim) -> Option<u64>) -> bool {
     let elements = extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
     elements.is_some_and(|elements| elements >= many)
 }
 
-/// A tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both, and without a tile of
-/// other kernels.
+/// Fixes the choice between cooperative matrices and multiply-adds in a tuning, if a kernel supports both, and removes
+/// tiles of other kernels.
 pub fn of_family(tuning: Tuning, computation: &Computation, target: &Target) -> Tuning {
     let open = Tuning { tile: None, ..tuning };
     let cooperative = of(computation, target, |schedule| schedule.is_cooperative(target, &open)).unwrap_or(false);
@@ -82,8 +82,8 @@ pub fn of_family(tuning: Tuning, computation: &Computation, target: &Target) -> 
     Tuning { matrices, tile, ..tuning }
 }
 
-/// The tunings that add in orders of their own: cooperative matrices and multiply-adds where a kernel has both, else one.
-/// Which is taken may follow the widths of a kernel and the target, and never the sizes of a run.
+/// The tunings with different orders of sums: cooperative matrices and multiply-adds if a kernel supports both, else
+/// one. The choice may depend on the widths of a kernel and on the target, but never on the sizes of a run.
 pub fn families(computation: &Computation, target: &Target) -> Vec<Tuning> {
     let base = of_family(Tuning::default(), computation, target);
     match base.matrices {
@@ -92,7 +92,7 @@ pub fn families(computation: &Computation, target: &Target) -> Vec<Tuning> {
     }
 }
 
-/// What the schedule of a kernel says of a target; `None` for an operator of a user's own.
+/// Applies a function to the schedule of a kernel; `None` for a custom operator.
 fn of<T>(computation: &Computation, target: &Target, say: impl FnOnce(&dyn Scheduled) -> T) -> Option<T> {
     let (computation, _) = dequantized(computation, target);
     match computation.as_ref() {

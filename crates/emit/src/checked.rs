@@ -1,13 +1,13 @@
-//! What a tuning sets, checked against what a target and a schedule take.
+//! Checks of a tuning's values against the target and the schedule.
 
 use crate::EmitError;
 use rewire_graph_rewrite::device::{Target, ThreadTile, Tile, Tuning};
 use std::ops::RangeInclusive;
 
-/// What a thread of a map or a fold may have of groups, and of rows.
+/// Valid numbers of groups, and of rows, per thread of a map or a segmented reduction.
 const SHARES: RangeInclusive<u32> = 1..=8;
 
-/// Invocations of a workgroup that suit a target.
+/// Default invocations per workgroup for a target.
 pub(crate) fn suited_threads(target: &Target) -> u32 {
     256.min(most_threads(target))
 }
@@ -26,7 +26,7 @@ pub(crate) fn threads(target: &Target, threads: u32) -> Result<u32, EmitError> {
     Err(EmitError::Tuning { parameter: "threads", expected, got: threads })
 }
 
-/// Checks the share of a thread.
+/// Checks the numbers of groups and rows per thread.
 pub(crate) fn of_threads(target: &Target, tile: ThreadTile) -> Result<ThreadTile, EmitError> {
     threads(target, tile.threads)?;
     let shares = [("groups_per_thread", tile.groups_per_thread), ("rows_per_thread", tile.rows_per_thread)];
@@ -36,7 +36,7 @@ pub(crate) fn of_threads(target: &Target, tile: ThreadTile) -> Result<ThreadTile
     }
 }
 
-/// The tile of a tuning where it sets one, which is to be of the kind that `pick` finds.
+/// The tile of a tuning, if set; it must be of the type that `pick` accepts.
 pub(crate) fn tile_of<T>(
     tuning: &Tuning,
     expected: &'static str,
@@ -46,7 +46,7 @@ pub(crate) fn tile_of<T>(
     pick(tile).map(Some).ok_or(EmitError::Tile { expected, got: tile })
 }
 
-/// The tile of cooperative matrices that `tile` finds, unless the tuning decides otherwise.
+/// The tile for cooperative matrices from `tile`, unless the tuning disables them.
 pub(crate) fn cooperative<T>(
     tuning: &Tuning,
     tile: impl FnOnce() -> Result<Option<T>, EmitError>,

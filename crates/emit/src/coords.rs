@@ -1,9 +1,9 @@
-/// The coordinates that a piece of WGSL has.
+/// The coordinates available to a piece of WGSL.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coords {
     /// Names of the parameters of a function at these coordinates.
     parameters: Vec<String>,
-    /// By axis, what the coordinate is.
+    /// By axis, the WGSL of the coordinate.
     texts: Vec<(u8, String)>,
 }
 
@@ -13,7 +13,7 @@ impl Coords {
         (0u8..).zip(names).fold(Self::default(), |coords, (axis, name)| coords.with(axis, &name))
     }
 
-    /// With a parameter, which is the coordinate of an axis, if there is one.
+    /// Adds a parameter, which is the coordinate of an axis, if given.
     #[must_use]
     pub fn with(mut self, axis: impl Into<Option<u8>>, name: &str) -> Self {
         self.parameters.push(name.to_owned());
@@ -21,19 +21,19 @@ impl Coords {
         self
     }
 
-    /// With a coordinate that follows from parameters.
+    /// Adds a coordinate computed from parameters.
     #[must_use]
     pub fn derived(mut self, axis: u8, text: String) -> Self {
         self.texts.push((axis, text));
         self
     }
 
-    /// What a coordinate is.
+    /// The WGSL of a coordinate.
     pub fn get(&self, axis: u8) -> Option<&str> {
         self.texts.iter().find(|(of, _)| *of == axis).map(|(_, text)| text.as_str())
     }
 
-    /// Axes and what their coordinates are.
+    /// Axes with the WGSL of their coordinates.
     pub fn iter(&self) -> impl Iterator<Item = (u8, &str)> {
         self.texts.iter().map(|(axis, text)| (*axis, text.as_str()))
     }

@@ -1,4 +1,4 @@
-//! The shader of an operator of a user's own: its WGSL with accessors of operands and result, and an entry point.
+//! The shader of a custom operator: its WGSL with accessors of operands and result, and an entry point.
 
 use super::function::type_of;
 use super::module::Module;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 static TEMPLATE: Template = template!("custom.wgsl");
 
-/// Tells the operator's declarations apart from those of functions, of which its shader has none.
+/// The number for the operator's declarations; its shader contains no user-defined functions.
 const OPERATOR: usize = 0;
 
 /// Emits the shader of an operator.
@@ -68,7 +68,7 @@ fn arguments(rank: usize) -> (Vec<String>, String) {
     (names, declared)
 }
 
-/// What is called of an operand. Nothing is known of its indices: the nearest element is read.
+/// The accessors called for an operand. Its indices are unproven and therefore clamped.
 fn loads(module: &mut Module, called: &BTreeSet<&str>, name: &str, position: u16) -> Result<String, EmitError> {
     let operand = module.operand(position)?;
     let (dtype, shape) = (operand.dtype, operand.shape.clone());
@@ -95,7 +95,7 @@ fn loads(module: &mut Module, called: &BTreeSet<&str>, name: &str, position: u16
     Ok(accessors + &self::extents(module, called, name, &shape))
 }
 
-/// What is called of the result. Nothing is written outside of it.
+/// The accessors called for the result. They drop stores out of range.
 fn stores(module: &mut Module, called: &BTreeSet<&str>, kernel: &Custom) -> String {
     let (name, dtype) = (&kernel.shader.result, kernel.dtype);
     let ty = type_of(dtype.scalar());

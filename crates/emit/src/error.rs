@@ -3,18 +3,18 @@ use rewire_graph::{DType, Scalar};
 use rewire_graph_rewrite::device::Tile;
 use rewire_graph_rewrite::lower::Refusal;
 
-/// Why a kernel could not be emitted.
+/// Why a kernel cannot be emitted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 #[non_exhaustive]
 pub enum EmitError {
-    /// The kernel refers to something it does not have.
+    /// The kernel refers to something that does not exist.
     #[error("malformed kernel: {what} {index} does not exist (there are {count})")]
     Missing {
         /// The kind of thing.
         what: &'static str,
-        /// The position asked for.
+        /// The position.
         index: usize,
-        /// How many there are.
+        /// The number of existing ones.
         count: usize,
     },
     /// An index has the wrong number of dimensions.
@@ -29,14 +29,14 @@ pub enum EmitError {
         /// Dimensions of the index.
         got: usize,
     },
-    /// An expression has a type that its place does not take.
+    /// An expression has a wrong type.
     #[error("malformed kernel: {place} takes {expected}, the expression is {got:?}")]
     Type {
         /// Where the expression is used.
         place: String,
-        /// What it takes.
+        /// The expected type.
         expected: String,
-        /// What came.
+        /// The actual type.
         got: Scalar,
     },
     /// A function is not defined for its argument.
@@ -47,60 +47,60 @@ pub enum EmitError {
         /// The type of the argument.
         scalar: Scalar,
     },
-    /// A storage type that an operand on the host cannot have.
+    /// An operand on the host has an invalid storage type.
     #[error("malformed kernel: host operand {operand} is stored as {dtype}, expected i32")]
     HostType {
         /// The operand's position.
         operand: usize,
-        /// What it claims.
+        /// The storage type.
         dtype: DType,
     },
-    /// No schedule runs the nest.
+    /// No schedule supports the nest.
     #[error("malformed kernel: {reason}")]
     Form {
         /// Why.
         reason: String,
     },
-    /// A storage type that kernels only read.
+    /// Kernels cannot write the storage type of an output.
     #[error("malformed kernel: output {output} is stored as {dtype}, which kernels only read")]
     ReadOnly {
         /// The output's position.
         output: usize,
-        /// How it would be stored.
+        /// The storage type.
         dtype: DType,
     },
-    /// The kernel is larger than any may be.
+    /// The kernel exceeds a size limit.
     #[error("malformed kernel: it {0}")]
     Size(#[from] LimitError),
-    /// The target cannot hold the kernel.
+    /// The kernel exceeds a limit of the target.
     #[error("the kernel needs {needed} {what}, the target has {limit}")]
     Limit {
-        /// What runs out.
+        /// The resource.
         what: &'static str,
-        /// How many are needed.
+        /// The amount needed.
         needed: u64,
-        /// How many there are.
+        /// The amount available.
         limit: u64,
     },
-    /// A tile of another schedule.
+    /// The tile is for another schedule.
     #[error("tuning: the tile is {got}, expected one of `{expected}`")]
     Tile {
-        /// The kind of tile that the kernel has.
+        /// The type of the kernel's tiles.
         expected: &'static str,
-        /// What came.
+        /// The tile.
         got: Tile,
     },
-    /// A tuning that the schedule cannot run with.
+    /// The schedule does not support a value of the tuning.
     #[error("tuning: {parameter} is {got}, expected {expected}")]
     Tuning {
         /// The field.
         parameter: &'static str,
-        /// What it must be.
+        /// The valid values.
         expected: String,
-        /// What came.
+        /// The value.
         got: u32,
     },
-    /// The template of the schedule did not render.
+    /// The template of the schedule cannot be rendered.
     #[error("template {template}: {reason}")]
     Template {
         /// The file.
@@ -108,22 +108,22 @@ pub enum EmitError {
         /// Why.
         reason: String,
     },
-    /// The WGSL of a user's function or operator is wrong.
+    /// The WGSL of a user-defined function or custom operator is invalid.
     #[error("the WGSL of `{name}` is not valid{}: {reason}", line.map(|line| format!(" at line {line}")).unwrap_or_default())]
     Custom {
         /// The function or operator.
         name: String,
         /// The line in its WGSL, from 1.
         line: Option<u32>,
-        /// What is expected, or what naga reports.
+        /// The expectation, or naga's message.
         reason: String,
     },
-    /// The shader did not validate.
+    /// The shader is invalid.
     #[error("the emitted shader is not valid: {reason}")]
     Shader {
-        /// The line after directives, from 1.
+        /// The line, counted from 1 after directives.
         line: Option<u32>,
-        /// What naga reports, with the place in the source.
+        /// naga's message, with the place in the source.
         reason: String,
     },
 }

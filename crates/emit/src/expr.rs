@@ -1,4 +1,4 @@
-//! Statements that evaluate expressions at a loop point, or at four neighbouring ones.
+//! Statements that evaluate expressions at one loop point, or at four neighbouring points.
 
 mod choice;
 
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// A block of statements and the expressions whose values it knows.
+/// A block of statements with the values of expressions available in it.
 pub(super) struct Code {
     known: HashMap<ExprId, Emitted>,
     coords: BTreeMap<u8, Emitted>,
@@ -24,15 +24,15 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The code of one point. `values` are sums that are known, by position.
+    /// Code for one point. `values` are available accumulators, by position.
     pub fn point(coords: &Coords, values: &[(u8, Emitted)]) -> Self {
         let coords = coords.iter().map(|(axis, name)| (axis, Emitted::Uniform(name.to_owned()))).ordered_map();
         let values = values.iter().cloned().ordered_map();
         Self { known: HashMap::new(), coords, values, lanes: Rc::from([]), valid: None, text: String::new() }
     }
 
-    /// The code of four points along coordinate `axis`, whose text is a multiple of four.
-    /// `valid`, a `vec4<bool>`, tells which of them exist; all do if it is `None`.
+    /// Code for four points along coordinate `axis`, whose WGSL is a multiple of four. `valid`, a `vec4<bool>`, masks
+    /// the points that exist; all exist if `None`.
     pub fn four(module: &Module, axis: u8, coords: &Coords, values: &[(u8, Emitted)], valid: Option<&str>) -> Self {
         let uniform = values.iter().filter(|(_, value)| !matches!(value, Emitted::Vector(_) | Emitted::Split(_)));
         let uniform = uniform.fold(0, |bits, (n, _)| bits | 1 << n);
@@ -45,7 +45,7 @@ impl Code {
         code
     }
 
-    /// An inner block: it knows what this one knows, and starts without statements.
+    /// An inner block: the values of this one are available in it, and it starts without statements.
     pub fn inner(&self) -> Self {
         Self {
             known: self.known.clone(),
@@ -57,7 +57,7 @@ impl Code {
         }
     }
 
-    /// Goes on at another place of a coordinate that no value known so far depends on.
+    /// Continues at another value of a coordinate on which no available value depends.
     pub fn move_to(&mut self, axis: u8, name: &str) {
         self.coords.insert(axis, Emitted::Uniform(name.to_owned()));
     }
@@ -76,17 +76,17 @@ impl Code {
         }
     }
 
-    /// Adds the next sum, which is known from here on.
+    /// Adds the next accumulator, available from here on.
     pub fn supply(&mut self, value: Emitted) {
         self.values.insert(self.values.len() as u8, value);
     }
 
-    /// The sums that this code knows, a bit each.
+    /// A bit mask of the available accumulators.
     pub fn supplied_values(&self) -> u32 {
         self.values.keys().fold(0, |bits, n| bits | 1 << n)
     }
 
-    /// Learns what `outer` knows: sums, and expressions that do not depend on coordinate `axis`.
+    /// Adds available values of `outer`: accumulators, and expressions that do not depend on coordinate `axis`.
     pub fn learn_from(&mut self, module: &Module, outer: &Self, axis: u8) {
         self.values = outer.values.clone();
         if !self.lanes.is_empty() {
@@ -98,7 +98,7 @@ impl Code {
         }
     }
 
-    /// Learns the value of an expression.
+    /// Adds the value of an expression.
     pub fn learn(&mut self, id: ExprId, value: Emitted) {
         self.known.insert(id, value);
     }
@@ -108,7 +108,7 @@ impl Code {
         self.text += text;
     }
 
-    /// Which points exist, where not all do.
+    /// The mask of the points that exist; `None` if all do.
     pub fn valid(&self) -> Option<&str> {
         self.valid.as_deref()
     }
@@ -129,12 +129,12 @@ impl Code {
         let _ = writeln!(self.text, "{head} {{\n{}}}", indented(body));
     }
 
-    /// The statements so far; the code goes on with none.
+    /// Removes and returns the statements so far.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
 
-    /// How an expression varies over the four points.
+    /// The variation of an expression over the four points.
     pub fn class(&self, id: ExprId) -> Lanes {
         self.lanes.get(id.0 as usize).copied().unwrap_or(Lanes::Uniform { aligned: false })
     }
@@ -157,7 +157,7 @@ impl Code {
             .collect()
     }
 
-    /// Evaluates the parts of `roots` that are always needed and that `select` accepts.
+    /// Evaluates the unconditional parts of `roots` that `select` accepts.
     pub fn eval_where(
         &mut self,
         module: &mut Module,
@@ -253,7 +253,7 @@ impl Code {
         name
     }
 
-    /// The scalar form where the lanes of `id` follow from the first one.
+    /// The scalar form, if the lanes of `id` follow from the first one.
     fn scalar_form(&self, id: ExprId, name: String) -> Emitted {
         match self.class(id) {
             Lanes::Consecutive { .. } => Emitted::Consecutive(name),
@@ -261,7 +261,7 @@ impl Code {
         }
     }
 
-    /// A function of `operands`: of scalars, of vectors where it has such a form, else lane by lane.
+    /// A function of `operands`: scalar, vector if it has such a form, else lane by lane.
     fn apply(
         &mut self,
         module: &mut Module,
@@ -332,7 +332,8 @@ impl Code {
         {
             return Ok(power);
         }
-        // A scale is often such a quotient, and where values by it lie half way between integers, its last bit decides.
+        // Scales are often such quotients; if values multiplied by them are half way between integers, the last bit
+        // decides.
         if let (BinaryOp::Div, Emitted::Float(divisor)) = (op, &right)
             && divisor.is_normal()
             && divisor.to_bits().trailing_zeros() < f32::MANTISSA_DIGITS - 1
@@ -342,7 +343,7 @@ impl Code {
                 Ok(Text { code, wide })
             });
         }
-        // The second operand is looked at for NaN.
+        // The second operand is checked for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
         let (a, b) = if limits && matches!(right, Emitted::Float(_)) { (b, a) } else { (a, b) };
         let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
@@ -351,7 +352,8 @@ impl Code {
         self.apply(module, id, &[a, b], |text, wide| function::binary(op, scalar, (&text[0], &text[1]), facts, wide))
     }
 
-    /// Sums, differences, products and quotients with zero, quotients by infinity, and what is left of a float without itself.
+    /// Handles sums, differences, products and quotients with zero, quotients by infinity, and the difference of a
+    /// float and itself.
     fn with_zero(
         &mut self,
         module: &mut Module,
@@ -361,7 +363,7 @@ impl Code {
         (b, right): (ExprId, &Emitted),
     ) -> Result<Option<Emitted>, EmitError> {
         let (op, right) = match *right {
-            // Compilers may take the quotient by infinity for 0.
+            // Compilers may fold the quotient by infinity to 0.
             Emitted::Float(y) if op == BinaryOp::Div && y.is_infinite() => {
                 (BinaryOp::Mul, &Emitted::Float(0.0f32.copysign(y)))
             }
@@ -464,7 +466,7 @@ fn supplied(what: &'static str, values: &BTreeMap<u8, Emitted>, index: u8) -> Re
     values.get(&index).cloned().ok_or(EmitError::Missing { what, index: index.into(), count: values.len() })
 }
 
-/// Statements one level deeper.
+/// Statements indented by one level.
 pub(super) fn indented(text: &str) -> String {
     text.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") }).collect()
 }

@@ -1,4 +1,4 @@
-//! Rows combined one after the other: sums by sample and by index.
+//! Segmented reductions: sums by sample and by index.
 
 use super::coords::Coords;
 use super::expr::{Code, indented};
@@ -22,22 +22,23 @@ use rewire_graph_rewrite::schedule::{Bound, Fold};
 
 static TEMPLATE: Template = template!("fold.wgsl");
 
-/// Threads that share the rows of a result: few, since samples may be short. A sum has the same bits whether ids name its rows or not.
+/// Threads that share the rows of a result: few, since samples may be short. A sum has the same bits whether its rows
+/// are looked up or not.
 const PARTS: u32 = 4;
 /// Rows that a thread loads at once.
 const ROWS: u32 = 2;
-/// Rows that a thread loads at once where ids name them.
+/// Rows that a thread loads at once if they are looked up by ids.
 const NAMED_ROWS: u32 = 8;
-/// Elements of results that keep a large GPU busy with fewer rows at once of twice as many columns.
+/// Number of result elements that occupy a large GPU even with fewer rows at once and twice as many columns per thread.
 const MANY_ELEMENTS: u64 = 1 << 19;
-/// Rows of results of a workgroup of sums by index, at most.
+/// Largest number of result rows per workgroup in sums by index.
 const OWNERS: u32 = 64;
-/// Groups of columns of a workgroup of sums by index, at most.
+/// Largest number of column groups per workgroup in sums by index.
 const COLUMNS: u32 = 8;
 /// Rows whose indices a workgroup looks up at a time.
 const CHUNK: u32 = 1024;
 
-/// True if ids name the rows.
+/// True if rows are looked up by ids.
 fn has_named_rows(kernel: &Bound<'_, Fold>) -> bool {
     let roots: Vec<ExprId> = kernel.sums.iter().map(|sum| sum.value).collect();
     kernel.index.is_none() && looks_up(&kernel.nest.body, &roots)
@@ -99,7 +100,7 @@ impl Scheduled for Bound<'_, Fold> {
         matches!(tile, Tile::Fold(_))
     }
 
-    /// All of them add in the same order.
+    /// All of them sum in the same order.
     fn tiles(&self, _: &Target, _: &Tuning) -> Vec<Tile> {
         let tiles = match (self.index, has_named_rows(self)) {
             (Some(_), _) => vec![],
@@ -109,7 +110,7 @@ impl Scheduled for Bound<'_, Fold> {
         tiles.into_iter().map(Tile::Fold).collect()
     }
 
-    /// Threads that are many take more columns of fewer rows that ids name.
+    /// With many threads, each processes more columns and loads fewer looked-up rows at once.
     fn suited(&self, _: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let is_wide = has_named_rows(self) && !target.software && is_for_many(&self.extents, MANY_ELEMENTS, size);
         let threads = suited_threads(target);
@@ -117,7 +118,7 @@ impl Scheduled for Bound<'_, Fold> {
     }
 }
 
-/// The tile of a tuning, or what suits sizes that are not known.
+/// The tile of a tuning, or the default for unknown sizes.
 fn tile(kernel: &Bound<'_, Fold>, target: &Target, tuning: &Tuning) -> Result<ThreadTile, EmitError> {
     let tile = tile_of(tuning, "fold", |tile| if let Tile::Fold(tile) = tile { Some(tile) } else { None })?;
     let rows_per_thread = match has_named_rows(kernel) {
@@ -129,13 +130,13 @@ fn tile(kernel: &Bound<'_, Fold>, target: &Target, tuning: &Tuning) -> Result<Th
     of_threads(target, tile.unwrap_or(suited))
 }
 
-/// The sum at position `n` of a group of columns.
+/// The accumulator at position `n` of a group of columns.
 fn total(n: usize, group: usize) -> String {
     if group == 0 { format!("total{n}") } else { format!("total{n}_{group}") }
 }
 
-/// Statements that compute what is the same for all rows of a sample, and those that combine row `n` and, where a thread loads more
-/// `rows` at once, those that follow it by as many as threads share a result.
+/// Statements for values that are the same for all rows of a sample, and statements that add row `n`. If a thread loads
+/// several `rows` at once, the others follow at a distance of the number of threads that share a result.
 fn elements(
     kernel: &Bound<'_, Fold>,
     points: &Points<'_>,
@@ -205,14 +206,14 @@ fn nested(text: &str, levels: usize) -> String {
     (0..levels).fold(text.to_owned(), |text, _| indented(&text))
 }
 
-/// Statements that find the row of results that row `n` counts for, `wanted`.
+/// Statements that compute `wanted`, the result row to which row `n` is added.
 fn look_up(module: &mut Module, index: ExprId, row: u8) -> Result<(String, String), EmitError> {
     let mut code = Code::point(&Coords::default().with(row, "n"), &[]);
     let wanted = code.eval_one(module, index)?.first();
     Ok((code.take(), format!("let wanted = {wanted};\n")))
 }
 
-/// Statements that combine the sums of the threads that share a result, and store it.
+/// Statements that combine the accumulators of threads that share a result, and store it.
 fn results(
     kernel: &Bound<'_, Fold>,
     points: &Points<'_>,
@@ -241,7 +242,7 @@ fn results(
     Ok(text + &format!("{condition} {{\n{}}}\n", indented(&stores)))
 }
 
-/// The functions that combine the sums of threads, for the template.
+/// The functions that combine accumulators of threads, for the template.
 fn combinations(kernel: &Bound<'_, Fold>, points: &Points<'_>) -> Variable {
     let mut ops: Vec<ReduceOp> = vec![];
     for sum in &kernel.sums {
@@ -254,10 +255,11 @@ fn combinations(kernel: &Bound<'_, Fold>, points: &Points<'_>) -> Variable {
     ops.iter().map(function).collect()
 }
 
-/// The results, in groups of four columns, or one by one where nothing aligns.
+/// The results, in groups of four columns, or individually if nothing is aligned.
 struct Points<'k> {
     columns: Columns<'k>,
-    /// The last coordinate of each group of a thread, a name. The groups are as far apart as there are threads of a row.
+    /// The name of the last coordinate of each group of a thread. The distance between groups is the number of threads
+    /// per row.
     names: Vec<String>,
     /// Extents of the loop over the threads of results.
     extents: Vec<Dim>,
@@ -290,7 +292,7 @@ impl<'k> Points<'k> {
         Ok(Self { columns: Columns { axis, extent: last, lanes }, names: names.collect(), extents })
     }
 
-    /// Statements that find the place of a thread, `at`, and whether there is one, `inside`: groups one after the other.
+    /// Statements that compute the position `at` of a thread, and whether it exists, `inside`: groups in order.
     fn place(&self, module: &mut Module, main: &mut Code, shares: &Shares) -> Vec<GridFactor> {
         let points = module.product(&self.extents);
         main.line(&format!("let points = {points};"));
@@ -301,7 +303,7 @@ impl<'k> Points<'k> {
         vec![GridFactor::Tiles(self.extents.clone(), shares.places())]
     }
 
-    /// As [`Points::place`]: a block of rows of results, from `first` to before `past`, by groups of columns.
+    /// Like [`Points::place`], for a block of result rows, from `first` to before `past`, by groups of columns.
     fn place_by_row(&self, module: &mut Module, main: &mut Code, shares: &Shares) -> Vec<GridFactor> {
         let (results, inner) = self.extents.split_at(1);
         let (all, columns, of_row) = (module.product(results), module.product(inner), shares.columns);
@@ -319,7 +321,7 @@ impl<'k> Points<'k> {
         vec![GridFactor::Tiles(results.to_vec(), shares.owners), GridFactor::Tiles(inner.to_vec(), of_row)]
     }
 
-    /// Statements that find the coordinates of `at`.
+    /// Statements that compute the coordinates of `at`.
     fn split(&self, module: &mut Module, main: &mut Code) -> Coords {
         let Columns { axis, lanes, .. } = self.columns;
         let mut names = split_row(module, main, &self.extents, "at", "");
@@ -335,7 +337,7 @@ impl<'k> Points<'k> {
         Coords::first(names)
     }
 
-    /// A code of each group's points.
+    /// Code for the points of each group.
     fn codes(&self, module: &mut Module, main: &mut Code, coords: &Coords) -> Vec<Code> {
         let Columns { axis, lanes, extent } = self.columns;
         let mut codes = vec![];
@@ -356,13 +358,13 @@ impl<'k> Points<'k> {
     }
 }
 
-/// How the threads of a workgroup are divided.
+/// The division of a workgroup's threads.
 struct Shares {
     /// Threads that share a result.
     parts: u32,
     /// Rows of results.
     owners: u32,
-    /// Results of a row, where rows matter.
+    /// Results per row, if rows matter.
     columns: u32,
 }
 

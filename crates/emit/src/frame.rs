@@ -1,4 +1,4 @@
-//! Tiles of the pairs of rows and keys, for every sample and head.
+//! The grid of pairs of rows and keys, for every sample and head.
 
 use super::coords::Coords;
 use super::expr::{Code, indented};
@@ -22,25 +22,25 @@ pub(super) struct Frame<'k> {
     pub pair: Pair,
     pub rows: &'k Extent,
     pub keys: &'k Extent,
-    /// Which pairs count; all if `None`.
+    /// The mask of pairs; all pairs if `None`.
     pub mask: Option<ExprId>,
 }
 
-/// A template of pairs, and what is its own.
+/// A template for pairs with its specific parts.
 pub(super) struct Variant {
     pub template: &'static Template,
     pub threads: u32,
-    /// Rows of a workgroup.
+    /// Rows per workgroup.
     pub rows: u32,
-    /// Expressions of the hooks.
+    /// Expressions of the device functions.
     pub roots: Vec<ExprId>,
-    /// What the template calls that WGSL has not.
+    /// The extension that the template calls and that WGSL lacks.
     pub extension: Option<Extension>,
     pub variables: Vec<(&'static str, Variable)>,
 }
 
 impl Frame<'_> {
-    /// Fills a template with what the templates share: functions of the kernel's own, its place in the grid, its mask.
+    /// Fills the common parts of a template: the kernel's device functions, the position in the grid, and the mask.
     pub fn fill(
         &self,
         mut module: Module,
@@ -90,7 +90,8 @@ impl Frame<'_> {
         variant.template.render(module, main, grid, vec![list])
     }
 
-    /// The hook that tells which of four keys from `pair` on count, of those `inside`; empty where all do.
+    /// The device function that returns which of four keys from `pair` on are included, of those `inside`; empty if all
+    /// are.
     pub fn keep(&self, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
         let Some(mask) = self.mask else { return Ok(String::new()) };
         truth(module, mask)?;
@@ -100,7 +101,7 @@ impl Frame<'_> {
         Ok(function("keep", pair, ", inside: vec4<bool>", "vec4<bool>", &code.take()))
     }
 
-    /// The hook that tells whether a pair counts; empty where all do.
+    /// The device function that returns whether a pair is included; empty if all are.
     pub fn keep_one(&self, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
         let Some(mask) = self.mask else { return Ok(String::new()) };
         truth(module, mask)?;
@@ -123,7 +124,8 @@ impl Frame<'_> {
         coords
     }
 
-    /// Reads what is the same for a whole sample and head before the hooks, which run for every pair, do.
+    /// Evaluates values that are the same for a whole sample and head before the device functions, which run for every
+    /// pair.
     fn compute_once(&self, module: &mut Module, code: &mut Code, roots: &[ExprId]) -> Result<(), EmitError> {
         let entry = (0..self.samples.len() as u8).chain(self.head).fold(0, |bits, axis| bits | 1u32 << axis);
         let dag = &module.body.dag;
@@ -139,7 +141,7 @@ impl Frame<'_> {
     }
 }
 
-/// Errors where the mask is no truth value.
+/// Fails if the mask is not a bool.
 fn truth(module: &Module, mask: ExprId) -> Result<(), EmitError> {
     match module.body.dag.scalar(mask) {
         Scalar::Bool => Ok(()),

@@ -1,4 +1,4 @@
-//! WGSL of scalar functions and of their component-wise forms on four lanes.
+//! WGSL of scalar functions and of their component-wise `vec4` forms.
 
 use super::EmitError;
 use rewire_graph::Scalar;
@@ -15,7 +15,7 @@ pub(super) fn type_of(scalar: Scalar) -> &'static str {
     }
 }
 
-/// Text of a function, and whether it holds for `vec4` arguments as well.
+/// WGSL of a function, and whether it also accepts `vec4` arguments.
 pub(super) struct Text {
     pub code: String,
     pub wide: bool,
@@ -29,18 +29,18 @@ fn scalar_only(code: String) -> Text {
     Text { code, wide: false }
 }
 
-/// What is declared of a function; with `wide`, of four lanes where it has such a form.
+/// The declared WGSL of a function; with `wide`, of its `vec4` form if it has one.
 fn declared(of: &Declaration, scalar: Scalar, wide: bool, (a, b): (&str, &str)) -> Result<Text, EmitError> {
     let wgsl = of.wgsl(scalar).ok_or(EmitError::Undefined { function: of.name, scalar })?;
     Ok(Text { code: wgsl.text(wide, a, b), wide: wgsl.wide.is_some() })
 }
 
-/// A float literal. Infinities and NaN have none in WGSL, and are made of their bits.
+/// A float literal. WGSL has none for infinities and NaN, which are made from their bits.
 pub(super) fn float_literal(value: f32) -> String {
     if !value.is_finite() {
         return format!("float_of_bits({:#010x}u)", value.to_bits());
     }
-    // The shortest text of the largest number is above it, which browsers reject.
+    // The shortest decimal of the largest float is above it, which browsers reject.
     let text = if value.abs() == f32::MAX { format!("{:?}f", f64::from(value)) } else { format!("{value:?}f") };
     if value.is_sign_negative() { format!("({text})") } else { text }
 }
@@ -58,18 +58,19 @@ pub(super) fn int_literal(scalar: Scalar, value: i64) -> String {
     }
 }
 
-/// A function of `a`; with `wide`, of four lanes where the text allows it.
+/// A function of `a`; with `wide`, for `vec4` if supported.
 pub(super) fn unary(op: UnaryOp, scalar: Scalar, a: &str, wide: bool) -> Result<Text, EmitError> {
     declared(op.declaration(), scalar, wide, (a, ""))
 }
 
-/// A float quotient of `x` by `y`, rounded once; WGSL allows 2.5 units in the last place, which can change the integer that it is rounded to.
+/// A float quotient of `x` by `y`, rounded once. WGSL allows an error of 2.5 units in the last place, which can change
+/// the integer to which it is rounded.
 pub(super) fn quotient(quotient: &str, (x, y): (&str, &str), wide: bool) -> String {
     let most = if wide { "vec4<f32>(3.0e38f)" } else { "3.0e38f" };
     format!("select({quotient} + fma(-{quotient}, {y}, {x}) / {y}, {quotient}, abs({quotient}) > {most})")
 }
 
-/// What is known of the operands of an integer function.
+/// Properties of the operands of an integer function.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Facts {
     /// Neither operand is negative.
@@ -95,7 +96,7 @@ pub(super) fn binary(
     by_constant.map_or_else(|| declared(op.declaration(), scalar, wide, (a, b)), Ok)
 }
 
-/// A quotient by a constant, or what it leaves, that takes no division of integers with a sign.
+/// A quotient by a constant, or its remainder, without a signed integer division.
 fn division(quotient: bool, a: &str, divisor: i64, natural: bool, wide: bool) -> Option<Text> {
     let splat = |text: String, ty: &str| if wide { format!("vec4<{ty}>({text})") } else { text };
     Some(both(match divisor {

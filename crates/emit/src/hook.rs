@@ -1,4 +1,4 @@
-//! Functions of a kernel's own that a template calls.
+//! Device functions of a kernel, which a template calls.
 
 use super::EmitError;
 use super::coords::Coords;
@@ -11,7 +11,8 @@ use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 
-/// Four neighbouring points of a hook: the coordinates' names, and the one that varies with its extent.
+/// Four neighbouring points for a device function: the names of the coordinates, and the one that varies, with its
+/// extent.
 pub(super) struct Four<'a> {
     pub coords: &'a Coords,
     pub axis: u8,
@@ -23,7 +24,7 @@ impl Four<'_> {
         self.coords.get(self.axis).unwrap_or("0")
     }
 
-    /// A code of the points; those beyond the extent are not valid.
+    /// Code for the points; those beyond the extent are not valid.
     pub fn code(&self, module: &mut Module, values: &[(u8, Emitted)]) -> Code {
         let whole = self.extent.as_const().is_some_and(|n| n % 4 == 0);
         let mut code = Code::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
@@ -41,12 +42,12 @@ pub(super) fn function(name: &str, coords: &Coords, more: &str, result: &str, bo
     format!("fn {name}({}{more}){result} {{\n{}}}\n\n", coords.parameters(), indented(body))
 }
 
-/// What a hook's elements are in the shader.
+/// The type of a device function's elements in the shader.
 #[derive(Clone, Copy)]
 pub(super) enum Element {
     Float,
     Half,
-    /// Four integers of 8 bits in a word, of a row with a scale.
+    /// Four int8 in a word, from a row with a scale.
     Word,
 }
 
@@ -78,7 +79,7 @@ impl Element {
     }
 }
 
-/// A hook that returns four elements, `filler` beyond the extent.
+/// A device function that returns four elements, `filler` beyond the extent.
 pub(super) fn elements(
     name: &str,
     module: &mut Module,
@@ -101,28 +102,28 @@ pub(super) fn elements(
     Ok(function(name, four.coords, more, vector, &code.take()))
 }
 
-/// The hook that writes four results, `sum`, which is value `sum`.
+/// The device function that writes four results from the accumulator `sum`, which is value `sum`.
 pub(super) fn finish(module: &mut Module, four: &Four, sum: u8, outputs: &[Output]) -> Result<String, EmitError> {
     let mut code = four.code(module, &[(sum, Emitted::Vector("sum".to_owned()))]);
     store_all_four(&mut code, module, (four.axis, four.name(), four.extent), outputs)?;
     Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &code.take()))
 }
 
-/// What of floats the hook that writes four results reads by an argument that was loaded before.
+/// Which f32 loads the epilogue receives preloaded, as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
     /// None.
     Nothing,
-    /// What several results share.
+    /// Loads that several results share.
     Shared,
-    /// Something of each result's own.
+    /// A load that differs for each result.
     Streamed,
 }
 
 /// Four halves of each result's own in memory that the hook which writes results reads.
 pub(super) struct Streamed {
     id: ExprId,
-    /// `streamed`, which loads them.
+    /// The device function `streamed`, which loads them.
     pub hook: String,
 }
 
@@ -140,8 +141,8 @@ pub(super) fn streamed(module: &mut Module, four: &Four, outputs: &[Output]) -> 
     Ok(Some(Streamed { id, hook: function("streamed", four.coords, "", "vec4<f16>", &code.take()) }))
 }
 
-/// The hook that writes four results, `finish`, and before it one that loads what it reads of floats, `ahead`, so that the loads of
-/// several results run together. What is `streamed` the former takes as its last argument.
+/// The epilogue `finish`, which writes four results, and before it the device function `ahead`, which preloads its f32
+/// operands so that the loads of several results overlap. A `streamed` operand is the last argument of `finish`.
 pub(super) fn finish_ahead(
     module: &mut Module,
     four: &Four,
@@ -191,7 +192,7 @@ pub(super) fn finish_ahead(
     Ok((text + &function("finish", four.coords, &more, "", &code.take()), ahead))
 }
 
-/// Errors where an expression is no float.
+/// Fails if an expression is not a float.
 pub(super) fn float(module: &Module, place: &str, id: ExprId) -> Result<(), EmitError> {
     match module.body.dag.scalar(id) {
         Scalar::F32 => Ok(()),
@@ -208,22 +209,22 @@ pub(super) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// True if no group of them lies beyond the extent in part.
+    /// True if no group is partially beyond the extent.
     pub fn whole(&self) -> bool {
         self.lanes == 1 || self.extent.as_const().is_some_and(|n| n.is_multiple_of(self.lanes))
     }
 
-    /// What their floats are in the shader.
+    /// The type of their floats in the shader.
     pub fn ty(&self) -> &'static str {
         if self.lanes == 1 { "f32" } else { "vec4<f32>" }
     }
 
-    /// A value of theirs, floats.
+    /// A float value for these columns.
     pub fn text(&self, value: &Emitted) -> String {
         if self.lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
     }
 
-    /// Two values of theirs, the second of them new, combined.
+    /// Reduces two values, the second of them new.
     pub fn join(&self, op: ReduceOp, a: &str, b: &str) -> String {
         if self.lanes == 1 { Combine(op).join(a, b) } else { Combine(op).join4(a, b) }
     }
@@ -243,16 +244,16 @@ impl Columns<'_> {
     }
 }
 
-/// How a reduction combines its elements, in WGSL.
+/// The operation of a reduction in WGSL.
 pub(super) struct Combine(pub ReduceOp);
 
 impl Combine {
-    /// What no elements give.
+    /// The identity of the operation.
     pub fn identity(&self) -> String {
         float_literal(self.0.start())
     }
 
-    /// Two elements, the second of them new.
+    /// Reduces two elements, the second of them new.
     pub fn join(&self, a: &str, b: &str) -> String {
         match self.0 {
             ReduceOp::Sum => format!("{a} + {b}"),
@@ -261,7 +262,7 @@ impl Combine {
         }
     }
 
-    /// Two vectors of elements.
+    /// Reduces two vectors component by component.
     pub fn join4(&self, a: &str, b: &str) -> String {
         match self.0 {
             ReduceOp::Sum => format!("{a} + {b}"),
@@ -270,7 +271,7 @@ impl Combine {
         }
     }
 
-    /// The four components of a vector.
+    /// Reduces the four components of a vector.
     pub fn total(&self, a: &str) -> String {
         let half = |x, y| match self.0 {
             ReduceOp::Sum => format!("({a}.{x} + {a}.{y})"),

@@ -11,10 +11,10 @@ use rewire_graph::pointwise::{Algebra, BinaryOp, Expr, ExprId, Interval, UnaryOp
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Bounds over the tile as WGSL.
+/// Bounds over the tile in WGSL.
 type Bounds = Interval<String>;
 
-/// Both bounds, of integers, as one value in WGSL.
+/// Both bounds of an integer as one WGSL value.
 fn pair(bounds: &Bounds) -> String {
     format!("vec2<i32>({}, {})", bounds.low, bounds.high)
 }
@@ -23,7 +23,7 @@ fn undecided() -> Bounds {
     Interval::new("false".to_owned(), "true".to_owned())
 }
 
-/// WGSL of functions of scalars of a type.
+/// The domain of WGSL expressions of a scalar type.
 struct Texts(Scalar);
 
 /// An operand of an operator.
@@ -33,7 +33,7 @@ fn grouped(text: &str) -> Cow<'_, str> {
 }
 
 impl Texts {
-    /// A function, which takes truth values as well.
+    /// A function, which accepts bools as well.
     fn text(&self, of: &Declaration, a: &str, b: &str) -> String {
         let wgsl = of.wgsl(self.0).or(of.wgsl(Scalar::Bool));
         wgsl.map_or_else(String::new, |wgsl| wgsl.text(false, &grouped(a), &grouped(b)))
@@ -68,19 +68,18 @@ impl Algebra for Texts {
     }
 }
 
-/// Statements that decide a tile.
+/// Statements that classify a tile.
 pub(super) struct TileState {
-    /// Statements that evaluate what is the same for the whole sample.
+    /// Statements that evaluate values that are the same for the whole sample.
     pub exact: String,
-    /// Statements for each row `i`, which combine what is read from rows.
+    /// Statements for each row `i`, which reduce values that depend on the row.
     pub rows: String,
-    /// Number of such values.
+    /// Number of these values.
     pub row_bounds: usize,
-    /// Statements for each tile `i0..=i1`, `j0..=j1`: `possible` if a pair may count, `always` if all do. They take it that
-    /// no integer wraps around in the tile, unless `wraps` says so.
+    /// Statements for each tile `i0..=i1`, `j0..=j1`: `possible` if a pair may be included, `always` if all are. They
+    /// assume that no integer wraps around in the tile, which `wraps` checks.
     pub tile: String,
-    /// Truth of whether one does, after the statements of a tile: of none within a tile in which none does. Empty where
-    /// none ever does.
+    /// A condition, after the statements of a tile, for integers that may wrap around in it. Empty if none ever does.
     pub wraps: String,
 }
 
@@ -115,8 +114,9 @@ struct Analysis {
     known: HashMap<ExprId, Option<Bounds>>,
 }
 
-/// Bounds of `mask`, a truth value of the coordinates of an `entry` and of a row and a key. What `exact`, the code of the entry point, knows
-/// is read there: browsers do not know of private variables that they are the same for all threads, as which way to take to barriers must be.
+/// Bounds of `mask`, a boolean function of the coordinates of an `entry` and of a row and a key. Values available in
+/// `exact`, the code of the entry point, are read there: browsers cannot determine that private variables are uniform,
+/// which conditions around barriers must be.
 pub(super) fn tile_state(
     module: &mut Module,
     exact: Code,
@@ -153,7 +153,7 @@ impl Analysis {
         Ok(self.bounds(module, id)?.unwrap_or_else(undecided))
     }
 
-    /// The bounds of an operand; a truth value always has some.
+    /// The bounds of an operand; a bool always has bounds.
     fn operand(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
         if module.body.dag.scalar(id) == Scalar::Bool {
             self.truth(module, id).map(Some)
@@ -162,7 +162,7 @@ impl Analysis {
         }
     }
 
-    /// The bounds of `root`, after those that they are combined from: long masks do not nest calls.
+    /// The bounds of `root`, computed after those of its operands without recursion, since masks may be long.
     fn bounds(&mut self, module: &mut Module, root: ExprId) -> Result<Option<Bounds>, EmitError> {
         let unknown = |id: &ExprId| !self.known.contains_key(id);
         let parts = |id| combined_from(module, self.pair, id).into_iter().filter(unknown).collect();
@@ -200,13 +200,13 @@ impl Analysis {
         Interval::new(low, high)
     }
 
-    /// A value of the row alone: its extremes over the rows of the tile.
+    /// A value that depends only on the row: its extremes over the rows of the tile.
     fn over_rows(&mut self, module: &mut Module, id: ExprId, scalar: Scalar) -> Result<Bounds, EmitError> {
         let n = self.row_bounds;
         self.row_bounds += 1;
         let value = self.row.eval_one(module, id)?.first();
         let (low, high, read): (String, String, fn(String) -> String) = match scalar {
-            // NaN may be anywhere.
+            // Any value may be NaN.
             Scalar::F32 => {
                 let ordered =
                     |limit| format!("ordered_bits(select({value}, {}, is_nan({value})))", float_literal(limit));
@@ -252,7 +252,7 @@ impl Analysis {
         }
     }
 
-    /// A side that reads memory may be read only where it is taken, so it stays unknown.
+    /// A side that reads memory may only be evaluated if it is selected, so its bounds are unknown.
     fn choice(
         &mut self,
         module: &mut Module,
@@ -272,11 +272,11 @@ impl Analysis {
     }
 }
 
-/// True for what has no bounds. What is made of a float that is read, and may be NaN, has none.
+/// True for expressions without bounds. Functions of a loaded float, which may be NaN, have none.
 fn is_unknown(module: &Module, pair: Pair, id: ExprId) -> bool {
     let dag = &module.body.dag;
     let scalar = dag.scalar(id);
-    // What is made of a float that is read, and may be NaN, has no bounds.
+    // Functions of a loaded float, which may be NaN, have no bounds.
     let may_be_nan = || match *dag.expr(id) {
         Expr::Float(bits) => f32::from_bits(bits).is_nan(),
         _ => scalar == Scalar::F32 && pair.depends_on_key(module, id) && reads_memory(module, id),
@@ -284,7 +284,7 @@ fn is_unknown(module: &Module, pair: Pair, id: ExprId) -> bool {
     dag.values(id) != 0 || scalar == Scalar::I64 || may_be_nan()
 }
 
-/// What the bounds of an expression are combined from, in the order in which they are.
+/// The expressions from which bounds are computed, in order.
 fn combined_from(module: &Module, pair: Pair, id: ExprId) -> Vec<ExprId> {
     let dag = &module.body.dag;
     let is_combined = !is_unknown(module, pair, id)
@@ -307,7 +307,7 @@ fn reads_memory(module: &Module, root: ExprId) -> bool {
     dag.reachable(&[root]).into_iter().any(|id| is_read(dag.expr(id)))
 }
 
-/// True if bounds of a row's value do not follow from bounds of the row's position.
+/// True if the bounds of a row's value do not follow from bounds of the row's position.
 fn varies_in_memory(module: &Module, pair: Pair, root: ExprId) -> bool {
     let dag = &module.body.dag;
     let parts = dag.reachable(&[root]);
@@ -320,7 +320,7 @@ fn is_read(expr: &Expr) -> bool {
     matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. })
 }
 
-/// Whether a function of integers wraps around; `None` of functions that never do.
+/// Whether an integer function wraps around; `None` for functions that never do.
 fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     match op {
         UnaryOp::Neg => Some(format!("sub_wraps(vec2<i32>(0), {})", pair(a))),
@@ -329,7 +329,7 @@ fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     }
 }
 
-/// Whether a function of integers wraps around; `None` of functions that never do.
+/// Whether an integer function wraps around; `None` for functions that never do.
 fn binary_wraps(op: BinaryOp, a: &Bounds, b: &Bounds) -> Option<String> {
     let name = match op {
         BinaryOp::Add => "add_wraps",

@@ -56,15 +56,15 @@ use rewire_graph_rewrite::device::{EmittedKernel, Target, Tile, Tuning, Windows,
 use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
 use rewire_graph_rewrite::schedule::{Bound, Schedule};
 
-/// Tells versions of the emitter apart: a hash of its source and templates.
+/// The version of the emitter: a hash of its source and templates.
 pub const EMITTER: &str = env!("REWIRE_EMITTER");
 
-/// A kernel whose shader is parsed.
+/// A kernel with its parsed shader.
 #[derive(Clone, Debug)]
 pub struct ParsedKernel {
     /// The kernel.
     pub kernel: EmittedKernel,
-    /// The shader as naga has parsed it, so that a device need not.
+    /// The shader as parsed by naga, so that a device need not parse it.
     pub module: naga::Module,
 }
 
@@ -72,35 +72,35 @@ impl ParsedKernel {
     /// Parses the shader of a kernel.
     ///
     /// # Errors
-    /// [`EmitError::Shader`] where it is no WGSL.
+    /// [`EmitError::Shader`] if it is not valid WGSL.
     pub fn parse(kernel: EmittedKernel) -> Result<Self, EmitError> {
         let module = validate::parse(&kernel.wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
         Ok(Self { kernel, module })
     }
 
-    /// Bytes of workgroup memory that it declares.
+    /// Workgroup memory in bytes.
     pub fn workgroup_bytes(&self) -> u64 {
         validate::workgroup_bytes(&self.module)
     }
 
-    /// True if it multiplies cooperative matrices.
+    /// True if it uses cooperative matrices.
     pub fn multiplies_matrices(&self) -> bool {
         self.module.types.iter().any(|(_, ty)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. }))
     }
 }
 
-/// Emits the shader of `kernel` for `target`, validated. Tensors of symbolic size fit a binding each.
+/// Emits the validated shader of `kernel` for `target`. Tensors of symbolic size must fit in one binding each.
 ///
 /// # Errors
-/// [`EmitError`] names what the kernel refers to and does not have, or what the target lacks.
+/// [`EmitError`] names the missing object that the kernel refers to, or the limit of the target that is exceeded.
 pub fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     Ok(emit_with_windows(computation, target, tuning, &Windows::of_constants(computation, target))?.kernel)
 }
 
-/// [`emit`] where tensors may be larger than a binding: loads and stores choose the window.
+/// [`emit`] for tensors that may exceed a binding: loads and stores select the chunk.
 ///
 /// # Errors
-/// As [`emit`], and [`EmitError::Limit`] where there are more windows than a kernel may bind.
+/// As [`emit`], and [`EmitError::Limit`] if there are more chunks than a kernel may bind.
 pub fn emit_with_windows(
     computation: &Computation,
     target: &Target,
@@ -120,7 +120,7 @@ pub fn emit_with_windows(
     Ok(ParsedKernel { kernel: parsed.kernel.with_dequantized(bound), ..parsed })
 }
 
-/// How the nests of a schedule become shaders.
+/// Emission of the nests of a schedule.
 trait Scheduled {
     /// Emits the shader.
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError>;
@@ -128,15 +128,15 @@ trait Scheduled {
     /// True for tiles of the schedule.
     fn takes(&self, tile: &Tile) -> bool;
 
-    /// Tiles that are worth a measurement beside that of `base`, which sets none.
+    /// Tiles that are worth measuring besides the default of `base`, which sets none.
     fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile>;
 
-    /// The tile that suits sizes that are known, where it is another than that of `base`, which sets none.
+    /// The tile for known sizes, if it differs from the default of `base`, which sets none.
     fn suited(&self, _base: &Tuning, _target: &Target, _size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         None
     }
 
-    /// True if the shader multiplies cooperative matrices.
+    /// True if the shader uses cooperative matrices.
     fn is_cooperative(&self, _target: &Target, _tuning: &Tuning) -> bool {
         false
     }

@@ -16,14 +16,15 @@ static TEMPLATE: Template = template!("map.wgsl");
 
 const LANES: usize = 4;
 
-/// Bytes of a tensor that a thread takes, so that enough loads are under way at once.
+/// Bytes of a tensor per thread, so that enough loads are in flight.
 const THREAD_BYTES: usize = 32;
 
-/// Elements that keep a large GPU busy with two rows a thread.
+/// Number of elements that occupy a large GPU with two rows per thread.
 const MANY_ELEMENTS: u64 = 1 << 23;
 
 impl Scheduled for Bound<'_, Map> {
-    /// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
+    /// Emits a loop over points. A thread computes groups of four neighbouring points, or one point if nothing is
+    /// aligned.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let ThreadTile { threads, groups_per_thread: most, rows_per_thread: rows } = tile(self, module.target, tuning)?;
         let Some((last, outer)) = self.extents.split_last() else {
@@ -57,7 +58,7 @@ impl Scheduled for Bound<'_, Map> {
         let points: Vec<_> =
             (0..rows).map(|row| ThreadPoint::new(&mut module, &mut main, (last, outer), &share, row)).collect();
         let roots = everywhere(outputs);
-        // What is the same for a row is computed once.
+        // Values that are the same for a row are computed once.
         let mut of_rows = Vec::with_capacity(points.len());
         for point in &points {
             let mut row = Code::point(&point.coords(0), &[]);
@@ -65,7 +66,7 @@ impl Scheduled for Bound<'_, Map> {
             main.append(&row.take());
             of_rows.push(row);
         }
-        // All groups load before any stores.
+        // All groups load before any of them stores.
         let mut scopes = Vec::with_capacity(points.len());
         for (point, row) in points.iter().zip(&of_rows) {
             let mut groups_of_point = Vec::with_capacity(groups as usize);
@@ -105,7 +106,7 @@ impl Scheduled for Bound<'_, Map> {
         per_thread(&[1, 2, 4], rows).into_iter().map(Tile::Map).collect()
     }
 
-    /// A thread of many looks up two rows, so that their loads run together; searches for their samples would not.
+    /// With many threads, each looks up two rows, so that their loads overlap; searches for their samples would not.
     fn suited(&self, _: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let reads_many = has_named_rows(self) && !searches(self);
         let is_wide = reads_many && !target.software && is_for_many(&self.extents, MANY_ELEMENTS, size);
@@ -113,7 +114,7 @@ impl Scheduled for Bound<'_, Map> {
     }
 }
 
-/// The tile of a tuning, or what suits sizes that are not known.
+/// The tile of a tuning, or the default for unknown sizes.
 fn tile(kernel: &Bound<'_, Map>, target: &Target, tuning: &Tuning) -> Result<ThreadTile, EmitError> {
     let tile = tile_of(tuning, "map", |tile| if let Tile::Map(tile) = tile { Some(tile) } else { None })?;
     of_threads(target, tile.unwrap_or_else(|| suited(kernel, target)))
@@ -124,7 +125,7 @@ fn suited(kernel: &Bound<'_, Map>, target: &Target) -> ThreadTile {
     ThreadTile { threads: suited_threads(target), groups_per_thread, rows_per_thread: 1 }
 }
 
-/// True if ids name the rows of what is loaded.
+/// True if rows are looked up by ids.
 fn has_named_rows(kernel: &Bound<'_, Map>) -> bool {
     looks_up(&kernel.nest.body, &everywhere(&kernel.nest.outputs))
 }
@@ -135,26 +136,26 @@ fn searches(kernel: &Bound<'_, Map>) -> bool {
     parts.into_iter().any(|id| matches!(dag.expr(id), Expr::Sample { .. }))
 }
 
-/// Groups of four that a thread computes: fewer of wider results.
+/// Groups of four per thread: fewer for wider results.
 fn groups_per_thread(kernel: &Bound<'_, Map>) -> u32 {
     let bits = kernel.nest.outputs.iter().map(|output| output.dtype.format().bits).max().unwrap_or(32);
     (8 * THREAD_BYTES / (LANES * bits)).max(1) as u32
 }
 
-/// Neighbouring threads that a row is left for, so that their accesses stay together.
+/// Smallest number of neighbouring threads per row, for coalesced accesses.
 const ROW_THREADS: usize = 8;
 
-/// Groups of a thread, at most `most`, that divide the groups of a row evenly.
+/// Groups per thread, at most `most`, which divide the groups of a row evenly.
 pub(super) fn groups_of_row(columns: usize, most: u32) -> u32 {
     let fits = |groups: &u32| columns.is_multiple_of(*groups as usize) && columns / *groups as usize >= ROW_THREADS;
     (2..=most).rev().find(fits).unwrap_or(1)
 }
 
-/// What a thread computes.
+/// The share of a thread.
 struct Share {
-    /// Threads of a workgroup.
+    /// Threads per workgroup.
     threads: u32,
-    /// Neighbours of a group.
+    /// Elements per group.
     lanes: usize,
     /// Groups of a row.
     groups: u32,
@@ -162,19 +163,19 @@ struct Share {
     rows: u32,
 }
 
-/// Where the points of a thread lie in one of its rows: groups as far apart as there are threads of a row. Its rows are as far apart
-/// as those of a workgroup's threads.
+/// The points of a thread. The distance between its groups is the number of threads per row; the distance between its
+/// rows is the number of rows that a workgroup's threads cover.
 struct ThreadPoint {
     /// Names of the outer coordinates.
     outer: Vec<String>,
     /// The last coordinate of each group, a name.
     columns: Vec<String>,
-    /// The condition under which they exist. Threads beyond the last repeat it, and store nothing.
+    /// The condition under which they exist. Threads beyond the last one repeat it without storing.
     exists: String,
 }
 
 impl ThreadPoint {
-    /// Statements that find the coordinates in the thread's row `number`.
+    /// Statements that compute the coordinates in the thread's row `number`.
     fn new(
         module: &mut Module,
         main: &mut Code,
@@ -216,7 +217,7 @@ impl ThreadPoint {
         Coords::first(self.outer.iter().chain(self.columns.get(group as usize)).cloned())
     }
 
-    /// A code of a group's points.
+    /// Code for the points of a group.
     fn code(
         &self,
         module: &mut Module,
@@ -241,7 +242,7 @@ impl ThreadPoint {
     }
 }
 
-/// Statements that find the outer coordinates of a flattened row; returns their names, which end in `own`.
+/// Statements that compute the outer coordinates of a flattened row; returns their names, which end in `own`.
 pub(super) fn split_row(module: &mut Module, code: &mut Code, outer: &[Dim], row: &str, own: &str) -> Vec<String> {
     let mut rest = row.to_owned();
     let mut names = vec![String::new(); outer.len()];

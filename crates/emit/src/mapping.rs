@@ -1,11 +1,11 @@
-//! Which steps of a plan a target can run.
+//! The steps of a plan that a target supports.
 
 use crate::{EmitError, emit};
 use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{Plan, Step};
 use thiserror::Error;
 
-/// A step that a target cannot run.
+/// A step that a target does not support.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("step {step} ({name}, `{path}`): {reason}; the CPU can run it")]
 pub struct Refusal {
@@ -15,11 +15,11 @@ pub struct Refusal {
     pub name: String,
     /// Module path of the step.
     pub path: String,
-    /// What the target lacks: a feature, bindings, workgroup memory, invocations.
+    /// The missing resource: a feature, bindings, workgroup memory, invocations.
     pub reason: EmitError,
 }
 
-/// For every step of a plan its kernel for a target, or why the target cannot run it.
+/// The kernel of every step of a plan for a target, or why the target does not support it.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -46,7 +46,7 @@ pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedK
 /// The kernel of the step at `position` of a plan for a target.
 ///
 /// # Errors
-/// [`Refusal`] tells why the target cannot run it.
+/// [`Refusal`] with the reason why the target does not support it.
 pub fn map_step(position: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, Refusal> {
     emit(&step.computation, target, tuning).map_err(|reason| Refusal {
         step: position,

@@ -14,21 +14,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What comes before the body of a shader.
+/// Declarations before the body of a shader.
 pub(super) struct Declarations {
-    /// Bindings with the functions that load from and store to them, and functions of a user's own.
+    /// Bindings with their load and store functions, and user-defined functions.
     pub text: String,
-    /// The functions may run without checks.
+    /// True if the functions may run without checks.
     pub unchecked: bool,
     /// The shader has halves, in its bindings or as values.
     pub halves: bool,
 }
 
-/// What a shader under construction refers to: parameters, bindings, names.
+/// The objects that a shader under construction refers to: parameters, bindings, names.
 pub(super) struct Module<'a> {
     /// The expressions.
     pub body: &'a Body,
-    /// What the shader may use.
+    /// The capabilities that the shader may use.
     pub target: &'a Target,
     windows: &'a Windows,
     params: Vec<Param>,
@@ -62,12 +62,12 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The expressions that are evaluated whichever way selections go, ascending.
+    /// The expressions that are evaluated unconditionally, ascending.
     pub fn required(&self, roots: &[ExprId]) -> BTreeSet<ExprId> {
         self.required.by(roots)
     }
 
-    /// A variable for an expression that the entry point computes once, before it calls any hook.
+    /// A variable for an expression that the entry point computes once, before it calls any device function.
     pub fn compute_once(&mut self, id: ExprId) -> String {
         self.once.entry(id).or_insert_with(|| format!("once_{}", id.0)).clone()
     }
@@ -77,7 +77,7 @@ impl<'a> Module<'a> {
         self.once.get(&id).map(String::as_str)
     }
 
-    /// A name that nothing else has.
+    /// A unique name.
     pub fn name(&mut self) -> String {
         self.names += 1;
         format!("e{}", self.names)
@@ -100,8 +100,8 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// A float zero that compilers do not know: what they make of sums, products and quotients with a literal one is not
-    /// true of NaN, infinities and negative zeros.
+    /// A float zero that compilers cannot fold: their simplifications with a literal zero are wrong for NaN, infinities
+    /// and negative zeros.
     pub fn zero(&mut self) -> String {
         format!("bitcast<f32>({})", self.param(Param::Dim(0.into())))
     }
@@ -126,7 +126,7 @@ impl<'a> Module<'a> {
         })
     }
 
-    /// The word of `sizes` at `index` after where `base` begins.
+    /// The word of `sizes` at `index` relative to `base`.
     pub fn size_word(&mut self, base: Param, index: &str) -> String {
         self.sizes = true;
         let base = self.param(base);
@@ -144,7 +144,7 @@ impl<'a> Module<'a> {
         format!("{text} * {} + {last}", self.pitch(dtype, shape, group))
     }
 
-    /// The word after the elements of a row, where its parameters begin.
+    /// The word of a row's parameters, which follow its elements.
     fn parameters_of_row(&mut self, (dtype, shape): (DType, &[Dim]), index: &[String]) -> String {
         let format = dtype.format();
         let (group, parameters) = (format.group(), format.parameters / 32);
@@ -157,7 +157,7 @@ impl<'a> Module<'a> {
         if row.is_empty() || row == "0" { words } else { format!("{row} * ({words} + {parameters}) + {words}") }
     }
 
-    /// The number of an element's row, empty where there is but one.
+    /// The number of an element's row; empty if there is only one row.
     fn row(&mut self, shape: &[Dim], index: &[String]) -> String {
         let outer = index.split_last().map_or(&[][..], |(_, outer)| outer);
         let mut text = String::new();
@@ -171,7 +171,7 @@ impl<'a> Module<'a> {
         text
     }
 
-    /// From one row of a tensor to the next, in elements or in groups of four.
+    /// The distance between rows of a tensor, in elements or in groups of four.
     fn pitch(&mut self, dtype: DType, shape: &[Dim], group: bool) -> String {
         let format = dtype.format();
         let unit = if group { 4 } else { 1 };
@@ -219,7 +219,7 @@ impl<'a> Module<'a> {
         has_vector_load(self.body, position)
     }
 
-    /// Four neighbouring elements of an operand, the first of them at a multiple of four.
+    /// Four neighbouring elements of an operand, the first at a multiple of four.
     pub fn load4(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let (slot, at) = self.group(position, index)?;
         let operand = self.operand(position)?;
@@ -234,15 +234,15 @@ impl<'a> Module<'a> {
         self.has_vector_load(position) && self.target.f16 && self.operand(position).is_ok_and(|o| o.dtype == DType::F16)
     }
 
-    /// Four neighbouring integers of a row with a scale, the first of them at a multiple of four, as a word of signed bytes: each
-    /// less 128.
+    /// Four neighbouring integers of a row with a scale, the first at a multiple of four, as a word of signed bytes:
+    /// each minus 128.
     pub fn load_word(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let (slot, at) = self.group(position, index)?;
         self.reads.entry(slot).or_default().words = true;
         Ok(format!("(word_{}({at}) ^ 0x80808080u)", suffix(slot)))
     }
 
-    /// The scale of an element's row, and what stands for integers less 128 that are zero, as a `vec2<f32>`.
+    /// The scale of an element's row, and the value of an integer that is 0 after subtracting 128, as a `vec2<f32>`.
     pub fn load_scale(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
@@ -274,7 +274,7 @@ impl<'a> Module<'a> {
         self.halves = true;
     }
 
-    /// The binding of an operand, and where in it a group of four neighbours lies.
+    /// The binding of an operand, and the position of a group of four neighbours in it.
     fn group(&mut self, position: u16, index: &[String]) -> Result<(Slot, String), EmitError> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
@@ -283,7 +283,7 @@ impl<'a> Module<'a> {
         Ok((slot, base.map_or_else(String::new, |base| format!("{base} + ")) + &at))
     }
 
-    /// What a load takes besides the place of an element: that of its row's parameters, if rows have any.
+    /// The additional argument of a load for rows with parameters: their position.
     fn row_argument(
         &mut self,
         slot: Slot,
@@ -304,7 +304,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The binding that holds an operand, and where the operand begins in one that it shares.
+    /// The binding of an operand, and the operand's start if it shares the binding.
     fn source(&mut self, position: u16, operand: &Operand) -> (Slot, Option<String>) {
         match operand.space {
             MemorySpace::Pooled => (Slot::Pooled(operand.dtype), Some(self.param(Param::PooledBase(position)))),
@@ -321,7 +321,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// How the shader holds a storage type.
+    /// The representation of a storage type in the shader.
     fn form(&self, dtype: DType) -> Form {
         Form::of(dtype, self.target.f16)
     }
@@ -333,7 +333,7 @@ impl<'a> Module<'a> {
         Ok(format!("sample_{offsets}({row})"))
     }
 
-    /// The name of a user's function in the shader.
+    /// The name of a user-defined function in the shader.
     pub fn call(&mut self, function: &Arc<Function>) -> String {
         let number = self.calls.iter().position(|known| known == function).unwrap_or_else(|| {
             self.calls.push(Arc::clone(function));
@@ -354,12 +354,12 @@ impl<'a> Module<'a> {
         format!("store4_{output}({at}, {value});")
     }
 
-    /// Notes that an operand, which lies in memory by itself, is loaded as parts of a tensor.
+    /// Records that an operand, which has its own binding, is loaded as parts of a tensor.
     pub fn note_tensor(&mut self, operand: u16) {
         self.reads.entry(Slot::Operand(operand)).or_default().tensor = true;
     }
 
-    /// Notes that an output is stored as parts of a tensor.
+    /// Records that an output is stored as parts of a tensor.
     pub fn note_tensor_result(&mut self, output: u16, dtype: DType) {
         self.writes.entry(output).or_insert((dtype, Access::default())).1.tensor = true;
     }
@@ -386,7 +386,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The functions that access a binding, for every window and for all of them together.
+    /// The functions that access a binding, for each chunk and for all of them together.
     fn in_windows(&self, slot: Slot, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
         let (count, name) = (self.windows_of(slot), suffix(slot));
         let of_words = self.form(dtype).loads_of_words(&name, access);
@@ -415,7 +415,7 @@ impl<'a> Module<'a> {
         text
     }
 
-    /// What comes before the body.
+    /// The declarations before the body.
     pub fn declarations(&mut self) -> Result<Declarations, EmitError> {
         let (mut functions, mut unchecked) = (String::new(), true);
         for (&slot, &access) in &self.reads {
@@ -492,7 +492,7 @@ fn sample_{position}(row: i32) -> i32 {{
     }
 }
 
-/// Errors where an index has not one entry a dimension.
+/// Fails unless an index has one entry per dimension.
 pub(super) fn check_rank(what: &'static str, position: u16, expected: usize, got: usize) -> Result<(), EmitError> {
     if expected == got { Ok(()) } else { Err(EmitError::Rank { what, position: position.into(), expected, got }) }
 }

@@ -1,13 +1,13 @@
-//! Names of a user's own in a shader that holds those of the emitter, and of other users, as well.
+//! Renaming of user declarations in a shader that also contains those of the emitter and of other users.
 
-/// What a user's declaration is called; `number` tells several users' declarations apart.
+/// The name of a user's declaration in the shader; `number` distinguishes the declarations of several functions.
 pub(super) fn renamed(name: &str, number: usize) -> String {
     format!("custom{number}_{name}")
 }
 
-/// WGSL whose declarations outside of functions have other names, wherever they stand.
+/// Renames the declarations outside functions in WGSL, and all their uses.
 ///
-/// A member of a structure, what follows a dot, and an attribute are names of another kind.
+/// Members of structures, names after a dot, and attributes are different kinds of names and stay.
 pub(super) fn rename(wgsl: &str, number: usize) -> String {
     let tokens = tokens(wgsl);
     let names = declared(&tokens);
@@ -63,7 +63,7 @@ enum Kind {
     /// A name, a keyword or a number.
     Word,
     Mark,
-    /// Space and comments.
+    /// Whitespace and comments.
     Blank,
 }
 
@@ -97,7 +97,7 @@ fn tokens(text: &str) -> Vec<(Kind, &str)> {
     tokens
 }
 
-/// The length of a comment in `/*` and `*/`, which may hold others.
+/// The length of a comment in `/*` and `*/`, which may be nested.
 fn comment(text: &str) -> usize {
     let mut depth = 0usize;
     let mut at = 0;

@@ -17,14 +17,14 @@ use rewire_graph_rewrite::schedule::{Bound, Reduced, Reduction};
 
 static TEMPLATE: Template = template!("reduce.wgsl");
 
-/// Columns that a thread keeps in registers rather than load again for each pass, in steps.
+/// Number of steps up to which a thread keeps its columns in registers rather than reload them for each pass.
 const UNROLLED_STEPS: usize = 8;
 
 /// The columns of a row and the threads that share them.
 struct Shared<'a> {
     own: Columns<'a>,
     threads: usize,
-    /// Steps of a thread, where they are few and known: then the code is unrolled and loads are kept.
+    /// Steps per thread, if few and constant: the code is then unrolled and loaded values are kept.
     steps: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Shared<'_> {
         Shared { own: Columns { axis, extent, lanes }, threads, steps }
     }
 
-    /// A code at `column`, and the condition under which its first column exists, if that is in doubt.
+    /// Code at `column`, and the condition under which its first column exists, unless it always does.
     fn code(&self, module: &mut Module, row: &Code, coords: &Coords, column: &str, valid: Option<&str>) -> Code {
         let coords = coords.clone().with(self.own.axis, column);
         let mut code = match self.own.lanes {
@@ -89,7 +89,7 @@ impl Scheduled for Bound<'_, Reduction> {
         let combinations: Vec<_> = combinations.iter().map(|ops| combination(ops, widest)).collect();
         let rows = module.product(outer);
         let subgroup = module.target.subgroup_size;
-        // Whole subgroups, and whole rows within each, whichever size they have.
+        // Whole subgroups, and whole rows within each, for all their sizes.
         let shuffles = module.target.subgroups
             && subgroup.is_known()
             && (2..=subgroup.min as usize).contains(&columns.threads)
@@ -113,7 +113,7 @@ impl Scheduled for Bound<'_, Reduction> {
         matches!(tile, Tile::Reduction(_))
     }
 
-    /// Workgroups of other sizes with as many threads a row, which decides the order of its sums.
+    /// Workgroups of other sizes with the same number of threads per row, which determines the order of its sums.
     fn tiles(&self, target: &Target, _: &Tuning) -> Vec<Tile> {
         let (windows, own) = (Windows::default(), &self.nest.body);
         let shared = |size| {
@@ -149,7 +149,7 @@ fn name(op: ReduceOp) -> &'static str {
     }
 }
 
-/// Reductions in groups that do not read one another.
+/// Groups of reductions that do not depend on each other.
 fn passes<'k>(kernel: &'k Bound<'_, Reduction>, module: &Module) -> Result<Vec<(usize, &'k [Reduced])>, EmitError> {
     let mut groups = vec![];
     let mut start = 0;
@@ -165,10 +165,10 @@ fn passes<'k>(kernel: &'k Bound<'_, Reduction>, module: &Module) -> Result<Vec<(
     Ok(groups)
 }
 
-/// Reductions that are combined over the threads at once, at most.
+/// Largest number of reductions that are combined over the threads at once.
 const TOGETHER: usize = 4;
 
-/// The different lists of operations whose results are combined at once.
+/// The distinct lists of operations whose results are combined at once.
 fn combinations(kernel: &Bound<'_, Reduction>, module: &Module) -> Result<Vec<Vec<ReduceOp>>, EmitError> {
     let mut lists: Vec<Vec<ReduceOp>> = vec![];
     for (_, group) in passes(kernel, module)? {
@@ -186,7 +186,8 @@ fn vector_type(components: usize) -> String {
     if components == 1 { "f32".to_owned() } else { format!("vec{components}<f32>") }
 }
 
-/// The function that combines the results of some operations, for the template. In workgroup memory lies the `widest`.
+/// The function that combines the results of some operations, for the template. Workgroup memory holds values as wide
+/// as the `widest`.
 fn combination(ops: &[ReduceOp], widest: usize) -> Variable {
     let components = components(ops.len());
     let join =
@@ -213,7 +214,7 @@ fn combination(ops: &[ReduceOp], widest: usize) -> Variable {
     Variable::from_pairs(text)
 }
 
-/// How the components of a value of this many are accessed.
+/// The component accessors of a value with this many components.
 fn components(count: usize) -> &'static [&'static str] {
     match count {
         1 => &[""],
@@ -228,14 +229,14 @@ pub(super) fn combine(ops: &[ReduceOp]) -> String {
     ops.iter().fold("combine".to_owned(), |name_, op| name_ + "_" + name(*op))
 }
 
-/// Evaluates what does not depend on the column, once a row.
+/// Evaluates expressions that do not depend on the column, once per row.
 fn hoist(row: &mut Code, module: &mut Module, roots: &[ExprId], axis: u8) -> Result<(), EmitError> {
     let dag = &module.body.dag;
     let known = row.supplied_values();
     row.eval_where(module, roots, |id| dag.coords(id) >> axis & 1 == 0 && dag.values(id) & !known == 0)
 }
 
-/// Ends a pass: combines accumulators, from `total{start}` on, over the threads and supplies the results.
+/// Ends a pass: combines accumulators, from `total{start}` on, over the threads and provides the results.
 fn conclude(row: &mut Code, module: &mut Module, columns: &Shared, (start, group): (usize, &[Reduced])) {
     let own = |(n, reduction): (usize, &Reduced)| match columns.own.lanes {
         1 => format!("total{}", start + n),
@@ -317,9 +318,8 @@ fn looped(
     Ok(row.take())
 }
 
-/// What results need besides the statistics and takes long: random numbers, compared where they are with constants, and elements
-/// behind choices that are read at the coordinates themselves, from tensors as large as the loop over them, so that none lies
-/// out of range.
+/// Slow inputs of results besides the statistics: random numbers, with their comparisons with constants, and elements
+/// behind choices that are read at the loop coordinates from tensors as large as the loop, so that all are in range.
 fn early(kernel: &Bound<'_, Reduction>) -> Vec<ExprId> {
     let body = &kernel.nest.body;
     let roots: Vec<_> = kernel.outputs().iter().flat_map(Output::roots).collect();
@@ -338,7 +338,7 @@ fn early(kernel: &Bound<'_, Reduction>) -> Vec<ExprId> {
     if parts.iter().any(|id| is_drawn(*id)) { parts.into_iter().filter(is_own).collect() } else { vec![] }
 }
 
-/// Evaluates that before any pass, after the loads of the passes are on their way.
+/// Evaluates these before any pass, after the loads of the passes have been issued.
 fn begin_early(
     kernel: &Bound<'_, Reduction>,
     columns: &Shared,
@@ -366,7 +366,7 @@ fn begin_early(
     Ok(())
 }
 
-/// All columns of a thread at once: what one pass has evaluated, the next ones have in registers.
+/// All columns of a thread at once: later passes reuse values of earlier ones in registers.
 fn unrolled(
     kernel: &Bound<'_, Reduction>,
     columns: &Shared,

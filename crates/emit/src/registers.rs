@@ -1,19 +1,19 @@
-//! Registers of a target, where kernels are written for them.
+//! Effects of a target's register count on kernels.
 
 use rewire_graph_rewrite::device::Target;
 
-/// Registers of an invocation from which on drivers may unroll loops and hold what several steps load.
+/// Registers per invocation from which drivers may unroll loops and hold the loads of several steps.
 const MANY: u32 = 255;
 
-/// Registers from which on kernels hold what they stage next.
+/// Registers per invocation from which kernels hold data of the next stage.
 const SOME: u32 = 64;
 
-/// True where what is staged next is loaded a stage ahead.
+/// True if data of the next stage is loaded one stage ahead.
 pub(crate) fn load_ahead(target: &Target) -> bool {
     target.software || target.register_budget() >= SOME
 }
 
-/// True where tiles are smaller, and loops end at a bound that drivers do not know, so that they unroll none.
+/// True if tiles are smaller, and loops have bounds unknown to drivers, so that they are not unrolled.
 pub(crate) fn has_few(target: &Target) -> bool {
     !target.software && target.register_budget() < MANY
 }

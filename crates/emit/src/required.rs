@@ -1,10 +1,10 @@
-//! Which expressions are evaluated whichever way choices go.
+//! Expressions that are evaluated unconditionally.
 
 use rewire_graph::Ordered;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::BTreeSet;
 
-/// For every expression those that it always needs, itself included: a bit each.
+/// For every expression, a bit mask of those that it always needs, itself included.
 pub(super) struct Required {
     /// Words of a row.
     pitch: usize,

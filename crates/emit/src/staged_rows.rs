@@ -8,19 +8,20 @@ pub(super) struct StagedRows<'n> {
     pub name: &'n str,
     pub rows: u32,
     pub width: usize,
-    /// The width in whole matrices.
+    /// The width rounded up to whole matrices.
     pub depth: u32,
-    /// Length of a row in workgroup memory, in groups of four, and where the tile begins.
+    /// Length of a row in workgroup memory, in groups of four, and the start of the tile.
     pub pitch: u32,
     pub base: u32,
     /// Invocations that stage it.
     pub threads: u32,
-    /// An invocation takes two neighbours where all have pairs, so that drivers load 16 bytes at once.
+    /// True if an invocation loads two neighbours, which requires that all have pairs; drivers then load 16 bytes at
+    /// once.
     pub side_by_side: bool,
 }
 
 impl StagedRows<'_> {
-    /// What the template knows it by.
+    /// The template variables.
     pub fn variable(&self) -> Variable {
         let items = (self.rows * self.depth / 4).div_ceil(self.threads);
         let pairs = self.side_by_side && items.is_multiple_of(2) && items * self.threads == self.rows * self.depth / 4;

@@ -1,20 +1,20 @@
-//! How shaders hold storage types: what elements are in a buffer, and the functions that read and write them.
+//! Storage types in shaders: the buffer's element types, and the functions that load and store them.
 
 use super::access::Access;
 use rewire_graph::{DType, Scalar};
 use std::fmt::Write;
 
-/// How a shader holds a storage type.
+/// The representation of a storage type in a shader.
 pub(super) enum Form {
-    /// Elements of a type of WGSL.
+    /// Elements of a WGSL type.
     Typed(Typed),
-    /// Pairs of 16 bits in words, a group of four a `vec2<u32>`.
+    /// Pairs of 16 bits in words; a group of four is a `vec2<u32>`.
     Pairs(Pairs),
-    /// Integers of so many bits in words, and after those of a row its scale and its bias.
+    /// Integers of this many bits in words; the scale and the bias follow the elements of a row.
     Rows(u32),
 }
 
-/// Elements of a type of WGSL, and how an element and a group of four become a value and are made of one.
+/// Elements of a WGSL type, with conversions of an element and of a group of four to and from values.
 #[derive(Default)]
 pub(super) struct Typed {
     element: &'static str,
@@ -25,17 +25,17 @@ pub(super) struct Typed {
     store: [Around; 2],
 }
 
-/// Functions of WGSL between two floats and a word.
+/// WGSL functions that convert between two floats and a word.
 pub(super) struct Pairs {
     unpack: &'static str,
     pack: &'static str,
 }
 
-/// What comes before and after.
+/// Prefix and suffix.
 type Around = (&'static str, &'static str);
 
 impl Form {
-    /// The form of a storage type where the shader may use `f16`, or may not.
+    /// The representation of a storage type, given whether the shader may use `f16`.
     pub fn of(dtype: DType, f16: bool) -> Self {
         let typed = |element, group| Typed { element, group: Some(group), value: element, ..Typed::default() };
         match dtype {
@@ -62,7 +62,7 @@ impl Form {
         }
     }
 
-    /// The elements of the array of a buffer that is read.
+    /// The element type of a buffer that is read.
     pub fn read(&self, access: Access) -> &'static str {
         match self {
             Self::Typed(Typed { group: Some(group), .. }) if access.is_grouped() => group,
@@ -72,7 +72,7 @@ impl Form {
         }
     }
 
-    /// The elements of the array of a buffer that is written.
+    /// The element type of a buffer that is written.
     pub fn written(&self, access: Access) -> &'static str {
         match self {
             Self::Typed(Typed { group: Some(group), .. }) if !access.element => group,
@@ -121,7 +121,8 @@ impl Form {
         }
     }
 
-    /// The functions that load by way of others: elements of a row, whose scale and bias begin with the word at `row`.
+    /// The functions that load elements of a row, whose scale and bias start at the word `row`, through other load
+    /// functions.
     pub fn loads_of_words(&self, n: &str, access: Access) -> String {
         let Self::Rows(bits) = *self else { return String::new() };
         let (most, of_word) = ((1 << bits) - 1, 32 / bits);
@@ -183,7 +184,7 @@ impl Typed {
 }
 
 impl Pairs {
-    /// Whole words where four elements are stored, else each element by itself.
+    /// Stores whole words for four elements, otherwise each element separately.
     fn stores(&self, n: &str, access: Access) -> String {
         let Self { pack, .. } = self;
         let mut text = String::new();

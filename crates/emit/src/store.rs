@@ -33,7 +33,7 @@ pub(super) fn store_point(code: &mut Code, module: &mut Module, output: &Output)
     Ok(())
 }
 
-/// Writes the elements of one point whose last coordinate is `column`, where they are written at all.
+/// Writes the elements of one point with last coordinate `column`, if they are written there at all.
 fn store_point_in_columns(
     code: &mut Code,
     module: &mut Module,
@@ -47,7 +47,7 @@ fn store_point_in_columns(
     Ok(())
 }
 
-/// Writes the elements of four neighbouring points along coordinate `axis`, the first of them at `column`.
+/// Writes the elements of four neighbouring points along coordinate `axis`, the first at `column`.
 fn store_four(
     code: &mut Code,
     module: &mut Module,
@@ -139,7 +139,7 @@ fn store_lanes(
     Ok(())
 }
 
-/// True if the column after the last one that is written is the padding of the output's row.
+/// True if the column after the last written one is in the padding of the output's row.
 fn ends_row(dag: &Dag, axis: u8, end: Option<usize>, output: &Output) -> bool {
     let (Some(&last), Some(width)) = (output.index.last(), output.shape.last()) else { return false };
     let Some((1, shift)) = dag.along(&dag.affine(last), axis) else { return false };
@@ -155,7 +155,7 @@ pub(super) fn has_vector_load(body: &Body, operand: u16) -> bool {
     operand.is_some_and(|operand| operand.space != MemorySpace::Host && has_groups(operand.dtype))
 }
 
-/// True if something is loaded where another load tells, such as rows of a table by their ids.
+/// True if a load's index is itself loaded, such as rows of a table by ids.
 pub(super) fn looks_up(body: &Body, roots: &[ExprId]) -> bool {
     let dag = &body.dag;
     let is_device = |operand: u16| {
@@ -168,7 +168,7 @@ pub(super) fn looks_up(body: &Body, roots: &[ExprId]) -> bool {
     })
 }
 
-/// How many loads and stores along coordinate `axis` take four neighbouring elements at once.
+/// Number of loads and stores along coordinate `axis` that access four neighbouring elements at once.
 pub(super) fn vector_accesses(body: &Body, axis: u8, roots: &[ExprId], outputs: &[Output]) -> usize {
     let dag = &body.dag;
     let lanes = Lanes::along(dag, axis);
@@ -196,7 +196,7 @@ pub(super) fn store_all_four(
     outputs.iter().try_for_each(|output| store_four(code, module, place, output))
 }
 
-/// Writes the elements of all outputs for one point whose last coordinate is `column`.
+/// Writes the elements of all outputs for one point with last coordinate `column`.
 pub(super) fn store_all_point(
     code: &mut Code,
     module: &mut Module,

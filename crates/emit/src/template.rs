@@ -1,4 +1,4 @@
-//! From a template and hooks to a validated kernel.
+//! Renders a template with device functions to a validated kernel.
 
 use super::module::{Declarations, Module};
 use super::validate::validate;
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 const FUNCTIONS: &str = include_str!("../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../shaders/functions_int64.wgsl");
 
-/// What several templates include.
+/// Parts that several templates include.
 const SHARED: [(&str, &str); 20] = [
     ("first_tile_of_page.wgsl", include_str!("../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../shaders/mask.wgsl")),
@@ -38,7 +38,7 @@ const SHARED: [(&str, &str); 20] = [
     ("workgroup.wgsl", include_str!("../shaders/workgroup.wgsl")),
 ];
 
-/// A template of a file of `shaders`.
+/// A template from a file in `shaders`.
 macro_rules! template {
     ($name:literal) => {
         $crate::template::Template {
@@ -52,13 +52,13 @@ macro_rules! template {
 }
 pub(super) use template;
 
-/// A shader with places for what a kernel has of its own, parsed once.
+/// A shader template, parsed once, with placeholders for a kernel's parts.
 pub(super) struct Template {
     pub name: &'static str,
     pub environment: LazyLock<Result<Environment<'static>, String>>,
 }
 
-/// An environment with the functions, filters and tests that templates use, and no others, for programs that carry it.
+/// An environment with only the functions, filters and tests that templates use, to keep programs small.
 fn with_functions() -> Environment<'static> {
     let mut environment = Environment::empty();
     environment.add_function("range", functions::range);
@@ -71,7 +71,7 @@ fn with_functions() -> Environment<'static> {
     environment
 }
 
-/// A template with what it may include.
+/// A template with the parts that it may include.
 pub(super) fn environment(name: &'static str, source: &'static str) -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = with_functions();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
@@ -83,18 +83,18 @@ pub(super) fn environment(name: &'static str, source: &'static str) -> Result<En
     Ok(environment)
 }
 
-/// What fills a schedule's template.
+/// The values for a schedule's template.
 #[derive(Default)]
 pub(super) struct Main {
-    /// Invocations of a workgroup.
+    /// Invocations per workgroup.
     pub threads: u32,
-    /// Functions of the kernel's own.
+    /// The kernel's device functions.
     pub hooks: String,
     /// Statements of the entry point.
     pub body: String,
-    /// More of the template's variables.
+    /// Additional template variables.
     pub variables: Vec<(&'static str, Value)>,
-    /// What the template calls that WGSL has not.
+    /// The extension that the template calls and that WGSL lacks.
     pub extension: Option<Extension>,
 }
 
@@ -138,7 +138,7 @@ impl Template {
     }
 }
 
-/// The functions that a shader calls, and those that they call.
+/// The library functions that a shader calls, directly or indirectly.
 fn library(shader: &str, target: &Target) -> String {
     let (unary, binary) = (UnaryOp::ALL.iter(), BinaryOp::ALL.iter());
     let declared = unary.map(|op| op.declaration()).chain(binary.map(|op| op.declaration()));
@@ -173,7 +173,7 @@ fn named(text: &'static str) -> Vec<(&'static str, &'static str)> {
     text.split("\n\n").filter_map(function).collect()
 }
 
-/// The names before parentheses of a text.
+/// The names before parentheses in a string.
 pub(super) fn called(text: &str) -> BTreeSet<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = |(at, _): (usize, &str)| text.get(..at)?.rsplit(|c| !is_name(c)).next();

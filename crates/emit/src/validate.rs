@@ -2,7 +2,7 @@ use super::EmitError;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use rewire_graph_rewrite::device::Target;
 
-/// The line that is wrong, where that is known, and what naga reports.
+/// The invalid line, if known, and naga's message.
 type Complaint = (Option<u32>, String);
 
 /// Parses WGSL.
@@ -31,7 +31,7 @@ pub(super) fn check_for(module: &naga::Module, wgsl: &str, target: &Target) -> R
     check(module, wgsl, capabilities).map_err(|(line, reason)| EmitError::Shader { line, reason })
 }
 
-/// Parses and validates `wgsl` for `target`, and checks the limits that naga does not.
+/// Parses and validates `wgsl` for `target`, and checks limits that naga does not check.
 pub(super) fn validate(wgsl: &str, target: &Target) -> Result<naga::Module, EmitError> {
     let module = parse(wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
     check_for(&module, wgsl, target)?;
@@ -45,7 +45,7 @@ pub(super) fn validate(wgsl: &str, target: &Target) -> Result<naga::Module, Emit
     Ok(module)
 }
 
-/// Bytes of workgroup memory that a module declares.
+/// Workgroup memory of a module in bytes.
 pub(super) fn workgroup_bytes(module: &naga::Module) -> u64 {
     let own = module.global_variables.iter().filter(|(_, variable)| variable.space == naga::AddressSpace::WorkGroup);
     own.map(|(_, variable)| u64::from(module.types[variable.ty].inner.size(module.to_ctx())).next_multiple_of(16)).sum()

@@ -1,7 +1,7 @@
 use super::function::{float_literal, int_literal, type_of};
 use rewire_graph::Scalar;
 
-/// The components of a `vec4`, a lane each.
+/// The components of a `vec4`, one per lane.
 pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
 /// An expression's value in emitted code.
@@ -11,15 +11,15 @@ pub(super) enum Emitted {
     Float(f32),
     /// An integer constant.
     Int(Scalar, i64),
-    /// A truth value.
+    /// A boolean constant.
     Bool(bool),
     /// A scalar, the same in all lanes.
     Uniform(String),
-    /// The first lane of an `i32` that grows by one a lane.
+    /// The first lane of an `i32` that increases by one per lane.
     Consecutive(String),
-    /// A `vec4`, a component a lane.
+    /// A `vec4` with one component per lane.
     Vector(String),
-    /// A scalar a lane.
+    /// One scalar per lane.
     Split([String; 4]),
 }
 
@@ -54,7 +54,7 @@ impl Emitted {
         }
     }
 
-    /// The value as one lane sees it.
+    /// The value in one lane.
     pub fn in_lane(&self, lane: usize) -> Self {
         match self {
             Self::Consecutive(_) | Self::Vector(_) | Self::Split(_) => Self::Uniform(self.lane(lane)),
@@ -62,7 +62,7 @@ impl Emitted {
         }
     }
 
-    /// A float or truth value.
+    /// A float or bool.
     pub fn of_constant(scalar: Scalar, value: f64) -> Self {
         match scalar {
             Scalar::Bool => Self::Bool(value != 0.0),
@@ -70,7 +70,7 @@ impl Emitted {
         }
     }
 
-    /// An integer or truth value.
+    /// An integer or bool.
     pub fn of_integer(scalar: Scalar, value: i64) -> Self {
         match scalar {
             Scalar::Bool => Self::Bool(value != 0),

@@ -1,4 +1,4 @@
-//! Choices: a select of values that are there, or a branch where a side should not run in vain.
+//! Choices: a select of available values, or a branch to avoid evaluating an unselected side.
 
 use super::{Code, indented};
 use crate::EmitError;
@@ -42,7 +42,7 @@ impl Code {
         }
     }
 
-    /// Four neighbours of a row with a scale as a word of signed integers.
+    /// Four neighbours of a row with a scale, as a word of signed bytes.
     pub fn word(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
         let Expr::Load { operand, index } = module.body.dag.expr(root) else {
             return Err(EmitError::Form {
@@ -104,7 +104,7 @@ impl Code {
         self.split(module, |l| Ok(parts[l].clone()))
     }
 
-    /// For each of four lanes one of two sides, each evaluated for all of them where any lane takes it.
+    /// Selects one of two sides in each of four lanes; a side is evaluated for all lanes if any lane selects it.
     fn choose_lanes(
         &mut self,
         module: &mut Module,
@@ -130,8 +130,8 @@ impl Code {
         Ok(Emitted::Vector(self.bind(module, &format!("select({}, {}, {test})", values[1], values[0]))))
     }
 
-    /// True if all that `root` needs and is not yet known is loaded for four lanes at once, so that it may be where any of them is
-    /// in range.
+    /// True if all loads needed for `root` that are not available yet load four lanes at once. They may then run if any
+    /// lane is in range.
     fn loads_groups(&self, module: &Module, root: ExprId) -> bool {
         let lazily = |id: &ExprId| match module.body.dag.expr(*id) {
             Expr::Load { operand, index } => {
@@ -144,7 +144,7 @@ impl Code {
         self.needs(module, root).iter().all(lazily)
     }
 
-    /// `if (test) { a } else { b }`, with what only one side needs inside of it.
+    /// `if (test) { a } else { b }`; expressions that only one side needs are evaluated inside it.
     fn branch(
         &mut self,
         module: &mut Module,
@@ -183,13 +183,13 @@ impl Code {
         })
     }
 
-    /// Evaluates what both sides of a choice need.
+    /// Evaluates expressions that both sides of a choice need.
     fn eval_shared(&mut self, module: &mut Module, a: ExprId, b: ExprId) -> Result<(), EmitError> {
         let shared: Vec<_> = module.required(&[a]).intersection(&module.required(&[b])).copied().collect();
         self.eval(module, &shared).map(drop)
     }
 
-    /// `if (test) { ... } else { ... }`, with the statements that `write` adds for either side.
+    /// `if (test) { ... } else { ... }`; `write` adds the statements of each side.
     fn sides(
         &mut self,
         test: &str,
@@ -207,7 +207,7 @@ impl Code {
         Ok(())
     }
 
-    /// True if `root` needs something not yet known that must not, or should not, run in vain.
+    /// True if `root` needs an unavailable expression that must not, or should not, be evaluated unconditionally.
     fn is_costly(&self, module: &Module, root: ExprId) -> bool {
         let is_costly = |expr: &Expr| {
             matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. })
@@ -215,7 +215,7 @@ impl Code {
         self.needs(module, root).iter().any(|id| is_costly(module.body.dag.expr(*id)))
     }
 
-    /// What is not yet known of an expression and of what it is made of.
+    /// The unavailable expressions that an expression depends on, itself included.
     fn needs(&self, module: &Module, root: ExprId) -> HashSet<ExprId> {
         let mut stack = vec![root];
         let mut seen = HashSet::new();

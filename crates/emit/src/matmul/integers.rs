@@ -1,4 +1,4 @@
-//! Products of integers: left factors are rounded to 8 bits by the largest of their row, right ones are as they are stored.
+//! int8 matmuls: left operands are quantised by row to the maximum of their row, right operands are as stored.
 
 use super::{Parts, lies_along, point, statistics};
 use crate::EmitError;
@@ -11,7 +11,7 @@ use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// The operand and the index of the right factor, if integers are multiplied.
+/// The right operand and its index, if integers are multiplied.
 pub(super) fn operand<'n>(kernel: &Bound<'n, Product>) -> Option<(u16, &'n [ExprId])> {
     kernel.integers().filter(|_| !lies_along(kernel, kernel.a, (kernel.row(), kernel.depth)))
 }
@@ -27,7 +27,8 @@ pub(super) fn types(integers: bool) -> [(&'static str, Variable); 5] {
     [("integers", integers.into()), a, b, c, d]
 }
 
-/// What the template takes: words of right with the scales of its columns, and the largest of every row of left as one more statistic.
+/// The parts of the template: words of the right operand with the scales of its columns, and the maximum of every row
+/// of the left operand as an additional statistic.
 pub(super) fn parts(
     kernel: &Bound<'_, Product>,
     module: &mut Module,
@@ -54,7 +55,7 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// The functions that load the scale of a column, and those of four neighbours.
+/// The functions that load the scale of a column, and of four neighbours.
 fn scales(
     kernel: &Bound<'_, Product>,
     module: &mut Module,

@@ -22,19 +22,19 @@ use rewire_graph_rewrite::device::{GridFactor, Param, SubgroupProductTile, Targe
 use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// Tiles of rows that share a pass over the columns, so that operands are read again while they are near.
+/// Row tiles that share a pass over the columns, so that operands are reread while cached.
 const ROW_TILES: u32 = 16;
 
-/// The tile of a product on cooperative matrices.
+/// The tile of a matmul with cooperative matrices.
 enum MatrixTile {
-    /// Of matrices that the workgroup shares.
+    /// With workgroup-scope matrices.
     Workgroup(workgroup::WorkgroupMatmulTile),
-    /// Of matrices that are divided among its subgroups.
+    /// With matrices divided among the workgroup's subgroups.
     Subgroups(subgroups::CooperativeMatmulTile),
 }
 
 impl MatrixTile {
-    /// `None` for a product of multiply-adds.
+    /// `None` for a matmul with multiply-adds.
     fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let of_workgroup = |tile| workgroup::WorkgroupMatmulTile::new(kernel, target, tile).map(Self::Workgroup);
         cooperative(tuning, || match tuning.tile {
@@ -56,7 +56,7 @@ impl MatrixTile {
         Ok(subgroups::CooperativeMatmulTile::new(kernel, target, tile)?.map(Self::Subgroups))
     }
 
-    /// Rows and columns of a workgroup.
+    /// Rows and columns per workgroup.
     fn extents(&self) -> (u32, u32) {
         match self {
             Self::Workgroup(tile) => tile.shape(),
@@ -65,10 +65,10 @@ impl MatrixTile {
     }
 }
 
-/// Rows up to which threads have more of `k` than of results.
+/// Number of rows up to which threads split `k` rather than results.
 const FEW_ROWS: u64 = 16;
 
-/// Tiles below which a GPU is not occupied.
+/// Number of tiles below which a GPU is not occupied.
 const FEW_TILES: u64 = 96;
 
 impl Scheduled for Bound<'_, Product> {
@@ -100,7 +100,7 @@ impl Scheduled for Bound<'_, Product> {
         plain::tiles(extents).into_iter().map(Tile::Product).collect()
     }
 
-    /// Smaller tiles where the largest are few.
+    /// Smaller tiles if there are few of the largest size.
     fn suited(&self, base: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let Extent::Dense(m) = &self.m else { return None };
         let product = |dims: &[Dim]| dims.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
@@ -151,14 +151,14 @@ impl Scheduled for Bound<'_, Product> {
     }
 }
 
-/// What the templates share: functions of the kernel's own, and how its operands lie in memory.
+/// Common parts of the templates: the kernel's device functions, and the layout of its operands.
 struct Parts {
     hooks: String,
-    /// Four neighbours of left are four rows, not four steps of `k`.
+    /// True if four neighbours of the left operand are four rows, not four steps of `k`.
     left_along_rows: bool,
-    /// Four neighbours of right are four steps of `k`, not four columns.
+    /// True if four neighbours of the right operand are four steps of `k`, not four columns.
     right_along_rows: bool,
-    /// Statistics of a row of left.
+    /// Statistics of a row of the left operand.
     stats: Vec<Variable>,
     variables: Vec<(&'static str, Variable)>,
 }
@@ -217,7 +217,7 @@ impl Parts {
             })
             .collect();
         let variables = vec![
-            // Loads of a statistic that are on their way together.
+            // Loads of a statistic that are in flight together.
             ("stat_loads", if module.target.software { 1 } else { 4 }.into()),
             ("batch", batch_arguments.into()),
             ("left_more", left_more.into()),
@@ -228,19 +228,19 @@ impl Parts {
     }
 }
 
-/// A point of the batch entry, and of two more axes.
+/// A point of the batch entry and of two more axes.
 fn point(kernel: &Bound<'_, Product>, first: (u8, &str), second: (u8, &str)) -> Coords {
     let batch = (0..kernel.row()).map(|n| format!("c{n}"));
     Coords::first(batch).with(first.0, first.1).with(second.0, second.1)
 }
 
-/// True if a tile is neither much wider than an extent, nor narrow without need.
+/// True if a tile is neither much wider than an extent nor unnecessarily narrow.
 pub(super) fn suits(tile: u32, extent: Option<usize>, narrow: u64) -> bool {
     let (tile, extent) = (u64::from(tile), extent.map_or(u64::MAX, |extent| extent as u64));
     tile < extent.max(2).saturating_mul(4) && tile * 2 >= extent.min(narrow)
 }
 
-/// True if a factor is read by neighbours along the first axis rather than along the second one.
+/// True if an operand's neighbours in memory are along the first axis rather than along the second one.
 fn lies_along(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> bool {
     let along = |axis| vector_accesses(&kernel.nest.body, axis, &[factor], &[]);
     along(first) > along(second)
@@ -252,7 +252,7 @@ fn result_coords(kernel: &Bound<'_, Product>) -> Coords {
     Coords::first(batch).with(kernel.row(), "m").with(kernel.column(), "n")
 }
 
-/// The first statistics as a hook's values, and as its parameters.
+/// The first statistics as values and as parameters of a device function.
 fn statistics(count: usize, vector: bool) -> (Vec<(u8, Emitted)>, String) {
     let name = |n| format!("statistic{n}");
     let value = |n| (n as u8, if vector { Emitted::Vector(name(n)) } else { Emitted::Uniform(name(n)) });
@@ -260,7 +260,8 @@ fn statistics(count: usize, vector: bool) -> (Vec<(u8, Emitted)>, String) {
     ((0..count).map(value).collect(), (0..count).map(|n| format!(", {}: {ty}", name(n))).collect())
 }
 
-/// Statements that find a workgroup's tile of `tile_m` rows and `tile_n` columns: `n0`, `m0`, `rows` and the batch entry.
+/// Statements that compute a workgroup's tile of `tile_m` rows and `tile_n` columns: `n0`, `m0`, `rows` and the batch
+/// entry.
 fn place(
     kernel: &Bound<'_, Product>,
     (tile_m, tile_n): (u32, u32),
@@ -283,7 +284,7 @@ fn place(
             code.line(&format!("let rows = {rows};"));
             code.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
             code.line("let entry = row_tile / row_tiles;");
-            // What ends beyond the rows takes longest, and so begins first.
+            // Tiles that extend beyond the rows take longest, so they start first.
             code.line(&format!("let m0 = (row_tiles - 1 - (row_tile - entry * row_tiles)) * {tile_m};"));
             split_row(module, &mut code, &kernel.batch, "entry", "");
             let batch = GridFactor::Tiles(kernel.batch.clone(), 1);

@@ -12,26 +12,26 @@ use rewire_graph_rewrite::schedule::{Bound, Product};
 
 static TEMPLATE: Template = template!("matmul.wgsl");
 
-/// Sizes of a workgroup's tile and of a thread's part of it.
+/// Sizes of a workgroup's tile and of a thread's part.
 pub(super) struct MatmulTile {
     m: u32,
     n: u32,
     k: u32,
     rows: u32,
     groups: u32,
-    /// Parts of a stage that threads sum up apart.
+    /// Number of parts of `k` that threads sum separately.
     parts: u32,
 }
 
-/// Tiles of products, rows by columns, from the largest on.
+/// Tiles of matmuls, rows by columns, largest first.
 pub(super) const SIZES: [(u32, u32); 4] = [(128, 128), (64, 64), (32, 32), (16, 32)];
-/// Results of a tile up to which more of `k` is staged at once, since few threads wait for memory together.
+/// Number of results in a tile up to which more of `k` is staged at once, since few threads wait for memory together.
 const SMALL: u32 = 64 * 32;
-/// Bytes of workgroup memory that a small tile takes.
+/// Workgroup memory of a small tile in bytes.
 const SMALL_BYTES: u32 = 16 << 10;
 
 impl MatmulTile {
-    /// Rows and columns that suit the widths of a product and the target.
+    /// Rows and columns for the widths of a matmul and the target.
     pub fn size(kernel: &Bound<'_, Product>, target: &Target) -> (u32, u32) {
         let few_rows = matches!(&kernel.m, Extent::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
         let rows = match (few_rows, target.software) {
@@ -44,7 +44,7 @@ impl MatmulTile {
             Some(0..=4) => (rows, 4),
             Some(5..=16) => (rows, 16),
             Some(17..=32) => (rows, 32),
-            // Software drivers take long to compile what loads and stores much.
+            // Software drivers compile code with many loads and stores slowly.
             _ if target.software => (rows, 32),
             _ if few_rows => (16, 64),
             _ => {
@@ -56,7 +56,7 @@ impl MatmulTile {
         }
     }
 
-    /// The tile of so many rows and columns; of a `depth`, or of what suits them.
+    /// The tile with these rows and columns, with a given `depth` or the default.
     pub fn suited(
         kernel: &Bound<'_, Product>,
         target: &Target,
@@ -116,7 +116,7 @@ impl MatmulTile {
     }
 }
 
-/// Registers that an invocation has for a product: sums, factors of a step, elements on their way, and places.
+/// Registers per invocation of a matmul: accumulators, operands of a step, elements in flight, and indices.
 fn registers((m, n, k): (u32, u32, u32), (rows, groups): (u32, u32), threads: u32) -> u32 {
     let on_their_way = (m * k / 4).div_ceil(threads) + (k * n / 4).div_ceil(threads);
     4 * (rows * groups + rows + groups + on_their_way) + PLACES
@@ -125,7 +125,7 @@ fn registers((m, n, k): (u32, u32, u32), (rows, groups): (u32, u32), threads: u3
 /// Registers for indices and loop counters.
 const PLACES: u32 = 16;
 
-/// A tile for few rows whose sums are split; `None` where they are too short.
+/// A tile for few rows whose sums are split; `None` if they are too short.
 pub(super) fn split(kernel: &Bound<'_, Product>, target: &Target, (m, k): (u64, u64)) -> Option<ProductTile> {
     let (rows, columns, parts) = if m <= 4 { (4, 32, 8) } else { (16, 16, 4) };
     let fits = |depth: &u32| {
@@ -136,10 +136,10 @@ pub(super) fn split(kernel: &Bound<'_, Product>, target: &Target, (m, k): (u64, 
     Some(ProductTile { parts, ..MatmulTile::suited(kernel, target, (rows, columns), Some(depth)) })
 }
 
-/// Operations of a factor that drivers take long to compile at several places.
+/// Cost of an operand from which drivers compile several copies of it slowly.
 const LONG: u64 = 32;
 
-/// Tiles of products of multiply-adds: rows, columns, depth, and rows of a thread.
+/// Tiles of matmuls with multiply-adds: rows, columns, depth, and rows per thread.
 const TILES: [[u32; 4]; 34] = [
     [128, 128, 16, 16],
     [32, 32, 64, 2],
@@ -179,7 +179,7 @@ const TILES: [[u32; 4]; 34] = [
     [16, 4, 64, 1],
 ];
 
-/// Tiles that suit the extents of a result, where they are known.
+/// Tiles for the extents of a result, if known.
 pub(super) fn tiles((m, n): (Option<usize>, Option<usize>)) -> Vec<ProductTile> {
     let tiles = TILES.into_iter().filter(|[rows, columns, ..]| suits(*rows, m, 4) && suits(*columns, n, 64));
     let tile = |[rows, columns, depth, rows_per_thread]: [u32; 4]| ProductTile {
@@ -192,14 +192,14 @@ pub(super) fn tiles((m, n): (Option<usize>, Option<usize>)) -> Vec<ProductTile> 
     tiles.map(tile).collect()
 }
 
-/// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
+/// Workgroup memory in bytes of a tile with these rows, columns and steps of `k`.
 fn bytes(kernel: &Bound<'_, Product>, (m, n, k): (u32, u32, u32)) -> u32 {
     let (statistics, own) = (kernel.stats.len() as u32, 2 * u32::from(kernel.integers().is_some()));
     let each = if statistics + own == 0 { 0 } else { 16 + 4 * (statistics + own) };
     (m.saturating_add(n)).saturating_mul(4 * k).saturating_add(m.saturating_mul(each))
 }
 
-/// Emits a matrix product of multiply-adds.
+/// Emits a matmul with multiply-adds.
 pub(super) fn emit(
     kernel: &Bound<'_, Product>,
     mut module: Module,
@@ -226,7 +226,7 @@ pub(super) fn emit(
         ("rows_per_thread", tile.rows.into()),
         ("groups_per_thread", tile.groups.into()),
         ("parts", tile.parts.into()),
-        // Without, a shader is half as long, which a compiler for CPUs is the sooner done with.
+        // Without it a shader is half as long, which speeds up compilers for CPUs.
         ("ahead", (!module.target.software && !is_long && registers::load_ahead(module.target)).into()),
         ("rolled", registers::has_few(module.target).into()),
         ("left_in_turn", is_long.into()),

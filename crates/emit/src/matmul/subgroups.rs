@@ -13,32 +13,32 @@ static TEMPLATE: Template = template!("matmul_cooperative.wgsl");
 /// Halves by which rows of staged tiles are padded.
 const PADDING: u32 = 8;
 
-/// Workgroup memory with which two workgroups run on a multiprocessor at once; see `shaders/tried.md`.
+/// Workgroup memory with which two workgroups fit on a multiprocessor; see `shaders/tried.md`.
 const SHARED_BYTES: u32 = 24 << 10;
 
-/// Rounds of results that are loaded ahead where each result has something of its own to read.
+/// Rounds of results whose per-result operands are loaded ahead.
 const STREAMED_ROUNDS: usize = 8;
 
-/// How a workgroup's tile is divided among subgroups and matrices.
+/// The division of a workgroup's tile among subgroups and matrices.
 pub(super) struct CooperativeMatmulTile {
     /// Rows, columns and depth of a matrix.
     size: u32,
-    /// Invocations of a subgroup, the most where that varies.
+    /// Subgroup size, the largest if it varies.
     subgroup: u32,
     varying: bool,
-    /// Rows and columns of subgroups.
+    /// Rows and columns of the grid of subgroups.
     subgroups: (u32, u32),
-    /// Rows and columns of matrices of a subgroup.
+    /// Rows and columns of the grid of matrices per subgroup.
     matrices: (u32, u32),
     /// Steps of `k` staged at a time.
     depth: u32,
-    /// Stages on their way in registers.
+    /// Stages in flight in registers.
     sets: u32,
-    /// Matrices of results in a row that pass through workgroup memory at once.
+    /// Row matrices of results that pass through workgroup memory at once.
     stage_matrices: u32,
-    /// Four neighbours of left are four steps of `k`, and of right.
+    /// Whether four neighbours of the left operand are four steps of `k`, and those of the right operand.
     along_depth: (bool, bool),
-    /// What sums are kept in.
+    /// The type of the accumulators.
     sum: Element,
 }
 
@@ -54,7 +54,7 @@ impl CooperativeMatmulTile {
         };
         let (subgroup, varying) = (sizes.max, sizes.one().is_none());
         let Some(n) = kernel.n.as_const() else { return Ok(None) };
-        // A depth that a run decides is taken to be long.
+        // A symbolic depth is assumed to be long.
         let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(usize::MAX);
         let wide = |width: usize| width >= size as usize;
         if !wide(n) || !wide(k) {
@@ -74,7 +74,7 @@ impl CooperativeMatmulTile {
         };
         let (m, n) = (part("rows", rows)?, part("columns", columns)?);
         let threads = m.0 * n.0 * subgroup;
-        // Each invocation stages at least four elements of either operand.
+        // Each invocation stages at least four elements of each operand.
         let least = size * (threads * 4).div_ceil(rows.min(columns) * size).next_power_of_two();
         let (subgroups, matrices) = ((m.0, n.0), (m.1, n.1));
         // Along a ragged depth, neighbours may be rows of another sample.
@@ -102,7 +102,7 @@ impl CooperativeMatmulTile {
         }
     }
 
-    /// Bytes of workgroup memory of a product with some statistics of its rows.
+    /// Workgroup memory in bytes of a matmul with some statistics of its rows.
     fn bytes(&self, statistics: u32) -> u32 {
         let staged = |across: u32, along_depth: bool| match along_depth {
             true => across * (self.depth + PADDING) * 2,
@@ -113,13 +113,14 @@ impl CooperativeMatmulTile {
         tiles + 4 * self.sum.bytes() * self.stage_length() + partial + 4 * self.rows() * statistics
     }
 
-    /// The matrices of a subgroup, by row and column, that pass through workgroup memory together: the first of each round.
+    /// The matrices of a subgroup, by row and column, that pass through workgroup memory together: the first of each
+    /// round.
     fn rounds(&self) -> Vec<Vec<u32>> {
         let columns = (0..self.matrices.1).step_by(self.stage_matrices as usize);
         (0..self.matrices.0).flat_map(|row| columns.clone().map(move |column| vec![row, column])).collect()
     }
 
-    /// Groups of four results of a round that an invocation writes.
+    /// Groups of four results of a round per invocation.
     fn stage_items(&self) -> u32 {
         (self.size * self.size * self.stage_matrices / 4).div_ceil(self.subgroup)
     }
@@ -150,7 +151,7 @@ impl CooperativeMatmulTile {
         self.subgroups.0 * self.subgroups.1 * self.subgroup
     }
 
-    /// An operand's tile in workgroup memory: rows of four neighbours, along `k` or across it.
+    /// An operand's tile in workgroup memory: rows of groups of four neighbours, along `k` or across it.
     fn staged(&self, along_depth: bool, across: u32) -> Variable {
         let (outer, inner) = if along_depth { (across, self.depth) } else { (self.depth, across) };
         let step = self.threads() * 4 / inner;
@@ -165,16 +166,16 @@ impl CooperativeMatmulTile {
     }
 }
 
-/// Multiples of a cooperative matrix that a tile may have across.
+/// Numbers of cooperative matrices that a tile may have across.
 const MATRICES: [u32; 4] = [1, 2, 4, 8];
 
-/// Tiles that suit the extents of a result, where they are known.
+/// Tiles for the extents of a result, if known.
 pub(super) fn tiles((m, n): (Option<usize>, Option<usize>), size: u32) -> Vec<SubgroupProductTile> {
     let across = |extent| MATRICES.map(|count| count * size).into_iter().filter(move |tile| suits(*tile, extent, 4));
     across(m).flat_map(|rows| across(n).map(move |columns| SubgroupProductTile { rows, columns })).collect()
 }
 
-/// Emits a matrix product of cooperative matrices.
+/// Emits a matmul with cooperative matrices.
 pub(super) fn emit(
     kernel: &Bound<'_, Product>,
     tile: &CooperativeMatmulTile,
@@ -188,7 +189,7 @@ pub(super) fn emit(
     let streams = !ragged && !tile.varying && tile.holds_results();
     let streamed = if streams { streamed(&mut module, &result, outputs)? } else { None };
     let (hooks, ahead) = match tile.varying {
-        // How many results an invocation writes is not known.
+        // The number of results per invocation is unknown.
         true => (finish(&mut module, &result, kernel.sum(), outputs)?, Ahead::Nothing),
         false => finish_ahead(&mut module, &result, kernel.sum(), outputs, streamed.as_ref())?,
     };

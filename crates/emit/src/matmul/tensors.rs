@@ -5,32 +5,32 @@ use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::plan::{MemorySpace, Output};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// Elements of a row whose beginnings lie on the 16 bytes that the hardware loads at once.
+/// Number of elements to which rows are aligned: the 16 bytes that the hardware loads at once.
 const ALIGNED: usize = 8;
 
 /// A tensor of halves.
 #[derive(Clone, Copy)]
 pub(super) struct Halves {
-    /// The operand or the output.
+    /// Position of the operand or output.
     pub position: u16,
-    /// Elements from a row to the next.
+    /// Distance between rows, in elements.
     pub pitch: usize,
-    /// Its rows are columns of the product.
+    /// True if its rows are columns of the matmul.
     pub transposed: bool,
 }
 
-/// A tensor of results of some columns.
+/// The results of some columns that form a tensor.
 pub(super) struct Results {
     pub tensor: Halves,
-    /// The columns, from the first on.
+    /// The first column.
     pub start: usize,
     pub end: usize,
     pub value: ExprId,
-    /// Tensors that a result reads where it is itself, such as residuals.
+    /// Tensors that a result reads at its own index, such as residuals.
     pub given: Vec<(ExprId, Halves)>,
 }
 
-/// The tensor that a factor is, element by element.
+/// The tensor to which an operand is equal, element by element.
 pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> Option<Halves> {
     let body = &kernel.nest.body;
     let Expr::Load { operand: position, index } = body.dag.expr(factor) else { return None };
@@ -45,7 +45,7 @@ pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, secon
     Some(Halves { position: *position, pitch, transposed })
 }
 
-/// The tensors that the results are, if all are.
+/// The tensors of the results, if all results are tensors.
 pub(super) fn results(kernel: &Bound<'_, Product>, columns: usize) -> Option<Vec<Results>> {
     kernel.nest.outputs.iter().map(|output| result(kernel, columns, output)).collect()
 }
@@ -62,7 +62,7 @@ fn result(kernel: &Bound<'_, Product>, columns: usize, output: &Output) -> Optio
     follow(kernel, output, start).then_some(Results { tensor, start, end, value: output.value, given })
 }
 
-/// True if the columns of a result follow one another in its tensor, from the first one on.
+/// True if the columns of a result are consecutive in its tensor, from the first one on.
 fn follow(kernel: &Bound<'_, Product>, output: &Output, start: usize) -> bool {
     let dag = &kernel.nest.body.dag;
     let (Some((row, inner)), Some(widths)) = (output.index.split_first(), output.shape.get(1..)) else { return false };

@@ -15,16 +15,16 @@ use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
 
 static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
 
-/// Lengths of sums from which on larger tiles pay for what they take of the multiprocessors.
+/// Depth from which larger tiles pay, although they occupy more of a multiprocessor.
 const LONG: usize = 1024;
 
-/// The least columns, and the least steps of `k`.
+/// Smallest number of columns, and of steps of `k`.
 const LEAST: [usize; 2] = [64, 32];
 
-/// Another tile for long sums and columns that 256 divides. Numbers of rows that leave most
-/// multiprocessors idle at the end of the first one may suit it.
+/// An additional tile for long sums and numbers of columns that are multiples of 256. It may suit numbers of rows for
+/// which the first tile leaves most multiprocessors idle at the end.
 const FLAT: WorkgroupProductTile = WorkgroupProductTile { rows: 96, columns: 256, depth: 64, threads: 256 };
-/// What it takes for an element, to what the first one takes.
+/// Its cost per element, relative to that of the first tile.
 const FLAT_COST: [u64; 2] = [41, 40];
 
 /// All tiles. Smaller ones are faster divided among subgroups.
@@ -36,12 +36,12 @@ fn every() -> impl Iterator<Item = WorkgroupProductTile> {
     })
 }
 
-/// The tiles that a product may have.
+/// The tiles that a matmul supports.
 pub(super) fn tiles(kernel: &Bound<'_, Product>, target: &Target) -> Vec<WorkgroupProductTile> {
     every().filter(|tile| WorkgroupMatmulTile::new(kernel, target, Some(*tile)).is_some()).collect()
 }
 
-/// How a product is divided among workgroups.
+/// The division of a matmul among workgroups.
 pub(super) struct WorkgroupMatmulTile {
     tile: WorkgroupProductTile,
     size: u32,
@@ -63,7 +63,7 @@ impl WorkgroupMatmulTile {
         let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
         let right = operand(kernel, kernel.b, (kernel.depth, kernel.column()))?;
         let results = results(kernel, n)?;
-        // Residuals take the registers of larger tiles.
+        // Residuals need the registers of larger tiles.
         let is_long = k >= LONG && k.is_multiple_of(64) && results.iter().all(|part| part.given.is_empty());
         let is_long = is_long && target.workgroup_matrices >= 256;
         let suited = match is_long && n.is_multiple_of(256) {
@@ -73,26 +73,26 @@ impl WorkgroupMatmulTile {
         let tile = wanted.unwrap_or(suited);
         let fits = every().any(|known| known == tile) && n >= LEAST[0] && k >= LEAST[1];
         let fits = fits && tile.threads <= target.workgroup_matrices;
-        // A tile has columns of the same tensors.
+        // All columns of a tile belong to the same tensors.
         let ends_tile = |column: usize| column == n || column.is_multiple_of(tile.columns as usize);
         let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
         fits.then_some(Self { tile, size: target.matrix, extents: [n, k], left, right, results })
     }
 
-    /// True if each of its tensors is one binding, and results lie in theirs.
+    /// True if each of its tensors is one binding, and results are stored to theirs.
     pub fn holds(&self, module: &Module) -> bool {
         let slots = self.operands().map(|operand| Slot::Operand(operand.position));
         let results = self.results.iter().map(|part| Slot::Output(part.tensor.position));
         slots.chain(results).all(|slot| module.windows_of(slot) == 1)
     }
 
-    /// All that is loaded as parts of tensors.
+    /// All tensors that are loaded in parts.
     fn operands(&self) -> impl Iterator<Item = Halves> + '_ {
         let given = self.results.iter().flat_map(|part| &part.given);
         [self.left, self.right].into_iter().chain(given.map(|(_, given)| *given))
     }
 
-    /// The tile for so many rows and columns on which multiprocessors are sooner done together than on this one.
+    /// The tile with these rows and columns, if multiprocessors together finish it sooner than this one.
     pub fn in_less_time(
         &self,
         kernel: &Bound<'_, Product>,
@@ -108,7 +108,7 @@ impl WorkgroupMatmulTile {
         let flat = Self::new(kernel, target, Some(FLAT))?;
         let time = |tile: &Self| {
             let [m, n] = [tile.tile.rows, tile.tile.columns].map(u64::from);
-            // Those of 128 threads share a multiprocessor with another one.
+            // Two workgroups of 128 threads share a multiprocessor.
             let at_once = u64::from(256 / tile.tile.threads).max(1);
             let tiles = rows.div_ceil(m).saturating_mul(columns.div_ceil(n));
             tiles.div_ceil(at_once.saturating_mul(multiprocessors)).saturating_mul(at_once * m * n)
@@ -117,13 +117,13 @@ impl WorkgroupMatmulTile {
         (time(&flat).saturating_mul(more) < time(self).saturating_mul(less)).then_some(FLAT)
     }
 
-    /// Rows and columns of a workgroup.
+    /// Rows and columns per workgroup.
     pub fn shape(&self) -> (u32, u32) {
         (self.tile.rows, self.tile.columns)
     }
 }
 
-/// Emits a product of matrices of a workgroup.
+/// Emits a matmul with workgroup-scope matrices.
 pub(super) fn emit(
     kernel: &Bound<'_, Product>,
     tile: &WorkgroupMatmulTile,
@@ -159,7 +159,7 @@ pub(super) fn emit(
     TEMPLATE.render(module, main, grid, tile_lists)
 }
 
-/// The hook that makes a result of a sum.
+/// The device function that computes a result from an accumulator.
 fn finish(kernel: &Bound<'_, Product>, part: &Results, module: &mut Module) -> Result<String, EmitError> {
     let coords = result_coords(kernel);
     let mut code = Code::point(&coords, &[(kernel.sum(), Emitted::Uniform("sum".to_owned()))]);

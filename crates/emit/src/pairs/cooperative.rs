@@ -15,7 +15,7 @@ use rewire_graph_rewrite::schedule::PairSum;
 
 static TEMPLATE: Template = template!("pairs_cooperative.wgsl");
 
-/// The power of two that is nearest to what constants make of the weights of a sum: f16 elements are left to hold the rest.
+/// The power of two nearest to the constant factors of a sum's weights, so that the rest fits in f16.
 fn scale(dag: &Dag, weight: ExprId) -> f32 {
     let (mut factors, mut product) = (vec![weight], 1.0f32);
     while let Some(factor) = factors.pop() {
@@ -31,9 +31,10 @@ fn scale(dag: &Dag, weight: ExprId) -> f32 {
 }
 
 impl Emitter<'_> {
-    /// Emits pairs of cooperative matrices.
+    /// Emits a pair reduction with cooperative matrices.
     pub(super) fn cooperative(&self, tile: &CooperativeTile, module: Module) -> Result<ParsedKernel, EmitError> {
-        // Software drivers run a subgroup in step, and take its barriers for barriers of the workgroup, all of which would have to branch.
+        // Software drivers run a subgroup in lockstep and treat its barriers as workgroup barriers, so all subgroups
+        // have to branch together.
         let branch_barrier = if module.target.software { "" } else { "subgroupBarrier();" };
         let variables = vec![
             ("in_registers", tile.in_registers.into()),
@@ -44,7 +45,7 @@ impl Emitter<'_> {
         self.fill(module, tiling, |module| self.cooperative_hooks(tile, module))
     }
 
-    /// The tile as templates know it.
+    /// The template variables of the tile.
     fn tile_variables(&self, tile: &CooperativeTile, branch_barrier: &str) -> Vec<(&'static str, Variable)> {
         let others = self.staged(tile);
         let ahead = if tile.products_ahead { tile.depths.len() } else { others.len() };
@@ -89,7 +90,7 @@ impl Emitter<'_> {
         ]
     }
 
-    /// What is staged of the others.
+    /// The tensors of the other rows that are staged.
     fn staged(&self, tile: &CooperativeTile) -> Vec<Variable> {
         let staged = |(number, other): (usize, &Other)| {
             let staged = StagedRows {
@@ -107,7 +108,7 @@ impl Emitter<'_> {
         tile.others.iter().enumerate().map(staged).collect()
     }
 
-    /// Where what a product or a sum reads of the others begins in the memory of tiles.
+    /// The start of a tensor of the other rows in the memory of tiles, for a dot product or a sum.
     fn base(&self, tile: &CooperativeTile, other: &Other, of_sum: bool) -> u32 {
         let number = tile.place(&self.kernel.nest.body.dag, other, of_sum);
         debug_assert!(number.is_some(), "the others are those of products and sums");
@@ -162,7 +163,7 @@ impl Emitter<'_> {
         columns.collect()
     }
 
-    /// What the weights of a sum are multiplied by, so that f16 elements hold them.
+    /// The factor of the weights of a sum with which they fit in f16.
     fn gain(&self, sum: &PairSum) -> f32 {
         if self.kernel.attention().is_some() {
             return 1.0;
@@ -170,7 +171,7 @@ impl Emitter<'_> {
         scale(&self.kernel.nest.body.dag, sum.weight).recip()
     }
 
-    /// The hook that weighs a pair for a sum.
+    /// The device function that computes the weight of a pair for a sum.
     fn weigh_one(&self, module: &mut Module, pair: &Coords, sum: &PairSum) -> Result<String, EmitError> {
         let products = self.products(u32::MAX).into_iter().map(|value| (value, format!("product{value}")));
         let products: Vec<(u8, String)> = products.collect();

@@ -25,7 +25,7 @@ use rewire_graph_rewrite::plan::Output;
 use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
 use tile::CooperativeTile;
 
-/// The tile of pairs on cooperative matrices; `None` for pairs of multiply-adds.
+/// The tile of a pair reduction with cooperative matrices; `None` for multiply-adds.
 fn cooperative_tile(
     kernel: &Bound<'_, Pairs>,
     target: &Target,
@@ -71,19 +71,19 @@ impl Scheduled for Bound<'_, Pairs> {
     }
 }
 
-/// A kernel with those of its sums that have a value an owner.
+/// A kernel with those of its sums that have one value per row.
 struct Emitter<'k> {
     kernel: &'k Bound<'k, Pairs>,
     statistics: Vec<&'k PairSum>,
 }
 
-/// A template of pairs, and what is its own.
+/// A template for pairs with its specific parts.
 struct Tiling {
     template: &'static Template,
     threads: u32,
-    /// Owners of a workgroup.
+    /// Rows per workgroup.
     rows: u32,
-    /// What the template calls that WGSL has not.
+    /// The extension that the template calls and that WGSL lacks.
     extension: Option<Extension>,
     variables: Vec<(&'static str, Variable)>,
 }
@@ -102,7 +102,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// True if a weight reads memory by its row or by the other one, which a mask may keep within bounds.
+    /// True if a weight reads memory by its row or by the other one, whose range a mask may restrict.
     fn reads_pairs(&self) -> bool {
         let pair = 1u32 << self.kernel.owner | 1 << self.kernel.other;
         let dag = &self.kernel.nest.body.dag;
@@ -111,12 +111,12 @@ impl Emitter<'_> {
         dag.reachable(&weights).iter().any(|id| reads(id) && dag.coords(*id) & pair != 0)
     }
 
-    /// The weight of a pair that does not count, or its score where weights are a softmax.
+    /// The weight of an excluded pair, or its score if weights are a softmax.
     fn hidden(&self, sum: &PairSum) -> String {
         if self.kernel.softmax { "LOWEST".to_owned() } else { Combine(sum.op).identity() }
     }
 
-    /// Fills a template with functions for its pairs, those of `hooks`, and what the templates share.
+    /// Fills a template with device functions for its pairs, with `hooks`, and with the common parts.
     fn fill(
         &self,
         module: Module,
@@ -129,14 +129,14 @@ impl Emitter<'_> {
         frame.fill(module, variant, hooks)
     }
 
-    /// What hooks of pairs evaluate.
+    /// The expressions that the device functions of pairs evaluate.
     fn roots(&self) -> Vec<ExprId> {
         let factors = self.kernel.dots.iter().flat_map(|dot| [dot.owner, dot.other]);
         let sums = self.kernel.sums().flat_map(|sum| [Some(sum.weight), sum.element.map(|element| element.value)]);
         factors.chain(sums.flatten()).chain(self.kernel.mask).collect()
     }
 
-    /// The axes of columns of outputs, with their widths.
+    /// The column axes of outputs, with their widths.
     fn columns(&self) -> Vec<(u8, usize)> {
         let mut columns: Vec<u8> =
             self.kernel.nest.outputs.iter().filter_map(|output| self.kernel.column_of(output)).collect();
@@ -154,17 +154,17 @@ impl Emitter<'_> {
         self.kernel.nest.outputs.iter().filter(move |output| self.kernel.column_of(output) == column)
     }
 
-    /// The products of pairs among `read` values.
+    /// The dot products of pairs among `read` values.
     fn products(&self, read: u32) -> Vec<u8> {
         self.kernel.dots.iter().map(|dot| dot.value).filter(|value| read >> value & 1 == 1).collect()
     }
 
-    /// The values that the weights of some sums read.
+    /// A bit mask of the values that the weights of some sums read.
     fn read(&self, sums: &[PairSum]) -> u32 {
         sums.iter().fold(0, |bits, sum| bits | self.kernel.nest.body.dag.values(sum.weight))
     }
 
-    /// The hook for four elements of a row `coords` that are `root`, along `axis`.
+    /// The device function for four elements `root` of a row `coords`, along `axis`.
     fn row(
         &self,
         module: &mut Module,
@@ -176,8 +176,8 @@ impl Emitter<'_> {
         elements(&name, module, &four, (&[], ""), (root, element, ""))
     }
 
-    /// The hook of a pass that weighs an owner's pairs with four others, of which those `kept` count: each weight is `gain`
-    /// times that of its sum.
+    /// The device function of a pass that computes the weights of a row's pairs with four others, of which `kept` are
+    /// included: each weight is `gain` times that of its sum.
     fn weigh(
         &self,
         module: &mut Module,
@@ -218,7 +218,7 @@ impl Emitter<'_> {
         Ok(format!("struct {ty} {{\n{}}}\n\n{hook}", members.concat()))
     }
 
-    /// Those of `read` values that an owner has, with the parameter of a hook for each.
+    /// Those of `read` values that a row has, each with its parameter of a device function.
     fn statistics(&self, read: u32) -> Vec<(u8, String, Emitted)> {
         let read = self.statistics.iter().map(|sum| sum.value).filter(|value| read >> value & 1 == 1);
         let statistic = |value| {
@@ -228,7 +228,7 @@ impl Emitter<'_> {
         read.map(statistic).collect()
     }
 
-    /// The hook that writes four columns of an owner.
+    /// The device function that writes four columns of a row.
     fn finish(&self, module: &mut Module, coords: &Coords, (column, width): (u8, usize)) -> Result<String, EmitError> {
         let (mut more, mut values) = (String::new(), vec![]);
         for sum in self.weighted(column) {

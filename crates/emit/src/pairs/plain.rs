@@ -16,30 +16,31 @@ static TEMPLATE: Template = template!("pairs.wgsl");
 
 const THREADS: u32 = 128;
 const THREAD_ROWS: u32 = 16;
-/// Others of a tile.
+/// Other rows per tile.
 const OTHERS: u32 = 32;
 /// Columns that are staged at once.
 const CHUNK: u32 = 32;
-/// The most where barriers cost more than memory.
+/// The largest number of them, if barriers cost more than memory.
 const LONG_CHUNK: u32 = 128;
-/// Sums of a thread, in groups of four, that fit its registers: of one sum, and beside the products of several.
+/// Accumulators of a thread, in groups of four, that fit in registers: of one sum, and with the dot products of
+/// several.
 const MOST_SUMS: u32 = 32;
 const MOST_OF_SEVERAL: u32 = 16;
 
-/// Groups of four factors of a step of a product, and of others on their way.
+/// Groups of four operands of a dot product's step, and of other rows in flight.
 const FACTORS: u32 = 5;
 const ON_THEIR_WAY: u32 = 2;
 /// Registers for indices and loop counters.
 const PLACES: u32 = 32;
 
-/// How owners and others are divided among threads and steps.
+/// The division of rows and other rows among threads and steps.
 #[derive(Clone, Copy)]
 pub(super) struct PlainTile {
-    /// Owners of a thread.
+    /// Rows per thread.
     each: u32,
-    /// Columns of products that are staged at once.
+    /// Columns of dot products that are staged at once.
     chunk: u32,
-    /// All others of a tile are staged at once for a sum.
+    /// True if all other rows of a tile are staged at once for a sum.
     few_barriers: bool,
 }
 
@@ -58,7 +59,7 @@ impl PlainTile {
         }
         let tile = Self { each, chunk: width.min(CHUNK), few_barriers: false };
         if target.software {
-            // Software drivers take long to compile a barrier, and hold no tile in registers.
+            // Software drivers compile barriers slowly, and hold no tile in registers.
             let few_barriers = Self { chunk: width.min(LONG_CHUNK), few_barriers: true, ..tile };
             return Ok(if fits(&few_barriers) { few_barriers } else { tile });
         }
@@ -67,33 +68,33 @@ impl PlainTile {
         Ok(larger.into_iter().find(|tile| fits(tile) && holds(tile)).unwrap_or(tile))
     }
 
-    /// Registers of a thread: its sums and products, factors of a step, others on their way, and places.
+    /// Registers of a thread: accumulators and dot products, operands of a step, other rows in flight, and indices.
     fn registers(&self, sums: u32, dots: u32) -> u32 {
         4 * (self.each * (sums + dots) + FACTORS.max(self.each + 1) + ON_THEIR_WAY) + PLACES
     }
 
-    /// Owners of a workgroup.
+    /// Rows per workgroup.
     pub fn rows(&self) -> u32 {
         self.each * THREAD_ROWS
     }
 
-    /// Groups of four in a row of a staged tile, or of weights, padding included.
+    /// Groups of four in a row of a staged tile, or of weights, with padding.
     fn pitch(&self) -> u32 {
         self.chunk.max(OTHERS) / 4 + 1
     }
 
-    /// Others of which the elements of a sum are staged at once: as many as take the memory of a chunk of products.
+    /// Other rows of which the elements of a sum are staged at once, limited to the memory of a chunk of dot products.
     fn others(&self, sum: &PairSum) -> u32 {
         if self.few_barriers { OTHERS } else { 1 << (OTHERS / chunks(sum).max(1)).max(4).ilog2() }
     }
 
-    /// Groups of four of the others that are staged at once.
+    /// Groups of four of the other rows that are staged at once.
     fn key_tile(&self, kernel: &Bound<'_, Pairs>) -> u32 {
         let elements = kernel.sums().map(|sum| self.others(sum) * chunks(sum) * 8);
         elements.fold(OTHERS * self.pitch(), u32::max)
     }
 
-    /// Bytes of workgroup memory, with those of the mask's bounds.
+    /// Workgroup memory in bytes, with that of the mask's bounds.
     fn bytes(&self, kernel: &Bound<'_, Pairs>) -> u32 {
         let softmax = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
         let statistics = kernel.sums().filter(|sum| sum.element.is_none()).count() as u32;
@@ -101,19 +102,19 @@ impl PlainTile {
     }
 }
 
-/// Chunks of 32 columns of what a sum weighs.
+/// Chunks of 32 columns of a sum's elements.
 fn chunks(sum: &PairSum) -> u32 {
     sum.element.map_or(0, |element| (element.width as u32).div_ceil(CHUNK).max(1))
 }
 
-/// What is staged next of the others.
+/// A staged piece of the other rows.
 struct Piece {
     hook: String,
-    /// Columns of a row, and those from which some groups of four are staged.
+    /// Columns of a row, and the first of the columns that are staged, in groups of four.
     width: usize,
     column: u32,
     groups: u32,
-    /// The first other of the tile, and the number of them.
+    /// The first of the tile's other rows, and their number.
     row: u32,
     rows: u32,
 }
@@ -123,7 +124,7 @@ impl Piece {
         (self.rows * self.groups).div_ceil(THREADS)
     }
 
-    /// What templates know a piece by, or the end of pieces.
+    /// The template variables of a piece, or of the end of the pieces.
     fn variable(piece: Option<&Self>) -> Variable {
         let Some(piece) = piece else { return Variable::from_pairs([("items", 0)]) };
         Variable::from_pairs([
@@ -139,7 +140,7 @@ impl Piece {
 }
 
 impl Emitter<'_> {
-    /// Emits pairs of multiply-adds.
+    /// Emits a pair reduction with multiply-adds.
     pub(super) fn plain(&self, module: Module, wanted: Option<PairsTile>) -> Result<ParsedKernel, EmitError> {
         let tile = PlainTile::new(self.kernel, module.target, wanted)?;
         let variables = self.plain_variables(&tile, module.target);
@@ -157,7 +158,7 @@ impl Emitter<'_> {
             ("pitch", tile.pitch().into()),
             ("key_tile", tile.key_tile(self.kernel).into()),
             ("items", items.into()),
-            // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
+            // Without it a shader is shorter, which speeds up compilers for CPUs.
             ("ahead", (!target.software).into()),
             ("held", registers::load_ahead(target).into()),
             ("guarded", self.reads_pairs().into()),
@@ -188,7 +189,7 @@ impl Emitter<'_> {
         ]
     }
 
-    /// What a pass stages of the others of a tile, in order.
+    /// The pieces of a tile's other rows that a pass stages, in order.
     fn pieces(&self, tile: &PlainTile, pass: &[PairSum]) -> Vec<Piece> {
         let read = self.read(pass);
         let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1);
@@ -289,7 +290,7 @@ impl Emitter<'_> {
         Ok(text + &self.finish_rows(module, &entry.with(owner.0, owner.1))?)
     }
 
-    /// The hook that writes what has no columns; empty where there is nothing.
+    /// The device function that writes outputs without columns; empty if there are none.
     fn finish_rows(&self, module: &mut Module, coords: &Coords) -> Result<String, EmitError> {
         let statistics = self.statistics(u32::MAX);
         let values: Vec<(u8, Emitted)> = statistics.iter().map(|(value, _, known)| (*value, known.clone())).collect();

@@ -1,4 +1,4 @@
-//! Tiles of attention that follow the sizes of a run.
+//! Tiles of attention that depend on the sizes of a run.
 
 use super::cooperative_tile;
 use super::plain::PlainTile;
@@ -7,13 +7,13 @@ use rewire_graph::Dim;
 use rewire_graph_rewrite::device::{MatrixPairsTile, PairsTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::schedule::{Bound, Pairs};
 
-/// Workgroups below which a GPU is not occupied.
+/// Number of workgroups below which a GPU is not occupied.
 const FEW_WORKGROUPS: u64 = 96;
 
-/// Workgroups from which on it runs some after others.
+/// Number of workgroups from which a GPU runs them in several waves.
 const MANY_WORKGROUPS: u64 = 512;
 
-/// Rows and samples of a run, and what tiles are chosen for.
+/// Rows and samples of a run, and the kernel for which tiles are chosen.
 struct Run<'k> {
     kernel: &'k Bound<'k, Pairs>,
     target: &'k Target,
@@ -21,10 +21,11 @@ struct Run<'k> {
     samples: u64,
 }
 
-/// Owners of a workgroup, with the tile that has them; `None` for the one that suits where nothing is known.
+/// Rows per workgroup, with the tile; `None` for the default.
 type Choice = (u32, Option<Tile>);
 
-/// Fewer owners a workgroup, and a subgroup or thread, where there are few. Of cooperative matrices, more others a tile.
+/// Fewer rows per workgroup, and per subgroup or thread, if there are few; with cooperative matrices, more columns per
+/// tile.
 pub(super) fn suited(
     kernel: &Bound<'_, Pairs>,
     base: &Tuning,
@@ -45,7 +46,7 @@ pub(super) fn suited(
 }
 
 impl Run<'_> {
-    /// The most owners first.
+    /// Most rows first.
     fn cooperative(&self, tile: &CooperativeTile) -> Vec<Choice> {
         let of = |rows: u32, keys: u32| {
             let columns = keys * self.target.matrix;
@@ -55,12 +56,12 @@ impl Run<'_> {
         let is_many = self.samples.saturating_mul(self.kernel.heads as u64) >= MANY_WORKGROUPS;
         let whole = match is_short {
             true if is_many => of(tile.fewer_rows() / 2, 1),
-            // Subgroups without owners load others for the rest.
+            // Subgroups without rows load columns for the others.
             true => of(tile.fewer_rows(), 2),
             false => (tile.rows, None),
         };
         let smaller = [of(tile.rows / 2, 2), of(tile.fewer_rows() / 2, 2), of(2 * self.target.matrix, 4)];
-        // More others a tile take more workgroup memory.
+        // Tiles with more columns need more workgroup memory.
         let fits = |(_, choice): &(u32, Option<MatrixPairsTile>)| {
             matches!(CooperativeTile::new(self.kernel, self.target, *choice), Ok(Some(_)))
         };
@@ -68,7 +69,7 @@ impl Run<'_> {
         fitting.map(|(rows, choice)| (rows, choice.map(Tile::MatrixPairs))).collect()
     }
 
-    /// True if a GPU has enough workgroups of so many owners.
+    /// True if there are enough workgroups with this number of rows to occupy a GPU.
     fn occupies(&self, tile: u32) -> bool {
         let tiles = (self.rows / u64::from(tile)).saturating_add(self.samples);
         tiles.saturating_mul(self.kernel.heads as u64) >= FEW_WORKGROUPS

@@ -1,4 +1,4 @@
-//! Tiles of pairs on cooperative matrices.
+//! Tiles of pair reductions with cooperative matrices.
 
 use crate::EmitError;
 use crate::registers;
@@ -7,29 +7,31 @@ use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph_rewrite::device::{MatrixPairsTile, Target};
 use rewire_graph_rewrite::schedule::{Analysis, Bound, Pairs};
 
-/// f16 elements by which rows of staged tiles are padded, and f32 elements by which those of products are.
+/// Padding of rows of staged tiles in f16 elements, and of rows of dot products in f32 elements.
 const PADDING: u32 = 8;
 const STAGE_PADDING: u32 = 4;
-/// The widest head of attention whose queries and sums fit the registers of a subgroup.
+/// The widest head of attention whose queries and accumulators fit in the registers of a subgroup.
 const WIDEST: u32 = 128;
-/// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often, or have scores
-/// ahead.
+/// Heads above this width are divided among fewer subgroups with more rows each, which read keys and values less often,
+/// or compute scores ahead.
 const WIDE: u32 = 64;
 /// Heads up to this width leave registers for more keys at once.
 const NARROW: u32 = 32;
-/// Elements of an owner, its sums counted twice, that fit the registers of a subgroup with a matrix of owners.
+/// Elements of a row, with its accumulators counted twice, that fit in the registers of a subgroup with one matrix of
+/// rows.
 const MOST_ELEMENTS: u32 = 800;
-/// Elements of an owner up to which a workgroup whose weights stay in registers has fewer subgroups, and these two matrices of owners.
+/// Elements of a row up to which a workgroup with weights in registers has fewer subgroups with two matrices of rows
+/// each.
 const SOME_ELEMENTS: u32 = 400;
 const FEW_ELEMENTS: u32 = 256;
-/// Subgroups of a workgroup, for each matrix of owners that one holds, up to which they share owners.
+/// Subgroups per workgroup, for each matrix of rows per subgroup, up to which they share rows.
 const SUBGROUPS: u32 = 4;
-/// Subgroups of a workgroup at most whose registers are all taken.
+/// Largest number of subgroups in a workgroup that uses all registers.
 const MOST_SUBGROUPS: u32 = 8;
-/// A coordinate that no nest has, which columns are named by where expressions are compared.
+/// A coordinate that no nest uses; it replaces column coordinates when expressions are compared.
 const COLUMNS: u8 = MAX_AXES as u8;
 
-/// What pairs read of the others, once for products and sums.
+/// A tensor of the other rows, read once for dot products and sums.
 pub(super) struct Other {
     pub root: ExprId,
     /// The coordinate of its columns.
@@ -37,36 +39,36 @@ pub(super) struct Other {
     pub width: usize,
 }
 
-/// How a workgroup's owners and others are divided among subgroups and matrices.
+/// The division of a workgroup's rows and columns among subgroups and matrices.
 pub(super) struct CooperativeTile {
     pub size: u32,
-    /// Invocations of the largest subgroup that may run, and of the smallest.
+    /// Largest and smallest possible subgroup size.
     pub subgroup: u32,
     pub smallest: u32,
-    /// Owners of a workgroup, and of a subgroup in matrices.
+    /// Rows per workgroup, and row matrices per subgroup.
     pub rows: u32,
     pub row_matrices: u32,
-    /// Others of a tile.
+    /// Columns per tile.
     pub keys: u32,
-    /// Subgroups that share owners.
+    /// Subgroups that share rows.
     pub split: u32,
-    /// Matrices of owners whose products pass through workgroup memory at once.
+    /// Row matrices whose dot products pass through workgroup memory at once.
     pub together: u32,
-    /// What is staged of the others.
+    /// The tensors of the other rows that are staged.
     pub others: Vec<Other>,
-    /// Widths of products, in whole matrices.
+    /// Widths of dot products, in whole matrices.
     pub depths: Vec<u32>,
     /// Number of sums, and the narrowest in whole matrices.
     sums: u32,
     narrowest: u32,
-    /// Weights are computed in the registers that hold products.
+    /// True if weights are computed in the registers that hold dot products.
     pub in_registers: bool,
-    /// Products of the tile that follows are computed beside the weights of one.
+    /// True if dot products of the next tile are computed during the weights of the current one.
     pub products_ahead: bool,
     pub softmax: bool,
 }
 
-/// Matrices of owners of a subgroup and of a workgroup, and of others, where a tuning says nothing.
+/// Default numbers of row matrices per subgroup and per workgroup, and of column matrices.
 struct Suited {
     row_matrices: u32,
     subgroups: u32,
@@ -74,7 +76,8 @@ struct Suited {
 }
 
 impl CooperativeTile {
-    /// The tile for pairs that take cooperative matrices: sums of f16 rows in one pass, on a target that has them.
+    /// The tile for pairs that support cooperative matrices: sums of f16 rows in one pass, on a target that supports
+    /// them.
     pub fn new(
         kernel: &Bound<'_, Pairs>,
         target: &Target,
@@ -118,7 +121,7 @@ impl CooperativeTile {
         let few = |split: &u32| rows / unit * split <= SUBGROUPS * row_matrices;
         let shares = is_attention && !in_registers && !softmax && !varying;
         let split = [4, 2].into_iter().find(|split| shares && few(split) && whole_matrices(split)).unwrap_or(1);
-        // Narrower heads are faster with the registers of more workgroups at once.
+        // Narrower heads are faster if more workgroups share the registers.
         let products_ahead = is_attention && in_registers && widest > WIDE && !softmax;
         let tile = Self {
             size,
@@ -140,7 +143,7 @@ impl CooperativeTile {
         Ok(tile.that_fits(target))
     }
 
-    /// The tile, or one of fewer owners, which takes less workgroup memory.
+    /// The tile, or one with fewer rows, which needs less workgroup memory.
     fn that_fits(mut self, target: &Target) -> Option<Self> {
         let unit = self.row_matrices * self.size;
         while self.bytes() > target.workgroup_bytes || self.threads() > target.invocations {
@@ -152,7 +155,7 @@ impl CooperativeTile {
         Some(self)
     }
 
-    /// Owners of a workgroup whose subgroups have one matrix of them each.
+    /// Rows of a workgroup whose subgroups have one row matrix each.
     pub fn fewer_rows(&self) -> u32 {
         self.rows.min(MOST_SUBGROUPS * self.size)
     }
@@ -165,22 +168,22 @@ impl CooperativeTile {
         self.subgroups() * self.subgroup
     }
 
-    /// True where subgroups may be smaller, and so more, than the tile is divided for.
+    /// True if subgroups may be smaller, and therefore more numerous, than the tile is divided for.
     pub fn varying(&self) -> bool {
         self.smallest < self.subgroup
     }
 
-    /// Rows of weights in workgroup memory, those of every subgroup that may run.
+    /// Rows of weights in workgroup memory, for all subgroups that may run.
     pub fn held_rows(&self) -> u32 {
         self.rows * (self.subgroup / self.smallest)
     }
 
-    /// Parts of a subgroup's stage: the products of each dot where weights are computed of all at once.
+    /// Parts of a subgroup's stage: the results of each dot product if weights are computed from all at once.
     pub fn stages(&self) -> u32 {
         if self.varying() && !self.softmax { self.depths.len() as u32 } else { 1 }
     }
 
-    /// A width in whole matrices.
+    /// A width rounded up to whole matrices.
     pub fn whole(&self, width: usize) -> u32 {
         (width.max(1) as u32).next_multiple_of(self.size)
     }
@@ -190,17 +193,17 @@ impl CooperativeTile {
         (width + PADDING) / 4
     }
 
-    /// Length of a staged row of so many columns.
+    /// Length of a staged row with this number of columns.
     pub fn pitch_of(&self, width: usize) -> u32 {
         Self::pitch(self.whole(width))
     }
 
-    /// Matrices of columns that a subgroup sums.
+    /// Column matrices that a subgroup accumulates.
     pub fn matrices(&self, width: usize) -> u32 {
         self.whole(width) / self.size / self.split
     }
 
-    /// Others whose weights a subgroup computes.
+    /// Columns whose weights a subgroup computes.
     pub fn part_keys(&self) -> u32 {
         self.keys / self.split
     }
@@ -214,7 +217,7 @@ impl CooperativeTile {
         self.subgroups() * (self.subgroup / self.smallest) * self.stages() * self.size * self.stage_pitch()
     }
 
-    /// Matrices of results that leave at once: as many as the stage is wide.
+    /// Matrices of results that are written at once, as many as fit in the stage.
     pub fn result_matrices(&self) -> u32 {
         let columns = self.narrowest / self.size / self.split;
         let several = !self.in_registers && columns.is_multiple_of(self.together);
@@ -230,12 +233,12 @@ impl CooperativeTile {
         self.sums * self.weight_length()
     }
 
-    /// Length of a tile of the others.
+    /// Length of a staged tile of the other rows.
     pub fn buffer_length(&self) -> u32 {
         self.base(self.others.len())
     }
 
-    /// Where the others of a number begin in the memory of tiles.
+    /// The start of tensor `number` of the other rows in the memory of tiles.
     pub fn base(&self, number: usize) -> u32 {
         self.others.iter().take(number).map(|other| self.keys * self.pitch_of(other.width)).sum()
     }
@@ -245,27 +248,27 @@ impl CooperativeTile {
         (buffers * self.buffer_length()).max(self.rows * Self::pitch(self.size))
     }
 
-    /// Columns of owners that are staged at once.
+    /// Columns of rows that are staged at once.
     pub fn chunk(&self, depth: u32) -> u32 {
         let fits = |matrices: &u32| self.rows * Self::pitch(matrices * self.size) <= self.tile_length();
         (1..=depth / self.size).rev().find(fits).unwrap_or(1) * self.size
     }
 
-    /// Bytes of workgroup memory, but for the bounds of the mask.
+    /// Workgroup memory in bytes, excluding the bounds of the mask.
     fn bytes(&self) -> u32 {
         let pages = if self.in_registers { 32 * self.subgroups() } else { 0 };
         let shifts = if self.softmax { 8 * self.held_rows() } else { 0 };
         8 * (self.tile_length() + self.weights_length()) + 16 * self.stage_length() + pages + shifts + 256
     }
 
-    /// The number of the others that are the same, a product's or a sum's.
+    /// The number of the equal tensor of the other rows, for a dot product or a sum.
     pub fn place(&self, dag: &Dag, wanted: &Other, of_sum: bool) -> Option<usize> {
         let first = if of_sum && self.products_ahead { self.depths.len() } else { 0 };
         Some(first + place(self.others.get(first..)?, dag, wanted)?)
     }
 }
 
-/// Tiles that are worth a measurement, of attention or of several sums.
+/// Tiles that are worth measuring, for attention or for several sums.
 pub(super) fn tiles(size: u32, is_attention: bool) -> Vec<MatrixPairsTile> {
     let tile = |rows_per_thread: u32, owners: u32, others: u32| MatrixPairsTile {
         rows: owners * size,
@@ -279,7 +282,7 @@ pub(super) fn tiles(size: u32, is_attention: bool) -> Vec<MatrixPairsTile> {
     tiles.chain(is_attention.then(|| tile(2, 16, 1))).collect()
 }
 
-/// A size that a tuning sets, a multiple of `unit`, or what suits.
+/// The value of a tuning, a multiple of `unit`, or the default.
 fn multiple(parameter: &'static str, wanted: Option<u32>, unit: u32, suited: u32) -> Result<u32, EmitError> {
     match wanted {
         Some(got) if got == 0 || !got.is_multiple_of(unit) || got > 8 * unit => {
@@ -296,7 +299,7 @@ impl Suited {
             false if widest > WIDE && !softmax && !few_registers => (2, 4, 1),
             false => (1, 8, 1),
             true if widest <= NARROW => (1, 8, 2),
-            // Registers of products ahead hold what exponentials are added up in.
+            // The registers of dot products computed ahead hold the sums of exponentials.
             true if widest > WIDE && softmax => (2, 8, 1),
             true => (2, 4, 1),
         };
@@ -317,8 +320,8 @@ impl Suited {
     }
 }
 
-/// What the products and sums of a kernel read of the others, without what is the same but for the name of its columns. Products ahead
-/// have tiles of their own.
+/// The tensors of the other rows that dot products and sums read, merged if they differ only in their column
+/// coordinate. Dot products computed ahead have separate tiles.
 fn others(kernel: &Bound<'_, Pairs>, products_ahead: bool) -> Vec<Other> {
     let dag = &kernel.nest.body.dag;
     let dots = kernel.dots.iter().map(|dot| Other { root: dot.other, axis: dot.depth, width: dot.width });
@@ -336,7 +339,7 @@ fn place(others: &[Other], dag: &Dag, wanted: &Other) -> Option<usize> {
     others.iter().position(|other| other.width == wanted.width && alike(dag, other, wanted))
 }
 
-/// True if two expressions are the same but for the coordinate of their columns.
+/// True if two expressions differ only in their column coordinate.
 fn alike(dag: &Dag, a: &Other, b: &Other) -> bool {
     let mut joint = Dag::new();
     let mut copy = |other: &Other| {

@@ -1,7 +1,7 @@
-//! SPIR-V of kernels that do with cooperative matrices what WGSL cannot say.
+//! SPIR-V of kernels with operations on cooperative matrices that WGSL lacks.
 //!
-//! Templates declare a function for every such thing, whose body is never run, and naga writes calls of it like any others. Here
-//! the calls become instructions of `SPV_NV_cooperative_matrix2`, and the functions are left out:
+//! Templates declare a function for every such operation. Its body is never executed, and naga generates ordinary calls
+//! of it. Here the calls become instructions of `SPV_NV_cooperative_matrix2`, and the functions are removed:
 //!
 //! | function | instruction |
 //! | --- | --- |
@@ -31,29 +31,30 @@ const EXTENSION: &str = "SPV_NV_cooperative_matrix2";
 
 const TENSOR_EXTENSION: &str = "SPV_NV_tensor_addressing";
 
-/// What begins the names of functions of parts of tensors, and of parts that may end beyond them.
+/// Name prefix of functions for parts of tensors, and for parts that may end beyond the tensor.
 const TENSOR: &str = "tensor_";
 const CLAMPED: &str = "tensor_clamped_";
 
-/// What begins the names of functions that stand for an operation on every element.
+/// Name prefix of functions for an operation on every element.
 const EACH: &str = "matrix_each_";
 
-/// Semantics of a barrier of a subgroup as naga writes it, which orders no memory that Vulkan has, and of one that orders that of the workgroup.
+/// Semantics of a subgroup barrier as naga writes it, which orders no memory in Vulkan, and of one that orders
+/// workgroup memory.
 const OF_NO_MEMORY: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::SUBGROUP_MEMORY).bits();
 const OF_WORKGROUP: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::WORKGROUP_MEMORY).bits();
 
-/// What stands in place of a call.
+/// The replacement of a call.
 #[derive(Clone, Copy)]
 enum Replacement {
     /// An instruction with the same operands.
     Instruction(Op),
     /// The function that is called for every element.
     Each(u32),
-    /// An element that an invocation holds.
+    /// An element held by an invocation.
     Element,
 }
 
-/// Functions of shaders that stand for what WGSL has no words for. Shaders declare them, so that they are valid without.
+/// Intrinsic functions of shaders for operations that WGSL lacks. Shaders declare them, so that they are valid WGSL.
 const INTRINSICS: [(&str, Replacement); 5] = [
     ("matrix_to_halves", Replacement::Instruction(Op::FConvert)),
     ("matrix_to_floats", Replacement::Instruction(Op::FConvert)),
@@ -63,11 +64,11 @@ const INTRINSICS: [(&str, Replacement); 5] = [
 ];
 
 impl ParsedKernel {
-    /// The SPIR-V of a kernel, for a device of Vulkan 1.3 that offers what `target` does. `checked`: with checks of every index and bounds
-    /// of every loop.
+    /// The SPIR-V of a kernel, for a Vulkan 1.3 device with the capabilities of `target`. With `checked`, shaders check
+    /// every index and bound every loop.
     ///
     /// # Errors
-    /// [`EmitError::Shader`] where naga cannot write it, or it calls what it does not declare.
+    /// [`EmitError::Shader`] if naga cannot write it, or it calls an undeclared function.
     pub fn spirv(&self, target: &Target, checked: bool) -> Result<Vec<u32>, EmitError> {
         let failed = |reason: String| EmitError::Shader { line: None, reason };
         let info = validate::check_for(&self.module, &self.kernel.wgsl, target)?;
@@ -75,7 +76,7 @@ impl ParsedKernel {
             if checked { naga::proc::BoundsCheckPolicy::Restrict } else { naga::proc::BoundsCheckPolicy::Unchecked };
         let options = spv::Options {
             lang_version: (1, 6),
-            // With names, by which functions are found.
+            // With debug names, by which functions are found.
             flags: spv::WriterFlags::DEBUG,
             fake_missing_bindings: true,
             bounds_check_policies: naga::proc::BoundsCheckPolicies {
@@ -97,7 +98,8 @@ impl ParsedKernel {
     }
 }
 
-/// A module with calls replaced, and in one of a workgroup's matrices also these, and loads and stores of parts of tensors.
+/// A module with calls replaced. With workgroup-scope matrices, their loads and stores of parts of tensors are
+/// replaced, too.
 fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     let words = Words::new(module).ok_or("naga wrote no SPIR-V")?;
     let named = functions(&words).filter(|(name, _)| name.starts_with(TENSOR));
@@ -123,17 +125,17 @@ fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     Ok(rewriter.result)
 }
 
-/// Where in a module an instruction stands.
+/// The place of an instruction in a module.
 enum Place {
     Capabilities,
-    /// Before what is decorated.
+    /// Before decorations.
     Modes,
     Declarations,
     /// In a function, or after it.
     Function,
-    /// In a function that is left out.
+    /// In a removed function.
     LeftOut,
-    /// In a function of a part of a tensor, which may end beyond that, with these parameters so far.
+    /// In a function for a part of a tensor, which may end beyond it, with its parameters so far.
     Tensor {
         is_clamped: bool,
         parameters: Vec<u32>,
@@ -142,13 +144,13 @@ enum Place {
 
 struct Rewriter {
     replacements: HashMap<u32, Replacement>,
-    /// Words of constants, by their ids.
+    /// Values of constants, by id.
     constants: HashMap<u32, u32>,
-    /// Of barriers, and what stands in their place.
+    /// Barrier semantics, and their replacement.
     semantics: Option<(u32, u32)>,
-    /// Arrays that have no stride.
+    /// Arrays without a stride.
     strideless: HashSet<u32>,
-    /// Functions of parts of tensors, and whether these may end beyond them.
+    /// Functions for parts of tensors, and whether the parts may end beyond the tensor.
     tensor_functions: HashMap<u32, bool>,
     tensors: Option<Tensors>,
     place: Place,
@@ -203,7 +205,7 @@ impl Rewriter {
         names.into_iter().for_each(|name| words::push(&mut self.result, Op::Extension, &words::string(name)));
     }
 
-    /// Goes into a function, the first of which follows on all types.
+    /// Enters a function. The first one follows all types.
     fn enter(&mut self, function: Instruction) -> Result<(), String> {
         if let (Place::Declarations, Some(tensors)) = (&self.place, &self.tensors) {
             tensors.declare_types(&mut self.result);
@@ -245,7 +247,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Writes what replaces a call: its type, its result and its arguments stay.
+    /// Writes the replacement of a call, with its type, result and arguments.
     fn replace(&mut self, call: Instruction, replacement: Replacement) -> Result<(), String> {
         let &[_, ty, id, _, ref arguments @ ..] = call.words() else {
             return Err("a call without a function".to_owned());
@@ -284,7 +286,7 @@ impl Rewriter {
     }
 }
 
-/// The ids of constants of a word, and their words.
+/// The ids and values of constants with one word.
 fn constants(words: &Words) -> impl Iterator<Item = (u32, u32)> {
     words.instructions().filter(|one| one.is(Op::Constant)).filter_map(|one| match *one.words() {
         [_, _, id, word] => Some((id, word)),
@@ -292,13 +294,13 @@ fn constants(words: &Words) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// Constants of a module that are semantics of barriers: of no memory, and what stands in their place.
+/// The constants of a module for barrier semantics that order no memory, and their replacement.
 fn semantics(words: &Words) -> Option<(u32, u32)> {
     let constant = |wanted: u32| constants(words).find_map(|(id, word)| (word == wanted).then_some(id));
     Some((constant(OF_NO_MEMORY)?, constant(OF_WORKGROUP)?))
 }
 
-/// Arrays in workgroup memory, which naga gives strides that Vulkan has none of there.
+/// Arrays in workgroup memory, to which naga gives strides that Vulkan does not allow there.
 fn strideless(words: &Words) -> HashSet<u32> {
     let arrays = words.instructions().filter(|one| one.is(Op::TypeArray)).filter_map(|one| one.word(1));
     let mut arrays: HashSet<u32> = arrays.collect();
@@ -325,7 +327,7 @@ fn functions(words: &Words) -> impl Iterator<Item = (String, u32)> {
     named.collect::<Vec<_>>().into_iter()
 }
 
-/// What replaces calls of which functions.
+/// The replacements of calls, by function.
 fn replacements(words: &Words) -> Result<HashMap<u32, Replacement>, String> {
     let functions: HashMap<String, u32> = functions(words).collect();
     let mut replacements = HashMap::new();

@@ -1,7 +1,7 @@
-//! Buffers of tensors as arrays of pieces, which hardware moves at once.
+//! Tensor buffers as arrays of 16-byte pieces, which hardware moves at once.
 //!
-//! WGSL takes the elements of a matrix from the type of the buffer that it is loaded from. SPIR-V does not, and a driver that knows that
-//! parts of a tensor begin on 16 bytes moves them faster.
+//! In WGSL the element type of a matrix comes from the buffer that it is loaded from. In SPIR-V it does not, and a
+//! driver moves parts of a tensor faster if their alignment to 16 bytes is known.
 
 use super::words::{Instruction, Words, push};
 use spirv::{Decoration, Op, StorageClass};
@@ -10,19 +10,19 @@ use std::collections::{HashMap, HashSet};
 /// Bytes of a piece, a vector of four integers.
 const PIECE: u32 = 16;
 
-/// The types that tensors get, and which variables and pointers have them.
+/// The new types of tensors, and the variables and pointers that have them.
 pub(super) struct Pieces {
     piece: u32,
     array: u32,
     block: u32,
-    /// Pointers to a block, its array, and a piece of that.
+    /// Pointers to a block, to its array, and to a piece of that.
     pointers: [u32; 3],
-    /// Variables that are tensors and nothing else, and what points into them.
+    /// Variables that are only used as tensors, and pointers into them.
     retyped: HashMap<u32, u32>,
 }
 
 impl Pieces {
-    /// `integer`: the type of integers. `functions`: those of parts of tensors.
+    /// `integer` is the integer type, `functions` are those for parts of tensors.
     pub fn new(module: &Words, integer: u32, functions: &HashMap<u32, bool>, mut id: impl FnMut() -> u32) -> Self {
         let vector = module.instructions().find_map(|instruction| match *instruction.words() {
             [_, id, component, 4] if instruction.is(Op::TypeVector) && component == integer => Some(id),
@@ -40,7 +40,7 @@ impl Pieces {
         push(result, Op::MemberDecorate, &[self.block, 0, Decoration::Offset as u32, 0]);
     }
 
-    /// Types, once that of integers is there.
+    /// Types, after the integer type is declared.
     pub fn declare(&self, result: &mut Vec<u32>, integer: u32) {
         push(result, Op::TypeVector, &[self.piece, integer, 4]);
         push(result, Op::TypeRuntimeArray, &[self.array, self.piece]);
@@ -50,7 +50,7 @@ impl Pieces {
         }
     }
 
-    /// Writes what stands in place of an instruction, if something does.
+    /// Writes the replacement of an instruction, if there is one.
     pub fn take(&self, result: &mut Vec<u32>, instruction: Instruction) -> bool {
         if instruction.is(Op::TypeVector) && instruction.word(1) == Some(self.piece) {
             return true;
@@ -67,7 +67,7 @@ impl Pieces {
     }
 }
 
-/// Variables that only functions of parts of tensors name, and what points into them there, with the pointers that they become.
+/// Variables that only functions for parts of tensors use, and the pointers into them there, with their new types.
 fn retyped(module: &Words, functions: &HashMap<u32, bool>, [block, array, piece]: [u32; 3]) -> HashMap<u32, u32> {
     let (mut inside, mut chains, mut variables) = (false, vec![], HashSet::new());
     for instruction in module.instructions() {

@@ -1,22 +1,22 @@
-//! Matrices of a workgroup, loaded and stored as parts of tensors.
+//! Workgroup-scope matrices, loaded and stored as parts of tensors.
 
 use super::pieces::Pieces;
 use super::words::{Instruction, Words, push};
 use spirv::{CooperativeMatrixLayout, CooperativeMatrixUse, Op, Scope, TensorAddressingOperands, TensorClampMode};
 use std::collections::HashMap;
 
-/// Types and constants that a module gets, and what is known of its own.
+/// The types and constants added to a module, and properties of existing ones.
 pub(super) struct Tensors {
-    /// Rows and columns of a product of matrices, and steps of its sums.
+    /// Rows and columns of a tile, and its steps of `k`.
     tile: [u32; 3],
-    /// Words of integers, by their ids.
+    /// Values of integer constants, by id.
     known: HashMap<u32, u32>,
-    /// Uses of the types of matrices, by their ids.
+    /// Uses of matrix types, by id.
     uses: HashMap<u32, CooperativeMatrixUse>,
     integer: u32,
-    /// Ids of words of integers.
+    /// Ids of integer constants, by value.
     words: HashMap<u32, u32>,
-    /// Layouts of tensors whose parts lie within them, and of others.
+    /// Tensor layouts for parts within the tensor, and for others.
     layouts: [u32; 2],
     transposed: u32,
     false_: u32,
@@ -25,7 +25,8 @@ pub(super) struct Tensors {
     next: u32,
 }
 
-/// The last parameters of a function of a part of a tensor: where it begins, and how large the tensor is, beyond which it may end.
+/// The last parameters of a function for a part of a tensor: its start, and the size of the tensor, beyond which it may
+/// end.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     row: u32,
@@ -45,7 +46,7 @@ impl Part {
 }
 
 impl Tensors {
-    /// `functions`: those of parts of tensors.
+    /// `functions` are those for parts of tensors.
     pub fn new(module: &Words, tile: [u32; 3], functions: &HashMap<u32, bool>) -> Result<Self, String> {
         let mut next = module.header().get(3).copied().ok_or("a module without a header")?;
         let mut id = || {
@@ -74,7 +75,7 @@ impl Tensors {
         Ok(Self { tile, known, uses, integer, words, layouts, transposed, false_, boolean, pieces, next })
     }
 
-    /// The number of ids.
+    /// The bound of ids.
     pub fn bound(&self) -> u32 {
         self.next
     }
@@ -97,7 +98,7 @@ impl Tensors {
         }
     }
 
-    /// Constants and types of integers, once their type is there.
+    /// Integer constants and types, after their type is declared.
     pub fn declare_of_integers(&self, result: &mut Vec<u32>) {
         self.pieces.declare(result, self.integer);
         let mut words: Vec<_> = self.words.iter().collect();
@@ -114,7 +115,7 @@ impl Tensors {
         self.pieces.decorate(result);
     }
 
-    /// Writes what stands in place of an instruction that says where a tensor lies, if it is one.
+    /// Writes the replacement of an instruction that determines the position of a tensor, if it is one.
     pub fn take(&self, result: &mut Vec<u32>, instruction: Instruction) -> bool {
         self.pieces.take(result, instruction)
     }
@@ -129,7 +130,7 @@ impl Tensors {
         push(result, Op::TypeTensorViewNV, &[self.transposed, self.word(2), self.false_, order[0], order[1]]);
     }
 
-    /// The type of matrices of the workgroup in place of one.
+    /// The workgroup-scope type in place of a matrix type.
     pub fn declare_matrix(&self, result: &mut Vec<u32>, instruction: Instruction) -> Result<(), String> {
         let &[_, id, component, _, _, _, role] = instruction.words() else {
             return Err("a matrix without a use".to_owned());
@@ -140,7 +141,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// The layout of a part of a tensor with so many rows and columns.
+    /// The layout of a part of a tensor with this number of rows and columns.
     fn slice(&mut self, result: &mut Vec<u32>, part: Part, pitch: u32, (rows, columns): (u32, u32)) -> u32 {
         let ty = self.layouts[usize::from(part.is_clamped)];
         let [created, sized, strided, sliced] = [(); 4].map(|()| self.id());
@@ -152,7 +153,7 @@ impl Tensors {
         sliced
     }
 
-    /// A load in place of one of a matrix.
+    /// The load in place of a matrix load.
     pub fn load(&mut self, result: &mut Vec<u32>, load: Instruction, part: Part) -> Result<(), String> {
         let &[_, ty, id, pointer, layout, pitch] = load.words() else {
             return Err("a load without a pitch".to_owned());
@@ -175,7 +176,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// A store in place of one of a matrix of sums.
+    /// The store in place of a store of an accumulator matrix.
     pub fn store(&mut self, result: &mut Vec<u32>, store: Instruction, part: Part) -> Result<(), String> {
         let &[_, pointer, matrix, _, pitch] = store.words() else { return Err("a store without a pitch".to_owned()) };
         let extents = self.extents(CooperativeMatrixUse::MatrixAccumulatorKHR);

@@ -1,4 +1,4 @@
-//! Words of SPIR-V: a header of five, then instructions, whose first word holds their length and what they do.
+//! Words of SPIR-V: a header of five, then instructions, whose first word holds their length and opcode.
 
 use spirv::Op;
 
@@ -12,7 +12,7 @@ pub(super) struct Words<'w> {
 }
 
 impl<'w> Words<'w> {
-    /// `None` for what is too short to be one.
+    /// `None` if the words are too short.
     pub fn new(words: &'w [u32]) -> Option<Self> {
         let (header, body) = words.split_at_checked(HEADER)?;
         Some(Self { header, body })
@@ -22,7 +22,7 @@ impl<'w> Words<'w> {
         self.header
     }
 
-    /// The instructions, up to the first whose length is none.
+    /// The instructions, up to the first one of length zero.
     pub fn instructions(&self) -> impl Iterator<Item = Instruction<'w>> + use<'w> {
         let mut rest = self.body;
         std::iter::from_fn(move || {
@@ -55,7 +55,7 @@ impl<'w> Instruction<'w> {
         u32::from(self.op()) == op as u32
     }
 
-    /// The text that begins at a word.
+    /// The string that begins at a word.
     pub fn string(self, at: usize) -> String {
         let bytes = self.0.iter().skip(at).flat_map(|word| word.to_le_bytes());
         let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
@@ -69,7 +69,7 @@ pub(super) fn push(words: &mut Vec<u32>, op: Op, operands: &[u32]) {
     words.extend_from_slice(operands);
 }
 
-/// A text as words, with the zero that ends it.
+/// A string as words, zero-terminated.
 pub(super) fn string(text: &str) -> Vec<u32> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize((bytes.len() / 4 + 1) * 4, 0);
