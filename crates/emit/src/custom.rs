@@ -30,7 +30,7 @@ pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<ParsedKernel, 
         let is_name = known.starts_with(|c: char| c.is_ascii_alphabetic())
             && known.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_name || names[..position].contains(known) {
-            return Err(wrong(None, format!("expected a name of its own for each tensor, got `{known}`")));
+            return Err(wrong(None, format!("expected a unique name for each tensor, got `{known}`")));
         }
     }
     if let Some(attribute) = ["@group", "@binding", "@compute"].into_iter().find(|a| shader.wgsl.contains(a)) {

@@ -77,7 +77,7 @@ pub enum GraphError {
         other: String,
     },
     /// Tracing continued in a scope after its graph was taken.
-    #[error("the scope is finished: trace another model in a scope of its own")]
+    #[error("the scope is finished: trace another model in a new scope")]
     Finished,
     /// An input or parameter is declared again with another type.
     #[error("the {kind} name `{name}` is used twice with different types")]
@@ -88,7 +88,7 @@ pub enum GraphError {
         name: String,
     },
     /// Two inputs, two parameters or two outputs have the same name.
-    #[error("the name `{name}` is used for two {kind}s: give each a name of its own")]
+    #[error("the name `{name}` is used for two {kind}s: give each a unique name")]
     Shared {
         /// Input, parameter or output.
         kind: &'static str,

@@ -191,7 +191,7 @@ fn outputs_have_names_of_their_own_and_are_stored() {
     let scope = Scope::new();
     let x = scope.input("x", DType::F32, &[4.into()]);
     let error = scope.finish(&[("y", x.silu()), ("y", x.exp())]).unwrap_err().to_string();
-    assert_eq!(error, "the name `y` is used for two outputs: give each a name of its own");
+    assert_eq!(error, "the name `y` is used for two outputs: give each a unique name");
 
     let scope = Scope::new();
     let rows = scope.lengths("lengths", &scope.size("samples"));

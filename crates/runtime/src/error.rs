@@ -144,7 +144,7 @@ pub enum RuntimeError {
         reason: String,
     },
     /// The pattern of a kernel rule matches no step.
-    #[error("no operator and no module is like `{pattern}`: expected the name of one, such as `{}`", near.join("`, `"))]
+    #[error("no operator or module matches `{pattern}`: expected the name of one, such as `{}`", near.join("`, `"))]
     KernelRule {
         /// The pattern.
         pattern: String,
@@ -173,7 +173,7 @@ pub enum RuntimeError {
         reason: String,
     },
     /// A tuning was given for kernel `cpu`, which has none.
-    #[error("kernel cpu has no tunings, got {tuning}: leave the tuning out, or take kernel wgpu")]
+    #[error("kernel cpu has no tunings, got {tuning}: omit the tuning, or use kernel wgpu")]
     Untuned {
         /// The tuning.
         tuning: String,
@@ -264,7 +264,7 @@ impl Coded for RuntimeError {
 pub enum RunError {
     /// A file from which parameters are mapped was modified after the model was loaded.
     #[error(
-        "{} was changed in place while the model has it in memory: load the model again, and replace its files by renaming others over them, \
+        "{} was modified while the model has it in memory: load the model again, and replace its files by renaming others over them, \
          or load them without mapping", path.display()
     )]
     FileChanged {
@@ -443,7 +443,7 @@ pub enum RunError {
         reason: String,
     },
     /// The device is lost, and the plan cannot run elsewhere.
-    #[error("{lost}, and the model cannot go on elsewhere: {reason}")]
+    #[error("{lost}, and the model cannot continue elsewhere: {reason}")]
     Recovery {
         /// The loss.
         lost: String,

@@ -59,7 +59,7 @@ fn what_a_plan_must_not_say_has_an_error() {
     let slots = error("/shapes/slots", json!(1u64 << 40));
     assert!(slots.contains("the shape program has 1099511627776 slots, and"), "{slots}");
     let twice = error("/outputs/1/name", json!("y"));
-    assert_eq!(twice, "the plan is not valid: output `y` is there twice");
+    assert_eq!(twice, "the plan is not valid: output `y` exists twice");
     let mut all = vec![];
     places(&stored().plan, "", &mut all);
     let first = all.iter().find(|place| place.ends_with("/dag/nodes/0/expr")).unwrap();

@@ -71,7 +71,7 @@ fn a_tuning_is_forced() {
     let bench = |tuning: &str| run(&[&["bench", "--json", "--seconds", "0", "--tuning", tuning], &WORK[..]].concat());
     let wrong = bench("height=3");
     assert_eq!(wrong.code, Some(2));
-    assert!(wrong.stderr.contains("`height=3` is no part of a tuning"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("`height=3` is not part of a tuning"), "{}", wrong.stderr);
     let wrong = bench("product:rows=5");
     assert!(wrong.code == Some(2) && wrong.stderr.contains("missing field `columns`"), "{}", wrong.stderr);
     let fits = bench("product:rows=16,columns=16,depth=8,rows_per_thread=1,parts=1");

@@ -82,7 +82,7 @@ impl PairMask {
         let compiled = |mask: ExprId| {
             let (dag, key) = (&body.dag, axes.key as u8);
             if dag.scalar(mask) != Scalar::Bool {
-                let reason = "its mask is no truth value".to_owned();
+                let reason = "its mask is not a bool".to_owned();
                 return Err(CpuError::Unsupported { kernel: "pairs", reason });
             }
             Ok(Mask {

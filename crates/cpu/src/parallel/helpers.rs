@@ -161,7 +161,7 @@ impl Helpers {
             };
             if waiting.refused.replace(Instant::now()).is_none() {
                 let threads = waiting.threads + 1;
-                tracing::warn!("{threads} of {} threads compute, as the system refuses more: {error}", count + 1);
+                tracing::warn!("{threads} of {} threads run, since the system refuses more: {error}", count + 1);
             }
             return;
         }

@@ -83,7 +83,7 @@ pub enum ThreadPoolError {
         threads: usize,
     },
     /// The name of the threads.
-    #[error("`name`: expected a text without null bytes, got {name:?}")]
+    #[error("`name`: expected a string without null bytes, got {name:?}")]
     Name {
         /// The name.
         name: String,
@@ -175,7 +175,7 @@ impl ThreadPool {
         static DEFAULT: PerProcess<ThreadPool> = PerProcess::new();
         work(DEFAULT.get_or_make(|| {
             Self::of(ThreadPoolOptions::from_env().unwrap_or_else(|error| {
-                tracing::warn!("{error}; taking as many as there are CPUs");
+                tracing::warn!("{error}; using one thread per CPU");
                 ThreadPoolOptions::default()
             }))
         }))

@@ -86,7 +86,7 @@ fn options_out_of_range_are_errors() {
     assert_eq!(threads(0), "`threads`: expected 1 to 1024, got 0");
     assert_eq!(threads(20_000), "`threads`: expected 1 to 1024, got 20000");
     let name = refused(ThreadPoolOptions { name: "a\0b".into(), ..ThreadPoolOptions::default() });
-    assert_eq!(name, r#"`name`: expected a text without null bytes, got "a\0b""#);
+    assert_eq!(name, r#"`name`: expected a string without null bytes, got "a\0b""#);
     let stack = refused(ThreadPoolOptions { stack_bytes: 0, ..ThreadPoolOptions::default() });
     assert_eq!(stack, "`stack_bytes`: expected at least 1048576, got 0");
 }

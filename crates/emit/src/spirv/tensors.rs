@@ -69,7 +69,7 @@ impl Tensors {
         let words = [0, 1, 2].into_iter().chain(tile);
         let words: HashMap<u32, u32> = words.map(|word| (word, id())).collect();
         let (layouts, transposed, false_) = ([id(), id()], id(), id());
-        let [integer, boolean] = [integer, boolean].map(|found| found.ok_or("no integers or truth values"));
+        let [integer, boolean] = [integer, boolean].map(|found| found.ok_or("no integers or bools"));
         let (integer, boolean) = (integer?, boolean?);
         let pieces = Pieces::new(module, integer, functions, &mut id);
         Ok(Self { tile, known, uses, integer, words, layouts, transposed, false_, boolean, pieces, next })

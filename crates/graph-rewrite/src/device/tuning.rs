@@ -37,7 +37,7 @@ pub struct Tuning {
 /// The string is not a [`Tuning`].
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "`{part}` is no part of a tuning ({reason}): expected `default`, or {}=true|false, and a tile as TILE:SIZE=NUMBER,...",
+    "`{part}` is not part of a tuning ({reason}): expected `default`, or {}=true|false, and a tile as TILE:SIZE=NUMBER,...",
     CHOICES.join("=true|false, ")
 )]
 pub struct ParseTuningError {

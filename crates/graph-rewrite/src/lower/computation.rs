@@ -40,7 +40,7 @@ fn formed(body: &Graph) -> Result<Computation, Refusal> {
     match having(|op| op.custom().is_some()).as_slice() {
         [] => {}
         &[node] => return custom(body, node),
-        _ => return Err("it has more than one operator with a kernel of its own".into()),
+        _ => return Err("it has more than one operator with a custom kernel".into()),
     }
     let sums = having(|op| op.accumulated().is_some());
     let nest = match sums.as_slice() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The kernel of a custom operator, which must be the only operator of its body.
 pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Computation, Refusal> {
     let found = body.node(node).ok_or("an operator of the body does not exist")?;
-    let forms = found.op.custom().ok_or("it has no kernel of its own")?;
+    let forms = found.op.custom().ok_or("it has no custom kernel")?;
     let [own] = found.types.as_slice() else {
         return Err(format!(
             "{} has {} results, an operator with its own kernel has one",
@@ -25,11 +25,11 @@ pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Computation, Refusal>
     let operands =
         operands.ok_or_else(|| format!("an operand of {} is computed in the same kernel", found.op.name()))?;
     if !matches!(body.outputs(), [(_, value)] if *value == result(node)) {
-        return Err(format!("{} has a kernel of its own", found.op.name()).into());
+        return Err(format!("{} has a custom kernel", found.op.name()).into());
     }
     let types = inputs.iter().map(|value| ty(body, *value)).collect::<Result<Vec<Type>, _>>()?;
     if types.iter().chain([own]).any(|ty| ty.layout == Layout::Scores) || own.layout == Layout::Host {
-        return Err(format!("{} reads or writes what is not stored on the device", found.op.name()).into());
+        return Err(format!("{} reads or writes a value that is not stored on the device", found.op.name()).into());
     }
     let types: Vec<Type> = types.into_iter().map(Custom::arithmetic).collect();
     let shader = forms.shader(&types.iter().collect::<Vec<_>>(), &Custom::arithmetic(own.clone()));

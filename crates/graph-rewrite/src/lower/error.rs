@@ -70,9 +70,7 @@ pub enum RewriteError {
         source: Box<PatchError>,
     },
     /// The rules do not terminate: they undo each other.
-    #[error(
-        "the rules do not come to an end: after {rewrites} rewrites `{rule}` fired again; narrow it by a condition"
-    )]
+    #[error("the rules do not terminate: after {rewrites} rewrites `{rule}` fired again; narrow it by a condition")]
     Endless {
         /// The rule that fired last.
         rule: String,

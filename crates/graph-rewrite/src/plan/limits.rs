@@ -60,7 +60,7 @@ impl Plan {
             let place = || format!("output `{}`", output.name);
             check_shape(&output.shape).map_err(|error| PlanError::new(place(), error))?;
             if !names.insert(&output.name) {
-                return Err(PlanError::new(place(), "is there twice"));
+                return Err(PlanError::new(place(), "exists twice"));
             }
         }
         for (what, steps) in [("load step", &self.load), ("step", &self.steps)] {

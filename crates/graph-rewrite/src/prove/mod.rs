@@ -77,7 +77,7 @@ pub enum ProveError {
         what: String,
     },
     /// A result may be empty although the loop that writes it has points.
-    #[error("step {step} is not shown to write within its result")]
+    #[error("step {step} is not proven to write within its result")]
     Store {
         /// Position among the steps; those of [`Plan::load`] come first.
         step: usize,

@@ -17,7 +17,7 @@ pub struct Patch {
 #[non_exhaustive]
 pub enum PatchError {
     /// A new value has another type than the old one.
-    #[error("the replacement has the type {actual}, what it replaces has {expected}")]
+    #[error("the replacement has the type {actual}, the replaced value has {expected}")]
     Type {
         /// Type of the replaced value.
         expected: String,
@@ -33,16 +33,16 @@ pub enum PatchError {
         actual: usize,
     },
     /// The replacement reads a capture that does not exist.
-    #[error("the replacement reads `{name}`, which is no capture of the pattern")]
+    #[error("the replacement reads `{name}`, which is not a capture of the pattern")]
     Capture {
         /// The name.
         name: String,
     },
     /// A value would depend on itself.
-    #[error("the replacement is computed from what it replaces")]
+    #[error("the replacement depends on the value it replaces")]
     Cycle,
     /// The replacement changes nothing.
-    #[error("the replacement is what it replaces")]
+    #[error("the replacement equals the value it replaces")]
     Same,
     /// The graph rejects an operator of the replacement, or tracing it failed.
     #[error(transparent)]

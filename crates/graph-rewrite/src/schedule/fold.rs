@@ -45,12 +45,12 @@ impl Fold {
         for sum in &nest.accumulations {
             let &[value] = sum.factors.as_slice() else { return Err("it contracts within a reduction".into()) };
             if sum.axis != row || nest.body.dag.values(value) != 0 {
-                return Err("it combines what is combined over another axis".into());
+                return Err("it reduces a value that is reduced over another axis".into());
             }
             sums.push(Folded { op: sum.op, value });
         }
         if depends(nest, nest.outputs.iter().flat_map(Output::roots), 1 << row) {
-            return Err("an output depends on a row that is combined".into());
+            return Err("an output depends on a reduced row".into());
         }
         let by_index = sums.iter().map(|sum| indexed(nest, sum, row)).collect::<Option<Vec<_>>>();
         let same = by_index

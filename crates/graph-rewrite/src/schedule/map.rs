@@ -18,7 +18,7 @@ impl Map {
     /// [`Refusal`] for another nest.
     pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         if !nest.accumulations.is_empty() {
-            return Err("a map combines nothing".into());
+            return Err("a map has no reductions".into());
         }
         Ok(Self { extents: dense(nest, nest.axes.len())? })
     }

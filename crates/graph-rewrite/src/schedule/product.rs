@@ -45,7 +45,7 @@ impl Product {
     /// [`Refusal`] for another nest.
     pub fn of(nest: &Nest) -> Result<Self, Refusal> {
         let Some((sum, stats)) = nest.accumulations.split_last() else { return Err("it has no product".into()) };
-        let &[a, b] = sum.factors.as_slice() else { return Err("it combines rows of a product's result".into()) };
+        let &[a, b] = sum.factors.as_slice() else { return Err("it reduces rows of a matmul's result".into()) };
         let Some(axis) = nest.rank().checked_sub(2) else { return Err("a product has less than two axes".into()) };
         let [rows, columns] = [axis, axis + 1].map(|axis| &nest.axes[axis].extent);
         let (Some(n), Some(k)) = (columns.dense(), summed_axis(nest, sum)) else {

@@ -135,7 +135,7 @@ fn a_replacement_that_waits_for_itself_is_a_near_miss() {
     let pipeline = Pipeline::new(vec![Box::new(Simplify::new(vec![Box::new(rule())]))]).explain();
     let (_, report) = pipeline.run(waiting).unwrap();
     let reasons: Vec<&str> = report.passes[0].near_misses.iter().map(|miss| miss.reason.as_str()).collect();
-    assert_eq!(reasons, ["the replacement is computed from what it replaces"]);
+    assert_eq!(reasons, ["the replacement depends on the value it replaces"]);
     assert!(report.passes[0].applications.is_empty());
 }
 

@@ -47,16 +47,16 @@ pub enum GradientError {
     #[error("its type does not implement `Op::gradient`")]
     Undefined,
     /// The offsets that divide its scores are unknown.
-    #[error("how its scores are divided is not known")]
+    #[error("the offsets that divide its scores are unknown")]
     Undivided,
     /// It writes rows of a state.
-    #[error("it is what a state becomes after a run")]
+    #[error("it is the new value of a state")]
     State,
     /// Its image has too many pixels to index.
     #[error("its image is too large")]
     Image,
     /// Its function was read from a file and is not registered.
-    #[error("its definition is not known: bind a registry that has it")]
+    #[error("its definition is unknown: bind a registry that has it")]
     Unbound,
     /// Its function has no gradient.
     #[error("its function does not implement `ScalarFunction::gradient`")]

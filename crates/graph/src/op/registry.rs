@@ -40,7 +40,7 @@ pub enum RegistryError {
         known: String,
     },
     /// The registered type cannot be deserialised from the attributes.
-    #[error("the registered {kind} `{name}` does not take the attributes {attributes}: {reason}")]
+    #[error("the registered {kind} `{name}` does not accept the attributes {attributes}: {reason}")]
     Attributes {
         /// `function` or `operator`.
         kind: &'static str,
@@ -52,9 +52,7 @@ pub enum RegistryError {
         reason: String,
     },
     /// The WGSL in the plan differs from that of the registered type.
-    #[error(
-        "the {kind} `{name}` with attributes {attributes} is another one than the plan was made with: lower the graph again"
-    )]
+    #[error("the {kind} `{name}` with attributes {attributes} differs from the one in the plan: lower the graph again")]
     Different {
         /// `function` or `operator`.
         kind: &'static str,
@@ -87,7 +85,7 @@ impl Registry {
     pub fn with_operator<O: Op + DeserializeOwned>(mut self, name: &str) -> Self {
         let make = |attributes: &Value| match serde_json::from_value::<O>(attributes.clone()) {
             Ok(operator) if operator.custom().is_some() => Ok(Arc::new(operator) as Arc<dyn Op>),
-            Ok(_) => Err("it has no kernel of its own".to_owned()),
+            Ok(_) => Err("it has no custom kernel".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         self.operators.insert(name.to_owned(), Arc::new(make));

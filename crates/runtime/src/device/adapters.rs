@@ -183,7 +183,7 @@ async fn missing() -> String {
 /// Advice for a system without an adapter, from the details that wgpu reports.
 fn advice(os: &str, arch: &str, detail: &str) -> &'static str {
     match (os, arch) {
-        (_, "wasm32") => "the browser has no WebGPU adapter; take the kernel `auto` or `cpu`",
+        (_, "wasm32") => "the browser has no WebGPU adapter; use the kernel `auto` or `cpu`",
         ("windows" | "macos" | "ios" | "tvos" | "visionos" | "watchos", _) => {
             "install the graphics driver of the vendor"
         }
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn advice_is_that_of_the_system() {
-        assert!(advice("unknown", "wasm32", "").contains("take the kernel `auto` or `cpu`"));
+        assert!(advice("unknown", "wasm32", "").contains("use the kernel `auto` or `cpu`"));
         assert!(!advice("unknown", "wasm32", "").contains("Vulkan"));
         assert!(advice("windows", "x86_64", "").contains("driver of the vendor"));
         assert!(advice("linux", "x86_64", "").contains("VK_DRIVER_FILES"));

@@ -76,7 +76,7 @@ impl OwnThread {
         let thread = Builder::new().name("rewire waits".to_owned());
         let thread = thread.spawn(move || works.into_iter().for_each(|work| work()));
         if let Err(error) = &thread {
-            tracing::warn!("no thread waits for the device, the ones that poll do: {error}");
+            tracing::warn!("no background thread waits for the device, the polling threads do: {error}");
         }
         Self { thread: thread.ok().map(|thread| (sender, thread)), process: Process::current() }
     }
@@ -113,7 +113,7 @@ impl fmt::Debug for Workers {
 
 /// Work was dropped before it completed: it panicked, or its executor has shut down.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the work was dropped before its end: it panicked, or its executor has shut down")]
+#[error("the work was dropped before it completed: it panicked, or its executor has shut down")]
 pub struct WorkDropped;
 
 /// The result of work, and the waker of its future.

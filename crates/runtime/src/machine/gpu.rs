@@ -61,7 +61,7 @@ async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
             Some(groups * subgroups * MATRIX_ROUNDS * 8.0 * product)
         }
         Err(error) => {
-            tracing::warn!("{}: the rate of cooperative matrices is not known: {error}", gpu.name());
+            tracing::warn!("{}: the rate of cooperative matrices is unknown: {error}", gpu.name());
             None
         }
     }

@@ -201,7 +201,7 @@ impl Model {
             let resident = Arc::new(resident);
             let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
             if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
-                tracing::warn!("{lost}; going on on the CPU");
+                tracing::warn!("{lost}; continuing on the CPU");
                 sites = Sites::bind(&plan, None, &resident, &options, emitter).await;
             }
             let model = Self(Arc::new(Shared {

@@ -67,7 +67,7 @@ fn rare(step: &Step) -> Option<RareKernel> {
 
 fn warn(gpu: &Gpu, what: &str, is_right: bool) {
     if !is_right {
-        tracing::warn!("{}: {what} are off, results of them were wrong", gpu.name());
+        tracing::warn!("{}: {what} are disabled: the self-test computed wrong results", gpu.name());
     }
 }
 

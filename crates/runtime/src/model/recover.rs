@@ -40,7 +40,7 @@ impl Model {
             // An update may have finished first; its parameters have to be on the new device.
             if self.replace_sites(&current, Sites { updates: current.updates, ..recovered }) {
                 let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
-                tracing::warn!("{lost}; going on on {place}");
+                tracing::warn!("{lost}; continuing on {place}");
                 return Ok(());
             }
         }

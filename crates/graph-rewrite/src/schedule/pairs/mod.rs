@@ -245,10 +245,10 @@ impl Bound<'_, Pairs> {
         // A single column is read at 0.
         let single = || self.columns().find(|&column| self.width(column) == Some(1)).or_else(|| self.columns().next());
         let column = self.columns().find(|&column| depends(self.nest, [value], bits(&[column]))).or_else(single);
-        let column = column.ok_or("what pairs weigh has no columns")?;
+        let column = column.ok_or("the weighted rows of pairs have no columns")?;
         let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
         if !self.is_of(value, &[self.other, column]) || self.nest.body.dag.values(value) != 0 {
-            return Err("what pairs weigh depends on more than its row and its column".into());
+            return Err("the weighted rows of pairs depend on more than their row and column".into());
         }
         if op != ReduceOp::Sum {
             return Err("weighted rows of pairs are combined otherwise than by a sum".into());
@@ -326,7 +326,9 @@ impl Bound<'_, Pairs> {
         let is_ragged = |extent: &Extent| matches!(extent, Extent::Ragged { .. });
         let ragged = is_ragged(&self.owners) && is_ragged(&self.others);
         if attention.is_none() && !ragged {
-            return Err("what lies between two products is neither a function of pairs nor a softmax of rows".into());
+            return Err(
+                "the operators between two matmuls are neither a function of pairs nor a softmax of rows".into()
+            );
         }
         if attention.is_none() && self.nest.outputs.iter().any(|output| output.columns.is_some()) {
             return Err("an output is a part of the columns of a sum over pairs".into());
