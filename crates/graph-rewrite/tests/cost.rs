@@ -3,8 +3,10 @@
 
 use rewire_graph::{DType, Graph, Scope};
 use rewire_graph_rewrite::cost::{Count, Sizes};
-use rewire_graph_rewrite::plan::{Computation, Plan};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Plan, ScheduledNest};
+use rewire_graph_rewrite::schedule::Schedule;
 use rewire_graph_rewrite::{lower, optimize};
+use serde_json::json;
 
 fn plan(graph: Graph) -> Plan {
     lower(&optimize(graph).unwrap().0).unwrap()
@@ -102,4 +104,50 @@ fn attention_counts_the_pairs_that_its_mask_lets_through() {
     assert_eq!(causal.written, 4 * rows * 2 * 8);
     let window = count(&[1024], Some(127.0)).products as f64 / f64::from(2 * 128 * 1024 * 2 * (16 + 8));
     assert!((0.9..1.1).contains(&window), "{window}");
+}
+
+#[test]
+fn a_nest_without_a_schedule_is_no_kernel() {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+    let weight = scope.parameter("weight", DType::F32, &[8.into(), 16.into()]);
+    let plan = plan(scope.finish(&[("y", x.matmul(&weight))]).unwrap());
+    let Computation::Nest(kernel) = only(&plan) else { panic!("a nest") };
+    let mut nest = kernel.clone().into_nest();
+    nest.axes.push(Axis::sum(Extent::Dense(7.into())));
+    nest.accumulations.push(Accumulation { axis: 3, ..nest.accumulations[0].clone() });
+    assert!(Schedule::of(&nest).is_err());
+    let mut stored = serde_json::to_value(kernel).unwrap();
+    for (part, value) in [("axes", json!(nest.axes)), ("accumulations", json!(nest.accumulations))] {
+        stored[part] = value;
+    }
+    stored["schedule"] = json!(null);
+    assert!(serde_json::from_value::<ScheduledNest>(stored).is_err());
+    assert!(ScheduledNest::of(nest).is_err());
+}
+
+#[test]
+fn kernels_of_every_schedule_have_a_cost() {
+    let scope = Scope::new();
+    let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F32, &[scope.size("rows"), 8.into()]));
+    let weight = scope.parameter("weight", DType::F32, &[8.into(), 16.into()]);
+    let outputs = [
+        ("map", q.relu()),
+        ("reduction", k.softmax(1)),
+        ("product", v.matmul(&weight)),
+        ("pairs", q.matmul(&k.transpose(0, 1)).softmax(1).matmul(&v)),
+        ("fold", v.sum(0)),
+    ];
+    let plan = plan(scope.finish(&outputs.clone()).unwrap());
+    let names: Vec<&str> = plan.steps.iter().map(|step| schedule(&step.computation)).collect();
+    assert!(outputs.iter().all(|(name, _)| names.contains(name)), "{names:?}");
+    for step in &plan.steps {
+        let count = Count::of(&step.computation, &Sizes::uniform(100, 10));
+        assert!(count.read > 0 && count.written > 0 && count.operations() > 0, "{}: {count:?}", step.name);
+    }
+}
+
+fn schedule(kernel: &Computation) -> &str {
+    let Computation::Nest(nest) = kernel else { panic!("a nest") };
+    nest.schedule().name()
 }

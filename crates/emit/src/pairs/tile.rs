@@ -2,7 +2,7 @@
 
 use crate::EmitError;
 use crate::registers;
-use rewire_graph::limits::MAX_AXES;
+use rewire_graph::limits::{MAX_AXES, MAX_VALUES};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph_rewrite::device::{MatrixPairsTile, Target};
 use rewire_graph_rewrite::schedule::{Analysis, Bound, Pairs};
@@ -30,6 +30,7 @@ const SUBGROUPS: u32 = 4;
 const MOST_SUBGROUPS: u32 = 8;
 /// A coordinate that no nest uses; it replaces column coordinates when expressions are compared.
 const COLUMNS: u8 = MAX_AXES as u8;
+const _: () = assert!(COLUMNS as usize >= MAX_AXES && (COLUMNS as usize) < MAX_VALUES);
 
 /// A tensor of the other rows, read once for dot products and sums.
 pub(super) struct Other {

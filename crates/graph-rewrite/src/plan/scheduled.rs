@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::plan::{Computation, MemorySpace};
     use crate::{lower, optimize};
+    use rewire_graph::limits::{MAX_AXES, MAX_VALUES};
     use rewire_graph::{DType, Dim, Scope};
     use serde_json::{Value, json};
 
@@ -149,6 +150,20 @@ mod tests {
         let mut beyond = plain.clone();
         beyond["outputs"][0]["value"] = json!(99);
         assert!(read(beyond).unwrap_err().starts_with("refers to expression 99"));
+    }
+
+    #[test]
+    fn a_nest_has_an_axis_less_than_there_are_coordinates() {
+        let with = |axes: usize| {
+            let mut other = stored();
+            let more = serde_json::to_value(Axis::sum(crate::plan::Extent::Dense(3.into()))).unwrap();
+            other["axes"].as_array_mut().unwrap().resize(axes, more);
+            read(other).unwrap_err()
+        };
+        let refused = |axes: usize| format!("has {axes} axes, more than {MAX_AXES}");
+        assert_eq!(MAX_AXES, MAX_VALUES - 1);
+        assert_eq!(with(MAX_VALUES), refused(MAX_VALUES));
+        assert_ne!(with(MAX_AXES), refused(MAX_AXES));
     }
 
     #[test]
