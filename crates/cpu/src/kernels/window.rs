@@ -236,8 +236,8 @@ impl WindowMachine<'_> {
     fn read(&mut self, coords: &mut Coords, lines: (usize, usize), places: (usize, usize)) -> Result<bool, CpuError> {
         let windows = self.windows;
         let (line, place) = (usize::from(windows.line), usize::from(windows.place));
-        self.lines.resize(0, 0);
-        self.places.resize(0, 0);
+        self.lines.clear();
+        self.places.clear();
         let of_lines = room(&mut self.lines, windows.axes * lines.1)?;
         let of_places = room(&mut self.places, windows.axes * places.1)?;
         coords.set(place, places.0);
