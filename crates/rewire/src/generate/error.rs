@@ -62,6 +62,10 @@ pub enum GenerateError {
     /// A model with an encoder is not trained.
     #[error("a model with an encoder cannot be trained: expected one that continues its prompt")]
     Encoder,
+    /// A training failed.
+    #[cfg(feature = "train")]
+    #[error("the training failed")]
+    Train(#[source] Box<rewire_train::TrainError>),
     /// Vectors cannot have codebooks.
     #[error("the vectors {reason}")]
     Vectors {
@@ -136,6 +140,8 @@ impl Coded for GenerateError {
             Self::Config(source) => source.code(),
             Self::Weights(source) => source.code(),
             Self::Model(source) => source.code(),
+            #[cfg(feature = "train")]
+            Self::Train(source) => source.code(),
             Self::Compile(source) => source.code(),
             Self::Load(source) => source.code(),
             Self::Run(source) => source.code(),
@@ -177,5 +183,12 @@ impl From<WeightsError> for GenerateError {
 impl From<RankError> for GenerateError {
     fn from(error: RankError) -> Self {
         Self::Model(Box::new(error))
+    }
+}
+
+#[cfg(feature = "train")]
+impl From<rewire_train::TrainError> for GenerateError {
+    fn from(error: rewire_train::TrainError) -> Self {
+        Self::Train(Box::new(error))
     }
 }

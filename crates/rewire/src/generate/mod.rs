@@ -7,6 +7,8 @@ mod error;
 mod random;
 mod requests;
 mod rows;
+#[cfg(feature = "train")]
+mod rqvae;
 mod sid;
 mod trie;
 
@@ -14,6 +16,8 @@ pub use draw::Sampling;
 pub use error::GenerateError;
 pub use requests::{Progress, RequestId};
 pub use rewire_hstu::models::semantic_ids::Config;
+#[cfg(feature = "train")]
+pub use rqvae::{RqVae, RqVaeOptions};
 pub use sid::{Codebooks, SidOptions};
 pub use trie::Trie;
 

@@ -5,6 +5,9 @@ use super::random::SplitMix;
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
+/// The length of what is left at least, where it is made as long as 1.
+pub(super) const SHORTEST: f32 = 1e-12;
+
 /// How codebooks are made. The defaults are those of TorchEasyRec's `SidRqkmeans` and its k-means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SidOptions {
@@ -50,17 +53,7 @@ impl Codebooks {
     /// # Errors
     /// [`GenerateError::Vectors`] for vectors that are no whole rows or not finite, and where a level has no codes or more than there are vectors.
     pub fn train(vectors: &[f32], width: usize, options: &SidOptions) -> Result<Self, GenerateError> {
-        let count = vectors.len() / width.max(1);
-        let wrong = |reason: String| Err(GenerateError::Vectors { reason });
-        if width == 0 || vectors.len() % width != 0 {
-            return wrong(format!("have {} elements: expected rows of {width}", vectors.len()));
-        }
-        if vectors.iter().any(|value| !value.is_finite()) {
-            return wrong("have values that are not finite".to_owned());
-        }
-        if let Some(codes) = options.codes.iter().find(|&&codes| codes == 0 || codes > count) {
-            return wrong(format!("are {count}: a level of {codes} codes needs 1 to {count}"));
-        }
+        Self::check(vectors, width, &options.codes)?;
         let mut random = SplitMix(options.seed);
         let mut codebooks = Self { width, normalize_residuals: options.normalize_residuals, levels: vec![] };
         let mut residuals = vectors.to_vec();
@@ -72,6 +65,33 @@ impl Codebooks {
             codebooks.levels.push(centroids);
         }
         Ok(codebooks)
+    }
+
+    /// That vectors can have codebooks.
+    pub(super) fn check(vectors: &[f32], width: usize, codes: &[usize]) -> Result<(), GenerateError> {
+        let count = vectors.len() / width.max(1);
+        let wrong = |reason: String| Err(GenerateError::Vectors { reason });
+        if width == 0 || vectors.len() % width != 0 {
+            return wrong(format!("have {} elements: expected rows of {width}", vectors.len()));
+        }
+        if vectors.iter().any(|value| !value.is_finite()) {
+            return wrong("have values that are not finite".to_owned());
+        }
+        if let Some(codes) = codes.iter().find(|&&codes| codes == 0 || codes > count) {
+            return wrong(format!("are {count}: a level of {codes} codes needs 1 to {count}"));
+        }
+        Ok(())
+    }
+
+    /// Codebooks of centroids, back to back by level.
+    #[cfg(feature = "train")]
+    pub(super) fn of_levels(width: usize, normalize_residuals: bool, levels: Vec<Vec<f32>>) -> Self {
+        Self { width, normalize_residuals, levels }
+    }
+
+    /// Elements of a vector.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Codes of each level.
@@ -129,7 +149,7 @@ impl Codebooks {
             return;
         }
         for row in residuals.chunks_exact_mut(self.width) {
-            let length = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(1e-12);
+            let length = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(SHORTEST);
             row.iter_mut().for_each(|value| *value /= length);
         }
     }
@@ -248,83 +268,5 @@ fn split_largest(centroids: &mut [f32], width: usize, counts: &mut [usize]) {
         }
         counts.iter_mut().skip(empty).take(1).for_each(|count| *count = half);
         counts.iter_mut().skip(largest).take(1).for_each(|count| *count -= half);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn vectors(count: usize, width: usize) -> Vec<f32> {
-        let mut random = SplitMix(3);
-        (0..count * width).map(|_| random.unit() as f32 * 2.0 - 1.0).collect()
-    }
-
-    fn error(codebooks: &Codebooks, vectors: &[f32]) -> f32 {
-        let ids = codebooks.encode(vectors);
-        let of = |(vector, id): (&[f32], &Vec<u32>)| {
-            let mut left = vector.to_vec();
-            let codes = codebooks.levels.iter().zip(id);
-            codes.for_each(|(centroids, &code)| subtract(&mut left, row(centroids, codebooks.width, code as usize)));
-            left.iter().map(|value| value * value).sum::<f32>()
-        };
-        vectors.chunks_exact(codebooks.width).zip(&ids).map(of).sum()
-    }
-
-    #[test]
-    fn more_levels_and_more_iterations_leave_less() {
-        let vectors = vectors(300, 5);
-        let trained = |codes: &[usize], iterations| {
-            let options = SidOptions { codes: codes.to_vec(), iterations, ..SidOptions::default() };
-            error(&Codebooks::train(&vectors, 5, &options).unwrap(), &vectors)
-        };
-        let all: f32 = vectors.iter().map(|value| value * value).sum();
-        let errors = [all, trained(&[8], 0), trained(&[8], 25), trained(&[8, 8], 25), trained(&[8, 8, 8], 25)];
-        assert!(errors.windows(2).all(|pair| pair[1] < pair[0]), "{errors:?}");
-        // As many codes as vectors leave nothing.
-        assert!(trained(&[300], 5) < 1e-6);
-    }
-
-    #[test]
-    fn normalised_residuals_have_the_codes_of_their_direction() {
-        let options = SidOptions { codes: vec![4, 4], normalize_residuals: true, ..SidOptions::default() };
-        let vectors = vectors(60, 3);
-        let codebooks = Codebooks::train(&vectors, 3, &options).unwrap();
-        let longer: Vec<f32> = vectors.iter().map(|value| value * 5.0).collect();
-        assert_eq!(codebooks.encode(&vectors), codebooks.encode(&longer));
-    }
-
-    #[test]
-    fn items_of_one_id_move_to_the_nearest_free_code() {
-        let options = SidOptions { codes: vec![2, 8], ..SidOptions::default() };
-        let vectors = [vectors(40, 4), vec![0.25; 4 * 3]].concat();
-        let codebooks = Codebooks::train(&vectors, 4, &options).unwrap();
-        let items: Vec<i64> = (0..43).map(|item| item * 7 % 43).collect();
-        let (plain, ids) = (codebooks.encode(&vectors), codebooks.encode_items(&items, &vectors));
-        let distinct = |ids: &[Vec<u32>]| ids.iter().collect::<std::collections::BTreeSet<_>>().len();
-        // Of 16 ids every one that a prefix needs is taken.
-        assert!(distinct(&plain) < distinct(&ids) && distinct(&ids) == 16, "{} {}", distinct(&plain), distinct(&ids));
-        assert!(plain.iter().zip(&ids).all(|(a, b)| a[0] == b[0]));
-        // The order of items does not matter.
-        let rows: Vec<usize> = (0..43).rev().collect();
-        let turned: Vec<f32> = rows.iter().flat_map(|&at| row(&vectors, 4, at).to_vec()).collect();
-        let items: Vec<i64> = rows.iter().map(|&at| items[at]).collect();
-        let mut again = codebooks.encode_items(&items, &turned);
-        again.reverse();
-        assert_eq!(again, ids);
-    }
-
-    #[test]
-    fn vectors_that_cannot_be_are_errors() {
-        for (vectors, width, codes, told) in [
-            (vec![0.0; 5], 2, 1, "rows of 2"),
-            (vec![f32::NAN; 4], 2, 1, "not finite"),
-            (vec![0.5; 4], 2, 3, "are 2: a level of 3 codes"),
-            (vec![0.5; 4], 2, 0, "a level of 0 codes"),
-        ] {
-            let options = SidOptions { codes: vec![codes], ..SidOptions::default() };
-            let error = Codebooks::train(&vectors, width, &options).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
-        }
     }
 }
