@@ -87,6 +87,7 @@ impl Files {
             }
             Command::Sid(options) => {
                 files.add("--items", Access::Reads, Some(&options.items));
+                files.add("--rq-vae", Access::Reads, options.rq_vae.as_deref());
                 files.add("--out", Access::WritesBelow, Some(&options.out));
             }
             Command::Profile(options) => {

@@ -82,7 +82,7 @@ pub enum Command {
     /// Generates items from prompts with a language model, by beam search in a trie, or samples the tokens that follow
     /// them.
     Generate(Generate),
-    /// Gives items semantic ids by residual k-means of their vectors, and writes the trie of them.
+    /// Gives items semantic ids by residual k-means of their vectors, or by an autoencoder, and writes the trie of them.
     Sid(Sid),
     /// Trains a ranking model on what became of candidates.
     Train(Train),

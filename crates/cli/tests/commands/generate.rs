@@ -99,5 +99,16 @@ fn items_get_ids_that_can_be_generated() {
     let valid: serde_json::Value = serde_json::from_str(&before).unwrap();
     let (valid, found) = (valid["items"].as_array().unwrap(), found[0]["items"].as_array().unwrap());
     assert!(found.len() == 5 && found.iter().all(|item| valid.contains(item)));
+    let config = folder.write(
+        "train.json",
+        r#"{"batch_size": 16, "steps": 20, "dense_optimizer": {"adam_optimizer": {"lr": 0.01}},
+            "sparse_optimizer": {"adam_optimizer": {"lr": 0.01}}}"#,
+    );
+    let trained = ["--rq-vae", &config, "--width", "3", "--hidden", "8", "--kernel", "cpu"];
+    let trained = run(&[&args[..], &trained].concat());
+    assert_eq!((trained.code, &trained.json()[0]["summary"]["items"]), (Some(0), &60.into()), "{}", trained.stderr);
+    assert_ne!(read("trie.json"), before);
+    let weights = rewire::weights::Weights::read(&folder.0.join("sid/model.safetensors")).unwrap();
+    assert_eq!(weights.describe("quantizer.layers.2.embedding.weight").map(|(_, shape)| shape), Some(&[8, 3][..]));
     run(&["sid", "--items", &items, "--codes", "400", "--out", &out]).failed_with(&["60", "400 codes"]);
 }

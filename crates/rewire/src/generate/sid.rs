@@ -71,7 +71,7 @@ impl Codebooks {
     pub(super) fn check(vectors: &[f32], width: usize, codes: &[usize]) -> Result<(), GenerateError> {
         let count = vectors.len() / width.max(1);
         let wrong = |reason: String| Err(GenerateError::Vectors { reason });
-        if width == 0 || vectors.len() % width != 0 {
+        if width == 0 || !vectors.len().is_multiple_of(width) {
             return wrong(format!("have {} elements: expected rows of {width}", vectors.len()));
         }
         if vectors.iter().any(|value| !value.is_finite()) {
@@ -122,8 +122,8 @@ impl Codebooks {
             if is_first {
                 continue;
             }
-            let free = self.by_distance(last, residual).into_iter().map(|code| with_last(id, code));
-            if let Some(free) = free.into_iter().find(|id| !taken.contains_key(id)) {
+            let mut candidates = self.by_distance(last, residual).into_iter().map(|code| with_last(id, code));
+            if let Some(free) = candidates.find(|id| !taken.contains_key(id)) {
                 taken.insert(free.clone(), 1);
                 *id = free;
             }
@@ -185,7 +185,7 @@ fn with_last(id: &[u32], code: u32) -> Vec<u32> {
 
 /// The order of items with one id, which does not depend on how they are listed.
 fn hash(item: i64) -> u64 {
-    SplitMix((item as u64).wrapping_add(2025u64.wrapping_mul(SplitMix::STEP))).next()
+    SplitMix((item as u64).wrapping_add(2025u64.wrapping_mul(SplitMix::STEP))).bits()
 }
 
 fn row(rows: &[f32], width: usize, at: usize) -> &[f32] {
