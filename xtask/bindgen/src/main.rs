@@ -8,7 +8,8 @@ use std::path::Path;
 use wasm_bindgen_cli_support::Bindgen;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let [library, folder] = std::env::args().skip(1).collect::<Vec<_>>().try_into().map_err(|_| "expected LIBRARY FOLDER")?;
+    let [library, folder] =
+        std::env::args().skip(1).collect::<Vec<_>>().try_into().map_err(|_| "expected LIBRARY FOLDER")?;
     Bindgen::new()
         .input_path(&library)
         .web(true)?

@@ -1,12 +1,15 @@
-//! Functions of a module in the order of their names, which brings those of a kind side by side: with gzip a module is 2 % smaller.
+//! Functions of a module in the order of their names, which brings those of a kind side by side: with gzip a module is 3 % smaller.
 
 use std::convert::Infallible;
 use wasm_encoder::reencode::{Error, Reencode};
 use wasm_encoder::{CodeSection, FunctionSection, Module};
 use wasmparser::{
-    BinaryReaderError, CodeSectionReader, CustomSectionReader, FunctionBody, FunctionSectionReader, KnownCustom, Name, Parser,
-    Payload, TypeRef,
+    BinaryReaderError, CodeSectionReader, CustomSectionReader, FunctionBody, FunctionSectionReader, KnownCustom, Name,
+    Parser, Payload, TypeRef,
 };
+
+/// Characters of a name that tell where its function is from: among those of one place, those of a size are alike.
+const PLACE: usize = 28;
 
 /// The module without its names.
 pub fn by_name(module: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
@@ -29,7 +32,7 @@ struct Order {
 
 impl Order {
     fn read(module: &[u8]) -> Result<Self, BinaryReaderError> {
-        let (mut imported, mut own, mut names) = (0, 0, vec![]);
+        let (mut imported, mut names, mut sizes) = (0, vec![], vec![]);
         for payload in Parser::new(0).parse_all(module) {
             match payload? {
                 Payload::ImportSection(imports) => {
@@ -37,19 +40,19 @@ impl Order {
                         imported += u32::from(matches!(import?.ty, TypeRef::Func(_)));
                     }
                 }
-                Payload::FunctionSection(functions) => own = functions.count(),
+                Payload::CodeSectionEntry(body) => sizes.push(body.range().len()),
                 Payload::CustomSection(section) => names.extend(names_of(&section)?),
                 _ => {}
             }
         }
-        let mut old: Vec<u32> = (0..own).collect();
-        let mut by_place = vec![""; own as usize];
+        let mut kinds: Vec<(String, usize)> = sizes.into_iter().map(|size| (String::new(), size)).collect();
         for (place, name) in names {
-            if let Some(own) = place.checked_sub(imported).and_then(|own| by_place.get_mut(own as usize)) {
-                *own = name;
+            if let Some((kind, _)) = place.checked_sub(imported).and_then(|own| kinds.get_mut(own as usize)) {
+                *kind = name.trim_start_matches(['<', '&']).chars().take(PLACE).collect();
             }
         }
-        old.sort_by_key(|&place| by_place[place as usize]);
+        let mut old: Vec<u32> = (0..).take(kinds.len()).collect();
+        old.sort_by_key(|&place| &kinds[place as usize]);
         let mut new = vec![0; old.len()];
         old.iter().zip(0..).for_each(|(&place, number)| new[place as usize] = number);
         Ok(Self { imported, old, new })
@@ -91,7 +94,11 @@ impl Reencode for Order {
         Ok(())
     }
 
-    fn parse_code_section(&mut self, code: &mut CodeSection, section: CodeSectionReader<'_>) -> Result<(), Error<Infallible>> {
+    fn parse_code_section(
+        &mut self,
+        code: &mut CodeSection,
+        section: CodeSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
         let bodies = section.into_iter().collect::<Result<Vec<FunctionBody<'_>>, _>>()?;
         for place in self.old.clone() {
             self.parse_function_body(code, bodies[place as usize].clone())?;
