@@ -8,7 +8,9 @@ mod store;
 pub use store::PipelineStore;
 
 use super::emitter::{ParsedKernel, shader};
-use crate::parallel::{later, map};
+use crate::parallel::later;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::parallel::map;
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
 use creation::Creation;
@@ -187,17 +189,21 @@ impl KernelCache {
         alike.map(|known| known.pipeline.clone())
     }
 
-    /// Compiles on all threads.
+    /// Compiles on all threads; in a browser on this one, as what is of WebGPU stays on its thread.
     async fn compile_all(&self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
         let cache = self.stored.as_ref().map(|stored| stored.cache());
-        let compiled = map(jobs, |Job { what, label, shader, layout, checked, lasting, .. }| {
+        let compile_one = |Job { what, label, shader, layout, checked, lasting, .. }| {
             let cache = cache.filter(|_| lasting);
             let own = layout.clone();
             let compile = move || compile(gpu, shader, (&own, cache), &label, checked);
             let title = format!("compiling {what}");
             let compiled = gpu.watched(move || timed(title, compile));
             (what, layout, lasting, compiled)
-        });
+        };
+        #[cfg(not(target_arch = "wasm32"))]
+        let compiled = map(jobs, compile_one);
+        #[cfg(target_arch = "wasm32")]
+        let compiled: Vec<_> = jobs.into_iter().map(compile_one).collect();
         let mut made = Vec::with_capacity(compiled.len());
         for (what, layout, lasting, compiled) in compiled {
             let pipeline = match gpu.outcome(&what, compiled).await.and_then(|creation| creation) {
