@@ -112,10 +112,8 @@ fn imported() -> Result<Vec<Example>, String> {
 fn exported() -> Result<Vec<Example>, String> {
     let mut examples = vec![];
     for model in exported::models()? {
-        let files =
-            [("model.pt2", ""), ("model_core.pt2", ", decomposed")].map(|(file, what)| (model.join(file), what));
-        for (file, what) in files.iter().filter(|(file, _)| file.is_file()) {
-            let read = rewire::import::read(file);
+        for (file, what) in [("model.pt2", ""), ("model_core.pt2", ", decomposed")] {
+            let read = rewire::import::read(&model.join(file));
             let graph = read.map_err(|error| format!("{}: {error}", model.display()))?.graph;
             let name = model.file_name().unwrap_or_default().to_string_lossy();
             examples.push(Example { name: format!("`{name}`{what}"), graph });

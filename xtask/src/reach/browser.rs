@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 
 /// Exported models that the page runs: a decoder, an encoder, and convolutions.
-const EXPORTED: [&str; 3] = ["hf_qwen3", "hf_bert", "resnet_small"];
+const EXPORTED: [&str; 3] = ["tests/pt2/hf_qwen3", "tests/browser/hf_bert", "tests/browser/resnet_small"];
 
 /// Programs that it takes, and what installs them on Debian.
 const PROGRAMS: [(&str, &str); 2] = [("chromium", "chromium"), ("node", "nodejs")];
@@ -28,9 +28,9 @@ pub(super) fn test() -> Result<(), String> {
         .map_err(|error| format!("the package: {error}"))?;
     import(&folder.join("imported.rewire"))?;
     package(&root().join("tests/pt2/linear_relu/model.pt2"), &folder.join("model.pt2.rewire"))?;
-    for name in EXPORTED {
-        let model = root().join("tests/pt2").join(name).join("model.pt2");
-        package(&model, &folder.join(name).with_extension("rewire"))?;
+    for model in EXPORTED.map(Path::new) {
+        let name = model.file_name().unwrap_or_default();
+        package(&root().join(model).join("model.pt2"), &folder.join(name).with_extension("rewire"))?;
     }
     copy_axe(&folder)?;
     let server = Server::open(folder, 0)?;

@@ -6,13 +6,13 @@ import { readFileSync } from "node:fs";
 const ROOT = new URL("../../../", import.meta.url);
 
 /** A decoder, an encoder, and convolutions. */
-const MODELS = ["hf_qwen3", "hf_bert", "resnet_small"];
+const MODELS = ["pt2/hf_qwen3", "browser/hf_bert", "browser/resnet_small"];
 
 const ARRAYS = { F32: Float32Array, I64: BigInt64Array };
 
 /** `[[name, { dtype, shape, data }]]` of a file of safetensors. */
 function tensorsOf(file) {
-  const bytes = readFileSync(new URL(`tests/pt2/${file}.safetensors`, ROOT));
+  const bytes = readFileSync(new URL(`tests/${file}.safetensors`, ROOT));
   const begin = 8 + Number(bytes.readBigUInt64LE());
   const entries = Object.entries(JSON.parse(bytes.subarray(8, begin))).filter(([name]) => name !== "__metadata__");
   return entries.map(([name, { dtype, shape, data_offsets: [from, to] }]) => {
@@ -46,10 +46,11 @@ function errorOf(actual, expected, { rtol, atol }) {
 }
 
 export async function exportedModelsGiveTheResultsOfPyTorch(page, kernels = ["cpu", "wgpu"]) {
-  for (const name of MODELS) {
-    const { outputs, sets, tolerance } = JSON.parse(readFileSync(new URL(`tests/pt2/${name}/meta.json`, ROOT)));
-    const inputs = sets.map((_, n) => tensorsOf(`${name}/inputs_${n}`));
-    const expected = sets.map((_, n) => Object.fromEntries(tensorsOf(`${name}/outputs_${n}`)));
+  for (const folder of MODELS) {
+    const name = folder.split("/").pop();
+    const { outputs, sets, tolerance } = JSON.parse(readFileSync(new URL(`tests/${folder}/meta.json`, ROOT)));
+    const inputs = sets.map((_, n) => tensorsOf(`${folder}/inputs_${n}`));
+    const expected = sets.map((_, n) => Object.fromEntries(tensorsOf(`${folder}/outputs_${n}`)));
     for (const kernel of kernels) {
       const { results, times, gpuSteps, cpuSteps } = await page.call(runAll, name, kernel, inputs);
       const errors = results.map((result, n) => {
