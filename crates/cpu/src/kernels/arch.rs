@@ -35,13 +35,13 @@ enum Set {
     Neon(Neon),
     #[cfg(target_arch = "wasm32")]
     Simd128(Simd128),
-    /// Those that the compiler may take for granted.
+    /// The instructions that the compiler assumes.
     #[cfg(not(target_arch = "wasm32"))]
     Baseline,
 }
 
 impl Set {
-    /// Those that every processor of the family has.
+    /// The instructions that every processor of the family supports.
     #[cfg(not(target_arch = "wasm32"))]
     const EVERYWHERE: Self = Self::Baseline;
     // SAFETY: a module with such instructions runs nowhere without them, and this one has them.

@@ -11,27 +11,27 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
 
-/// Rows that share what is read of columns.
+/// Rows that share loads of columns.
 const ROWS: usize = 4;
 
-/// Vectors of columns that share what is read of a row.
+/// Vectors of columns that share loads of a row.
 const VECTORS: usize = 2;
 
-/// Rows of a task, at most.
+/// Largest number of rows of a task.
 const BLOCK: usize = 32;
 
-/// How sums of products of bytes are computed. A word holds neighbouring elements of a row or a column.
+/// A variant of the inner loop for sums of int8 products. A word holds neighbouring elements of a row or a column.
 trait Way: Copy + Debug + Send + Sync + 'static {
-    /// Elements of a word.
+    /// Elements per word.
     const PACKED: usize;
-    /// Columns of a vector.
+    /// Columns per vector.
     const LANES: usize;
-    /// What a sum has too much for each of the column's elements.
+    /// The bias of a sum for each of the column's elements.
     const EXCESS: i32;
 
-    /// A word of bytes of the left factor, as many as it has at most.
+    /// Packs up to a word of bytes of the left operand.
     fn left(bytes: &[i32]) -> i32;
-    /// A word of bytes of the right factor.
+    /// Packs a word of bytes of the right operand.
     fn right(bytes: &[u8]) -> i32;
     /// Adds the products of rows with the columns of `right`, `VECTORS` vectors for each word of the rows, to sums of as many columns.
     fn add(left: [&[i32]; ROWS], right: &[i32], sums: &mut [i32]);
@@ -42,12 +42,12 @@ const fn width<W: Way>() -> usize {
     VECTORS * W::LANES
 }
 
-/// Two elements of 16 bits as a word.
+/// Packs two 16-bit elements into a word.
 fn pair(elements: [i16; 2]) -> i32 {
     i32::from(elements[0] as u16) | i32::from(elements[1]) << 16
 }
 
-/// By a loop that any processor runs.
+/// A loop for any processor.
 #[derive(Clone, Copy, Debug)]
 struct Plain;
 
@@ -102,7 +102,7 @@ impl Way for Avx2 {
     }
 }
 
-/// By products of four bytes, unsigned ones on the left.
+/// Multiplies four bytes at once, unsigned ones on the left.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 struct Vnni;
@@ -127,7 +127,7 @@ impl Way for Vnni {
     }
 }
 
-/// A function that is [`Way::add`] by vectors of so many columns. `$add` adds products of two vectors to sums.
+/// Defines [`Way::add`] with vectors of this many columns. `$add` adds products of two vectors to sums.
 #[cfg(target_arch = "x86_64")]
 macro_rules! tile {
     ($name:ident, $features:literal, $lanes:literal, $zero:ident, $load:ident, $splat:ident, $store:ident, |$sum:ident, $a:ident, $b:ident| $add:expr) => {
@@ -184,7 +184,7 @@ tile!(
     |sum, a, b| _mm512_dpbusd_epi32(sum, a, b)
 );
 
-/// A right factor as the loops read it.
+/// A right operand in the layout of the loops.
 pub(super) trait Factor: Footprint + Debug + Send + Sync {
     /// Stores the product of `left`, a row after the other, by this factor. Rows of the result begin `pitch` elements after another.
     fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError>;
@@ -192,7 +192,7 @@ pub(super) trait Factor: Footprint + Debug + Send + Sync {
 
 type Prepare = fn(&[i32], usize, usize) -> Result<Arc<dyn Factor>, CpuError>;
 
-/// The ways that this processor has, the fastest first.
+/// The variants that this processor supports, fastest first.
 static WAYS: LazyLock<Vec<Prepare>> = LazyLock::new(|| {
     let mut ways: Vec<Prepare> = vec![];
     #[cfg(target_arch = "x86_64")]
@@ -213,11 +213,11 @@ pub(super) fn factor(words: &[i32], depth: usize, columns: usize) -> Result<Arc<
     WAYS.first().map_or(prepared::<Plain> as Prepare, |&way| way)(words, depth, columns)
 }
 
-/// Columns in tiles: for each word of a column a word of every column.
+/// Columns in tiles: for each word of a column, the words of all columns.
 #[derive(Debug)]
 struct Columns<W: Way> {
     words: Vec<i32>,
-    /// What each sum has too much.
+    /// The bias of each sum.
     excess: Vec<i32>,
     depth: usize,
     way: PhantomData<W>,
@@ -277,7 +277,7 @@ impl<W: Way> Factor for Columns<W> {
                 },
             );
         }
-        // By columns, where there are few rows.
+        // By columns, if there are few rows.
         let mut scratch = Scratch::default();
         let (left, _) = scratch.of::<W>(left, self.depth)?;
         let mut all: Vec<i32> = zeros(self.tiles() * width::<W>() * rows)?;

@@ -23,7 +23,7 @@ pub(super) trait Footprint {
     fn bytes(&self) -> u64;
 }
 
-/// What one kernel keeps, for all its runs.
+/// Memory that one kernel keeps, for all its runs.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// Pools of the programs that have run.
@@ -32,7 +32,7 @@ pub(super) struct Kept {
     pub columns: Shelf<dyn Factor>,
 }
 
-/// Values made of contents, each as long as its contents are there.
+/// Values derived from contents, each valid while its contents exist.
 #[derive(Debug)]
 pub(super) struct Shelf<T: ?Sized>(Mutex<Vec<Packed<T>>>);
 
@@ -42,14 +42,14 @@ impl<T: ?Sized> Default for Shelf<T> {
     }
 }
 
-/// A value made of some contents, as long as all of these are there.
+/// A value derived from some contents, valid while all these contents exist.
 #[derive(Debug)]
 struct Packed<T: ?Sized> {
     contents: Vec<Weak<()>>,
     place: Place<T>,
 }
 
-/// Held while the value is made, so that callers at the same time make it once.
+/// Locked while the value is created, so that concurrent callers create it once.
 type Place<T> = Arc<Mutex<Option<Arc<T>>>>;
 
 impl<T: ?Sized + Footprint> Packed<T> {
@@ -73,7 +73,7 @@ impl<T: ?Sized + Footprint> Packed<T> {
 }
 
 impl<T: ?Sized + Footprint> Shelf<T> {
-    /// The value of these contents; `pack` makes it where there is none.
+    /// The value for these contents; `pack` creates it if missing.
     pub(super) fn get(
         &self,
         contents: &[&ContentId],
@@ -115,7 +115,7 @@ impl Kept {
         }
     }
 
-    /// What it keeps now.
+    /// The memory kept now.
     pub(super) fn bytes(&self) -> KeptBytes {
         KeptBytes {
             packed: self.panels.bytes() + self.columns.bytes(),

@@ -1,5 +1,5 @@
-//! Products for processors without multiply-adds: with the library's vectors for the web, and elsewhere with arrays of four floats, which the
-//! compiler takes for vectors.
+//! Matmuls for processors without fused multiply-add: with the library's vectors for the web, and elsewhere with arrays
+//! of four floats, which the compiler vectorises.
 #![allow(clippy::too_many_arguments, reason = "the library says which there are")]
 
 use gemm_common::simd::Scalar;
@@ -115,7 +115,7 @@ mod arrays {
         a * b + c
     }
 
-    /// A kernel whose loop takes two terms of a sum a round, or one where the library has to be small.
+    /// A kernel with a loop unrolled by two, or not unrolled if the library has to be small.
     macro_rules! unrolled {
         ($name: ident, $rows: tt, $columns: tt) => {
             #[cfg(feature = "sse4")]

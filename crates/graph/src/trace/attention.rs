@@ -19,8 +19,8 @@ impl Tensor {
         self.apply(ScoreGather, &[index])
     }
 
-    /// The softmax of these scores over the keys of every query that count, by truth values `keep` a pair; all count if
-    /// `None`. Weights of the others are 0, and so are all weights of a query for which no key counts.
+    /// The softmax of these scores over the keys of each query for which the bool `keep` of the pair is true; over all
+    /// keys if `None`. The weights of other keys are 0, and so are all weights of a query without a kept key.
     pub fn softmax_scores(&self, keep: Option<&Tensor>, rows: &Ragged, keys: &Ragged) -> Tensor {
         let all = self.scalar(DType::Bool, 1.0);
         self.apply(ScoreSoftmax, &[keep.unwrap_or(&all), &rows.offsets, &keys.offsets])

@@ -11,7 +11,7 @@ use web_time::Instant;
 /// deliver it.
 const DELIVERY: Duration = Duration::from_secs(10);
 
-/// How long a browser is made to look whether work has ended.
+/// How long a browser is made to check whether work has ended.
 const HURRIED: Duration = Duration::from_millis(8);
 
 /// A buffer on its way to the host.
@@ -54,7 +54,7 @@ impl Mapping {
         if cfg!(target_arch = "wasm32") {
             self.hurry(gpu).await;
         }
-        // Who cannot map finds out whether the device is lost.
+        // A failed mapping may be due to a lost device.
         poll_fn(|context| self.poll(gpu, context)).await.map_err(|error| match error {
             GpuError::Readback { reason } => gpu.unread(reason),
             error => error,
@@ -63,10 +63,10 @@ impl Mapping {
         Ok(read(&view))
     }
 
-    /// Submits nothing again and again: Chromium looks whether work has ended where some is submitted, and otherwise every 2 ms.
+    /// Submits empty work repeatedly: Chromium checks for completed work on each submission, and otherwise every 2 ms.
     async fn hurry(&self, gpu: &Gpu) {
         let begun = Instant::now();
-        // Software needs the processor for the work.
+        // A software adapter needs the processor for its work.
         while !gpu.target().software && begun.elapsed() < HURRIED && lock(&self.shared.state).result.is_none() {
             let submit = || gpu.submit([]);
             let (_, looked) = gpu.watched(submit);
@@ -75,7 +75,7 @@ impl Mapping {
         }
     }
 
-    /// Ready when the bytes are there. A browser delivers them by itself.
+    /// Ready when the bytes have arrived. A browser delivers them by itself.
     fn poll(&mut self, gpu: &Gpu, context: &Context<'_>) -> Poll<Result<(), GpuError>> {
         if let Some(result) = self.shared.take_or_wake(context) {
             return Poll::Ready(result);
