@@ -187,7 +187,7 @@ fn by_the_book(decoder: &mut Decoder, prompt: &[u32], items: &[Vec<u32>], width:
                     items
                         .iter()
                         .any(|one| one.len() > codes.len() && one.starts_with(codes))
-                        .then(|| (item, score, true)),
+                        .then_some((item, score, true)),
                 );
             }
         }
