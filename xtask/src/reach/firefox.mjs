@@ -1,7 +1,7 @@
 // Firefox without a window, and what a test asks of it: a page takes functions from a server and posts what they return.
 
 import { spawn } from "node:child_process";
-import { createReadStream, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
@@ -92,7 +92,8 @@ export class Firefox {
     }
     const file = join(folder, normalize(pathname));
     if (!existsSync(file)) return answer.writeHead(404).end();
-    answer.writeHead(200, { ...headers, "Content-Type": TYPES[extname(file)] ?? "application/octet-stream" });
-    createReadStream(file).pipe(answer);
+    const content = readFileSync(file);
+    const type = TYPES[extname(file)] ?? "application/octet-stream";
+    answer.writeHead(200, { ...headers, "Content-Type": type, "Content-Length": content.length }).end(content);
   }
 }
