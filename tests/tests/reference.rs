@@ -169,3 +169,50 @@ fn wrong_configurations_are_errors_that_name_the_key() {
         }
     }
 }
+
+/// Private words, and what to write in their place.
+const WORDS: [(&str, &str); 11] = [
+    ("anew", "again"),
+    ("goes on", "continues"),
+    ("of a user's own", "user-defined"),
+    ("is told", "is passed, reports"),
+    ("are told", "are passed, report"),
+    ("stands for", "represents"),
+    ("stand for", "represent"),
+    ("truth value", "bool"),
+    ("singles", "f32"),
+    ("good for nothing", "may only be"),
+    ("whoever", "name the caller"),
+];
+
+#[test]
+fn pages_and_comments_use_the_words_of_the_field() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = vec![];
+    for folder in ["docs", "crates", "xtask", "tests", "benches", "examples"] {
+        look(&root.join(folder), &mut found);
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+fn look(path: &Path, found: &mut Vec<String>) {
+    if path.is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| look(&entry.unwrap().path(), found));
+        return;
+    }
+    let is_page = path.extension().is_some_and(|extension| extension == "md");
+    if !is_page && path.extension().is_none_or(|extension| extension != "rs" && extension != "wgsl") {
+        return;
+    }
+    let mut is_code = false;
+    for (line, text) in (1..).zip(std::fs::read_to_string(path).unwrap().lines()) {
+        is_code ^= is_page && text.starts_with("```");
+        let prose = if is_page { Some(text).filter(|_| !is_code) } else { text.split_once("//").map(|(_, comment)| comment) };
+        let words = prose.map(|prose| format!(" {} ", prose.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '\'', " ")));
+        for (word, better) in WORDS {
+            if words.as_ref().is_some_and(|words| words.contains(&format!(" {word} "))) {
+                found.push(format!("{}:{line}: `{word}`, better: {better}", path.display()));
+            }
+        }
+    }
+}

@@ -23,11 +23,6 @@
 //! # Outputs and states
 //!
 //! `logits` `[n, vocabulary]`; `asked` `[m]`, the logarithms of probabilities among the whole vocabulary; `k_cache` and `v_cache` of every attention layer that has one.
-//!
-//! # Limits
-//!
-//! On an NVIDIA GPU by Vulkan the self-attention of T5's encoder gives NaN, for a reason that is not found: T5 runs on the CPU there
-//! (`--kernel cpu`).
 #![forbid(unsafe_code)]
 
 mod activation;

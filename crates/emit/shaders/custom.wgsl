@@ -1,6 +1,6 @@
 {{ operator }}
 
-// An operator of a user's own, above, called for every invocation of every workgroup.
+// The user-defined operator above, called for every invocation of every workgroup.
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_0 (read_write), behind functions that take logical indices.
 

@@ -48,7 +48,7 @@ var<workgroup> row_keys: array<atomic<u32>, ROWS>;
 {% else %}
             let kept_keys = select((1u << (u32(keys - j0) & 31u)) - 1u, 0xffffffffu, whole);
 {% endif %}
-            // Keys that do not count are told from those with the lowest score.
+            // Keys that do not count differ from those with the lowest score.
             if (!(high > LOWEST)) {
                 counts = kept_keys != 0u;
                 total = 0.0f;

@@ -33,7 +33,7 @@ pub(crate) struct Sizes {
     scope: Scope,
     atoms: Vec<Atom>,
     known: HashMap<Definition, AtomId>,
-    /// Sizes of the graph that stand for products of atoms.
+    /// Sizes of the graph for products of atoms.
     products: HashMap<Monomial, Dim>,
     monomials: BTreeMap<Symbol, Size>,
 }

@@ -106,7 +106,7 @@ impl Decoder {
     }
 }
 
-/// Whether a request goes on, by a function of Python: it does unless that returns `False`.
+/// Calls a Python function after a token. The request ends if it returns `False`.
 fn told(on_token: &Py<PyAny>, prompt: usize, tokens: &[u32]) -> PyResult<bool> {
     Python::attach(|py| {
         let answer = on_token.call1(py, (prompt, tokens.to_vec()))?;

@@ -352,7 +352,7 @@ fn weights_have_a_scale_a_column() {
     }
 }
 
-/// Halves by weights of 8 bits, on matrix hardware where a device has some, with sums of singles, of halves where it has those, and
+/// Halves by weights of 8 bits, on matrix hardware where a device has some, with f32 accumulators, with f16 ones where it has those, and
 /// of integers where it has no matrices.
 #[test]
 fn weights_of_8_bits_multiply_halves() {

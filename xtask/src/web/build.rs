@@ -106,7 +106,7 @@ fn compile(folder: &str, flags: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// [`compile`] with the standard library, which stable compilers do where they are told that they may.
+/// [`compile`] with the standard library, which stable compilers allow with `RUSTC_BOOTSTRAP`.
 fn from_source(folder: &str, flags: &str) -> Result<Command, String> {
     let mut command = compile(folder, &format!("{flags} {SMALL}"))?;
     command.args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=optimize_for_size"]).env("RUSTC_BOOTSTRAP", "1");

@@ -18,7 +18,7 @@ pub enum Mask {
     Window,
     /// Keys from a start to an end that each row loads.
     Intervals,
-    /// Rows that a truth value admits.
+    /// Rows that a boolean input admits.
     Rows,
     Nothing,
     /// Any expression of the positions, the length and a row's own number.

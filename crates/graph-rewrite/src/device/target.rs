@@ -16,7 +16,7 @@ pub struct Target {
     ///
     /// Products take them whose operands are made of stored halves and stay as large as those, or are `Rows8`: bounded functions, sums,
     /// choices and gates of them, scales that all rows share, rows divided by their length. Integers above 2048, squares,
-    /// quotients, exponentials without a bound and functions of a user's own are multiplied in `f32`.
+    /// quotients, exponentials without a bound and user-defined functions are multiplied in `f32`.
     pub matrix: u32,
     /// Cooperative matrices of that size add in halves as well.
     #[serde(default)]

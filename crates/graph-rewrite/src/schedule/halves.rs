@@ -3,7 +3,7 @@
 //! Halves end at 65504 and tell integers apart up to 2048, so an operand is rounded to them only if that is what storing it
 //! in half precision would do: it is made of stored halves, and no larger than those times what its rows have in common. A
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
-//! powers, exponentials without a bound, functions of a user's own, integers and bounded functions of singles do not.
+//! powers, exponentials without a bound, user-defined functions, integers and bounded functions of f32 do not.
 //! Rows of 8 bits, which tell less apart than halves, are kept within the largest of those as they are loaded.
 
 use super::Reduced;
@@ -39,7 +39,7 @@ enum Magnitude {
 
 use Magnitude::{Bounded, Halves, Statistic, Unbounded};
 
-/// True if all of `roots` may be halves, each with the coordinate of its columns. `stats` are what values stand for.
+/// True if all of `roots` may be halves, each with the coordinate of its columns. `stats` are the statistics that values represent.
 pub(super) fn suit(body: &Body, roots: &[(ExprId, u8)], stats: &[Reduced]) -> bool {
     let analysis = |column| Analysis { body, column, stats };
     roots.iter().all(|&(root, column)| match analysis(column).of_root(&body.dag, root) {

@@ -367,7 +367,7 @@ impl Op for ScoreSoftmax {
         if keep.dtype != DType::Bool
             || (keep.rank() > 0 && (keep.layout, &keep.shape) != (Layout::Scores, &scores.shape))
         {
-            return Err(TypeError::new("keep", format!("a truth value, or one a pair of {scores}"), keep));
+            return Err(TypeError::new("keep", format!("a bool, or one for each pair of {scores}"), keep));
         }
         offsets(&rows, &keys)?;
         Ok(vec![Type { dtype: DType::F32, ..scores }])

@@ -209,7 +209,7 @@ struct Labelled {
     labels: Vec<char>,
 }
 
-/// Letters of an operand; an ellipsis stands for digits, of which the last axis has `0`.
+/// Letters of an operand; an ellipsis becomes digits, `0` for the last axis.
 fn labels(text: &str, rank: usize) -> Lowered<Vec<char>> {
     let (before, after) = text.split_once("...").unwrap_or((text, ""));
     let named = before.chars().count() + after.chars().count();

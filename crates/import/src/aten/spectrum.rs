@@ -202,7 +202,7 @@ impl<'c, 'a> Transform<'c, 'a> {
         };
         let bins = cx.quotient(&n, &2.into())?.plus(&1.into());
         let [re, im] = [x.re, x.im].map(|part| fitted(cx, part, *last, Some(&bins)));
-        // All bins but the first and that of half the samples stand for two.
+        // Each bin counts twice, but for the first and that of half the samples.
         let place = cx.positions(std::slice::from_ref(&bins), 0)?;
         let samples = cx.number(&Number::Int(n.clone()), ScalarType::I64)?.tensor;
         let is_single = place.equal(0i64).or((&place + &place).equal(&samples));

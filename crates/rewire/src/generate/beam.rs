@@ -91,7 +91,7 @@ impl<'a> Search<'a> {
         best.map_or(&[], |(_, codes)| codes)
     }
 
-    /// Goes on by a level, with the logarithms of the probabilities of the codes that may follow every beginning.
+    /// Extends all beams by a level, with the logarithms of the probabilities of the codes that may follow every beginning.
     pub fn extend(&mut self, answers: &[Vec<f32>]) {
         let mut candidates: Vec<Candidate<'_>> = self.ended.iter().map(Candidate::Ended).collect();
         for (open, answer) in self.open.iter().zip(answers) {
@@ -143,7 +143,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Best first, then by smaller codes, then items before what goes on.
+    /// Best first, then by smaller codes, then complete items before open ones.
     fn compare(&self, other: &Self) -> Ordering {
         let goes_on = |one: &Self| matches!(one, Self::Open(..));
         let by_score = other.score().total_cmp(&self.score());

@@ -50,7 +50,7 @@ impl Draw {
         codes.len() >= self.sampling.tokens || codes.last().is_some_and(|last| self.sampling.stop.contains(last))
     }
 
-    /// Goes on by a token.
+    /// Appends a token.
     pub fn extend(&mut self, logits: &[f32]) -> Result<(), GenerateError> {
         let logarithm = log_sum(logits)?;
         let (token, logit) = self.sampling.draw(logits, &mut self.random);

@@ -67,7 +67,7 @@ pub struct Progress {
     pub found: Option<Vec<Found>>,
 }
 
-/// How a request goes on.
+/// How a request continues.
 #[derive(Debug)]
 pub(super) enum Work<'a> {
     Search(Search<'a>),
@@ -147,7 +147,7 @@ impl<'a> Requests<'a> {
         self.free.each_ref().map(|free| self.rows - free.count())
     }
 
-    /// Goes on by a run. After an error no request is left.
+    /// Makes a run. After an error no request is left.
     pub async fn step<M: Autoregressive>(&mut self, model: &mut M) -> Result<Vec<Progress>, GenerateError> {
         let ran = self.run(model).await;
         if ran.is_err() {
@@ -278,7 +278,7 @@ impl Work<'_> {
         }
     }
 
-    /// What goes on, and what each asks for.
+    /// The requests that continue, and the inputs of each.
     fn beams(&mut self) -> Vec<(&mut Beam, Asked)> {
         match self {
             Self::Search(search) => {
@@ -326,8 +326,8 @@ impl Work<'_> {
     }
 }
 
-/// What all requests find, in their order. They run together. Whoever watches is told the place of each that goes on, with the codes of its best
-/// beginning; one that is to break off finds nothing.
+/// The results of all requests, in their order. They run together. `watch` gets the position of each request that continues, with the codes of its
+/// best prefix; a request for which it breaks has no results.
 pub(super) async fn together<M: Autoregressive>(
     model: &mut M,
     mut watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,

@@ -103,7 +103,7 @@ impl ModelFile {
         Self::Package(Box::new(package))
     }
 
-    /// The text of its configuration, with what stands for it in errors.
+    /// The text of its configuration, and its name in errors.
     pub(crate) fn config(&self) -> Option<(String, &str)> {
         match self {
             #[cfg(feature = "files")]

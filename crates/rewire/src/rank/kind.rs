@@ -62,7 +62,7 @@ fn trace_language(config: &rewire_decoders::Config, dtype: DType) -> Result<Grap
     config.trace(dtype).map_err(bad)
 }
 
-/// The graph of a model by the text of its `config.json`, which `name` stands for in errors.
+/// The graph of a model from the text of its `config.json`, which errors call `name`.
 ///
 /// # Errors
 /// [`RankError`] names the invalid key.

@@ -173,7 +173,7 @@ fn by_the_book(decoder: &mut Decoder, prompt: &[u32], items: &[Vec<u32>], width:
         };
         codes.iter().zip(&rows[first..]).map(of).sum::<f64>()
     };
-    // A beginning, its score, and whether it goes on.
+    // A beginning, its score, and whether it continues.
     let mut kept: Vec<(Vec<u32>, f64, bool)> = vec![(vec![], 0.0, true)];
     while kept.iter().any(|(.., goes_on)| *goes_on) {
         let mut next: Vec<(Vec<u32>, f64, bool)> = kept.iter().filter(|(.., goes_on)| !goes_on).cloned().collect();

@@ -108,7 +108,7 @@ fn only_what_halves_hold_is_rounded_to_halves() {
                 let target = with_matrices(matrix, subgroup);
                 let kernel = prepared(left);
                 let wgsl = match *name {
-                    // Beyond what the plain loops' tolerance of sums of singles says of halves.
+                    // Beyond what the plain loops' f32 tolerance allows for f16.
                     "weights of a softmax"
                     | "a gate"
                     | "a bounded function"

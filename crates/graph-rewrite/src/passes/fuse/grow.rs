@@ -60,7 +60,7 @@ impl Partition<'_> {
         let mut nodes: BTreeSet<NodeId> =
             between.into_iter().filter(|&id| self.depends(vec![id], &products)).ordered_set();
         nodes.insert(id);
-        // A mask is told by the constants that stand for what it hides.
+        // A mask is recognised by the constants in place of masked scores.
         let is_kernel = || self.accepts(&nodes) || self.fits(&nodes) && self.trial(&nodes).is_ok();
         (self.spares(&nodes) && is_kernel()).then_some(nodes)
     }

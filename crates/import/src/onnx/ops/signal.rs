@@ -68,7 +68,7 @@ fn transform(n: &Node<'_>, x: &Array, along: usize) -> Lowered<Array> {
     let is_half = inverse && onesided;
     let inputs = if is_half { extent.min(length / 2 + 1) } else { extent.min(length) };
     let outputs = if onesided && !inverse { length / 2 + 1 } else { length };
-    // Of a half the elements but the first and the middle one stand for two.
+    // Each element of a one-sided spectrum counts twice, but for the first and the middle one.
     let weight = |row: usize| if is_half && row > 0 && 2 * row != length { 2.0 } else { 1.0 };
     let scale = if inverse { (length as f64).recip() } else { 1.0 };
     let sign = if inverse { 1.0 } else { -1.0 };

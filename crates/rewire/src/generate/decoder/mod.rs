@@ -188,8 +188,8 @@ impl Decoder {
         block_on(self.sample_async(prompts, sampling))
     }
 
-    /// What a task finds for each prompt. Whenever one goes on by a token, `watch` is told its place and the tokens of its best beginning; one that
-    /// is to break off finds nothing, and frees its rows.
+    /// The results of a task for each prompt. After each token `watch` gets the prompt's position and the tokens of its best prefix; a prompt for
+    /// which it breaks has no results, and its rows are freed.
     ///
     /// # Errors
     /// As [`Decoder::search_async`] and [`Decoder::sample_async`].
