@@ -207,8 +207,11 @@ fn look(path: &Path, found: &mut Vec<String>) {
     let mut is_code = false;
     for (line, text) in (1..).zip(std::fs::read_to_string(path).unwrap().lines()) {
         is_code ^= is_page && text.starts_with("```");
-        let prose = if is_page { Some(text).filter(|_| !is_code) } else { text.split_once("//").map(|(_, comment)| comment) };
-        let words = prose.map(|prose| format!(" {} ", prose.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '\'', " ")));
+        let prose =
+            if is_page { Some(text).filter(|_| !is_code) } else { text.split_once("//").map(|(_, comment)| comment) };
+        let words = prose.map(|prose| {
+            format!(" {} ", prose.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '\'', " "))
+        });
         for (word, better) in WORDS {
             if words.as_ref().is_some_and(|words| words.contains(&format!(" {word} "))) {
                 found.push(format!("{}:{line}: `{word}`, better: {better}", path.display()));
