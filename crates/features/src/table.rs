@@ -123,7 +123,7 @@ impl Features {
             let shared = names.iter().map(|name| self.lengths.get(*name).unwrap_or(name)).min().cloned();
             let Some(shared) = shared else { continue };
             let others: BTreeSet<String> =
-                names.iter().map(|name| self.lengths.get(*name).unwrap_or(name).to_string()).collect();
+                names.iter().map(|name| self.lengths.get(*name).unwrap_or(name).to_string()).ordered_set();
             let named = names.into_iter().cloned().collect::<Vec<_>>();
             for owner in self.lengths.values_mut().filter(|owner| others.contains(*owner)) {
                 owner.clone_from(&shared);

@@ -6,8 +6,8 @@ use super::operand::{Env, count};
 use super::store::{SharedOutputs, Target};
 use super::tasks;
 use crate::parallel::threads;
-use rewire_graph::Dim;
 use rewire_graph::pointwise::{Dag, Interval, Intervals, Tri};
+use rewire_graph::{Arrange, Dim};
 use rewire_graph_rewrite::plan::Extent;
 use std::ops::Range;
 
@@ -68,7 +68,7 @@ impl RowsAndKeys {
         let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
         let parts = (TASKS * threads()).div_ceil(pairs.max(1));
         let mut samples: Vec<usize> = (0..rows.len()).collect();
-        samples.sort_unstable_by_key(|&sample| (std::cmp::Reverse(keys[sample]), sample));
+        samples.arrange_by_key(|&sample| std::cmp::Reverse(keys[sample]));
         let mut tasks = vec![];
         for (sample, head) in samples.into_iter().flat_map(|s| (0..heads).map(move |head| (s, head))) {
             let (all, keys) = (rows[sample], keys[sample]);

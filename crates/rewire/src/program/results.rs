@@ -1,5 +1,5 @@
 use super::Signature;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, HostTensor, Ordered};
 use rewire_import::{OutputKind, OutputSpec, ScalarType, TypedTensor};
 use rewire_runtime::Outputs;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Results {
             let tensor = HostTensor::i64(vec![], &[value]).ok()?;
             Some(TypedTensor { ty: ScalarType::of_dtype(DType::I64)?, tensor })
         };
-        let mut tensors: BTreeMap<String, TypedTensor> = self.mutations.iter().cloned().collect();
+        let mut tensors: BTreeMap<String, TypedTensor> = self.mutations.iter().cloned().ordered_map();
         tensors.extend(self.outputs.iter().filter_map(|(name, value)| {
             let tensor = match value {
                 ResultValue::Tensor(tensor) => Some(tensor.clone()),

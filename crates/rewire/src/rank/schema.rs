@@ -1,7 +1,7 @@
 use super::batch::Group;
 use super::error::MissingColumn;
 use super::{Request, RequestFault};
-use rewire_graph::similar_name;
+use rewire_graph::{Ordered, similar_name};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -105,12 +105,12 @@ impl Schema {
                 let is_time = group == Group::Candidates && column.name == "timestamp";
                 vec![column.example(first), column.example(if is_time { first } else { first + 1 })]
             };
-            columns.map(|column| (column.name.clone(), values(column))).collect()
+            columns.map(|column| (column.name.clone(), values(column))).ordered_map()
         };
         let contextual = self.contextual.iter().filter(|column| column.required);
         Request {
             user: "u1".into(),
-            contextual: contextual.map(|column| (column.name.clone(), column.example(1))).collect(),
+            contextual: contextual.map(|column| (column.name.clone(), column.example(1))).ordered_map(),
             history: lists(Group::History, 1),
             candidates: lists(Group::Candidates, 3),
             labels: None,

@@ -1,5 +1,6 @@
 use super::sequence::Layout;
 use super::{Batch, User};
+use rewire_graph::Arrange;
 
 /// A candidate with its scores.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,9 +51,8 @@ impl Ranked {
 
     pub(super) fn sort(&mut self) {
         // Positions are unique.
-        self.candidates.sort_unstable_by(|a, b| {
-            b.score.total_cmp(&a.score).then(a.item.cmp(&b.item)).then(a.position.cmp(&b.position))
-        });
+        self.candidates
+            .arrange_by(|a, b| b.score.total_cmp(&a.score).then(a.item.cmp(&b.item)).then(a.position.cmp(&b.position)));
     }
 }
 

@@ -1,5 +1,6 @@
 use super::Batch;
 use super::batch::Group;
+use rewire_graph::Arrange;
 use std::ops::Range;
 
 /// The column with the times of events, and of the request.
@@ -85,7 +86,7 @@ fn order_of_time(batch: &Batch, request: usize) -> Option<Vec<usize>> {
     let column = batch.schema().position(Group::History, TIME)?;
     let times = batch.rows().history.row(column, request).filter(|times| !times.is_sorted())?;
     let mut events: Vec<usize> = (0..times.len()).collect();
-    events.sort_by_key(|&event| times.get(event));
+    events.arrange_by_key(|&event| times.get(event));
     Some(events)
 }
 

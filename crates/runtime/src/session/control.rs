@@ -1,7 +1,7 @@
 use super::sizes::Sizes;
 use crate::model::Pool;
 use crate::{GpuError, RunError};
-use rewire_graph::Dim;
+use rewire_graph::{Arrange, Dim};
 use rewire_graph_rewrite::device::{EmittedKernel, GridFactor, Param, TileList};
 use rewire_graph_rewrite::plan::{Binding, Extent, HostSlot, Step};
 use std::collections::HashMap;
@@ -221,7 +221,7 @@ fn tiles(list: &TileList, rows: &[i32]) -> Vec<(i32, i32)> {
     }
     if list.longest_first {
         // The first rows of a sample may be contextual; they attend to all of it.
-        tiles.sort_by_key(|&(_, row)| (row != 0, std::cmp::Reverse(row)));
+        tiles.arrange_by_key(|&(_, row)| (row != 0, std::cmp::Reverse(row)));
     }
     tiles
 }
