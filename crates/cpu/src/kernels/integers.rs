@@ -255,7 +255,7 @@ impl<W: Way> Footprint for Columns<W> {
 
 impl<W: Way> Factor for Columns<W> {
     fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError> {
-        if self.depth == 0 || self.excess.is_empty() {
+        if left.is_empty() || self.excess.is_empty() {
             out.fill(0);
             return Ok(());
         }

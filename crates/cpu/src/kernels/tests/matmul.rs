@@ -314,3 +314,72 @@ fn small_products_of_a_batch_meet_plain_loops() {
         }
     }
 }
+
+/// A convolution of images `[batch, channels, size, size]` by windows of 3 x 3 with one row or column of padding.
+fn convolution(channels: usize, rows: usize, [size, stride]: [usize; 2]) -> Computation {
+    let mut dag = Dag::new();
+    let [batch, row, place, k] = [0, 1, 2, 3].map(|axis| dag.coord(axis, None));
+    let places = (size - 1) / stride + 1;
+    let split = |dag: &mut Dag, n: ExprId, divisor: usize| {
+        let divisor = dag.int(divisor as i64);
+        [BinaryOp::Div, BinaryOp::Mod].map(|op| dag.binary(op, n, divisor))
+    };
+    let ([channel, within], [y, x]) = (split(&mut dag, k, 9), split(&mut dag, place, places));
+    let inner = split(&mut dag, within, 3);
+    let (one, zero, end, step) = (dag.int(1), dag.int(0), dag.int(size as i64), dag.int(stride as i64));
+    let mut inside = dag.constant(Scalar::Bool, 1);
+    let mut index = vec![batch, channel];
+    for (start, inner) in [y, x].into_iter().zip(inner) {
+        let start = dag.binary(BinaryOp::Mul, start, step);
+        let sum = dag.binary(BinaryOp::Add, start, inner);
+        let pixel = dag.binary(BinaryOp::Sub, sum, one);
+        for (op, bound) in [(BinaryOp::Ge, zero), (BinaryOp::Lt, end)] {
+            let holds = dag.binary(op, pixel, bound);
+            inside = dag.binary(BinaryOp::And, inside, holds);
+        }
+        index.push(pixel);
+    }
+    let (pixel, nothing) = (dag.load(1, DType::F32, index), dag.float(0.0));
+    let patch = dag.select(inside, pixel, nothing);
+    let weight = dag.load(0, DType::F32, vec![row, k]);
+    let value = dag.value(0, Scalar::F32);
+    let shape: Vec<Dim> = vec![symbol(0), rows.into(), (places * places).into()];
+    let output = Output {
+        target: 0,
+        dtype: DType::F32,
+        shape: shape.clone(),
+        index: vec![batch, row, place],
+        value,
+        columns: None,
+    };
+    let image = vec![symbol(0), channels.into(), size.into(), size.into()];
+    let operands = vec![device(DType::F32, vec![rows.into(), (channels * 9).into()]), device(DType::F32, image)];
+    let mut axes = Axis::points(shape);
+    axes.push(Axis::sum(Extent::Dense((channels * 9).into())));
+    let accumulations =
+        vec![Accumulation { op: ReduceOp::Sum, axis: 3, factors: vec![weight, patch], dtype: DType::F32 }];
+    Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
+}
+
+#[test]
+fn convolutions_meet_plain_loops() {
+    for (batch, channels, rows, size, stride) in [(1, 1, 1, 1, 1), (3, 5, 7, 6, 1), (2, 8, 20, 11, 2), (3, 2, 3, 13, 3)]
+    {
+        let images = tensor(DType::F32, &[batch, channels, size, size], 1);
+        let data = [Data::Device(tensor(DType::F32, &[rows, channels * 9], 2)), Data::Device(images)];
+        let out = run_on_any_threads(&convolution(channels, rows, [size, stride]), &data, &vec![batch as i64]);
+        let (weights, images, places) = (floats(&data[0]), floats(&data[1]), (size - 1) / stride + 1);
+        let pixel = |b: usize, k: usize, place: usize| {
+            let at = |start: usize, inner: usize| (start * stride + inner).checked_sub(1).filter(|&n| n < size);
+            let (y, x) = (at(place / places, k % 9 / 3), at(place % places, k % 3));
+            y.zip(x).map_or(0.0, |(y, x)| images[((b * channels + k / 9) * size + y) * size + x])
+        };
+        let mut expected = vec![];
+        for (b, row) in (0..batch).flat_map(|b| (0..rows).map(move |row| (b, row))) {
+            expected.extend((0..places * places).map(|place| {
+                (0..channels * 9).map(|k| weights[row * channels * 9 + k] * pixel(b, k, place)).sum::<f64>()
+            }));
+        }
+        assert_close(&out[0], &expected, 3e-6);
+    }
+}
