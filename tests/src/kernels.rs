@@ -6,7 +6,7 @@ use rewire::predict::Imported;
 use rewire::rank;
 use rewire_graph::op::{Input, Parameter};
 use rewire_graph::{DType, Graph, Layout, NodeId, Scope, Seed, Tensor, Type, differentiate};
-use rewire_graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
+use rewire_graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, HardwareModel, Sizes, kernels, operators, traffic};
 use rewire_graph_rewrite::optimize;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::recompute::{Timeline, recompute};
@@ -229,11 +229,12 @@ fn write_memory(page: &mut String, name: &str, graph: &Graph) -> Result<(), Stri
     let (forward, _) = optimize(graph.clone()).map_err(|error| error.to_string())?;
     let training = with_gradients(graph).map_err(|error| format!("{name}: {error}"))?;
     let sizes = Sizes::assumed(&training);
-    let least = recompute(&training, &sizes, 0, &Machine::TYPICAL).map_err(|error| error.to_string())?.graph;
+    let least = recompute(&training, &sizes, 0, &HardwareModel::TYPICAL).map_err(|error| error.to_string())?.graph;
     let counted = [&forward, &training, &least].map(kernels);
     let memory = [&forward, &training, &least].map(|graph| Timeline::of(graph).map_or(0, |line| line.bytes(&sizes)));
     let time = [&training, &least].map(|graph| {
-        let seconds: f64 = operators(graph, &sizes).iter().map(|(_, count)| Machine::TYPICAL.seconds(count)).sum();
+        let seconds: f64 =
+            operators(graph, &sizes).iter().map(|(_, count)| HardwareModel::TYPICAL.seconds(count)).sum();
         format!("{:.2} ms", seconds * 1e3)
     });
     let ([a, b, c], [d, e, f], [g, h]) = (counted, memory.map(bytes), time);

@@ -8,7 +8,7 @@ use crate::quality;
 use crate::sweep;
 use crate::table::table;
 use indicatif::{HumanDuration, ProgressBar};
-use rewire::graph_rewrite::cost::Machine;
+use rewire::graph_rewrite::cost::HardwareModel;
 use rewire::graph_rewrite::device::Tuning;
 use rewire::package::Package;
 use rewire::program::ModelFile;
@@ -248,7 +248,7 @@ fn change(comparison: &Comparison) -> String {
 }
 
 /// Prints a table of the results below the device's roofline, and the reasons for missing ones.
-fn print(records: &[Record], machine: &Machine, output: &mut Output) -> Result<(), CliError> {
+fn print(records: &[Record], machine: &HardwareModel, output: &mut Output) -> Result<(), CliError> {
     let Some(first) = records.first() else { return Ok(()) };
     let [copies, adds] = [machine.bandwidth / 1e9, machine.multiply_add / 1e12].map(rounded);
     let matrices = machine.matrix.map(|rate| format!(", matrices {} TFLOP/s", rounded(rate / 1e12)));

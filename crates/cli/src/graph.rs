@@ -7,7 +7,7 @@ use rewire::emit::emit;
 use rewire::emit::mapping::map;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{DifferentiateError, Graph, Node, Remarks, Seed, differentiate};
-use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
+use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, HardwareModel, Sizes, kernels, operators, traffic};
 use rewire::graph_rewrite::device::{EmittedKernel, Target, Tuning};
 use rewire::graph_rewrite::lower::{kernel, lower};
 use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
@@ -132,7 +132,7 @@ fn with_gradients(graph: &Graph) -> Result<Graph, DifferentiateError> {
 }
 
 /// The device for predictions: the requested adapter, if it was measured, or a mid-range GPU.
-fn machine(common: &Common) -> Result<(String, Machine), CliError> {
+fn machine(common: &Common) -> Result<(String, HardwareModel), CliError> {
     let machines = Machines::usual_path().map(|path| Machines::read(&path)).transpose()?;
     let asked = match (&common.adapter, common.kernel) {
         (Some(adapter), _) => Some(adapter.as_str()),
@@ -140,7 +140,7 @@ fn machine(common: &Common) -> Result<(String, Machine), CliError> {
         (None, _) => None,
     };
     let found = machines.as_ref().zip(asked).and_then(|(machines, asked)| machines.find(asked));
-    let typical = || ("a typical GPU".to_owned(), Machine::TYPICAL);
+    let typical = || ("a typical GPU".to_owned(), HardwareModel::TYPICAL);
     Ok(found.map_or_else(typical, |(name, machine)| (name.to_owned(), *machine)))
 }
 

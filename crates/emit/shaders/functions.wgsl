@@ -30,16 +30,16 @@ fn mul_wraps(a: vec2<i32>, b: vec2<i32>) -> bool {
     return any(abs(vec4<f32>(a.xxyy) * vec4<f32>(b.xyxy)) > vec4<f32>(2147480000.0f));
 }
 
-// The bits of two halves as those are stored: what packing makes of floats beyond the halves is undefined.
-fn packed_halves(x: vec2<f32>) -> u32 {
+// The bits of two f16 values as those are stored: what packing makes of floats beyond f16 is undefined.
+fn packed_f16(x: vec2<f32>) -> u32 {
     let bits = bitcast<vec2<u32>>(x);
     let size = bits & vec2<u32>(0x7fffffffu);
     let sign = (bits >> vec2<u32>(16u)) & vec2<u32>(0x8000u);
     let beyond = sign | select(vec2<u32>(0x7c00u), vec2<u32>(0x7e00u), size > vec2<u32>(0x7f800000u));
     let packed = pack2x16float(clamp(x, vec2<f32>(-65504.0f), vec2<f32>(65504.0f)));
     // From 65520 on, half way to what would be the next half, infinity is the nearest.
-    let halves = select(vec2<u32>(packed & 0xffffu, packed >> 16u), beyond, size >= vec2<u32>(0x477ff000u));
-    return halves.x | (halves.y << 16u);
+    let f16 = select(vec2<u32>(packed & 0xffffu, packed >> 16u), beyond, size >= vec2<u32>(0x477ff000u));
+    return f16.x | (f16.y << 16u);
 }
 
 // Two floats whose upper halves a word holds.
@@ -52,8 +52,8 @@ fn packed_bfloats(x: vec2<f32>) -> u32 {
     let bits = bitcast<vec2<u32>>(x);
     let rounded = bits + vec2<u32>(0x7fffu) + ((bits >> vec2<u32>(16u)) & vec2<u32>(1u));
     let is_number = (bits & vec2<u32>(0x7fffffffu)) <= vec2<u32>(0x7f800000u);
-    let halves = select(bits | vec2<u32>(0x400000u), rounded, is_number) >> vec2<u32>(16u);
-    return halves.x | (halves.y << 16u);
+    let f16 = select(bits | vec2<u32>(0x400000u), rounded, is_number) >> vec2<u32>(16u);
+    return f16.x | (f16.y << 16u);
 }
 
 // Rounded toward zero, within the range of the result; 0 for NaN.

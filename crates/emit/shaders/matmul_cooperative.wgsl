@@ -4,7 +4,7 @@
 // Operands are f16, sums {{ sum }}. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
 // subgroups {{ matrices_m }} x {{ matrices_n }} matrices of SIZE x SIZE. TILE_K steps of k are staged in workgroup memory at a time; the
 // {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup; what it
-// reads is loaded {{ rounds_ahead }} rounds of them ahead{{ ", and halves of each result's own during the last stages, in the registers of those that do not follow" if streamed }}.
+// reads is loaded {{ rounds_ahead }} rounds of them ahead{{ ", and f16 values of each result's own during the last stages, in the registers of those that do not follow" if streamed }}.
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
 {% if varying %}

@@ -15,7 +15,7 @@ const DEPTH = {{ k }}u;
 {% include "matrix_elements.wgsl" %}
 {% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
 {% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
-{% set halves = "coop_mat" ~ size ~ "x" ~ size ~ "<f16, C>" %}
+{% set f16 = "coop_mat" ~ size ~ "x" ~ size ~ "<f16, C>" %}
 {% set place = "row: u32, column: u32, rows: u32, columns: u32" %}
 {% for clamped in ["", "clamped_"] %}
 {% if clamped %}
@@ -38,14 +38,14 @@ fn tensor_{{ clamped }}right({{ place }}) -> {{ matrix("B", "f16") }} {
 {% for part in results %}{% set own = part.tensor.position %}
 {% for each in part.given %}
 // A part of what results take.
-fn tensor_{{ clamped }}given{{ own }}_{{ loop.index0 }}({{ place }}) -> {{ halves }} {
+fn tensor_{{ clamped }}given{{ own }}_{{ loop.index0 }}({{ place }}) -> {{ f16 }} {
     let at = 0u;
     let pitch = {{ each.pitch }}u;
-    return coopLoadT<{{ halves }}>(&operand_{{ each.position }}[at], pitch);
+    return coopLoadT<{{ f16 }}>(&operand_{{ each.position }}[at], pitch);
 }
 
 {% endfor %}
-fn tensor_{{ clamped }}result{{ own }}(result: {{ halves }}, {{ place }}) {
+fn tensor_{{ clamped }}result{{ own }}(result: {{ f16 }}, {{ place }}) {
     let at = 0u;
     let pitch = {{ part.tensor.pitch }}u;
     coopStoreT(result, &output_{{ own }}[at], pitch);
@@ -100,9 +100,9 @@ fn matrix_each_clamped_result{{ own }}_of_sum(sums: {{ sums }}{{ parameters(sums
         {% if part.whole %}{{ "{" }}{% else %}if (subgroup_uniform(n0 >= {{ part.start }} && n0 < {{ part.end }})) {{ "{" }}{% endif %}
 
 {% for _ in part.given %}
-            let given{{ loop.index0 }} = matrix_to_floats(tensor_{{ clamped }}given{{ own }}_{{ loop.index0 }}(u32(m0), u32(n0), u32(rows), u32(columns)));
+            let given{{ loop.index0 }} = matrix_to_f32(tensor_{{ clamped }}given{{ own }}_{{ loop.index0 }}(u32(m0), u32(n0), u32(rows), u32(columns)));
 {% endfor %}
-            let result = matrix_to_halves(matrix_each_{{ clamped }}result{{ own }}_of_sum(sum{% for _ in part.given %}, given{{ loop.index0 }}{% endfor %}, m0, n0{{ more }}));
+            let result = matrix_to_f16(matrix_each_{{ clamped }}result{{ own }}_of_sum(sum{% for _ in part.given %}, given{{ loop.index0 }}{% endfor %}, m0, n0{{ more }}));
             tensor_{{ clamped }}result{{ own }}(result, u32(m0), u32(n0 - {{ part.start }}), u32(rows), {{ part.end - part.start }}u);
         }
 {% endfor %}

@@ -1,10 +1,10 @@
 // What WGSL cannot say of cooperative matrices. Calls of these functions become instructions, and their bodies never run: see
 // `spirv` in `crates/emit`. An operation on every element is a function `matrix_each_NAME` beside its `NAME`.
-fn matrix_to_halves(sums: coop_mat{{ size }}x{{ size }}<f32, C>) -> coop_mat{{ size }}x{{ size }}<f16, C> {
+fn matrix_to_f16(sums: coop_mat{{ size }}x{{ size }}<f32, C>) -> coop_mat{{ size }}x{{ size }}<f16, C> {
     return coop_mat{{ size }}x{{ size }}<f16, C>();
 }
 
-fn matrix_to_floats(halves: coop_mat{{ size }}x{{ size }}<f16, C>) -> coop_mat{{ size }}x{{ size }}<f32, C> {
+fn matrix_to_f32(f16: coop_mat{{ size }}x{{ size }}<f16, C>) -> coop_mat{{ size }}x{{ size }}<f32, C> {
     return coop_mat{{ size }}x{{ size }}<f32, C>();
 }
 

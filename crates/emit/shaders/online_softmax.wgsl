@@ -1,7 +1,7 @@
 {# The online softmax of rows whose scores are computed one tile at a time. #}
 {% macro memory(masked, by_four, rows) %}
 // Scores are lessened by their row's shift before exponentials are taken: by the largest of them when it was last raised, which
-// happens where one lies more than MOST_EXCESS above, so that halves hold the exponentials.
+// happens where one lies more than MOST_EXCESS above, so that f16 holds the exponentials.
 const MOST_EXCESS = 8.0f;
 // The largest score of no keys.
 const LOWEST = -3.40282346e38f;

@@ -1,4 +1,4 @@
-{# Tiles of rows of halves, on their way to workgroup memory in registers. A tile has the name of the function that loads four halves
+{# Tiles of rows of f16, on their way to workgroup memory in registers. A tile has the name of the function that loads four f16 values
 of a row, how many `rows` it has of which `width` in whole matrices (`depth`), their `pitch` and where it begins (`base`), in groups of four,
 how many groups each of `threads` loads (`items`), and how many of these are `neighbours`. #}
 {% macro place(tile, n) %}

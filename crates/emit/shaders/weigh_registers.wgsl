@@ -59,7 +59,7 @@ fn matrix_each_weight{{ sum.value }}_of_{{ kind }}({{ parameters(t, sums_of(t)) 
 {% elif not several %}
             let weights{{ sum.value }}_{{ r }}_{{ c }} = {{ each_weight(t, sum, r, c, kind) }};
 {% endif %}
-            let left{{ sum.value }}_{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(weights{{ sum.value }}_{{ r }}_{{ c }}));
+            let left{{ sum.value }}_{{ r }}_{{ c }} = matrix_to_left(matrix_to_f16(weights{{ sum.value }}_{{ r }}_{{ c }}));
 {% endfor %}
 {% for d in range(sum.matrices) %}
             let element{{ sum.value }}_{{ c }}_{{ d }} = coopLoadT<{{ right(t) }}>(&tile_memory[buffer + {{ sum.tile_base + c * t.size * sum.tile_pitch + d * t.size // 4 }}u], {{ sum.tile_pitch }}u);

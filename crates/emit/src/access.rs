@@ -2,12 +2,12 @@
 
 use rewire_graph_rewrite::device::Slot;
 
-/// How a buffer is accessed: an element or four neighbours at a time, four halves also as they are, rows by words, parts of a tensor.
+/// How a buffer is accessed: an element or four neighbours at a time, four f16 values also as they are, rows by words, parts of a tensor.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Access {
     pub element: bool,
     pub vector: bool,
-    pub halves: bool,
+    pub f16: bool,
     pub words: bool,
     /// As parts of a tensor.
     pub tensor: bool,
@@ -16,7 +16,7 @@ pub(super) struct Access {
 impl Access {
     /// True if four neighbours are an element of the buffer.
     pub fn is_grouped(self) -> bool {
-        self.vector || self.halves || self.tensor
+        self.vector || self.f16 || self.tensor
     }
 }
 

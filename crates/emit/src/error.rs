@@ -1,7 +1,7 @@
 use rewire_graph::limits::LimitError;
 use rewire_graph::{DType, Scalar};
 use rewire_graph_rewrite::device::Tile;
-use rewire_graph_rewrite::lower::Refusal;
+use rewire_graph_rewrite::lower::NotLowerable;
 
 /// Why a kernel cannot be emitted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
@@ -128,11 +128,11 @@ pub enum EmitError {
     },
 }
 
-impl From<Refusal> for EmitError {
-    fn from(refusal: Refusal) -> Self {
+impl From<NotLowerable> for EmitError {
+    fn from(refusal: NotLowerable) -> Self {
         match refusal {
-            Refusal::Form(reason) => Self::Form { reason },
-            Refusal::Limit(limit) => Self::Size(limit),
+            NotLowerable::Form(reason) => Self::Form { reason },
+            NotLowerable::Limit(limit) => Self::Size(limit),
         }
     }
 }

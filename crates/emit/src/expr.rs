@@ -4,9 +4,9 @@ mod choice;
 
 use super::EmitError;
 use super::coords::Coords;
-use super::function::{self, Facts, Text};
+use super::function::{self, OperandInfo, Text};
 use super::module::Module;
-use super::value::{COMPONENTS, Emitted};
+use super::value::{COMPONENTS, WgslValue};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes, UnaryOp};
 use rewire_graph::{Ordered, Scalar};
 use std::collections::{BTreeMap, HashMap};
@@ -15,9 +15,9 @@ use std::rc::Rc;
 
 /// A block of statements with the values of expressions available in it.
 pub(super) struct Code {
-    known: HashMap<ExprId, Emitted>,
-    coords: BTreeMap<u8, Emitted>,
-    values: BTreeMap<u8, Emitted>,
+    known: HashMap<ExprId, WgslValue>,
+    coords: BTreeMap<u8, WgslValue>,
+    values: BTreeMap<u8, WgslValue>,
     lanes: Rc<[Lanes]>,
     valid: Option<String>,
     text: String,
@@ -25,20 +25,20 @@ pub(super) struct Code {
 
 impl Code {
     /// Code for one point. `values` are available accumulators, by position.
-    pub fn point(coords: &Coords, values: &[(u8, Emitted)]) -> Self {
-        let coords = coords.iter().map(|(axis, name)| (axis, Emitted::Uniform(name.to_owned()))).ordered_map();
+    pub fn point(coords: &Coords, values: &[(u8, WgslValue)]) -> Self {
+        let coords = coords.iter().map(|(axis, name)| (axis, WgslValue::Uniform(name.to_owned()))).ordered_map();
         let values = values.iter().cloned().ordered_map();
         Self { known: HashMap::new(), coords, values, lanes: Rc::from([]), valid: None, text: String::new() }
     }
 
     /// Code for four points along coordinate `axis`, whose WGSL is a multiple of four. `valid`, a `vec4<bool>`, masks
     /// the points that exist; all exist if `None`.
-    pub fn four(module: &Module, axis: u8, coords: &Coords, values: &[(u8, Emitted)], valid: Option<&str>) -> Self {
-        let uniform = values.iter().filter(|(_, value)| !matches!(value, Emitted::Vector(_) | Emitted::Split(_)));
+    pub fn four(module: &Module, axis: u8, coords: &Coords, values: &[(u8, WgslValue)], valid: Option<&str>) -> Self {
+        let uniform = values.iter().filter(|(_, value)| !matches!(value, WgslValue::Vector(_) | WgslValue::Split(_)));
         let uniform = uniform.fold(0, |bits, (n, _)| bits | 1 << n);
         let mut code = Self::point(coords, values);
-        if let Some(Emitted::Uniform(text)) = code.coords.get(&axis).cloned() {
-            code.coords.insert(axis, Emitted::Consecutive(text));
+        if let Some(WgslValue::Uniform(text)) = code.coords.get(&axis).cloned() {
+            code.coords.insert(axis, WgslValue::Consecutive(text));
         }
         code.lanes = Lanes::with_uniform_values(&module.body.dag, axis, uniform).into();
         code.valid = valid.map(str::to_owned);
@@ -59,13 +59,13 @@ impl Code {
 
     /// Continues at another value of a coordinate on which no available value depends.
     pub fn move_to(&mut self, axis: u8, name: &str) {
-        self.coords.insert(axis, Emitted::Uniform(name.to_owned()));
+        self.coords.insert(axis, WgslValue::Uniform(name.to_owned()));
     }
 
     /// An inner block for one of four points.
     fn lane(&self, lane: usize) -> Self {
         let only =
-            |values: &BTreeMap<u8, Emitted>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).ordered_map();
+            |values: &BTreeMap<u8, WgslValue>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).ordered_map();
         Self {
             known: self.known.iter().map(|(&id, value)| (id, value.in_lane(lane))).collect(),
             coords: only(&self.coords),
@@ -77,7 +77,7 @@ impl Code {
     }
 
     /// Adds the next accumulator, available from here on.
-    pub fn supply(&mut self, value: Emitted) {
+    pub fn supply(&mut self, value: WgslValue) {
         self.values.insert(self.values.len() as u8, value);
     }
 
@@ -99,7 +99,7 @@ impl Code {
     }
 
     /// Adds the value of an expression.
-    pub fn learn(&mut self, id: ExprId, value: Emitted) {
+    pub fn learn(&mut self, id: ExprId, value: WgslValue) {
         self.known.insert(id, value);
     }
 
@@ -140,7 +140,7 @@ impl Code {
     }
 
     /// Evaluates expressions.
-    pub fn eval(&mut self, module: &mut Module, roots: &[ExprId]) -> Result<Vec<Emitted>, EmitError> {
+    pub fn eval(&mut self, module: &mut Module, roots: &[ExprId]) -> Result<Vec<WgslValue>, EmitError> {
         for id in module.required(roots) {
             self.node(module, id)?;
         }
@@ -168,7 +168,7 @@ impl Code {
     }
 
     /// Evaluates one expression.
-    pub fn eval_one(&mut self, module: &mut Module, root: ExprId) -> Result<Emitted, EmitError> {
+    pub fn eval_one(&mut self, module: &mut Module, root: ExprId) -> Result<WgslValue, EmitError> {
         self.eval(module, &[root]).map(|mut values| values.swap_remove(0))
     }
 
@@ -177,15 +177,15 @@ impl Code {
             return Ok(());
         }
         if let Some(name) = module.computed(id) {
-            self.known.insert(id, Emitted::Uniform(name.to_owned()));
+            self.known.insert(id, WgslValue::Uniform(name.to_owned()));
             return Ok(());
         }
         let dag = &module.body.dag;
         let scalar = dag.scalar(id);
         let value = match dag.expr(id) {
-            &Expr::Float(bits) => Emitted::of_constant(Scalar::F32, f32::from_bits(bits).into()),
-            &Expr::Int(scalar, value) => Emitted::Int(scalar, value),
-            &Expr::Bool(value) => Emitted::Bool(value),
+            &Expr::Float(bits) => WgslValue::of_constant(Scalar::F32, f32::from_bits(bits).into()),
+            &Expr::Int(scalar, value) => WgslValue::Int(scalar, value),
+            &Expr::Bool(value) => WgslValue::Bool(value),
             &Expr::Coord(axis) => supplied("coordinate", &self.coords, axis)?,
             &Expr::Value(position) => supplied("value", &self.values, position)?,
             &Expr::Size(position) => {
@@ -193,8 +193,8 @@ impl Code {
                 let missing = EmitError::Missing { what: "size", index: position.into(), count: sizes.len() };
                 let dim = sizes.get(position as usize).ok_or(missing)?;
                 match dim.as_const() {
-                    Some(n) => Emitted::Int(Scalar::I32, n as i64),
-                    None => Emitted::Uniform(module.dim(dim)),
+                    Some(n) => WgslValue::Int(Scalar::I32, n as i64),
+                    None => WgslValue::Uniform(module.dim(dim)),
                 }
             }
             Expr::Load { operand, index } => self.load(module, id, *operand, index)?,
@@ -209,9 +209,9 @@ impl Code {
                 let argument = self.get(module, a)?;
                 let kind = dag.scalar(a);
                 match argument {
-                    Emitted::Float(x) => Emitted::of_constant(scalar, op.evaluate(x.into())),
-                    Emitted::Int(_, x) => Emitted::Int(kind, op.evaluate_int(kind, x)),
-                    Emitted::Bool(x) => Emitted::Bool(op.evaluate_int(kind, x.into()) != 0),
+                    WgslValue::Float(x) => WgslValue::of_constant(scalar, op.evaluate(x.into())),
+                    WgslValue::Int(_, x) => WgslValue::Int(kind, op.evaluate_int(kind, x)),
+                    WgslValue::Bool(x) => WgslValue::Bool(op.evaluate_int(kind, x.into()) != 0),
                     _ if let (UnaryOp::Round, &Expr::Binary(BinaryOp::Div, x, y)) = (op, dag.expr(a)) => {
                         let exact = |text: &[String], wide| function::quotient(&text[0], (&text[1], &text[2]), wide);
                         self.apply(module, id, &[a, x, y], |text, wide| {
@@ -225,12 +225,12 @@ impl Code {
             &Expr::Cast(to, a) => {
                 let from = dag.scalar(a);
                 match self.get(module, a)? {
-                    Emitted::Float(x) if to == Scalar::F32 => Emitted::Float(x),
-                    Emitted::Float(x) => Emitted::of_integer(to, to.truncate(x.into())),
-                    Emitted::Int(_, x) if to == Scalar::F32 => Emitted::Float(x as f32),
-                    Emitted::Int(_, x) => Emitted::of_integer(to, x),
-                    Emitted::Bool(x) if to == Scalar::F32 => Emitted::Float(f32::from(u8::from(x))),
-                    Emitted::Bool(x) => Emitted::of_integer(to, x.into()),
+                    WgslValue::Float(x) if to == Scalar::F32 => WgslValue::Float(x),
+                    WgslValue::Float(x) => WgslValue::of_integer(to, to.truncate(x.into())),
+                    WgslValue::Int(_, x) if to == Scalar::F32 => WgslValue::Float(x as f32),
+                    WgslValue::Int(_, x) => WgslValue::of_integer(to, x),
+                    WgslValue::Bool(x) if to == Scalar::F32 => WgslValue::Float(f32::from(u8::from(x))),
+                    WgslValue::Bool(x) => WgslValue::of_integer(to, x.into()),
                     _ => self.apply(module, id, &[a], |text, wide| Ok(function::cast(from, to, &text[0], wide)))?,
                 }
             }
@@ -240,7 +240,7 @@ impl Code {
         Ok(())
     }
 
-    fn get(&mut self, module: &mut Module, id: ExprId) -> Result<Emitted, EmitError> {
+    fn get(&mut self, module: &mut Module, id: ExprId) -> Result<WgslValue, EmitError> {
         if let Some(value) = self.known.get(&id) {
             return Ok(value.clone());
         }
@@ -254,10 +254,10 @@ impl Code {
     }
 
     /// The scalar form, if the lanes of `id` follow from the first one.
-    fn scalar_form(&self, id: ExprId, name: String) -> Emitted {
+    fn scalar_form(&self, id: ExprId, name: String) -> WgslValue {
         match self.class(id) {
-            Lanes::Consecutive { .. } => Emitted::Consecutive(name),
-            _ => Emitted::Uniform(name),
+            Lanes::Consecutive { .. } => WgslValue::Consecutive(name),
+            _ => WgslValue::Uniform(name),
         }
     }
 
@@ -268,7 +268,7 @@ impl Code {
         id: ExprId,
         operands: &[ExprId],
         code: impl Fn(&[String], bool) -> Result<Text, EmitError>,
-    ) -> Result<Emitted, EmitError> {
+    ) -> Result<WgslValue, EmitError> {
         let arguments = operands.iter().map(|&o| self.get(module, o)).collect::<Result<Vec<_>, _>>()?;
         let lane = |l: usize| arguments.iter().map(|a| a.lane(l)).collect::<Vec<_>>();
         if self.class(id) != Lanes::Varying {
@@ -280,7 +280,7 @@ impl Code {
             let wide: Vec<_> = arguments.iter().zip(operands).map(|(a, &o)| a.vector(dag.scalar(o))).collect();
             let text = code(&wide, true)?;
             if text.wide {
-                return Ok(Emitted::Vector(self.bind(module, &text.code)));
+                return Ok(WgslValue::Vector(self.bind(module, &text.code)));
             }
         }
         self.split(module, |l| Ok(code(&lane(l), false)?.code))
@@ -290,9 +290,9 @@ impl Code {
         &mut self,
         module: &mut Module,
         mut code: impl FnMut(usize) -> Result<String, EmitError>,
-    ) -> Result<Emitted, EmitError> {
+    ) -> Result<WgslValue, EmitError> {
         let mut part = |l| Ok::<_, EmitError>(self.bind(module, &code(l)?));
-        Ok(Emitted::Split([part(0)?, part(1)?, part(2)?, part(3)?]))
+        Ok(WgslValue::Split([part(0)?, part(1)?, part(2)?, part(3)?]))
     }
 
     fn binary(
@@ -302,7 +302,7 @@ impl Code {
         op: BinaryOp,
         a: ExprId,
         b: ExprId,
-    ) -> Result<Emitted, EmitError> {
+    ) -> Result<WgslValue, EmitError> {
         let dag = &module.body.dag;
         let scalar = dag.scalar(a);
         if dag.scalar(b) != scalar {
@@ -311,14 +311,14 @@ impl Code {
         }
         let (left, right) = (self.get(module, a)?, self.get(module, b)?);
         match (&left, &right) {
-            (&Emitted::Float(x), &Emitted::Float(y)) => {
-                return Ok(Emitted::of_constant(op.result(scalar), op.evaluate(x.into(), y.into())));
+            (&WgslValue::Float(x), &WgslValue::Float(y)) => {
+                return Ok(WgslValue::of_constant(op.result(scalar), op.evaluate(x.into(), y.into())));
             }
-            (&Emitted::Int(_, x), &Emitted::Int(_, y)) => {
-                return Ok(Emitted::of_integer(op.result(scalar), op.evaluate_int(scalar, x, y)));
+            (&WgslValue::Int(_, x), &WgslValue::Int(_, y)) => {
+                return Ok(WgslValue::of_integer(op.result(scalar), op.evaluate_int(scalar, x, y)));
             }
-            (&Emitted::Bool(x), &Emitted::Bool(y)) => {
-                return Ok(Emitted::of_integer(Scalar::Bool, op.evaluate_int(scalar, x.into(), y.into())));
+            (&WgslValue::Bool(x), &WgslValue::Bool(y)) => {
+                return Ok(WgslValue::of_integer(Scalar::Bool, op.evaluate_int(scalar, x.into(), y.into())));
             }
             _ => {}
         }
@@ -334,7 +334,7 @@ impl Code {
         }
         // Scales are often such quotients; if values multiplied by them are half way between integers, the last bit
         // decides.
-        if let (BinaryOp::Div, Emitted::Float(divisor)) = (op, &right)
+        if let (BinaryOp::Div, WgslValue::Float(divisor)) = (op, &right)
             && divisor.is_normal()
             && divisor.to_bits().trailing_zeros() < f32::MANTISSA_DIGITS - 1
         {
@@ -345,10 +345,10 @@ impl Code {
         }
         // The second operand is checked for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
-        let (a, b) = if limits && matches!(right, Emitted::Float(_)) { (b, a) } else { (a, b) };
+        let (a, b) = if limits && matches!(right, WgslValue::Float(_)) { (b, a) } else { (a, b) };
         let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
-        let divisor = if let Emitted::Int(_, n) = right { Some(n) } else { None };
-        let facts = Facts { natural: natural(a) && natural(b), divisor };
+        let divisor = if let WgslValue::Int(_, n) = right { Some(n) } else { None };
+        let facts = OperandInfo { natural: natural(a) && natural(b), divisor };
         self.apply(module, id, &[a, b], |text, wide| function::binary(op, scalar, (&text[0], &text[1]), facts, wide))
     }
 
@@ -359,13 +359,13 @@ impl Code {
         module: &mut Module,
         id: ExprId,
         op: BinaryOp,
-        (a, left): (ExprId, &Emitted),
-        (b, right): (ExprId, &Emitted),
-    ) -> Result<Option<Emitted>, EmitError> {
+        (a, left): (ExprId, &WgslValue),
+        (b, right): (ExprId, &WgslValue),
+    ) -> Result<Option<WgslValue>, EmitError> {
         let (op, right) = match *right {
             // Compilers may fold the quotient by infinity to 0.
-            Emitted::Float(y) if op == BinaryOp::Div && y.is_infinite() => {
-                (BinaryOp::Mul, &Emitted::Float(0.0f32.copysign(y)))
+            WgslValue::Float(y) if op == BinaryOp::Div && y.is_infinite() => {
+                (BinaryOp::Mul, &WgslValue::Float(0.0f32.copysign(y)))
             }
             _ => (op, right),
         };
@@ -376,9 +376,9 @@ impl Code {
             BinaryOp::Div => "/",
             _ => return Ok(None),
         };
-        let mut zero = |value: &Emitted| match *value {
-            Emitted::Float(zero) if zero.to_bits() == (-0.0f32).to_bits() => Some(format!("(-{})", module.zero())),
-            Emitted::Float(0.0) => Some(module.zero()),
+        let mut zero = |value: &WgslValue| match *value {
+            WgslValue::Float(zero) if zero.to_bits() == (-0.0f32).to_bits() => Some(format!("(-{})", module.zero())),
+            WgslValue::Float(0.0) => Some(module.zero()),
             _ => None,
         };
         let zeros = (zero(left), zero(right));
@@ -403,18 +403,24 @@ impl Code {
         module: &mut Module,
         id: ExprId,
         a: ExprId,
-        exponent: &Emitted,
-    ) -> Result<Option<Emitted>, EmitError> {
+        exponent: &WgslValue,
+    ) -> Result<Option<WgslValue>, EmitError> {
         let factors: usize = match exponent {
-            Emitted::Float(2.0) => 2,
-            Emitted::Float(3.0) => 3,
+            WgslValue::Float(2.0) => 2,
+            WgslValue::Float(3.0) => 3,
             _ => return Ok(None),
         };
         let product = |text: &[String], _| Ok(Text { code: vec![text[0].as_str(); factors].join(" * "), wide: true });
         self.apply(module, id, &[a], product).map(Some)
     }
 
-    fn load(&mut self, module: &mut Module, id: ExprId, operand: u16, index: &[ExprId]) -> Result<Emitted, EmitError> {
+    fn load(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        operand: u16,
+        index: &[ExprId],
+    ) -> Result<WgslValue, EmitError> {
         let indices = index.iter().map(|&i| self.get(module, i)).collect::<Result<Vec<_>, _>>()?;
         let lane = |l: usize| indices.iter().map(|i| i.lane(l)).collect::<Vec<_>>();
         if self.class(id) != Lanes::Varying {
@@ -426,7 +432,7 @@ impl Code {
         let classes: Vec<_> = index.iter().map(|&i| self.class(i)).collect();
         if Lanes::is_vector_load(&classes) && module.has_vector_load(operand) {
             let code = module.load4(operand, &lane(0))?;
-            return Ok(Emitted::Vector(self.bind(module, &code)));
+            return Ok(WgslValue::Vector(self.bind(module, &code)));
         }
         let mut codes = Vec::with_capacity(4);
         for (l, component) in COMPONENTS.iter().enumerate() {
@@ -436,7 +442,7 @@ impl Code {
         self.split(module, |l| Ok(codes[l].clone()))
     }
 
-    fn sample(&mut self, module: &mut Module, id: ExprId, offsets: u16, row: ExprId) -> Result<Emitted, EmitError> {
+    fn sample(&mut self, module: &mut Module, id: ExprId, offsets: u16, row: ExprId) -> Result<WgslValue, EmitError> {
         let row = self.get(module, row)?;
         if self.class(id) != Lanes::Varying {
             let code = module.sample(offsets, &row.first())?;
@@ -450,11 +456,17 @@ impl Code {
         self.split(module, |l| Ok(codes[l].clone()))
     }
 
-    fn uniform(&mut self, module: &mut Module, id: ExprId, seed: ExprId, index: ExprId) -> Result<Emitted, EmitError> {
+    fn uniform(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        seed: ExprId,
+        index: ExprId,
+    ) -> Result<WgslValue, EmitError> {
         let aligned = self.class(index) == Lanes::Consecutive { aligned: true };
         if self.class(id) == Lanes::Varying && aligned && self.class(seed).is_uniform() {
             let (seed, index) = (self.get(module, seed)?.first(), self.get(module, index)?.first());
-            return Ok(Emitted::Vector(self.bind(module, &format!("uniform_random4({seed}, {index})"))));
+            return Ok(WgslValue::Vector(self.bind(module, &format!("uniform_random4({seed}, {index})"))));
         }
         self.apply(module, id, &[seed, index], |text, _| {
             Ok(Text { code: format!("uniform_random({}, {})", text[0], text[1]), wide: false })
@@ -462,7 +474,7 @@ impl Code {
     }
 }
 
-fn supplied(what: &'static str, values: &BTreeMap<u8, Emitted>, index: u8) -> Result<Emitted, EmitError> {
+fn supplied(what: &'static str, values: &BTreeMap<u8, WgslValue>, index: u8) -> Result<WgslValue, EmitError> {
     values.get(&index).cloned().ok_or(EmitError::Missing { what, index: index.into(), count: values.len() })
 }
 

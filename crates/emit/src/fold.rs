@@ -9,7 +9,7 @@ use super::module::Module;
 use super::reduce::combine;
 use super::store::{looks_up, vector_accesses};
 use super::template::{Main, Template, template};
-use super::value::Emitted;
+use super::value::WgslValue;
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::candidates::{is_for_many, per_thread};
 use crate::checked::{of_threads, suited_threads, tile_of};
@@ -233,7 +233,7 @@ fn results(
                     result
                 }
             };
-            code.supply(if points.columns.lanes == 1 { Emitted::Uniform(name) } else { Emitted::Vector(name) });
+            code.supply(if points.columns.lanes == 1 { WgslValue::Uniform(name) } else { WgslValue::Vector(name) });
         }
         points.columns.store(&mut code, module, column, &kernel.nest.outputs)?;
         stores += &code.take();

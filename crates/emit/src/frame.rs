@@ -15,7 +15,7 @@ use rewire_graph_rewrite::device::{Extension, GridFactor, TileList};
 use rewire_graph_rewrite::plan::Extent;
 
 /// Pairs of the rows and keys of every sample and head. Results are of rows.
-pub(super) struct Frame<'k> {
+pub(super) struct PairGrid<'k> {
     pub samples: &'k [Dim],
     pub heads: usize,
     pub head: Option<u8>,
@@ -39,7 +39,7 @@ pub(super) struct Variant {
     pub variables: Vec<(&'static str, Variable)>,
 }
 
-impl Frame<'_> {
+impl PairGrid<'_> {
     /// Fills the common parts of a template: the kernel's device functions, the position in the grid, and the mask.
     pub fn fill(
         &self,

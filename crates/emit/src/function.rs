@@ -72,7 +72,7 @@ pub(super) fn quotient(quotient: &str, (x, y): (&str, &str), wide: bool) -> Stri
 
 /// Properties of the operands of an integer function.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Facts {
+pub(super) struct OperandInfo {
     /// Neither operand is negative.
     pub natural: bool,
     /// The right operand, if it is a constant.
@@ -84,7 +84,7 @@ pub(super) fn binary(
     op: BinaryOp,
     scalar: Scalar,
     (a, b): (&str, &str),
-    facts: Facts,
+    facts: OperandInfo,
     wide: bool,
 ) -> Result<Text, EmitError> {
     let by_constant = match (op, facts.divisor) {

@@ -6,7 +6,7 @@ use super::expr::{Code, indented};
 use super::function::float_literal;
 use super::module::Module;
 use super::store::{everywhere, store_all_four, store_all_point};
-use super::value::Emitted;
+use super::value::WgslValue;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
@@ -25,7 +25,7 @@ impl Four<'_> {
     }
 
     /// Code for the points; those beyond the extent are not valid.
-    pub fn code(&self, module: &mut Module, values: &[(u8, Emitted)]) -> Code {
+    pub fn code(&self, module: &mut Module, values: &[(u8, WgslValue)]) -> Code {
         let whole = self.extent.as_const().is_some_and(|n| n % 4 == 0);
         let mut code = Code::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
         if !whole {
@@ -84,14 +84,14 @@ pub(super) fn elements(
     name: &str,
     module: &mut Module,
     four: &Four,
-    (values, more): (&[(u8, Emitted)], &str),
+    (values, more): (&[(u8, WgslValue)], &str),
     (root, element, filler): (ExprId, Element, &str),
 ) -> Result<String, EmitError> {
     float(module, name, root)?;
     let mut code = four.code(module, values);
     let value = match element {
         Element::Float => code.eval_one(module, root)?.vector(Scalar::F32),
-        Element::Half => code.halves(module, root)?,
+        Element::Half => code.f16(module, root)?,
         Element::Word => code.word(module, root)?,
     };
     let vector = element.vector();
@@ -104,7 +104,7 @@ pub(super) fn elements(
 
 /// The device function that writes four results from the accumulator `sum`, which is value `sum`.
 pub(super) fn finish(module: &mut Module, four: &Four, sum: u8, outputs: &[Output]) -> Result<String, EmitError> {
-    let mut code = four.code(module, &[(sum, Emitted::Vector("sum".to_owned()))]);
+    let mut code = four.code(module, &[(sum, WgslValue::Vector("sum".to_owned()))]);
     store_all_four(&mut code, module, (four.axis, four.name(), four.extent), outputs)?;
     Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &code.take()))
 }
@@ -120,14 +120,14 @@ pub(super) enum Ahead {
     Streamed,
 }
 
-/// Four halves of each result's own in memory that the hook which writes results reads.
+/// Four f16 values of each result's own in memory that the hook which writes results reads.
 pub(super) struct Streamed {
     id: ExprId,
     /// The device function `streamed`, which loads them.
     pub hook: String,
 }
 
-/// The first halves of each result's own that what is written reads, if it reads any.
+/// The first f16 values of each result's own that what is written reads, if it reads any.
 pub(super) fn streamed(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<Option<Streamed>, EmitError> {
     let results = four.coords.iter().fold(0, |bits, (axis, _)| bits | 1u32 << axis);
     let dag = &module.body.dag;
@@ -135,8 +135,8 @@ pub(super) fn streamed(module: &mut Module, four: &Four, outputs: &[Output]) -> 
     let is_own = |id: &ExprId| dag.coords(*id) & results == results && dag.values(*id) == 0;
     let is_load = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. });
     let mut required = module.required(&everywhere(outputs)).into_iter().filter(is_load);
-    let Some(id) = required.find(|id| is_own(id) && code.are_halves(module, *id)) else { return Ok(None) };
-    let value = code.halves(module, id)?;
+    let Some(id) = required.find(|id| is_own(id) && code.are_f16(module, *id)) else { return Ok(None) };
+    let value = code.f16(module, id)?;
     code.line(&format!("return {value};"));
     Ok(Some(Streamed { id, hook: function("streamed", four.coords, "", "vec4<f16>", &code.take()) }))
 }
@@ -158,13 +158,13 @@ pub(super) fn finish_ahead(
     };
     let results = four.coords.iter().fold(0, |bits, (axis, _)| bits | 1u32 << axis);
     let mut loads = four.code(module, &[]);
-    let mut code = four.code(module, &[(sum, Emitted::Vector("sum".to_owned()))]);
+    let mut code = four.code(module, &[(sum, WgslValue::Vector("sum".to_owned()))]);
     let (mut members, mut values, mut ahead) = (vec![], vec![], Ahead::Nothing);
     for id in module.required(&roots).into_iter().filter(|&id| reads(id)) {
         let place = format!("loaded.v{}", id.0);
         let (loaded, ty, value) = match loads.eval_one(module, id)? {
-            Emitted::Vector(name) => (name, "vec4<f32>", Emitted::Vector(place)),
-            Emitted::Uniform(name) => (name, "f32", Emitted::Uniform(place)),
+            WgslValue::Vector(name) => (name, "vec4<f32>", WgslValue::Vector(place)),
+            WgslValue::Uniform(name) => (name, "f32", WgslValue::Uniform(place)),
             _ => continue,
         };
         if ahead != Ahead::Streamed {
@@ -184,7 +184,7 @@ pub(super) fn finish_ahead(
     if let Some(streamed) = streamed {
         let name = module.name();
         code.line(&format!("let {name} = vec4<f32>(streamed);"));
-        code.learn(streamed.id, Emitted::Vector(name));
+        code.learn(streamed.id, WgslValue::Vector(name));
         more += ", streamed: vec4<f16>";
         text += &streamed.hook;
     }
@@ -220,7 +220,7 @@ impl Columns<'_> {
     }
 
     /// A float value for these columns.
-    pub fn text(&self, value: &Emitted) -> String {
+    pub fn text(&self, value: &WgslValue) -> String {
         if self.lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
     }
 

@@ -52,7 +52,9 @@ pub use error::EmitError;
 
 use module::Module;
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{EmittedKernel, Target, Tile, Tuning, Windows, dequantized, with_shallow_choices};
+use rewire_graph_rewrite::device::{
+    BindingChunks, EmittedKernel, Target, Tile, Tuning, dequantized, with_shallow_choices,
+};
 use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
 use rewire_graph_rewrite::schedule::{Bound, Schedule};
 
@@ -94,7 +96,7 @@ impl ParsedKernel {
 /// # Errors
 /// [`EmitError`] names the missing object that the kernel refers to, or the limit of the target that is exceeded.
 pub fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    Ok(emit_with_windows(computation, target, tuning, &Windows::of_constants(computation, target))?.kernel)
+    Ok(emit_with_windows(computation, target, tuning, &BindingChunks::of_constants(computation, target))?.kernel)
 }
 
 /// [`emit`] for tensors that may exceed a binding: loads and stores select the chunk.
@@ -105,7 +107,7 @@ pub fn emit_with_windows(
     computation: &Computation,
     target: &Target,
     tuning: &Tuning,
-    windows: &Windows,
+    windows: &BindingChunks,
 ) -> Result<ParsedKernel, EmitError> {
     check::check(computation)?;
     computation.check_loop()?;

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// A step that a target does not support.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("step {step} ({name}, `{path}`): {reason}; the CPU can run it")]
-pub struct Refusal {
+pub struct NotEmitted {
     /// Position in the plan.
     pub step: usize,
     /// Name of the step.
@@ -38,7 +38,7 @@ pub struct Refusal {
 /// assert!(refusal.is_some_and(|refusal| refusal.to_string().starts_with("step 0 (matmul, ``): the kernel needs")));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedKernel, Refusal>> {
+pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedKernel, NotEmitted>> {
     let steps = plan.steps.iter().enumerate();
     steps.map(|(position, step)| map_step(position, step, target, tuning)).collect()
 }
@@ -46,9 +46,9 @@ pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedK
 /// The kernel of the step at `position` of a plan for a target.
 ///
 /// # Errors
-/// [`Refusal`] with the reason why the target does not support it.
-pub fn map_step(position: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, Refusal> {
-    emit(&step.computation, target, tuning).map_err(|reason| Refusal {
+/// [`NotEmitted`] with the reason why the target does not support it.
+pub fn map_step(position: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, NotEmitted> {
+    emit(&step.computation, target, tuning).map_err(|reason| NotEmitted {
         step: position,
         name: step.name.clone(),
         path: step.path.clone(),

@@ -8,7 +8,7 @@ use super::storage::Form;
 use super::store::has_vector_load;
 use rewire_graph::pointwise::{Expr, ExprId, Function};
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::device::{Param, Slot, Target, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, Param, Slot, Target};
 use rewire_graph_rewrite::plan::{Body, MemorySpace, Operand};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -20,8 +20,8 @@ pub(super) struct Declarations {
     pub text: String,
     /// True if the functions may run without checks.
     pub unchecked: bool,
-    /// The shader has halves, in its bindings or as values.
-    pub halves: bool,
+    /// The shader has f16, in its bindings or as values.
+    pub f16: bool,
 }
 
 /// The objects that a shader under construction refers to: parameters, bindings, names.
@@ -30,7 +30,7 @@ pub(super) struct Module<'a> {
     pub body: &'a Body,
     /// The capabilities that the shader may use.
     pub target: &'a Target,
-    windows: &'a Windows,
+    windows: &'a BindingChunks,
     params: Vec<Param>,
     sizes: bool,
     reads: BTreeMap<Slot, Access>,
@@ -40,11 +40,11 @@ pub(super) struct Module<'a> {
     names: usize,
     required: Required,
     once: BTreeMap<ExprId, String>,
-    halves: bool,
+    f16: bool,
 }
 
 impl<'a> Module<'a> {
-    pub fn new(body: &'a Body, target: &'a Target, windows: &'a Windows) -> Self {
+    pub fn new(body: &'a Body, target: &'a Target, windows: &'a BindingChunks) -> Self {
         Self {
             body,
             target,
@@ -58,7 +58,7 @@ impl<'a> Module<'a> {
             names: 0,
             required: Required::of(&body.dag),
             once: BTreeMap::new(),
-            halves: false,
+            f16: false,
         }
     }
 
@@ -229,8 +229,8 @@ impl<'a> Module<'a> {
         Ok(format!("load4_{}({at})", suffix(slot)))
     }
 
-    /// True if four neighbouring elements of an operand can be loaded at once as halves.
-    pub fn has_halves(&self, position: u16) -> bool {
+    /// True if four neighbouring elements of an operand can be loaded at once as f16.
+    pub fn has_f16(&self, position: u16) -> bool {
         self.has_vector_load(position) && self.target.f16 && self.operand(position).is_ok_and(|o| o.dtype == DType::F16)
     }
 
@@ -253,7 +253,7 @@ impl<'a> Module<'a> {
         Ok(format!("vec2<f32>({scale}, fma({scale}, 128.0f, {bias}))"))
     }
 
-    /// True if an expression is made of rows with a scale, whose numbers may lie beyond the halves.
+    /// True if an expression is made of rows with a scale, whose numbers may lie beyond f16.
     pub fn reads_rows(&self, root: ExprId) -> bool {
         let dag = &self.body.dag;
         dag.reachable(&[root]).into_iter().any(|id| match *dag.expr(id) {
@@ -262,16 +262,16 @@ impl<'a> Module<'a> {
         })
     }
 
-    /// Four neighbouring halves of an operand, the first of them at a multiple of four, as a `vec4<f16>`.
-    pub fn load_halves(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
+    /// Four neighbouring f16 values of an operand, the first of them at a multiple of four, as a `vec4<f16>`.
+    pub fn load_f16(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let (slot, at) = self.group(position, index)?;
-        self.reads.entry(slot).or_default().halves = true;
-        Ok(format!("halves_{}({at})", suffix(slot)))
+        self.reads.entry(slot).or_default().f16 = true;
+        Ok(format!("f16_{}({at})", suffix(slot)))
     }
 
-    /// Notes that the shader has values that are halves.
-    pub fn note_halves(&mut self) {
-        self.halves = true;
+    /// Notes that the shader has f16 values.
+    pub fn note_f16(&mut self) {
+        self.f16 = true;
     }
 
     /// The binding of an operand, and the position of a group of four neighbours in it.
@@ -409,8 +409,8 @@ impl<'a> Module<'a> {
             let name = format!("{}_{name}", if written { "store4" } else { "load4" });
             text += &choose_window(&name, (count, elements / 4), &format!("vec4<{element}>"), written);
         }
-        if access.halves {
-            text += &choose_window(&format!("halves_{name}"), (count, elements / 4), "vec4<f16>", written);
+        if access.f16 {
+            text += &choose_window(&format!("f16_{name}"), (count, elements / 4), "vec4<f16>", written);
         }
         text
     }
@@ -462,8 +462,8 @@ impl<'a> Module<'a> {
         }
         let read = self.reads.keys().map(|&slot| self.stored(slot)).collect::<Result<Vec<_>, _>>()?;
         let mut stored = read.into_iter().chain(self.writes.values().map(|&(dtype, _)| dtype));
-        let halves = self.halves || self.target.f16 && stored.any(|dtype| dtype == DType::F16);
-        Ok(Declarations { text: text + "\n" + &functions, unchecked, halves })
+        let f16 = self.f16 || self.target.f16 && stored.any(|dtype| dtype == DType::F16);
+        Ok(Declarations { text: text + "\n" + &functions, unchecked, f16 })
     }
 
     fn search_function(&mut self, position: u16) -> Result<String, EmitError> {

@@ -5,13 +5,13 @@ use super::map::split_row;
 use super::module::Module;
 use super::store::{store_point, vector_accesses};
 use super::template::{Main, Template, template};
-use super::value::Emitted;
+use super::value::WgslValue;
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::checked::{suited_threads, threads, tile_of};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{Expr, ExprId};
-use rewire_graph_rewrite::device::{GridFactor, ReductionTile, Target, Tile, Tuning, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, GridFactor, ReductionTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Bound, Reduced, Reduction};
 
@@ -115,7 +115,7 @@ impl Scheduled for Bound<'_, Reduction> {
 
     /// Workgroups of other sizes with the same number of threads per row, which determines the order of its sums.
     fn tiles(&self, target: &Target, _: &Tuning) -> Vec<Tile> {
-        let (windows, own) = (Windows::default(), &self.nest.body);
+        let (windows, own) = (BindingChunks::default(), &self.nest.body);
         let shared = |size| {
             let (_, columns) = columns(self, &Module::new(own, target, &windows), threads(target, size).ok()?).ok()?;
             Some(columns.threads)
@@ -257,7 +257,7 @@ fn conclude(row: &mut Code, module: &mut Module, columns: &Shared, (start, group
         for result in results {
             let name = module.name();
             row.line(&format!("let {name} = {result};"));
-            row.supply(Emitted::Uniform(name));
+            row.supply(WgslValue::Uniform(name));
         }
     }
 }

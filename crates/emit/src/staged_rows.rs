@@ -1,10 +1,10 @@
-//! Tiles of rows of halves in workgroup memory, as `staged_rows.wgsl` loads and stores them.
+//! Tiles of rows of f16 in workgroup memory, as `staged_rows.wgsl` loads and stores them.
 
 use minijinja::Value as Variable;
 
-/// A tile of rows that a workgroup stages, four halves at a time.
+/// A tile of rows that a workgroup stages, four f16 values at a time.
 pub(super) struct StagedRows<'n> {
-    /// The function that loads four halves of a row.
+    /// The function that loads four f16 values of a row.
     pub name: &'n str,
     pub rows: u32,
     pub width: usize,

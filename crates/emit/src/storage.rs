@@ -46,7 +46,7 @@ impl Form {
                 store: [("f16(", ")"), ("vec4<f16>(", ")")],
                 ..typed("f16", "vec4<f16>")
             }),
-            DType::F16 => Self::Pairs(Pairs { unpack: "unpack2x16float", pack: "packed_halves" }),
+            DType::F16 => Self::Pairs(Pairs { unpack: "unpack2x16float", pack: "packed_f16" }),
             DType::BF16 => Self::Pairs(Pairs { unpack: "unpack_bfloats", pack: "packed_bfloats" }),
             DType::Rows8 => Self::Rows(8),
             DType::Rows4 => Self::Rows(4),
@@ -106,8 +106,8 @@ impl Form {
         if access.vector {
             let _ = write!(text, "fn load4_{n}(at: i32) -> vec4<{value}> {{\n    return {group};\n}}\n\n");
         }
-        if access.halves {
-            let _ = write!(text, "fn halves_{n}(at: i32) -> vec4<f16> {{\n    return operand_{n}[at];\n}}\n\n");
+        if access.f16 {
+            let _ = write!(text, "fn f16_{n}(at: i32) -> vec4<f16> {{\n    return operand_{n}[at];\n}}\n\n");
         }
         text
     }

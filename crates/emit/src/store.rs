@@ -4,7 +4,7 @@ use super::EmitError;
 use super::expr::Code;
 use super::module::{Module, check_rank};
 use super::storage::has_groups;
-use super::value::Emitted;
+use super::value::WgslValue;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{Dag, Expr, ExprId, Lanes};
 use rewire_graph_rewrite::plan::{Body, MemorySpace, Output};
@@ -26,7 +26,7 @@ pub(super) fn store_point(code: &mut Code, module: &mut Module, output: &Output)
     roots.push(output.value);
     let mut values = code.eval(module, &roots)?;
     let Some(value) = values.pop() else { return Err(EmitError::Missing { what: "value", index: 0, count: 0 }) };
-    let index: Vec<_> = values.iter().map(Emitted::first).collect();
+    let index: Vec<_> = values.iter().map(WgslValue::first).collect();
     let at = module.address((output.dtype, &output.shape), &index, false);
     let line = module.store(output.target, output.dtype, &at, &value.first());
     code.line(&line);
@@ -102,7 +102,7 @@ fn store_four_whole(
     if !group {
         return store_lanes(code, module, &values, &value, output);
     }
-    let first: Vec<_> = values.iter().map(Emitted::first).collect();
+    let first: Vec<_> = values.iter().map(WgslValue::first).collect();
     let at = module.address((output.dtype, &output.shape), &first, true);
     let line = module.store4(output.target, output.dtype, &at, &value.vector(scalar));
     match valid {
@@ -123,8 +123,8 @@ fn store_four_whole(
 fn store_lanes(
     code: &mut Code,
     module: &mut Module,
-    index: &[Emitted],
-    value: &Emitted,
+    index: &[WgslValue],
+    value: &WgslValue,
     output: &Output,
 ) -> Result<(), EmitError> {
     for (lane, component) in ["x", "y", "z", "w"].iter().enumerate() {

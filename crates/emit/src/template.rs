@@ -109,7 +109,7 @@ impl Template {
     ) -> Result<ParsedKernel, EmitError> {
         let failed = |reason: String| EmitError::Template { template: self.name, reason };
         let workgroups = module.param(Param::Workgroups);
-        let Declarations { text, unchecked, halves } = module.declarations()?;
+        let Declarations { text, unchecked, f16 } = module.declarations()?;
         let mut variables: Vec<(&str, Value)> = vec![
             ("declarations", text.into()),
             ("hooks", main.hooks.into()),
@@ -122,7 +122,7 @@ impl Template {
         let environment = self.environment.as_ref().map_err(|reason| failed(reason.clone()))?;
         let shader = environment.get_template(self.name).and_then(|template| template.render(context));
         let shader = shader.map_err(|error| failed(format!("{error:#}")))?;
-        let directives = if halves { "enable f16;\n\n" } else { "" };
+        let directives = if f16 { "enable f16;\n\n" } else { "" };
         let wgsl = format!("{directives}{shader}{}", library(&shader, module.target));
         let directives = directives.lines().count() as u32;
         let parsed = validate(&wgsl, module.target).map_err(|error| match error {

@@ -6,7 +6,7 @@ pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
 /// An expression's value in emitted code.
 #[derive(Clone, Debug)]
-pub(super) enum Emitted {
+pub(super) enum WgslValue {
     /// A float constant.
     Float(f32),
     /// An integer constant.
@@ -23,7 +23,7 @@ pub(super) enum Emitted {
     Split([String; 4]),
 }
 
-impl Emitted {
+impl WgslValue {
     /// The scalar of a lane.
     pub fn lane(&self, lane: usize) -> String {
         match self {

@@ -3,7 +3,7 @@
 
 use rewire_emit::{candidates, emit, emit_with_windows};
 use rewire_graph::{DType, Scope};
-use rewire_graph_rewrite::device::{PairsTile, SubgroupSizes, Target, Tile, Tuning, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, PairsTile, SubgroupSizes, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::Computation;
 use rewire_graph_rewrite::{lower, optimize};
 
@@ -50,7 +50,7 @@ fn gradients_in_f16_take_cooperative_matrices() {
     for (min, max) in [(32, 32), (32, 64), (16, 32)] {
         let subgroup_size = SubgroupSizes { min, max };
         let target = Target { f16: true, subgroups: true, subgroup_size, matrix: 16, ..Target::BASELINE };
-        let windows = Windows::of_constants(&kernel, &target);
+        let windows = BindingChunks::of_constants(&kernel, &target);
         let emitted = |tuning: &Tuning| emit_with_windows(&kernel, &target, tuning, &windows).unwrap();
         let suited = emitted(&Tuning::default()).kernel.wgsl;
         assert!(suited.contains("coopMultiplyAdd"), "{min} to {max}");

@@ -1,4 +1,4 @@
-use crate::origins::{Origins, ScopeId};
+use crate::scope_tags::{ScopeId, ScopeTags};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Dim {
     constant: i64,
     terms: BTreeMap<Symbol, i64>,
     #[serde(skip)]
-    origins: Origins,
+    origins: ScopeTags,
 }
 
 /// The serialised form of a dim; multiples may be 0.
@@ -36,7 +36,7 @@ struct StoredDim {
 impl From<StoredDim> for Dim {
     fn from(StoredDim { constant, mut terms }: StoredDim) -> Self {
         terms.retain(|_, factor| *factor != 0);
-        Self { constant, terms, origins: Origins::default() }
+        Self { constant, terms, origins: ScopeTags::default() }
     }
 }
 
@@ -57,7 +57,7 @@ impl Dim {
 
     /// The size `name` of a scope.
     pub(crate) fn of_scope(symbol: Symbol, scope: Option<ScopeId>, name: &str) -> Self {
-        let origins = scope.map(|scope| Origins::new(scope, name)).unwrap_or_default();
+        let origins = scope.map(|scope| ScopeTags::new(scope, name)).unwrap_or_default();
         Self { origins, ..Self::symbol(symbol) }
     }
 
@@ -69,7 +69,7 @@ impl Dim {
     /// Drops the origins if no size is left, or if all sizes are of one scope.
     fn normalized(mut self) -> Self {
         if self.terms.is_empty() && !self.origins.is_mixed() {
-            self.origins = Origins::default();
+            self.origins = ScopeTags::default();
         }
         self
     }

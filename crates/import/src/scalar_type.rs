@@ -5,7 +5,7 @@ use std::fmt;
 /// An element type of PyTorch or ONNX.
 ///
 /// Integers of up to 16 bits are computed as `I32`, `U32` as `I64`, and wrapped after each operator; `U64` has the bits of an `I64`.
-/// `F64` is computed in single precision, floats of 8 bits and less too, and rounded after each operator.
+/// `F64` is computed in f32, floats of 8 bits and less too, and rounded after each operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]

@@ -2,7 +2,7 @@ use crate::ceilings::Ceilings;
 use crate::{BenchError, MOST_SECONDS, Program, Record, Workload, host};
 use rewire::describe;
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::cost::{Count, Machine};
+use rewire_graph_rewrite::cost::{Count, HardwareModel};
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_runtime::{
@@ -20,7 +20,7 @@ pub struct BenchOptions {
     pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
-    /// How its kernels multiply halves; as fast as it can if `None`.
+    /// f16 matmul tier of its kernels; the best available if `None`.
     pub matrices: Option<MatrixTier>,
     /// Seconds to repeat each workload for, up to [`crate::MOST_SECONDS`].
     pub seconds: f64,
@@ -70,7 +70,7 @@ pub struct Profiled {
     /// Bytes and operations of every step.
     pub counts: Vec<Count>,
     /// The roofline.
-    pub machine: Machine,
+    pub machine: HardwareModel,
 }
 
 /// The share of a measurement's time for warm-up, since clocks rise under load.
@@ -110,7 +110,7 @@ impl Bench {
     ///
     /// # Errors
     /// [`BenchError::Gpu`] with the device's error.
-    pub fn machine(&self) -> Result<Machine, BenchError> {
+    pub fn machine(&self) -> Result<HardwareModel, BenchError> {
         self.ceilings.first(self.gpu.as_ref())
     }
 
@@ -336,7 +336,7 @@ mod tests {
         let options = BenchOptions { kernel: Kernel::Cpu, seconds: 0.0, ..BenchOptions::default() };
         let bench = Bench::new(&options)?;
         // As on a machine that is also used by others.
-        let starved = Machine { bandwidth: 1.0, multiply_add: 1.0, matrix: None, launch: 1.0 };
+        let starved = HardwareModel { bandwidth: 1.0, multiply_add: 1.0, matrix: None, launch: 1.0 };
         bench.ceilings.set(starved);
         let shape = Shape { m: 64, k: 64, n: 64, ..Shape::default() };
         let record = bench.run(&Workload::operator("addmm", &shape)?);

@@ -1,7 +1,7 @@
 //! The roofline of a device, measured on demand and when work exceeds it.
 
 use crate::BenchError;
-use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_runtime::{Gpu, measure_machine};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,14 +13,14 @@ pub(crate) struct Ceilings(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    machine: Option<Machine>,
+    machine: Option<HardwareModel>,
     /// A later measurement found nothing higher.
     is_settled: bool,
 }
 
 impl Ceilings {
     /// The roofline, measured unless it is already known.
-    pub fn first(&self, gpu: Option<&Gpu>) -> Result<Machine, BenchError> {
+    pub fn first(&self, gpu: Option<&Gpu>) -> Result<HardwareModel, BenchError> {
         let mut state = self.state();
         match state.machine {
             Some(machine) => Ok(machine),
@@ -29,17 +29,18 @@ impl Ceilings {
     }
 
     /// The maximum of the roofline and of another measurement, which is skipped once one of them found nothing higher.
-    pub fn again(&self, gpu: Option<&Gpu>) -> Result<Machine, BenchError> {
+    pub fn again(&self, gpu: Option<&Gpu>) -> Result<HardwareModel, BenchError> {
         let before = self.first(gpu)?;
         let mut state = self.state();
         if state.is_settled {
             return Ok(before);
         }
         let after = measure_machine(gpu)?;
-        let rates = |machine: Machine| [machine.bandwidth, machine.multiply_add, machine.matrix.unwrap_or_default()];
+        let rates =
+            |machine: HardwareModel| [machine.bandwidth, machine.multiply_add, machine.matrix.unwrap_or_default()];
         let mut pairs = rates(before).into_iter().zip(rates(after));
         state.is_settled = pairs.all(|(before, after)| after <= before * (1.0 + NOISE));
-        Ok(*state.machine.insert(Machine {
+        Ok(*state.machine.insert(HardwareModel {
             bandwidth: before.bandwidth.max(after.bandwidth),
             multiply_add: before.multiply_add.max(after.multiply_add),
             matrix: before.matrix.into_iter().chain(after.matrix).reduce(f64::max),
@@ -48,7 +49,7 @@ impl Ceilings {
     }
 
     #[cfg(test)]
-    pub fn set(&self, machine: Machine) {
+    pub fn set(&self, machine: HardwareModel) {
         self.state().machine = Some(machine);
     }
 

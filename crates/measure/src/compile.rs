@@ -3,7 +3,7 @@
 use crate::{BenchError, Program, Workload};
 use rewire::emit::{ParsedKernel, emit_with_windows, of_family};
 use rewire_graph::op::Registry;
-use rewire_graph_rewrite::device::{Target, Tuning, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, Target, Tuning};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Computation, Plan, Step, Table};
@@ -113,6 +113,6 @@ pub fn compile(
 /// The kernel that loading a model would use.
 fn emitted(computation: &Computation, target: &Target, tuning: Tuning) -> Result<ParsedKernel, String> {
     let tuning = of_family(tuning, computation, target);
-    let windows = Windows::of_constants(computation, target);
+    let windows = BindingChunks::of_constants(computation, target);
     emit_with_windows(computation, target, &tuning, &windows).map_err(|error| error.to_string())
 }

@@ -1,6 +1,6 @@
 use crate::BenchError;
 use rewire::cache_folder;
-use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_runtime::update_file;
 use std::collections::BTreeMap;
 use std::io;
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 ///
 /// ```
 /// use rewire_measure::Machines;
-/// use rewire::graph_rewrite::cost::Machine;
+/// use rewire::graph_rewrite::cost::HardwareModel;
 /// let path = std::env::temp_dir().join(format!("machines-{}.json", std::process::id()));
 /// let mut machines = Machines::read(&path)?;
-/// machines.insert("some adapter (vulkan driver 1)", Machine::TYPICAL)?;
-/// assert_eq!(Machines::read(&path)?.find("driver 1").map(|(_, machine)| machine), Some(&Machine::TYPICAL));
+/// machines.insert("some adapter (vulkan driver 1)", HardwareModel::TYPICAL)?;
+/// assert_eq!(Machines::read(&path)?.find("driver 1").map(|(_, machine)| machine), Some(&HardwareModel::TYPICAL));
 /// # std::fs::remove_file(path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machines {
     path: PathBuf,
-    known: BTreeMap<String, Machine>,
+    known: BTreeMap<String, HardwareModel>,
 }
 
 impl Machines {
@@ -40,7 +40,7 @@ impl Machines {
     }
 
     /// The first adapter whose name or driver contains `part`, ignoring case.
-    pub fn find(&self, part: &str) -> Option<(&str, &Machine)> {
+    pub fn find(&self, part: &str) -> Option<(&str, &HardwareModel)> {
         let part = part.to_lowercase();
         let mut known = self.known.iter().map(|(name, machine)| (name.as_str(), machine));
         known.find(|(name, _)| name.to_lowercase().contains(&part))
@@ -50,7 +50,7 @@ impl Machines {
     ///
     /// # Errors
     /// [`BenchError::File`] if it cannot be written, or is no longer valid.
-    pub fn insert(&mut self, adapter: &str, machine: Machine) -> Result<(), BenchError> {
+    pub fn insert(&mut self, adapter: &str, machine: HardwareModel) -> Result<(), BenchError> {
         self.known.insert(adapter.to_owned(), machine);
         let written = update_file(&self.path, |old| {
             let mut all = known(old)?;
@@ -62,7 +62,7 @@ impl Machines {
     }
 }
 
-fn known(content: io::Result<Vec<u8>>) -> io::Result<BTreeMap<String, Machine>> {
+fn known(content: io::Result<Vec<u8>>) -> io::Result<BTreeMap<String, HardwareModel>> {
     match content {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),

@@ -1,4 +1,4 @@
-use rewire_graph_rewrite::cost::{Count, Machine};
+use rewire_graph_rewrite::cost::{Count, HardwareModel};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -116,7 +116,7 @@ impl Record {
     }
 
     /// Sets the roofline, and the floor of kernels with these bytes and operations.
-    pub(crate) fn set_ceilings(&mut self, machine: &Machine, counts: &[Count]) {
+    pub(crate) fn set_ceilings(&mut self, machine: &HardwareModel, counts: &[Count]) {
         let total: Count = counts.iter().copied().sum();
         self.ceiling_gbps = Some(machine.bandwidth / 1e9);
         self.ceiling_tflops = Some(machine.peak(&total) / 1e12);

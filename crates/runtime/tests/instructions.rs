@@ -14,7 +14,7 @@ fn noise(seed: u64, count: usize) -> Vec<f64> {
     (0..count as u64).map(|n| word(n * n + 3 * n) as f64 / (1 << 23) as f64 - 1.0).collect()
 }
 
-/// A norm, a product, functions, sums and random numbers, row by row; tables of halves and of rows of 8 bits.
+/// A norm, a product, functions, sums and random numbers, row by row; tables of f16 and of rows of 8 bits.
 fn graph(width: usize) -> Graph {
     let scope = Scope::new();
     let rows = scope.size("rows");

@@ -1,4 +1,4 @@
-//! The scale of losses of halves.
+//! The scale of losses of f16.
 
 use crate::Moment;
 use crate::config::GradScaler;

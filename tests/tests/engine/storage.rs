@@ -80,7 +80,7 @@ fn halves_take_half_the_memory() {
         session.report().device_bytes as f64
     };
     let ratio = bytes(DType::F16) / bytes(DType::F32);
-    assert!((0.48..0.53).contains(&ratio), "halves take {ratio} of the memory");
+    assert!((0.48..0.53).contains(&ratio), "f16 takes {ratio} of the memory");
 }
 
 /// Widths of tables: whole groups, odd ones, one element.
@@ -352,7 +352,7 @@ fn weights_have_a_scale_a_column() {
     }
 }
 
-/// Halves by weights of 8 bits, on matrix hardware where a device has some, with f32 accumulators, with f16 ones where it has those, and
+/// f16 by weights of 8 bits, on matrix hardware where a device has some, with f32 accumulators, with f16 ones where it has those, and
 /// of integers where it has no matrices.
 #[test]
 fn weights_of_8_bits_multiply_halves() {
@@ -378,11 +378,11 @@ fn weights_of_8_bits_multiply_halves() {
                 let mut plan = plan(&graph).unwrap();
                 let precision = Precision { weights: Some(DType::Rows8), sums: Some(sums), ..Precision::default() };
                 plan.store(precision, |_| None);
-                let in_halves = plan.steps.iter().all(|step| match &step.computation {
+                let in_f16 = plan.steps.iter().all(|step| match &step.computation {
                     Computation::Nest(nest) => nest.accumulations.iter().all(|sum| sum.dtype == sums),
                     Computation::Custom(_) => false,
                 });
-                assert!(in_halves, "sums are not {sums}");
+                assert!(in_f16, "sums are not {sums}");
                 let found = run(&mut load_plan(plan, &given, options.clone()).unwrap(), &inputs).unwrap();
                 let found = differences(&found, &expected, Tolerance { relative, floor: 1.0 });
                 assert!(found.is_empty(), "{rows}x{depth}x{columns} sums {sums} on {}: {found:?}", options.kernel);

@@ -51,7 +51,7 @@ pub struct Common {
     /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
-    /// How kernels multiply halves: none one by one, wgsl by cooperative matrices, spirv by these with operations on elements in registers,
+    /// f16 matmul tier: none uses multiply-adds, wgsl cooperative matrices, spirv these with operations on elements in registers,
     /// which `rewire devices` says who has; as fast as the adapter can if left out.
     #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
           value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]

@@ -21,7 +21,7 @@ const TABLES: [(DType, f64); 6] = [
 ];
 const WEIGHTS: [(DType, f64); 4] = [(DType::F32, 0.0), (DType::F16, 5e-3), (DType::BF16, 4e-2), (DType::Rows8, 3e-2)];
 const ACTIVATIONS: [(DType, f64); 3] = [(DType::F32, 0.0), (DType::F16, 3e-3), (DType::BF16, 4e-2)];
-/// The largest change of a logit that sums in halves make, and products of integers.
+/// The largest change of a logit that f16 accumulators make, and products of integers.
 const SUMS: f64 = 4e-3;
 const INTEGERS: f64 = 6e-2;
 
@@ -77,11 +77,11 @@ fn errors_of_tables_weights_and_activations_add_up() {
     }
 }
 
-/// Sums in halves are rounded where a device adds so, and change nothing elsewhere.
+/// f16 accumulators are rounded where a device adds so, and change nothing elsewhere.
 #[test]
-fn sums_of_halves_are_those_of_the_device() {
+fn f16_accumulators_are_those_of_the_device() {
     let halves = Precision { sums: None, ..Precision::all(DType::F16) };
-    let [folder, of_halves] = [package(DType::F32), package(DType::F16)];
+    let [folder, of_f16] = [package(DType::F32), package(DType::F16)];
     let gpu = Gpu::for_kernel(Kernel::Wgpu, None).unwrap_or(None).filter(|gpu| gpu.target().half_sums);
     for gpu in [None, gpu.as_ref()] {
         let kernel = if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu };
@@ -90,7 +90,7 @@ fn sums_of_halves_are_those_of_the_device() {
             Ranker::from_package(package, &options).unwrap()
         };
         let single = load(&folder, Precision::default());
-        let models = [None, Some(DType::F16)].map(|sums| load(&of_halves, Precision { sums, ..halves }));
+        let models = [None, Some(DType::F16)].map(|sums| load(&of_f16, Precision { sums, ..halves }));
         let batch = users(&single, 12);
         let expected = single.rank_batch(&batch).unwrap();
         let [plain, summed] = models.each_ref().map(|model| model.rank_batch(&batch).unwrap());

@@ -389,7 +389,7 @@ fn averages_lie_beside_the_parameters() {
 }
 
 #[test]
-fn halves_learn_about_the_same() {
+fn f16_learns_about_the_same() {
     let folder = Folder::new();
     let wide = steps(&train(&folder, "wide", json!({ "steps": 4 }), &[]));
     for precision in ["FP16", "BF16"] {

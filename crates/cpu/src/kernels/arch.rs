@@ -149,7 +149,7 @@ impl Arch {
     }
 
     /// True if the processor has instructions that convert 16-bit floats, as used by the `half` crate.
-    pub(super) fn converts_halves(self) -> bool {
+    pub(super) fn converts_f16(self) -> bool {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Set::Avx512(_) | Set::Avx2(_) => true,

@@ -1,8 +1,10 @@
 //! Compilation of expressions to a register program.
 
 use super::error::CpuError;
-use super::fusion::{Facts, Fusion};
-use super::program::{AnchorValue, Chain, Guard, Instruction, Last, Load, Op, Program, Rate, Source, Start, file};
+use super::fusion::{ExprInfo, Fusion};
+use super::program::{
+    AnchorValue, Chain, Guard, HoistLevel, Instruction, Last, Load, Op, Program, Source, Start, file,
+};
 use super::run::{Run, run_along, runs};
 use super::step::{ChainStep, passes};
 use rewire_graph::Scalar;
@@ -41,7 +43,7 @@ struct Compiler<'a> {
     axis: u8,
     anchor: &'a dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
     order: Vec<ExprId>,
-    rates: HashMap<ExprId, Rate>,
+    rates: HashMap<ExprId, HoistLevel>,
     places: HashMap<ExprId, Source>,
     branches: super::branch::Branches,
     fusion: Fusion,
@@ -61,28 +63,28 @@ impl<'a> Compiler<'a> {
     ) -> Self {
         let reads = |id: ExprId| reads(dag, runs, axis, id, anchor);
         let order = dag.ordered(roots, reads);
-        let mut rates: HashMap<ExprId, Rate> = HashMap::new();
+        let mut rates: HashMap<ExprId, HoistLevel> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
             let own = match (anchor(dag, id), dag.expr(id)) {
-                (Some(AnchorValue::Lane(_)), _) => Rate::Point,
-                (Some(AnchorValue::Row(_)), _) => Rate::Row,
-                (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
-                (None, Expr::Coord(_)) => Rate::Row,
-                (None, Expr::Load { .. }) if runs.contains_key(&id) => Rate::Point,
-                (None, &Expr::Uniform { index, .. }) if run_along(dag, index, axis).is_some() => Rate::Point,
-                _ => Rate::Run,
+                (Some(AnchorValue::Lane(_)), _) => HoistLevel::Point,
+                (Some(AnchorValue::Row(_)), _) => HoistLevel::Row,
+                (None, &Expr::Coord(coord)) if coord == axis => HoistLevel::Point,
+                (None, Expr::Coord(_)) => HoistLevel::Row,
+                (None, Expr::Load { .. }) if runs.contains_key(&id) => HoistLevel::Point,
+                (None, &Expr::Uniform { index, .. }) if run_along(dag, index, axis).is_some() => HoistLevel::Point,
+                _ => HoistLevel::Run,
             };
             let rate = reads(id).iter().fold(own, |rate, read| {
                 *uses.entry(*read).or_default() += 1;
-                rate.max(rates.get(read).copied().unwrap_or(Rate::Run))
+                rate.max(rates.get(read).copied().unwrap_or(HoistLevel::Run))
             });
             rates.insert(id, rate);
         }
         roots.iter().for_each(|root| *uses.entry(*root).or_default() += 1);
         let branches = super::branch::Branches::new(dag, &order, roots, &reads);
         let anchored = |id: ExprId| anchor(dag, id).is_some();
-        let facts = Facts { dag, rates: &rates, uses: &uses, branches: &branches, anchored: &anchored };
+        let facts = ExprInfo { dag, rates: &rates, uses: &uses, branches: &branches, anchored: &anchored };
         let fusion = Fusion::new(&facts, &order);
         Self {
             dag,
@@ -101,8 +103,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn rate(&self, id: ExprId) -> Rate {
-        self.rates.get(&id).copied().unwrap_or(Rate::Run)
+    fn rate(&self, id: ExprId) -> HoistLevel {
+        self.rates.get(&id).copied().unwrap_or(HoistLevel::Run)
     }
 
     fn source(&self, id: ExprId, kind: Scalar) -> Result<Source, CpuError> {
@@ -174,22 +176,22 @@ impl<'a> Compiler<'a> {
             .innermost(id, known)
             .and_then(|(condition, side)| self.states.get(&condition).map(|&state| Guard { state, side }));
         match rate {
-            Rate::Run => self.program.per_run.push(instruction),
-            Rate::Row => self.program.per_row.push(instruction),
-            Rate::Point => self.program.per_point.push(instruction),
+            HoistLevel::Run => self.program.per_run.push(instruction),
+            HoistLevel::Row => self.program.per_row.push(instruction),
+            HoistLevel::Point => self.program.per_point.push(instruction),
         }
     }
 
-    fn allocate(&mut self, rate: Rate, kind: Scalar) -> Source {
+    fn allocate(&mut self, rate: HoistLevel, kind: Scalar) -> Source {
         let file = file(kind);
         let count = &mut self.program.counts.files[file][rate as usize];
-        let idle = if rate == Rate::Point { self.free[file].pop() } else { None };
+        let idle = if rate == HoistLevel::Point { self.free[file].pop() } else { None };
         let register = idle.unwrap_or(*count);
         *count += u16::from(idle.is_none());
         match rate {
-            Rate::Run => Source::Run(register),
-            Rate::Row => Source::Row(register),
-            Rate::Point => Source::Lane(register),
+            HoistLevel::Run => Source::Run(register),
+            HoistLevel::Row => Source::Row(register),
+            HoistLevel::Point => Source::Lane(register),
         }
     }
 
@@ -246,7 +248,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn chain(&self, rate: Rate, first: ExprId, steps: Vec<ChainStep<ExprId>>) -> Result<Chain, CpuError> {
+    fn chain(&self, rate: HoistLevel, first: ExprId, steps: Vec<ChainStep<ExprId>>) -> Result<Chain, CpuError> {
         let mut operands = vec![self.source(first, Scalar::F32)?];
         let mut named = Vec::with_capacity(steps.len());
         for step in steps {
@@ -257,7 +259,7 @@ impl<'a> Compiler<'a> {
         }
         let passes = passes(&named, |position| match operands.get(usize::from(position)) {
             Some(Source::Run(_)) => true,
-            Some(Source::Row(_)) => rate == Rate::Point,
+            Some(Source::Row(_)) => rate == HoistLevel::Point,
             _ => false,
         });
         Ok(Chain { operands, passes })

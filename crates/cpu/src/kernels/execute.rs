@@ -6,7 +6,7 @@ use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{LoadPattern, Registers, RowInputs};
 use super::operand::{Env, View};
 use super::own;
-use super::program::{Instruction, Last, Op, Rate, Source, Start};
+use super::program::{HoistLevel, Instruction, Last, Op, Source, Start};
 use super::random::{uniform, uniform_runs};
 use super::step::Pass;
 use super::storage::Elements;
@@ -23,7 +23,7 @@ pub(super) struct Execution<'a, 'e> {
     pub registers: &'a mut Registers,
     pub arch: Arch,
     pub inputs: RowInputs<'a>,
-    pub rate: Rate,
+    pub rate: HoistLevel,
     /// First point of the tile.
     pub start: usize,
     /// Extents of the tile; one row with a point for each row of the loop if per-row values are computed.

@@ -6,7 +6,7 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::joined::{JoinedMachine, JoinedMatrix};
 use super::lanes::{LANES, ROWS, Row, tile_rows};
-use super::machine::{AnchorLanes, Machine, RowInputs};
+use super::machine::{AnchorLanes, RowInputs, Vm};
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::program::{AnchorValue, Program};
@@ -53,7 +53,7 @@ enum Terms {
 }
 
 enum TermMachine<'a> {
-    Rows(Box<Machine<'a>>),
+    Rows(Box<Vm<'a>>),
     Joined(JoinedMachine<'a>, usize),
 }
 
@@ -165,7 +165,7 @@ impl CompiledFold {
         let inputs = RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() };
         tasks::for_each(
             found.chunks_mut(LOOKUPS).enumerate().collect(),
-            || Machine::new(index, env),
+            || Vm::new(index, env),
             |machine, (n, found)| {
                 machine.rows(inputs);
                 for (part, found) in found.chunks_mut(LANES).enumerate() {
@@ -237,7 +237,7 @@ impl CompiledFold {
 impl Terms {
     fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<TermMachine<'a>, CpuError> {
         Ok(match self {
-            Self::Rows(program) => TermMachine::Rows(Box::new(Machine::new(program, env)?)),
+            Self::Rows(program) => TermMachine::Rows(Box::new(Vm::new(program, env)?)),
             Self::Joined(matrix, rows) => TermMachine::Joined(matrix.machine(env)?, *rows),
         })
     }
@@ -337,7 +337,7 @@ impl Worker<'_> {
 }
 
 /// Reduces `width` floats of each given row, from column `first` on.
-fn combine(machine: &mut Machine<'_>, inputs: RowInputs<'_>, (first, width): (usize, usize), owners: Owners<'_>) {
+fn combine(machine: &mut Vm<'_>, inputs: RowInputs<'_>, (first, width): (usize, usize), owners: Owners<'_>) {
     let Owners { op, totals, pitch, owners } = owners;
     machine.rows(inputs);
     let all = Owners { op, totals: &mut *totals, pitch, owners };

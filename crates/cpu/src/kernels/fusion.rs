@@ -1,16 +1,16 @@
 //! Fusion of expressions into chains.
 
 use super::branch::Branches;
-use super::program::Rate;
+use super::program::HoistLevel;
 use super::step::ChainStep;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};
 
 /// Properties of a program's expressions.
-pub(super) struct Facts<'a> {
+pub(super) struct ExprInfo<'a> {
     pub dag: &'a Dag,
-    pub rates: &'a HashMap<ExprId, Rate>,
+    pub rates: &'a HashMap<ExprId, HoistLevel>,
     pub uses: &'a HashMap<ExprId, usize>,
     pub branches: &'a Branches,
     /// True for values of accumulations.
@@ -31,7 +31,7 @@ pub(super) struct Fusion {
 
 impl Fusion {
     /// `order` holds operands before users.
-    pub(super) fn new(facts: &Facts<'_>, order: &[ExprId]) -> Self {
+    pub(super) fn new(facts: &ExprInfo<'_>, order: &[ExprId]) -> Self {
         let mut this = Self::default();
         for &id in order.iter().filter(|&&id| facts.is_function(id)) {
             let operands: &[ExprId] = match facts.dag.expr(id) {
@@ -59,7 +59,7 @@ impl Fusion {
         this
     }
 
-    fn may_absorb(&self, facts: &Facts<'_>, id: ExprId, operand: ExprId) -> bool {
+    fn may_absorb(&self, facts: &ExprInfo<'_>, id: ExprId, operand: ExprId) -> bool {
         let reads = match *facts.dag.expr(id) {
             Expr::Binary(_, a, b) if a == b => 2,
             _ => 1,
@@ -110,7 +110,7 @@ impl Fusion {
     }
 }
 
-impl Facts<'_> {
+impl ExprInfo<'_> {
     /// True for a float function that can be a step of a chain.
     fn is_function(&self, id: ExprId) -> bool {
         let float = |id: ExprId| self.dag.scalar(id) == Scalar::F32;

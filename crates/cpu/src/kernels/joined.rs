@@ -2,7 +2,7 @@
 
 use super::error::CpuError;
 use super::lanes::LANES;
-use super::machine::{Machine, RowInputs};
+use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::panel::{fill, segments, within};
 use super::program::{AnchorValue, Program};
@@ -19,7 +19,7 @@ pub(super) struct JoinedMatrix {
 }
 
 /// A [`JoinedMatrix`] bound to a run.
-pub(super) struct JoinedMachine<'a>(Vec<(&'a Range<usize>, Machine<'a>)>);
+pub(super) struct JoinedMachine<'a>(Vec<(&'a Range<usize>, Vm<'a>)>);
 
 impl JoinedMatrix {
     /// `None` if the matrix is large, or a load would not read neighbouring elements at neighbouring points of the
@@ -48,7 +48,7 @@ impl JoinedMatrix {
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<JoinedMachine<'a>, CpuError> {
-        let machines = self.segments.iter().map(|(points, program)| Ok((points, Machine::new(program, env)?)));
+        let machines = self.segments.iter().map(|(points, program)| Ok((points, Vm::new(program, env)?)));
         Ok(JoinedMachine(machines.collect::<Result<_, CpuError>>()?))
     }
 }

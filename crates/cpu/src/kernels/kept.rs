@@ -3,7 +3,7 @@
 use super::error::CpuError;
 use super::integers::Factor;
 use super::machine::Pool;
-use super::product::Panels;
+use super::product::PackedRhs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 /// Host memory in bytes that kernels keep between runs.
@@ -28,7 +28,7 @@ pub(super) trait Footprint {
 pub(super) struct Kept {
     /// Pools of the programs that have run.
     registers: Mutex<Vec<Pool>>,
-    pub panels: Shelf<Panels>,
+    pub panels: Shelf<PackedRhs>,
     pub columns: Shelf<dyn Factor>,
 }
 

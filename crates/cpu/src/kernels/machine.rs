@@ -7,7 +7,7 @@ use super::execute::Execution;
 use super::lanes::{Grid, LANES, Lanes, ROWS};
 use super::load::Part;
 use super::operand::Env;
-use super::program::{Counts, Instruction, Op, Program, Rate, Source};
+use super::program::{Counts, HoistLevel, Instruction, Op, Program, Source};
 use super::scratch::{boxed, zeros};
 use super::step::Pass;
 use super::storage::Elements;
@@ -130,12 +130,12 @@ impl<T: Copy + Default> File<T> {
     }
 
     /// A register as an instruction of this rate reads it.
-    pub(super) fn get(&self, source: Source, rate: Rate, grid: Grid) -> Lanes<'_, T> {
+    pub(super) fn get(&self, source: Source, rate: HoistLevel, grid: Grid) -> Lanes<'_, T> {
         debug_assert!(self.holds(source), "{source:?} is not among the registers of its program");
         match source {
             Source::Run(register) => Lanes::Same(self.runs.get(usize::from(register)).copied().unwrap_or_default()),
             Source::Row(register) => match self.rows.get(usize::from(register)) {
-                Some(Some(register)) if rate == Rate::Row => Lanes::Each(&register.0[..grid.points.min(ROWS)]),
+                Some(Some(register)) if rate == HoistLevel::Row => Lanes::Each(&register.0[..grid.points.min(ROWS)]),
                 Some(Some(register)) => Lanes::rows(&register.0, grid.rows),
                 _ => Lanes::Each(&[]),
             },
@@ -176,7 +176,7 @@ impl Registers {
         env: &'s Env<'_>,
         inputs: RowInputs<'s>,
         source: Source,
-        (rate, start, grid): (Rate, usize, Grid),
+        (rate, start, grid): (HoistLevel, usize, Grid),
     ) -> Lanes<'s, f32> {
         match source {
             Source::Anchor(position) => {
@@ -240,7 +240,7 @@ impl Pool {
 }
 
 /// A program with its registers, bound to one run.
-pub(super) struct Machine<'a> {
+pub(super) struct Vm<'a> {
     program: &'a Program,
     env: &'a Env<'a>,
     registers: Registers,
@@ -251,7 +251,7 @@ pub(super) struct Machine<'a> {
     grid: Grid,
 }
 
-impl Drop for Machine<'_> {
+impl Drop for Vm<'_> {
     fn drop(&mut self) {
         // After a panic, the register that was being written is missing.
         if !std::thread::panicking() {
@@ -260,7 +260,7 @@ impl Drop for Machine<'_> {
     }
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Vm<'a> {
     /// Prepares a program for a run and computes values that depend on no coordinate.
     pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Result<Self, CpuError> {
         let registers = match program.pool.take() {
@@ -272,14 +272,14 @@ impl<'a> Machine<'a> {
         };
         let grid = Grid { rows: 1, points: 1 };
         let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid };
-        this.execute(&program.per_run, RowInputs::default(), Rate::Run);
+        this.execute(&program.per_run, RowInputs::default(), HoistLevel::Run);
         Ok(this)
     }
 
     /// Computes values that depend on the row, for all given rows.
     pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
         (self.start, self.grid) = (0, Grid { rows: 1, points: inputs.rows.min(ROWS) });
-        self.execute(&self.program.per_row, inputs, Rate::Row);
+        self.execute(&self.program.per_row, inputs, HoistLevel::Row);
         self.grid = Grid { rows: inputs.rows.min(ROWS), points: 1 };
     }
 
@@ -287,7 +287,7 @@ impl<'a> Machine<'a> {
     pub(super) fn tile(&mut self, inputs: RowInputs<'_>, start: usize, points: usize) {
         (self.start, self.grid) = (start, Grid { rows: inputs.rows, points });
         if points > 0 && self.grid.len() <= LANES {
-            self.execute(&self.program.per_point, inputs, Rate::Point);
+            self.execute(&self.program.per_point, inputs, HoistLevel::Point);
         }
     }
 
@@ -315,7 +315,7 @@ impl<'a> Machine<'a> {
             _ => return false,
         };
         (self.start, self.grid) = (start, grid);
-        self.execute(before, inputs, Rate::Point) && self.chain(inputs, operands, passes, to)
+        self.execute(before, inputs, HoistLevel::Point) && self.chain(inputs, operands, passes, to)
     }
 
     /// Moves a float result of the last tile to its destination.
@@ -326,18 +326,18 @@ impl<'a> Machine<'a> {
 
     fn chain(&mut self, inputs: RowInputs<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {
         let Some(mut scratch) = self.registers.scratch.take() else { return false };
-        self.execution(inputs, Rate::Point).chain(operands, passes, &mut scratch, to);
+        self.execution(inputs, HoistLevel::Point).chain(operands, passes, &mut scratch, to);
         self.registers.scratch = Some(scratch);
         true
     }
 
-    fn execution<'s>(&'s mut self, inputs: RowInputs<'s>, rate: Rate) -> Execution<'s, 'a> {
+    fn execution<'s>(&'s mut self, inputs: RowInputs<'s>, rate: HoistLevel) -> Execution<'s, 'a> {
         let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
         Execution { env, registers, arch, inputs, rate, start: self.start, grid: self.grid }
     }
 
     /// Returns false if rows of a large tile cannot be read in place.
-    fn execute(&mut self, instructions: &[Instruction], inputs: RowInputs<'_>, rate: Rate) -> bool {
+    fn execute(&mut self, instructions: &[Instruction], inputs: RowInputs<'_>, rate: HoistLevel) -> bool {
         instructions.is_empty() || self.grid.len() == 0 || self.execution(inputs, rate).run(instructions)
     }
 
@@ -357,16 +357,16 @@ impl<'a> Machine<'a> {
 
     /// A float result for the points of the last tile.
     pub(super) fn floats<'s>(&'s self, root: usize, inputs: RowInputs<'s>) -> Lanes<'s, f32> {
-        self.registers.floats(self.env, inputs, self.source(root), (Rate::Point, self.start, self.grid))
+        self.registers.floats(self.env, inputs, self.source(root), (HoistLevel::Point, self.start, self.grid))
     }
 
     /// An `I32` or boolean result for the points of the last tile.
     pub(super) fn ints(&self, root: usize) -> Lanes<'_, i32> {
-        self.registers.ints.get(self.source(root), Rate::Point, self.grid)
+        self.registers.ints.get(self.source(root), HoistLevel::Point, self.grid)
     }
 
     /// An `I64` result for the points of the last tile.
     pub(super) fn longs(&self, root: usize) -> Lanes<'_, i64> {
-        self.registers.longs.get(self.source(root), Rate::Point, self.grid)
+        self.registers.longs.get(self.source(root), HoistLevel::Point, self.grid)
     }
 }

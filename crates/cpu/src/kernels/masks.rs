@@ -4,7 +4,7 @@ use super::arch::Arch;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row, tile_rows};
-use super::machine::{Machine, RowInputs};
+use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::program::Program;
 use super::scratch::reserve;
@@ -62,7 +62,7 @@ pub(super) type Spans = Arc<Vec<Vec<KeyTile>>>;
 /// A mask bound to a run, with the visible keys of a sample's blocks, which heads share unless the mask depends on
 /// them.
 pub(super) struct MaskMachine<'a> {
-    mask: Option<(&'a Mask, Machine<'a>)>,
+    mask: Option<(&'a Mask, Vm<'a>)>,
     axes: PairAxes,
     env: &'a Env<'a>,
     /// Extents of the axes of samples.
@@ -96,7 +96,7 @@ impl PairMask {
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>, samples: Vec<usize>) -> Result<MaskMachine<'a>, CpuError> {
-        let machine = |mask: &'a Mask| Ok::<_, CpuError>((mask, Machine::new(&mask.program, env)?));
+        let machine = |mask: &'a Mask| Ok::<_, CpuError>((mask, Vm::new(&mask.program, env)?));
         Ok(MaskMachine {
             mask: self.mask.as_ref().map(machine).transpose()?,
             axes: self.axes,
@@ -212,7 +212,7 @@ fn spans(tiles: &[KeyTile]) -> Vec<Vec<KeyTile>> {
 
 /// Appends the mask of some keys, row by row.
 fn evaluate(
-    machine: &mut Machine<'_>,
+    machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,
     keys: &Range<usize>,
     mask: &mut Vec<i32>,

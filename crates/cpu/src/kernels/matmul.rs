@@ -3,8 +3,8 @@ use super::error::CpuError;
 use super::machine::{AnchorLanes, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
-use super::panel::{Panel, PanelMachine};
-use super::product::{Matrix, Panels, blocks_of_sum, multiply};
+use super::panel::{ExprMatrix, PanelMachine};
+use super::product::{Matrix, PackedRhs, blocks_of_sum, multiply};
 use super::program::AnchorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
@@ -47,8 +47,8 @@ pub(super) struct CompiledMatmul {
     k: Extent,
     axes: usize,
     stats: CompiledReductions,
-    a: Panel,
-    b: Panel,
+    a: ExprMatrix,
+    b: ExprMatrix,
     /// True if `b` is the same in every batch entry.
     shared: bool,
     /// Packed `b`, if it is the same in every run with the same operands.
@@ -69,7 +69,7 @@ struct Block {
 /// The right operand.
 enum Factor<'a> {
     Matrix(Matrix<'a>),
-    Panels(Arc<Panels>),
+    PackedRhs(Arc<PackedRhs>),
 }
 
 impl<'a> Factor<'a> {
@@ -77,9 +77,9 @@ impl<'a> Factor<'a> {
     fn new(
         b: Matrix<'a>,
         rows: usize,
-        pack: impl FnOnce(Matrix<'a>) -> Result<Panels, CpuError>,
+        pack: impl FnOnce(Matrix<'a>) -> Result<PackedRhs, CpuError>,
     ) -> Result<Self, CpuError> {
-        Ok(if rows >= MANY { Self::Panels(Arc::new(pack(b)?)) } else { Self::Matrix(b) })
+        Ok(if rows >= MANY { Self::PackedRhs(Arc::new(pack(b)?)) } else { Self::Matrix(b) })
     }
 
     /// `out = a b` for some columns of `b`; `gathered` is scratch memory for a part of `a`.
@@ -93,7 +93,7 @@ impl<'a> Factor<'a> {
     ) -> Result<(), CpuError> {
         let mut multiply = |a: Matrix<'_>, row: usize| match self {
             Self::Matrix(b) => multiply(out, stride, a, b.part((row, column), (a.columns, columns)), row > 0),
-            Self::Panels(b) => b.multiply(out, stride, a, (column, column + columns, row), row > 0),
+            Self::PackedRhs(b) => b.multiply(out, stride, a, (column, column + columns, row), row > 0),
         };
         if !a.is_spread() || a.columns == 0 {
             return multiply(a, 0);
@@ -140,8 +140,8 @@ impl CompiledMatmul {
         let weights = if shared && is_constant { Weights::of(&body.dag, kernel.b) } else { None };
         Ok(Self {
             stats: CompiledReductions::new(body, &kernel.stats)?,
-            a: Panel::new(body, kernel.a, (row, depth), (constant(&kernel.m), constant(&kernel.k)))?,
-            b: Panel::new(body, kernel.b, (depth, column), (constant(&kernel.k), kernel.n.as_const()))?,
+            a: ExprMatrix::new(body, kernel.a, (row, depth), (constant(&kernel.m), constant(&kernel.k)))?,
+            b: ExprMatrix::new(body, kernel.b, (depth, column), (constant(&kernel.k), kernel.n.as_const()))?,
             shared,
             weights,
             stores: Stores::compile(body, outputs, column, rows, &sum)?,
@@ -172,7 +172,7 @@ impl CompiledMatmul {
         let right = match b {
             Some(b) => b,
             None => {
-                own = Factor::new(panel.matrix(coords, 0, (k, sizes.n), None)?, block.rows, Panels::packed)?;
+                own = Factor::new(panel.matrix(coords, 0, (k, sizes.n), None)?, block.rows, PackedRhs::packed)?;
                 &own
             }
         };
@@ -213,15 +213,15 @@ impl Scheduled for CompiledMatmul {
         let mut panel = self.b.machine(env)?;
         let extents = (longest, sizes.n);
         let packed = match &self.weights {
-            Some(weights) => weights.panels(env, || Panels::new(panel.matrix(&mut coords, 0, extents, None)?))?,
+            Some(weights) => weights.panels(env, || PackedRhs::new(panel.matrix(&mut coords, 0, extents, None)?))?,
             None => None,
         };
         let b = match packed {
-            Some(panels) => Some(Factor::Panels(panels)),
+            Some(panels) => Some(Factor::PackedRhs(panels)),
             None if !self.shared => None,
             None => {
                 let all = rows.iter().sum();
-                Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| Panels::for_run(b))?)
+                Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| PackedRhs::for_run(b))?)
             }
         };
         let most = blocks.iter().map(|block| block.rows * block.columns).max().unwrap_or(0);
@@ -257,7 +257,7 @@ impl Scheduled for CompiledMatmul {
                 blocks.try_for_each(|(block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block))
             },
         )?;
-        if let Some(Factor::Panels(panels)) = b
+        if let Some(Factor::PackedRhs(panels)) = b
             && let Some(panels) = Arc::into_inner(panels)
         {
             panels.recycle();

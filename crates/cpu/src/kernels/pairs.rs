@@ -2,12 +2,12 @@ use super::Scheduled;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
-use super::machine::{AnchorLanes, Machine, RowInputs};
+use super::machine::{AnchorLanes, RowInputs, Vm};
 use super::masks::{KeyTile, MaskMachine, PairAxes, PairMask};
 use super::memory::Memory;
 use super::operand::Env;
-use super::panel::{Panel, PanelMachine, fill};
-use super::product::{Matrix, Panels};
+use super::panel::{ExprMatrix, PanelMachine, fill};
+use super::product::{Matrix, PackedRhs};
 use super::program::{AnchorValue, Program};
 use super::scratch::room;
 use super::softmax::{Kept, Softmax};
@@ -44,8 +44,8 @@ struct Pass {
 
 #[derive(Clone, Debug)]
 struct CompiledDot {
-    owner: Panel,
-    other: Panel,
+    owner: ExprMatrix,
+    other: ExprMatrix,
     width: usize,
 }
 
@@ -61,7 +61,7 @@ struct CompiledSum {
 /// The elements that a reduction weights.
 #[derive(Clone, Debug)]
 struct Elements {
-    panel: Panel,
+    panel: ExprMatrix,
     column: u8,
     width: usize,
 }
@@ -91,7 +91,7 @@ struct Worker<'a> {
 }
 
 struct PassMachine<'a> {
-    weights: Machine<'a>,
+    weights: Vm<'a>,
     dots: u32,
     sums: Vec<Sum<'a>>,
 }
@@ -100,7 +100,7 @@ struct PassMachine<'a> {
 struct Products<'a> {
     width: usize,
     other: PanelMachine<'a>,
-    panels: Panels,
+    panels: PackedRhs,
     values: Vec<f32>,
 }
 
@@ -115,7 +115,7 @@ struct Weighted<'a> {
     column: u8,
     width: usize,
     panel: PanelMachine<'a>,
-    panels: Panels,
+    panels: PackedRhs,
     totals: Vec<f32>,
 }
 
@@ -173,7 +173,7 @@ impl PassMachine<'_> {
 impl Weighted<'_> {
     /// From one row of totals to the next.
     fn stride(&self) -> usize {
-        self.width.next_multiple_of(Panels::width(self.width))
+        self.width.next_multiple_of(PackedRhs::width(self.width))
     }
 }
 
@@ -181,7 +181,7 @@ impl CompiledPairs {
     pub(super) fn new(kernel: &Bound<'_, Pairs>) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
         let dots = kernel.dots.iter().map(|dot| {
-            let panel = |row, id| Panel::new(body, id, (row, dot.depth), (None, Some(dot.width)));
+            let panel = |row, id| ExprMatrix::new(body, id, (row, dot.depth), (None, Some(dot.width)));
             Ok(CompiledDot {
                 owner: panel(kernel.owner, dot.owner)?,
                 other: panel(kernel.other, dot.other)?,
@@ -218,14 +218,19 @@ impl CompiledPairs {
         targets: Vec<Target<'a>>,
     ) -> Result<Worker<'a>, CpuError> {
         let products = |dot: &'a CompiledDot| {
-            Ok(Products { width: dot.width, other: dot.other.machine(env)?, panels: Panels::default(), values: vec![] })
+            Ok(Products {
+                width: dot.width,
+                other: dot.other.machine(env)?,
+                panels: PackedRhs::default(),
+                values: vec![],
+            })
         };
         let weighted = |elements: &'a Elements| {
             Ok::<_, CpuError>(Weighted {
                 column: elements.column,
                 width: elements.width,
                 panel: elements.panel.machine(env)?,
-                panels: Panels::default(),
+                panels: PackedRhs::default(),
                 totals: vec![],
             })
         };
@@ -234,7 +239,7 @@ impl CompiledPairs {
         };
         let pass = |pass: &'a Pass| {
             Ok(PassMachine {
-                weights: Machine::new(&pass.weights, env)?,
+                weights: Vm::new(&pass.weights, env)?,
                 dots: pass.dots,
                 sums: pass.sums.iter().map(sum).collect::<Result<_, CpuError>>()?,
             })
@@ -400,7 +405,7 @@ impl CompiledSum {
     fn new(kernel: &Bound<'_, Pairs>, sum: &PairSum) -> Result<Self, CpuError> {
         let element = sum.element.map(|element| {
             let rows = (kernel.other, element.column);
-            let panel = Panel::new(&kernel.nest.body, element.value, rows, (None, Some(element.width)))?;
+            let panel = ExprMatrix::new(&kernel.nest.body, element.value, rows, (None, Some(element.width)))?;
             Ok(Elements { panel, column: element.column, width: element.width })
         });
         let hidden = if kernel.softmax { f32::MIN } else { sum.op.start() };

@@ -5,7 +5,7 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::joined::{JoinedMachine, JoinedMatrix};
 use super::lanes::{LANES, ROWS, Row, copy, tile_rows};
-use super::machine::{Machine, RowInputs};
+use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::product::Matrix;
 use super::program::{AnchorValue, Program};
@@ -13,7 +13,7 @@ use super::reductions::{ReductionMachines, row_value};
 use super::run::{run_along, scattered};
 use super::scratch::room;
 use super::storage::Elements;
-use super::window::{WindowMachine, Windows};
+use super::window::{BindingChunks, WindowMachine};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Arrange, DType, Scalar};
 use rewire_graph_rewrite::plan::{Body, MemorySpace};
@@ -21,10 +21,10 @@ use std::ops::Range;
 
 /// The matrix of an expression over a row coordinate and a column coordinate.
 #[derive(Clone, Debug)]
-pub(super) struct Panel {
-    segments: Vec<Segment>,
-    direct: Option<Direct>,
-    windows: Option<Windows>,
+pub(super) struct ExprMatrix {
+    segments: Vec<ColumnRange>,
+    direct: Option<StridedOperand>,
+    windows: Option<BindingChunks>,
     joined: Option<Joined>,
     row: u8,
     column: u8,
@@ -34,7 +34,7 @@ pub(super) struct Panel {
 
 /// Columns with the same program.
 #[derive(Clone, Debug)]
-struct Segment {
+struct ColumnRange {
     /// Up to the last column if the end is `usize::MAX`.
     columns: Range<usize>,
     /// Along the columns from the first one on.
@@ -55,7 +55,7 @@ pub(super) struct Joined {
 
 /// A plain load, so that the matrix is read in place.
 #[derive(Clone, Debug)]
-struct Direct {
+struct StridedOperand {
     operand: u16,
     /// Its indices.
     index: Program,
@@ -65,16 +65,16 @@ struct Direct {
 
 /// A panel bound to one run, with memory for its elements on one thread.
 pub(super) struct PanelMachine<'a> {
-    panel: &'a Panel,
+    panel: &'a ExprMatrix,
     env: &'a Env<'a>,
-    machines: Vec<(&'a Range<usize>, Machine<'a>)>,
-    index: Option<Machine<'a>>,
+    machines: Vec<(&'a Range<usize>, Vm<'a>)>,
+    index: Option<Vm<'a>>,
     windows: Option<WindowMachine<'a>>,
     line: Option<JoinedMachine<'a>>,
     elements: Vec<f32>,
 }
 
-impl Panel {
+impl ExprMatrix {
     /// `rows` and `columns` are their numbers, if constant.
     pub(super) fn new(
         body: &Body,
@@ -92,11 +92,11 @@ impl Panel {
         let segment = |columns: Range<usize>| {
             let (dag, roots) = within(dag, &[id], along, &columns);
             let program = Program::compile(&dag, &body.operands, &roots, along, &row_value)?;
-            Ok(Segment { columns, program })
+            Ok(ColumnRange { columns, program })
         };
         let segments = segments(dag, &[id], along, points).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
-        let direct = Direct::new(body, id, row, column)?;
-        let windows = Windows::new(body, id, (row, column), by_column)?;
+        let direct = StridedOperand::new(body, id, row, column)?;
+        let windows = BindingChunks::new(body, id, (row, column), by_column)?;
         let joined = match rows.zip(columns).filter(|_| direct.is_none() && windows.is_none()) {
             Some(extents) => Joined::new(body, id, (row, column), extents)?,
             None => None,
@@ -105,12 +105,12 @@ impl Panel {
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<PanelMachine<'a>, CpuError> {
-        let segments = self.segments.iter().map(|s| Ok((&s.columns, Machine::new(&s.program, env)?)));
+        let segments = self.segments.iter().map(|s| Ok((&s.columns, Vm::new(&s.program, env)?)));
         Ok(PanelMachine {
             panel: self,
             env,
             machines: segments.collect::<Result<_, CpuError>>()?,
-            index: self.direct.as_ref().map(|direct| Machine::new(&direct.index, env)).transpose()?,
+            index: self.direct.as_ref().map(|direct| Vm::new(&direct.index, env)).transpose()?,
             windows: self.windows.as_ref().map(|windows| windows.machine(env)).transpose()?,
             line: self.joined.as_ref().map(|joined| joined.line.machine(env)).transpose()?,
             elements: vec![],
@@ -191,7 +191,7 @@ impl Joined {
     }
 }
 
-impl Direct {
+impl StridedOperand {
     fn new(body: &Body, id: ExprId, row: u8, column: u8) -> Result<Option<Self>, CpuError> {
         let dag = &body.dag;
         let Expr::Load { operand, index } = dag.expr(id) else { return Ok(None) };
@@ -213,7 +213,7 @@ impl Direct {
     fn matrix<'m>(
         &self,
         env: &Env<'m>,
-        machine: &mut Machine<'_>,
+        machine: &mut Vm<'_>,
         coords: &Coords,
         (rows, columns): (usize, usize),
     ) -> Option<Matrix<'m>> {
@@ -327,7 +327,7 @@ impl PanelMachine<'_> {
 /// Computes columns `first..first + columns` of a program's floats for all given rows, each into its `outs`, whose rows
 /// are `pitch` apart.
 pub(super) fn fill(
-    machine: &mut Machine<'_>,
+    machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,
     (first, columns): (usize, usize),
     (outs, pitch): (&mut [&mut [f32]], usize),

@@ -216,7 +216,7 @@ const SLICE: usize = 48;
 
 /// A right operand packed into panels of neighbouring columns, padded with zeros.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Panels {
+pub(super) struct PackedRhs {
     data: Vec<f32>,
     rows: usize,
     columns: usize,
@@ -230,14 +230,14 @@ thread_local! {
 /// Largest number of floats that a thread keeps.
 const MOST_SPARE: usize = 1 << 20;
 
-impl Footprint for Panels {
+impl Footprint for PackedRhs {
     fn bytes(&self) -> u64 {
         (self.data.capacity() * size_of::<f32>()) as u64
     }
 }
 
-impl Panels {
-    /// [`Panels::new`] for one run; release it with [`Panels::recycle`].
+impl PackedRhs {
+    /// [`PackedRhs::new`] for one run; release it with [`PackedRhs::recycle`].
     pub(super) fn for_run(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self { data: SPARE.take(), ..Self::default() };
         panels.pack_together(matrix)?;
@@ -419,7 +419,7 @@ mod tests {
                 multiply(&mut whole, n, a, b, false).unwrap();
                 let stride = n.next_multiple_of(64);
                 let mut out = vec![f32::NAN; m * stride];
-                let panels = Panels::new(b).unwrap();
+                let panels = PackedRhs::new(b).unwrap();
                 panels.multiply(&mut out, stride, a, (0, n, 0), false).unwrap();
                 for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
                     assert_eq!(&out[..n], whole);
@@ -459,7 +459,7 @@ mod tests {
                     let stride = n.next_multiple_of(64);
                     let mut out = vec![0.0; m * stride];
                     out.chunks_mut(stride).zip(sums.chunks(n)).for_each(|(out, sums)| out[..n].copy_from_slice(sums));
-                    Panels::packed(b).unwrap().multiply(&mut out, stride, few, (0, n, 0), accumulate).unwrap();
+                    PackedRhs::packed(b).unwrap().multiply(&mut out, stride, few, (0, n, 0), accumulate).unwrap();
                     for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
                         assert_eq!(&out[..n], whole, "{case}, panels");
                     }

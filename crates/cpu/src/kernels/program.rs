@@ -117,7 +117,7 @@ pub(super) struct Instruction {
 
 /// How often an instruction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rate {
+pub(super) enum HoistLevel {
     Run,
     Row,
     Point,

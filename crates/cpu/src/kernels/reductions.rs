@@ -3,7 +3,7 @@
 use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{LANES, ROWS, tile_rows};
-use super::machine::{Machine, RowInputs};
+use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::program::{AnchorValue, Program};
 use super::totals::{Partials, Totals, neutral};
@@ -29,7 +29,7 @@ struct Pass {
 
 /// The machines of reductions.
 pub(super) struct ReductionMachines<'a> {
-    passes: Vec<(&'a Pass, usize, Machine<'a>)>,
+    passes: Vec<(&'a Pass, usize, Vm<'a>)>,
     /// By position, the results for the current rows.
     pub results: Vec<[f32; ROWS]>,
 }
@@ -71,7 +71,7 @@ impl CompiledReductions {
         extents: &[usize],
     ) -> Result<ReductionMachines<'a>, CpuError> {
         let passes = self.passes.iter().zip(extents);
-        let passes = passes.map(|(pass, &extent)| Ok((pass, extent, Machine::new(&pass.program, env)?)));
+        let passes = passes.map(|(pass, &extent)| Ok((pass, extent, Vm::new(&pass.program, env)?)));
         Ok(ReductionMachines { passes: passes.collect::<Result<_, CpuError>>()?, results: vec![] })
     }
 }
@@ -105,7 +105,7 @@ fn are_squares(dag: &Dag, reduction: &Reduced, next: &Reduced) -> bool {
 
 /// Reduces `width` points of every given row, and their squares if `squares` is set.
 fn reduce(
-    machine: &mut Machine<'_>,
+    machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,
     width: usize,
     op: ReduceOp,

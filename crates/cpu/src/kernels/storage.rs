@@ -1,7 +1,7 @@
 //! Loads and stores of elements by storage type.
 
 use super::arch::Arch;
-use super::halves;
+use super::f16;
 use super::quantized::Rows;
 use bytemuck::{AnyBitPattern, cast_slice_mut, try_cast_slice};
 use rewire_graph::DType;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Elements<'a> {
     F32(&'a [f32]),
-    Short(&'a [u16], &'static Short),
+    HalfFormat(&'a [u16], &'static HalfFormat),
     Rows(Rows<'a>),
     I64(&'a [i64]),
     I32(&'a [i32]),
@@ -22,7 +22,7 @@ pub(super) enum Elements<'a> {
 #[derive(Debug)]
 pub(super) enum ElementsMut<'a> {
     F32(&'a mut [f32]),
-    Short(&'a mut [u16], &'static Short),
+    HalfFormat(&'a mut [u16], &'static HalfFormat),
     I64(&'a mut [i64]),
     I32(&'a mut [i32]),
 }
@@ -31,7 +31,7 @@ pub(super) enum ElementsMut<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SharedElements<'a> {
     F32(&'a [AtomicU32]),
-    Short(&'a [AtomicU16], &'static Short),
+    HalfFormat(&'a [AtomicU16], &'static HalfFormat),
     I64(&'a [AtomicU64]),
     I32(&'a [AtomicU32]),
 }
@@ -58,14 +58,14 @@ impl<'a> Values<'a> {
 
 /// Floats of 16 bits: conversions of slices of equal lengths.
 #[derive(Debug)]
-pub(super) struct Short {
+pub(super) struct HalfFormat {
     widen: fn(&[u16], &mut [f32]),
     narrow: fn(&[f32], &mut [u16]),
 }
 
-static F16: Short = Short { widen: halves::widen, narrow: halves::narrow };
+static F16: HalfFormat = HalfFormat { widen: f16::widen, narrow: f16::narrow };
 
-static BF16: Short = Short {
+static BF16: HalfFormat = HalfFormat {
     widen: |from, to| {
         Arch::chosen()
             .dispatch(|| to.iter_mut().zip(from).for_each(|(to, &e)| *to = f32::from_bits(u32::from(e) << 16)));
@@ -94,8 +94,8 @@ impl<'a> Elements<'a> {
         }
         match dtype {
             DType::F32 => Self::F32(first(memory, count)),
-            DType::F16 => Self::Short(first(memory, count), &F16),
-            DType::BF16 => Self::Short(first(memory, count), &BF16),
+            DType::F16 => Self::HalfFormat(first(memory, count), &F16),
+            DType::BF16 => Self::HalfFormat(first(memory, count), &BF16),
             DType::Rows8 | DType::Rows4 | DType::Rows2 => Self::Rows(Rows::new(dtype, memory, (count, pitch))),
             DType::I64 => Self::I64(first(memory, count)),
             DType::I32 | DType::U32 => Self::I32(first(memory, count)),
@@ -107,7 +107,7 @@ impl<'a> Elements<'a> {
     pub(super) fn floats(self, start: usize, out: &mut [f32]) {
         match self {
             Self::F32(e) => copy_each(e, start, out, |e| e),
-            Self::Short(e, short) => {
+            Self::HalfFormat(e, short) => {
                 if let Some(found) = e.get(start..start.saturating_add(out.len())) {
                     (short.widen)(found, out);
                 }
@@ -140,7 +140,7 @@ impl<'a> Elements<'a> {
     pub(super) fn gather_floats(self, at: &[usize], out: &mut [f32]) {
         match self {
             Self::F32(e) => gather_each(e, at, out, |e| e),
-            Self::Short(e, short) => {
+            Self::HalfFormat(e, short) => {
                 for (at, out) in at.chunks(BLOCK).zip(out.chunks_mut(BLOCK)) {
                     let mut found = [0; BLOCK];
                     gather_each(e, at, &mut found, |e| e);
@@ -177,7 +177,7 @@ impl<'a> Elements<'a> {
             Self::I64(e) => e.get(at).map(|&e| e as f64),
             Self::I32(e) => e.get(at).map(|&e| e.into()),
             Self::Bool(e) => e.get(at).map(|&e| f64::from(u8::from(e != 0))),
-            Self::F32(_) | Self::Short(..) | Self::Rows(_) => {
+            Self::F32(_) | Self::HalfFormat(..) | Self::Rows(_) => {
                 let mut number = [f32::NAN];
                 self.floats(at, &mut number);
                 Some(number[0].into()).filter(|number: &f64| !number.is_nan())
@@ -192,8 +192,8 @@ impl<'a> ElementsMut<'a> {
         Some(match dtype {
             DType::Rows8 | DType::Rows4 | DType::Rows2 => return None,
             DType::F32 => Self::F32(&mut cast_slice_mut(memory)[..count]),
-            DType::F16 => Self::Short(&mut cast_slice_mut(memory)[..count], &F16),
-            DType::BF16 => Self::Short(&mut cast_slice_mut(memory)[..count], &BF16),
+            DType::F16 => Self::HalfFormat(&mut cast_slice_mut(memory)[..count], &F16),
+            DType::BF16 => Self::HalfFormat(&mut cast_slice_mut(memory)[..count], &BF16),
             DType::I64 => Self::I64(&mut cast_slice_mut(memory)[..count]),
             DType::I32 | DType::U32 | DType::Bool => Self::I32(&mut cast_slice_mut(memory)[..count]),
         })
@@ -203,7 +203,7 @@ impl<'a> ElementsMut<'a> {
     pub(super) fn pieces(self, size: usize) -> Vec<Self> {
         match self {
             Self::F32(e) => e.chunks_mut(size).map(Self::F32).collect(),
-            Self::Short(e, short) => e.chunks_mut(size).map(|e| Self::Short(e, short)).collect(),
+            Self::HalfFormat(e, short) => e.chunks_mut(size).map(|e| Self::HalfFormat(e, short)).collect(),
             Self::I64(e) => e.chunks_mut(size).map(Self::I64).collect(),
             Self::I32(e) => e.chunks_mut(size).map(Self::I32).collect(),
         }
@@ -213,7 +213,7 @@ impl<'a> ElementsMut<'a> {
     pub(super) fn share(self) -> SharedElements<'a> {
         match self {
             Self::F32(e) => SharedElements::F32(atomic_u32(cast_slice_mut(e))),
-            Self::Short(e, short) => SharedElements::Short(atomic_u16(e), short),
+            Self::HalfFormat(e, short) => SharedElements::HalfFormat(atomic_u16(e), short),
             Self::I64(e) => SharedElements::I64(atomic_u64(cast_slice_mut(e))),
             Self::I32(e) => SharedElements::I32(atomic_u32(cast_slice_mut(e))),
         }
@@ -223,7 +223,7 @@ impl<'a> ElementsMut<'a> {
     pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
         match (self, values) {
             (Self::F32(e), Values::F32(v)) => copy(e, offset, v),
-            (Self::Short(e, short), Values::F32(v)) => {
+            (Self::HalfFormat(e, short), Values::F32(v)) => {
                 if let Some(target) = e.get_mut(offset..offset.saturating_add(v.len())) {
                     (short.narrow)(v, target);
                 }
@@ -240,7 +240,7 @@ impl SharedElements<'_> {
     pub(super) fn store(self, offset: usize, values: Values<'_>) {
         match (self, values) {
             (Self::F32(e), Values::F32(v)) => each(e, offset, v, |e, v| e.store(v.to_bits(), RELAXED)),
-            (Self::Short(e, short), Values::F32(v)) => {
+            (Self::HalfFormat(e, short), Values::F32(v)) => {
                 for (n, v) in v.chunks(BLOCK).enumerate() {
                     let mut stored = [0; BLOCK];
                     (short.narrow)(v, &mut stored[..v.len()]);

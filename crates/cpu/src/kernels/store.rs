@@ -6,7 +6,7 @@ use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Progression, ROWS, Row, tile_rows};
 use super::load::{OUTSIDE, add_offsets, step};
-use super::machine::{Machine, RowInputs};
+use super::machine::{RowInputs, Vm};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, matches};
 use super::program::{AnchorValue, Program};
@@ -75,7 +75,7 @@ struct Group {
 pub(super) struct Stores(Vec<Group>);
 
 /// The machines of outputs.
-pub(super) struct Writer<'a>(Vec<(&'a Group, Machine<'a>)>);
+pub(super) struct Writer<'a>(Vec<(&'a Group, Vm<'a>)>);
 
 /// The destination of an output in a run.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl Stores {
 
     /// The machines for one run on one thread.
     pub(super) fn writer<'a>(&'a self, env: &'a Env<'a>) -> Result<Writer<'a>, CpuError> {
-        let machines = self.0.iter().map(|group| Ok((group, Machine::new(&group.program, env)?)));
+        let machines = self.0.iter().map(|group| Ok((group, Vm::new(&group.program, env)?)));
         Ok(Writer(machines.collect::<Result<_, CpuError>>()?))
     }
 }
@@ -202,7 +202,7 @@ impl Group {
     /// Computes the output, if there is only one, as a large tile.
     fn compute(
         &self,
-        machine: &mut Machine<'_>,
+        machine: &mut Vm<'_>,
         targets: &mut [Target<'_>],
         inputs: RowInputs<'_>,
         at: (usize, usize),
@@ -260,7 +260,7 @@ impl Store {
     /// Computes a tile directly in the memory of its output, if possible.
     fn compute(
         &self,
-        machine: &mut Machine<'_>,
+        machine: &mut Vm<'_>,
         target: &mut Target<'_>,
         inputs: RowInputs<'_>,
         (row, column): (usize, usize),
@@ -278,7 +278,7 @@ impl Store {
     }
 
     /// Writes the last tile of `machine`, which begins at this row and column of the loop.
-    fn write(&self, machine: &Machine<'_>, target: &mut Target<'_>, inputs: RowInputs<'_>, at: (usize, usize)) {
+    fn write(&self, machine: &Vm<'_>, target: &mut Target<'_>, inputs: RowInputs<'_>, at: (usize, usize)) {
         let grid = machine.grid();
         match machine.kind(self.root) {
             Scalar::F32 => self.write_lanes(machine, target, machine.floats(self.root, inputs), grid, at),
@@ -289,7 +289,7 @@ impl Store {
 
     fn write_lanes<T: Scalars>(
         &self,
-        machine: &Machine<'_>,
+        machine: &Vm<'_>,
         target: &mut Target<'_>,
         lanes: Lanes<'_, T>,
         grid: Grid,
@@ -331,7 +331,7 @@ impl Store {
     }
 
     /// The destination of a tile's first row and the distance between rows, if indices change evenly and are in range.
-    fn spaced(&self, machine: &Machine<'_>, target: &Target<'_>, grid: Grid, column: usize) -> Option<(usize, usize)> {
+    fn spaced(&self, machine: &Vm<'_>, target: &Target<'_>, grid: Grid, column: usize) -> Option<(usize, usize)> {
         let StorePattern::Run { outer, multiples, constant } = &self.pattern else { return None };
         let index = |position: usize| machine.ints(self.root + 1 + position).progression(grid.rows);
         let mut place = Progression { first: column as i64 + i64::from(*constant), step: 0 };
@@ -348,7 +348,7 @@ impl Store {
     /// The destinations of a tile's rows, at least [`OUTSIDE`] for those out of range.
     fn offsets(
         &self,
-        machine: &Machine<'_>,
+        machine: &Vm<'_>,
         target: &Target<'_>,
         (first, column): (usize, usize),
         (grid, offsets): (Grid, &mut [usize]),
@@ -388,7 +388,7 @@ impl Store {
         }
     }
 
-    fn scatter<T: Scalars>(&self, machine: &Machine<'_>, target: &mut Target<'_>, lanes: Lanes<'_, T>, grid: Grid) {
+    fn scatter<T: Scalars>(&self, machine: &Vm<'_>, target: &mut Target<'_>, lanes: Lanes<'_, T>, grid: Grid) {
         let Target { sink, shape, strides, .. } = target;
         let mut offsets = [0; LANES];
         let offsets = &mut offsets[..grid.len()];

@@ -2,7 +2,7 @@
 
 use super::error::CpuError;
 use super::operand::Env;
-use super::product::Panels;
+use super::product::PackedRhs;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ impl Weights {
     pub(super) fn panels(
         &self,
         env: &Env<'_>,
-        pack: impl FnOnce() -> Result<Panels, CpuError>,
-    ) -> Result<Option<Arc<Panels>>, CpuError> {
+        pack: impl FnOnce() -> Result<PackedRhs, CpuError>,
+    ) -> Result<Option<Arc<PackedRhs>>, CpuError> {
         let content = |operand: &u16| env.views.get(usize::from(*operand)).and_then(|view| view.content);
         let Some(contents) = self.operands.iter().map(content).collect::<Option<Vec<_>>>() else { return Ok(None) };
         env.kept.panels.get(&contents, || pack().map(Arc::new)).map(Some)

@@ -3,7 +3,7 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::LANES;
-use super::machine::{Machine, RowInputs};
+use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::product::Matrix;
 use super::program::{AnchorValue, Program};
@@ -18,7 +18,7 @@ const AXES: usize = 8;
 
 /// Elements of a tensor at separable indices; outside of it a number.
 #[derive(Clone, Debug)]
-pub(super) struct Windows {
+pub(super) struct BindingChunks {
     operand: u16,
     axes: usize,
     /// By axis, whether an index may lie outside.
@@ -33,11 +33,11 @@ pub(super) struct Windows {
     is_transposed: bool,
 }
 
-/// [`Windows`] bound to a run.
+/// [`BindingChunks`] bound to a run.
 pub(super) struct WindowMachine<'a> {
-    windows: &'a Windows,
-    by_line: Machine<'a>,
-    by_place: Machine<'a>,
+    windows: &'a BindingChunks,
+    by_line: Vm<'a>,
+    by_place: Vm<'a>,
     /// Indices of lines and of places, each axis after the other.
     lines: Vec<i32>,
     places: Vec<i32>,
@@ -67,7 +67,7 @@ struct Run {
     step: [i32; AXES],
 }
 
-impl Windows {
+impl BindingChunks {
     /// For an element that is loaded, or loaded where some indices are inside. `None` for others.
     pub(super) fn new(
         body: &Body,
@@ -107,8 +107,8 @@ impl Windows {
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<WindowMachine<'a>, CpuError> {
         Ok(WindowMachine {
             windows: self,
-            by_line: Machine::new(&self.by_line, env)?,
-            by_place: Machine::new(&self.by_place, env)?,
+            by_line: Vm::new(&self.by_line, env)?,
+            by_place: Vm::new(&self.by_place, env)?,
             lines: vec![],
             places: vec![],
             known: vec![],
@@ -161,7 +161,7 @@ fn is_inside(
 }
 
 /// The indices of `count` points from `first` on, by axis.
-fn indices(machine: &mut Machine<'_>, coords: &Coords, (first, count): (usize, usize), out: &mut [i32]) -> bool {
+fn indices(machine: &mut Vm<'_>, coords: &Coords, (first, count): (usize, usize), out: &mut [i32]) -> bool {
     let inputs = RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() };
     machine.rows(inputs);
     for start in (0..count).step_by(LANES) {
@@ -330,7 +330,7 @@ fn runs(index: &[i32], count: usize, axes: usize) -> Result<Vec<Run>, CpuError> 
     Ok(runs)
 }
 
-impl Windows {
+impl BindingChunks {
     /// The part of a run that is inside, on the first line.
     fn piece(&self, run: &Run, more: [i32; AXES], (shape, strides): (&[usize], &[usize])) -> Option<Piece> {
         let (mut low, mut high) = (0i64, run.len as i64);

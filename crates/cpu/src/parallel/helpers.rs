@@ -1,8 +1,8 @@
 //! The helper threads of a pool in this process.
 
-use super::place::Seat;
+use super::place::HelperThread;
 use super::pool::ThreadPoolOptions;
-use super::region::Region;
+use super::region::ParallelScope;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
@@ -32,7 +32,7 @@ pub(super) struct Helpers {
 #[derive(Default)]
 struct Waiting {
     /// Regions with the number of helpers they request, earliest first.
-    regions: Vec<(Arc<Region>, usize)>,
+    regions: Vec<(Arc<ParallelScope>, usize)>,
     /// Background work, done when no region requests helpers.
     later: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
@@ -52,7 +52,7 @@ thread_local! {
 
 /// The next action of a helper.
 enum Next {
-    Region(Arc<Region>),
+    ParallelScope(Arc<ParallelScope>),
     Later(Box<dyn FnOnce() + Send>),
     End,
 }
@@ -74,7 +74,7 @@ impl Helpers {
     }
 
     /// Requests up to `count` helpers for a region.
-    pub(super) fn invite(self: &Arc<Self>, region: &Arc<Region>, count: usize) {
+    pub(super) fn invite(self: &Arc<Self>, region: &Arc<ParallelScope>, count: usize) {
         let mut waiting = self.lock();
         self.start(&mut waiting, count);
         waiting.regions.push((region.clone(), count));
@@ -82,7 +82,7 @@ impl Helpers {
     }
 
     /// Withdraws the request of a region.
-    pub(super) fn withdraw(&self, region: &Arc<Region>) {
+    pub(super) fn withdraw(&self, region: &Arc<ParallelScope>) {
         let mut waiting = self.lock();
         waiting.regions.retain(|(other, _)| !Arc::ptr_eq(other, region));
         self.count(&waiting);
@@ -179,10 +179,10 @@ impl Helpers {
 
     fn serve(&self) {
         IS_HELPER.set(true);
-        let seat = Arc::new(Seat::here(self.may_move()));
+        let seat = Arc::new(HelperThread::here(self.may_move()));
         loop {
             match self.next() {
-                Next::Region(region) => region.join(&seat),
+                Next::ParallelScope(region) => region.join(&seat),
                 Next::Later(work) => drop(catch_unwind(AssertUnwindSafe(work))),
                 Next::End => return,
             }
@@ -221,7 +221,7 @@ impl Helpers {
             if *places == 0 {
                 waiting.regions.remove(0);
             }
-            Next::Region(region)
+            Next::ParallelScope(region)
         } else if let Some(work) = waiting.later.pop_front() {
             Next::Later(work)
         } else if waiting.is_closed {

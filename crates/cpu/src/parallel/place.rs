@@ -15,7 +15,7 @@ mod way {
     }
 
     /// A helper thread.
-    pub(in crate::parallel) struct Seat {
+    pub(in crate::parallel) struct HelperThread {
         /// Its thread id, if it may be moved.
         thread: Option<Pid>,
         /// Locked while the thread's CPUs are restricted, so that no other thread saves the restricted set as the
@@ -23,7 +23,7 @@ mod way {
         moving: Mutex<()>,
     }
 
-    impl Seat {
+    impl HelperThread {
         /// This thread.
         pub(in crate::parallel) fn here(may_move: bool) -> Self {
             Self { thread: may_move.then(gettid), moving: Mutex::new(()) }
@@ -77,9 +77,9 @@ mod way {
         0
     }
 
-    pub(in crate::parallel) struct Seat;
+    pub(in crate::parallel) struct HelperThread;
 
-    impl Seat {
+    impl HelperThread {
         pub(in crate::parallel) fn here(_: bool) -> Self {
             Self
         }
@@ -92,7 +92,7 @@ mod way {
     }
 }
 
-pub(super) use way::{Seat, processor};
+pub(super) use way::{HelperThread, processor};
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_thread_is_moved_and_may_run_everywhere_again() {
         let all = sched_getaffinity(None).unwrap();
-        let seat = Seat::here(true);
+        let seat = HelperThread::here(true);
         if all.count() > 1 {
             let before = processor();
             seat.leave(before);
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_thread_that_may_not_be_moved_is_not() {
         let all = sched_getaffinity(None).unwrap();
-        let seat = Seat::here(false);
+        let seat = HelperThread::here(false);
         assert!(seat.bring(processor()).is_none());
         seat.leave(processor());
         assert_eq!(sched_getaffinity(None).unwrap(), all);

@@ -2,7 +2,7 @@
 
 use super::ThreadPool;
 use super::helpers::Helpers;
-use super::place::{Seat, processor};
+use super::place::{HelperThread, processor};
 use std::any::Any;
 use std::cell::Cell;
 use std::hint::spin_loop;
@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use web_time::{Duration, Instant};
 
 /// Work that helpers may join while it is open.
-pub(super) struct Region {
+pub(super) struct ParallelScope {
     work: &'static (dyn Fn(&Member<'_>) + Sync),
-    crew: Mutex<Crew>,
+    crew: Mutex<Participants>,
     /// Helpers at work.
     at_work: AtomicUsize,
     left: Condvar,
@@ -24,10 +24,10 @@ pub(super) struct Region {
     processor: AtomicUsize,
 }
 
-struct Crew {
+struct Participants {
     is_open: bool,
     /// The helpers at work.
-    seats: Vec<Arc<Seat>>,
+    seats: Vec<Arc<HelperThread>>,
     panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Member<'r> {
 
 enum Role<'r> {
     Alone,
-    Caller(&'r Region),
-    Helper(&'r Region, &'r Seat),
+    Caller(&'r ParallelScope),
+    Helper(&'r ParallelScope, &'r HelperThread),
 }
 
 /// How long to poll for the last helpers before sleeping: about the time of waking up.
@@ -81,13 +81,13 @@ impl<'r> Member<'r> {
     }
 }
 
-impl Region {
-    fn lock(&self) -> MutexGuard<'_, Crew> {
+impl ParallelScope {
+    fn lock(&self) -> MutexGuard<'_, Participants> {
         self.crew.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a helper's part, if the region is open.
-    pub(super) fn join(&self, seat: &Arc<Seat>) {
+    pub(super) fn join(&self, seat: &Arc<HelperThread>) {
         let mut crew = self.lock();
         if !crew.is_open {
             return;
@@ -154,9 +154,9 @@ pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
     let lasting = unsafe {
         std::mem::transmute::<&(dyn Fn(&Member<'_>) + Sync), &'static (dyn Fn(&Member<'_>) + Sync)>(borrowed)
     };
-    let crew = Crew { is_open: true, seats: vec![], panic: None };
+    let crew = Participants { is_open: true, seats: vec![], panic: None };
     let may_move = pool.helpers().may_move();
-    let region = Arc::new(Region {
+    let region = Arc::new(ParallelScope {
         work: lasting,
         crew: Mutex::new(crew),
         at_work: AtomicUsize::new(0),

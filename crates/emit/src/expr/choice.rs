@@ -4,28 +4,28 @@ use super::{Code, indented};
 use crate::EmitError;
 use crate::function::{Text, type_of};
 use crate::module::Module;
-use crate::value::Emitted;
+use crate::value::WgslValue;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId, Lanes};
 use std::collections::HashSet;
 
 impl Code {
-    /// Four neighbours of an expression as a `vec4<f16>`: halves as they are stored where it is no more than those, or a
+    /// Four neighbours of an expression as a `vec4<f16>`: f16 as they are stored where it is no more than those, or a
     /// choice among them.
-    pub fn halves(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
-        module.note_halves();
+    pub fn f16(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        module.note_f16();
         match module.body.dag.expr(root) {
-            Expr::Load { operand, index } if self.are_halves(module, root) => {
+            Expr::Load { operand, index } if self.are_f16(module, root) => {
                 let index = self.eval(module, index)?;
-                module.load_halves(*operand, &index.iter().map(Emitted::first).collect::<Vec<_>>())
+                module.load_f16(*operand, &index.iter().map(WgslValue::first).collect::<Vec<_>>())
             }
-            &Expr::Select(condition, a, b) if self.are_halves(module, root) => {
+            &Expr::Select(condition, a, b) if self.are_f16(module, root) => {
                 let test = self.get(module, condition)?;
                 self.eval_shared(module, a, b)?;
                 let name = module.name();
                 self.line(&format!("var {name}: vec4<f16>;"));
                 self.sides(&test.first(), [a, b], |inner, side| {
-                    let value = inner.halves(module, side)?;
+                    let value = inner.f16(module, side)?;
                     inner.line(&format!("{name} = {value};"));
                     Ok(())
                 })?;
@@ -50,19 +50,19 @@ impl Code {
             });
         };
         let index = self.eval(module, index)?;
-        module.load_word(*operand, &index.iter().map(Emitted::first).collect::<Vec<_>>())
+        module.load_word(*operand, &index.iter().map(WgslValue::first).collect::<Vec<_>>())
     }
 
-    /// True if an expression is four neighbouring halves in memory, or one of several such by a condition that is the same
+    /// True if an expression is four neighbouring f16 values in memory, or one of several such by a condition that is the same
     /// for all four.
-    pub fn are_halves(&self, module: &Module, root: ExprId) -> bool {
+    pub fn are_f16(&self, module: &Module, root: ExprId) -> bool {
         match module.body.dag.expr(root) {
             Expr::Load { operand, index } => {
-                module.has_halves(*operand)
+                module.has_f16(*operand)
                     && Lanes::is_vector_load(&index.iter().map(|&i| self.class(i)).collect::<Vec<_>>())
             }
             &Expr::Select(condition, a, b) => {
-                self.class(condition).is_uniform() && [a, b].iter().all(|&side| self.are_halves(module, side))
+                self.class(condition).is_uniform() && [a, b].iter().all(|&side| self.are_f16(module, side))
             }
             _ => false,
         }
@@ -75,9 +75,9 @@ impl Code {
         condition: ExprId,
         a: ExprId,
         b: ExprId,
-    ) -> Result<Emitted, EmitError> {
+    ) -> Result<WgslValue, EmitError> {
         let test = self.get(module, condition)?;
-        if let Emitted::Bool(test) = test {
+        if let WgslValue::Bool(test) = test {
             return self.get(module, if test { a } else { b });
         }
         if !self.is_costly(module, a) && !self.is_costly(module, b) {
@@ -111,7 +111,7 @@ impl Code {
         test: &str,
         sides: [ExprId; 2],
         scalar: Scalar,
-    ) -> Result<Emitted, EmitError> {
+    ) -> Result<WgslValue, EmitError> {
         let within = self.valid.as_ref().map(|valid| format!(" & {valid}")).unwrap_or_default();
         let mut values = Vec::with_capacity(2);
         for (side, taken) in sides.into_iter().zip([format!("any({test}{within})"), format!("any(!{test}{within})")]) {
@@ -127,7 +127,7 @@ impl Code {
             self.block(&format!("if ({taken})"), &inner.take());
             values.push(name);
         }
-        Ok(Emitted::Vector(self.bind(module, &format!("select({}, {}, {test})", values[1], values[0]))))
+        Ok(WgslValue::Vector(self.bind(module, &format!("select({}, {}, {test})", values[1], values[0]))))
     }
 
     /// True if all loads needed for `root` that are not available yet load four lanes at once. They may then run if any
@@ -153,11 +153,11 @@ impl Code {
         a: ExprId,
         b: ExprId,
         scalar: Scalar,
-    ) -> Result<Emitted, EmitError> {
+    ) -> Result<WgslValue, EmitError> {
         let name = module.name();
         let wide = self.class(id) == Lanes::Varying;
         let ty = type_of(scalar);
-        let assign = |value: &Emitted, l: Option<usize>| match l {
+        let assign = |value: &WgslValue, l: Option<usize>| match l {
             Some(l) => format!("{name}_{l} = {};", value.lane(l)),
             None if wide => format!("{name} = {};", value.vector(scalar)),
             None => format!("{name} = {};", value.first()),
@@ -177,8 +177,8 @@ impl Code {
             Ok(())
         })?;
         Ok(match (split, wide) {
-            (true, _) => Emitted::Split([0, 1, 2, 3].map(|l| format!("{name}_{l}"))),
-            (_, true) => Emitted::Vector(name),
+            (true, _) => WgslValue::Split([0, 1, 2, 3].map(|l| format!("{name}_{l}"))),
+            (_, true) => WgslValue::Vector(name),
             _ => self.scalar_form(id, name),
         })
     }

@@ -6,7 +6,7 @@ use crate::coords::Coords;
 use crate::expr::Code;
 use crate::hook::{Element, Four, elements, function};
 use crate::module::Module;
-use crate::value::Emitted;
+use crate::value::WgslValue;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::schedule::{Bound, Product};
@@ -64,7 +64,7 @@ fn scales(
     let batch = || (0..kernel.row()).map(|n| format!("c{n}"));
     let column = Coords::first(batch()).with(kernel.column(), "n");
     let mut code = Code::point(&point(kernel, (kernel.column(), "n"), (kernel.depth, "0")), &[]);
-    let index: Vec<String> = code.eval(module, index)?.iter().map(Emitted::first).collect();
+    let index: Vec<String> = code.eval(module, index)?.iter().map(WgslValue::first).collect();
     let scale = module.load_scale(right, &index)?;
     code.line(&format!("return {scale};"));
     let one = function("column_scale", &column, "", "vec2<f32>", &code.take());

@@ -1,4 +1,4 @@
-//! Matrix products: on cooperative matrices where the target has them and the operands are halves, else by multiply-add.
+//! Matrix products: on cooperative matrices where the target has them and the operands are f16, else by multiply-add.
 
 mod integers;
 mod plain;
@@ -12,7 +12,7 @@ use super::hook::{Combine, Element, Four, elements};
 use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
-use super::value::Emitted;
+use super::value::WgslValue;
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::checked::cooperative;
 use minijinja::Value as Variable;
@@ -253,9 +253,9 @@ fn result_coords(kernel: &Bound<'_, Product>) -> Coords {
 }
 
 /// The first statistics as values and as parameters of a device function.
-fn statistics(count: usize, vector: bool) -> (Vec<(u8, Emitted)>, String) {
+fn statistics(count: usize, vector: bool) -> (Vec<(u8, WgslValue)>, String) {
     let name = |n| format!("statistic{n}");
-    let value = |n| (n as u8, if vector { Emitted::Vector(name(n)) } else { Emitted::Uniform(name(n)) });
+    let value = |n| (n as u8, if vector { WgslValue::Vector(name(n)) } else { WgslValue::Uniform(name(n)) });
     let ty = if vector { "vec4<f32>" } else { "f32" };
     ((0..count).map(value).collect(), (0..count).map(|n| format!(", {}: {ty}", name(n))).collect())
 }

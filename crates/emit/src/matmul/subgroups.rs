@@ -10,7 +10,7 @@ use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
 
 static TEMPLATE: Template = template!("matmul_cooperative.wgsl");
 
-/// Halves by which rows of staged tiles are padded.
+/// f16 values by which rows of staged tiles are padded.
 const PADDING: u32 = 8;
 
 /// Workgroup memory with which two workgroups fit on a multiprocessor; see `shaders/tried.md`.
@@ -43,13 +43,13 @@ pub(super) struct CooperativeMatmulTile {
 }
 
 impl CooperativeMatmulTile {
-    /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
+    /// The tile for a product that takes cooperative matrices: wide enough, of f16, on a target that has them.
     pub fn new(
         kernel: &Bound<'_, Product>,
         target: &Target,
         wanted: Option<SubgroupProductTile>,
     ) -> Result<Option<Self>, EmitError> {
-        let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.takes_halves()) else {
+        let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.allows_f16_operands()) else {
             return Ok(None);
         };
         let (subgroup, varying) = (sizes.max, sizes.one().is_none());
@@ -82,7 +82,7 @@ impl CooperativeMatmulTile {
         let left_along_rows =
             kernel.m.dense().is_some() && (ragged || lies_along(kernel, kernel.a, (kernel.row(), kernel.depth)));
         let along_depth = (!left_along_rows, !ragged && lies_along(kernel, kernel.b, (kernel.depth, kernel.column())));
-        let sum = if kernel.sums_halves() && target.half_sums { Element::Half } else { Element::Float };
+        let sum = if kernel.accumulates_f16() && target.half_sums { Element::Half } else { Element::Float };
         let with = |depth: u32, most: u32, stage_matrices: u32| {
             let steps = u32::try_from(k).unwrap_or(u32::MAX).div_ceil(depth);
             let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
@@ -125,7 +125,7 @@ impl CooperativeMatmulTile {
         (self.size * self.size * self.stage_matrices / 4).div_ceil(self.subgroup)
     }
 
-    /// True if the registers of the stages on their way hold as many halves as an invocation has results.
+    /// True if the registers of the stages on their way hold as many f16 values as an invocation has results.
     fn holds_results(&self) -> bool {
         let staged = self.sets * self.depth * (self.rows() + self.columns()) / (4 * self.threads());
         self.rounds().len() as u32 * self.stage_items() <= staged

@@ -1,4 +1,4 @@
-//! Operands and results of products that are tensors of halves as they are stored, with two dimensions or seen as such.
+//! Operands and results of products that are f16 tensors as they are stored, with two dimensions or seen as such.
 
 use rewire_graph::pointwise::{Affine, Expr, ExprId};
 use rewire_graph::{DType, Dim};
@@ -8,9 +8,9 @@ use rewire_graph_rewrite::schedule::{Bound, Product};
 /// Number of elements to which rows are aligned: the 16 bytes that the hardware loads at once.
 const ALIGNED: usize = 8;
 
-/// A tensor of halves.
+/// An f16 tensor.
 #[derive(Clone, Copy)]
-pub(super) struct Halves {
+pub(super) struct F16Tensor {
     /// Position of the operand or output.
     pub position: u16,
     /// Distance between rows, in elements.
@@ -21,17 +21,17 @@ pub(super) struct Halves {
 
 /// The results of some columns that form a tensor.
 pub(super) struct Results {
-    pub tensor: Halves,
+    pub tensor: F16Tensor,
     /// The first column.
     pub start: usize,
     pub end: usize,
     pub value: ExprId,
     /// Tensors that a result reads at its own index, such as residuals.
-    pub given: Vec<(ExprId, Halves)>,
+    pub given: Vec<(ExprId, F16Tensor)>,
 }
 
 /// The tensor to which an operand is equal, element by element.
-pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> Option<Halves> {
+pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> Option<F16Tensor> {
     let body = &kernel.nest.body;
     let Expr::Load { operand: position, index } = body.dag.expr(factor) else { return None };
     let access = body.dag.access(index);
@@ -42,7 +42,7 @@ pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, secon
     let operand = body.operands.get(usize::from(*position))?;
     let is_device = operand.space == MemorySpace::Device && operand.dtype == DType::F16;
     let pitch = pitch(&operand.shape).filter(|_| is_device)?;
-    Some(Halves { position: *position, pitch, transposed })
+    Some(F16Tensor { position: *position, pitch, transposed })
 }
 
 /// The tensors of the results, if all results are tensors.
@@ -58,7 +58,7 @@ fn result(kernel: &Bound<'_, Product>, columns: usize, output: &Output) -> Optio
     let loads = dag.reachable(&[output.value]).into_iter();
     let here = |id| operand(kernel, id, (kernel.row(), kernel.column())).filter(|found| !found.transposed);
     let given = loads.filter_map(|id| Some((id, here(id)?))).collect();
-    let tensor = Halves { position: output.target, pitch, transposed: false };
+    let tensor = F16Tensor { position: output.target, pitch, transposed: false };
     follow(kernel, output, start).then_some(Results { tensor, start, end, value: output.value, given })
 }
 
@@ -71,7 +71,7 @@ fn follow(kernel: &Bound<'_, Product>, output: &Output, start: usize) -> bool {
     *dag.expr(*row) == Expr::Coord(kernel.row()) && along == Some((1, Affine::constant(-(start as i128))))
 }
 
-/// The pitch of a tensor of halves whose rows are all that follows on the first dimension.
+/// The pitch of an f16 tensor whose rows are all that follows on the first dimension.
 fn pitch(shape: &[Dim]) -> Option<usize> {
     let (_, inner) = shape.split_first()?;
     let widths = inner.iter().map(Dim::as_const).collect::<Option<Vec<usize>>>()?;

@@ -1,12 +1,12 @@
-//! Products of matrices that a whole workgroup shares, where operands and results are tensors of halves as they are stored.
+//! Products of matrices that a whole workgroup shares, where operands and results are f16 tensors as they are stored.
 
-use super::tensors::{Halves, Results, operand, results};
+use super::tensors::{F16Tensor, Results, operand, results};
 use super::{place, result_coords};
 use crate::expr::Code;
 use crate::hook::function;
 use crate::module::Module;
 use crate::template::{Main, Template, template};
-use crate::value::Emitted;
+use crate::value::WgslValue;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph::DType;
@@ -47,17 +47,17 @@ pub(super) struct WorkgroupMatmulTile {
     size: u32,
     /// Columns of results, and steps of `k`.
     extents: [usize; 2],
-    left: Halves,
-    right: Halves,
+    left: F16Tensor,
+    right: F16Tensor,
     results: Vec<Results>,
 }
 
 impl WorkgroupMatmulTile {
-    /// The tile for a product of tensors of halves with results like them, on a target that has matrices of a workgroup.
+    /// The tile for a product of f16 tensors with results like them, on a target that has matrices of a workgroup.
     pub fn new(kernel: &Bound<'_, Product>, target: &Target, wanted: Option<WorkgroupProductTile>) -> Option<Self> {
         let (n, k) = (kernel.n.as_const()?, kernel.k.dense()?.as_const()?);
         let is_plain = kernel.batch.is_empty() && kernel.stats.is_empty() && kernel.m.dense().is_some();
-        if !target.shares_matrices() || !is_plain || !kernel.takes_halves() || kernel.sums_halves() {
+        if !target.shares_matrices() || !is_plain || !kernel.allows_f16_operands() || kernel.accumulates_f16() {
             return None;
         }
         let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
@@ -87,7 +87,7 @@ impl WorkgroupMatmulTile {
     }
 
     /// All tensors that are loaded in parts.
-    fn operands(&self) -> impl Iterator<Item = Halves> + '_ {
+    fn operands(&self) -> impl Iterator<Item = F16Tensor> + '_ {
         let given = self.results.iter().flat_map(|part| &part.given);
         [self.left, self.right].into_iter().chain(given.map(|(_, given)| *given))
     }
@@ -130,7 +130,7 @@ pub(super) fn emit(
     mut module: Module,
 ) -> Result<ParsedKernel, EmitError> {
     tile.operands().for_each(|operand| module.note_tensor(operand.position));
-    module.note_halves();
+    module.note_f16();
     let mut hooks = String::new();
     for part in &tile.results {
         module.note_tensor_result(part.tensor.position, DType::F16);
@@ -162,9 +162,9 @@ pub(super) fn emit(
 /// The device function that computes a result from an accumulator.
 fn finish(kernel: &Bound<'_, Product>, part: &Results, module: &mut Module) -> Result<String, EmitError> {
     let coords = result_coords(kernel);
-    let mut code = Code::point(&coords, &[(kernel.sum(), Emitted::Uniform("sum".to_owned()))]);
+    let mut code = Code::point(&coords, &[(kernel.sum(), WgslValue::Uniform("sum".to_owned()))]);
     for (number, (load, _)) in part.given.iter().enumerate() {
-        code.learn(*load, Emitted::Uniform(format!("given{number}")));
+        code.learn(*load, WgslValue::Uniform(format!("given{number}")));
     }
     let value = code.eval_one(module, part.value)?.first();
     code.line(&format!("return {value};"));
@@ -172,7 +172,7 @@ fn finish(kernel: &Bound<'_, Product>, part: &Results, module: &mut Module) -> R
     Ok(function(&format!("finish{}", part.tensor.position), &coords, &format!(", sum: f32{more}"), "f32", &code.take()))
 }
 
-fn tensor(of: Halves) -> Variable {
+fn tensor(of: F16Tensor) -> Variable {
     let [position, pitch] = [usize::from(of.position), of.pitch].map(Variable::from);
     Variable::from_pairs([("position", position), ("pitch", pitch), ("transposed", of.transposed.into())])
 }

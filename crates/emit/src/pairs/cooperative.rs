@@ -6,7 +6,7 @@ use crate::hook::{Element, float, function};
 use crate::module::Module;
 use crate::staged_rows::StagedRows;
 use crate::template::{Template, template};
-use crate::value::Emitted;
+use crate::value::WgslValue;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -175,11 +175,11 @@ impl Emitter<'_> {
     fn weigh_one(&self, module: &mut Module, pair: &Coords, sum: &PairSum) -> Result<String, EmitError> {
         let products = self.products(u32::MAX).into_iter().map(|value| (value, format!("product{value}")));
         let products: Vec<(u8, String)> = products.collect();
-        let values: Vec<_> = products.iter().map(|(value, name)| (*value, Emitted::Uniform(name.clone()))).collect();
+        let values: Vec<_> = products.iter().map(|(value, name)| (*value, WgslValue::Uniform(name.clone()))).collect();
         let mut code = Code::point(pair, &values);
         code.restrict("kept".to_owned());
         if let Some(mask) = self.kernel.mask {
-            code.learn(mask, Emitted::Uniform("kept".to_owned()));
+            code.learn(mask, WgslValue::Uniform("kept".to_owned()));
         }
         float(module, "the weight of a pair", sum.weight)?;
         let weight = code.eval_one(module, sum.weight)?.first();

@@ -1,5 +1,5 @@
 //! Sums over pairs of the rows of two axes: on cooperative matrices where the target has them and the operands are
-//! halves, else by multiply-add.
+//! f16, else by multiply-add.
 
 mod cooperative;
 mod plain;
@@ -8,13 +8,13 @@ mod tile;
 
 use super::coords::Coords;
 use super::expr::Code;
-use super::frame::{Frame, Variant};
+use super::frame::{PairGrid, Variant};
 use super::hook::{Combine, Element, Four, elements, float, function};
 use super::interval::Pair;
 use super::module::Module;
 use super::store::store_all_four;
 use super::template::Template;
-use super::value::Emitted;
+use super::value::WgslValue;
 use super::{EmitError, ParsedKernel, Scheduled};
 use crate::checked::{cooperative, tile_of};
 use minijinja::Value as Variable;
@@ -89,9 +89,9 @@ struct Tiling {
 }
 
 impl Emitter<'_> {
-    fn frame(&self) -> Frame<'_> {
+    fn frame(&self) -> PairGrid<'_> {
         let kernel = self.kernel;
-        Frame {
+        PairGrid {
             samples: &kernel.samples,
             heads: kernel.heads,
             head: kernel.head,
@@ -190,7 +190,7 @@ impl Emitter<'_> {
         let mut values = vec![];
         for value in self.products(read) {
             more += &format!(", product{value}: vec4<f32>");
-            values.push((value, Emitted::Vector(format!("product{value}"))));
+            values.push((value, WgslValue::Vector(format!("product{value}"))));
         }
         for (value, parameter, known) in self.statistics(read) {
             more += &parameter;
@@ -198,7 +198,7 @@ impl Emitter<'_> {
         }
         let mut code = Code::four(module, self.kernel.other, pair, &values, Some("kept"));
         if let Some(mask) = self.kernel.mask {
-            code.learn(mask, Emitted::Vector("kept".to_owned()));
+            code.learn(mask, WgslValue::Vector("kept".to_owned()));
         }
         let (mut members, mut weights) = (vec![], vec![]);
         for sum in pass {
@@ -219,11 +219,11 @@ impl Emitter<'_> {
     }
 
     /// Those of `read` values that a row has, each with its parameter of a device function.
-    fn statistics(&self, read: u32) -> Vec<(u8, String, Emitted)> {
+    fn statistics(&self, read: u32) -> Vec<(u8, String, WgslValue)> {
         let read = self.statistics.iter().map(|sum| sum.value).filter(|value| read >> value & 1 == 1);
         let statistic = |value| {
             let name = format!("statistic{value}");
-            (value, format!(", {name}: f32"), Emitted::Uniform(name))
+            (value, format!(", {name}: f32"), WgslValue::Uniform(name))
         };
         read.map(statistic).collect()
     }
@@ -233,7 +233,7 @@ impl Emitter<'_> {
         let (mut more, mut values) = (String::new(), vec![]);
         for sum in self.weighted(column) {
             more += &format!(", sum{}: vec4<f32>", sum.value);
-            values.push((sum.value, Emitted::Vector(format!("sum{}", sum.value))));
+            values.push((sum.value, WgslValue::Vector(format!("sum{}", sum.value))));
         }
         for (value, parameter, known) in self.statistics(u32::MAX) {
             more += &parameter;

@@ -6,7 +6,7 @@ use crate::module::Module;
 use crate::registers;
 use crate::store::store_point;
 use crate::template::{Template, template};
-use crate::value::Emitted;
+use crate::value::WgslValue;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph_rewrite::device::{PairsTile, Target};
@@ -293,7 +293,7 @@ impl Emitter<'_> {
     /// The device function that writes outputs without columns; empty if there are none.
     fn finish_rows(&self, module: &mut Module, coords: &Coords) -> Result<String, EmitError> {
         let statistics = self.statistics(u32::MAX);
-        let values: Vec<(u8, Emitted)> = statistics.iter().map(|(value, _, known)| (*value, known.clone())).collect();
+        let values: Vec<(u8, WgslValue)> = statistics.iter().map(|(value, _, known)| (*value, known.clone())).collect();
         let mut code = Code::point(coords, &values);
         self.outputs(None).try_for_each(|output| store_point(&mut code, module, output))?;
         let text = code.take();

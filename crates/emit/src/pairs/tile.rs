@@ -84,7 +84,7 @@ impl CooperativeTile {
         target: &Target,
         wanted: Option<MatrixPairsTile>,
     ) -> Result<Option<Self>, EmitError> {
-        let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.takes_halves()) else {
+        let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.allows_f16_operands()) else {
             return Ok(None);
         };
         let (subgroup, smallest, varying) = (sizes.max, sizes.min, sizes.one().is_none());

@@ -5,7 +5,7 @@
 //!
 //! | function | instruction |
 //! | --- | --- |
-//! | `matrix_to_halves(m)`, `matrix_to_floats(m)` | `OpFConvert` of sums to halves, and back |
+//! | `matrix_to_f16(m)`, `matrix_to_f32(m)` | `OpFConvert` of sums to f16, and back |
 //! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
 //! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, which takes the row, the column, the element and the rest; of a matrix among them its element |
 //! | `matrix_element(m, n)` | `OpCompositeExtract` of the element of a constant number that an invocation holds |
@@ -56,8 +56,8 @@ enum Replacement {
 
 /// Intrinsic functions of shaders for operations that WGSL lacks. Shaders declare them, so that they are valid WGSL.
 const INTRINSICS: [(&str, Replacement); 5] = [
-    ("matrix_to_halves", Replacement::Instruction(Op::FConvert)),
-    ("matrix_to_floats", Replacement::Instruction(Op::FConvert)),
+    ("matrix_to_f16", Replacement::Instruction(Op::FConvert)),
+    ("matrix_to_f32", Replacement::Instruction(Op::FConvert)),
     ("matrix_to_left", Replacement::Instruction(Op::CooperativeMatrixConvertNV)),
     ("matrix_element", Replacement::Element),
     ("subgroup_uniform", Replacement::Instruction(Op::CopyObject)),

@@ -294,7 +294,7 @@ fn keys_of_other_lengths_than_rows() {
 }
 
 #[test]
-fn cooperative_matrices_attend_over_halves() {
+fn cooperative_matrices_attend_over_f16() {
     let cases = [
         (Mask::Targets, (32, 32), vec![100i64, 0, 64, 31], 2, 4),
         (Mask::Causal, (64, 32), vec![70, 1], 1, 4),

@@ -6,7 +6,7 @@ use rewire_emit::{EmitError, emit};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::device::{ProductTile, ReductionTile, SubgroupProductTile, Target, Tile, Tuning};
-use rewire_graph_rewrite::lower::Refusal;
+use rewire_graph_rewrite::lower::NotLowerable;
 use rewire_graph_rewrite::plan::{Computation, Extent, Nest};
 
 fn sum_of(count: usize) -> (Build, Vec<Dim>, Vec<ExprId>, ExprId) {
@@ -75,7 +75,7 @@ fn heads_beyond_any() {
     let Computation::Nest(own) = &mut kernel else { panic!("attention is a nest") };
     let unchanged = own.clone();
     let error = own.edit(|nest| nest.axes[3].extent = Extent::Dense((1usize << 31).into())).unwrap_err();
-    assert!(matches!(error, Refusal::Limit(_)), "{error}");
+    assert!(matches!(error, NotLowerable::Limit(_)), "{error}");
     assert_eq!(*own, unchanged);
 }
 

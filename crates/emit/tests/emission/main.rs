@@ -1,4 +1,4 @@
-//! Emitted kernels, executed on a Vulkan adapter and compared with plain loops.
+//! WgslValue kernels, executed on a Vulkan adapter and compared with plain loops.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod attention;

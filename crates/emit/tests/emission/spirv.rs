@@ -5,7 +5,7 @@ use crate::{matmul, with_matrices};
 use rewire_emit::{ParsedKernel, emit_with_windows, of_family, suited};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::device::{Extension, Target, Tile, Tuning, Windows, WorkgroupProductTile};
+use rewire_graph_rewrite::device::{BindingChunks, Extension, Target, Tile, Tuning, WorkgroupProductTile};
 use rewire_graph_rewrite::plan::{Computation, Nest, Output};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ fn with_elements(matrix: u32, subgroup_size: u32) -> Target {
 }
 
 fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> ParsedKernel {
-    emit_with_windows(computation, target, tuning, &Windows::of_constants(computation, target)).unwrap()
+    emit_with_windows(computation, target, tuning, &BindingChunks::of_constants(computation, target)).unwrap()
 }
 
 /// How often each instruction stands in words.

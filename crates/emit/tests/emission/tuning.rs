@@ -128,9 +128,9 @@ fn maps_take_other_workgroups_and_groups() {
 #[test]
 fn cooperative_matrices_do_not_mix_with_multiply_adds() {
     let (m, n, k) = (100usize, 70usize, 64usize);
-    let halves = dense(sym(0), n.into(), k.into(), DType::F16, (false, true));
+    let f16 = dense(sym(0), n.into(), k.into(), DType::F16, (false, true));
     let data = [noise(DType::F16, &[2, m, k], 1), noise(DType::F16, &[n, k], 2), noise(DType::F32, &[n], 3)];
-    let product = Sample::new("product", halves, data, &[(0, m as i64)]);
+    let product = Sample::new("product", f16, data, &[(0, m as i64)]);
     let case =
         attention::AttentionCase { mask: Mask::Targets, heads: 2, qk: 32, v: 32, dtype: DType::F16, softmax: false };
     let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 64, 31], None);
@@ -304,16 +304,16 @@ fn matrices_are_forced_only_where_there_are_some() {
 #[test]
 fn a_tile_that_is_set_stays_with_kernels_of_its_kind() {
     let kernel = |dtype| dense(sym(0), 64usize.into(), 64usize.into(), dtype, (false, false));
-    let (single, halves, matrices) = (kernel(DType::F32), kernel(DType::F16), with_matrices(16, 32));
+    let (single, f16, matrices) = (kernel(DType::F32), kernel(DType::F16), with_matrices(16, 32));
     let plain = Tile::Product(ProductTile { rows: 16, columns: 32, depth: 8, rows_per_thread: 1, parts: 1 });
     let cooperative = Tile::SubgroupProduct(SubgroupProductTile { rows: 32, columns: 32 });
     let family = |tuning, kernel| of_family(tuning, kernel, &matrices);
     assert_eq!(family(plain.into(), &single), plain.into());
     assert_eq!(family(cooperative.into(), &single), Tuning::default());
-    assert_eq!(family(plain.into(), &halves), Tuning { matrices: Some(false), ..plain.into() });
-    assert_eq!(family(cooperative.into(), &halves), Tuning { matrices: Some(true), ..cooperative.into() });
+    assert_eq!(family(plain.into(), &f16), Tuning { matrices: Some(false), ..plain.into() });
+    assert_eq!(family(cooperative.into(), &f16), Tuning { matrices: Some(true), ..cooperative.into() });
     let refused = Tuning { matrices: Some(false), ..cooperative.into() };
-    assert_eq!(family(refused, &halves), Tuning { tile: None, ..refused });
+    assert_eq!(family(refused, &f16), Tuning { tile: None, ..refused });
     assert_eq!(family(Tile::Reduction(ReductionTile { threads: 32 }).into(), &single), Tuning::default());
     assert_eq!(candidates(&plain.into(), &single, &Target::BASELINE), [plain.into()]);
 }

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// Measured or assumed rates of a device, for predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct HardwareModel {
     /// Bytes per second read and written by a copy of a large tensor.
     pub bandwidth: f64,
     /// f32 operations per second; a multiply-add counts as two.
@@ -17,15 +17,15 @@ pub struct Machine {
 /// Speed of caches relative to memory, for data that is reread.
 const CACHE: f64 = 4.0;
 
-impl Machine {
+impl HardwareModel {
     /// A mid-range GPU, for predictions without measurements.
     pub const TYPICAL: Self = Self { bandwidth: 250e9, multiply_add: 6e12, matrix: None, launch: 4e-6 };
 
     /// Lower bound of a kernel's time in seconds: the longer of memory traffic and computation, plus its launch.
     ///
     /// ```
-    /// use rewire_graph_rewrite::cost::{Count, Machine};
-    /// let machine = Machine { bandwidth: 1e9, multiply_add: 1e12, matrix: None, launch: 1e-6 };
+    /// use rewire_graph_rewrite::cost::{Count, HardwareModel};
+    /// let machine = HardwareModel { bandwidth: 1e9, multiply_add: 1e12, matrix: None, launch: 1e-6 };
     /// let copy = Count { read: 500_000, written: 500_000, ..Count::default() };
     /// assert!((machine.seconds(&copy) - 1.001e-3).abs() < 1e-9);
     /// ```
@@ -70,7 +70,7 @@ impl Machine {
     }
 }
 
-impl Default for Machine {
+impl Default for HardwareModel {
     fn default() -> Self {
         Self::TYPICAL
     }

@@ -16,7 +16,7 @@ pub use counter::Counter;
 pub(crate) use domain::{Domain, bits};
 pub(crate) use graph::bytes;
 pub use graph::{kernels, operators, traffic};
-pub use machine::Machine;
+pub use machine::HardwareModel;
 pub use sizes::{ASSUMED_ROWS, ASSUMED_SAMPLES, Sizes};
 pub(crate) use tally::Tally;
 pub use tally::operations;

@@ -60,10 +60,10 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Adds operations of products, which matrix units take if their factors are halves.
-    pub fn products(&mut self, more: u64, halves: bool) {
+    /// Adds operations of products, which matrix units take if their factors are f16.
+    pub fn products(&mut self, more: u64, f16: bool) {
         self.count.products = self.count.products.saturating_add(more);
-        if halves {
+        if f16 {
             self.count.half_products = self.count.half_products.saturating_add(more);
         }
     }

@@ -1,6 +1,6 @@
 //! Turns long chains of choices, `c1 ? a1 : c2 ? a2 : ..`, into trees.
 
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::Computation;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::borrow::Cow;
@@ -21,8 +21,8 @@ struct Chain {
 /// evaluated before earlier ones only if it does not read more than they do.
 ///
 /// # Errors
-/// [`Refusal`] if no schedule supports the nest.
-pub fn with_shallow_choices(computation: Cow<'_, Computation>) -> Result<Cow<'_, Computation>, Refusal> {
+/// [`NotLowerable`] if no schedule supports the nest.
+pub fn with_shallow_choices(computation: Cow<'_, Computation>) -> Result<Cow<'_, Computation>, NotLowerable> {
     let Computation::Nest(kernel) = computation.as_ref() else { return Ok(computation) };
     let heads = long_chains(&kernel.body.dag, &kernel.roots());
     if heads.is_empty() {

@@ -1,6 +1,6 @@
-//! Weights of 8 bits that kernels read as halves.
+//! Weights of 8 bits that kernels read as f16.
 
-use super::{EmittedKernel, Slot, Target, Windows};
+use super::{BindingChunks, EmittedKernel, Slot, Target};
 use crate::plan::{Computation, MemorySpace};
 use crate::schedule::{Analysis, Bound, Schedule};
 use rewire_graph::DType;
@@ -8,7 +8,7 @@ use rewire_graph::pointwise::{Expr, ExprId};
 use std::borrow::Cow;
 
 /// A computation as its kernels on a target are, whatever their tuning: matrices that a workgroup shares are loaded as they lie in memory,
-/// so that a right factor of [`DType::Rows8`] is halves there, with a row for each step of `k`. How it is bound, if there is one.
+/// so that a right factor of [`DType::Rows8`] is f16 there, with a row for each step of `k`. How it is bound, if there is one.
 pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c, Computation>, Option<Slot>) {
     let Some((operand, transposed)) = right_rows(computation, target) else {
         return (Cow::Borrowed(computation), None);
@@ -23,7 +23,7 @@ pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c
         if let (true, [.., first, second]) = (transposed, rows.shape.as_mut_slice()) {
             std::mem::swap(first, second);
         }
-        Windows::of_tensor(rows.dtype, &rows.shape, target) == 1
+        BindingChunks::of_tensor(rows.dtype, &rows.shape, target) == 1
     });
     match is_one_binding {
         true => (Cow::Owned(own), Some(Slot::Dequantized { operand, transposed })),
@@ -44,13 +44,13 @@ fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)>
     let is_other = |id| id != kernel.b && matches!(dag.expr(id), Expr::Load { operand: read, .. } if read == operand);
     let rows = kernel.nest.body.operands.get(usize::from(*operand))?;
     let is_own = rows.dtype == DType::Rows8 && rows.space == MemorySpace::Device;
-    let takes = is_own && !dag.ids().any(is_other) && kernel.takes_halves();
+    let takes = is_own && !dag.ids().any(is_other) && kernel.allows_f16_operands();
     let is_depth = |id: &ExprId| *dag.expr(*id) == Expr::Coord(kernel.depth);
     takes.then_some((*operand, index.len() > 1 && index.last().is_some_and(is_depth)))
 }
 
 impl EmittedKernel {
-    /// The kernel with an operand bound as halves.
+    /// The kernel with an operand bound as f16.
     pub fn with_dequantized(mut self, bound: Option<Slot>) -> Self {
         if let Some(bound @ Slot::Dequantized { operand, .. }) = bound {
             self.slots.iter_mut().filter(|slot| **slot == Slot::Operand(operand)).for_each(|slot| *slot = bound);

@@ -46,7 +46,7 @@ pub enum Slot {
     Sizes,
     /// An operand of the body on the device, read-only.
     Operand(u16),
-    /// An operand that is a parameter of rows of 8 bits, as halves, read-only.
+    /// An operand that is a parameter of rows of 8 bits, as f16, read-only.
     Dequantized {
         /// Position of the operand.
         operand: u16,
@@ -62,7 +62,7 @@ pub enum Slot {
 /// A kernel that is ready for a device.
 ///
 /// Bind group 0: binding 0 is the uniform block of `params` as `array<vec4<i32>, N>`, and binding `1 + n` is
-/// `slots[n]`. A tensor with several [`Windows`](super::Windows) has as many consecutive slots. The grid is the product
+/// `slots[n]`. A tensor with several [`BindingChunks`](super::BindingChunks) has as many consecutive slots. The grid is the product
 /// of its factors, which the caller folds to two dimensions:
 /// `flat = workgroup_id.x + workgroup_id.y * num_workgroups.x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -20,4 +20,4 @@ pub use tile::{
     MatrixPairsTile, PairsTile, ProductTile, ReductionTile, SubgroupProductTile, ThreadTile, Tile, WorkgroupProductTile,
 };
 pub use tuning::{ParseTuningError, Tuning};
-pub use windows::Windows;
+pub use windows::BindingChunks;

@@ -12,13 +12,13 @@ pub struct Target {
     pub subgroups: bool,
     /// Subgroup sizes. Kernels are correct for every size of the range.
     pub subgroup_size: SubgroupSizes,
-    /// Rows, columns and depth of a cooperative matrix with halves as operands and `f32` sums; 0 where there are none.
+    /// Rows, columns and depth of a cooperative matrix with f16 as operands and `f32` sums; 0 where there are none.
     ///
-    /// Products take them whose operands are made of stored halves and stay as large as those, or are `Rows8`: bounded functions, sums,
+    /// Products take them whose operands are made of stored f16 values and stay as large as those, or are `Rows8`: bounded functions, sums,
     /// choices and gates of them, scales that all rows share, rows divided by their length. Integers above 2048, squares,
     /// quotients, exponentials without a bound and user-defined functions are multiplied in `f32`.
     pub matrix: u32,
-    /// Cooperative matrices of that size add in halves as well.
+    /// Cooperative matrices of that size add in f16 as well.
     #[serde(default)]
     pub half_sums: bool,
     /// Elements of such matrices can be computed in registers, and accumulators become operands there, through
@@ -128,7 +128,7 @@ impl Target {
         self.workgroup_matrices > 0 && self.cooperative().is_some()
     }
 
-    /// What it offers of cooperative matrices: their size, sums of halves, operations on elements, and invocations that share them.
+    /// What it offers of cooperative matrices: their size, f16 accumulators, operations on elements, and invocations that share them.
     pub fn matrices(&self) -> (u32, bool, bool, u32) {
         (self.matrix, self.half_sums, self.matrix_elements, self.workgroup_matrices)
     }
@@ -137,8 +137,8 @@ impl Target {
     ///
     /// ```
     /// use rewire_graph_rewrite::device::Target;
-    /// let halves = Target { f16: true, invocations: 128, ..Target::BASELINE };
-    /// assert_eq!(halves.within(&Target::BASELINE), Target { invocations: 128, ..Target::BASELINE });
+    /// let f16 = Target { f16: true, invocations: 128, ..Target::BASELINE };
+    /// assert_eq!(f16.within(&Target::BASELINE), Target { invocations: 128, ..Target::BASELINE });
     /// ```
     #[must_use]
     pub fn within(&self, other: &Self) -> Self {

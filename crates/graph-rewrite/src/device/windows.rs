@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 ///
 /// Chunk `n` of a tensor begins at byte `n * Target::window_bytes()`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Windows {
+pub struct BindingChunks {
     operands: Vec<u32>,
     writes: Vec<u32>,
 }
 
-impl Windows {
+impl BindingChunks {
     /// The chunks at given sizes. A tensor of unknown size has one.
     pub fn new(computation: &Computation, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
         let count = |dtype: DType, shape: &[Dim]| {
@@ -89,7 +89,7 @@ mod tests {
         let target = Target { binding_bytes: 1000, ..Target::BASELINE };
         assert_eq!(target.window_bytes(), 768);
         let windows = |rows: Option<u64>| {
-            let windows = Windows::new(&kernel, &target, |dim| dim.as_const().map(|n| n as u64).or(rows));
+            let windows = BindingChunks::new(&kernel, &target, |dim| dim.as_const().map(|n| n as u64).or(rows));
             (windows.of_operand(0), windows.of_write(0), windows.of_write(1))
         };
         assert_eq!(windows(None), (1, 1, 1));

@@ -1,4 +1,4 @@
-use super::error::Refusal;
+use super::error::NotLowerable;
 use crate::plan::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand};
 use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, MAX_POINTS, MAX_STATISTICS, MAX_VALUES, check_count};
 use rewire_graph::op::{Accumulator, Elements, Fused, Permute, ReduceOp, Reshape, SetRows, Slice, Span};
@@ -23,7 +23,7 @@ pub(super) struct Builder<'a> {
     pinned: Option<(ExprId, ExprId)>,
     /// Length of the chain of operators from the requested one to the current one.
     chain: usize,
-    failure: Option<Refusal>,
+    failure: Option<NotLowerable>,
 }
 
 /// The index of a loop point's element in a tensor, and the columns of the loop for which it exists.
@@ -81,7 +81,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The coordinates of a loop over a result; offsets may divide one of its axes into samples.
-    pub fn walk_result(&mut self, shape: &[Dim], samples: Option<(usize, Value)>) -> Result<Vec<ExprId>, Refusal> {
+    pub fn walk_result(&mut self, shape: &[Dim], samples: Option<(usize, Value)>) -> Result<Vec<ExprId>, NotLowerable> {
         let Some((axis, offsets)) = samples else { return Ok(self.walk(shape)) };
         let position = self.operand(offsets.node).ok_or("offsets must be an operand")?;
         let count = self.graph.ty(offsets).and_then(|ty| ty.shape.first().cloned());
@@ -128,7 +128,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Computes a reduction that is a result of the loop at `coords`.
-    pub fn base(&mut self, value: Value, coords: &[ExprId]) -> Result<(), Refusal> {
+    pub fn base(&mut self, value: Value, coords: &[ExprId]) -> Result<(), NotLowerable> {
         let coords = self.canonical(value, coords);
         self.element(value, &coords)?;
         self.bases.insert(value, coords);
@@ -141,7 +141,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The element of `value` for the loop points at `placed`.
-    pub fn placed(&mut self, value: Value, placed: &Placed) -> Result<ExprId, Refusal> {
+    pub fn placed(&mut self, value: Value, placed: &Placed) -> Result<ExprId, NotLowerable> {
         if let Some((start, end)) = placed.columns
             && end - start == 1
         {
@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The element of `value` at `coords`.
-    pub fn element(&mut self, value: Value, coords: &[ExprId]) -> Result<ExprId, Refusal> {
+    pub fn element(&mut self, value: Value, coords: &[ExprId]) -> Result<ExprId, NotLowerable> {
         let expr = self.at(value, coords);
         match self.failure.take() {
             None => Ok(expr),
@@ -167,12 +167,17 @@ impl<'a> Builder<'a> {
     }
 
     /// The index in the table of an element of the rows at `coords`.
-    pub fn row_place(&mut self, set: &SetRows, inputs: &[Value], coords: &[ExprId]) -> Result<Vec<ExprId>, Refusal> {
+    pub fn row_place(
+        &mut self,
+        set: &SetRows,
+        inputs: &[Value],
+        coords: &[ExprId],
+    ) -> Result<Vec<ExprId>, NotLowerable> {
         let place = set.place(&mut Reading { builder: self, inputs }, coords);
         self.failure.take().map_or(Ok(place), Err)
     }
 
-    fn fail(&mut self, reason: impl Into<Refusal>) -> ExprId {
+    fn fail(&mut self, reason: impl Into<NotLowerable>) -> ExprId {
         self.failure.get_or_insert(reason.into());
         self.dag().int(0)
     }

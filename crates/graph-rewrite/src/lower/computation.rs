@@ -1,6 +1,6 @@
 use super::builder::{Builder, Placed};
 use super::custom::custom;
-use super::error::Refusal;
+use super::error::NotLowerable;
 use crate::plan::{Computation, Nest, Output};
 use crate::schedule::{Bound, Fold};
 use rewire_graph::limits::{MAX_OPERANDS, check_count};
@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 ///
 /// # Errors
 /// Why the body cannot be a kernel, or which limit it exceeds.
-pub fn computation(body: &Graph) -> Result<Computation, Refusal> {
+pub fn computation(body: &Graph) -> Result<Computation, NotLowerable> {
     let computation = formed(body)?;
     computation.check_limits()?;
     Ok(computation)
@@ -23,14 +23,14 @@ pub fn computation(body: &Graph) -> Result<Computation, Refusal> {
 ///
 /// # Errors
 /// As [`computation`].
-pub fn of(fused: &Fused) -> Result<Computation, Refusal> {
+pub fn of(fused: &Fused) -> Result<Computation, NotLowerable> {
     match &fused.nest {
         Some(nest) => Computation::of(Nest::clone(nest)),
         None => computation(&fused.body),
     }
 }
 
-fn formed(body: &Graph) -> Result<Computation, Refusal> {
+fn formed(body: &Graph) -> Result<Computation, NotLowerable> {
     let order = body.order().map_err(|error| error.to_string())?;
     let is_operand = |id: &&NodeId| body.node(**id).is_some_and(|node| Fused::operand(node.op.as_ref()).is_some());
     check_count("operands", order.iter().filter(is_operand).count(), MAX_OPERANDS)?;
@@ -70,7 +70,7 @@ fn results(body: &Graph, sums: &[NodeId]) -> Vec<NodeId> {
     products.into_iter().filter(|&id| !read.contains(&id) || (is_output(id) && by_sample(id))).collect()
 }
 
-pub(super) fn ty(graph: &Graph, value: Value) -> Result<Type, Refusal> {
+pub(super) fn ty(graph: &Graph, value: Value) -> Result<Type, NotLowerable> {
     graph.ty(value).cloned().ok_or_else(|| "a value of the body does not exist".into())
 }
 
@@ -78,11 +78,11 @@ pub(super) fn result(node: NodeId) -> Value {
     Value { node, port: 0 }
 }
 
-pub(super) fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[Value; N], Refusal> {
+pub(super) fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[Value; N], NotLowerable> {
     graph.inputs(node).try_into().map_err(|_| format!("an operator of the body does not have {N} operands").into())
 }
 
-fn map(body: &Graph) -> Result<Nest, Refusal> {
+fn map(body: &Graph) -> Result<Nest, NotLowerable> {
     let mut at = Builder::new(body);
     let (_, first) = body.outputs().first().ok_or("it has no outputs")?;
     let shape = ty(body, rows_set(body, *first).map_or(*first, |(_, [.., rows])| rows))?.shape;
@@ -125,7 +125,7 @@ fn followed(
     bases: &HashMap<Value, Vec<ExprId>>,
     target: usize,
     value: Value,
-) -> Result<Vec<Output>, Refusal> {
+) -> Result<Vec<Output>, NotLowerable> {
     let ty = ty(at.graph, value)?;
     if let Some(placed) = at.place(value, bases) {
         let element = at.placed(value, &placed)?;
@@ -143,7 +143,7 @@ fn concatenated(
     target: usize,
     value: Value,
     whole: &Type,
-) -> Result<Vec<Output>, Refusal> {
+) -> Result<Vec<Output>, NotLowerable> {
     let graph = at.graph;
     let parts = graph.inputs(value.node);
     let placed = parts
@@ -167,7 +167,7 @@ fn concatenated(
     Ok(outputs)
 }
 
-fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
+fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, NotLowerable> {
     let nest = reduction_over(body, nodes, false)?;
     // Matrices are not read column by column: a reduction of columns loops over rows.
     let mut folded = nest.clone();
@@ -179,7 +179,7 @@ fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
 }
 
 /// The reductions of a loop over their last axis, or over rows that are not an axis of it.
-fn reduction_over(body: &Graph, nodes: &[NodeId], rows: bool) -> Result<Nest, Refusal> {
+fn reduction_over(body: &Graph, nodes: &[NodeId], rows: bool) -> Result<Nest, NotLowerable> {
     let mut at = Builder::new(body);
     let mut form: Option<(Vec<Dim>, usize)> = None;
     for &id in nodes {
@@ -221,7 +221,7 @@ fn reduction_over(body: &Graph, nodes: &[NodeId], rows: bool) -> Result<Nest, Re
 }
 
 /// The loop over the results of matmuls, `sums`, which differ only in their last axis.
-fn products(body: &Graph, sums: &[NodeId]) -> Result<Nest, Refusal> {
+fn products(body: &Graph, sums: &[NodeId]) -> Result<Nest, NotLowerable> {
     let mut at = Builder::new(body);
     let mut bases: HashMap<Value, Vec<ExprId>> = HashMap::new();
     for &id in sums {

@@ -1,13 +1,13 @@
 use super::builder::Builder;
 use super::computation::{result, ty};
-use super::error::Refusal;
+use super::error::NotLowerable;
 use crate::plan::{Computation, Custom};
 use rewire_graph::op::custom::Operator;
 use rewire_graph::{Graph, Layout, NodeId, Type};
 use std::sync::Arc;
 
 /// The kernel of a custom operator, which must be the only operator of its body.
-pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Computation, Refusal> {
+pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Computation, NotLowerable> {
     let found = body.node(node).ok_or("an operator of the body does not exist")?;
     let forms = found.op.custom().ok_or("it has no custom kernel")?;
     let [own] = found.types.as_slice() else {

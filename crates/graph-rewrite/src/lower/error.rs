@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Why a body cannot be lowered to a kernel.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Refusal {
+pub enum NotLowerable {
     /// No schedule supports its form.
     #[error("{0}")]
     Form(String),
@@ -17,13 +17,13 @@ pub enum Refusal {
     Limit(#[from] LimitError),
 }
 
-impl From<String> for Refusal {
+impl From<String> for NotLowerable {
     fn from(reason: String) -> Self {
         Self::Form(reason)
     }
 }
 
-impl From<&str> for Refusal {
+impl From<&str> for NotLowerable {
     fn from(reason: &str) -> Self {
         Self::Form(reason.to_owned())
     }

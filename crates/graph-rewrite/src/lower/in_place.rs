@@ -1,6 +1,6 @@
 //! Kernels that set rows of states in place.
 
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::{Computation, Nest, Plan, Step};
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{Ordered, Value};
@@ -19,12 +19,12 @@ impl Plan {
 /// Removes operands from which a kernel loads nothing.
 ///
 /// # Errors
-/// [`Refusal`] if no schedule supports the rest.
+/// [`NotLowerable`] if no schedule supports the rest.
 pub(super) fn leave_out(
     kernel: &mut Computation,
     operands: &mut Vec<Value>,
     is_left: impl Fn(Value) -> bool,
-) -> Result<(), Refusal> {
+) -> Result<(), NotLowerable> {
     let kept = (0..).zip(operands.iter()).filter(|(_, value)| !is_left(**value)).map(|(position, _)| position);
     let moved: BTreeMap<u16, u16> = kept.zip(0..).ordered_map();
     if moved.len() == operands.len() {

@@ -9,7 +9,7 @@ mod pooling;
 
 use computation::rows_set;
 pub use computation::{computation, of};
-pub use error::{Refusal, RewriteError};
+pub use error::{NotLowerable, RewriteError};
 use in_place::leave_out;
 pub(crate) use pooling::{pool, pooled};
 

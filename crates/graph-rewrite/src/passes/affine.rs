@@ -1,6 +1,6 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Constant, MatMul, Movement, Op, Permute, Reshape};
+use rewire_graph::op::{Constant, MatMul, Op, Permute, Reshape, ViewProps};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Value};
 use std::collections::HashSet;
@@ -92,7 +92,7 @@ impl Chain {
             return false;
         }
         let op = node.op.as_ref();
-        let is_rearranged = |movement: Movement| movement.is_complete && movement.is_unique;
+        let is_rearranged = |movement: ViewProps| movement.is_complete && movement.is_unique;
         if graph.inputs(user).len() == 1 && op.movement().is_some_and(is_rearranged) {
             let moves = self.affine.is_empty();
             self.moves.extend(moves.then_some(user));

@@ -1,6 +1,6 @@
 use super::fuse::{BINDINGS, Trials};
 use super::{Application, NearMiss};
-use crate::cost::Machine;
+use crate::cost::HardwareModel;
 use rewire_graph::{DType, Graph, NodeId};
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub struct Context {
     disabled: BTreeSet<String>,
     remaining: Option<usize>,
     explaining: bool,
-    machine: Machine,
+    machine: HardwareModel,
     storage: Storage,
     bindings: Bindings,
     trials: Trials,
@@ -72,7 +72,7 @@ impl Context {
     }
 
     /// Sets the machine for which passes optimise.
-    pub(super) fn choose_for(&mut self, machine: Machine) {
+    pub(super) fn choose_for(&mut self, machine: HardwareModel) {
         self.machine = machine;
     }
 
@@ -97,7 +97,7 @@ impl Context {
     }
 
     /// The machine for which passes weigh memory traffic against recomputation.
-    pub fn machine(&self) -> &Machine {
+    pub fn machine(&self) -> &HardwareModel {
         &self.machine
     }
 

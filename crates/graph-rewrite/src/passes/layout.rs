@@ -1,6 +1,6 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Cast, MatMul, Movement, Op, Permute, Slice};
+use rewire_graph::op::{Cast, MatMul, Op, Permute, Slice, ViewProps};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn unchanged(graph: &Graph, id: NodeId) -> Option<Value> {
     let node = graph.node(id)?;
     let [operand] = graph.inputs(id)[..] else { return None };
     // With equal numbers of elements, none is omitted or repeated.
-    let keeps = |movement: Movement| movement.is_ordered && (movement.is_complete || movement.is_unique);
+    let keeps = |movement: ViewProps| movement.is_ordered && (movement.is_complete || movement.is_unique);
     let keeps = node.op.movement().is_some_and(keeps) || node.op.downcast_ref::<Cast>().is_some();
     (keeps && graph.ty(operand) == node.types.first()).then_some(operand)
 }

@@ -49,10 +49,10 @@ impl Pass for PartialSums {
 struct Sum {
     rows: Dim,
     parts: usize,
-    form: Form,
+    form: SumKind,
 }
 
-enum Form {
+enum SumKind {
     /// `left right`, where the rows are the columns of `left`.
     Product { left: Value, right: Value },
     /// The rows of a tensor.
@@ -66,16 +66,16 @@ impl Sum {
             let &[left, right] = inputs.as_slice() else { return None };
             let [[m, rows], [_, n]] = [matrix(graph, left)?, matrix(graph, right)?];
             let results = m.as_const()?.checked_mul(n.as_const()?)?;
-            (rows, results / PRODUCT_RESULTS, PRODUCT_PARTS, Form::Product { left, right })
+            (rows, results / PRODUCT_RESULTS, PRODUCT_PARTS, SumKind::Product { left, right })
         } else {
             let is_sum = |reduce: &&Reduce| reduce.op == ReduceOp::Sum && reduce.axis == 0;
             graph.op::<Reduce>(id).filter(is_sum)?;
             let &[x] = inputs.as_slice() else { return None };
             let (rows, row) = device(graph, x)?.shape.split_first()?;
             let width = row.iter().try_fold(1usize, |all, dim| all.checked_mul(dim.as_const()?))?;
-            (rows, width.saturating_mul(COLUMN_THREADS), SUM_PARTS, Form::Rows(x))
+            (rows, width.saturating_mul(COLUMN_THREADS), SUM_PARTS, SumKind::Rows(x))
         };
-        let is_one_column = matches!(&form, Form::Rows(x) if graph.ty(*x).is_none_or(|ty| ty.rank() < 2));
+        let is_one_column = matches!(&form, SumKind::Rows(x) if graph.ty(*x).is_none_or(|ty| ty.rank() < 2));
         let parts = THREADS.checked_div(results).unwrap_or(THREADS).min(most);
         let parts = parts.checked_ilog2().map_or(1, |log| 1 << log);
         (rows.as_const().is_none() && parts > 1 && !is_one_column).then(|| Self { rows: rows.clone(), parts, form })
@@ -102,16 +102,16 @@ impl Sum {
             Ok(Value { node: graph.add(op, operands, &path)?, port: 0 })
         };
         let partial = match self.form {
-            Form::Product { left, right } => {
+            SumKind::Product { left, right } => {
                 let left = add(Arc::new(Permute { axes: vec![1, 0] }), &[left])?;
                 add(Arc::new(JaggedJaggedMatMul), &[left, right, offsets])?
             }
             // Partial sums stay f32.
-            Form::Rows(x) if ty.dtype != DType::F32 => {
+            SumKind::Rows(x) if ty.dtype != DType::F32 => {
                 let x = add(Arc::new(Cast { dtype: DType::F32 }), &[x])?;
                 add(Arc::new(SegmentReduce { op: ReduceOp::Sum }), &[x, offsets])?
             }
-            Form::Rows(x) => add(Arc::new(SegmentReduce { op: ReduceOp::Sum }), &[x, offsets])?,
+            SumKind::Rows(x) => add(Arc::new(SegmentReduce { op: ReduceOp::Sum }), &[x, offsets])?,
         };
         let whole = add(Arc::new(Reduce { op: ReduceOp::Sum, axis: 0 }), &[partial])?;
         let whole = add(Arc::new(Reshape { shape: ty.shape.clone() }), &[whole])?;

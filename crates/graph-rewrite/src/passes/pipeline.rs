@@ -1,5 +1,5 @@
 use super::{Application, Context, Pass, PassReport, Report};
-use crate::cost::{Machine, traffic};
+use crate::cost::{HardwareModel, traffic};
 use crate::lower::RewriteError;
 use rewire_graph::{DType, Graph};
 
@@ -83,9 +83,9 @@ impl Pipeline {
         self
     }
 
-    /// Optimises for a machine instead of [`Machine::TYPICAL`].
+    /// Optimises for a machine instead of [`HardwareModel::TYPICAL`].
     #[must_use]
-    pub fn for_machine(mut self, machine: Machine) -> Self {
+    pub fn for_machine(mut self, machine: HardwareModel) -> Self {
         self.context.choose_for(machine);
         self
     }

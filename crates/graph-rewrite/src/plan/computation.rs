@@ -1,5 +1,5 @@
 use super::{Body, Custom, Nest, Output, ScheduledNest};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::schedule::Schedule;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ impl Computation {
     ///
     /// # Errors
     /// As [`ScheduledNest::of`].
-    pub fn of(nest: Nest) -> Result<Self, Refusal> {
+    pub fn of(nest: Nest) -> Result<Self, NotLowerable> {
         ScheduledNest::of(nest).map(Self::Nest)
     }
 

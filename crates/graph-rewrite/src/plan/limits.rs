@@ -1,5 +1,5 @@
 use super::{Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use rewire_graph::limits::{
     LimitError, MAX_AXES, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_rows, check_shape,
 };
@@ -125,7 +125,7 @@ impl Plan {
 impl Computation {
     /// Checks that the kernel is small enough to be stored, read and run, a limit that fusion respects, and that its
     /// expressions have the types that its loops require.
-    pub(crate) fn check_limits(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_limits(&self) -> Result<(), NotLowerable> {
         let body = self.body();
         body.dag.check_limits()?;
         check_count("operands", body.operands.len(), MAX_OPERANDS)?;
@@ -145,7 +145,7 @@ impl Computation {
     }
 
     /// Checks the loops of the kernel.
-    pub fn check_loop(&self) -> Result<(), Refusal> {
+    pub fn check_loop(&self) -> Result<(), NotLowerable> {
         match self {
             Self::Nest(nest) => check_loops(nest),
             Self::Custom(custom) => Ok(custom.check_loop()?),
@@ -154,7 +154,7 @@ impl Computation {
 }
 
 /// Checks that axes and accumulations fit together, and that all referenced expressions exist.
-pub(super) fn check_form(nest: &Nest) -> Result<(), Refusal> {
+pub(super) fn check_form(nest: &Nest) -> Result<(), NotLowerable> {
     check_loops(nest)?;
     let count = nest.body.dag.len();
     match nest.roots().into_iter().find(|id| id.0 as usize >= count) {
@@ -164,7 +164,7 @@ pub(super) fn check_form(nest: &Nest) -> Result<(), Refusal> {
 }
 
 /// Checks axes, and that accumulations are over existing axes.
-fn check_loops(nest: &Nest) -> Result<(), Refusal> {
+fn check_loops(nest: &Nest) -> Result<(), NotLowerable> {
     check_count("dimensions", nest.rank(), MAX_RANK)?;
     check_count("axes", nest.axes.len(), MAX_AXES)?;
     check_count("results of reductions", nest.accumulations.len(), MAX_VALUES)?;
@@ -185,7 +185,7 @@ impl Custom {
         check_shape(&self.shader.extents)
     }
 
-    fn check_operands(&self) -> Result<(), Refusal> {
+    fn check_operands(&self) -> Result<(), NotLowerable> {
         self.check_loop()?;
         let count = self.body.operands.len();
         match self.operands.iter().find(|position| usize::from(**position) >= count) {
@@ -195,7 +195,7 @@ impl Custom {
     }
 }
 
-fn check_output(output: &Output) -> Result<(), Refusal> {
+fn check_output(output: &Output) -> Result<(), NotLowerable> {
     if output.index.len() != output.shape.len() {
         let (expected, actual) = (output.shape.len(), output.index.len());
         return Err(format!("writes a tensor of {expected} dimensions at an index of {actual}").into());

@@ -4,7 +4,7 @@ use super::{
     Binding, Body, Buffer, BufferId, Computation, Extent, MemorySpace, Nest, Operand, Output, Plan, PlanError, Source,
     Step,
 };
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Ordered, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,7 +196,7 @@ struct LookedUp<'a> {
 }
 
 impl LookedUp<'_> {
-    fn replace(&self, step: &mut Step) -> Result<(), Refusal> {
+    fn replace(&self, step: &mut Step) -> Result<(), NotLowerable> {
         let is_table = |binding: &Binding| self.places.keys().any(|(table, _)| *binding == Binding::Buffer(*table));
         if !step.reads.iter().any(is_table) {
             return Ok(());

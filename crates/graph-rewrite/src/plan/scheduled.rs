@@ -1,6 +1,6 @@
 use super::limits::check_form;
 use super::{Accumulation, Axis, Body, Nest, Output};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::schedule::{Analysis, Bound, Schedule};
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
@@ -20,8 +20,8 @@ impl ScheduledNest {
     /// Chooses the schedule of a nest.
     ///
     /// # Errors
-    /// [`Refusal`] if the nest is inconsistent, or no schedule supports it.
-    pub fn of(nest: Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] if the nest is inconsistent, or no schedule supports it.
+    pub fn of(nest: Nest) -> Result<Self, NotLowerable> {
         check_form(&nest)?;
         let schedule = Schedule::of(&nest)?;
         Ok(Self { nest, schedule })
@@ -41,7 +41,7 @@ impl ScheduledNest {
     ///
     /// # Errors
     /// As [`ScheduledNest::of`]; the nest is then unchanged.
-    pub fn edit<T>(&mut self, edit: impl FnOnce(&mut Nest) -> T) -> Result<T, Refusal> {
+    pub fn edit<T>(&mut self, edit: impl FnOnce(&mut Nest) -> T) -> Result<T, NotLowerable> {
         let mut nest = self.nest.clone();
         let result = edit(&mut nest);
         *self = Self::of(nest)?;
@@ -94,9 +94,9 @@ impl From<ScheduledNest> for Stored {
 }
 
 impl TryFrom<Stored> for ScheduledNest {
-    type Error = Refusal;
+    type Error = NotLowerable;
 
-    fn try_from(stored: Stored) -> Result<Self, Refusal> {
+    fn try_from(stored: Stored) -> Result<Self, NotLowerable> {
         let Stored { body, axes, accumulations, outputs, schedule } = stored;
         let nest = Nest { body, axes, accumulations, outputs };
         let Some(name) = schedule else { return Self::of(nest) };

@@ -16,7 +16,7 @@ pub struct Precision {
     pub weights: Option<DType>,
     /// Values between steps, if kernels can write the type.
     pub activations: Option<DType>,
-    /// Sums of products. `F16`: those of halves, where a device has matrix hardware that adds in halves, which round after every few
+    /// Sums of products. `F16`: those of f16, where a device has matrix hardware that adds in f16, which round after every few
     /// steps and end at 65504. `I32`: those by weights in `Rows8`, whose left factors are rounded to 8 bits by the largest of their
     /// row, on devices where they do not run on matrix hardware. All else, the CPU, norms, softmax and attention among it, keeps sums
     /// in `F32`.
@@ -158,7 +158,7 @@ impl Computation {
         let Schedule::Product(schedule) = own.schedule() else { return };
         let product = Bound { nest: own, schedule };
         let may_be = match dtype {
-            DType::F16 => product.takes_halves(),
+            DType::F16 => product.allows_f16_operands(),
             DType::I32 => product.right_rows().is_some(),
             _ => true,
         };

@@ -1,5 +1,5 @@
 use super::{Computation, Output};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId};
 
@@ -8,7 +8,7 @@ type Taken = (ExprId, Scalar, &'static str);
 
 impl Computation {
     /// Checks that expressions have the types that loops require, and that operands are loaded in their types.
-    pub(super) fn check_types(&self) -> Result<(), Refusal> {
+    pub(super) fn check_types(&self) -> Result<(), NotLowerable> {
         let body = self.body();
         for (id, expected, what) in self.taken() {
             if id.0 as usize >= body.dag.len() {

@@ -1,9 +1,9 @@
 //! The indices of one loop as linear forms, and their bounds.
 
-use super::cover::{Digits, Span};
+use super::cover::{MixedRadix, Span};
 use super::entries::{Entries, Known};
-use super::facts::{Facts, Guard, When};
-use super::form::{Atom, Atoms, Form, Meaning};
+use super::facts::{Guard, Inequalities, When};
+use super::form::{Atoms, LinearExpr, Var, VarDef};
 use super::guards::guards;
 use super::host::{Host, slot};
 use super::region::{Region, Values};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 const LEAST: i128 = i32::MIN as i128;
 const MOST: i128 = i32::MAX as i128;
 
-/// Facts about host values at an index, with the number of those recorded at each place.
+/// Inequalities about host values at an index, with the number of those recorded at each place.
 #[derive(Default)]
 struct AtIndex {
     known: Known,
@@ -33,14 +33,14 @@ pub(super) struct Analysis<'a> {
     step: &'a Step,
     host: &'a Host<'a>,
     atoms: Atoms,
-    facts: Facts,
+    facts: Inequalities,
     /// The linear forms of expressions, modulo 2^32 for 32-bit expressions.
-    forms: HashMap<ExprId, Form>,
+    forms: HashMap<ExprId, LinearExpr>,
     guards: HashMap<ExprId, Guard>,
     /// Forms that are not negative if a condition is true, and if it is false.
-    conditions: HashMap<ExprId, [Vec<Form>; 2]>,
-    /// Facts about host values at an index below a size.
-    at: HashMap<(Form, Option<Dim>), AtIndex>,
+    conditions: HashMap<ExprId, [Vec<LinearExpr>; 2]>,
+    /// Inequalities about host values at an index below a size.
+    at: HashMap<(LinearExpr, Option<Dim>), AtIndex>,
     found: Vec<Unproven>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Analysis<'a> {
             step,
             host,
             atoms: Atoms::default(),
-            facts: Facts::default(),
+            facts: Inequalities::default(),
             forms: HashMap::new(),
             guards: guards(&body.dag, &region.roots),
             conditions: HashMap::new(),
@@ -95,11 +95,11 @@ impl<'a> Analysis<'a> {
             return None;
         }
         let is_ragged = coords.iter().any(|extent| matches!(extent, Values::Ragged(_)));
-        let mut index: Vec<Form> = output.index.iter().map(|&id| self.form(id)).collect();
-        let mut digits = Digits::default();
+        let mut index: Vec<LinearExpr> = output.index.iter().map(|&id| self.form(id)).collect();
+        let mut digits = MixedRadix::default();
         // A sample and a row of it are one coordinate: the row among all rows.
         for (axis, extent) in coords.iter().enumerate().skip(usize::from(is_ragged)) {
-            let (coord, _) = self.atoms.intern(Meaning::Coord(axis as u8));
+            let (coord, _) = self.atoms.intern(VarDef::Coord(axis as u8));
             match extent {
                 Values::Unread => {}
                 Values::Dim(dim) | Values::Depth(dim) => digits.coord(coord, 0, dim.clone()),
@@ -120,8 +120,8 @@ impl<'a> Analysis<'a> {
     }
 
     /// The first row of the sample that is coordinate 0.
-    fn sample_start(&mut self, slot: HostSlot) -> Form {
-        let sample = self.atoms.form(Meaning::Coord(0));
+    fn sample_start(&mut self, slot: HostSlot) -> LinearExpr {
+        let sample = self.atoms.form(VarDef::Coord(0));
         let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
         self.at((sample, Some(samples)), &When { coords: 1, guard: Guard::default() }, |entries| entries.entry(slot))
     }
@@ -152,19 +152,19 @@ impl<'a> Analysis<'a> {
         // Entries are uploaded as 32-bit words.
         let slots = (0..self.operands.len() as u16).filter_map(|operand| slot(self.step, operand));
         for offsets in slots.filter(|slot| self.host.is_offsets(*slot)) {
-            let end = self.atoms.form(Meaning::End(offsets));
+            let end = self.atoms.form(VarDef::End(offsets));
             self.facts.extend([end.times(-1).and_then(|end| end.shifted(MOST))], &always);
         }
     }
 
     fn bound_coords(&mut self, coords: &[Values]) {
         for (axis, extent) in coords.iter().enumerate() {
-            let coord = self.atoms.form(Meaning::Coord(axis as u8));
+            let coord = self.atoms.form(VarDef::Coord(axis as u8));
             let mut when = When { coords: 1 << axis, guard: Guard::default() };
             let (first, end) = match extent {
                 Values::Unread => continue,
                 Values::Dim(dim) | Values::Depth(dim) => (0, Some(self.atoms.dim(dim))),
-                Values::Part(first, last, _) => (*first as i128, Some(Form::constant(*last as i128 + 1))),
+                Values::Part(first, last, _) => (*first as i128, Some(LinearExpr::constant(*last as i128 + 1))),
                 Values::Ragged(offsets) => {
                     when.coords |= 1;
                     (0, slot(self.step, *offsets).map(|slot| self.sample_rows(slot, &when)))
@@ -176,8 +176,8 @@ impl<'a> Analysis<'a> {
     }
 
     /// The rows of the sample that is coordinate 0.
-    fn sample_rows(&mut self, slot: HostSlot, when: &When) -> Form {
-        let sample = self.atoms.form(Meaning::Coord(0));
+    fn sample_rows(&mut self, slot: HostSlot, when: &When) -> LinearExpr {
+        let sample = self.atoms.form(VarDef::Coord(0));
         // A run fails unless the number of samples is that of offsets minus one.
         let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
         self.at((sample, Some(samples)), when, |entries| {
@@ -188,7 +188,7 @@ impl<'a> Analysis<'a> {
 
     /// Queries host values at an index from 0 to below a size, or scalars without a size. Records all facts that
     /// follow.
-    fn at<T>(&mut self, at: (Form, Option<Dim>), when: &When, ask: impl FnOnce(&mut Entries<'_>) -> T) -> T {
+    fn at<T>(&mut self, at: (LinearExpr, Option<Dim>), when: &When, ask: impl FnOnce(&mut Entries<'_>) -> T) -> T {
         let AtIndex { known, mut noted } = self.at.remove(&at).unwrap_or_default();
         let mut entries = self.host.at(&mut self.atoms, at.clone(), known);
         let answer = ask(&mut entries);
@@ -229,16 +229,16 @@ impl<'a> Analysis<'a> {
     /// Expressions after their operands, and after the conditions under which they are evaluated.
     fn order(&self, roots: &[ExprId]) -> Vec<ExprId> {
         let conditions = |id| self.guards.get(&id).into_iter().flat_map(|guard| guard.iter().map(|(of, _)| *of));
-        // Facts are recorded in this order, last operand first; proofs depend on it.
+        // Inequalities are recorded in this order, last operand first; proofs depend on it.
         let reads = |id| self.dag.expr(id).operands().into_iter().chain(conditions(id)).rev().collect();
         self.dag.ordered(roots, reads)
     }
 
-    fn visit(&mut self, id: ExprId) -> Form {
+    fn visit(&mut self, id: ExprId) -> LinearExpr {
         let dag = self.dag;
         let form = match dag.expr(id) {
-            &Expr::Int(_, value) => Some(Form::constant(value.into())),
-            &Expr::Coord(axis) => Some(self.atoms.form(Meaning::Coord(axis))),
+            &Expr::Int(_, value) => Some(LinearExpr::constant(value.into())),
+            &Expr::Coord(axis) => Some(self.atoms.form(VarDef::Coord(axis))),
             &Expr::Size(position) => self.sizes.get(usize::from(position)).map(|dim| self.atoms.dim(dim)),
             Expr::Load { operand, index } => self.load(id, *operand, index),
             &Expr::Sample { offsets, row } => {
@@ -264,35 +264,35 @@ impl<'a> Analysis<'a> {
             }
             _ => None,
         };
-        form.unwrap_or_else(|| self.atoms.form(Meaning::Value(id)))
+        form.unwrap_or_else(|| self.atoms.form(VarDef::Value(id)))
     }
 
-    fn form(&self, id: ExprId) -> Form {
+    fn form(&self, id: ExprId) -> LinearExpr {
         self.forms.get(&id).cloned().unwrap_or_default()
     }
 
     /// True if a form fits in 32 bits.
-    fn fits(&mut self, form: &Form, when: &When) -> bool {
-        if form.as_unknown().is_some_and(Atom::is_value) {
+    fn fits(&mut self, form: &LinearExpr, when: &When) -> bool {
+        if form.as_unknown().is_some_and(Var::is_value) {
             return true;
         }
         self.is_word(form, when)
     }
 
-    fn is_word(&mut self, form: &Form, when: &When) -> bool {
+    fn is_word(&mut self, form: &LinearExpr, when: &When) -> bool {
         let above = form.shifted(-LEAST);
         let below = form.times(-1).and_then(|form| form.shifted(MOST));
         [above, below].into_iter().all(|form| form.is_some_and(|form| self.facts.prove(&form, when)))
     }
 
     /// The value of an operand of `user`: a new unknown if it may wrap around.
-    fn exact(&mut self, id: ExprId, user: ExprId) -> Form {
+    fn exact(&mut self, id: ExprId, user: ExprId) -> LinearExpr {
         let form = self.form(id);
         let exact = self.dag.scalar(id) == Scalar::I64 || self.fits(&form, &self.when(user));
-        if exact { form } else { self.atoms.form(Meaning::Value(id)) }
+        if exact { form } else { self.atoms.form(VarDef::Value(id)) }
     }
 
-    fn binary(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) -> Option<Form> {
+    fn binary(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) -> Option<LinearExpr> {
         use BinaryOp::*;
         match (op, self.dag.scalar(a)) {
             (Add, Scalar::I32) => self.form(a).plus(&self.form(b), 1),
@@ -325,7 +325,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// Records the consequences of a condition and of its negation.
-    fn condition(&mut self, id: ExprId, cases: [Vec<Form>; 2]) {
+    fn condition(&mut self, id: ExprId, cases: [Vec<LinearExpr>; 2]) {
         for (forms, value) in cases.iter().zip([true, false]) {
             let when = When { coords: 0, guard: Rc::new(BTreeSet::from([(id, value)])) };
             self.facts.extend(forms.iter().cloned().map(Some), &when);
@@ -335,7 +335,7 @@ impl<'a> Analysis<'a> {
 
     fn compared(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) {
         let (a, b) = (self.exact(a, id), self.exact(b, id));
-        let apart = |high: &Form, low: &Form, by: i128| high.minus(low).and_then(|form| form.shifted(-by));
+        let apart = |high: &LinearExpr, low: &LinearExpr, by: i128| high.minus(low).and_then(|form| form.shifted(-by));
         let (yes, no) = match op {
             BinaryOp::Lt => (vec![apart(&b, &a, 1)], vec![apart(&a, &b, 0)]),
             BinaryOp::Le => (vec![apart(&b, &a, 0)], vec![apart(&a, &b, 1)]),
@@ -347,28 +347,28 @@ impl<'a> Analysis<'a> {
         self.condition(id, [yes, no].map(|forms| forms.into_iter().flatten().collect()));
     }
 
-    fn divided(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) -> Option<Form> {
+    fn divided(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) -> Option<LinearExpr> {
         let (dividend, divisor, when) = (self.form(a), self.exact(b, id), self.when(id));
         let constant = divisor.as_constant().filter(|&divisor| divisor > 0);
         // A value that wraps around may be divided as if unsigned.
         let Some(constant) = constant.filter(|_| self.fits(&dividend, &when)) else {
             if op == BinaryOp::Mod && divisor.shifted(-1).is_some_and(|rest| self.facts.prove(&rest, &when)) {
-                let rest = self.atoms.form(Meaning::Value(id));
+                let rest = self.atoms.form(VarDef::Value(id));
                 let above = divisor.minus(&rest).and_then(|above| above.shifted(-1));
                 self.facts.extend([above, Some(rest)], &when);
             }
             return None;
         };
-        let quotient = self.atoms.form(Meaning::Quotient(dividend.clone(), constant));
+        let quotient = self.atoms.form(VarDef::Quotient(dividend.clone(), constant));
         let rest = dividend.plus(&quotient, -constant)?;
         self.facts.extend([Some(rest.clone()), rest.times(-1).and_then(|rest| rest.shifted(constant - 1))], &when);
         Some(if op == BinaryOp::Div { quotient } else { rest })
     }
 
     /// Records that a value is one of two.
-    fn either(&mut self, id: ExprId, bounds: [Option<Form>; 2], cases: [(Vec<Form>, &Form); 2]) {
-        let (atom, _) = self.atoms.intern(Meaning::Value(id));
-        let (value, when) = (Form::unknown(atom), self.when(id));
+    fn either(&mut self, id: ExprId, bounds: [Option<LinearExpr>; 2], cases: [(Vec<LinearExpr>, &LinearExpr); 2]) {
+        let (atom, _) = self.atoms.intern(VarDef::Value(id));
+        let (value, when) = (LinearExpr::unknown(atom), self.when(id));
         self.facts.extend(bounds, &when);
         let cases = cases.map(|(mut forms, same)| {
             forms.extend(value.minus(same).into_iter().chain(same.minus(&value)));
@@ -379,8 +379,8 @@ impl<'a> Analysis<'a> {
 
     fn extreme(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) {
         let (a, b) = (self.exact(a, id), self.exact(b, id));
-        let value = self.atoms.form(Meaning::Value(id));
-        let above = |high: &Form, low: &Form| high.minus(low);
+        let value = self.atoms.form(VarDef::Value(id));
+        let above = |high: &LinearExpr, low: &LinearExpr| high.minus(low);
         let (bounds, a_chosen, b_chosen) = match op {
             BinaryOp::Min => ([above(&a, &value), above(&b, &value)], above(&b, &a), above(&a, &b)),
             _ => ([above(&value, &a), above(&value, &b)], above(&a, &b), above(&b, &a)),
@@ -418,7 +418,7 @@ impl<'a> Analysis<'a> {
         self.facts.prove(&form, when) && below.is_some_and(|below| self.facts.prove(&below, when))
     }
 
-    fn load(&mut self, id: ExprId, position: u16, index: &[ExprId]) -> Option<Form> {
+    fn load(&mut self, id: ExprId, position: u16, index: &[ExprId]) -> Option<LinearExpr> {
         let operand = self.operands.get(usize::from(position))?;
         let when = self.when(id);
         let is_within = self.access(Access::Load(id), index, &operand.shape, &when);
@@ -434,7 +434,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// The entry of a host vector at a valid index; an offset at `s + 1` is expressed in terms of that at `s`.
-    fn entry(&mut self, slot: HostSlot, index: Form, operand: &Operand, when: &When) -> Form {
+    fn entry(&mut self, slot: HostSlot, index: LinearExpr, operand: &Operand, when: &When) -> LinearExpr {
         let count = operand.shape.first().cloned().unwrap_or_default();
         if !self.host.is_offsets(slot) {
             return self.at((index, Some(count)), when, |entries| entries.entry(slot));
@@ -455,7 +455,7 @@ impl<'a> Analysis<'a> {
     /// Records facts about the sample of a row.
     fn sample(&mut self, id: ExprId, offsets: u16, row: ExprId) {
         let when = self.when(id);
-        let sample = self.atoms.form(Meaning::Value(id));
+        let sample = self.atoms.form(VarDef::Value(id));
         self.facts.add(sample.clone(), &when);
         let Some([count]) = self.operands.get(usize::from(offsets)).map(|operand| operand.shape.as_slice()) else {
             return;
@@ -480,7 +480,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// True if a row is one of those that offsets divide.
-    fn is_divided(&mut self, slot: HostSlot, row: &Form, when: &When) -> bool {
+    fn is_divided(&mut self, slot: HostSlot, row: &LinearExpr, when: &When) -> bool {
         let end = self.at(Default::default(), when, |entries| entries.end(slot));
         let below = end.minus(row).and_then(|rest| rest.shifted(-1));
         self.facts.prove(row, when) && below.is_some_and(|below| self.facts.prove(&below, when))

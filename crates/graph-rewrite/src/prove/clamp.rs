@@ -1,7 +1,7 @@
 //! Clamping of indices to their tensors.
 
 use super::{Access, Unproven};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::{Computation, Nest};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -19,7 +19,7 @@ pub(super) type Place = (Vec<Dim>, Vec<usize>);
 
 /// Clamps unproven indices in all loops of a kernel. Returns the shapes and dimensions, or `None` for a store to a
 /// tensor that may be empty.
-pub(super) fn clamp(computation: &mut Computation, found: &[Unproven]) -> Result<Option<Vec<Place>>, Refusal> {
+pub(super) fn clamp(computation: &mut Computation, found: &[Unproven]) -> Result<Option<Vec<Place>>, NotLowerable> {
     match computation {
         Computation::Nest(kernel) if !found.is_empty() => kernel.edit(|nest| clamp_nest(nest, found)),
         _ => Ok(Some(vec![])),

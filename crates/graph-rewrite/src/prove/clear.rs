@@ -1,6 +1,6 @@
 //! Clearing of results with zeros.
 
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Source, Step};
 use rewire_graph::pointwise::Dag;
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ pub(super) fn clear(
     steps: &mut Vec<Step>,
     buffers: &[Buffer],
     partial: &mut impl Iterator<Item = Vec<usize>>,
-) -> Result<Vec<BufferId>, Refusal> {
+) -> Result<Vec<BufferId>, NotLowerable> {
     let (mut known, mut cleared) = (HashSet::new(), vec![]);
     for (step, partial) in std::mem::take(steps).into_iter().zip(partial) {
         for (position, &id) in step.writes.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn clear(
 }
 
 /// A step that fills a buffer with zeros.
-fn zeros(id: BufferId, Buffer { dtype, shape, .. }: &Buffer, path: &str) -> Result<Step, Refusal> {
+fn zeros(id: BufferId, Buffer { dtype, shape, .. }: &Buffer, path: &str) -> Result<Step, NotLowerable> {
     let mut dag = Dag::new();
     let index = shape.iter().enumerate().map(|(axis, dim)| dag.coord(axis as u8, dim.as_const())).collect();
     let value = dag.constant(dtype.scalar(), 0);

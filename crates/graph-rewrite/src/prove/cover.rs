@@ -4,7 +4,7 @@
 //! digits takes all values too: `8 a + b` with `b` below 8. A coordinate is split into two digits if its quotient and
 //! remainder are indices.
 
-use super::form::{Atom, Atoms, Form, Meaning};
+use super::form::{Atoms, LinearExpr, Var, VarDef};
 use rewire_graph::{Arrange, Dim, Ordered};
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,27 +23,28 @@ struct Digit {
 #[derive(Clone, Debug, Default)]
 struct Number {
     digits: BTreeMap<usize, i128>,
-    rest: Form,
+    rest: LinearExpr,
 }
 
 /// The coordinates of a loop.
 #[derive(Debug, Default)]
-pub(super) struct Digits {
+pub(super) struct MixedRadix {
     all: Vec<Digit>,
-    coords: HashMap<Atom, Number>,
+    coords: HashMap<Var, Number>,
 }
 
-impl Digits {
+impl MixedRadix {
     /// Adds a coordinate with `extent` values from `first` on.
-    pub fn coord(&mut self, coord: Atom, first: usize, extent: Dim) {
-        let number = Number { digits: BTreeMap::from([(self.all.len(), 1)]), rest: Form::constant(first as i128) };
+    pub fn coord(&mut self, coord: Var, first: usize, extent: Dim) {
+        let number =
+            Number { digits: BTreeMap::from([(self.all.len(), 1)]), rest: LinearExpr::constant(first as i128) };
         self.all.push(Digit { extent, cut: None });
         self.coords.insert(coord, number);
     }
 
     /// The ranges of the indices, one span per dimension, if they take all values in all combinations; `None` if that
     /// is unknown.
-    pub fn spans(&mut self, atoms: &Atoms, index: &[Form]) -> Option<Vec<Span>> {
+    pub fn spans(&mut self, atoms: &Atoms, index: &[LinearExpr]) -> Option<Vec<Span>> {
         let numbers = index.iter().map(|form| self.number(atoms, form)).collect::<Option<Vec<_>>>()?;
         let numbers = numbers.into_iter().map(|number| self.cut_up(number)).collect::<Option<Vec<_>>>()?;
         let uses = |digit: usize| numbers.iter().filter(|number| number.digits.contains_key(&digit)).count();
@@ -58,16 +59,16 @@ impl Digits {
         numbers.iter().map(|number| self.span(atoms, number)).collect()
     }
 
-    fn number(&mut self, atoms: &Atoms, form: &Form) -> Option<Number> {
-        let mut number = Number { rest: Form::constant(form.offset()), ..Number::default() };
+    fn number(&mut self, atoms: &Atoms, form: &LinearExpr) -> Option<Number> {
+        let mut number = Number { rest: LinearExpr::constant(form.offset()), ..Number::default() };
         for (atom, multiple) in form.terms() {
             if let Some(coord) = self.coords.get(&atom) {
                 number = number.plus(coord, multiple)?;
                 continue;
             }
             match atoms.meaning(atom)? {
-                Meaning::Symbol(_) => number.rest = number.rest.plus(&Form::unknown(atom), multiple)?,
-                Meaning::Quotient(dividend, divisor) => {
+                VarDef::Symbol(_) => number.rest = number.rest.plus(&LinearExpr::unknown(atom), multiple)?,
+                VarDef::Quotient(dividend, divisor) => {
                     let dividend = self.number(atoms, dividend)?;
                     number = number.plus(&self.quotient(dividend, *divisor)?, multiple)?;
                 }
@@ -91,7 +92,7 @@ impl Digits {
             if most.is_some_and(|most| most < divisor) {
                 let whole = dividend.digits.iter().filter(|(_, multiple)| *multiple % divisor == 0);
                 let digits = whole.map(|(digit, multiple)| (*digit, multiple / divisor)).ordered_map();
-                return Some(Number { digits, rest: Form::constant(constant.div_euclid(divisor)) });
+                return Some(Number { digits, rest: LinearExpr::constant(constant.div_euclid(divisor)) });
             }
             let &(digit, multiple) = below.iter().max_by_key(|(_, multiple)| *multiple)?;
             self.cut(digit, Some(divisor).filter(|divisor| divisor % multiple == 0)? / multiple)?;
@@ -182,19 +183,19 @@ mod tests {
     use rewire_graph::Symbol;
 
     /// Coordinates of a loop with these extents, and their forms.
-    fn loop_over<const N: usize>(atoms: &mut Atoms, extents: [Dim; N]) -> (Digits, [Form; N]) {
-        let mut digits = Digits::default();
+    fn loop_over<const N: usize>(atoms: &mut Atoms, extents: [Dim; N]) -> (MixedRadix, [LinearExpr; N]) {
+        let mut digits = MixedRadix::default();
         let mut axes = 0..;
         let coords = extents.map(|extent| {
-            let form = atoms.form(Meaning::Coord(axes.next().unwrap()));
+            let form = atoms.form(VarDef::Coord(axes.next().unwrap()));
             digits.coord(form.as_unknown().unwrap(), 0, extent);
             form
         });
         (digits, coords)
     }
 
-    fn quotient(atoms: &mut Atoms, form: &Form, divisor: i128) -> [Form; 2] {
-        let quotient = atoms.form(Meaning::Quotient(form.clone(), divisor));
+    fn quotient(atoms: &mut Atoms, form: &LinearExpr, divisor: i128) -> [LinearExpr; 2] {
+        let quotient = atoms.form(VarDef::Quotient(form.clone(), divisor));
         let rest = form.plus(&quotient, -divisor).unwrap();
         [quotient, rest]
     }
@@ -226,7 +227,7 @@ mod tests {
     fn what_leaves_gaps_is_no_span() {
         let mut atoms = Atoms::default();
         let (mut digits, [a, b]) = loop_over(&mut atoms, [3.into(), 4.into()]);
-        let sum = |a: &Form, factor: i128, b: &Form| b.plus(a, factor).unwrap();
+        let sum = |a: &LinearExpr, factor: i128, b: &LinearExpr| b.plus(a, factor).unwrap();
         assert_eq!(digits.spans(&atoms, &[sum(&a, 4, &b)]), whole(&[12.into()]));
         for gaps in [sum(&a, 5, &b), sum(&b, 2, &a), sum(&a, -4, &b), b.times(2).unwrap()] {
             assert_eq!(digits.spans(&atoms, std::slice::from_ref(&gaps)), None, "{gaps:?}");

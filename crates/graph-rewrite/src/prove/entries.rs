@@ -1,6 +1,6 @@
 //! Entries of host vectors in terms of each other.
 
-use super::form::{Atoms, Form, Meaning};
+use super::form::{Atoms, LinearExpr, VarDef};
 use super::host::Host;
 use crate::plan::{Check, HostOp, HostSlot};
 use rewire_graph::Dim;
@@ -21,19 +21,19 @@ enum Part {
     End(HostSlot),
 }
 
-/// Facts found at an index.
+/// Inequalities found at an index.
 #[derive(Default)]
 pub(super) struct Known {
-    parts: HashMap<Part, Form>,
+    parts: HashMap<Part, LinearExpr>,
     /// Forms that are not negative.
-    pub facts: Vec<Form>,
+    pub facts: Vec<LinearExpr>,
 }
 
 /// Entries of host vectors at one index, and facts about them.
 pub(super) struct Entries<'h> {
     host: &'h Host<'h>,
     atoms: &'h mut Atoms,
-    index: Form,
+    index: LinearExpr,
     /// An exclusive upper bound of the index, and that bound plus 1. Without one there is no index, and only scalars
     /// have values.
     within: Option<[Dim; 2]>,
@@ -43,7 +43,12 @@ pub(super) struct Entries<'h> {
 }
 
 impl<'h> Entries<'h> {
-    pub fn new(host: &'h Host<'h>, atoms: &'h mut Atoms, (index, within): (Form, Option<Dim>), known: Known) -> Self {
+    pub fn new(
+        host: &'h Host<'h>,
+        atoms: &'h mut Atoms,
+        (index, within): (LinearExpr, Option<Dim>),
+        known: Known,
+    ) -> Self {
         let within = within.map(|within| [within.clone(), within + 1.into()]);
         Self { host, atoms, index, within, known, open: vec![] }
     }
@@ -72,17 +77,22 @@ impl<'h> Entries<'h> {
         self.known
     }
 
-    fn not_negative(&mut self, form: Option<Form>) {
+    fn not_negative(&mut self, form: Option<LinearExpr>) {
         self.known.facts.extend(form);
     }
 
-    fn equal(&mut self, a: &Form, b: &Form) {
+    fn equal(&mut self, a: &LinearExpr, b: &LinearExpr) {
         self.not_negative(a.minus(b));
         self.not_negative(b.minus(a));
     }
 
     /// The form of a part; `express` computes it on first use.
-    fn part(&mut self, part: Part, meaning: Meaning, express: impl FnOnce(&mut Self) -> Option<Form>) -> Form {
+    fn part(
+        &mut self,
+        part: Part,
+        meaning: VarDef,
+        express: impl FnOnce(&mut Self) -> Option<LinearExpr>,
+    ) -> LinearExpr {
         if let Some(known) = self.known.parts.get(&part) {
             return known.clone();
         }
@@ -96,8 +106,8 @@ impl<'h> Entries<'h> {
     }
 
     /// The last entry of offsets.
-    pub fn end(&mut self, slot: HostSlot) -> Form {
-        let end = self.atoms.form(Meaning::End(slot));
+    pub fn end(&mut self, slot: HostSlot) -> LinearExpr {
+        let end = self.atoms.form(VarDef::End(slot));
         if self.known.parts.insert(Part::End(slot), end.clone()).is_some() {
             return end;
         }
@@ -110,8 +120,8 @@ impl<'h> Entries<'h> {
     }
 
     /// The difference of consecutive offsets at the index.
-    pub fn length(&mut self, slot: HostSlot) -> Form {
-        let meaning = Meaning::Length(slot, self.index.clone());
+    pub fn length(&mut self, slot: HostSlot) -> LinearExpr {
+        let meaning = VarDef::Length(slot, self.index.clone());
         if !self.follows(slot) {
             return self.atoms.form(meaning);
         }
@@ -131,8 +141,8 @@ impl<'h> Entries<'h> {
     }
 
     /// The entry of a vector.
-    pub fn entry(&mut self, slot: HostSlot) -> Form {
-        let (part, meaning) = (Part::Entry(slot), Meaning::Entry(slot, self.index.clone()));
+    pub fn entry(&mut self, slot: HostSlot) -> LinearExpr {
+        let (part, meaning) = (Part::Entry(slot), VarDef::Entry(slot, self.index.clone()));
         if let Some(known) = self.known.parts.get(&part) {
             return known.clone();
         }
@@ -149,7 +159,7 @@ impl<'h> Entries<'h> {
             self.not_negative(largest.minus(&form));
         }
         if self.host.is_offsets(slot) {
-            let rows = if self.follows(slot) { self.length(slot) } else { Form::default() };
+            let rows = if self.follows(slot) { self.length(slot) } else { LinearExpr::default() };
             let rest = self.end(slot).minus(&form).and_then(|rest| rest.minus(&rows));
             self.not_negative(rest);
         }
@@ -157,14 +167,14 @@ impl<'h> Entries<'h> {
     }
 
     /// The value of a scalar.
-    pub fn scalar(&mut self, slot: HostSlot) -> Form {
-        let (part, meaning) = (Part::Scalar(slot), Meaning::Scalar(slot));
+    pub fn scalar(&mut self, slot: HostSlot) -> LinearExpr {
+        let (part, meaning) = (Part::Scalar(slot), VarDef::Scalar(slot));
         if let Some(known) = self.known.parts.get(&part) {
             return known.clone();
         }
         let symbol = self.host.symbol(slot);
         let form = self.part(part, meaning, |entries| match symbol {
-            Some(symbol) => Some(entries.atoms.form(Meaning::Symbol(symbol))),
+            Some(symbol) => Some(entries.atoms.form(VarDef::Symbol(symbol))),
             None => entries.expressed(slot, false),
         });
         self.open.push(slot);
@@ -172,7 +182,7 @@ impl<'h> Entries<'h> {
     }
 
     /// A value in the same check as the vector `like`: at the same index if it has the same length, or a scalar.
-    fn beside(&mut self, slot: HostSlot, like: HostSlot) -> Option<Form> {
+    fn beside(&mut self, slot: HostSlot, like: HostSlot) -> Option<LinearExpr> {
         match self.host.length(slot) {
             None => Some(self.scalar(slot)),
             length if length == self.host.length(like) => Some(self.entry(slot)),
@@ -181,12 +191,12 @@ impl<'h> Entries<'h> {
     }
 
     /// A value in terms of others.
-    fn expressed(&mut self, slot: HostSlot, is_vector: bool) -> Option<Form> {
+    fn expressed(&mut self, slot: HostSlot, is_vector: bool) -> Option<LinearExpr> {
         let (op, inputs) = self.host.computed(slot)?;
         match (op, inputs) {
             (HostOp::Size(dim), []) if !is_vector => Some(self.atoms.dim(dim)),
             (HostOp::Sum, [vector]) if !is_vector => {
-                self.host.total(*vector).map(|total| self.atoms.form(Meaning::Symbol(total)))
+                self.host.total(*vector).map(|total| self.atoms.form(VarDef::Symbol(total)))
             }
             (HostOp::Fill(_), [value]) if is_vector => Some(self.scalar(*value)),
             (HostOp::Iota(_), []) if is_vector => Some(self.index.clone()),
@@ -200,7 +210,14 @@ impl<'h> Entries<'h> {
         }
     }
 
-    fn binary(&mut self, op: BinaryOp, a: &Form, b: &Form, slot: HostSlot, is_vector: bool) -> Option<Form> {
+    fn binary(
+        &mut self,
+        op: BinaryOp,
+        a: &LinearExpr,
+        b: &LinearExpr,
+        slot: HostSlot,
+        is_vector: bool,
+    ) -> Option<LinearExpr> {
         match op {
             BinaryOp::Add => a.plus(b, 1),
             BinaryOp::Sub => a.minus(b),
@@ -211,7 +228,7 @@ impl<'h> Entries<'h> {
             },
             BinaryOp::Min | BinaryOp::Max => {
                 let index = self.index.clone();
-                let meaning = if is_vector { Meaning::Entry(slot, index) } else { Meaning::Scalar(slot) };
+                let meaning = if is_vector { VarDef::Entry(slot, index) } else { VarDef::Scalar(slot) };
                 let chosen = self.atoms.form(meaning);
                 for of in [a, b] {
                     let apart = if op == BinaryOp::Min { of.minus(&chosen) } else { chosen.minus(of) };

@@ -1,6 +1,6 @@
-//! Facts about unknown integers, and their consequences.
+//! Inequalities about unknown integers, and their consequences.
 
-use super::form::{Atom, Form};
+use super::form::{LinearExpr, Var};
 use rewire_graph::Arrange;
 use rewire_graph::pointwise::ExprId;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -27,17 +27,17 @@ impl When {
 /// A form that is not negative.
 #[derive(Debug)]
 struct Fact {
-    form: Form,
+    form: LinearExpr,
     when: When,
 }
 
 /// Forms that are not negative, by their unknowns.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct Inequalities {
     all: Vec<Fact>,
-    about: HashMap<Atom, Vec<usize>>,
+    about: HashMap<Var, Vec<usize>>,
     /// For an unknown, two lists of forms; all forms of one list are not negative.
-    choices: HashMap<Atom, [Vec<Form>; 2]>,
+    choices: HashMap<Var, [Vec<LinearExpr>; 2]>,
 }
 
 /// Numbers of successive substitutions of bounds for unknowns; small numbers are tried first.
@@ -47,9 +47,9 @@ const STEPS: usize = 1 << 9;
 /// Nesting limit of case distinctions.
 const CHOICES: usize = 3;
 
-impl Facts {
+impl Inequalities {
     /// Records that a form is not negative.
-    pub fn add(&mut self, form: Form, when: &When) {
+    pub fn add(&mut self, form: LinearExpr, when: &When) {
         let Some((leading, _)) = form.terms().next_back() else { return };
         let is_known =
             |&position: &usize| self.all.get(position).is_some_and(|fact| fact.form == form && fact.when.covers(when));
@@ -63,17 +63,21 @@ impl Facts {
     }
 
     /// Records that forms are not negative, except those that overflow.
-    pub fn extend(&mut self, forms: impl IntoIterator<Item = Option<Form>>, when: &When) {
+    pub fn extend(&mut self, forms: impl IntoIterator<Item = Option<LinearExpr>>, when: &When) {
         forms.into_iter().flatten().for_each(|form| self.add(form, when));
     }
 
     /// Records that all forms of one of two lists are not negative.
-    pub fn choose(&mut self, atom: Atom, cases: [Vec<Form>; 2]) {
+    pub fn choose(&mut self, atom: Var, cases: [Vec<LinearExpr>; 2]) {
         self.choices.insert(atom, cases);
     }
 
     /// Runs `prove` with additional forms that are not negative.
-    pub fn assuming<T>(&mut self, forms: impl IntoIterator<Item = Form>, prove: impl FnOnce(&mut Self) -> T) -> T {
+    pub fn assuming<T>(
+        &mut self,
+        forms: impl IntoIterator<Item = LinearExpr>,
+        prove: impl FnOnce(&mut Self) -> T,
+    ) -> T {
         let count = self.all.len();
         forms.into_iter().for_each(|form| self.add(form, &When::default()));
         let result = prove(self);
@@ -88,11 +92,11 @@ impl Facts {
     }
 
     /// True if a form is proven not to be negative.
-    pub fn prove(&mut self, form: &Form, when: &When) -> bool {
+    pub fn prove(&mut self, form: &LinearExpr, when: &When) -> bool {
         self.prove_within(form, when, CHOICES)
     }
 
-    fn prove_within(&mut self, form: &Form, when: &When, choices: usize) -> bool {
+    fn prove_within(&mut self, form: &LinearExpr, when: &When, choices: usize) -> bool {
         let search =
             |depth| Search { facts: self, when, steps: STEPS, seen: HashSet::new() }.follows(form.clone(), depth);
         if DEPTHS.into_iter().any(search) {
@@ -113,15 +117,15 @@ impl Facts {
 
 /// A search for multiples of facts that add up to a form.
 struct Search<'a> {
-    facts: &'a Facts,
+    facts: &'a Inequalities,
     when: &'a When,
     steps: usize,
-    seen: HashSet<Form>,
+    seen: HashSet<LinearExpr>,
 }
 
 impl Search<'_> {
     /// True if a form is not negative.
-    fn follows(&mut self, form: Form, depth: usize) -> bool {
+    fn follows(&mut self, form: LinearExpr, depth: usize) -> bool {
         let Some((atom, _)) = form.terms().next_back() else { return form.offset() >= 0 };
         if depth == 0 || self.steps == 0 || self.seen.contains(&form) {
             return false;
@@ -139,7 +143,7 @@ impl Search<'_> {
             }
         }
         // The candidate with the fewest unknowns is the closest to a proof.
-        rests.arrange_by_key(|rest: &Form| rest.terms().len());
+        rests.arrange_by_key(|rest: &LinearExpr| rest.terms().len());
         self.seen.insert(form);
         rests.into_iter().any(|rest| self.follows(rest, depth - 1))
     }
@@ -147,15 +151,15 @@ impl Search<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::form::{Atoms, Meaning};
+    use super::super::form::{Atoms, VarDef};
     use super::*;
 
-    fn unknowns<const N: usize>() -> [Form; N] {
+    fn unknowns<const N: usize>() -> [LinearExpr; N] {
         let mut atoms = Atoms::default();
-        std::array::from_fn(|n| atoms.form(Meaning::Coord(n as u8)))
+        std::array::from_fn(|n| atoms.form(VarDef::Coord(n as u8)))
     }
 
-    fn above(a: &Form, b: &Form, by: i128) -> Form {
+    fn above(a: &LinearExpr, b: &LinearExpr, by: i128) -> LinearExpr {
         a.minus(b).unwrap().shifted(-by).unwrap()
     }
 
@@ -163,8 +167,8 @@ mod tests {
     fn bounds_chain_and_integers_round() {
         let [n, row, quotient] = unknowns();
         let always = When::default();
-        let mut facts = Facts::default();
-        let zero = Form::constant(0);
+        let mut facts = Inequalities::default();
+        let zero = LinearExpr::constant(0);
         facts.add(above(&row, &zero, 0), &always);
         facts.add(above(&n.times(8).unwrap(), &row, 1), &always);
         let eightfold = quotient.times(8).unwrap();
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn facts_hold_where_they_hold() {
         let [a, b] = unknowns();
-        let mut facts = Facts::default();
+        let mut facts = Inequalities::default();
         let guard = |value| Rc::new(BTreeSet::from([(ExprId(3), value)]));
         let when = |coords, value| When { coords, guard: guard(value) };
         facts.add(above(&b, &a, 0), &when(0b10, true));
@@ -196,15 +200,15 @@ mod tests {
     fn both_cases_of_a_choice_are_proven() {
         // The larger of 0 and the smaller of x and 9 is at most 9.
         let [x, least, most] = unknowns();
-        let (zero, nine) = (Form::constant(0), Form::constant(9));
-        let mut facts = Facts::default();
+        let (zero, nine) = (LinearExpr::constant(0), LinearExpr::constant(9));
+        let mut facts = Inequalities::default();
         let always = When::default();
         facts.add(above(&x, &least, 0), &always);
         facts.add(above(&nine, &least, 0), &always);
         facts.add(above(&most, &least, 0), &always);
         facts.add(above(&most, &zero, 0), &always);
-        let atom = |form: &Form| form.terms().next_back().unwrap().0;
-        let equal = |a: &Form, b: &Form| [above(a, b, 0), above(b, a, 0)];
+        let atom = |form: &LinearExpr| form.terms().next_back().unwrap().0;
+        let equal = |a: &LinearExpr, b: &LinearExpr| [above(a, b, 0), above(b, a, 0)];
         let goal = above(&nine, &most, 0);
         assert!(!facts.prove(&goal, &always));
         facts.choose(atom(&most), [equal(&most, &least).to_vec(), equal(&most, &zero).to_vec()]);

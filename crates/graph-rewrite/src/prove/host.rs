@@ -1,8 +1,8 @@
-//! Facts about host values from the shape program.
+//! Inequalities about host values from the shape program.
 
 use super::ProveError;
 use super::entries::{Entries, Known};
-use super::form::{Atoms, Form};
+use super::form::{Atoms, LinearExpr};
 use crate::plan::{Binding, Check, HostOp, HostSlot, MemorySpace, Plan, ShapeEntry, Step, SymbolSource};
 use rewire_graph::{Dim, Symbol};
 use std::collections::{HashMap, HashSet};
@@ -142,7 +142,7 @@ impl<'a> Host<'a> {
     }
 
     /// The entries at an index from 0 to below a size, with facts about them; scalars without a size.
-    pub fn at<'h>(&'h self, atoms: &'h mut Atoms, at: (Form, Option<Dim>), known: Known) -> Entries<'h> {
+    pub fn at<'h>(&'h self, atoms: &'h mut Atoms, at: (LinearExpr, Option<Dim>), known: Known) -> Entries<'h> {
         Entries::new(self, atoms, at, known)
     }
 }

@@ -24,7 +24,7 @@ struct Choice {
 }
 
 /// Properties of a timeline.
-struct Facts {
+struct StepInfo {
     spans: Vec<Option<(usize, usize)>>,
     /// By tensor, the step that writes it.
     writer: Vec<Option<usize>>,
@@ -61,7 +61,7 @@ impl Costs {
         self.bytes.extend(more.map(|tensor| known.get(&tensor.value).copied().unwrap_or(0)));
     }
 
-    fn facts(&self, timeline: &Timeline) -> Facts {
+    fn facts(&self, timeline: &Timeline) -> StepInfo {
         let spans = timeline.spans();
         let mut writer = vec![None; timeline.tensors.len()];
         for (at, step) in timeline.steps.iter().enumerate() {
@@ -78,11 +78,11 @@ impl Costs {
             *sum += change;
             Some(u64::try_from(*sum).unwrap_or(u64::MAX))
         });
-        Facts { live: sums.take(timeline.steps.len()).collect(), spans, writer }
+        StepInfo { live: sums.take(timeline.steps.len()).collect(), spans, writer }
     }
 
     /// The ways to repeat a step whose results are kept over step `peak`.
-    fn choices(&self, timeline: &Timeline, facts: &Facts, wanted: usize, peak: usize) -> Vec<Choice> {
+    fn choices(&self, timeline: &Timeline, facts: &StepInfo, wanted: usize, peak: usize) -> Vec<Choice> {
         let step = &timeline.steps[wanted];
         let over = |&tensor: &usize| {
             let is_over = facts.spans[tensor].is_some_and(|(first, last)| first < peak && peak < last);
@@ -106,7 +106,7 @@ impl Costs {
     fn needed(
         &self,
         timeline: &Timeline,
-        facts: &Facts,
+        facts: &StepInfo,
         wanted: usize,
         (peak, at): (usize, usize),
         is_deep: bool,

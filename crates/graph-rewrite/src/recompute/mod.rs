@@ -9,7 +9,7 @@ mod timeline;
 
 pub use timeline::Timeline;
 
-use crate::cost::{Machine, Sizes, operators};
+use crate::cost::{HardwareModel, Sizes, operators};
 use crate::lower::RewriteError;
 use choice::Costs;
 use rewire_graph::Graph;
@@ -32,7 +32,7 @@ pub struct Recomputed {
 ///
 /// ```
 /// use rewire_graph::{DType, Scope, Seed, differentiate};
-/// use rewire_graph_rewrite::cost::{Machine, Sizes};
+/// use rewire_graph_rewrite::cost::{HardwareModel, Sizes};
 /// use rewire_graph_rewrite::recompute::{Timeline, recompute};
 ///
 /// let scope = Scope::new();
@@ -46,14 +46,19 @@ pub struct Recomputed {
 ///
 /// let sizes = Sizes::assumed(&graph);
 /// let all = Timeline::of(&graph)?.bytes(&sizes);
-/// let less = recompute(&graph, &sizes, all * 9 / 10, &Machine::TYPICAL)?;
+/// let less = recompute(&graph, &sizes, all * 9 / 10, &HardwareModel::TYPICAL)?;
 /// assert!(less.bytes <= all * 9 / 10 && less.kernels > 0 && less.seconds > 0.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
 /// [`RewriteError::Graph`] if the graph is invalid.
-pub fn recompute(graph: &Graph, sizes: &Sizes, limit: u64, machine: &Machine) -> Result<Recomputed, RewriteError> {
+pub fn recompute(
+    graph: &Graph,
+    sizes: &Sizes,
+    limit: u64,
+    machine: &HardwareModel,
+) -> Result<Recomputed, RewriteError> {
     let failed = |source| RewriteError::graph("recompute", source);
     let mut timeline = Timeline::of(graph)?;
     let costs = Costs {

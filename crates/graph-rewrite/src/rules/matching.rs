@@ -13,7 +13,7 @@ const ALTERNATIVES: usize = 20_000;
 const REPETITIONS: usize = 16;
 
 /// A traced pattern, prepared for matching.
-pub(super) struct Form {
+pub(super) struct CompiledPattern {
     graph: Graph,
     results: Vec<Value>,
     /// By repetition, the nodes that differ in each.
@@ -62,7 +62,7 @@ enum Goal {
 }
 
 struct Search<'a, 'g> {
-    form: &'a Form,
+    form: &'a CompiledPattern,
     graph: &'g Graph,
     accept: &'a dyn Fn(&Match) -> Result<(), String>,
     /// Repetitions on the path to the current branch, each last one first.
@@ -70,7 +70,7 @@ struct Search<'a, 'g> {
     nearest: Mismatch,
 }
 
-impl Form {
+impl CompiledPattern {
     pub fn new(graph: Graph) -> Result<Self, GraphError> {
         let results: Vec<Value> = graph.outputs().iter().map(|(_, value)| *value).collect();
         if results.is_empty() {

@@ -1,4 +1,4 @@
-use super::matching::Form;
+use super::matching::CompiledPattern;
 use super::placeholder::{Kind, Placeholder, PlaceholderOp};
 use super::{Match, Mismatch};
 use rewire_graph::op::Op;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// It is traced once, from a function that uses a [`PatternScope`], and matched in two forms: as written, and in the
 /// canonical form of the simplification rules. It is therefore found in graphs before and after simplification.
 pub struct Pattern {
-    forms: Vec<Form>,
+    forms: Vec<CompiledPattern>,
 }
 
 impl Pattern {
@@ -22,13 +22,14 @@ impl Pattern {
     pub fn trace(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Self, GraphError> {
         let written = trace(function)?;
         let canonical = super::canonical(&written).ok().filter(|canonical| canonical.text() != written.text());
-        let canonical = canonical.and_then(|canonical| Form::new(canonical).ok()).filter(Form::is_anchored);
-        Ok(Self { forms: std::iter::once(Form::new(written)?).chain(canonical).collect() })
+        let canonical =
+            canonical.and_then(|canonical| CompiledPattern::new(canonical).ok()).filter(CompiledPattern::is_anchored);
+        Ok(Self { forms: std::iter::once(CompiledPattern::new(written)?).chain(canonical).collect() })
     }
 
     /// A pattern that is only matched as written, for the rules that define the canonical form.
     pub(super) fn literal(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Self, GraphError> {
-        Ok(Self { forms: vec![Form::new(trace(function)?)?] })
+        Ok(Self { forms: vec![CompiledPattern::new(trace(function)?)?] })
     }
 
     /// The names of operators that the first result can be; `None` for any.
@@ -42,7 +43,7 @@ impl Pattern {
 
     /// An upper bound of the number of operators on the longest path through the pattern.
     pub fn depth(&self) -> usize {
-        self.forms.iter().map(Form::depth).max().unwrap_or(1)
+        self.forms.iter().map(CompiledPattern::depth).max().unwrap_or(1)
     }
 
     /// The match whose first result is computed by `node`, if `accept` accepts it; otherwise `accept` returns the

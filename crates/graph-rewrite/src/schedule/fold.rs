@@ -1,7 +1,7 @@
 use super::map::dense;
 use super::{Analysis, Bound, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::{Extent, Nest, Output, ReduceOp};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
@@ -35,8 +35,8 @@ impl Fold {
     /// Supports nests of dense results with reductions over one axis, which no result has, and one factor each.
     ///
     /// # Errors
-    /// [`Refusal`] for another nest.
-    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] for another nest.
+    pub fn of(nest: &Nest) -> Result<Self, NotLowerable> {
         let extents = dense(nest, nest.rank())?;
         let row = nest.accumulations.first().ok_or("it combines nothing")?.axis;
         let axis =

@@ -1,6 +1,6 @@
 use super::{Analysis, Bound};
 use crate::cost::{Count, Domain, Sizes, Tally};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::Nest;
 use rewire_graph::Dim;
 
@@ -15,8 +15,8 @@ impl Map {
     /// Supports nests of dense axes without reductions.
     ///
     /// # Errors
-    /// [`Refusal`] for another nest.
-    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] for another nest.
+    pub fn of(nest: &Nest) -> Result<Self, NotLowerable> {
         if !nest.accumulations.is_empty() {
             return Err("a map has no reductions".into());
         }
@@ -34,7 +34,7 @@ impl Analysis for Bound<'_, Map> {
 }
 
 /// The extents of the first `count` axes.
-pub(super) fn dense(nest: &Nest, count: usize) -> Result<Vec<Dim>, Refusal> {
+pub(super) fn dense(nest: &Nest, count: usize) -> Result<Vec<Dim>, NotLowerable> {
     let extents = nest.axes.iter().take(count).map(|axis| axis.extent.dense().filter(|_| !axis.summed).cloned());
     match extents.collect::<Option<Vec<Dim>>>() {
         Some(extents) if !extents.is_empty() => Ok(extents),

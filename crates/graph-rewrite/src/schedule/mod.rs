@@ -2,8 +2,8 @@
 //!
 //! A schedule supports nests of its form and returns why it does not support others.
 
+mod f16;
 mod fold;
-mod halves;
 mod map;
 mod pairs;
 mod product;
@@ -16,7 +16,7 @@ pub use product::Product;
 pub use reduction::{Reduced, Reduction};
 
 use crate::cost::{Count, Sizes};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::Nest;
 use rewire_graph::pointwise::ExprId;
 use std::ops::Deref;
@@ -37,7 +37,7 @@ pub enum Schedule {
 }
 
 /// Schedules a nest, or returns why it is not supported.
-type Choice = fn(&Nest) -> Result<Schedule, Refusal>;
+type Choice = fn(&Nest) -> Result<Schedule, NotLowerable>;
 
 /// All schedules by name, in the order of trial.
 const CHOICES: [(&str, Choice); 5] = [
@@ -52,31 +52,31 @@ impl Schedule {
     /// Chooses the schedule of a nest.
     ///
     /// # Errors
-    /// [`Refusal`] if no schedule supports the nest.
-    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] if no schedule supports the nest.
+    pub fn of(nest: &Nest) -> Result<Self, NotLowerable> {
         let mut refusals = vec![];
         for (_, choice) in CHOICES {
             match choice(nest) {
                 Ok(schedule) => return Ok(schedule),
-                Err(limit @ Refusal::Limit(_)) => return Err(limit),
-                Err(Refusal::Form(reason)) => refusals.push(reason),
+                Err(limit @ NotLowerable::Limit(_)) => return Err(limit),
+                Err(NotLowerable::Form(reason)) => refusals.push(reason),
             }
         }
         // The reason of the schedule that is closest to the nest's reductions.
         let contractions = nest.accumulations.iter().filter(|sum| sum.factors.len() > 1).count();
         let nearest = if nest.accumulations.is_empty() { 0 } else { (1 + contractions).min(3) };
-        Err(Refusal::Form(refusals.swap_remove(nearest)))
+        Err(NotLowerable::Form(refusals.swap_remove(nearest)))
     }
 
     /// The schedule with a name, for a nest that it supports. Plans of earlier versions use the name `attention` for
     /// pair reductions, too.
     ///
     /// # Errors
-    /// [`Refusal`] if the schedule does not exist, or does not support the nest.
-    pub fn named(name: &str, nest: &Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] if the schedule does not exist, or does not support the nest.
+    pub fn named(name: &str, nest: &Nest) -> Result<Self, NotLowerable> {
         let current = if name == "attention" { "pairs" } else { name };
         let found = CHOICES.iter().find(|(known, _)| *known == current);
-        let (_, choice) = found.ok_or_else(|| Refusal::Form(format!("there is no schedule `{name}`")))?;
+        let (_, choice) = found.ok_or_else(|| NotLowerable::Form(format!("there is no schedule `{name}`")))?;
         choice(nest)
     }
 
@@ -124,7 +124,7 @@ pub trait Analysis {
     fn count(&self, sizes: &Sizes) -> Count;
 
     /// True if all operands of its matmuls may be f16 on matrix hardware.
-    fn takes_halves(&self) -> bool {
+    fn allows_f16_operands(&self) -> bool {
         false
     }
 }

@@ -1,7 +1,7 @@
 use super::reduction::Reduced;
-use super::{Analysis, Bound, depends, halves};
+use super::{Analysis, Bound, depends, f16};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::{Accumulation, Body, Extent, MemorySpace, Nest, Output};
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -42,8 +42,8 @@ impl Product {
     /// statistics of rows that only the left factor reads.
     ///
     /// # Errors
-    /// [`Refusal`] for another nest.
-    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] for another nest.
+    pub fn of(nest: &Nest) -> Result<Self, NotLowerable> {
         let Some((sum, stats)) = nest.accumulations.split_last() else { return Err("it has no product".into()) };
         let &[a, b] = sum.factors.as_slice() else { return Err("it reduces rows of a matmul's result".into()) };
         let Some(axis) = nest.rank().checked_sub(2) else { return Err("a product has less than two axes".into()) };
@@ -81,8 +81,8 @@ impl Product {
 }
 
 impl<'n> Bound<'n, Product> {
-    /// True if its sums may be kept in halves.
-    pub fn sums_halves(&self) -> bool {
+    /// True if its sums may be kept in f16.
+    pub fn accumulates_f16(&self) -> bool {
         self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
     }
 
@@ -119,7 +119,7 @@ impl<'n> Bound<'n, Product> {
         if dag.reachable(&[factor]).into_iter().any(is_transposed) { first } else { second }
     }
 
-    fn check(&self) -> Result<(), Refusal> {
+    fn check(&self) -> Result<(), NotLowerable> {
         let (nest, dag) = (self.nest, &self.nest.body.dag);
         let others = |axis: u8| (0..nest.axes.len() as u8).filter(move |&other| other > self.row() && other != axis);
         let strays = |stat: &Reduced| others(stat.axis).any(|other| depends(nest, [stat.value], 1 << other));
@@ -174,14 +174,14 @@ impl Analysis for Bound<'_, Product> {
         tally.add(&[self.b], &over(&[(self.depth, k), (column, n)]).times(row_tiles));
         tally.write(&self.nest.outputs, &with_rows(column, n), n);
         let products = [2, n, k].into_iter().fold(total, u64::saturating_mul);
-        tally.products(products, self.takes_halves());
+        tally.products(products, self.allows_f16_operands());
         tally.finish()
     }
 
-    fn takes_halves(&self) -> bool {
+    fn allows_f16_operands(&self) -> bool {
         let factors = [(self.a, self.row(), self.depth), (self.b, self.depth, self.column())];
         let factors = factors.map(|(factor, first, second)| (factor, self.columns_of(factor, [first, second])));
-        halves::suit(&self.nest.body, &factors, &self.stats)
+        f16::suit(&self.nest.body, &factors, &self.stats)
     }
 }
 
@@ -195,7 +195,7 @@ pub(super) fn summed<'n>(nest: &'n Nest, sum: &Accumulation) -> Option<&'n Dim> 
     summed_axis(nest, sum)?.dense()
 }
 
-fn statistics(nest: &Nest, sums: &[Accumulation]) -> Result<Vec<Reduced>, Refusal> {
+fn statistics(nest: &Nest, sums: &[Accumulation]) -> Result<Vec<Reduced>, NotLowerable> {
     let statistic = |sum: &Accumulation| match (sum.factors.as_slice(), summed(nest, sum)) {
         (&[value], Some(extent)) => Ok(Reduced { op: sum.op, axis: sum.axis, extent: extent.clone(), value }),
         _ => Err("a reduction is not over the rows of the left operand".into()),

@@ -1,7 +1,7 @@
 use super::map::dense;
 use super::{Analysis, Bound, depends};
 use crate::cost::{Count, Domain, Sizes, Tally};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::{Nest, Output, ReduceOp};
 use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_VALUES, check_count};
@@ -36,8 +36,8 @@ impl Reduction {
     /// Supports nests of dense axes with reductions over the last one, with one factor each.
     ///
     /// # Errors
-    /// [`Refusal`] for another nest.
-    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] for another nest.
+    pub fn of(nest: &Nest) -> Result<Self, NotLowerable> {
         let extents = dense(nest, nest.axes.len())?;
         let (last, Some(extent)) = (extents.len() as u8 - 1, extents.last()) else {
             return Err("has a loop without dimensions".into());

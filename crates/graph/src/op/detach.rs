@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Gradient, GradientError, Movement, Op, arity};
+use super::{Elements, Elementwise, Gradient, GradientError, Op, ViewProps, arity};
 use crate::pointwise::ExprId;
 use crate::{Layout, Tensor, Type, TypeError};
 
@@ -23,8 +23,8 @@ impl Op for Detach {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: true, is_unique: true })
     }
 
     fn is_pointwise(&self) -> bool {

@@ -1,7 +1,7 @@
 use super::jagged::with_row;
 use super::{
-    Accumulated, Accumulator, Elements, Elementwise, EvaluateError, Gradient, GradientError, Movement, Op, ReduceOp,
-    Span, arity, rank, same_size,
+    Accumulated, Accumulator, Elements, Elementwise, EvaluateError, Gradient, GradientError, Op, ReduceOp, Span,
+    ViewProps, arity, rank, same_size,
 };
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
@@ -65,8 +65,8 @@ impl Op for Gather {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: false, is_complete: false, is_unique: false })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: false, is_complete: false, is_unique: false })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {

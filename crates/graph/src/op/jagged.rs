@@ -1,6 +1,6 @@
 use super::ReduceOp;
 use super::{
-    Check, Elements, Elementwise, EvaluateError, Gradient, GradientError, Movement, Op, Requirement, arity, rank,
+    Check, Elements, Elementwise, EvaluateError, Gradient, GradientError, Op, Requirement, ViewProps, arity, rank,
     same_size,
 };
 use crate::interpret::Array;
@@ -120,8 +120,8 @@ impl Op for JaggedConcat {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: true, is_unique: true })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
@@ -183,8 +183,8 @@ impl Op for JaggedSlice {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: false, is_unique: true })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
@@ -246,8 +246,8 @@ impl Op for JaggedBroadcast {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: false, is_unique: false })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: false, is_unique: false })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {

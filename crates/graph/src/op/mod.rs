@@ -119,7 +119,7 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
     }
 
     /// The properties of the data movement, for operators that compute nothing.
-    fn movement(&self) -> Option<Movement> {
+    fn movement(&self) -> Option<ViewProps> {
         None
     }
 
@@ -163,7 +163,7 @@ impl dyn Op {
 
 /// Properties of an operator that only moves data: each element of its result is an unchanged element of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Movement {
+pub struct ViewProps {
     /// The first occurrences of an operand's elements are in row-major order.
     pub is_ordered: bool,
     /// Every element of an operand occurs in the result, unless that is empty.

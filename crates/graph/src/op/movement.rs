@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Gradient, GradientError, Movement, Op, arity, same_size};
+use super::{Elements, Elementwise, Gradient, GradientError, Op, ViewProps, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Arrange, DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
@@ -80,8 +80,8 @@ impl Op for Reshape {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: true, is_unique: true })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
@@ -204,8 +204,8 @@ impl Op for Permute {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: self.axes.is_sorted(), is_complete: true, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: self.axes.is_sorted(), is_complete: true, is_unique: true })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
@@ -253,8 +253,8 @@ impl Op for Slice {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: false, is_unique: true })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
@@ -302,8 +302,8 @@ impl Op for Flip {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: false, is_complete: true, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: false, is_complete: true, is_unique: true })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
@@ -360,8 +360,8 @@ impl Op for Concat {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: true, is_unique: true })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {
@@ -425,8 +425,8 @@ impl Op for Broadcast {
         Some(self)
     }
 
-    fn movement(&self) -> Option<Movement> {
-        Some(Movement { is_ordered: true, is_complete: true, is_unique: false })
+    fn movement(&self) -> Option<ViewProps> {
+        Some(ViewProps { is_ordered: true, is_complete: true, is_unique: false })
     }
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, GradientError> {

@@ -22,7 +22,7 @@ pub(crate) fn encode_bytes(values: &[f64]) -> Vec<u8> {
     elements.chain(parameters.into_iter().flatten()).collect()
 }
 
-/// The numbers of a row of integers of `BITS` bits, the first in the low bits of a byte, whose scale and bias are halves.
+/// The numbers of a row of integers of `BITS` bits, the first in the low bits of a byte, whose scale and bias are f16.
 pub(crate) fn decode<const BITS: u32>(row: &[u8]) -> Vec<f64> {
     let Some((bytes, &[a, b, c, d])) = row.split_last_chunk() else { return vec![] };
     let [scale, bias] = [[a, b], [c, d]].map(|half| f16::from_le_bytes(half).to_f32());
@@ -76,7 +76,7 @@ mod tests {
 
     /// The bias of these rows is above all elements, or the scale too small for a half.
     #[test]
-    fn biases_and_scales_are_rounded_to_halves() {
+    fn biases_and_scales_are_rounded_to_f16() {
         let above = f64::from(f16::from_f32(1.0 + 0.75 / 1024.0).to_f32());
         let row = encode::<4>(&[1.0 + 0.75 / 1024.0; 4]);
         assert_eq!(&row[..2], [0xff, 0xff]);

@@ -25,7 +25,7 @@ pub use pointwise::Operand;
 pub use tensor::Tensor;
 
 use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter, Role};
-use crate::origins::ScopeId;
+use crate::scope_tags::ScopeId;
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
 use state::{State, Trace};
 use std::collections::{BTreeMap, HashMap};

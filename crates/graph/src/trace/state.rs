@@ -1,5 +1,5 @@
 use crate::op::Identity;
-use crate::origins::ScopeId;
+use crate::scope_tags::ScopeId;
 use crate::{Dim, Graph, GraphError, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -235,7 +235,7 @@ fn batch_norms_learn_from_steps_and_their_padding_as_those_of_torch() {
 
 #[test]
 fn time_buckets_are_rounded_as_by_the_reference() {
-    // A quotient of 49 buckets, times 49, is below the bucket in single precision for some of them.
+    // A quotient of 49 buckets, times 49, is below the bucket in f32 for some of them.
     let buckets = 49;
     let gaps: Vec<f32> = (0..=buckets).flat_map(|k| [k * k * 60, k * k * 60 + 1]).map(|gap| gap as f32).collect();
     let reference = |gap: f32| ((gap.max(1e-6) / 60.0).sqrt() / buckets as f32).clamp(0.0, 1.0) * buckets as f32;

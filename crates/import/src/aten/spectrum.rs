@@ -13,7 +13,7 @@ use rewire_graph::op::IndexExpr;
 use rewire_graph::{DType, HostTensor, Tensor};
 use std::f64::consts::TAU;
 
-/// Samples of a transform; the product of two is exact in single precision.
+/// Samples of a transform; the product of two is exact in f32.
 const MOST: usize = 1 << 12;
 
 /// Elements of waves that are made here.

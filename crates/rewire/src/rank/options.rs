@@ -17,7 +17,7 @@ pub struct RankOptions {
     pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number.
     pub adapter: Option<String>,
-    /// How its kernels multiply halves; as fast as it can if `None`.
+    /// f16 matmul tier of its kernels; the best available if `None`.
     pub matrices: Option<MatrixTier>,
     /// An open device to use, for instance the app's own.
     pub gpu: Option<Gpu>,

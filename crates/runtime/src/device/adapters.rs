@@ -64,7 +64,7 @@ pub struct DeviceInfo {
     pub features: Vec<String>,
     /// Cooperative matrices: rows, columns, inner size, operand and accumulator type.
     pub cooperative_matrices: Vec<String>,
-    /// How kernels multiply halves on it, and why no faster way.
+    /// Its f16 matmul tier, and why no faster one.
     pub matrices: Matrices,
     /// Limits; none for the CPU.
     pub limits: Option<DeviceLimits>,

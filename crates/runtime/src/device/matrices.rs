@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 use strum::EnumString;
 
-/// How kernels multiply halves on a device. Each tier computes what the one before does, sooner.
+/// f16 matmul tiers of a device. Each tier computes what the one before does, sooner.
 ///
 /// ```
 /// use rewire_runtime::MatrixTier;
@@ -55,9 +55,9 @@ fn unknown(text: &str) -> ParseMatrixTierError {
 pub enum MatrixReason {
     /// No higher tier exists.
     Highest,
-    /// The adapter has no square matrices of 8 or 16 halves with sums of `f32`.
+    /// The adapter has no square matrices of 8 or 16 f16 elements with sums of `f32`.
     NoMatrices,
-    /// Shaders have no halves.
+    /// Shaders have no f16.
     NoHalves,
     /// Shaders lack subgroup operations with barriers.
     NoSubgroups,
@@ -82,7 +82,7 @@ impl Display for MatrixReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Highest => "there is no higher one",
-            Self::NoMatrices => "the adapter has no cooperative matrices of halves with sums of f32",
+            Self::NoMatrices => "the adapter has no cooperative matrices of f16 with sums of f32",
             Self::NoHalves => "its shaders have no f16, which kernels of cooperative matrices need",
             Self::NoSubgroups => {
                 "its shaders have no subgroups with barriers, which kernels of cooperative matrices need"
@@ -148,7 +148,7 @@ impl Display for Matrices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RightMatrices {
     pub products: bool,
-    /// Products with sums of halves.
+    /// Products with f16 accumulators.
     pub half_sums: bool,
     /// Operations on elements in registers, and workgroup-scope matrices.
     pub elements: bool,
@@ -246,7 +246,7 @@ impl Gpu {
         self
     }
 
-    /// How kernels multiply halves here, and why no faster way.
+    /// The f16 matmul tier here, and why no faster one.
     pub fn matrices(&self) -> Matrices {
         let right = self.matrices_tested();
         let products = self.target.matrices_of_subgroups().is_some() && right.is_none_or(|right| right.products);
@@ -345,15 +345,15 @@ impl Gpu {
     }
 }
 
-/// The size of the adapter's square matrices of halves with `f32` sums, the largest of them, and whether it has them with sums
-/// of halves too; 0 if it has none.
+/// The size of the adapter's square matrices of f16 with `f32` sums, the largest of them, and whether it has them with sums
+/// of f16 too; 0 if it has none.
 pub(super) fn matrices(adapter: &wgpu::Adapter) -> (u32, bool) {
     use wgpu::CooperativeScalarType::{F16, F32};
     let all = adapter.cooperative_matrix_properties();
     let square = all.iter().filter(|p| p.m_size == p.n_size && p.n_size == p.k_size && [8, 16].contains(&p.m_size));
-    let of_halves: Vec<_> = square.filter(|p| p.ab_type == F16).collect();
-    let size = of_halves.iter().filter(|p| p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0);
-    (size, of_halves.iter().any(|p| p.m_size == size && p.cr_type == F16))
+    let of_f16: Vec<_> = square.filter(|p| p.ab_type == F16).collect();
+    let size = of_f16.iter().filter(|p| p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0);
+    (size, of_f16.iter().any(|p| p.m_size == size && p.cr_type == F16))
 }
 
 #[cfg(test)]
@@ -377,7 +377,7 @@ mod tests {
                 Target { subgroups: false, ..nvidia.clone() },
                 Some(MatrixReason::NoSubgroups),
             ),
-            ("no halves", Target { f16: false, ..nvidia.clone() }, Some(MatrixReason::NoHalves)),
+            ("no f16", Target { f16: false, ..nvidia.clone() }, Some(MatrixReason::NoHalves)),
             ("no matrices", Target { matrix: 0, ..nvidia.clone() }, Some(MatrixReason::NoMatrices)),
         ] {
             assert_eq!(unusable(&target), reason, "{name}");

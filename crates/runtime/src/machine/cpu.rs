@@ -3,7 +3,7 @@ use crate::cpu::{Arch, mul_add};
 use crate::parallel::{map, threads};
 use crate::{HostMemory, HostMemoryError};
 use pulp::{Simd, WithSimd};
-use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::cost::HardwareModel;
 use std::hint::black_box;
 use std::time::Duration;
 use web_time::Instant;
@@ -20,7 +20,7 @@ const ROUNDS: u32 = 1 << 17;
 /// Independent chains of multiply-adds, enough for two units with a latency of four cycles.
 const CHAINS: usize = 12;
 
-pub(super) fn measure() -> Result<Machine, HostMemoryError> {
+pub(super) fn measure() -> Result<HardwareModel, HostMemoryError> {
     HostMemory::check(COPIED, 2 * BYTES)?;
     let (from, mut to) = (floats(1.0)?, floats(0.0)?);
     // A task for each thread.
@@ -35,7 +35,7 @@ pub(super) fn measure() -> Result<Machine, HostMemoryError> {
     let launch = seconds(|| {
         on_each(|| 0.0);
     });
-    Ok(Machine {
+    Ok(HardwareModel {
         bandwidth: 2.0 * size_of_val(from.as_slice()) as f64 / copied,
         multiply_add: operations / computed,
         matrix: None,

@@ -1,8 +1,8 @@
 use super::{WINDOW, shortest};
 use crate::model::{KernelCache, KernelKey, ParsedKernel, WantedKernel};
 use crate::{Gpu, GpuError};
-use rewire_graph_rewrite::cost::Machine;
-use rewire_graph_rewrite::device::{EmittedKernel, Slot, Tuning, Windows};
+use rewire_graph_rewrite::cost::HardwareModel;
+use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Slot, Tuning};
 use web_time::Instant;
 use wgpu::util::DeviceExt;
 
@@ -30,7 +30,7 @@ const MATRIX_THREADS: u32 = 128;
 #[cfg(feature = "emit")]
 const MATRIX_ROUNDS: f64 = 128.0;
 
-pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
+pub(super) async fn measure(gpu: &Gpu) -> Result<HardwareModel, GpuError> {
     let modest = copy_seconds(gpu, MODEST).await?;
     let large = if 2.0 * MODEST as f64 / modest > FAST { LARGE } else { MODEST };
     let limit = gpu.target().binding_bytes.min(gpu.limits().max_buffer_size).min(large);
@@ -38,10 +38,10 @@ pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
     let copied = copy_seconds(gpu, bytes).await?;
     let multiply_add = OPERATIONS * groups_a_second(gpu, MULTIPLY_ADD).await?;
     let launch = copy_seconds(gpu, COPIED).await?;
-    Ok(Machine { bandwidth: 2.0 * bytes as f64 / copied, multiply_add, matrix: matrix_rate(gpu).await, launch })
+    Ok(HardwareModel { bandwidth: 2.0 * bytes as f64 / copied, multiply_add, matrix: matrix_rate(gpu).await, launch })
 }
 
-/// Operations a second of cooperative matrices with halves as operands; `None` where kernels use none.
+/// Operations a second of cooperative matrices with f16 as operands; `None` where kernels use none.
 #[cfg(feature = "emit")]
 async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
     let (size, subgroup) = gpu.target().cooperative()?;
@@ -108,7 +108,7 @@ impl Dispatch {
         };
         let rejected = |reason: String| GpuError::Rejected { what: "a measurement".into(), reason };
         let kernel = ParsedKernel::parse(kernel).map_err(|error| rejected(error.to_string()));
-        let key = KernelKey { step: 0, windows: Windows::default(), tuning: Tuning::default() };
+        let key = KernelKey { step: 0, windows: BindingChunks::default(), tuning: Tuning::default() };
         let wanted = WantedKernel { key, label: "a measurement".into(), kernel, lasting: false };
         let made = KernelCache::new(false).make(gpu, vec![wanted]).await.pop();
         let pipeline = made.unwrap_or_else(|| Err(rejected("it has no pipeline".into())))?.pipeline.clone();

@@ -5,7 +5,7 @@ mod cpu;
 mod gpu;
 
 use crate::{Gpu, GpuError, block_on};
-use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::cost::HardwareModel;
 use std::time::Duration;
 
 /// Duration of a measurement.
@@ -24,7 +24,7 @@ const REPEATS: usize = 4;
 ///
 /// # Errors
 /// Errors of the device, and [`GpuError::HostMemory`] if memory for the copies cannot be allocated.
-pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<Machine, GpuError> {
+pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<HardwareModel, GpuError> {
     match gpu {
         Some(gpu) => gpu::measure(gpu).await,
         #[cfg(feature = "cpu")]
@@ -38,7 +38,7 @@ pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<Machine, GpuErro
 ///
 /// # Errors
 /// As [`measure_machine_async`].
-pub fn measure_machine(gpu: Option<&Gpu>) -> Result<Machine, GpuError> {
+pub fn measure_machine(gpu: Option<&Gpu>) -> Result<HardwareModel, GpuError> {
     block_on(measure_machine_async(gpu))
 }
 

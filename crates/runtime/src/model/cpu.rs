@@ -1,7 +1,7 @@
 //! The CPU part of a model: kernels and parameters, shared by all sessions.
 
-use super::parameters::{Resident, out_of_memory};
-use super::placement::Homes;
+use super::parameters::{HostParameters, out_of_memory};
+use super::placement::BufferAssignment;
 use crate::RuntimeError;
 use crate::cpu::{Compiled, CpuError, KeptBytes, Memory};
 use rewire_graph::HostTensor;
@@ -36,12 +36,12 @@ pub(crate) enum CpuStep {
 #[derive(Debug, Default)]
 pub(crate) struct CpuKernels {
     steps: Vec<Option<CpuStep>>,
-    pub homes: Homes,
+    pub homes: BufferAssignment,
 }
 
 impl CpuKernels {
     pub fn new(steps: usize) -> Self {
-        Self { steps: (0..steps).map(|_| None).collect(), homes: Homes::default() }
+        Self { steps: (0..steps).map(|_| None).collect(), homes: BufferAssignment::default() }
     }
 
     /// Compiles a step.
@@ -86,7 +86,12 @@ fn resident_memory(tensor: &HostTensor) -> Result<Memory, RuntimeError> {
 
 impl CpuSite {
     /// Adds parameters and constants, the last part of loading.
-    pub fn new(kernels: CpuKernels, plan: &Plan, homes: Homes, resident: &Resident) -> Result<Self, RuntimeError> {
+    pub fn new(
+        kernels: CpuKernels,
+        plan: &Plan,
+        homes: BufferAssignment,
+        resident: &HostParameters,
+    ) -> Result<Self, RuntimeError> {
         let tables = resident.tables();
         let weight = |(id, wanted): (BufferId, &bool)| match *wanted && !tables.contains_key(&id) {
             true => match resident.tensor(plan, id)? {
@@ -104,7 +109,7 @@ impl CpuSite {
     pub fn with_parameters(
         &self,
         plan: &Plan,
-        resident: &Resident,
+        resident: &HostParameters,
         changed: &BTreeSet<BufferId>,
     ) -> Result<Self, RuntimeError> {
         let mut weights = (*self.weights).clone();

@@ -8,13 +8,13 @@ use crate::timing::timed_async;
 use rewire_emit::emit_with_windows;
 pub(crate) use rewire_emit::{EMITTER, ParsedKernel, candidates, families, of_family, suited};
 use rewire_graph::DType;
-use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{Buffer, Plan, Step};
 use std::borrow::Cow;
 
 /// The device with the capabilities that kernels may use.
 pub(super) async fn usable(gpu: Gpu, plan: &Plan, _: &ModelOptions) -> Gpu {
-    // Rows of 8 bits that come with a run have nobody who makes halves of them.
+    // Rows of 8 bits that come with a run have no step that converts them to f16.
     let comes = |buffer: &Buffer| buffer.dtype == DType::Rows8 && !buffer.source.is_resident();
     let gpu = match plan.buffers.iter().any(comes) {
         true => gpu.restricted(&Target { workgroup_matrices: 0, ..gpu.target().clone() }),
@@ -31,7 +31,7 @@ pub(super) fn emit_step(
     target: &Target,
     tuning: &Tuning,
 ) -> Result<ParsedKernel, String> {
-    emit_variant(step, target, tuning, &Windows::of_constants(&step.computation, target))
+    emit_variant(step, target, tuning, &BindingChunks::of_constants(&step.computation, target))
 }
 
 /// The kernel of a step with tensors bound in chunks.
@@ -39,7 +39,7 @@ pub(super) fn emit_variant(
     step: &Step,
     target: &Target,
     tuning: &Tuning,
-    windows: &Windows,
+    windows: &BindingChunks,
 ) -> Result<ParsedKernel, String> {
     emit_with_windows(&step.computation, target, tuning, windows).map_err(|error| error.to_string())
 }

@@ -4,7 +4,7 @@ use super::load::{GivenKernels, ModelOptions};
 use super::pipelines::Shader;
 use crate::Gpu;
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{Computation, Plan, Step};
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -71,7 +71,7 @@ pub(super) fn emit_step(
 }
 
 /// No kernel: prebuilt kernels require tensors that fit in one binding each.
-pub(super) fn emit_variant(_: &Step, _: &Target, _: &Tuning, _: &Windows) -> Result<ParsedKernel, String> {
+pub(super) fn emit_variant(_: &Step, _: &Target, _: &Tuning, _: &BindingChunks) -> Result<ParsedKernel, String> {
     Err(absent())
 }
 

@@ -1,7 +1,7 @@
 use super::ahead::EmittedAhead;
 use super::emitter::{ParsedKernel, emit_step};
-use super::parameters::Resident;
-use super::sites::Sites;
+use super::parameters::HostParameters;
+use super::sites::BoundModel;
 use super::tables::{Room, Tables, exceeding, may_exceed};
 use super::validate::validate;
 use super::{Model, Parameters, Shared};
@@ -28,7 +28,7 @@ pub struct ModelOptions {
     /// A substring of the name, driver, backend or PCI address of the adapter, or `#` and its index in the list of
     /// [`crate::devices`]; any adapter if `None`.
     pub adapter: Option<String>,
-    /// How its kernels multiply halves; as fast as it can if `None`.
+    /// f16 matmul tier of its kernels; the best available if `None`.
     pub matrices: Option<MatrixTier>,
     /// An open device to use, for instance the app's own.
     pub gpu: Option<Gpu>,
@@ -193,16 +193,16 @@ impl Model {
     fn load_prepared(
         plan: Plan,
         gpu: Option<Gpu>,
-        resident: Resident,
+        resident: HostParameters,
         options: ModelOptions,
         emitter: Emitter<'_>,
     ) -> BoxedFuture<'_, Result<Self, RuntimeError>> {
         Box::pin(async move {
             let resident = Arc::new(resident);
-            let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
+            let mut sites = BoundModel::bind(&plan, gpu, &resident, &options, emitter).await;
             if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
                 tracing::warn!("{lost}; continuing on the CPU");
-                sites = Sites::bind(&plan, None, &resident, &options, emitter).await;
+                sites = BoundModel::bind(&plan, None, &resident, &options, emitter).await;
             }
             let model = Self(Arc::new(Shared {
                 inputs: Declared::of(&plan),
@@ -246,8 +246,8 @@ impl Prepared {
     }
 
     /// The parameters that stay in memory.
-    fn resident(&self, parameters: impl Parameters) -> Result<Resident, RuntimeError> {
-        timed("reading parameters", || Resident::new(&self.plan, self.lookups.clone(), parameters))
+    fn resident(&self, parameters: impl Parameters) -> Result<HostParameters, RuntimeError> {
+        timed("reading parameters", || HostParameters::new(&self.plan, self.lookups.clone(), parameters))
     }
 }
 

@@ -22,7 +22,7 @@ const HEADS: usize = 2;
 const NARROW: usize = 25;
 const WIDE: usize = 100;
 
-/// The device, without its cooperative matrices, or without their sums of halves or operations on their elements, where results of them
+/// The device, without its cooperative matrices, or without their f16 accumulators or operations on their elements, where results of them
 /// are wrong: drivers offer broken ones.
 ///
 /// Tests once per device, and only if a kernel of the plan uses cooperative matrices; tests rare kernels if the plan
@@ -85,7 +85,7 @@ async fn test(gpu: &Gpu) -> RightMatrices {
     // Attention has a separate kernel if elements are not computed in registers.
     let products = multiplies && (elements || attends_rightly(&plain, NARROW).await);
     warn(gpu, "cooperative matrices", products);
-    warn(gpu, "sums of halves", !products || !gpu.target().half_sums || half_sums);
+    warn(gpu, "f16 accumulators", !products || !gpu.target().half_sums || half_sums);
     warn(gpu, "operations on elements of matrices", !products || !gpu.target().matrix_elements || elements);
     RightMatrices { products, half_sums: products && half_sums, elements }
 }
@@ -169,13 +169,13 @@ const GAIN: f64 = 4.0;
 /// The largest error of a softmax result.
 const TOLERANCE: f64 = 4e-3;
 
-/// Whether causal attention of whole numbers, different in every row, column and head, is exact: halves hold its products, weights and results.
+/// Whether causal attention of whole numbers, different in every row, column and head, is exact: f16 holds its products, weights and results.
 async fn attends_rightly(gpu: &Gpu, width: usize) -> bool {
     let (given, expected) = attended_exactly(width, Weights::Products);
     attention(gpu, width, Weights::Products, given).await.is_some_and(|result| result == expected)
 }
 
-/// Whether causal attention with a softmax is as exact as halves are, with narrow and with wide heads.
+/// Whether causal attention with a softmax is as exact as f16 is, with narrow and with wide heads.
 async fn softens_rightly(gpu: &Gpu) -> bool {
     let widths = if gpu.target().software { &[NARROW][..] } else { &[NARROW, WIDE] };
     for &width in widths {
@@ -258,7 +258,7 @@ const GRADIENTS: [&str; 3] = ["grad.q", "grad.k", "grad.v"];
 /// Lower bound of weights: integer scores are above or below it, which determines their gradient.
 const FLOOR: f64 = 0.5;
 
-/// Whether gradients of causal attention are exact for whole numbers: halves hold its products, weights and results.
+/// Whether gradients of causal attention are exact for whole numbers: f16 holds its products, weights and results.
 async fn differentiates_rightly(gpu: &Gpu) -> bool {
     let rows: usize = LENGTHS.iter().sum();
     let number = |n: usize, factor: usize| (n * factor % 7 % 3) as f64 - 1.0;

@@ -35,9 +35,9 @@ pub(crate) use gpu::{
 #[cfg(test)]
 pub(crate) use load::{Emitter, open};
 pub(crate) use pipelines::{KernelCache, KernelKey, StepKernel, WantedKernel};
-pub(crate) use placement::{Homes, Placement, Segment, Site};
+pub(crate) use placement::{BufferAssignment, Placement, Site, SiteRun};
 pub(crate) use pool::Pool;
-pub(crate) use sites::Sites;
+pub(crate) use sites::BoundModel;
 
 use crate::device::blocks;
 use crate::session::{Declared, Session};
@@ -77,7 +77,7 @@ struct Shared {
     /// By symbol.
     size_names: Arc<[String]>,
     /// The sites of new runs. Runs in progress keep their own.
-    sites: RwLock<Arc<Sites>>,
+    sites: RwLock<Arc<BoundModel>>,
     /// Held by blocking callers that change the sites: see [`Model::turn`].
     changing: async_lock::Mutex<()>,
 }
@@ -164,7 +164,7 @@ impl Model {
         &self.0.size_names
     }
 
-    pub(crate) fn sites(&self) -> Arc<Sites> {
+    pub(crate) fn sites(&self) -> Arc<BoundModel> {
         self.0.sites.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -176,7 +176,7 @@ impl Model {
     }
 
     /// Replaces sites that were derived from `current`; false if others replaced them first.
-    fn replace_sites(&self, current: &Arc<Sites>, sites: Sites) -> bool {
+    fn replace_sites(&self, current: &Arc<BoundModel>, sites: BoundModel) -> bool {
         let mut place = self.0.sites.write().unwrap_or_else(PoisonError::into_inner);
         let is_current = Arc::ptr_eq(&place, current);
         if is_current {

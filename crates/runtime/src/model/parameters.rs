@@ -1,5 +1,5 @@
 use super::cpu::{CpuKernels, CpuSite};
-use super::placement::Homes;
+use super::placement::BufferAssignment;
 use super::{Backing, Parameters};
 use crate::cpu::CpuError;
 use crate::memory::Layout;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Tensors that stay in memory between runs, by buffer: parameters as given, constants, and values that the plan
 /// computes from them. Given tensors are shared, not copied.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Resident {
+pub(crate) struct HostParameters {
     tensors: Vec<Option<HostTensor>>,
     /// The steps that copy rows of tables, which are read in place.
     lookups: Vec<Lookup>,
@@ -23,7 +23,7 @@ pub(crate) struct Resident {
     backing: Vec<Arc<dyn Backing>>,
 }
 
-impl Resident {
+impl HostParameters {
     /// Checks shapes and types of a plan's parameters, and computes the values derived from them.
     pub fn new(plan: &Plan, lookups: Vec<Lookup>, parameters: impl Parameters) -> Result<Self, RuntimeError> {
         let backing = parameters.backing();
@@ -147,14 +147,14 @@ pub(crate) fn out_of_memory(error: CpuError) -> RuntimeError {
 }
 
 /// Assigns a slot to every computed tensor.
-fn homes(plan: &Plan) -> Homes {
+fn homes(plan: &Plan) -> BufferAssignment {
     let computed = plan.buffers.iter().scan(0, |slots, buffer| {
         let slot = (buffer.source == Source::Load).then_some(*slots);
         *slots += usize::from(slot.is_some());
         Some(slot)
     });
     let slot: Vec<Option<usize>> = computed.collect();
-    Homes { slots: slot.iter().flatten().count(), slot, resident: loaded(plan) }
+    BufferAssignment { slots: slot.iter().flatten().count(), slot, resident: loaded(plan) }
 }
 
 /// By buffer, true for a parameter or constant that the steps of [`Plan::load`] read.
@@ -242,11 +242,11 @@ mod tests {
 
     fn resident(dtype: DType, tensor: Option<HostTensor>) -> Result<Option<HostTensor>, RuntimeError> {
         let plan = plan(dtype);
-        Resident::new(&plan, vec![], move |_: &str| tensor.clone())?.tensor(&plan, BufferId(0))
+        HostParameters::new(&plan, vec![], move |_: &str| tensor.clone())?.tensor(&plan, BufferId(0))
     }
 
     #[test]
-    fn halves_and_floats_convert() {
+    fn f16_and_f32_convert() {
         let given = HostTensor::f32(vec![2], &[1.5, -2.0]).unwrap();
         let loaded = resident(DType::F16, Some(given)).unwrap().unwrap();
         assert_eq!((loaded.dtype(), loaded.to_f32()), (DType::F16, vec![1.5, -2.0]));

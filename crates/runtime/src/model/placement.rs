@@ -12,7 +12,7 @@ pub(crate) enum Site {
 
 /// Consecutive steps on one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub(crate) struct SiteRun {
     pub site: Site,
     pub steps: Range<usize>,
     /// The steps in the order in which the CPU runs them; steps of one wave may run in parallel.
@@ -27,7 +27,7 @@ pub(crate) struct Segment {
 
 /// The memory of a site's tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Homes {
+pub(crate) struct BufferAssignment {
     /// The slot of a tensor; `None` for resident ones and for those that the site does not use.
     pub slot: Vec<Option<usize>>,
     /// Parameters and constants that the site reads.
@@ -39,9 +39,9 @@ pub(crate) struct Homes {
 /// The segments of a plan, and the transfers between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    pub segments: Vec<Segment>,
-    pub gpu: Homes,
-    pub cpu: Homes,
+    pub segments: Vec<SiteRun>,
+    pub gpu: BufferAssignment,
+    pub cpu: BufferAssignment,
 }
 
 /// First and last time at which each tensor is in memory, by site and buffer; a step takes one time unit.
@@ -115,7 +115,7 @@ impl Placement {
 pub fn transfers(plan: &Plan, on_device: &[bool]) -> Vec<Transfer> {
     let sites: Vec<Site> = on_device.iter().map(|is| if *is { Site::Gpu } else { Site::Cpu }).collect();
     let segments = Placement::new(plan, &sites).segments.into_iter();
-    let moved = segments.map(|Segment { site, steps, fetches, .. }| {
+    let moved = segments.map(|SiteRun { site, steps, fetches, .. }| {
         let is_result = |id: &BufferId| plan.steps[..steps.start].iter().any(|step| step.writes.contains(id));
         let tensors = fetches.into_iter().filter(is_result).collect();
         Transfer { step: steps.start, to_device: site == Site::Gpu, tensors }
@@ -123,12 +123,12 @@ pub fn transfers(plan: &Plan, on_device: &[bool]) -> Vec<Transfer> {
     moved.filter(|transfer| !transfer.tensors.is_empty()).collect()
 }
 
-fn segments(plan: &Plan, sites: &[Site]) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
+fn segments(plan: &Plan, sites: &[Site]) -> Vec<SiteRun> {
+    let mut segments: Vec<SiteRun> = Vec::new();
     for (step, &site) in sites.iter().enumerate() {
         match segments.last_mut() {
             Some(segment) if segment.site == site => segment.steps.end = step + 1,
-            _ => segments.push(Segment {
+            _ => segments.push(SiteRun {
                 site,
                 steps: step..step + 1,
                 waves: vec![],
@@ -148,7 +148,7 @@ fn segments(plan: &Plan, sites: &[Site]) -> Vec<Segment> {
 }
 
 /// By step, the first and last time at which its wave runs.
-fn times(segments: &[Segment]) -> Vec<(usize, usize)> {
+fn times(segments: &[SiteRun]) -> Vec<(usize, usize)> {
     let mut times = vec![(0, 0); segments.last().map_or(0, |segment| segment.steps.end)];
     let mut first = 0;
     for wave in segments.iter().flat_map(|segment| &segment.waves) {
@@ -162,7 +162,7 @@ fn times(segments: &[Segment]) -> Vec<(usize, usize)> {
 /// Records the tensors that a step of segment `at` uses, and the required transfers.
 fn move_operands(
     plan: &Plan,
-    segments: &mut [Segment],
+    segments: &mut [SiteRun],
     at: usize,
     (step, time): (usize, (usize, usize)),
     holders: &mut [Holder],
@@ -200,7 +200,7 @@ fn move_operands(
     }
 }
 
-fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> Homes {
+fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> BufferAssignment {
     let resident = |n: usize| plan.buffers[n].source.is_resident();
     let tensors: Vec<usize> = (0..uses.len()).filter(|&n| uses[n].is_some() && !resident(n)).collect();
     let lifetimes: Vec<Lifetime> = tensors
@@ -208,7 +208,7 @@ fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> Homes {
         .filter_map(|&n| Some(Lifetime::new(uses[n]?, plan.buffers[n].dtype, &plan.buffers[n].shape)))
         .collect();
     let shared = SlotPlan::new(&lifetimes);
-    let mut homes = Homes {
+    let mut homes = BufferAssignment {
         slot: vec![None; uses.len()],
         resident: (0..uses.len()).map(|n| uses[n].is_some() && resident(n)).collect(),
         slots: shared.slots,

@@ -3,8 +3,8 @@
 use super::Model;
 use super::emitter::emit_step;
 use super::load::open;
-use super::parameters::Resident;
-use super::sites::Sites;
+use super::parameters::HostParameters;
+use super::sites::BoundModel;
 use crate::boxed::BoxedFuture;
 use crate::{Gpu, GpuError, Kernel, RunError, RuntimeError};
 use rewire_graph_rewrite::device::{Target, Tuning};
@@ -15,12 +15,12 @@ impl Model {
     /// Moves a model away from the device that was lost under `sites`: to a reopened device, unless the app opened it,
     /// or to the CPU with [`Kernel::Auto`]. Does nothing if another session recovered first. Boxed, since a separate
     /// session tests the new device.
-    pub(crate) fn recover(&self, lost: GpuError, sites: Arc<Sites>) -> BoxedFuture<'_, Result<(), RunError>> {
+    pub(crate) fn recover(&self, lost: GpuError, sites: Arc<BoundModel>) -> BoxedFuture<'_, Result<(), RunError>> {
         Box::pin(async move { self.threads().within(self.recover_here(&lost, &sites)).await })
     }
 
     /// [`Model::recover`] on the installed threads.
-    async fn recover_here(&self, lost: &GpuError, sites: &Sites) -> Result<(), RunError> {
+    async fn recover_here(&self, lost: &GpuError, sites: &BoundModel) -> Result<(), RunError> {
         let _turn = self.turn().await;
         loop {
             let current = self.sites();
@@ -38,7 +38,7 @@ impl Model {
                 (None, _) => return Err(lost.clone().into()),
             };
             // An update may have finished first; its parameters have to be on the new device.
-            if self.replace_sites(&current, Sites { updates: current.updates, ..recovered }) {
+            if self.replace_sites(&current, BoundModel { updates: current.updates, ..recovered }) {
                 let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
                 tracing::warn!("{lost}; continuing on {place}");
                 return Ok(());
@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// The steps on a reopened device of the same kernel choice, if the model opened its own and a working one exists.
-    async fn reopen(&self, resident: &Arc<Resident>) -> Option<Sites> {
+    async fn reopen(&self, resident: &Arc<HostParameters>) -> Option<BoundModel> {
         if self.options().gpu.is_some() {
             return None;
         }
@@ -55,10 +55,10 @@ impl Model {
         self.bind_to(Some(gpu), resident).await.inspect_err(|error| tracing::warn!("{error}")).ok()
     }
 
-    async fn bind_to(&self, gpu: Option<Gpu>, resident: &Arc<Resident>) -> Result<Sites, RuntimeError> {
+    async fn bind_to(&self, gpu: Option<Gpu>, resident: &Arc<HostParameters>) -> Result<BoundModel, RuntimeError> {
         let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
             emit_step(self.options(), position, step, target, tuning)
         };
-        Sites::bind(self.plan(), gpu, resident, self.options(), &emit).await
+        BoundModel::bind(self.plan(), gpu, resident, self.options(), &emit).await
     }
 }

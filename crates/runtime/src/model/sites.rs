@@ -5,7 +5,7 @@ use super::cpu::{CpuKernels, CpuSite};
 use super::emitter::usable;
 use super::gpu::{GpuKernels, GpuSite, GpuWeights, Refused};
 use super::load::{Emitter, ModelOptions};
-use super::parameters::Resident;
+use super::parameters::HostParameters;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use crate::timing::timed_async;
@@ -18,24 +18,24 @@ use std::sync::Arc;
 
 /// The steps of a plan on their devices, with the tensors that stay in memory there.
 #[derive(Clone, Debug)]
-pub(crate) struct Sites {
+pub(crate) struct BoundModel {
     pub placement: Arc<Placement>,
     pub gpu: Option<GpuSite>,
     pub cpu: CpuSite,
     /// Parameters and constants that are outputs themselves.
     pub constants: Arc<HashMap<BufferId, HostTensor>>,
     /// The source of the parameters, as far as it may be needed again.
-    pub resident: Arc<Resident>,
+    pub resident: Arc<HostParameters>,
     /// Number of updates of parameters.
     pub updates: u64,
 }
 
-impl Sites {
+impl BoundModel {
     /// Compiles all steps, for the device if it supports them, and moves parameters and constants there.
     pub async fn bind(
         plan: &Plan,
         gpu: Option<Gpu>,
-        resident: &Arc<Resident>,
+        resident: &Arc<HostParameters>,
         options: &ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
@@ -97,7 +97,7 @@ impl Sites {
     pub async fn with_parameters(
         &self,
         plan: &Plan,
-        resident: Resident,
+        resident: HostParameters,
         changed: &BTreeSet<BufferId>,
     ) -> Result<Self, RuntimeError> {
         let gpu = match &self.gpu {

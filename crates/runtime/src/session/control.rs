@@ -11,7 +11,7 @@ const ALIGNMENT: usize = 256;
 
 /// The launch parameters of a run's kernels: a parameter block per step, then host vectors and tile lists.
 #[derive(Debug, Default)]
-pub(crate) struct Control {
+pub(crate) struct LaunchParams {
     /// Content of the control buffer, little-endian words.
     pub words: Vec<i32>,
     /// The grid of each step, in the order of the blocks.
@@ -64,7 +64,7 @@ enum Rows {
     Ragged(HostSlot),
 }
 
-impl Control {
+impl LaunchParams {
     /// Launch parameters for `kernels`, each with its step, in the order in which their blocks were reserved.
     pub fn new<'a>(
         kernels: impl Iterator<Item = (&'a EmittedKernel, &'a Step)>,

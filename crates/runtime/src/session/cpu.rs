@@ -2,7 +2,7 @@ use super::profile::{Detail, Recorder};
 use super::sizes::Sizes;
 use crate::RunError;
 use crate::cpu::{CpuError, Memory, Operand, for_each, padded_bytes};
-use crate::model::{CpuSite, CpuStep, CpuWeights, Homes, Segment};
+use crate::model::{BufferAssignment, CpuSite, CpuStep, CpuWeights, SiteRun};
 use rewire_graph::{Arrange, HostTensor};
 use rewire_graph_rewrite::plan::{Axis, Binding, BufferId, Extent, Lookup, Plan, Step};
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ impl CpuSide {
     pub fn run(
         &mut self,
         plan: &Plan,
-        segment: &Segment,
+        segment: &SiteRun,
         sizes: &Sizes,
         recorder: &mut Recorder,
     ) -> Result<(), RunError> {
@@ -266,7 +266,7 @@ impl CpuSide {
         }
     }
 
-    pub(super) fn homes(&self) -> &Homes {
+    pub(super) fn homes(&self) -> &BufferAssignment {
         &self.site.kernels.homes
     }
 

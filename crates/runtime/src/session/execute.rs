@@ -6,7 +6,7 @@ use super::sizes::Sizes;
 use super::{DeviceTensor, Inputs, Outputs, RunValue, Session, no_device};
 use crate::RunError;
 use crate::cpu::CpuError;
-use crate::model::{Segment, Site};
+use crate::model::{Site, SiteRun};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source};
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ impl Session {
 
     async fn run_on_cpu(
         &mut self,
-        segment: &Segment,
+        segment: &SiteRun,
         sizes: &Sizes,
         inputs: &Inputs,
         results: &mut Results,
@@ -94,7 +94,7 @@ impl Session {
 
     async fn run_on_gpu(
         &mut self,
-        segment: &Segment,
+        segment: &SiteRun,
         sizes: &Sizes,
         inputs: &Inputs,
         wanted: &Wanted,
@@ -179,7 +179,7 @@ fn host_value(output: &PlanOutput, sizes: &Sizes, values: &[i64]) -> Result<Host
         .map_err(|error| RunError::Size { what: format!("output `{}`", output.name), size: error.to_string() })
 }
 
-fn cpu_failure(segment: &Segment, plan: &Plan, error: &CpuError) -> RunError {
+fn cpu_failure(segment: &SiteRun, plan: &Plan, error: &CpuError) -> RunError {
     let step = plan.steps.get(segment.steps.start);
     RunError::Cpu {
         step: segment.steps.start,

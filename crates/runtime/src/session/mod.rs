@@ -27,7 +27,7 @@ pub(crate) use sizes::{Declared, Shapes, Sizes};
 
 use crate::boxed::BoxedFuture;
 use crate::device::blocks;
-use crate::model::{Model, Report, Sites};
+use crate::model::{BoundModel, Model, Report};
 use crate::{GpuError, RunError, Workers, block_on};
 use gpu::GpuSide;
 use profile::Recorder;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 pub struct Session {
     model: Model,
     /// The sites of the latest run.
-    sites: Arc<Sites>,
+    sites: Arc<BoundModel>,
     gpu: Option<GpuSide>,
     cpu: CpuSide,
     /// The sizes of the latest run.

@@ -6,7 +6,7 @@ use crate::model::{OpenTrial, Verdict};
 use crate::tuning::{Bucket, Trial, identity};
 use crate::{RunError, block_on};
 use rewire_graph::Arrange;
-use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_graph_rewrite::device::Tuning;
 use std::time::Duration;
 use web_time::Instant;
@@ -150,7 +150,7 @@ impl Session {
         let Some(side) = &self.gpu else { return Ok(vec![]) };
         let mut open = side.kernels().unmeasured(sizes, again);
         let counts = self.counts(inputs)?;
-        let seconds = |step: &usize| Machine::TYPICAL.seconds(&counts.get(*step).copied().unwrap_or_default());
+        let seconds = |step: &usize| HardwareModel::TYPICAL.seconds(&counts.get(*step).copied().unwrap_or_default());
         open.arrange_by(|a, b| seconds(b).total_cmp(&seconds(a)));
         Ok(open)
     }

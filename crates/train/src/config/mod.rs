@@ -66,7 +66,7 @@ pub struct TrainConfig {
     /// The storage type of activations; `F32` if left out.
     #[serde(default)]
     pub mixed_precision: Option<MixedPrecision>,
-    /// How losses are scaled so that halves hold their gradients; without, they are not.
+    /// How losses are scaled so that f16 holds their gradients; not at all if `None`.
     #[serde(default)]
     pub grad_scaler: Option<GradScaler>,
     /// Averages of the dense parameters; none if left out.

@@ -1,5 +1,5 @@
 use super::lookups::{Addends, Lookup, addends, flattened, is_known_to_host, table_rows};
-use super::precision::in_halves;
+use super::precision::in_f16;
 use super::{StepError, names};
 use crate::{Objective, TrainConfig};
 use rewire_graph::op::{IndexAdd, Role};
@@ -32,7 +32,7 @@ impl Gradients {
         let seed = if config.grad_scaler.is_some() { Seed::Input(names::SCALE) } else { Seed::One };
         let graph = differentiate(&SelectRows.select(graph)?, &[(&objective.loss, seed)], &learned)?;
         let graph = match config.mixed_precision {
-            Some(precision) => in_halves(&graph, precision.dtype())?,
+            Some(precision) => in_f16(&graph, precision.dtype())?,
             None => graph,
         };
         let mut sorting = Sorting::new(&graph);

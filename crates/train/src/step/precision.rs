@@ -1,4 +1,4 @@
-//! Halves: what products read, and what they leave for a run, is stored in 16 bits.
+//! f16: what products read, and what they leave for a run, is stored in 16 bits.
 
 use rewire_graph::op::{Cast, JaggedJaggedMatMul, JaggedMatMul, MatMul, Scores, WeightedSum};
 use rewire_graph::{Copies, DType, Graph, GraphError, Layout, NodeId, Type, Value};
@@ -7,44 +7,44 @@ use std::sync::Arc;
 
 /// The graph with operands of products in `dtype`, and results of products of as many rows as a run has stored so. Sums, and all
 /// else, stay `F32`.
-pub(super) fn in_halves(graph: &Graph, dtype: DType) -> Result<Graph, GraphError> {
-    let (mut halves, mut copies) = (Graph::of_model(graph), Copies::default());
+pub(super) fn in_f16(graph: &Graph, dtype: DType) -> Result<Graph, GraphError> {
+    let (mut f16, mut copies) = (Graph::of_model(graph), Copies::default());
     let mut converted = HashMap::new();
     for id in graph.order()? {
         if !is_product(graph, id) {
-            copies.add(graph, id, &mut halves)?;
+            copies.add(graph, id, &mut f16)?;
             continue;
         }
         let mut inputs = copies.find(&graph.inputs(id))?;
         for input in &mut inputs {
-            if !halves.ty(*input).is_some_and(is_wide) {
+            if !f16.ty(*input).is_some_and(is_wide) {
                 continue;
             }
             *input = match converted.get(input) {
                 Some(half) => *half,
                 None => {
-                    let half = cast(&mut halves, *input, dtype)?;
+                    let half = cast(&mut f16, *input, dtype)?;
                     converted.insert(*input, half);
                     half
                 }
             };
         }
-        let (old, copy) = (Value { node: id, port: 0 }, halves.add_copy(graph, id, &inputs)?);
+        let (old, copy) = (Value { node: id, port: 0 }, f16.add_copy(graph, id, &inputs)?);
         let mut result = Value { node: copy, port: 0 };
         if graph.ty(old).is_some_and(|ty| is_wide(ty) && ty.shape.iter().any(|extent| extent.as_const().is_none())) {
-            let half = cast(&mut halves, result, dtype)?;
-            result = cast(&mut halves, half, DType::F32)?;
+            let half = cast(&mut f16, result, dtype)?;
+            result = cast(&mut f16, half, DType::F32)?;
             converted.insert(result, half);
         }
         copies.insert(old, result);
     }
     for (name, value) in graph.outputs() {
         for copy in copies.find(&[*value])? {
-            halves.add_output(name, copy)?;
+            f16.add_output(name, copy)?;
         }
     }
-    halves.rebind_sizes(|value| copies.get(value));
-    Ok(halves)
+    f16.rebind_sizes(|value| copies.get(value));
+    Ok(f16)
 }
 
 fn is_product(graph: &Graph, id: NodeId) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{TrainError, Trainer};
 use rewire_graph::Graph;
-use rewire_graph_rewrite::cost::{Machine, Sizes};
+use rewire_graph_rewrite::cost::{HardwareModel, Sizes};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::recompute::{Timeline, recompute};
 use rewire_runtime::{Inputs, Model};
@@ -32,7 +32,7 @@ impl Trainer {
             return Ok(());
         }
         // With a reserve of one eighth, slightly larger batches need no new plan.
-        let (limit, machine) = (limited.limit, Machine::default());
+        let (limit, machine) = (limited.limit, HardwareModel::default());
         let mut found = recompute(&limited.graph, &sizes, limit - limit / 8, &machine)?;
         if found.bytes > limit - limit / 8 {
             found = recompute(&limited.graph, &sizes, limit, &machine)?;

@@ -6,7 +6,7 @@ use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-/// Steps in a row that may overflow halves.
+/// Steps in a row that may overflow f16.
 const MOST_OVERFLOWS: u64 = 64;
 
 /// The results of a step.
@@ -22,7 +22,7 @@ pub struct StepReport {
     pub dense_rate: f64,
     /// The learning rate of tables.
     pub sparse_rate: f64,
-    /// True if halves overflowed: no parameter changed, and the scale of the loss shrank.
+    /// True if f16 values overflowed: no parameter changed, and the scale of the loss shrank.
     pub overflowed: bool,
 }
 

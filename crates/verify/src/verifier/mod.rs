@@ -39,7 +39,7 @@ pub struct VerifyOptions {
     pub kernel_rules: Vec<KernelRule>,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
-    /// How its kernels multiply halves; as fast as it can if `None`.
+    /// f16 matmul tier of its kernels; the best available if `None`.
     pub matrices: Option<MatrixTier>,
     /// Folder for computed outputs, as `<op>/<case>.safetensors`.
     pub save: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use rewire::train::{Objective, TrainConfig, TrainError, Trainer};
 use rewire_graph::{DType, Graph, HostTensor, Mode, Scope, Seed, differentiate};
-use rewire_graph_rewrite::cost::{Machine, Sizes, kernels};
+use rewire_graph_rewrite::cost::{HardwareModel, Sizes, kernels};
 use rewire_graph_rewrite::recompute::{Timeline, recompute};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::modules::{StuConfig, StuInput, StuLayer, StuStack};
@@ -103,13 +103,13 @@ fn a_limit_is_kept_with_the_same_bits() {
     let traced = with_gradients(&[]);
     let (all, _) = optimize(traced.clone()).unwrap();
     let (sizes, most) = (Sizes::assumed(&all), bytes(&all));
-    let least = recompute(&all, &sizes, 0, &Machine::TYPICAL).unwrap().bytes;
+    let least = recompute(&all, &sizes, 0, &HardwareModel::TYPICAL).unwrap().bytes;
     assert!(least < most * 3 / 4, "{least} of {most}");
     let on = [Kernel::Cpu, Kernel::Wgpu];
     let expected = on.map(|kernel| results(&all, &traced, kernel));
     let mut before = (0, 0.0);
     for limit in [most, most - 1, (most + least) / 2, least] {
-        let found = recompute(&all, &sizes, limit, &Machine::TYPICAL).unwrap();
+        let found = recompute(&all, &sizes, limit, &HardwareModel::TYPICAL).unwrap();
         assert!(found.bytes <= limit && found.bytes == bytes(&found.graph), "{limit}: {}", found.bytes);
         assert_eq!(kernels(&found.graph), kernels(&all) + found.kernels);
         assert!((found.kernels, found.seconds) >= before, "{limit}: {} kernels, {} s", found.kernels, found.seconds);

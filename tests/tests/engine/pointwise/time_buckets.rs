@@ -9,7 +9,7 @@ use rewire_tests::noise::Noise;
 /// The time of the request.
 const NOW: i64 = 1_762_000_000;
 
-/// The bucket as the reference computes it, each step rounded to single precision, with `increments` in halves.
+/// The bucket as the reference computes it, each step rounded to f32, with `increments` in halves.
 fn exact(bucket_fn: TimeBucketFn, gap: i64, halves: i64, buckets: i64) -> i64 {
     let units = (gap as f32).max(1e-6) / (halves as f32 / 2.0);
     let z = match bucket_fn {

@@ -15,7 +15,7 @@ const LENGTHS: [&[usize]; 6] = [&[3, 0, 5, 1, 70], &[7], &[1], &[0, 0, 0], &[0, 
 const WIDTHS: [&[usize]; 8] = [&[], &[1], &[25], &[50], &[64], &[130], &[2, 3], &[3, 8]];
 
 /// Half a unit in the last place of a half, twice.
-const HALVES: Tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
+const F16_TOLERANCE: Tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
 
 fn noise(name: &str, dtype: DType, shape: &[usize]) -> HostTensor {
     Noise::new(11, name).floats(dtype, shape, 2.0)
@@ -105,7 +105,7 @@ fn sums_of_samples_have_a_prologue_and_an_epilogue() {
             tensors([("x", x), ("rows", lengths(divided)), ("bias", noise("bias", F32, &[width]))])
         });
         let outputs = [("y", y), ("halves", sums.cast(DType::F16))];
-        hold(scope, &outputs, "segment_sum", &runs, HALVES);
+        hold(scope, &outputs, "segment_sum", &runs, F16_TOLERANCE);
     }
 }
 
@@ -185,6 +185,6 @@ fn sums_by_index_have_a_prologue_and_an_epilogue() {
                 runs.push(tensors([("index", integers(&index)), ("x", x), ("old", old)]));
             }
         }
-        hold(scope, &[("y", y), ("halves", sums.cast(DType::F16))], "index_add", &runs, HALVES);
+        hold(scope, &[("y", y), ("halves", sums.cast(DType::F16))], "index_add", &runs, F16_TOLERANCE);
     }
 }

@@ -1,5 +1,5 @@
-//! Products and attention of halves on matrix hardware, at sizes that its largest tiles divide and others: a device against the CPU,
-//! whose sums are in single precision.
+//! Products and attention of f16 on matrix hardware, at sizes that its largest tiles divide and others: a device against the CPU,
+//! whose sums are in f32.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
 use rewire_runtime::{Kernel, ModelOptions};

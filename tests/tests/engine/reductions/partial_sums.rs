@@ -13,7 +13,7 @@ use rewire_tests::compare::Tolerance;
 const ROWS: [usize; 8] = [0, 1, 5, 8, 64, 77, 301, 1367];
 
 /// Half a unit in the last place of a half, twice.
-const HALVES: Tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
+const F16_TOLERANCE: Tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
 
 /// Compares the result of `trace` with the interpreter, checks its kernels, and that its indices are proven.
 fn hold(trace: impl Fn(&Scope, &dyn Fn(&str, &[usize]) -> Tensor) -> Vec<(&'static str, Tensor)>, expected: &[&str]) {
@@ -94,7 +94,7 @@ fn the_largest_of_rows_are_found_whole() {
     }
 }
 
-/// A product of two matrices may be beyond halves where it is no half in the graph.
+/// A product of two matrices may be beyond f16 where it is no half in the graph.
 #[test]
 fn operands_that_are_halves_are_kept_for_matrix_hardware() {
     let graph = |dtype: DType| {
@@ -115,6 +115,6 @@ fn operands_that_are_halves_are_kept_for_matrix_hardware() {
     let case = GraphCase::random(graph(DType::F16), &[("rows", 37)], 3);
     let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {
-        assert_eq!(case.differences(kernel, &expected, HALVES), Ok(vec![]), "{kernel}");
+        assert_eq!(case.differences(kernel, &expected, F16_TOLERANCE), Ok(vec![]), "{kernel}");
     }
 }

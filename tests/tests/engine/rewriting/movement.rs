@@ -1,6 +1,6 @@
 //! Operators move elements as they declare.
 
-use rewire_graph::op::Movement;
+use rewire_graph::op::ViewProps;
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
 use rewire_tests::backend::{Tensors, oracle};
 
@@ -43,7 +43,7 @@ impl Model {
 }
 
 /// The declaration of a traced operator, and its actual effect.
-fn seen(trace: fn(&mut Model) -> Tensor) -> (Option<Movement>, Movement) {
+fn seen(trace: fn(&mut Model) -> Tensor) -> (Option<ViewProps>, ViewProps) {
     let mut model = Model { scope: Scope::new(), inputs: Tensors::new(), elements: vec![] };
     let y = trace(&mut model);
     let graph = model.scope.finish(&[("y", y)]).unwrap();
@@ -61,7 +61,7 @@ fn seen(trace: fn(&mut Model) -> Tensor) -> (Option<Movement>, Movement) {
         firsts
     };
     let count: usize = model.elements.iter().map(|operand| firsts(operand).len()).sum();
-    let did = Movement {
+    let did = ViewProps {
         is_ordered: model.elements.iter().all(|operand| firsts(operand).is_sorted()),
         is_complete: count == all.len(),
         is_unique: count == result.len(),
@@ -72,8 +72,8 @@ fn seen(trace: fn(&mut Model) -> Tensor) -> (Option<Movement>, Movement) {
 /// Checks that an operator declares the property that holds in all of these cases.
 fn hold(cases: &[fn(&mut Model) -> Tensor]) {
     let seen: Vec<_> = cases.iter().map(|&case| seen(case)).collect();
-    let all = |holds: fn(&Movement) -> bool| seen.iter().all(|(_, did)| holds(did));
-    let did = Movement {
+    let all = |holds: fn(&ViewProps) -> bool| seen.iter().all(|(_, did)| holds(did));
+    let did = ViewProps {
         is_ordered: all(|did| did.is_ordered),
         is_complete: all(|did| did.is_complete),
         is_unique: all(|did| did.is_unique),

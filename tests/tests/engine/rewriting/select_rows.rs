@@ -2,7 +2,7 @@
 
 use rewire_graph::op::ReduceOp;
 use rewire_graph::{DType, Graph, HostTensor, Mode, Ragged, Scope, Seed, Tensor, differentiate};
-use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::{Pipeline, SelectRows};
 use rewire_hstu::modules::{StuConfig, StuInput, StuLayer};
@@ -76,9 +76,9 @@ fn results(graph: &Graph, pipeline: &Pipeline, on: &[Kernel]) -> Vec<Vec<Results
 }
 
 /// Where one more kernel costs nothing, products are split.
-const SPLITTING: Machine = Machine { launch: 0.0, ..Machine::TYPICAL };
+const SPLITTING: HardwareModel = HardwareModel { launch: 0.0, ..HardwareModel::TYPICAL };
 
-fn selected(graph: &Graph, machine: Machine) -> Graph {
+fn selected(graph: &Graph, machine: HardwareModel) -> Graph {
     let pipeline = Pipeline::new(vec![Box::new(SelectRows)]).for_machine(machine);
     let (selected, report) = pipeline.run(graph.clone()).unwrap();
     assert!(!report.passes[0].applications.is_empty(), "{}", graph.text());
@@ -119,7 +119,7 @@ fn the_last_layer_computes_targets_alone_to_the_bit() {
     {
         let graph = model(&changes, Mode::Eval, of_targets);
         // The head; the output of the layer; gate and queries.
-        let counts = [graph.clone(), selected(&graph, Machine::TYPICAL), selected(&graph, SPLITTING)]
+        let counts = [graph.clone(), selected(&graph, HardwareModel::TYPICAL), selected(&graph, SPLITTING)]
             .map(|graph| [count(&graph, "weighted_sum"), count(&graph, "matmul")]);
         assert_eq!(counts, [[0, 1], [1, 2], [1, 4]]);
         hold(&graph, &changes.to_string(), kernels(number));
@@ -129,7 +129,7 @@ fn the_last_layer_computes_targets_alone_to_the_bit() {
 #[test]
 fn the_last_rows_of_samples_are_enough() {
     let graph = model(&json!({}), Mode::Eval, |scope, x, rows, _| last_rows(scope, x, rows));
-    assert_ne!(selected(&graph, Machine::TYPICAL).text(), graph.text());
+    assert_ne!(selected(&graph, HardwareModel::TYPICAL).text(), graph.text());
     hold(&graph, "last rows", kernels(0));
 }
 

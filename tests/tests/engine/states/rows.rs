@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const F32: DType = DType::F32;
-const HALVES: Tolerance = Tolerance { relative: 4e-3, floor: 1.0 };
+const F16_TOLERANCE: Tolerance = Tolerance { relative: 4e-3, floor: 1.0 };
 
 /// A table with two moments, one a row, that a step changes in the rows that are looked up.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ fn interpret(graph: &Graph, held: &mut Tensors, given: &Tensors) -> BTreeMap<Str
 fn rows_are_set_as_the_interpreter_does() {
     for (number, table) in TABLES.into_iter().enumerate() {
         let graph = table.graph();
-        let tolerance = if table.dtype == F32 { Tolerance::SINGLE } else { HALVES };
+        let tolerance = if table.dtype == F32 { Tolerance::SINGLE } else { F16_TOLERANCE };
         for mut session in sessions(&graph) {
             let mut held = Tensors::new();
             let mut noise = Noise::new(number as u64, "counts");

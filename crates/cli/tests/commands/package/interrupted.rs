@@ -43,7 +43,7 @@ fn a_full_disk_leaves_the_old_package() {
     }
 }
 
-/// The tables of the demo's model in single precision are larger than the package without them.
+/// The tables of the demo's model in f32 are larger than the package without them.
 #[test]
 fn a_full_disk_leaves_no_tables() {
     let folder = Folder::new();

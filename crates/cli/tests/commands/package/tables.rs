@@ -54,10 +54,10 @@ fn packages_share_tables_and_rank_as_their_folder_to_the_bit() {
     let whole = folder.0.join("whole.rewire");
     package(&whole, &["--dtype", "f16", "--tables", "f32"]);
     let of_program = ranked(&run(&["rank", "--kernel", "cpu", "--json", "--top", "1000"]));
-    let of_halves = logits_of(&whole, &[]);
+    let of_f16 = logits_of(&whole, &[]);
     for place in ["auto", "device", "host"] {
         assert!(logits_of(&one, &["--tables-on", place]) == of_program, "{place}");
-        assert!(logits_of(&two, &["--tables-on", place]) == of_halves, "{place}");
+        assert!(logits_of(&two, &["--tables-on", place]) == of_f16, "{place}");
     }
     assert!(logits_of(&one, &["--parameter-bytes", "1"]) == of_program);
     let less = |file: &Path| std::fs::metadata(file).unwrap().len() as usize;

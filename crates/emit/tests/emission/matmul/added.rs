@@ -9,7 +9,7 @@ use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Computation;
 
-/// `[m, k] x [k, n]` of halves, with a tensor added to the result where there is a type for it.
+/// `[m, k] x [k, n]` of f16, with a tensor added to the result where there is a type for it.
 fn added(dtype: Option<DType>, [k, n]: [usize; 2]) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(k), Dim::from(n));
@@ -31,7 +31,7 @@ fn what_is_added_to_a_product_is_loaded_ahead() {
     let target = with_matrices(16, 32);
     let emitted = |dtype, sizes| emit(&added(dtype, sizes), &target, &Tuning::default()).unwrap().wgsl;
     assert!(!emitted(None, [48, 64]).contains("Ahead"), "there is nothing to load");
-    // The last stages of 64 steps leave registers to halves, and those of 50 none.
+    // The last stages of 64 steps leave registers to f16, and those of 50 none.
     for (dtype, k) in [(DType::F32, 64), (DType::F16, 50)] {
         let wgsl = emitted(Some(dtype), [k, 64]);
         let finish = wgsl.split("fn finish(").nth(1).and_then(|text| text.split("\n}").next()).unwrap();
@@ -52,7 +52,7 @@ fn what_is_added_to_a_product_is_loaded_ahead() {
 }
 
 #[test]
-fn halves_that_are_added_to_a_product_are_loaded_during_its_last_stages() {
+fn f16_added_to_a_product_is_loaded_during_its_last_stages() {
     let target = with_matrices(16, 32);
     let wgsl = emit(&added(Some(DType::F16), [64, 64]), &target, &Tuning::default()).unwrap().wgsl;
     let main = wgsl.split("fn main(").nth(1).unwrap();

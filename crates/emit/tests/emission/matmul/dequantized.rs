@@ -1,4 +1,4 @@
-//! Weights of 8 bits that kernels read as halves.
+//! Weights of 8 bits that kernels read as f16.
 
 use super::{stored, stored_then};
 use crate::with_matrices;
@@ -16,10 +16,10 @@ fn weights_of_8_bits_are_halves_where_a_workgroup_shares_matrices() {
     // The larger one is a product of matrices of a workgroup, the other one of its subgroups.
     for extents in [[512, 256], [50, 40]] {
         for by_column in [true, false] {
-            // Halves have a row for each step of `k`, however the bytes lie.
+            // f16 weights have a row for each step of `k`, however the bytes lie.
             let rows = stored(extents, DType::Rows8, by_column, DType::F32);
-            let halves = stored(extents, DType::F16, false, DType::F32);
-            let [own, same] = [&rows, &halves].map(|kernel| emit(kernel, &shares(), &Tuning::default()).unwrap());
+            let f16 = stored(extents, DType::F16, false, DType::F32);
+            let [own, same] = [&rows, &f16].map(|kernel| emit(kernel, &shares(), &Tuning::default()).unwrap());
             assert_eq!(own.wgsl, same.wgsl);
             assert_eq!(
                 own.slots,
@@ -27,7 +27,7 @@ fn weights_of_8_bits_are_halves_where_a_workgroup_shares_matrices() {
             );
             assert_eq!(same.slots, [Slot::Operand(0), Slot::Operand(1), Slot::Output(0)]);
             let size = |dim: &Dim| Some(dim.as_const().map_or(200, |width| width as u64));
-            let tunings = [&rows, &halves].map(|kernel| {
+            let tunings = [&rows, &f16].map(|kernel| {
                 let base = of_family(Tuning::default(), kernel, &shares());
                 (base, suited(base, kernel, &shares(), size), candidates(&base, kernel, &shares()))
             });
@@ -43,7 +43,7 @@ fn weights_of_8_bits_stay_what_they_are_elsewhere() {
         let weight = b.load(1, &[place[1], place[1]]);
         b.bin(BinaryOp::Add, sum, weight)
     });
-    // As halves it is larger than a binding.
+    // As f16 it is larger than a binding.
     let small = Target { binding_bytes: 200 << 10, ..shares() };
     let cases = [
         ("no matrices of a workgroup", &kernel, Target { workgroup_matrices: 0, ..shares() }),

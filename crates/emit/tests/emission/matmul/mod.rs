@@ -2,7 +2,7 @@
 
 mod added;
 mod dequantized;
-mod halves;
+mod f16;
 mod integers;
 
 use crate::build::{Build, combined, contracted, noise, output, own, sym};
@@ -92,7 +92,7 @@ fn tiles_do_not_change_a_product() {
 }
 
 #[test]
-fn cooperative_matrices_compute_a_product_of_halves() {
+fn cooperative_matrices_compute_a_product_of_f16() {
     let (plain, right, left) = ((false, false), (false, true), (true, false));
     let cases = [
         ((1, 16, 16), plain, (1, 4)),
@@ -130,7 +130,7 @@ fn matrix(b: Build, [m, n, k]: [Dim; 3], accumulations: Vec<Accumulation>, outpu
     Computation::of(Nest { body: b.body, axes, accumulations, outputs }).unwrap()
 }
 
-/// `[m, k] x [k, n]` of halves by a weight of a type, whose columns may be rows in memory, with sums of a type.
+/// `[m, k] x [k, n]` of f16 by a weight of a type, whose columns may be rows in memory, with sums of a type.
 pub fn stored(extents: [usize; 2], weight: DType, by_column: bool, sums: DType) -> Computation {
     stored_then(extents, weight, by_column, sums, |_, sum, _, _| sum)
 }
@@ -158,7 +158,7 @@ pub fn stored_then(
 }
 
 #[test]
-fn rows_of_8_bits_become_halves_of_cooperative_matrices() {
+fn rows_of_8_bits_become_f16_of_cooperative_matrices() {
     for (by_column, sums) in [(false, DType::F32), (true, DType::F32), (true, DType::F16)] {
         for weight in [DType::F16, DType::Rows8] {
             let kernel = stored([50, 40], weight, by_column, sums);
@@ -169,8 +169,8 @@ fn rows_of_8_bits_become_halves_of_cooperative_matrices() {
                     let target = Target { half_sums, ..with_matrices(matrix, subgroup) };
                     let name = format!("{weight} by column {by_column}, sums {sums}, matrices of {matrix}");
                     let wgsl = check_on(&name, &kernel, &data, &[(0, 37)], &target, &Tuning::default());
-                    let in_halves = half_sums && sums == DType::F16;
-                    assert!(wgsl.contains("coopMultiplyAdd") && wgsl.contains("<f16, C>") == in_halves, "{wgsl}");
+                    let in_f16 = half_sums && sums == DType::F16;
+                    assert!(wgsl.contains("coopMultiplyAdd") && wgsl.contains("<f16, C>") == in_f16, "{wgsl}");
                     assert_eq!(wgsl.contains("clamp("), weight == DType::Rows8, "{wgsl}");
                 }
             }

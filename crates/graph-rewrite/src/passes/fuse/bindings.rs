@@ -1,5 +1,5 @@
 use super::partition::{GroupId, Partition};
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use rewire_graph::{NodeId, Ordered, Type, Value, reached};
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ impl Partition<'_> {
         let apart =
             |id: &NodeId| !self.is_scores(*id) && !self.inputs(*id).is_empty() && !self.depends(vec![*id], nodes);
         let last = cone.free.into_iter().find(apart)?;
-        matches!(self.trial_whole(nodes).as_ref(), Err(Refusal::Limit(_))).then_some(last)
+        matches!(self.trial_whole(nodes).as_ref(), Err(NotLowerable::Limit(_))).then_some(last)
     }
 
     /// The number of bindings that a kernel needs beyond the limit.

@@ -1,11 +1,11 @@
-use crate::cost::{Count, Machine, Sizes};
+use crate::cost::{Count, HardwareModel, Sizes};
 use crate::plan::Computation;
 
 /// True if a matmul that computes a norm itself takes no longer than a norm that writes its result plus the matmul that
 /// reads it.
 ///
 /// Every column tile of the matmul recomputes the statistics of its rows.
-pub(super) fn absorbs(machine: &Machine, sizes: &Sizes, joined: &Computation, apart: [&Computation; 2]) -> bool {
+pub(super) fn absorbs(machine: &HardwareModel, sizes: &Sizes, joined: &Computation, apart: [&Computation; 2]) -> bool {
     let seconds = |kernel: &Computation| machine.serial_seconds(&Count::of(kernel, sizes));
     seconds(joined) <= apart.into_iter().map(seconds).sum()
 }

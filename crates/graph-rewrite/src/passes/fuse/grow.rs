@@ -1,7 +1,7 @@
 use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
 use super::{cost, pairs};
-use crate::cost::{Machine, Sizes};
-use crate::lower::Refusal;
+use crate::cost::{HardwareModel, Sizes};
+use crate::lower::NotLowerable;
 use crate::schedule::Schedule;
 use rewire_graph::op::{Call, MatMul, Reduce, SegmentReduce};
 use rewire_graph::pointwise::UnaryOp;
@@ -241,7 +241,7 @@ impl Partition<'_> {
     }
 
     /// Assigns a kernel to every free node that is expensive to repeat: its reader's, or a new one.
-    pub(super) fn place_free(&mut self, machine: &Machine) {
+    pub(super) fn place_free(&mut self, machine: &HardwareModel) {
         let cheap = machine.operations_for_element(TILES).round() as usize;
         let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
         for id in self.order.clone().into_iter().rev() {
@@ -292,7 +292,7 @@ impl Partition<'_> {
                 true
             }
             // The kernel grows up to the size limits; the rest becomes another kernel.
-            Err(Refusal::Limit(_)) if self.trial_alone(&nodes).is_ok() => {
+            Err(NotLowerable::Limit(_)) if self.trial_alone(&nodes).is_ok() => {
                 self.assign(group, [id]);
                 true
             }
@@ -300,9 +300,9 @@ impl Partition<'_> {
         }
     }
 
-    /// Norms that only one product reads move into its prologue, where a machine takes no longer then. Products of halves, as these are
+    /// Norms that only one product reads move into its prologue, where a machine takes no longer then. Products of f16, as these are
     /// `stored`, take none: the tiles of matrix hardware would wait for statistics.
-    pub(super) fn absorb_norms(&mut self, machine: &Machine, stored: impl Fn(DType) -> DType) {
+    pub(super) fn absorb_norms(&mut self, machine: &HardwareModel, stored: impl Fn(DType) -> DType) {
         let sizes = Sizes::assumed(self.graph);
         for norm in 0..self.groups.len() {
             let reducing = |id: &NodeId| self.graph.op::<Reduce>(*id).is_some();
@@ -318,8 +318,8 @@ impl Partition<'_> {
                 .collect();
             let (Some(&Some(product)), 1) = (readers.first(), readers.len()) else { continue };
             let nodes: BTreeSet<NodeId> = self.groups[norm].union(&self.groups[product]).copied().ordered_set();
-            let is_bound =
-                results.iter().any(|&id| self.is_output(id)) || self.takes_halves(product, &stored) == Some(true);
+            let is_bound = results.iter().any(|&id| self.is_output(id))
+                || self.allows_f16_operands(product, &stored) == Some(true);
             if is_bound || !self.accepts(&nodes) {
                 continue;
             }

@@ -7,8 +7,8 @@ mod arrange;
 mod bindings;
 mod body;
 mod cost;
+mod f16;
 mod grow;
-mod halves;
 mod outline;
 mod pairs;
 mod partition;
@@ -42,7 +42,7 @@ impl Pass for Fuse {
         }
         partition.place_free(context.machine());
         partition.absorb_norms(context.machine(), |dtype| context.stored(dtype));
-        partition.keep_halves(|dtype| context.stored(dtype));
+        partition.keep_f16(|dtype| context.stored(dtype));
         partition.free_bindings();
         partition.join_maps();
         partition.shorten();

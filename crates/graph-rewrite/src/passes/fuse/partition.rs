@@ -1,7 +1,7 @@
 use super::body::Body;
 use super::pairs;
 use super::trials::{Trial, Trials};
-use crate::device::{Target, Windows};
+use crate::device::{BindingChunks, Target};
 use crate::lower::pooled;
 use rewire_graph::op::{MatMul, Op, Role, SetRows};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Ordered, Type, Value};
@@ -45,12 +45,12 @@ pub(super) struct Partition<'a> {
     pub most_bindings: usize,
     trials: Trials,
     /// By [`NodeId::number`].
-    facts: Vec<Facts>,
+    facts: Vec<NodeInfo>,
 }
 
 /// Properties of a node.
 #[derive(Clone, Default)]
-struct Facts {
+struct NodeInfo {
     /// Its position in the order.
     position: usize,
     group: Option<GroupId>,
@@ -70,7 +70,7 @@ impl<'a> Partition<'a> {
         let mut order = graph.order()?;
         order.retain(|id| live.contains(id));
         let count = order.iter().map(|id| id.number() + 1).max().unwrap_or(0);
-        let mut facts = vec![Facts { is_leaf: true, ..Facts::default() }; count];
+        let mut facts = vec![NodeInfo { is_leaf: true, ..NodeInfo::default() }; count];
         for (position, &id) in order.iter().enumerate() {
             let Some(node) = graph.node(id) else { continue };
             let mut users = graph.users(id);
@@ -78,7 +78,7 @@ impl<'a> Partition<'a> {
             users.retain(|user| live.contains(user));
             let is_elementwise = node.op.elementwise().is_some();
             let (inputs, is_leaf) = (graph.inputs(id), is_leaf(node.op.as_ref()));
-            facts[id.number()] = Facts {
+            facts[id.number()] = NodeInfo {
                 position,
                 group: None,
                 users,
@@ -111,7 +111,7 @@ impl<'a> Partition<'a> {
         })
     }
 
-    fn facts(&self, id: NodeId) -> Option<&Facts> {
+    fn facts(&self, id: NodeId) -> Option<&NodeInfo> {
         self.facts.get(id.number())
     }
 
@@ -424,7 +424,7 @@ impl Partition<'_> {
 /// Bindings of a tensor on the WebGPU baseline. If they exceed the limit of every kernel, only a larger target can run
 /// its readers, and they count as one.
 fn windows(ty: &Type) -> usize {
-    let windows = Windows::of_tensor(ty.dtype, &ty.shape, &Target::BASELINE);
+    let windows = BindingChunks::of_tensor(ty.dtype, &ty.shape, &Target::BASELINE);
     if windows < BINDINGS { windows } else { 1 }
 }
 

@@ -1,4 +1,4 @@
-use crate::lower::{Refusal, computation};
+use crate::lower::{NotLowerable, computation};
 use crate::plan::Computation;
 use rewire_graph::op::{Identity, Op};
 use rewire_graph::{Graph, GraphError, Type};
@@ -13,7 +13,7 @@ const KEPT: usize = 1 << 12;
 pub(in crate::passes) struct Trials(Arc<Mutex<Known>>);
 
 /// A kernel, or why a body has none.
-pub(super) type Trial = Arc<Result<Computation, Refusal>>;
+pub(super) type Trial = Arc<Result<Computation, NotLowerable>>;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -58,7 +58,7 @@ impl Trials {
         if let Some(trial) = self.known().kernels.get(&form) {
             return Arc::clone(trial);
         }
-        let made = body().map_err(|error| Refusal::Form(error.to_string())).and_then(|body| computation(&body));
+        let made = body().map_err(|error| NotLowerable::Form(error.to_string())).and_then(|body| computation(&body));
         let trial = Arc::new(made);
         let kernels = &mut self.known().kernels;
         if kernels.len() < KEPT {

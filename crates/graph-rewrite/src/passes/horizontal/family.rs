@@ -37,7 +37,7 @@ impl Known {
 }
 
 /// Values of one kind that are computed together.
-pub(super) struct Family {
+pub(super) struct SiblingGroup {
     whole: Value,
     members: Members,
     parts: Vec<Part>,
@@ -61,7 +61,7 @@ enum Operand {
     Column(DType),
 }
 
-impl Family {
+impl SiblingGroup {
     /// `parts` are the old values with their widths, in order.
     pub fn new(whole: Value, members: Members, parts: Vec<(Value, usize)>) -> Self {
         Self { whole, members, parts: parts.into_iter().map(|(old, width)| Part { old, width }).collect() }

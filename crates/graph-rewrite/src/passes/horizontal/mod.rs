@@ -7,7 +7,7 @@ mod surroundings;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate};
 use crate::cost::{Sizes, operators};
 use crate::lower::RewriteError;
-use family::{Family, Known, Members};
+use family::{Known, Members, SiblingGroup};
 use rewire_graph::op::{Concat, MatMul};
 use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ fn merge(graph: &mut Graph, known: &Known, set: &[NodeId]) -> Result<(), GraphEr
         set.iter().map(|&node| Value { node, port: 0 }).zip(widths.collect::<Vec<_>>()).collect();
     let joined = graph.add(Arc::new(Concat { axis: 1 }), &weights, &path)?;
     let product = graph.add(Arc::new(MatMul), &[left, Value { node: joined, port: 0 }], &path)?;
-    let mut waiting = vec![Family::new(Value { node: product, port: 0 }, Members::Columns, parts)];
+    let mut waiting = vec![SiblingGroup::new(Value { node: product, port: 0 }, Members::Columns, parts)];
     while let Some(family) = waiting.pop() {
         waiting.extend(family.spread(graph, known)?);
     }

@@ -1,5 +1,5 @@
 use super::read::Read;
-use crate::cost::{Count, Machine, Sizes};
+use crate::cost::{Count, HardwareModel, Sizes};
 use rewire_graph::op::{MatMul, Slice};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::collections::{BTreeSet, HashSet};
@@ -7,7 +7,11 @@ use std::sync::Arc;
 
 /// Splits matmuls with some columns read at all rows and others at some rows, if the machine needs more time for the
 /// unread rows than for one more kernel.
-pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>, machine: &Machine) -> Result<Graph, GraphError> {
+pub(super) fn split(
+    graph: &Graph,
+    selections: &BTreeSet<NodeId>,
+    machine: &HardwareModel,
+) -> Result<Graph, GraphError> {
     let mut split = graph.clone();
     loop {
         let read = Read::of(&split, selections)?;
@@ -29,7 +33,7 @@ fn divided(
     graph: &Graph,
     live: &HashSet<NodeId>,
     read: &Read,
-    machine: &Machine,
+    machine: &HardwareModel,
     id: NodeId,
 ) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
     let value = Value { node: id, port: 0 };

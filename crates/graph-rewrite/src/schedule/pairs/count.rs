@@ -1,4 +1,4 @@
-use super::{Bound, Pairs, halves};
+use super::{Bound, Pairs, f16};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::plan::{Body, ReduceOp};
 use crate::schedule::Analysis;
@@ -56,17 +56,17 @@ impl Analysis for Bound<'_, Pairs> {
             let results = over(&[owner], column.map(|column| (column, width)));
             tally.write(std::slice::from_ref(output), &results, width as u64);
         }
-        tally.products([2, heads, widths].into_iter().fold(pairs, u64::saturating_mul), self.takes_halves());
+        tally.products([2, heads, widths].into_iter().fold(pairs, u64::saturating_mul), self.allows_f16_operands());
         tally.finish()
     }
 
-    fn takes_halves(&self) -> bool {
+    fn allows_f16_operands(&self) -> bool {
         let dots = self.dots.iter().flat_map(|dot| [(dot.owner, dot.depth), (dot.other, dot.depth)]);
         let elements = self.sums().filter_map(|sum| sum.element.map(|element| (element.value, element.column)));
         let factors: Vec<(ExprId, u8)> = dots.chain(elements).collect();
         let weighs_rows = self.sums().all(|sum| sum.element.is_some() && sum.op == ReduceOp::Sum);
         let one_pass = self.passes.len() == 1 && !self.dots.is_empty() && weighs_rows;
-        one_pass && halves::suit(&self.nest.body, &factors, &[])
+        one_pass && f16::suit(&self.nest.body, &factors, &[])
     }
 }
 

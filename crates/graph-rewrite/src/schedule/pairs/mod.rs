@@ -3,9 +3,9 @@
 mod count;
 mod softmax;
 
-use super::{Bound, depends, halves};
+use super::{Bound, depends, f16};
 use crate::cost::bits;
-use crate::lower::Refusal;
+use crate::lower::NotLowerable;
 use crate::plan::{Accumulation, Extent, Nest, Output, ReduceOp};
 use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_WIDTH, check_count};
@@ -103,8 +103,8 @@ impl Pairs {
     /// Supports nests with reductions over one axis, or over the columns of rows of it and of the owners.
     ///
     /// # Errors
-    /// [`Refusal`] for another nest.
-    pub fn of(nest: &Nest) -> Result<Self, Refusal> {
+    /// [`NotLowerable`] for another nest.
+    pub fn of(nest: &Nest) -> Result<Self, NotLowerable> {
         let mut pairs = Self::without_sums(nest)?;
         for (value, sum) in (0u8..).zip(&nest.accumulations) {
             let bound = Bound { nest, schedule: &pairs };
@@ -134,8 +134,9 @@ impl Pairs {
     }
 
     /// The result axes and the last reduced axis.
-    fn without_sums(nest: &Nest) -> Result<Self, Refusal> {
-        let form = || Refusal::from("it is no sum over pairs of rows with axes of samples, heads, rows and columns");
+    fn without_sums(nest: &Nest) -> Result<Self, NotLowerable> {
+        let form =
+            || NotLowerable::from("it is no sum over pairs of rows with axes of samples, heads, rows and columns");
         let rank = nest.rank();
         let extent = |axis: usize| nest.axes.get(axis).map(|axis| &axis.extent);
         let constant = |axis: usize| extent(axis)?.dense()?.as_const();
@@ -213,7 +214,7 @@ impl Bound<'_, Pairs> {
         self.nest.axes.get(usize::from(axis))?.extent.dense()?.as_const()
     }
 
-    fn dot(&self, value: u8, sum: &Accumulation) -> Result<Dot, Refusal> {
+    fn dot(&self, value: u8, sum: &Accumulation) -> Result<Dot, NotLowerable> {
         let depth = sum.axis;
         let width = self.width(depth).ok_or("the width of a dot product of pairs is no constant")?;
         let &[a, b] = sum.factors.as_slice() else {
@@ -229,7 +230,7 @@ impl Bound<'_, Pairs> {
         Ok(Dot { value, depth, width, owner, other })
     }
 
-    fn sum(&self, value: u8, sum: &Accumulation) -> Result<PairSum, Refusal> {
+    fn sum(&self, value: u8, sum: &Accumulation) -> Result<PairSum, NotLowerable> {
         let (weight, element) = match *sum.factors.as_slice() {
             [weight] => (weight, None),
             [weight, element] => (weight, Some(self.element(element, sum.op)?)),
@@ -241,7 +242,7 @@ impl Bound<'_, Pairs> {
         Ok(PairSum { value, op: sum.op, weight, element })
     }
 
-    fn element(&self, value: ExprId, op: ReduceOp) -> Result<Element, Refusal> {
+    fn element(&self, value: ExprId, op: ReduceOp) -> Result<Element, NotLowerable> {
         // A single column is read at 0.
         let single = || self.columns().find(|&column| self.width(column) == Some(1)).or_else(|| self.columns().next());
         let column = self.columns().find(|&column| depends(self.nest, [value], bits(&[column]))).or_else(single);
@@ -297,7 +298,7 @@ impl Bound<'_, Pairs> {
         None
     }
 
-    fn check(&self) -> Result<(), Refusal> {
+    fn check(&self) -> Result<(), NotLowerable> {
         check_count("heads", self.heads, MAX_WIDTH)?;
         let dag = &self.nest.body.dag;
         let dots = self.dots.iter().fold(0, |bits, dot| bits | 1u32 << dot.value);
@@ -321,7 +322,7 @@ impl Bound<'_, Pairs> {
     }
 
     /// Checks that dense rows, or a part of the columns, occur only in sums of one dot product.
-    fn check_attention(&self) -> Result<(), Refusal> {
+    fn check_attention(&self) -> Result<(), NotLowerable> {
         let attention = self.attention();
         let is_ragged = |extent: &Extent| matches!(extent, Extent::Ragged { .. });
         let ragged = is_ragged(&self.owners) && is_ragged(&self.others);

@@ -1,4 +1,4 @@
-//! Halves of rows of 8 bits.
+//! Rows of 8 bits as f16.
 
 use crate::RuntimeError;
 use rewire_graph::{DType, HostTensor, StoredTypeError};
@@ -8,9 +8,9 @@ const INFINITE: u16 = 0x7c00;
 const LARGEST: u16 = 0x7bff;
 const MAGNITUDE: u16 = 0x7fff;
 
-/// The numbers of rows of 8 bits as halves, within the largest one, as kernels make them that read the rows. `transposed`: with the last two
+/// The numbers of rows of 8 bits as f16, within the largest one, as kernels make them that read the rows. `transposed`: with the last two
 /// dimensions exchanged.
-pub(super) fn halves(rows: &HostTensor, transposed: bool) -> Result<HostTensor, RuntimeError> {
+pub(super) fn f16(rows: &HostTensor, transposed: bool) -> Result<HostTensor, RuntimeError> {
     let plan = |reason: String| RuntimeError::Plan { reason };
     let stored = rows.clone().stored_as(DType::F16).map_err(|error| match error {
         StoredTypeError::Type { .. } => plan(error.to_string()),
@@ -40,15 +40,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_within_the_largest_and_lie_either_way() {
+    fn f16_values_are_within_the_largest_and_lie_either_way() {
         let values: Vec<f32> = (0..24).map(|n| [1e6, -1e6, 0.5][n % 3] * (n + 1) as f32).collect();
         let rows = HostTensor::f32(vec![2, 3, 4], &values).unwrap().stored_as(DType::Rows8).unwrap();
         let expected = |value: f32| half_of(value.clamp(-65504.0, 65504.0));
-        let plain = halves(&rows, false).unwrap();
+        let plain = f16(&rows, false).unwrap();
         assert_eq!(plain.shape(), [2, 3, 4]);
         assert_eq!(plain.to_f32(), rows.to_f32().into_iter().map(expected).collect::<Vec<_>>());
         assert!(plain.to_f32().contains(&65504.0) && plain.to_f32().contains(&-65504.0));
-        let turned = halves(&rows, true).unwrap();
+        let turned = f16(&rows, true).unwrap();
         assert_eq!((turned.shape(), turned.to_f32()), (&[2, 4, 3][..], plain.transposed().unwrap().to_f32()));
     }
 

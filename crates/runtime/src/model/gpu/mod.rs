@@ -8,14 +8,14 @@ pub(crate) use tunings::{OpenTrial, Refused, Tunings, Verdict};
 pub(crate) use weights::GpuWeights;
 
 use super::load::{Emitter, ModelOptions};
-use super::parameters::Resident;
+use super::parameters::HostParameters;
 use super::pipelines::{KernelCache, KernelKey, Made, PipelineStore, WantedKernel};
-use super::placement::Homes;
+use super::placement::BufferAssignment;
 use crate::memory::Layout;
 use crate::parallel::map;
 use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
-use rewire_graph_rewrite::device::{EmittedKernel, Slot, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Slot};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl GpuSite {
     pub async fn with_parameters(
         &self,
         plan: &Plan,
-        resident: &Resident,
+        resident: &HostParameters,
         changed: &BTreeSet<BufferId>,
     ) -> Result<Self, RuntimeError> {
         let weights = self.weights.with(&self.kernels.gpu, plan, resident, changed).await?;
@@ -46,8 +46,8 @@ impl GpuSite {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reads {
     as_stored: bool,
-    /// As halves in place of rows of 8 bits: as these lie, and transposed.
-    as_halves: [bool; 2],
+    /// As f16 in place of rows of 8 bits: as these lie, and transposed.
+    as_f16: [bool; 2],
 }
 
 /// A step on the device.
@@ -67,7 +67,7 @@ pub(crate) struct GpuKernels {
     pub cache: KernelCache,
     steps: Vec<Option<GpuStep>>,
     pub layout: ControlLayout,
-    pub homes: Homes,
+    pub homes: BufferAssignment,
 }
 
 impl GpuKernels {
@@ -78,7 +78,7 @@ impl GpuKernels {
             steps: steps.iter().map(|_| None).collect(),
             gpu,
             layout: ControlLayout::default(),
-            homes: Homes::default(),
+            homes: BufferAssignment::default(),
         }
     }
 
@@ -95,7 +95,8 @@ impl GpuKernels {
     ) -> Vec<Made<Refused>> {
         let target = self.gpu.target();
         let wanted = map(steps.iter().enumerate().collect(), |(position, step): (usize, &Step)| {
-            let (windows, tuning) = (Windows::of_constants(&step.computation, target), self.tunings.base(position));
+            let (windows, tuning) =
+                (BindingChunks::of_constants(&step.computation, target), self.tunings.base(position));
             WantedKernel {
                 label: label(step),
                 kernel: emitter(position, step, target, &tuning).map_err(Refused::Kernel),
@@ -134,12 +135,12 @@ impl GpuKernels {
             for (position, read) in step.reads.iter().enumerate() {
                 let Binding::Buffer(id) = read else { continue };
                 let Some(reads) = reads.get_mut(id.0 as usize) else { continue };
-                let as_halves = |slot: &Slot| match slot {
+                let as_f16 = |slot: &Slot| match slot {
                     Slot::Dequantized { operand, transposed } if usize::from(*operand) == position => Some(*transposed),
                     _ => None,
                 };
-                match slots.iter().find_map(as_halves) {
-                    Some(transposed) => reads.as_halves[usize::from(transposed)] = true,
+                match slots.iter().find_map(as_f16) {
+                    Some(transposed) => reads.as_f16[usize::from(transposed)] = true,
                     None => reads.as_stored = true,
                 }
             }

@@ -9,7 +9,7 @@ use crate::session::Sizes;
 use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
 use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::device::{Target, Tuning, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, Target, Tuning};
 use rewire_graph_rewrite::plan::{Computation, Plan, Step};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -306,7 +306,7 @@ impl GpuKernels {
             if !self.has(position) {
                 continue;
             }
-            let windows = Windows::of_constants(&step.computation, target);
+            let windows = BindingChunks::of_constants(&step.computation, target);
             let keys = own.all(step, target).into_iter().map(|tuning| KernelKey {
                 step: position,
                 windows: windows.clone(),
@@ -349,7 +349,7 @@ impl GpuKernels {
             let forced = forced.get(&position).copied();
             let key = |tuning| KernelKey {
                 step: position,
-                windows: Windows::new(&step.computation, target, size(sizes)),
+                windows: BindingChunks::new(&step.computation, target, size(sizes)),
                 tuning,
             };
             let choice = || tunings.choice(step, target, sizes, forced);

@@ -1,9 +1,9 @@
 //! Parameters and constants in buffers.
 
-use super::dequantize::halves;
+use super::dequantize::f16;
 use super::{BINDING_LIMIT, GpuKernels, Reads, check_bytes, check_size, title};
 use crate::memory::Layout;
-use crate::model::parameters::Resident;
+use crate::model::parameters::HostParameters;
 use crate::model::pool::Pool;
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph::{DType, HostTensor};
@@ -20,7 +20,7 @@ const STAGED: usize = 32 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuWeights {
     buffers: Vec<Option<wgpu::Buffer>>,
-    /// Rows of 8 bits as halves, as they lie and transposed.
+    /// Rows of 8 bits as f16, as they lie and transposed.
     dequantized: Vec<[Option<wgpu::Buffer>; 2]>,
     pub pool: Pool,
     pooled_buffers: HashMap<DType, wgpu::Buffer>,
@@ -28,7 +28,7 @@ pub(crate) struct GpuWeights {
 
 impl GpuWeights {
     /// Uploads the parameters and constants that steps on a device read, one tensor at a time.
-    pub async fn upload(kernels: &GpuKernels, plan: &Plan, resident: &Resident) -> Result<Self, RuntimeError> {
+    pub async fn upload(kernels: &GpuKernels, plan: &Plan, resident: &HostParameters) -> Result<Self, RuntimeError> {
         let (gpu, homes) = (kernels.gpu(), &kernels.homes);
         let count = homes.resident.len();
         let mut weights =
@@ -38,9 +38,9 @@ impl GpuWeights {
         for (n, _) in homes.resident.iter().enumerate().filter(|(_, wanted)| **wanted) {
             let id = BufferId(n as u32);
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            let Reads { as_stored, as_halves } = reads[n];
-            weights.dequantize(gpu, plan, (n, as_halves), &tensor).await?;
-            let is_read = as_stored || as_halves == [false; 2];
+            let Reads { as_stored, as_f16 } = reads[n];
+            weights.dequantize(gpu, plan, (n, as_f16), &tensor).await?;
+            let is_read = as_stored || as_f16 == [false; 2];
             match pool.contains(&id) {
                 true => weights.pool.push(id, &tensor),
                 false if !is_read => {}
@@ -73,18 +73,18 @@ impl GpuWeights {
         &self,
         gpu: &Gpu,
         plan: &Plan,
-        resident: &Resident,
+        resident: &HostParameters,
         changed: &BTreeSet<BufferId>,
     ) -> Result<Self, RuntimeError> {
         let mut weights = self.clone();
         for &id in changed {
             let (n, is_pooled) = (id.0 as usize, weights.pool.base(id).is_some());
-            let (is_own, as_halves) = (weights.buffer(n).is_some(), weights.as_halves(n));
-            if !is_pooled && !is_own && as_halves == [false; 2] {
+            let (is_own, as_f16) = (weights.buffer(n).is_some(), weights.as_f16(n));
+            if !is_pooled && !is_own && as_f16 == [false; 2] {
                 continue;
             }
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            weights.dequantize(gpu, plan, (n, as_halves), &tensor).await?;
+            weights.dequantize(gpu, plan, (n, as_f16), &tensor).await?;
             if is_pooled {
                 weights.repack(gpu, id, &tensor).await?;
             } else if is_own {
@@ -116,16 +116,16 @@ impl GpuWeights {
         Ok(())
     }
 
-    /// Makes halves of rows of 8 bits, in the ways that are read.
+    /// Makes f16 of rows of 8 bits, in the ways that are read.
     async fn dequantize(
         &mut self,
         gpu: &Gpu,
         plan: &Plan,
-        (n, as_halves): (usize, [bool; 2]),
+        (n, as_f16): (usize, [bool; 2]),
         rows: &HostTensor,
     ) -> Result<(), RuntimeError> {
-        for (way, _) in as_halves.into_iter().enumerate().filter(|(_, is_read)| *is_read) {
-            let buffer = own_buffer(gpu, plan, n, &halves(rows, way == 1)?).await?;
+        for (way, _) in as_f16.into_iter().enumerate().filter(|(_, is_read)| *is_read) {
+            let buffer = own_buffer(gpu, plan, n, &f16(rows, way == 1)?).await?;
             if let Some(place) = self.dequantized.get_mut(n).and_then(|ways| ways.get_mut(way)) {
                 *place = Some(buffer);
             }
@@ -133,12 +133,12 @@ impl GpuWeights {
         Ok(())
     }
 
-    /// The ways in which a parameter is there as halves.
-    fn as_halves(&self, n: usize) -> [bool; 2] {
+    /// the forms in which a parameter exists as f16.
+    fn as_f16(&self, n: usize) -> [bool; 2] {
         self.dequantized.get(n).map_or([false; 2], |ways| ways.each_ref().map(Option::is_some))
     }
 
-    /// Rows of 8 bits as halves.
+    /// Rows of 8 bits as f16.
     pub fn dequantized(&self, id: BufferId, transposed: bool) -> Option<&wgpu::Buffer> {
         self.dequantized.get(id.0 as usize)?.get(usize::from(transposed))?.as_ref()
     }

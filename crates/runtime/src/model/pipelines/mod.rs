@@ -14,7 +14,7 @@ use crate::parallel::map;
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
 use creation::Creation;
-use rewire_graph_rewrite::device::{EmittedKernel, Slot, Tuning, Windows};
+use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Slot, Tuning};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use store::Stored;
@@ -23,7 +23,7 @@ use store::Stored;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelKey {
     pub step: usize,
-    pub windows: Windows,
+    pub windows: BindingChunks,
     pub tuning: Tuning,
 }
 

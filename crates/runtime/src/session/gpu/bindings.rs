@@ -105,7 +105,7 @@ impl GpuSide {
                         Some(Binding::Buffer(id)) => self.site.weights.dequantized(*id, *transposed),
                         Some(Binding::Host(_)) | None => None,
                     };
-                    bound.ok_or_else(|| unbound(format!("operand {operand} as halves")))?.as_entire_binding()
+                    bound.ok_or_else(|| unbound(format!("operand {operand} as f16")))?.as_entire_binding()
                 }
                 Slot::Pooled(dtype) => {
                     let pooled = self.site.weights.pooled_buffer(*dtype);

@@ -2,7 +2,7 @@ use super::GpuSide;
 use super::staging::{Staged, unstage};
 use super::timer::Timer;
 use crate::GpuError;
-use crate::model::{Segment, label};
+use crate::model::{SiteRun, label};
 use crate::session::sizes::Sizes;
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 
@@ -12,7 +12,7 @@ impl GpuSide {
     pub(super) fn submit(
         &mut self,
         plan: &Plan,
-        segment: &Segment,
+        segment: &SiteRun,
         sizes: &Sizes,
         (staged, copies): (&[Staged], &[BufferId]),
         timer: Option<&Timer>,
@@ -32,7 +32,7 @@ impl GpuSide {
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
         plan: &Plan,
-        segment: &Segment,
+        segment: &SiteRun,
         timer: Option<&Timer>,
     ) -> Result<(), GpuError> {
         let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);

@@ -6,13 +6,13 @@ mod memory;
 mod staging;
 mod timer;
 
-use super::control::Control;
+use super::control::LaunchParams;
 use super::io::{DeviceTensor, Inputs, RunValue, Wanted};
 use super::profile::Recorder;
 use super::sizes::Sizes;
 use crate::device::Mapping;
 use crate::memory::{Layout, Lease, SpareBuffers};
-use crate::model::{BINDING_LIMIT, GpuKernels, GpuSite, OpenTrial, Placement, Segment, Site, StepKernel, check_bytes};
+use crate::model::{BINDING_LIMIT, GpuKernels, GpuSite, OpenTrial, Placement, Site, SiteRun, StepKernel, check_bytes};
 use crate::{Gpu, GpuError, RunError};
 use bindings::BindGroups;
 use memory::{Binds, Needed};
@@ -182,7 +182,8 @@ impl GpuSide {
         let chosen = self.chosen.iter().zip(&plan.steps);
         let kernels = chosen.filter_map(|(own, step)| Some((&own.as_ref()?.kernel, step)));
         let limit = self.gpu().limits().max_compute_workgroups_per_dimension;
-        let Control { words, grids } = Control::new(kernels, &site.kernels.layout, sizes, &site.weights.pool, limit)?;
+        let LaunchParams { words, grids } =
+            LaunchParams::new(kernels, &site.kernels.layout, sizes, &site.weights.pool, limit)?;
         let control = words.len() as u64 * 4;
         let limit = (self.gpu().target().binding_bytes, BINDING_LIMIT);
         check_bytes(|| "the sizes of a run".to_owned(), control, limit, FEWER_ROWS)?;
@@ -225,7 +226,7 @@ impl GpuSide {
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
         plan: &Plan,
-        segment: &Segment,
+        segment: &SiteRun,
         sizes: &Sizes,
         fetched: &[(BufferId, HostTensor)],
     ) -> Result<Vec<(BufferId, DeviceTensor)>, GpuError> {
@@ -237,7 +238,7 @@ impl GpuSide {
     /// The results of a segment that stay on the device.
     fn take_lent<'a>(
         &'a mut self,
-        segment: &'a Segment,
+        segment: &'a SiteRun,
         sizes: &'a Sizes,
     ) -> impl Iterator<Item = (BufferId, DeviceTensor)> + 'a {
         self.lent.extract_if(.., |(id, _)| segment.results.contains(id)).map(|(id, memory)| {
@@ -253,7 +254,7 @@ impl GpuSide {
     pub async fn run(
         &mut self,
         plan: &Plan,
-        segment: &Segment,
+        segment: &SiteRun,
         sizes: &Sizes,
         fetched: &[(BufferId, HostTensor)],
         wanted: &Wanted,
@@ -320,12 +321,12 @@ impl GpuSide {
 }
 
 /// The tensors of a segment that the host reads: inputs of steps on the CPU, and results.
-fn read_back(segment: &Segment, wanted: &Wanted) -> impl Iterator<Item = BufferId> {
+fn read_back(segment: &SiteRun, wanted: &Wanted) -> impl Iterator<Item = BufferId> {
     let results = segment.results.iter().filter(|id| !segment.downloads.contains(id) && wanted.on_host.contains(id));
     segment.downloads.iter().chain(results).copied()
 }
 
-fn readback_bytes(segment: &Segment, sizes: &Sizes, wanted: &Wanted) -> u64 {
+fn readback_bytes(segment: &SiteRun, sizes: &Sizes, wanted: &Wanted) -> u64 {
     read_back(segment, wanted).map(|id| sizes.layouts[id.0 as usize].bytes()).sum()
 }
 

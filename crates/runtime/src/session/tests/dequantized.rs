@@ -1,4 +1,4 @@
-//! Parameters of 8 bits that kernels read as halves.
+//! Parameters of 8 bits that kernels read as f16.
 
 use super::{gpu, options};
 use crate::model::Emitter;
@@ -29,7 +29,7 @@ fn weight(seed: usize) -> HostTensor {
     HostTensor::f32(vec![WIDTH, WIDTH], &values).unwrap()
 }
 
-/// The kernel of a step as of devices whose workgroups share matrices: the weight is halves.
+/// The kernel of a step as of devices whose workgroups share matrices: the weight is f16.
 fn emit_dequantized(number: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
     let mut computation = step.computation.clone();
     let Computation::Nest(kernel) = &mut computation else { return Err("it is no nest".to_owned()) };
@@ -53,7 +53,7 @@ fn emit_dequantized(number: usize, step: &Step, target: &Target, tuning: &Tuning
     ParsedKernel::parse(EmittedKernel { slots, ..emitted }).map_err(|error| error.to_string())
 }
 
-/// What two products by a weight as halves, of numbers that halves hold, may differ from those by the rows.
+/// What two products by a weight as f16, of numbers that f16 holds, may differ from those by the rows.
 fn is_near(results: [&HostTensor; 2]) -> bool {
     let [a, b] = results.map(HostTensor::to_f32);
     let largest = b.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
@@ -61,7 +61,7 @@ fn is_near(results: [&HostTensor; 2]) -> bool {
 }
 
 #[test]
-fn weights_are_halves_where_kernels_read_them_so() {
+fn weights_are_f16_where_kernels_read_them_so() {
     let Some(gpu) = gpu() else { return };
     let second_stored = |position: usize, step: &Step, target: &Target, tuning: &Tuning| match position {
         1 => {
@@ -70,7 +70,7 @@ fn weights_are_halves_where_kernels_read_them_so() {
         }
         _ => emit_dequantized(position, step, target, tuning),
     };
-    // Bytes of a number of the weight: halves in both ways, and in one way beside rows of 8 bits.
+    // Bytes of a number of the weight: f16 in both ways, and in one way beside rows of 8 bits.
     let emitters: [(Emitter<'_>, usize); 2] = [(&emit_dequantized, 4), (&second_stored, 3)];
     let values: Vec<f32> = (0..37 * WIDTH).map(|n| ((n * 5) % 13) as f32 - 6.0).collect();
     let inputs = Inputs::new().with("x", HostTensor::f32(vec![37, WIDTH], &values).unwrap());
@@ -87,7 +87,7 @@ fn weights_are_halves_where_kernels_read_them_so() {
         let held = model.report().device_bytes as usize;
         let scales = if bytes == 4 { 0 } else { WIDTH * 8 };
         assert_eq!(held, bytes * WIDTH * WIDTH + scales, "what nobody reads is not there");
-        // Replaced parameters are halves as well.
+        // Replaced parameters are f16 as well.
         model.update([("weight", weight(5))]).unwrap();
         let changed = model.session().run(&inputs).unwrap();
         let other =

@@ -25,9 +25,9 @@ fn device_tensors_that_do_not_fit() {
     assert_eq!(small.to_string(), "input `x`: its buffer has 60 bytes, expected 64");
     let shape = run(device_tensor(&gpu, storage, bytes, vec![2, WIDTH - 1])).unwrap_err();
     assert!(matches!(shape, RunError::InputShape { ref name, .. } if name == "x"), "{shape}");
-    let mut halves = device_tensor(&gpu, storage, bytes, vec![2, WIDTH]);
-    halves.dtype = DType::F16;
-    assert_eq!(run(halves).unwrap_err().to_string(), "input `x`: expected f32, got f16");
+    let mut f16 = device_tensor(&gpu, storage, bytes, vec![2, WIDTH]);
+    f16.dtype = DType::F16;
+    assert_eq!(run(f16).unwrap_err().to_string(), "input `x`: expected f32, got f16");
     assert_eq!(run(device_tensor(&gpu, storage, bytes, vec![2, WIDTH])), Ok(()));
 }
 

@@ -5,20 +5,20 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// Halves as floats.
+/// f16 as f32.
 pub(super) fn widen(from: &[u16], to: &mut [f32]) {
     let arch = Arch::chosen();
-    if arch.converts_halves() {
+    if arch.converts_f16() {
         cast_slice::<u16, f16>(from).convert_to_f32_slice(to);
     } else {
         arch.dispatch(|| to.iter_mut().zip(from).for_each(|(to, &half)| *to = widened(half)));
     }
 }
 
-/// The halves nearest to floats, ties to even.
+/// The nearest f16 values to floats, ties to even.
 pub(super) fn narrow(from: &[f32], to: &mut [u16]) {
     let arch = Arch::chosen();
-    if arch.converts_halves() {
+    if arch.converts_f16() {
         cast_slice_mut::<u16, f16>(to).convert_from_f32_slice(from);
     } else {
         arch.dispatch(|| to.iter_mut().zip(from).for_each(|(to, &value)| *to = narrowed(value)));
@@ -44,7 +44,7 @@ fn narrowed(value: f32) -> u16 {
     let bits = value.to_bits();
     let (sign, rest) = ((bits >> 16) & 0x8000, bits & 0x7fff_ffff);
     let normal = rest.wrapping_add(0xfff + ((rest >> 13) & 1)).wrapping_sub(112 << 23) >> 13;
-    // Next to a half the unit of a float is that of subnormal halves.
+    // Next to a half the unit of a float is that of subnormal f16 values.
     let subnormal = (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let finite = if rest < NORMAL { subnormal } else { normal };
     let infinite = if rest > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_between_halves_are_narrowed_to_the_nearest() {
+    fn f32_between_f16_are_narrowed_to_the_nearest() {
         for bits in 0..=u16::MAX {
             let half = widened(bits).to_bits();
             let between = [0, 1, 0xfff, 0x1000, 0x1001, 0x1fff].map(|rest| half.wrapping_add(rest));

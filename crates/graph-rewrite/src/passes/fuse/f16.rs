@@ -8,16 +8,16 @@ use rewire_graph::{DType, NodeId, Ordered, Value};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
-    /// Operands of products that are halves where they are `stored`, but not where the kernel that reads them computes them itself,
+    /// Operands of products that are f16 where they are `stored`, but not where the kernel that reads them computes them itself,
     /// become kernels of their own: matrix hardware gains more than writing and reading them costs. So do rows that a product searches
     /// for by sample, which it would do for each element of a tile.
-    pub(super) fn keep_halves(&mut self, stored: impl Fn(DType) -> DType) {
+    pub(super) fn keep_f16(&mut self, stored: impl Fn(DType) -> DType) {
         for group in 0..self.groups.len() {
-            let Some(takes) = self.takes_halves(group, &stored) else { continue };
+            let Some(takes) = self.allows_f16_operands(group, &stored) else { continue };
             let (whole, first) = (self.groups[group].clone(), self.groups.len());
             // Attention finds the samples for a whole tile at once.
             let searches = takes && !whole.iter().any(|&id| self.is_scores(id));
-            for id in self.computed_halves(group, &stored) {
+            for id in self.computed_f16(group, &stored) {
                 let part = self.part(group, id);
                 let is_searched = searches && part.iter().any(|&id| self.is_searched(id));
                 if (!takes || is_searched) && self.trial_whole(&part).is_ok() {
@@ -27,7 +27,7 @@ impl Partition<'_> {
             if searches {
                 self.keep_searched(group);
             }
-            if self.groups.len() > first && self.takes_halves(group, &stored) != Some(true) {
+            if self.groups.len() > first && self.allows_f16_operands(group, &stored) != Some(true) {
                 (first..self.groups.len()).rev().for_each(|new| self.dissolve(new));
                 self.assign(group, whole);
             }
@@ -61,8 +61,8 @@ impl Partition<'_> {
         self.graph.op::<JaggedConcat>(id).is_some() || self.graph.op::<JaggedSlice>(id).is_some()
     }
 
-    /// Whether the factors of a group's products may be halves; `None` for groups without products.
-    pub(super) fn takes_halves(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> Option<bool> {
+    /// Whether the factors of a group's products may be f16; `None` for groups without products.
+    pub(super) fn allows_f16_operands(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> Option<bool> {
         let nodes = &self.groups[group];
         if !nodes.iter().any(|&id| self.op(id).is_some_and(|op| op.accumulated().is_some())) {
             return None;
@@ -74,7 +74,7 @@ impl Partition<'_> {
         }
         match own.schedule() {
             Schedule::Map(_) | Schedule::Reduction(_) | Schedule::Fold(_) => None,
-            _ => Some(own.scheduled(|schedule| schedule.takes_halves())),
+            _ => Some(own.scheduled(|schedule| schedule.allows_f16_operands())),
         }
     }
 
@@ -83,9 +83,9 @@ impl Partition<'_> {
         self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set()
     }
 
-    /// What a kernel computes itself of the operands of its products: halves, the nearest that do more than move the elements of
+    /// What a kernel computes itself of the operands of its products: f16, the nearest that do more than move the elements of
     /// one tensor.
-    fn computed_halves(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> BTreeSet<NodeId> {
+    fn computed_f16(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> BTreeSet<NodeId> {
         let (nodes, anchors) = (&self.groups[group], self.anchors(group));
         let is_half = |id: NodeId| {
             let ty = self.graph.ty(Value { node: id, port: 0 });

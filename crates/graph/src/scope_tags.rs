@@ -19,9 +19,9 @@ impl ScopeId {
 /// The scopes whose sizes are part of a dim, each with the name of one of these sizes. Comparisons of dims ignore them:
 /// within one scope they are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Origins(Option<Arc<BTreeMap<ScopeId, String>>>);
+pub(crate) struct ScopeTags(Option<Arc<BTreeMap<ScopeId, String>>>);
 
-impl Origins {
+impl ScopeTags {
     pub fn new(scope: ScopeId, size: &str) -> Self {
         Self(Some(Arc::new(BTreeMap::from([(scope, size.to_owned())]))))
     }
@@ -50,25 +50,25 @@ impl Origins {
     }
 }
 
-impl PartialEq for Origins {
+impl PartialEq for ScopeTags {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Origins {}
+impl Eq for ScopeTags {}
 
-impl Hash for Origins {
+impl Hash for ScopeTags {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl PartialOrd for Origins {
+impl PartialOrd for ScopeTags {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Origins {
+impl Ord for ScopeTags {
     fn cmp(&self, _: &Self) -> Ordering {
         Ordering::Equal
     }

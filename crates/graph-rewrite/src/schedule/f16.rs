@@ -1,10 +1,10 @@
-//! Which operands of a product may be halves on matrix hardware.
+//! Which operands of a product may be f16 on matrix hardware.
 //!
-//! Halves end at 65504 and tell integers apart up to 2048, so an operand is rounded to them only if that is what storing it
-//! in half precision would do: it is made of stored halves, and no larger than those times what its rows have in common. A
+//! f16 ends at 65504 and has every integer up to 2048, so an operand is rounded to it only if that is what storing it
+//! in half precision would do: it is made of stored f16 values, and no larger than those times what its rows have in common. A
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
 //! powers, exponentials without a bound, user-defined functions, integers and bounded functions of f32 do not.
-//! Rows of 8 bits, which tell less apart than halves, are kept within the largest of those as they are loaded.
+//! Rows of 8 bits, which are coarser than f16, are kept within the largest of those as they are loaded.
 
 use super::Reduced;
 use crate::plan::{Body, MemorySpace, ReduceOp};
@@ -13,9 +13,9 @@ use rewire_graph::{DType, Scalar};
 
 /// The largest f16.
 const LARGEST: f64 = 65504.0;
-/// Integers up to here are halves.
+/// Integers up to here are f16.
 const WHOLE: i64 = 2048;
-/// What constants may make of stored halves.
+/// What constants may make of stored f16 values.
 const GAIN: f64 = 64.0;
 /// Bound of the absolute value of the logarithm of a float.
 const LOG: f64 = 104.0;
@@ -25,8 +25,8 @@ const LOG: f64 = 104.0;
 enum Magnitude {
     /// At most this, for all loaded values.
     Bounded(f64),
-    /// At most `gain` times a product of stored halves, of which `rows` differ from row to row.
-    Halves {
+    /// At most `gain` times a product of stored f16 values, of which `rows` differ from row to row.
+    F16 {
         gain: f64,
         rows: u32,
     },
@@ -37,14 +37,14 @@ enum Magnitude {
     Unbounded,
 }
 
-use Magnitude::{Bounded, Halves, Statistic, Unbounded};
+use Magnitude::{Bounded, F16, Statistic, Unbounded};
 
-/// True if all of `roots` may be halves, each with the coordinate of its columns. `stats` are the statistics that values represent.
+/// True if all of `roots` may be f16, each with the coordinate of its columns. `stats` are the statistics that values represent.
 pub(super) fn suit(body: &Body, roots: &[(ExprId, u8)], stats: &[Reduced]) -> bool {
     let analysis = |column| Analysis { body, column, stats };
     roots.iter().all(|&(root, column)| match analysis(column).of_root(&body.dag, root) {
         Bounded(most) => most <= LARGEST && !analysis(column).reads_singles(root),
-        Halves { gain, rows } => gain <= GAIN && rows <= 1,
+        F16 { gain, rows } => gain <= GAIN && rows <= 1,
         Statistic { .. } | Unbounded => false,
     })
 }
@@ -94,9 +94,9 @@ impl Analysis<'_> {
         let shared = index.iter().all(|&i| dag.coords(i) & !(1 << self.column) == 0);
         match self.body.operands.get(usize::from(operand)) {
             Some(operand) if operand.dtype == DType::F16 && operand.space != MemorySpace::Host => {
-                Halves { gain: 1.0, rows: u32::from(!shared) }
+                F16 { gain: 1.0, rows: u32::from(!shared) }
             }
-            // Kernels keep them within halves.
+            // Kernels keep them within f16.
             Some(operand) if operand.dtype == DType::Rows8 => Bounded(LARGEST),
             _ => Unbounded,
         }
@@ -109,10 +109,10 @@ impl Analysis<'_> {
             (_, Statistic { inverse }) => Statistic { inverse: inverse || op == Rsqrt },
             (Neg | Abs | Relu | Silu | Floor | Ceil | Trunc | Round, x) => x,
             (Sqrt, Bounded(most)) => Bounded(most.sqrt()),
-            (Sqrt, Halves { .. }) => Halves { gain: 1.0, rows: 1 },
+            (Sqrt, F16 { .. }) => F16 { gain: 1.0, rows: 1 },
             (Exp, Bounded(most)) => Bounded(most.exp()),
             (Exp, _) if self.is_below_largest(a) => Bounded(1.0),
-            (Log, Bounded(_) | Halves { .. }) => Bounded(LOG),
+            (Log, Bounded(_) | F16 { .. }) => Bounded(LOG),
             _ => Unbounded,
         }
     }
@@ -133,7 +133,7 @@ impl Analysis<'_> {
             (_, Statistic { inverse }, Bounded(_)) | (_, Bounded(_), Statistic { inverse }) => Statistic { inverse },
             (BinaryOp::Add | BinaryOp::Sub, ..) => sum(a, b),
             (BinaryOp::Mul, ..) => product(a, b),
-            (BinaryOp::Div, Halves { .. }, Statistic { .. }) => Halves { gain: 1.0, rows: 0 },
+            (BinaryOp::Div, F16 { .. }, Statistic { .. }) => F16 { gain: 1.0, rows: 0 },
             (BinaryOp::Div, a, Bounded(_)) => match *self.body.dag.expr(right) {
                 Expr::Float(bits) => product(a, Bounded(f64::from(f32::from_bits(bits)).recip().abs())),
                 _ => Unbounded,
@@ -147,15 +147,13 @@ impl Analysis<'_> {
 fn sum(a: Magnitude, b: Magnitude) -> Magnitude {
     match (a, b) {
         (Bounded(a), Bounded(b)) => Bounded(a + b),
-        (Halves { gain, rows }, Halves { gain: other, rows: more }) => {
-            Halves { gain: gain + other, rows: rows.max(more) }
-        }
+        (F16 { gain, rows }, F16 { gain: other, rows: more }) => F16 { gain: gain + other, rows: rows.max(more) },
         // A statistic of a row is about as large as its elements.
-        (Halves { gain, rows }, Statistic { .. }) | (Statistic { .. }, Halves { gain, rows }) => {
-            Halves { gain: gain + 1.0, rows }
+        (F16 { gain, rows }, Statistic { .. }) | (Statistic { .. }, F16 { gain, rows }) => {
+            F16 { gain: gain + 1.0, rows }
         }
-        (Halves { gain, rows }, Bounded(most)) | (Bounded(most), Halves { gain, rows }) => {
-            Halves { gain: gain + most / LARGEST, rows }
+        (F16 { gain, rows }, Bounded(most)) | (Bounded(most), F16 { gain, rows }) => {
+            F16 { gain: gain + most / LARGEST, rows }
         }
         _ => Unbounded,
     }
@@ -164,13 +162,11 @@ fn sum(a: Magnitude, b: Magnitude) -> Magnitude {
 fn product(a: Magnitude, b: Magnitude) -> Magnitude {
     match (a, b) {
         (Bounded(a), Bounded(b)) => Bounded(a * b),
-        (Halves { gain, rows }, Bounded(most)) | (Bounded(most), Halves { gain, rows }) => {
-            Halves { gain: gain * most, rows }
-        }
-        (Halves { gain, rows }, Halves { gain: other, rows: more }) => Halves { gain: gain * other, rows: rows + more },
+        (F16 { gain, rows }, Bounded(most)) | (Bounded(most), F16 { gain, rows }) => F16 { gain: gain * most, rows },
+        (F16 { gain, rows }, F16 { gain: other, rows: more }) => F16 { gain: gain * other, rows: rows + more },
         // A row divided by its own statistic is normalised.
-        (Halves { .. }, Statistic { inverse: true }) | (Statistic { inverse: true }, Halves { .. }) => {
-            Halves { gain: 1.0, rows: 0 }
+        (F16 { .. }, Statistic { inverse: true }) | (Statistic { inverse: true }, F16 { .. }) => {
+            F16 { gain: 1.0, rows: 0 }
         }
         _ => Unbounded,
     }
@@ -180,11 +176,9 @@ fn product(a: Magnitude, b: Magnitude) -> Magnitude {
 fn join(a: Magnitude, b: Magnitude) -> Magnitude {
     match (a, b) {
         (Bounded(a), Bounded(b)) => Bounded(a.max(b)),
-        (Halves { gain, rows }, Halves { gain: other, rows: more }) => {
-            Halves { gain: gain.max(other), rows: rows.max(more) }
-        }
-        (Halves { gain, rows }, Bounded(most)) | (Bounded(most), Halves { gain, rows }) => {
-            Halves { gain: gain.max(most / LARGEST), rows }
+        (F16 { gain, rows }, F16 { gain: other, rows: more }) => F16 { gain: gain.max(other), rows: rows.max(more) },
+        (F16 { gain, rows }, Bounded(most)) | (Bounded(most), F16 { gain, rows }) => {
+            F16 { gain: gain.max(most / LARGEST), rows }
         }
         (Statistic { inverse: a }, Statistic { inverse: b }) => Statistic { inverse: a && b },
         _ => Unbounded,

@@ -1,4 +1,4 @@
-//! Factors that are rounded to halves, and those that are not.
+//! Factors that are rounded to f16, and those that are not.
 
 use super::matrix;
 use crate::build::{Build, combined, contracted, noise, output, own, sym};
@@ -10,7 +10,7 @@ use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
-/// `[m, 48] x [48, 64]` of halves, whose left elements are `left` of halves `[m, 48]`, of a second such tensor, of halves
+/// `[m, 48] x [48, 64]` of f16, whose left elements are `left` of f16 `[m, 48]`, of a second such tensor, of f16
 /// `[48]` and of integers `[m, 48]`.
 fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId)) -> Computation {
     let mut b = Build::default();
@@ -44,9 +44,9 @@ fn inverse_length(b: &mut Build, x: ExprId) -> (Vec<Accumulation>, ExprId) {
 type Prologue = fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId);
 
 #[test]
-fn only_what_halves_hold_is_rounded_to_halves() {
+fn only_what_f16_holds_is_rounded_to_f16() {
     let takes: [(&str, Prologue); 9] = [
-        ("stored halves", |_, [x, ..]| (vec![], x)),
+        ("stored f16 values", |_, [x, ..]| (vec![], x)),
         ("a bounded function", |b, [x, ..]| (vec![], b.body.dag.unary(UnaryOp::Tanh, x))),
         ("a gate", |b, [x, y, ..]| {
             let gate = b.body.dag.unary(UnaryOp::Sigmoid, y);
@@ -139,7 +139,7 @@ fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Computation
 }
 
 #[test]
-fn truth_values_are_halves_and_bounded_functions_of_singles_are_not() {
+fn bools_are_f16_and_bounded_functions_of_f32_are_not() {
     let positive = made(DType::I32, |b, x| {
         let zero = b.body.dag.int(0);
         let positive = b.bin(BinaryOp::Gt, x, zero);
