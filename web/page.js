@@ -105,6 +105,7 @@ function fail(kernel, error) {
 async function load(kernel) {
   if (kernel === "wgpu" && !(await navigator.gpu?.requestAdapter().catch(() => null))) throw new Error("the browser has no WebGPU");
   const ranker = await Ranker.load(PACKAGE, { kernel, onProgress: kernel === "cpu" ? onProgress : undefined });
+  if (kernel === "cpu") element("progress").hidden = true; // Servers that compress tell no total.
   const { adapter, threads, milliseconds } = ranker.about;
   const by = adapter ?? `${threads} ${threads > 1 ? "threads" : "thread"}`;
   time(kernel).textContent = "ready";

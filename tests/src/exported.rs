@@ -42,8 +42,9 @@ pub fn page() -> Result<String, String> {
     let mut replayed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for model in models()? {
         let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for file in ["model.pt2", "model_core.pt2"] {
-            for operator in operators_of(&model.join(file))? {
+        let files = ["model.pt2", "model_core.pt2"].map(|file| model.join(file));
+        for file in files.iter().filter(|file| file.is_file()) {
+            for operator in operators_of(file)? {
                 replayed.entry(operator).or_default().insert(name.clone());
             }
         }

@@ -112,8 +112,10 @@ fn imported() -> Result<Vec<Example>, String> {
 fn exported() -> Result<Vec<Example>, String> {
     let mut examples = vec![];
     for model in exported::models()? {
-        for (file, what) in [("model.pt2", ""), ("model_core.pt2", ", decomposed")] {
-            let read = rewire::import::read(&model.join(file));
+        let files =
+            [("model.pt2", ""), ("model_core.pt2", ", decomposed")].map(|(file, what)| (model.join(file), what));
+        for (file, what) in files.into_iter().filter(|(file, _)| file.is_file()) {
+            let read = rewire::import::read(&file);
             let graph = read.map_err(|error| format!("{}: {error}", model.display()))?.graph;
             let name = model.file_name().unwrap_or_default().to_string_lossy();
             examples.push(Example { name: format!("`{name}`{what}"), graph });

@@ -210,7 +210,7 @@ fn look(path: &Path, found: &mut Vec<String>) {
         let prose =
             if is_page { Some(text).filter(|_| !is_code) } else { text.split_once("//").map(|(_, comment)| comment) };
         let words = prose.map(|prose| {
-            format!(" {} ", prose.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '\'', " "))
+            format!(" {} ", prose.to_lowercase().replace(|c: char| !c.is_alphanumeric() && !"'_".contains(c), " "))
         });
         for (word, better) in WORDS {
             if words.as_ref().is_some_and(|words| words.contains(&format!(" {word} "))) {

@@ -38,8 +38,8 @@ fn packed_f16(x: vec2<f32>) -> u32 {
     let beyond = sign | select(vec2<u32>(0x7c00u), vec2<u32>(0x7e00u), size > vec2<u32>(0x7f800000u));
     let packed = pack2x16float(clamp(x, vec2<f32>(-65504.0f), vec2<f32>(65504.0f)));
     // From 65520 on, half way to what would be the next half, infinity is the nearest.
-    let f16 = select(vec2<u32>(packed & 0xffffu, packed >> 16u), beyond, size >= vec2<u32>(0x477ff000u));
-    return f16.x | (f16.y << 16u);
+    let nearest = select(vec2<u32>(packed & 0xffffu, packed >> 16u), beyond, size >= vec2<u32>(0x477ff000u));
+    return nearest.x | (nearest.y << 16u);
 }
 
 // Two floats whose upper halves a word holds.
@@ -52,8 +52,8 @@ fn packed_bfloats(x: vec2<f32>) -> u32 {
     let bits = bitcast<vec2<u32>>(x);
     let rounded = bits + vec2<u32>(0x7fffu) + ((bits >> vec2<u32>(16u)) & vec2<u32>(1u));
     let is_number = (bits & vec2<u32>(0x7fffffffu)) <= vec2<u32>(0x7f800000u);
-    let f16 = select(bits | vec2<u32>(0x400000u), rounded, is_number) >> vec2<u32>(16u);
-    return f16.x | (f16.y << 16u);
+    let nearest = select(bits | vec2<u32>(0x400000u), rounded, is_number) >> vec2<u32>(16u);
+    return nearest.x | (nearest.y << 16u);
 }
 
 // Rounded toward zero, within the range of the result; 0 for NaN.

@@ -4,7 +4,7 @@ fn matrix_to_f16(sums: coop_mat{{ size }}x{{ size }}<f32, C>) -> coop_mat{{ size
     return coop_mat{{ size }}x{{ size }}<f16, C>();
 }
 
-fn matrix_to_f32(f16: coop_mat{{ size }}x{{ size }}<f16, C>) -> coop_mat{{ size }}x{{ size }}<f32, C> {
+fn matrix_to_f32(values: coop_mat{{ size }}x{{ size }}<f16, C>) -> coop_mat{{ size }}x{{ size }}<f32, C> {
     return coop_mat{{ size }}x{{ size }}<f32, C>();
 }
 
