@@ -46,7 +46,7 @@ fn has_source() -> bool {
 /// A missing requirement for building the page, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     let has_linker = || succeeds("wasm-ld", &["--version"]);
-    (!has_web() && !(has_source() && has_linker())).then(|| {
+    (!(has_web() || has_source() && has_linker())).then(|| {
         format!("`rustup target add {WEB}` installs what builds it, or on Debian `apt-get install rustc-web rust-web-src lld`")
     })
 }
