@@ -332,17 +332,6 @@ impl Code {
         {
             return Ok(power);
         }
-        // Scales are often such quotients; if values multiplied by them are half way between integers, the last bit
-        // decides.
-        if let (BinaryOp::Div, WgslValue::Float(divisor)) = (op, &right)
-            && divisor.is_normal()
-            && divisor.to_bits().trailing_zeros() < f32::MANTISSA_DIGITS - 1
-        {
-            return self.apply(module, id, &[a, b], |text, wide| {
-                let code = function::quotient(&format!("({} / {})", text[0], text[1]), (&text[0], &text[1]), wide);
-                Ok(Text { code, wide })
-            });
-        }
         // The second operand is checked for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
         let (a, b) = if limits && matches!(right, WgslValue::Float(_)) { (b, a) } else { (a, b) };

@@ -26,7 +26,7 @@ pub struct Bench {
     /// matrices=false for all; or default.
     #[arg(long, value_name = "TUNING")]
     pub tuning: Option<Tuning>,
-    /// Also time each without some passes or rules of the rewriting, such as fuse: the difference is their effect.
+    /// Also time each without some passes or rules of the rewriting, such as fusion: the difference is their effect.
     #[arg(long, value_name = "PASS,..", value_delimiter = ',', conflicts_with_all = ["sweep", "quality"])]
     pub without: Vec<String>,
     /// Compare with what `--json` printed earlier; it is an error if anything is worse.

@@ -59,17 +59,17 @@ fn every_operator_has_a_record_of_all_fields_and_its_backward_pass_timed() {
 
 #[test]
 fn the_effect_of_passes_is_timed() {
-    let records = bench(&["norm-mul-dropout", "--rows", "40", "--width", "24", "--without", "fuse,merge_siblings"]);
+    let records = bench(&["norm-mul-dropout", "--rows", "40", "--width", "24", "--without", "fusion,merge_siblings"]);
     let [whole, without] = &records[..] else { panic!("{records:?}") };
     assert_eq!(
         (&whole["shape"]["without"], &without["shape"]["without"]),
-        (&Value::Null, &"fuse+merge_siblings".into())
+        (&Value::Null, &"fusion+merge_siblings".into())
     );
     assert!(without["kernels"].as_u64() > whole["kernels"].as_u64(), "{records:?}");
     assert!(without["bytes"].as_u64() > whole["bytes"].as_u64(), "{records:?}");
-    let unknown = run(&["bench", "layer-norm", "--kernel", "cpu", "--seconds", "0", "--without", "fusion"]);
+    let unknown = run(&["bench", "layer-norm", "--kernel", "cpu", "--seconds", "0", "--without", "fuser"]);
     assert_eq!(unknown.code, Some(1), "{}", unknown.stdout);
-    assert!(unknown.stderr.contains("fusion") && unknown.stderr.contains("merge_siblings"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("fuser") && unknown.stderr.contains("merge_siblings"), "{}", unknown.stderr);
 }
 
 #[test]

@@ -30,6 +30,21 @@ impl Partition<'_> {
         }
     }
 
+    /// A kernel for each operator that computes from others. Constants and scores are computed where they are read, and reductions of scores
+    /// with the scores.
+    pub(super) fn separate(&mut self) {
+        for id in self.order.clone() {
+            let Some(node) = self.graph.node(id) else { continue };
+            let is_main = node.op.custom().is_some() || self.sets_rows(id) || node.op.accumulated().is_some();
+            let is_free = self.is_free(id) && (!self.inputs(id).is_empty() || self.is_output(id));
+            if pairs::side(node.op.as_ref()).is_some() {
+                self.seed_pairs(id);
+            } else if !self.is_scores(id) && (is_main || is_free) {
+                self.create(BTreeSet::from([id]));
+            }
+        }
+    }
+
     /// A matmul whose left operand is computed from another matmul through reductions, or from one whose rows and
     /// columns have symbolic sizes; with all nodes between.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {

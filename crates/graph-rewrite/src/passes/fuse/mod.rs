@@ -22,9 +22,13 @@ use rewire_graph::{Graph, NodeId, Ordered};
 use std::collections::BTreeSet;
 pub(super) use trials::Trials;
 
+/// The rule that puts several operators into a kernel.
+const FUSION: &str = "fusion";
+
 /// Replaces the operators of a graph by fused operators, one per kernel.
 ///
-/// Drops nodes that no output needs. Fails if an operator fits in no kernel.
+/// Drops nodes that no output needs. Fails if an operator fits in no kernel. Without its rule `fusion` each operator is a kernel of its own,
+/// but for scores and what is computed from them, which are never stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fuse;
 
@@ -33,19 +37,27 @@ impl Pass for Fuse {
         "fuse"
     }
 
+    fn rules(&self) -> Vec<String> {
+        vec![self.name().to_owned(), FUSION.to_owned()]
+    }
+
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph("fuse", source);
         let mut partition = Partition::new(graph, context.trials(), context.bindings()).map_err(failed)?;
-        partition.seed();
-        for group in 0..partition.groups.len() {
-            partition.grow_epilogue(group);
+        if context.is_enabled(FUSION) {
+            partition.seed();
+            for group in 0..partition.groups.len() {
+                partition.grow_epilogue(group);
+            }
+            partition.place_free(context.machine());
+            partition.absorb_norms(context.machine(), |dtype| context.stored(dtype));
+            partition.keep_f16(|dtype| context.stored(dtype));
+            partition.free_bindings();
+            partition.join_maps();
+            partition.shorten();
+        } else {
+            partition.separate();
         }
-        partition.place_free(context.machine());
-        partition.absorb_norms(context.machine(), |dtype| context.stored(dtype));
-        partition.keep_f16(|dtype| context.stored(dtype));
-        partition.free_bindings();
-        partition.join_maps();
-        partition.shorten();
         let fused = outline::outline(&partition, context)?;
         if context.is_explaining() {
             explain(&partition, context);
