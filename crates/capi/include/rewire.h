@@ -292,7 +292,8 @@ enum rewire_status rewire_options_kernel_for(struct rewire_options *options,
 //
 // # Safety
 // `options` is null or a handle that no other thread uses during the call, `adapter` is null or a null-terminated string.
-enum rewire_status rewire_options_adapter(struct rewire_options *options, const char *adapter);
+enum rewire_status rewire_options_adapter(struct rewire_options *options,
+                                          const char *adapter);
 
 // Sets which files of the model are memory-mapped: `REWIRE_MAPPING_LARGE` or `REWIRE_MAPPING_NEVER`.
 //
@@ -553,7 +554,8 @@ enum rewire_status rewire_evaluation_add_arrow(struct rewire_evaluation *evaluat
 //
 // # Safety
 // `evaluation` is null or a handle that no other thread uses during the call, `out` points to a variable for the values.
-enum rewire_status rewire_evaluation_values(struct rewire_evaluation *evaluation, struct rewire_values *out);
+enum rewire_status rewire_evaluation_values(struct rewire_evaluation *evaluation,
+                                            struct rewire_values *out);
 
 // Frees an evaluation.
 //
