@@ -20,8 +20,14 @@ pub(super) fn missing_of_clusters() -> Option<String> {
 pub(super) fn test() -> Result<(), String> {
     install(&["numpy", "pandas", "polars", "pyarrow", "pytest"])?;
     run(cargo(&["build", "-p", "rewire-cli"]))?;
-    let mut command =
-        pytest(&["test_ranker.py", "test_predictor.py", "test_models.py", "test_exported.py", "test_decoder.py", "test_readme.py"]);
+    let mut command = pytest(&[
+        "test_ranker.py",
+        "test_predictor.py",
+        "test_models.py",
+        "test_exported.py",
+        "test_decoder.py",
+        "test_readme.py",
+    ]);
     command.env("REWIRE_PROGRAM", root().join("target/debug/rewire"));
     run(command)
 }
