@@ -42,8 +42,9 @@ pub fn page() -> Result<String, String> {
     let mut replayed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for model in models()? {
         let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let files = ["model.pt2", "model_core.pt2"].map(|file| model.join(file));
-        for file in files.iter().filter(|file| file.is_file()) {
+        // Some models have no decomposed form.
+        let core = Some(model.join("model_core.pt2")).filter(|file| file.is_file());
+        for file in [model.join("model.pt2")].iter().chain(&core) {
             for operator in operators_of(file)? {
                 replayed.entry(operator).or_default().insert(name.clone());
             }

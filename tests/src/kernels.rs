@@ -114,7 +114,7 @@ fn exported() -> Result<Vec<Example>, String> {
     for model in exported::models()? {
         let files =
             [("model.pt2", ""), ("model_core.pt2", ", decomposed")].map(|(file, what)| (model.join(file), what));
-        for (file, what) in files.into_iter().filter(|(file, _)| file.is_file()) {
+        for (file, what) in files.into_iter().filter(|(file, what)| what.is_empty() || file.is_file()) {
             let read = rewire::import::read(&file);
             let graph = read.map_err(|error| format!("{}: {error}", model.display()))?.graph;
             let name = model.file_name().unwrap_or_default().to_string_lossy();

@@ -60,6 +60,12 @@ fn every_rule_alone_keeps_the_meaning() {
     }
 }
 
+#[test]
+fn a_kernel_for_each_operator_keeps_the_meaning() {
+    let pipeline = Pipeline::default().without("fusion").unwrap();
+    hold(4, STEPS, |program| keeps_the_meaning(program, &pipeline));
+}
+
 /// The result of a pass on a graph, after the passes that fusion requires, fused.
 fn fused_after(name: &str, graph: Graph) -> Result<Graph, String> {
     let rewrite = |pipeline: Pipeline, graph: Graph| {
