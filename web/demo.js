@@ -11,7 +11,7 @@ export function parseFilms(csv, users) {
   const rows = csv.trim().split("\n").slice(1).map((row) => row.split(","));
   const genres = new Map(users.flatMap(({ candidates, history }) => [candidates, history]).flatMap(({ item_id, genre }) => item_id.map((id, n) => [id, genre[n]])));
   const byName = new Map(rows.filter(([id]) => genres.has(Number(id))).map(([id, , name]) => [name, genres.get(Number(id))]));
-  return new Map(rows.map(([id, title, name]) => [Number(id), { id: Number(id), title, genre: genres.get(Number(id)) ?? byName.get(name) ?? 0 }]));
+  return new Map(rows.map(([id, title, name]) => [Number(id), { id: Number(id), title, name, genre: genres.get(Number(id)) ?? byName.get(name) ?? 0 }]));
 }
 
 /** A request of a user whose history was changed: events of their own are as they were, those that a visitor added come after. */

@@ -2,16 +2,22 @@
 
 import { Ranker } from "./rewire.js";
 import { parseFilms, requestOf } from "./demo.js";
+import { button, chance, made, moved, replace, row } from "./view.js";
 
 const PACKAGE = "demo.rewire";
 const KERNELS = ["wgpu", "cpu"];
 /** Films that a search offers, and recommendations on the page, at most. */
-const [OFFERED, SHOWN] = [8, 20];
+const [OFFERED, SHOWN] = [6, 16];
+
+const sigmoid = (logit) => 1 / (1 + Math.exp(-logit));
 
 const element = (id) => document.getElementById(id);
 const state = { user: null, history: [], films: null };
 /** Rankers by kernel, as promises. */
 const rankers = {};
+/** Times by kernel in milliseconds, and places of films: of the last history and of this one. */
+const took = {};
+const places = { before: new Map(), now: new Map(), turn: 0 };
 let turn = 0;
 
 const text = async (address) => {
@@ -26,29 +32,13 @@ function onProgress({ loaded, total }) {
   if (total) bar.value = loaded / total;
 }
 
-function made(tag, fields, ...children) {
-  const node = Object.assign(document.createElement(tag), fields);
-  node.append(...children);
-  return node;
-}
-
-function button(title, label, onclick) {
-  const node = made("button", { type: "button", textContent: title, onclick });
-  node.ariaLabel = label;
-  return node;
-}
-
 const like = (film) => button("Like", `Like ${film.title}`, () => change([...state.history, { item: film.id, liked: true }]));
 
-/** A film with what a click on it does. */
-function row(film, ...rest) {
-  return made("li", {}, made("span", { className: "title", textContent: film.title }), ...rest);
-}
-
 function showHistory() {
-  const events = state.history.map((event, n) =>
-    row(state.films.get(event.item), button("×", `Remove ${state.films.get(event.item).title}`, () => change(state.history.toSpliced(n, 1)))),
-  );
+  const events = state.history.map((event, n) => {
+    const film = state.films.get(event.item);
+    return row(film, button("×", `Remove ${film.title}`, () => change(state.history.toSpliced(n, 1))));
+  });
   element("history").replaceChildren(...events.reverse());
 }
 
@@ -59,28 +49,48 @@ function showFilms() {
 }
 
 function showCandidates({ candidates }, tasks) {
-  const chance = (logit) => 1 / (1 + Math.exp(-logit));
-  const percent = (logit) => `${(100 * chance(logit)).toFixed(1)} %`;
-  const rows = candidates.slice(0, SHOWN).map(({ item, logits }) => {
+  if (places.turn !== turn) Object.assign(places, { before: places.now, turn });
+  places.now = new Map(candidates.map(({ item }, place) => [item, place]));
+  const rows = candidates.slice(0, SHOWN).map(({ item, logits }, place) => {
     const film = state.films.get(item);
-    const meter = made("meter", { value: chance(logits[tasks[0]]), ariaLabel: `Chance of a click on ${film.title}` });
-    const chances = tasks.map((task) => `${task.replace("is_", "")} ${percent(logits[task])}`).join(", ");
-    return row(film, made("span", { className: "chances" }, meter, chances), like(film));
+    const chances = tasks.map((task) => chance(task.replace("is_", ""), sigmoid(logits[task]), film.title));
+    return row(film, made("span", { className: "chances" }, ...chances), moved(places.before.get(item), place), like(film));
   });
-  element("candidates").replaceChildren(...rows);
+  replace(element("candidates"), rows);
+  showGenres(candidates, tasks[0]);
 }
 
-const time = (kernel) => document.querySelector(`[data-kernel=${kernel}] dd`);
-const detail = (kernel) => document.querySelector(`[data-kernel=${kernel}] .detail`);
+/** Genres by the mean chance of their candidates. */
+function showGenres(candidates, task) {
+  const chances = Map.groupBy(candidates, ({ item }) => state.films.get(item).genre);
+  const genres = [...chances].map(([genre, of]) => ({
+    genre,
+    id: genre,
+    title: state.films.get(of[0].item).name,
+    mean: of.reduce((sum, { logits }) => sum + sigmoid(logits[task]), 0) / of.length,
+  }));
+  const rows = genres.toSorted((a, b) => b.mean - a.mean).map((genre) => row(genre, chance("click", genre.mean, genre.title)));
+  replace(element("genres"), rows);
+}
+
+const part = (kernel, name) => document.querySelector(`[data-kernel=${kernel}] .${name}`);
+
+/** A time, and bars as long as the times of both kernels. */
+function showTime(kernel, milliseconds) {
+  took[kernel] = milliseconds;
+  part(kernel, "time").textContent = `${milliseconds.toFixed(1)} ms`;
+  const longest = Math.max(...Object.values(took));
+  for (const [kernel, milliseconds] of Object.entries(took)) part(kernel, "bar").style.setProperty("--share", milliseconds / longest);
+}
 
 async function rankOn(kernel, request, isLatest) {
   const ranker = await rankers[kernel];
   if (!ranker || !isLatest()) return;
   const begun = performance.now();
   const [ranked] = await ranker.rank([request]);
-  const took = performance.now() - begun;
+  const milliseconds = performance.now() - begun;
   if (!isLatest()) return;
-  time(kernel).textContent = `${took.toFixed(1)} ms`;
+  showTime(kernel, milliseconds);
   showCandidates(ranked, ranker.about.tasks);
   document.body.dataset[kernel] = String(state.history.length);
   element("status").textContent = `${ranked.candidates.length} candidates ranked for ${state.history.length} films`;
@@ -96,7 +106,8 @@ async function change(history) {
 }
 
 function fail(kernel, error) {
-  time(kernel).textContent = "not to be had";
+  part(kernel, "time").textContent = "not available";
+  part(kernel, "detail").textContent = error.message;
   document.body.dataset[kernel] = "error";
   // Without WebGPU the CPU ranks.
   if (kernel === "cpu") element("error").textContent = `${error.message} (${error.code ?? error.name})`;
@@ -108,8 +119,8 @@ async function load(kernel) {
   if (kernel === "cpu") element("progress").hidden = true; // Servers that compress tell no total.
   const { adapter, threads, milliseconds } = ranker.about;
   const by = adapter ?? `${threads} ${threads > 1 ? "threads" : "thread"}`;
-  time(kernel).textContent = "ready";
-  detail(kernel).textContent = `${by}, ready in ${(milliseconds.arrived + milliseconds.opened).toFixed(0)} ms`;
+  part(kernel, "time").textContent = "ready";
+  part(kernel, "detail").textContent = `${by}, ready in ${(milliseconds.arrived + milliseconds.opened).toFixed(0)} ms`;
   return ranker;
 }
 

@@ -27,7 +27,7 @@ export async function thePageRanksAHistoryThatIsClickedTogether(page) {
     const added = await until(String(count + 1));
     document.querySelector("#history button").click();
     const removed = await until(String(count));
-    const times = [...document.querySelectorAll("#times dd:not(.detail)")].map(({ textContent }) => textContent);
+    const times = [...document.querySelectorAll("#times .time")].map(({ textContent }) => textContent);
     return { before, added, removed, times, error: document.getElementById("error").textContent };
   });
   const { before, added, removed, times, error } = shown;
@@ -90,7 +90,7 @@ export async function withoutAnAdapterThePageTakesTheCpu(page) {
     return shown;
   });
   assert.match(shown.cpu, /^[\d.]+ ms$/);
-  assert.deepEqual([shown.wgpu, shown.error], ["not to be had", ""]);
+  assert.deepEqual([shown.wgpu, shown.error], ["not available", ""]);
 }
 
 /** The page and its library in a browser without WebGPU. */

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// Maximum size of the shared library in bytes: with all features, and only for packages.
-const MOST: u64 = 11_000_000;
-const MOST_WITH_PACKAGES: u64 = 6_000_000;
+/// Operators of imported models and decoders are in both, since a package may hold any of them.
+const MOST: u64 = 11_500_000;
+const MOST_WITH_PACKAGES: u64 = 6_250_000;
 
 pub(super) fn missing() -> Option<String> {
     (!succeeds("cc", &["--version"])).then(|| "`apt-get install gcc` installs a compiler".to_owned())

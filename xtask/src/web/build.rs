@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The files of the page, and the names of the demo's data.
-const PAGE: [&str; 11] = [
+const PAGE: [&str; 12] = [
     "index.html",
     "style.css",
     "page.js",
+    "view.js",
     "demo.js",
     "rewire.js",
     "connection.js",
