@@ -11,6 +11,7 @@ mod embedder;
 mod error;
 #[cfg(feature = "files")]
 mod files;
+mod idle;
 mod index;
 mod json;
 mod kind;

@@ -7,6 +7,7 @@ use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
 use rewire_runtime::{
     Gpu, Kernel, KernelRule, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers,
 };
+use std::time::Duration;
 
 /// Options for loading and running a model.
 #[derive(Clone, Debug)]
@@ -29,6 +30,10 @@ pub struct RankOptions {
     pub tuning: Tuning,
     /// Measured tunings of kernels, used if `tuning` is the default.
     pub tunings: Option<TuningStore>,
+    /// With [`RankOptions::workers`]: how long a worker may measure tunings of one kernel after a call, while no other call of the
+    /// model runs, as [`Ranker::refine`](super::Ranker::refine) does. Later calls of such sizes use the results; with `tunings`
+    /// they are stored. For adapters whose best tunings are not known. `None` never measures.
+    pub refine_between_calls: Option<Duration>,
     /// A cache of compiled kernels for later processes.
     pub pipelines: Option<PipelineStore>,
     /// Placement of embedding tables.
@@ -66,6 +71,7 @@ impl Default for RankOptions {
             threads: None,
             tuning: Tuning::default(),
             tunings: None,
+            refine_between_calls: None,
             pipelines: None,
             tables: Tables::Auto,
             parameter_bytes: None,

@@ -1,3 +1,4 @@
+use super::idle::Idle;
 use super::package::{check_plan, compiled, config_of, store};
 use super::runs::{Run, runs};
 use super::sequence::{Capacity, Layout};
@@ -20,6 +21,7 @@ const OUTPUT: &str = "logits";
 pub(super) struct Scorer {
     pub model: Model,
     pub sessions: Sessions,
+    pub idle: Idle,
     pub schema: Arc<Schema>,
     pub tasks: Vec<Task>,
     pub capacity: Capacity,
@@ -72,6 +74,7 @@ impl Scorer {
         let reads_time = reads(model.plan(), "uih.query_time");
         Ok(Self {
             sessions: Sessions::default(),
+            idle: Idle::new(options.refine_between_calls),
             model,
             schema: Arc::new(schema),
             tasks: Task::all_of(config),

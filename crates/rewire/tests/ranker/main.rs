@@ -5,6 +5,7 @@ mod caches;
 mod cancellation;
 mod files;
 mod fork;
+mod refining;
 mod waiting;
 
 use rewire::graph::{DType, HostTensor};

@@ -58,7 +58,8 @@ impl Workers {
         Self::new(move |work| thread.work(work))
     }
 
-    pub(super) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
+    /// Runs `work` on another thread, and does not wait for it.
+    pub fn spawn(&self, work: impl FnOnce() + Send + 'static) {
         (self.0)(Box::new(work));
     }
 }
