@@ -8,12 +8,14 @@ const PACKAGE = "demo.rewire";
 const KERNELS = ["wgpu", "cpu"];
 /** Films that a search offers, and recommendations on the page, at most. */
 const [OFFERED, SHOWN] = [6, 16];
+/** How long one kernel may take before its result is shown without that of the next, in milliseconds. */
+const PATIENCE = 50;
 
 const sigmoid = (logit) => 1 / (1 + Math.exp(-logit));
 
 const element = (id) => document.getElementById(id);
 const state = { user: null, history: [], films: null };
-/** Rankers by kernel, as promises. */
+/** Rankers by kernel, once they are loaded. */
 const rankers = {};
 /** Times by kernel in milliseconds, and places of films: of the last history and of this one. */
 const took = {};
@@ -83,26 +85,39 @@ function showTime(kernel, milliseconds) {
   for (const [kernel, milliseconds] of Object.entries(took)) part(kernel, "bar").style.setProperty("--share", milliseconds / longest);
 }
 
-async function rankOn(kernel, request, isLatest) {
-  const ranker = await rankers[kernel];
-  if (!ranker || !isLatest()) return;
+/** Waits until changes are on the screen, or a while in a page that nobody sees. */
+const painted = () => new Promise((resolve) => (requestAnimationFrame(() => setTimeout(resolve)), setTimeout(resolve, 50)));
+
+/** Ranks on one kernel, and returns what shows the result. */
+async function rankOn(kernel, request) {
+  const ranker = rankers[kernel];
   const begun = performance.now();
   const [ranked] = await ranker.rank([request]);
   const milliseconds = performance.now() - begun;
-  if (!isLatest()) return;
-  showTime(kernel, milliseconds);
-  showCandidates(ranked, ranker.about.tasks);
-  document.body.dataset[kernel] = String(state.history.length);
-  element("status").textContent = `${ranked.candidates.length} candidates ranked for ${state.history.length} films`;
+  return () => {
+    showTime(kernel, milliseconds);
+    showCandidates(ranked, ranker.about.tasks);
+    document.body.dataset[kernel] = String(state.history.length);
+    element("status").textContent = `${ranked.candidates.length} candidates ranked for ${state.history.length} films`;
+  };
 }
 
-/** Ranks for another history. */
+/** Ranks for another history: on one kernel after the other, and not beside the layout of the page, which would slow them down. */
 async function change(history) {
   const own = ++turn;
   state.history = history;
   showHistory();
   const request = requestOf(state);
-  await Promise.all(KERNELS.map((kernel) => rankOn(kernel, request, () => own === turn).catch((error) => fail(kernel, error))));
+  await painted();
+  const begun = performance.now();
+  const shows = [];
+  for (const kernel of Object.keys(rankers)) {
+    if (own !== turn) return;
+    const show = await rankOn(kernel, request).catch((error) => fail(kernel, error));
+    if (show) shows.push(show);
+    if (own === turn && performance.now() - begun > PATIENCE) shows.splice(0).forEach((show) => show());
+  }
+  if (own === turn) shows.forEach((show) => show());
 }
 
 function fail(kernel, error) {
@@ -114,24 +129,30 @@ function fail(kernel, error) {
 }
 
 async function load(kernel) {
-  if (kernel === "wgpu" && !(await navigator.gpu?.requestAdapter().catch(() => null))) throw new Error("the browser has no WebGPU");
+  const adapter = kernel === "wgpu" ? await navigator.gpu?.requestAdapter().catch(() => null) : null;
+  if (kernel === "wgpu" && !adapter) throw new Error("the browser has no WebGPU");
   const ranker = await Ranker.load(PACKAGE, { kernel, onProgress: kernel === "cpu" ? onProgress : undefined });
   if (kernel === "cpu") element("progress").hidden = true; // Servers that compress tell no total.
-  const { adapter, threads, milliseconds } = ranker.about;
-  const by = adapter ?? `${threads} ${threads > 1 ? "threads" : "thread"}`;
+  const { threads, milliseconds } = ranker.about;
+  const { vendor, architecture, description } = adapter?.info ?? {};
+  const by = adapter ? description || `${vendor} ${architecture}`.trim() || "a GPU" : `${threads} ${threads > 1 ? "threads" : "thread"}`;
   part(kernel, "time").textContent = "ready";
   part(kernel, "detail").textContent = `${by}, ready in ${(milliseconds.arrived + milliseconds.opened).toFixed(0)} ms`;
   return ranker;
 }
 
-async function start() {
-  for (const kernel of KERNELS) {
-    rankers[kernel] = load(kernel);
-    rankers[kernel].catch((error) => {
-      fail(kernel, error);
-      rankers[kernel] = null;
-    });
+/** Loads a kernel's ranker, which from then on ranks with the others. */
+async function add(kernel) {
+  try {
+    rankers[kernel] = await load(kernel);
+  } catch (error) {
+    return fail(kernel, error);
   }
+  if (state.user) await change(state.history);
+}
+
+async function start() {
+  KERNELS.forEach(add);
   const [lines, csv] = await Promise.all([text("users.jsonl"), text("items.csv")]);
   const users = lines.trim().split("\n").map((line) => JSON.parse(line));
   state.films = parseFilms(csv, users);

@@ -170,7 +170,9 @@ impl Ranker {
 
     /// Measures tunings for a batch on a worker, if the options ask for it and no call runs.
     fn refine_between_calls(&self, workers: &Workers, batch: &Batch) {
-        let Some(budget) = self.scorer.idle.begin() else { return };
+        // Without the emitter there are no other tunings to measure.
+        let budget = cfg!(feature = "emit").then(|| self.scorer.idle.begin()).flatten();
+        let Some(budget) = budget else { return };
         let (scorer, batch) = (self.scorer.clone(), batch.clone());
         workers.spawn(move || {
             let refined = block_on(scorer.refine(&batch, budget));
