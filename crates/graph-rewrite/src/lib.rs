@@ -39,7 +39,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cost;
+mod count;
 pub mod device;
+mod error;
 pub mod lower;
 pub mod passes;
 pub mod plan;

@@ -1,5 +1,5 @@
-use super::{Count, Sizes};
-use crate::plan::{Body, Computation, Custom, MemorySpace};
+use crate::count::{Count, Sizes};
+use crate::plan::{Binding, Body, Computation, Custom, HostSlot, MemorySpace, ShapeValues, Step};
 use rewire_graph::{DType, Dim};
 
 impl Count {
@@ -27,6 +27,18 @@ impl Count {
             Computation::Nest(nest) => nest.scheduled(|schedule| schedule.count(sizes)),
             Computation::Custom(own) => custom(own, sizes),
         }
+    }
+}
+
+impl Sizes {
+    /// The sizes of a step in a run.
+    pub fn of_run(step: &Step, values: &ShapeValues) -> Self {
+        let entries = |slot: HostSlot| values.slots.get(slot.0 as usize).cloned();
+        let reads = (0..).zip(&step.reads).filter_map(|(operand, binding)| match binding {
+            Binding::Host(slot) => Some((operand, entries(*slot)?)),
+            Binding::Buffer(_) => None,
+        });
+        Self::with_host(values, reads.collect())
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Count, Sizes};
+use crate::count::{Count, Sizes};
 use crate::plan::Computation;
 use std::borrow::Borrow;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-use super::{Count, Counter, Sizes, loops};
+use super::{Counter, loops};
+use crate::count::{Count, Sizes};
 use crate::lower::of;
 use crate::plan::Computation;
 use rewire_graph::op::{Fused, Gather, Role};

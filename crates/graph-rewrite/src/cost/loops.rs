@@ -1,4 +1,4 @@
-use super::Sizes;
+use crate::count::Sizes;
 use rewire_graph::op::{Accumulated, Accumulator, Elements, ReduceOp, Span};
 use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph::{Dim, Layout, Scalar, Type};

@@ -1,4 +1,4 @@
-use super::Count;
+use crate::count::Count;
 use serde::{Deserialize, Serialize};
 
 /// Measured or assumed rates of a device, for predictions.

@@ -1,6 +1,6 @@
 //! Turns long chains of choices, `c1 ? a1 : c2 ? a2 : ..`, into trees.
 
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use crate::plan::Computation;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-use super::error::NotLowerable;
+use crate::error::NotLowerable;
 use crate::plan::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand};
 use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, MAX_POINTS, MAX_STATISTICS, MAX_VALUES, check_count};
 use rewire_graph::op::{Accumulator, Elements, Fused, Permute, ReduceOp, Reshape, SetRows, Slice, Span};

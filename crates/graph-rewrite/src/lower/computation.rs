@@ -1,6 +1,6 @@
 use super::builder::{Builder, Placed};
 use super::custom::custom;
-use super::error::NotLowerable;
+use crate::error::NotLowerable;
 use crate::plan::{Computation, Nest, Output};
 use crate::schedule::{Bound, Fold};
 use rewire_graph::limits::{MAX_OPERANDS, check_count};

@@ -1,6 +1,6 @@
 use super::builder::Builder;
 use super::computation::{result, ty};
-use super::error::NotLowerable;
+use crate::error::NotLowerable;
 use crate::plan::{Computation, Custom};
 use rewire_graph::op::custom::Operator;
 use rewire_graph::{Graph, Layout, NodeId, Type};

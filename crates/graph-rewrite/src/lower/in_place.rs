@@ -1,6 +1,6 @@
 //! Kernels that set rows of states in place.
 
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use crate::plan::{Computation, Nest, Plan, Step};
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{Ordered, Value};

@@ -3,15 +3,16 @@
 mod builder;
 mod computation;
 mod custom;
-mod error;
 mod in_place;
 mod pooling;
+mod trials;
 
+pub use crate::error::{NotLowerable, RewriteError};
 use computation::rows_set;
 pub use computation::{computation, of};
-pub use error::{NotLowerable, RewriteError};
 use in_place::leave_out;
 pub(crate) use pooling::{pool, pooled};
+pub(crate) use trials::{Trial, Trials};
 
 use crate::plan::{Binding, Buffer, BufferId, Computation, Plan, PlanOutput, Source, Step};
 use rewire_graph::op::{Fused, Role};

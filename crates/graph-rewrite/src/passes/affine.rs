@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::op::{Constant, MatMul, Op, Permute, Reshape, ViewProps};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Value};

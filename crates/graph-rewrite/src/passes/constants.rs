@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::op::{Constant, Role};
 use rewire_graph::{Graph, HostTensor, Layout, NodeId, Value, interpret};
 use std::collections::HashMap;

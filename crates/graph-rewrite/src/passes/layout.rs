@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::op::{Cast, MatMul, Op, Permute, Slice, ViewProps};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::sync::Arc;

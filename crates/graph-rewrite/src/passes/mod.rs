@@ -7,7 +7,6 @@
 mod affine;
 mod common_subexpressions;
 mod constants;
-mod context;
 mod dead_code;
 mod fuse;
 mod horizontal;
@@ -24,10 +23,10 @@ mod select_rows;
 mod separate;
 mod simplify;
 
+pub use crate::rules::{Application, Context, NearMiss};
 pub use affine::FoldAffine;
 pub use common_subexpressions::CommonSubexpressions;
 pub use constants::FoldConstants;
-pub use context::Context;
 pub use dead_code::DeadCode;
 pub use fuse::Fuse;
 pub use horizontal::MergeSiblings;
@@ -37,13 +36,13 @@ pub use parts::ReadParts;
 pub use pipeline::{Pipeline, optimize};
 pub use precompute::Precompute;
 pub use recompute::Recompute;
-pub use report::{Application, NearMiss, PassReport, Report};
+pub use report::{PassReport, Report};
 pub use row_products::RowProducts;
 pub use select_rows::SelectRows;
 pub use separate::Separate;
 pub use simplify::Simplify;
 
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::Graph;
 
 /// The passes of [`optimize`], in order.

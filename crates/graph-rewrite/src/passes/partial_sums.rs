@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::op::{
     Cast, Check, HostOp, JaggedJaggedMatMul, MatMul, Op, Permute, Reduce, ReduceOp, Reshape, SegmentReduce,
 };

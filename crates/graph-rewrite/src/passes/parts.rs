@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::op::{Concat, Slice};
 use rewire_graph::{Dim, Graph, NodeId, Value};
 use std::sync::Arc;

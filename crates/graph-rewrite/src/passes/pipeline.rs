@@ -1,6 +1,6 @@
 use super::{Application, Context, Pass, PassReport, Report};
 use crate::cost::{HardwareModel, traffic};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::{DType, Graph};
 
 /// Passes in order.

@@ -1,6 +1,6 @@
 use super::part::Part;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::op::{Cast, Fused, Identity, Op, Parameter, Role};
 use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value, reached};
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use crate::recompute::Timeline;
 use rewire_graph::op::Fused;
 use rewire_graph::{Graph, NodeId, Value};

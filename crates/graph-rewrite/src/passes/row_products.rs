@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use rewire_graph::op::{MatMul, Op, Permute, Reduce, ReduceOp};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{Graph, GraphError, NodeId, Value};

@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use crate::rules::{Rule, SpreadSoftmax, rewrite_within};
 use rewire_graph::op::{Concat, Scores};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value, reached};

@@ -1,5 +1,5 @@
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use crate::rules::{Rule, rewrite_within, simplifications};
 use rewire_graph::Graph;
 

@@ -1,5 +1,5 @@
 use super::{Body, Custom, Nest, Output, ScheduledNest};
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use crate::schedule::Schedule;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};

@@ -1,27 +1,10 @@
 use super::{Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
-use crate::lower::NotLowerable;
+use crate::error::{NotLowerable, PlanError};
 use rewire_graph::limits::{
     LimitError, MAX_AXES, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_rows, check_shape,
 };
 use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
-use thiserror::Error;
-
-/// A part of a plan exceeds a limit or contradicts the rest.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{place} {reason}")]
-pub struct PlanError {
-    /// The part of the plan.
-    pub place: String,
-    /// The problem.
-    pub reason: String,
-}
-
-impl PlanError {
-    pub(crate) fn new(place: impl Into<String>, reason: impl ToString) -> Self {
-        Self { place: place.into(), reason: reason.to_string() }
-    }
-}
 
 impl Plan {
     /// Checks ranks, sizes, types and names. Plans from lowering pass; those from files are limited to the same.

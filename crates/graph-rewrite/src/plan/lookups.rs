@@ -4,7 +4,7 @@ use super::{
     Binding, Body, Buffer, BufferId, Computation, Extent, MemorySpace, Nest, Operand, Output, Plan, PlanError, Source,
     Step,
 };
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Ordered, Scalar};
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,9 +10,9 @@ mod states;
 mod storage;
 mod types;
 
+pub use crate::error::PlanError;
 pub use computation::{Computation, Written};
 pub use custom::Custom;
-pub use limits::PlanError;
 pub use lookups::Lookup;
 pub use scheduled::ScheduledNest;
 pub use slots::{Lifetime, SlotPlan};

@@ -1,6 +1,6 @@
 use super::limits::check_form;
 use super::{Accumulation, Axis, Body, Nest, Output};
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use crate::schedule::{Analysis, Bound, Schedule};
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;

@@ -1,5 +1,5 @@
 use super::{Computation, Output};
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId};
 

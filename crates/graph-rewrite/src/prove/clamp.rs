@@ -1,7 +1,7 @@
 //! Clamping of indices to their tensors.
 
 use super::{Access, Unproven};
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use crate::plan::{Computation, Nest};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};

@@ -1,6 +1,6 @@
 //! Clearing of results with zeros.
 
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Source, Step};
 use rewire_graph::pointwise::Dag;
 use std::collections::HashSet;

@@ -10,7 +10,7 @@ mod timeline;
 pub use timeline::Timeline;
 
 use crate::cost::{HardwareModel, Sizes, operators};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use choice::Costs;
 use rewire_graph::Graph;
 

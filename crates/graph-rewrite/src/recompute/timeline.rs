@@ -1,5 +1,5 @@
 use crate::cost::{Sizes, bytes};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use crate::plan::{Lifetime, SlotPlan};
 use rewire_graph::op::{Fused, Role, SetRows};
 use rewire_graph::{Copies, Graph, GraphError, Layout, NodeId, Type, Value};

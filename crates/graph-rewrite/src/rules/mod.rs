@@ -34,7 +34,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod context;
 mod decompose;
+mod equal;
 mod masked_softmax;
 mod matched;
 mod matching;
@@ -42,24 +44,29 @@ mod mismatch;
 mod patch;
 mod pattern;
 mod placeholder;
+mod record;
 mod rewrite;
 mod simplify;
 mod spread_softmax;
 mod traced;
 mod unify;
 
+pub use crate::error::PatchError;
+pub(crate) use context::BINDINGS;
+pub use context::Context;
 pub use decompose::Decompose;
+pub(crate) use equal::{MERGE_EQUAL, merge_equal};
 pub use matched::Match;
 pub use mismatch::Mismatch;
-pub use patch::{Patch, PatchError, Replacement};
+pub use patch::{Patch, Replacement};
 pub use pattern::{Pattern, PatternScope};
+pub use record::{Application, NearMiss};
 pub use rewrite::{rewrite, rewrite_within};
 pub use simplify::simplifications;
 pub use spread_softmax::SpreadSoftmax;
 pub use traced::TracedRule;
 
-use crate::lower::RewriteError;
-use crate::passes::{CommonSubexpressions, Context, Pass};
+use crate::error::RewriteError;
 use rewire_graph::{Graph, GraphError, NodeId};
 
 /// A rewrite of one place in a graph.
@@ -97,7 +104,7 @@ pub enum Attempt {
 
 /// A pattern in canonical form, after common subexpressions and the [`simplifications`].
 fn canonical(pattern: &Graph) -> Result<Graph, RewriteError> {
-    let merged = CommonSubexpressions.run(pattern, &mut Context::new())?;
+    let merged = merge_equal(pattern, &mut Context::new())?;
     let rules = simplifications();
     let rules: Vec<&dyn Rule> = rules.iter().map(AsRef::as_ref).collect();
     rewrite_within(&merged, &rules, &mut Context::new())

@@ -1,8 +1,8 @@
 use super::Match;
+use crate::error::PatchError;
 use rewire_graph::op::{Input, Role};
 use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use thiserror::Error;
 
 /// A replacement of values. It is rejected if it changes the type of a value.
 #[derive(Clone, Debug)]
@@ -10,43 +10,6 @@ pub struct Patch {
     replaced: Vec<Value>,
     body: Graph,
     captures: BTreeMap<String, Value>,
-}
-
-/// Why a patch was rejected.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PatchError {
-    /// A new value has another type than the old one.
-    #[error("the replacement has the type {actual}, the replaced value has {expected}")]
-    Type {
-        /// Type of the replaced value.
-        expected: String,
-        /// Type of the replacement.
-        actual: String,
-    },
-    /// The replacement and the pattern have different numbers of results.
-    #[error("the replacement has {actual} results, the pattern has {expected}")]
-    Results {
-        /// Results of the pattern.
-        expected: usize,
-        /// Results of the replacement.
-        actual: usize,
-    },
-    /// The replacement reads a capture that does not exist.
-    #[error("the replacement reads `{name}`, which is not a capture of the pattern")]
-    Capture {
-        /// The name.
-        name: String,
-    },
-    /// A value would depend on itself.
-    #[error("the replacement depends on the value it replaces")]
-    Cycle,
-    /// The replacement changes nothing.
-    #[error("the replacement equals the value it replaces")]
-    Same,
-    /// The graph rejects an operator of the replacement, or tracing it failed.
-    #[error(transparent)]
-    Graph(#[from] GraphError),
 }
 
 /// The scope in which a replacement is traced.

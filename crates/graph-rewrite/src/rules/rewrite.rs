@@ -1,6 +1,5 @@
-use super::{Attempt, PatchError, Rule};
-use crate::lower::RewriteError;
-use crate::passes::Context;
+use super::{Attempt, Context, PatchError, Rule};
+use crate::error::RewriteError;
 use rewire_graph::op::Role;
 use rewire_graph::{Graph, Layout, NodeId, Ordered, SizeSource};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};

@@ -7,7 +7,8 @@
 //! Rows of 8 bits, which are coarser than f16, are kept within the largest of those as they are loaded.
 
 use super::Reduced;
-use crate::plan::{Body, MemorySpace, ReduceOp};
+use rewire_graph::nest::{Body, MemorySpace};
+use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{BinaryOp, Dag, Domain, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Scalar};
 

@@ -1,8 +1,9 @@
 use super::map::dense;
 use super::{Analysis, Bound, depends};
-use crate::cost::{Count, Domain, Sizes, Tally, bits};
-use crate::lower::NotLowerable;
-use crate::plan::{Extent, Nest, Output, ReduceOp};
+use crate::count::{Count, Domain, Sizes, Tally, bits};
+use crate::error::NotLowerable;
+use rewire_graph::nest::{Extent, Nest, Output};
+use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 

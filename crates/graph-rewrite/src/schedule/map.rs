@@ -1,8 +1,8 @@
 use super::{Analysis, Bound};
-use crate::cost::{Count, Domain, Sizes, Tally};
-use crate::lower::NotLowerable;
-use crate::plan::Nest;
+use crate::count::{Count, Domain, Sizes, Tally};
+use crate::error::NotLowerable;
 use rewire_graph::Dim;
+use rewire_graph::nest::Nest;
 
 /// A loop over points without reductions.
 #[derive(Clone, Debug, PartialEq)]

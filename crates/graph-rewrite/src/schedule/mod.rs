@@ -15,9 +15,9 @@ pub use pairs::{Attention, Dot, Element, PairSum, Pairs};
 pub use product::Product;
 pub use reduction::{Reduced, Reduction};
 
-use crate::cost::{Count, Sizes};
-use crate::lower::NotLowerable;
-use crate::plan::Nest;
+use crate::count::{Count, Sizes};
+use crate::error::NotLowerable;
+use rewire_graph::nest::Nest;
 use rewire_graph::pointwise::ExprId;
 use std::ops::Deref;
 

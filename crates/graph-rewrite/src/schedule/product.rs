@@ -1,9 +1,9 @@
 use super::reduction::Reduced;
 use super::{Analysis, Bound, depends, f16};
-use crate::cost::{Count, Domain, Sizes, Tally, bits};
-use crate::lower::NotLowerable;
-use crate::plan::{Accumulation, Body, Extent, MemorySpace, Nest, Output};
+use crate::count::{Count, Domain, Sizes, Tally, bits};
+use crate::error::NotLowerable;
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
+use rewire_graph::nest::{Accumulation, Body, Extent, MemorySpace, Nest, Output};
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{DType, Dim};
 

@@ -1,10 +1,11 @@
 use super::map::dense;
 use super::{Analysis, Bound, depends};
-use crate::cost::{Count, Domain, Sizes, Tally};
-use crate::lower::NotLowerable;
-use crate::plan::{Nest, Output, ReduceOp};
+use crate::count::{Count, Domain, Sizes, Tally};
+use crate::error::NotLowerable;
 use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_VALUES, check_count};
+use rewire_graph::nest::{Nest, Output};
+use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::ExprId;
 
 /// A reduction over an axis of a loop.

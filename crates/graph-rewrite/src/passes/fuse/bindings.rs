@@ -1,5 +1,5 @@
 use super::partition::{GroupId, Partition};
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
 use rewire_graph::{NodeId, Ordered, Type, Value, reached};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
-use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
+use super::partition::{GroupId, OPERATORS, Partition};
 use super::{cost, pairs};
 use crate::cost::{HardwareModel, Sizes};
-use crate::lower::NotLowerable;
+use crate::error::NotLowerable;
+use crate::rules::BINDINGS;
 use crate::schedule::Schedule;
 use rewire_graph::op::{Call, MatMul, Reduce, SegmentReduce};
 use rewire_graph::pointwise::UnaryOp;

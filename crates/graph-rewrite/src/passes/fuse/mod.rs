@@ -12,15 +12,12 @@ mod grow;
 mod outline;
 mod pairs;
 mod partition;
-mod trials;
 
 use super::{Context, Pass};
-use crate::lower::RewriteError;
-pub(super) use partition::BINDINGS;
+use crate::error::RewriteError;
 use partition::Partition;
 use rewire_graph::{Graph, NodeId, Ordered};
 use std::collections::BTreeSet;
-pub(super) use trials::Trials;
 
 /// The rule that puts several operators into a kernel.
 const FUSION: &str = "fusion";

@@ -1,8 +1,8 @@
 use super::body::Body;
 use super::pairs;
 use super::partition::Partition;
-use super::trials::Trial;
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
+use crate::lower::Trial;
 use crate::passes::Context;
 use rewire_graph::nest::Nest;
 use rewire_graph::op::{Fused, ScoreKind, SetRows};

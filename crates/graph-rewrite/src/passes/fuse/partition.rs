@@ -1,17 +1,15 @@
 use super::body::Body;
 use super::pairs;
-use super::trials::{Trial, Trials};
 use crate::device::{BindingChunks, Target};
 use crate::lower::pooled;
+use crate::lower::{Trial, Trials};
+use crate::rules::BINDINGS;
 use rewire_graph::op::{MatMul, Op, Role, SetRows};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Ordered, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
 /// A kernel under construction, by position.
 pub(super) type GroupId = usize;
-
-/// Bindings guaranteed on every GPU: the WebGPU baseline.
-pub(in crate::passes) const BINDINGS: usize = 8;
 
 /// Largest number of operators in a kernel, which limits the time of shader compilers.
 pub(super) const OPERATORS: usize = 192;

@@ -6,7 +6,7 @@ mod surroundings;
 
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate};
 use crate::cost::{Sizes, operators};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use family::{Known, Members, SiblingGroup};
 use rewire_graph::op::{Concat, MatMul};
 use rewire_graph::{DType, Graph, GraphError, NodeId, Value};

@@ -5,7 +5,7 @@ mod moved;
 mod read;
 
 use super::{Context, Pass};
-use crate::lower::RewriteError;
+use crate::error::RewriteError;
 use moved::{Moved, Operand, Remedy};
 use read::Read;
 use rewire_graph::op::{JaggedSlice, Op};

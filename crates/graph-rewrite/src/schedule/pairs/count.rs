@@ -1,8 +1,9 @@
 use super::{Bound, Pairs, f16};
-use crate::cost::{Count, Domain, Sizes, Tally, bits};
-use crate::plan::{Body, ReduceOp};
+use crate::count::{Count, Domain, Sizes, Tally, bits};
 use crate::schedule::Analysis;
 use rewire_graph::Scalar;
+use rewire_graph::nest::Body;
+use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{ExprId, Interval, Intervals, ReadBounds, Tri};
 
 /// Rows of a sample per workgroup.

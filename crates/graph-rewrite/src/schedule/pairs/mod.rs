@@ -4,11 +4,12 @@ mod count;
 mod softmax;
 
 use super::{Bound, depends, f16};
-use crate::cost::bits;
-use crate::lower::NotLowerable;
-use crate::plan::{Accumulation, Extent, Nest, Output, ReduceOp};
+use crate::count::bits;
+use crate::error::NotLowerable;
 use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_WIDTH, check_count};
+use rewire_graph::nest::{Accumulation, Extent, Nest, Output};
+use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 
 /// Pair reductions. For every row of one axis, called owner, and every head:

@@ -1,5 +1,6 @@
 use super::{PairSum, Pairs};
-use crate::plan::{Nest, Output, ReduceOp};
+use rewire_graph::nest::{Nest, Output};
+use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 
 /// The mask, and the sum with the scores as its weight, if the weight is their softmax: the two passes before it

@@ -1,8 +1,11 @@
-use super::fuse::{BINDINGS, Trials};
 use super::{Application, NearMiss};
 use crate::cost::HardwareModel;
+use crate::lower::Trials;
 use rewire_graph::{DType, Graph, NodeId};
 use std::collections::BTreeSet;
+
+/// The tensors that a kernel may read and write, as many as every GPU supports.
+pub(crate) const BINDINGS: usize = 8;
 
 /// Options of passes, and a record of their rewrites.
 #[derive(Clone, Debug, Default)]
@@ -14,9 +17,9 @@ pub struct Context {
     storage: Storage,
     bindings: Bindings,
     trials: Trials,
-    pub(super) applications: Vec<Application>,
-    pub(super) near_misses: Vec<NearMiss>,
-    pub(super) detail: String,
+    pub(crate) applications: Vec<Application>,
+    pub(crate) near_misses: Vec<NearMiss>,
+    pub(crate) detail: String,
 }
 
 /// The storage type of floats between kernels.
@@ -46,43 +49,43 @@ impl Context {
     }
 
     /// A context for passes within a pass: it permits every rewrite and shares the cache of lowered kernels.
-    pub(super) fn within(&self) -> Self {
+    pub(crate) fn within(&self) -> Self {
         let Self { machine, storage, bindings, ref trials, .. } = *self;
         Self { machine, storage, bindings, trials: trials.clone(), ..Self::default() }
     }
 
     /// The same context for another graph, with an empty cache of kernels.
-    pub(super) fn anew(&self) -> Self {
+    pub(crate) fn anew(&self) -> Self {
         Self { trials: Trials::default(), ..self.clone() }
     }
 
     /// The cache of lowered kernels.
-    pub(super) fn trials(&self) -> &Trials {
+    pub(crate) fn trials(&self) -> &Trials {
         &self.trials
     }
 
     /// Disables a pass or rule by name.
-    pub(super) fn disable(&mut self, name: &str) {
+    pub(crate) fn disable(&mut self, name: &str) {
         self.disabled.insert(name.to_owned());
     }
 
     /// Permits at most this many rewrites.
-    pub(super) fn limit(&mut self, rewrites: usize) {
+    pub(crate) fn limit(&mut self, rewrites: usize) {
         self.remaining = Some(rewrites);
     }
 
     /// Sets the machine for which passes optimise.
-    pub(super) fn choose_for(&mut self, machine: HardwareModel) {
+    pub(crate) fn choose_for(&mut self, machine: HardwareModel) {
         self.machine = machine;
     }
 
     /// Sets the storage type of floats between kernels for which passes optimise.
-    pub(super) fn store_floats_as(&mut self, dtype: DType) {
+    pub(crate) fn store_floats_as(&mut self, dtype: DType) {
         self.storage = Storage(dtype);
     }
 
     /// Sets the number of tensors that kernels may read and write.
-    pub(super) fn bind(&mut self, count: usize) {
+    pub(crate) fn bind(&mut self, count: usize) {
         self.bindings = Bindings(count);
     }
 
@@ -102,7 +105,7 @@ impl Context {
     }
 
     /// Enables records of rewrites that nearly happened.
-    pub(super) fn explain(&mut self) {
+    pub(crate) fn explain(&mut self) {
         self.explaining = true;
     }
 

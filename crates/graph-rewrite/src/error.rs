@@ -1,5 +1,5 @@
-use crate::plan::PlanError;
-use crate::rules::PatchError;
+//! Errors of rewriting and lowering.
+
 use rewire_graph::Coded;
 use rewire_graph::limits::LimitError;
 use rewire_graph::{Graph, GraphError, NodeId};
@@ -27,6 +27,59 @@ impl From<&str> for NotLowerable {
     fn from(reason: &str) -> Self {
         Self::Form(reason.to_owned())
     }
+}
+
+/// A part of a plan exceeds a limit or contradicts the rest.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{place} {reason}")]
+pub struct PlanError {
+    /// The part of the plan.
+    pub place: String,
+    /// The problem.
+    pub reason: String,
+}
+
+impl PlanError {
+    pub(crate) fn new(place: impl Into<String>, reason: impl ToString) -> Self {
+        Self { place: place.into(), reason: reason.to_string() }
+    }
+}
+
+/// Why a patch was rejected.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PatchError {
+    /// A new value has another type than the old one.
+    #[error("the replacement has the type {actual}, the replaced value has {expected}")]
+    Type {
+        /// Type of the replaced value.
+        expected: String,
+        /// Type of the replacement.
+        actual: String,
+    },
+    /// The replacement and the pattern have different numbers of results.
+    #[error("the replacement has {actual} results, the pattern has {expected}")]
+    Results {
+        /// Results of the pattern.
+        expected: usize,
+        /// Results of the replacement.
+        actual: usize,
+    },
+    /// The replacement reads a capture that does not exist.
+    #[error("the replacement reads `{name}`, which is not a capture of the pattern")]
+    Capture {
+        /// The name.
+        name: String,
+    },
+    /// A value would depend on itself.
+    #[error("the replacement depends on the value it replaces")]
+    Cycle,
+    /// The replacement changes nothing.
+    #[error("the replacement equals the value it replaces")]
+    Same,
+    /// The graph rejects an operator of the replacement, or tracing it failed.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
 }
 
 /// Why a graph cannot be rewritten or lowered.

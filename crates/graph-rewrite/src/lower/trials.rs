@@ -1,4 +1,5 @@
-use crate::lower::{NotLowerable, computation};
+use super::computation;
+use crate::error::NotLowerable;
 use crate::plan::Computation;
 use rewire_graph::op::{Identity, Op};
 use rewire_graph::{Graph, GraphError, Type};
@@ -10,10 +11,10 @@ const KEPT: usize = 1 << 12;
 
 /// Caches the kernels of bodies: equal bodies are lowered once, across layers and graphs.
 #[derive(Clone, Debug, Default)]
-pub(in crate::passes) struct Trials(Arc<Mutex<Known>>);
+pub(crate) struct Trials(Arc<Mutex<Known>>);
 
 /// A kernel, or why a body has none.
-pub(super) type Trial = Arc<Result<Computation, NotLowerable>>;
+pub(crate) type Trial = Arc<Result<Computation, NotLowerable>>;
 
 #[derive(Debug, Default)]
 struct Known {

@@ -1,5 +1,5 @@
 use super::Sizes;
-use crate::plan::{Axis, Nest};
+use rewire_graph::nest::{Axis, Nest};
 
 /// The points at which expressions of a kernel are evaluated.
 pub(crate) struct Domain {

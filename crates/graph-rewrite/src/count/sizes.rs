@@ -1,5 +1,6 @@
-use crate::plan::{Binding, Extent, HostSlot, ShapeValues, Step};
+use rewire_graph::nest::Extent;
 use rewire_graph::op::Input;
+use rewire_graph::shape::ShapeValues;
 use rewire_graph::{Dim, Graph, Layout, Ordered, SizeSource, Symbol};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,14 +22,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes of a step in a run.
-    pub fn of_run(step: &Step, values: &ShapeValues) -> Self {
-        let entries = |slot: HostSlot| values.slots.get(slot.0 as usize).cloned();
-        let reads = (0..).zip(&step.reads).filter_map(|(operand, binding)| match binding {
-            Binding::Host(slot) => Some((operand, entries(*slot)?)),
-            Binding::Buffer(_) => None,
-        });
-        Self { symbols: values.symbols.clone(), other: 0, host: reads.collect(), sample: 0 }
+    /// The sizes of a run, with the entries of known host vectors by operand.
+    pub(crate) fn with_host(values: &ShapeValues, host: HashMap<u16, Vec<i64>>) -> Self {
+        Self { symbols: values.symbols.clone(), other: 0, host, sample: 0 }
     }
 
     /// The sizes of a run, with samples as long as in [`Sizes::assumed`].
@@ -61,12 +57,12 @@ impl Sizes {
     }
 
     /// Rows per sample, if all samples are equal.
-    pub(super) fn sample(&self) -> u64 {
+    pub(crate) fn sample(&self) -> u64 {
         self.sample
     }
 
     /// Pairs of rows and keys of the same sample, if all samples are equal.
-    pub(super) fn pairs(&self, rows: u64, keys: u64) -> u64 {
+    pub(crate) fn pairs(&self, rows: u64, keys: u64) -> u64 {
         rows.saturating_mul(keys.min(self.sample))
     }
 

@@ -1,5 +1,5 @@
 use super::{Count, Domain, Sizes};
-use crate::plan::{Body, MemorySpace, Nest, Output};
+use rewire_graph::nest::{Body, MemorySpace, Nest, Output};
 use rewire_graph::pointwise::functions::FUNCTION;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Ordered, Scalar};
