@@ -46,6 +46,7 @@ mod pattern;
 mod placeholder;
 mod record;
 mod rewrite;
+mod round_trip;
 mod simplify;
 mod spread_softmax;
 mod traced;

@@ -1,4 +1,5 @@
 use super::masked_softmax::MaskedSoftmax;
+use super::round_trip::RoundTrip;
 use super::{Attempt, Match, Patch, Pattern, Rule, TracedRule};
 use rewire_graph::op::{Cast, Op, Permute, Reshape};
 use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor, Value};
@@ -17,11 +18,12 @@ pub fn simplifications() -> Vec<Box<dyn Rule>> {
         traced("divided by one", |x| x / 1.0, Tensor::clone),
         traced("double negation", |x| -&-x, Tensor::clone),
     ];
-    let others: [Box<dyn Rule>; 4] = [
+    let others: [Box<dyn Rule>; 5] = [
         Box::new(MaskedSoftmax),
         Box::new(Pair::<Reshape> { name: "reshape of a reshape", op: "reshape", merge: reshape }),
         Box::new(Pair::<Permute> { name: "permute of a permute", op: "permute", merge: permute }),
         Box::new(Pair::<Cast> { name: "cast of a cast", op: "cast", merge: cast }),
+        Box::new(RoundTrip),
     ];
     // The patterns above are well typed, so none is lost.
     traced.into_iter().flatten().chain(others).collect()
