@@ -9,6 +9,8 @@ use crate::call::Call;
 use crate::context::coord;
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
+use rewire_graph::op::IndexExpr;
+use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Tensor};
 
 pub(super) const ONE: One = &[
@@ -27,6 +29,8 @@ pub(super) const ONE: One = &[
     ("aten.trapezoid", trapezoid),
     ("aten.trapz", trapezoid),
     ("aten.masked_scatter", masked_scatter),
+    ("aten.as_strided", strided),
+    ("aten.as_strided_copy", strided),
 ];
 
 pub(super) const MANY: Many = &[
@@ -45,6 +49,24 @@ fn split(c: &Call<'_>, axis: fn(usize) -> usize) -> Lowered<Vec<Value>> {
         Ok(Array { tensor, ty: x.ty }.into())
     };
     Ok(vec![Value::List((0..c.declared.len()).map(&mut part).collect::<Lowered<_>>()?)])
+}
+
+/// Elements at a distance of each other along every axis of a tensor whose elements lie in order.
+fn strided(c: &Call<'_>) -> Lowered<Array> {
+    let (x, shape) = (c.x()?, c.shape(0)?);
+    let (strides, start) = (c.ints("stride")?, c.int_or("storage_offset", 0)?);
+    let count = Size::product(&c.cx.shape(&x.tensor));
+    let (mut place, mut last) = (IndexExpr::Int(start), Size::from(start));
+    for (axis, (&stride, extent)) in strides.iter().zip(&shape).enumerate() {
+        place = place.binary(BinaryOp::Add, coord(axis).binary(BinaryOp::Mul, stride));
+        last = last.plus(&extent.minus(&1.into()).times(&stride.into()));
+    }
+    let is_inside = c.cx.sizes.borrow().bounds(&count.minus(&last)).0 > 0;
+    if !is_inside || start < 0 || strides.iter().any(|stride| *stride < 0) {
+        return Fault::unsupported("elements beyond those of the tensor");
+    }
+    let flat = c.cx.reshape(&x.tensor, &[count])?;
+    Ok(Array { tensor: c.cx.remap(&flat, &shape, vec![place], None, &[])?, ty: x.ty })
 }
 
 /// Rows of all combinations, the last vector's elements change fastest.

@@ -7,6 +7,7 @@ mod binary;
 pub(crate) mod complex;
 mod conv;
 mod create;
+mod effect;
 mod index;
 mod jagged;
 pub(crate) mod linalg;
@@ -87,6 +88,7 @@ const MANY: &[Many] = &[
     activation::MANY,
     arrange::MANY,
     attention::MANY,
+    effect::MANY,
     index::MANY,
     jagged::MANY,
     linalg::MANY,

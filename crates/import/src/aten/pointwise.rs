@@ -117,11 +117,6 @@ pub(super) const ONE: One = &[
 ];
 
 pub(super) const MANY: Many = &[
-    ("aten._assert_async", |_| Ok(vec![])),
-    ("aten._assert_scalar", |_| Ok(vec![])),
-    ("aten._assert_tensor_metadata", |_| Ok(vec![])),
-    ("aten.sym_constrain_range", |_| Ok(vec![])),
-    ("aten.sym_constrain_range_for_size", |_| Ok(vec![])),
     ("aten.promote_types", |_| Ok(vec![Value::None])),
     ("aten.native_dropout", |c| {
         if c.bool_or("train", true)? {

@@ -29,7 +29,7 @@ impl Frame<'_> {
             Argument::AsFloats(values) => list(values, |value| number(Number::Float(value.0))),
             Argument::AsBool(value) => number(Number::Bool(*value)),
             Argument::AsBools(values) => list(values, |&value| number(Number::Bool(value))),
-            Argument::AsString(text) => Ok(Value::String(text.clone())),
+            Argument::AsString(text) | Argument::AsOperator(text) => Ok(Value::String(text.clone())),
             Argument::AsSymInt(symbol) | Argument::AsSymFloat(symbol) | Argument::AsSymBool(symbol) => {
                 self.symbol(symbol)
             }
@@ -47,7 +47,6 @@ impl Frame<'_> {
             | Argument::AsComplex(_)
             | Argument::AsGraph(_)
             | Argument::AsCustomObj(_)
-            | Argument::AsOperator(_)
             | Argument::AsStringToArgument(_) => Ok(Value::String("an argument of another kind".to_owned())),
         }
     }

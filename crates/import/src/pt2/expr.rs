@@ -27,6 +27,38 @@ fn too_many() -> String {
     format!("a size of more than {MAX_TERMS} terms")
 }
 
+/// The largest denominator of fractions within a size.
+const MAX_DENOMINATOR: i64 = 1 << 20;
+
+/// A quotient of a size and a positive number.
+#[derive(Clone, Debug)]
+struct Ratio {
+    numerator: Size,
+    denominator: i64,
+}
+
+impl From<Size> for Ratio {
+    fn from(numerator: Size) -> Self {
+        Self { numerator, denominator: 1 }
+    }
+}
+
+impl Ratio {
+    fn whole(self) -> Result<Size, String> {
+        if self.denominator == 1 { Ok(self.numerator) } else { Err("a size that is a fraction".to_owned()) }
+    }
+
+    /// The same with the smallest denominator that halving gives.
+    fn reduced(mut self) -> Self {
+        while self.denominator % 2 == 0
+            && let Some(half) = self.numerator.divided(&2.into())
+        {
+            (self.numerator, self.denominator) = (half, self.denominator / 2);
+        }
+        self
+    }
+}
+
 struct Parser<'a> {
     rest: &'a str,
     sizes: &'a mut Sizes,
@@ -53,31 +85,84 @@ impl<'a> Parser<'a> {
     }
 
     fn size(&mut self, depth: usize) -> Result<Size, String> {
+        self.ratio(depth)?.whole()
+    }
+
+    fn ratio(&mut self, depth: usize) -> Result<Ratio, String> {
         if depth > MAX_DEPTH {
             return Err(format!("an expression of more than {MAX_DEPTH} levels"));
         }
         let head = self.take(|c| c.is_alphanumeric() || c == '_');
         self.expect('(')?;
         match head {
-            "Symbol" => return self.symbol(),
+            "Symbol" => return self.symbol().map(Ratio::from),
+            "Float" => return self.float(),
             "Integer" => {
                 let digits = self.take(|c| c.is_ascii_digit() || c == '-');
                 let value: i64 = digits.parse().map_err(|_| format!("no integer: `{digits}`"))?;
                 self.expect(')')?;
-                return Ok(Size::from(value));
+                return Ok(Size::from(value).into());
             }
             _ => {}
         }
         let mut arguments = vec![];
         while !self.accepts(')') {
-            arguments.push(self.size(depth + 1)?);
+            arguments.push(self.ratio(depth + 1)?);
             if !self.accepts(',') {
                 self.expect(')')?;
                 break;
             }
         }
-        let size = self.call(head, &arguments)?;
-        if size.terms().count() > MAX_TERMS { Err(too_many()) } else { Ok(size) }
+        let ratio = match self.of_ratios(head, &arguments)? {
+            Some(ratio) => ratio,
+            None => {
+                let sizes = arguments.into_iter().map(Ratio::whole).collect::<Result<Vec<_>, _>>()?;
+                self.call(head, &sizes)?.into()
+            }
+        };
+        if ratio.numerator.terms().count() > MAX_TERMS { Err(too_many()) } else { Ok(ratio) }
+    }
+
+    /// A float with few digits after its binary point, such as the factor of a resize.
+    fn float(&mut self) -> Result<Ratio, String> {
+        self.expect('\'')?;
+        let digits = self.take(|c| c != '\'');
+        self.expect('\'')?;
+        self.take(|c| c != ')');
+        self.expect(')')?;
+        let value: f64 = digits.parse().map_err(|_| format!("no float: `{digits}`"))?;
+        let scaled = value * MAX_DENOMINATOR as f64;
+        if scaled.fract() != 0.0 || scaled.abs() > f64::from(u32::MAX) {
+            return Err(format!("a size times {digits}"));
+        }
+        Ok(Ratio { numerator: Size::from(scaled as i64), denominator: MAX_DENOMINATOR }.reduced())
+    }
+
+    /// A function of quotients; `None` for other functions.
+    fn of_ratios(&mut self, head: &str, arguments: &[Ratio]) -> Result<Option<Ratio>, String> {
+        if arguments.iter().all(|ratio| ratio.denominator == 1) && head != "FloatTrueDiv" && head != "IntTrueDiv" {
+            return Ok(None);
+        }
+        Ok(Some(match (head, arguments) {
+            ("Mul", [a, b]) => Ratio {
+                numerator: a.numerator.times(&b.numerator),
+                denominator: a.denominator.saturating_mul(b.denominator),
+            }
+            .reduced(),
+            ("FloatTrueDiv" | "IntTrueDiv", [a, b]) => match b.numerator.as_const() {
+                Some(divisor @ 1..=MAX_DENOMINATOR) if b.denominator == 1 => {
+                    Ratio { numerator: a.numerator.clone(), denominator: a.denominator.saturating_mul(divisor) }
+                        .reduced()
+                }
+                _ => return Err(format!("{head} by a size")),
+            },
+            ("ToFloat" | "Identity", [x]) => x.clone(),
+            ("TruncToInt" | "FloorToInt", [x]) if self.sizes.bounds(&x.numerator).0 >= 0 => {
+                let quotient = self.sizes.quotient(&x.numerator, &x.denominator.into());
+                quotient.ok_or_else(|| format!("{head} of a quotient by 0"))?.into()
+            }
+            _ => return Err(format!("{head} of fractions in a size")),
+        }))
     }
 
     fn symbol(&mut self) -> Result<Size, String> {

@@ -59,7 +59,11 @@ impl Inputs {
                 InputSpec::CustomObj { custom_obj_name } => {
                     return Err(ImportError::Pickle { name: custom_obj_name.clone() });
                 }
-                InputSpec::Token(_) | InputSpec::UserInput { .. } | InputSpec::ConstantInput(_) => continue,
+                InputSpec::Token { arg } => {
+                    inputs.slots.insert(arg.name.clone(), Slot::of(Value::None));
+                    continue;
+                }
+                InputSpec::UserInput { .. } | InputSpec::ConstantInput(_) => continue,
             };
             let is_constant = match spec {
                 InputSpec::Buffer { persistent, .. } => !persistent,

@@ -176,7 +176,7 @@ pub(crate) enum InputSpec {
     Buffer { arg: Name, buffer_name: String, persistent: bool },
     TensorConstant { arg: Name, tensor_constant_name: String },
     CustomObj { custom_obj_name: String },
-    Token(IgnoredAny),
+    Token { arg: Name },
     UserInput { arg: Argument },
     ConstantInput(IgnoredAny),
 }

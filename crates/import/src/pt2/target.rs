@@ -1,6 +1,6 @@
 //! The operators that nodes name.
 
-use super::schema::{Argument, Graph, Node};
+use super::schema::{Argument, Graph, Node, SymInt};
 use crate::Unsupported;
 use crate::aten::{self, Lowering};
 
@@ -58,12 +58,33 @@ pub(super) fn check(graph: &Graph, unsupported: &mut Unsupported) {
         if !target.is_higher_order() && target.lowering().is_none() {
             unsupported.add(&node.target, "no lowering", module(node));
         }
+        if target.base.starts_with("aten.as_strided") && !reads_in_order(graph, node) {
+            unsupported.add(&node.target, "a tensor whose elements do not lie in order", module(node));
+        }
         for argument in &node.inputs {
             if let Argument::AsGraph(inner) = &argument.arg {
                 check(&inner.graph, unsupported);
             }
         }
     }
+}
+
+/// True if the elements of the first operand lie in row-major order from the start of its storage.
+fn reads_in_order(graph: &Graph, node: &Node) -> bool {
+    let Some(Argument::AsTensor(operand)) = node.inputs.first().map(|argument| &argument.arg) else { return false };
+    let Some(meta) = graph.tensor_values.get(&operand.name) else { return false };
+    let mut expected = Some(1i64);
+    for (size, stride) in meta.sizes.iter().zip(&meta.strides).rev() {
+        if *stride != expected.map_or(SymInt::AsInt(-1), SymInt::AsInt) {
+            return false;
+        }
+        // Only the outermost extent may be symbolic.
+        expected = match size {
+            SymInt::AsInt(size) => expected.and_then(|stride| stride.checked_mul(*size)),
+            SymInt::AsExpr(_) => None,
+        };
+    }
+    meta.storage_offset == SymInt::AsInt(0)
 }
 
 #[cfg(test)]
