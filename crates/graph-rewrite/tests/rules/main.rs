@@ -5,6 +5,7 @@ mod attention;
 mod folders;
 mod matching;
 mod patches;
+mod round_trip;
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor, interpret};
 use rewire_graph_rewrite::rules::{Rule, rewrite};

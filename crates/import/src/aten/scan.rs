@@ -51,8 +51,50 @@ fn cumsum(c: &Call<'_>) -> Lowered<Array> {
     c.result(&prefix_sum(c.cx, &x, axis)?)
 }
 
+/// Axes of more elements are summed by blocks of [`BLOCK`]: a triangle of an axis has the square of its elements.
+const MOST_IN_TRIANGLE: usize = 1 << 10;
+
+const BLOCK: i64 = 1 << 6;
+
 /// The sums of all elements up to each one; of integers an `I64`.
 pub(super) fn prefix_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
+    let most = cx.sizes.borrow().most(&cx.extent(&x.tensor, axis));
+    if most.is_some_and(|most| most <= MOST_IN_TRIANGLE) {
+        triangle_sum(cx, x, axis)
+    } else {
+        sum_of_blocks(cx, x, axis)
+    }
+}
+
+/// The sums within blocks, plus those of all blocks before.
+fn sum_of_blocks(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
+    let own = cx.shape(&x.tensor);
+    let mut shape = own.clone();
+    shape[axis] = cx.quotient(&own[axis].plus(&(BLOCK - 1).into()), &BLOCK.into())?;
+    shape.insert(axis + 1, BLOCK.into());
+    let mut place: Vec<IndexExpr> = (0..shape.len()).filter(|other| *other != axis + 1).map(coord).collect();
+    place[axis] = coord(axis).binary(BinaryOp::Mul, BLOCK).binary(BinaryOp::Add, coord(axis + 1));
+    let blocks = cx.remap(&x.tensor, &shape, place, Some(&cx.zero(&x.tensor)), &[])?;
+    let within = triangle_sum(cx, &Array { tensor: blocks, ty: x.ty }, axis + 1)?;
+    let totals = cx.slice(&within, axis + 1, (&(BLOCK - 1).into(), 1), &1.into())?;
+    let ty = if x.ty.is_float() { x.ty } else { ScalarType::I64 };
+    let totals = Array { tensor: totals, ty };
+    // Few sizes that differ from run to run have more blocks than a triangle takes.
+    let sums = match shape[axis].as_const() {
+        Some(_) => prefix_sum(cx, &totals, axis)?,
+        None => triangle_sum(cx, &totals, axis)?,
+    };
+    let shape = cx.shape(&totals.tensor);
+    let mut previous: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
+    previous[axis] = coord(axis).binary(BinaryOp::Sub, 1i64);
+    let before = cx.remap(&sums, &shape, previous, Some(&cx.zero(&sums)), &[])?;
+    let mut back: Vec<IndexExpr> = (0..own.len()).map(coord).collect();
+    back[axis] = coord(axis).binary(BinaryOp::Div, BLOCK);
+    back.insert(axis + 1, coord(axis).binary(BinaryOp::Mod, BLOCK));
+    cx.remap(&(within + before), &own, back, None, &[])
+}
+
+fn triangle_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
     let triangle = Triangle::of(cx, &x.tensor, axis)?;
     if x.ty.is_float() {
         return cx.squeeze(&triangle.select(&cx.f(0.0)).sum(axis + 1), axis + 1);
