@@ -8,6 +8,10 @@ use std::process::Command;
 
 #[path = "../examples/din.rs"]
 mod din;
+#[path = "../examples/exported.rs"]
+mod exported;
+#[path = "../examples/fusion.rs"]
+mod fusion;
 #[path = "../examples/package.rs"]
 mod package;
 mod rank {
@@ -30,11 +34,6 @@ mod retrieval;
 mod two_tower;
 
 #[test]
-fn a_deep_interest_network() {
-    din::main().unwrap();
-}
-
-#[test]
 fn a_package() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/packages");
     let users = std::fs::read(format!("{folder}/users.jsonl")).unwrap();
@@ -42,14 +41,60 @@ fn a_package() {
     assert!(package::rank(&format!("{folder}/format-1.rewire"), &b"{"[..]).is_err());
 }
 
+/// The example that a process runs.
+const EXAMPLE: &str = "REWIRE_EXAMPLE";
+const BEGIN: &str = "== the example prints";
+const END: &str = "== end";
+
 #[test]
-fn a_two_tower_model() {
-    two_tower::main().unwrap();
+#[ignore = "the next test runs it in processes of its own"]
+fn an_example() {
+    println!("\n{BEGIN}");
+    match std::env::var(EXAMPLE).unwrap().as_str() {
+        "din" => din::main(),
+        "exported" => {
+            exported::run(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/pt2/linear_relu/model.pt2"))
+        }
+        "fusion" => fusion::main(),
+        "retrieval" => retrieval::main(),
+        "two_tower" => two_tower::main(),
+        other => panic!("{other} is no example"),
+    }
+    .unwrap();
+    println!("{END}");
+}
+
+/// True if texts have the same words, and numbers that differ by 2 % at most.
+fn agree(shown: &str, printed: &str) -> bool {
+    let words =
+        |text: &str| text.split_whitespace().map(|word| word.trim_end_matches(',').to_owned()).collect::<Vec<_>>();
+    let (shown, printed) = (words(shown), words(printed));
+    let is_near = |a: &str, b: &str| match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => (a - b).abs() <= 0.02 * a.abs(),
+        _ => a == b,
+    };
+    shown.len() == printed.len() && shown.iter().zip(&printed).all(|(a, b)| is_near(a, b))
 }
 
 #[test]
-fn retrieval_from_histories() {
-    retrieval::main().unwrap();
+fn examples_print_what_their_page_shows() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let shown: Vec<(&str, &str)> = page
+        .split("```text ")
+        .skip(1)
+        .map(|block| block.split_once("```").unwrap().0.split_once('\n').unwrap())
+        .collect();
+    assert_eq!(shown.len(), 5);
+    for (name, shown) in shown {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "an_example", "--ignored", "--nocapture"]).env(EXAMPLE, name);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
+        let Some((printed, _)) = printed else { panic!("{name}: {text}{}", String::from_utf8_lossy(&output.stderr)) };
+        assert!(agree(shown, printed), "{name} shows\n{shown}and prints{printed}");
+    }
 }
 
 /// A code block of the README, by what follows its fence.

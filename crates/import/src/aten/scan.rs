@@ -58,7 +58,8 @@ const BLOCK: i64 = 1 << 6;
 
 /// The sums of all elements up to each one; of integers an `I64`.
 pub(super) fn prefix_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
-    let most = cx.sizes.borrow().most(&cx.extent(&x.tensor, axis));
+    let extent = cx.extent(&x.tensor, axis);
+    let most = cx.sizes.borrow().most(&extent);
     if most.is_some_and(|most| most <= MOST_IN_TRIANGLE) {
         triangle_sum(cx, x, axis)
     } else {

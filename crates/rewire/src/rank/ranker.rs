@@ -162,7 +162,8 @@ impl Ranker {
         };
         let call = self.scorer.idle.call();
         let (Self { scorer, cancellation }, ranked) = (self.clone(), batch.clone());
-        let ranked = workers.run(move || block_on(scorer.rank(&ranked, &cancellation))).await.map_err(RunError::from)??;
+        let ranked =
+            workers.run(move || block_on(scorer.rank(&ranked, &cancellation))).await.map_err(RunError::from)??;
         drop(call);
         self.refine_between_calls(workers, batch);
         Ok(ranked)
