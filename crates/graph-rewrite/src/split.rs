@@ -3,7 +3,7 @@
 //! A ranking model has a sparse part, lookups in large tables, and a dense part. Each becomes a separate graph that is
 //! optimized, lowered, stored and placed independently: the tables on the hosts that hold them, the rest on a GPU.
 
-use rewire_graph::op::{Gather, Input, Parameter, Role};
+use rewire_graph::op::{Input, Role};
 use rewire_graph::{Arrange, Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value, reached};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -53,8 +53,8 @@ pub enum JoinError {
 
 /// Marks only lookups in tables that are parameters.
 pub fn lookups(graph: &Graph, id: NodeId) -> bool {
-    let is_table = |value: &Value| graph.op::<Parameter>(value.node).is_some();
-    graph.op::<Gather>(id).is_some() && graph.inputs(id).first().is_some_and(is_table)
+    let is_table = |value: &Value| matches!(graph.role(value.node), Some(Role::Parameter(_)));
+    graph.node(id).is_some_and(|node| node.op.is_lookup()) && graph.inputs(id).first().is_some_and(is_table)
 }
 
 /// Marks the operators of a module, by its path, `embeddings` or `model.embeddings`.
@@ -101,8 +101,10 @@ pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<P
     let mut boundary: BTreeMap<Value, String> = BTreeMap::new();
     for &id in order.iter().filter(|id| !first.contains(id)) {
         for value in graph.inputs(id).into_iter().filter(|value| computed(&value.node)) {
-            if let Entry::Vacant(entry) = boundary.entry(value) {
-                entry.insert(free.next().unwrap_or_default());
+            if let Entry::Vacant(entry) = boundary.entry(value)
+                && let Some(name) = free.next()
+            {
+                entry.insert(name);
             }
         }
     }
@@ -253,9 +255,8 @@ impl Joined {
         self.copies = Copies::default();
         for id in from.order()? {
             let Some(node) = from.node(id) else { continue };
-            let input = node.op.downcast_ref::<Input>().map(|input| (true, input.name.clone()));
-            let source =
-                input.or_else(|| node.op.downcast_ref::<Parameter>().map(|source| (false, source.name.clone())));
+            let role = node.op.role();
+            let source = role.name().map(|name| (matches!(role, Role::Input(_)), name.to_owned()));
             let known = source.as_ref().and_then(|(is_input, name)| match given.get(name) {
                 Some(&value) if *is_input => Some(value),
                 _ => self.sources.get(&(*is_input, name.clone())).copied(),

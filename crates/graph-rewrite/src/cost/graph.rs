@@ -2,7 +2,7 @@ use super::{Counter, loops};
 use crate::count::{Count, Sizes};
 use crate::lower::of;
 use crate::plan::Computation;
-use rewire_graph::op::{Fused, Gather, Role};
+use rewire_graph::op::{Fused, Role};
 use rewire_graph::{Graph, Layout, Node, NodeId, Type};
 use std::collections::HashSet;
 
@@ -44,7 +44,7 @@ fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Comp
     }
     let operands: Vec<&Type> = graph.inputs(id).into_iter().filter_map(|value| graph.ty(value)).collect();
     let result = node.types.first();
-    let is_lookup = graph.op::<Gather>(id).is_some();
+    let is_lookup = node.op.is_lookup();
     let read = operands.iter().enumerate().map(|(operand, &ty)| match result {
         Some(looked_up) if is_lookup && operand == 0 => bytes(looked_up, sizes),
         _ => bytes(ty, sizes),

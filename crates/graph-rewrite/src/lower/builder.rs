@@ -333,24 +333,23 @@ impl<'a> Builder<'a> {
         let inputs = graph.inputs(value.node);
         node.op.elementwise()?;
         let first = *inputs.first()?;
-        let op = node.op.as_ref();
-        if let Some(reshape) = op.downcast_ref::<Reshape>() {
+        if let Some(reshape) = graph.op::<Reshape>(value.node) {
             let placed = self.place_unless(first, bases, misplaced)?;
             let from = graph.ty(first)?.shape.clone();
             let mut reading = Reading { builder: self, inputs: &inputs };
             let index = Reshape::map(&mut reading, &from, &reshape.shape, &placed.index);
             return Some(Placed { index, ..placed });
         }
-        if let Some(permute) = op.downcast_ref::<Permute>() {
+        if let Some(permute) = graph.op::<Permute>(value.node) {
             let placed = self.place_unless(first, bases, misplaced)?;
             let index = permute.axes.iter().map(|&axis| placed.index.get(axis).copied()).collect::<Option<_>>()?;
             return Some(Placed { index, ..placed });
         }
-        if let Some(slice) = op.downcast_ref::<Slice>() {
+        if let Some(slice) = graph.op::<Slice>(value.node) {
             let placed = self.place_unless(first, bases, misplaced)?;
             return self.sliced(slice, placed);
         }
-        if !op.is_pointwise() {
+        if !node.op.is_pointwise() {
             return None;
         }
         inputs

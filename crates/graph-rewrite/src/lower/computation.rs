@@ -131,8 +131,7 @@ fn followed(
         let element = at.placed(value, &placed)?;
         return Ok(vec![output(target, &ty, placed, element)]);
     }
-    let node = at.graph.node(value.node).ok_or("an output does not exist")?;
-    let concat = node.op.downcast_ref::<Concat>().ok_or("an output does not follow the loop")?;
+    let concat = at.graph.op::<Concat>(value.node).ok_or("an output does not follow the loop")?;
     concatenated(at, bases, concat, target, value, &ty)
 }
 

@@ -1,10 +1,10 @@
 use super::{Context, Pass};
 use crate::error::RewriteError;
-use rewire_graph::op::{Constant, MatMul, Op, Permute, Reshape, ViewProps};
+use crate::rules::{Attempt, Patch, Rule, rewrite_beside};
+use rewire_graph::op::{MatMul, Permute, Reshape};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
-use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Value};
+use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Scope, Tensor, Value};
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// Folds scales of a matmul's rows or columns that are parameters into its weight, and sums its shifts: batch norm
 /// becomes part of the convolution or linear layer before it.
@@ -19,18 +19,34 @@ impl Pass for FoldAffine {
     }
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
-        let failed = |source| RewriteError::graph(self.name(), source);
-        let fixed = graph.fixed().map_err(failed)?;
-        let live = graph.live();
-        let unread: HashSet<NodeId> = graph.ids().filter(|id| !live.contains(id)).collect();
-        let mut folded = graph.clone();
-        for id in graph.order().map_err(failed)?.into_iter().filter(|id| live.contains(id)) {
-            let Some(chain) = Chain::find(&folded, &fixed, &unread, id) else { continue };
-            if context.permits(self.name(), graph, id) {
-                chain.fold(&mut folded).map_err(failed)?;
-            }
-        }
-        Ok(folded)
+        let fixed = graph.fixed().map_err(|source| RewriteError::graph(self.name(), source))?;
+        rewrite_beside(graph, &[&FoldChain { fixed, live: graph.live() }], context)
+    }
+}
+
+/// The rule, with the nodes that depend only on parameters and those that outputs need.
+struct FoldChain {
+    fixed: HashSet<NodeId>,
+    live: HashSet<NodeId>,
+}
+
+impl Rule for FoldChain {
+    fn name(&self) -> &str {
+        Pass::name(&FoldAffine)
+    }
+
+    fn roots(&self) -> Option<Vec<String>> {
+        Some(vec!["matmul".to_owned()])
+    }
+
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
+        let Some(chain) = Chain::find(graph, self, root) else { return Ok(Attempt::Nothing) };
+        let mut read = vec![Value { node: root, port: 0 }];
+        read.extend(graph.inputs(root));
+        read.extend(chain.affine.iter().map(|step| step.operand));
+        let end = Value { node: chain.last(), port: 0 };
+        let patch = Patch::of(graph, end, &read, |scope, read| chain.folded(graph, scope, read))?;
+        Ok(patch.map_or(Attempt::Nothing, Attempt::Found))
     }
 }
 
@@ -53,17 +69,16 @@ struct AffineStep {
 }
 
 impl Chain {
-    /// `unread` are nodes that no output needs.
-    fn find(graph: &Graph, fixed: &HashSet<NodeId>, unread: &HashSet<NodeId>, product: NodeId) -> Option<Self> {
+    fn find(graph: &Graph, rule: &FoldChain, product: NodeId) -> Option<Self> {
         graph.op::<MatMul>(product)?;
-        let operands: Vec<bool> = graph.inputs(product).iter().map(|value| fixed.contains(&value.node)).collect();
+        let operands: Vec<bool> = graph.inputs(product).iter().map(|value| rule.fixed.contains(&value.node)).collect();
         let weight = match operands[..] {
             [true, false] => 0,
             [false, true] => 1,
             _ => return None,
         };
         let mut chain = Self { product, weight, moves: vec![], affine: vec![] };
-        while chain.extend(graph, fixed, unread) {}
+        while chain.extend(graph, rule) {}
         let scales =
             |step: &AffineStep| matches!(step.op, BinaryOp::Mul | BinaryOp::Div) && is_vector(graph, step.operand);
         // If the weight stays unchanged, the chain becomes one scale and one shift after it.
@@ -82,23 +97,21 @@ impl Chain {
     }
 
     /// Adds the only reader of the chain's end, if it continues the chain.
-    fn extend(&mut self, graph: &Graph, fixed: &HashSet<NodeId>, unread: &HashSet<NodeId>) -> bool {
+    fn extend(&mut self, graph: &Graph, rule: &FoldChain) -> bool {
         let end = Value { node: self.last(), port: 0 };
         let mut users = graph.users(end.node);
-        users.retain(|id| !unread.contains(id));
+        users.retain(|id| rule.live.contains(id));
         let [user] = users[..] else { return false };
         let (Some(node), Some(ty)) = (graph.node(user), graph.ty(end)) else { return false };
         if graph.outputs().iter().any(|(_, value)| *value == end) {
             return false;
         }
-        let op = node.op.as_ref();
-        let is_rearranged = |movement: ViewProps| movement.is_complete && movement.is_unique;
-        if graph.inputs(user).len() == 1 && op.movement().is_some_and(is_rearranged) {
+        if graph.op::<Permute>(user).is_some() || graph.op::<Reshape>(user).is_some() {
             let moves = self.affine.is_empty();
             self.moves.extend(moves.then_some(user));
             return moves;
         }
-        let Some(&op) = op.downcast_ref::<BinaryOp>() else { return false };
+        let Some(&op) = graph.op::<BinaryOp>(user) else { return false };
         let [a, b] = graph.inputs(user)[..] else { return false };
         let reversed = b == end;
         let operand = if reversed { a } else { b };
@@ -108,7 +121,7 @@ impl Chain {
             _ => false,
         };
         let fits = takes
-            && fixed.contains(&operand.node)
+            && rule.fixed.contains(&operand.node)
             && node.types.first().is_some_and(|result| result.shape == ty.shape)
             && graph.ty(operand).is_some_and(|ty| self.in_weight(graph, &ty.shape).is_some());
         if fits {
@@ -126,8 +139,8 @@ impl Chain {
         let mut shapes = vec![[vec![one.clone(); missing], shape.to_vec()].concat()];
         for (n, &id) in self.moves.iter().enumerate().rev() {
             let from = at(if n == 0 { self.product } else { self.moves[n - 1] })?;
-            let (op, after, to) = (graph.node(id)?.op.as_ref(), shapes.last()?, at(id)?);
-            shapes.push(match op.downcast_ref::<Permute>() {
+            let (after, to) = (shapes.last()?, at(id)?);
+            shapes.push(match graph.op::<Permute>(id) {
                 Some(permute) => inverse(&permute.axes).into_iter().map(|axis| after[axis].clone()).collect(),
                 None => regrouped(after, &from, &to)?,
             });
@@ -152,94 +165,71 @@ impl Chain {
         fits.then_some(own)
     }
 
-    fn fold(&self, graph: &mut Graph) -> Result<(), GraphError> {
-        let path = graph.node(self.last()).map_or_else(String::new, |node| node.path.clone());
-        let mut building = Building { graph, path };
-        let (scale, shift) = self.combine(&mut building)?;
-        let inputs = building.graph.inputs(self.product);
-        let Some(&weight) = inputs.get(self.weight) else { return Ok(()) };
-        let folds = self.folds(building.graph);
-        let mut value = Value { node: self.product, port: 0 };
-        if let Some(scale) = scale.filter(|_| folds) {
-            let scale = self.to_weight(&mut building, scale)?;
-            let mut operands = inputs.clone();
-            operands[self.weight] = building.binary(BinaryOp::Mul, weight, scale)?;
-            value = building.add(Arc::new(MatMul), &operands)?;
-        }
+    /// The end of the chain with all steps folded; `read` are the product, its operands and those of the steps.
+    fn folded(&self, graph: &Graph, scope: &Scope, read: &[Tensor]) -> Option<Tensor> {
+        let [product, left, right, operands @ ..] = read else { return None };
+        let (scale, shift) = self.combined(scope, operands);
+        let folds = self.folds(graph);
+        let mut value = match scale.as_ref().filter(|_| folds) {
+            Some(scale) if self.weight == 0 => (left * &self.to_weight(graph, scale)?).matmul(right),
+            Some(scale) => left.matmul(&(right * &self.to_weight(graph, scale)?)),
+            None => product.clone(),
+        };
         for &id in &self.moves {
-            let Some(op) = building.graph.node(id).map(|node| node.op.clone()) else { continue };
-            value = building.add(op, &[value])?;
+            value = match graph.op::<Permute>(id) {
+                Some(permute) => value.permute(&permute.axes),
+                None => value.reshape(&graph.ty(Value { node: id, port: 0 })?.shape),
+            };
         }
         if let Some(scale) = scale.filter(|_| !folds) {
-            value = building.binary(BinaryOp::Mul, value, scale)?;
+            value = &value * &scale;
         }
-        if let Some(shift) = shift {
-            value = building.binary(BinaryOp::Add, value, shift)?;
-        }
-        building.graph.replace_except(Value { node: self.last(), port: 0 }, value, &[]);
-        Ok(())
+        Some(shift.map_or(value.clone(), |shift| &value + &shift))
     }
 
     /// All steps as one scale and one shift after it.
-    fn combine(&self, building: &mut Building<'_>) -> Result<(Option<Value>, Option<Value>), GraphError> {
-        let (mut scale, mut shift): (Option<Value>, Option<Value>) = (None, None);
-        for step in &self.affine {
-            let operand = step.operand;
+    fn combined(&self, scope: &Scope, operands: &[Tensor]) -> (Option<Tensor>, Option<Tensor>) {
+        let (mut scale, mut shift): (Option<Tensor>, Option<Tensor>) = (None, None);
+        for (step, operand) in self.affine.iter().zip(operands) {
             match (step.op, step.reversed) {
-                (BinaryOp::Mul | BinaryOp::Div, _) => {
-                    let first = match (scale, step.op) {
-                        (None, BinaryOp::Mul) => operand,
-                        (scale, op) => {
-                            let scale = scale.map_or_else(|| building.scalar(1.0), Ok)?;
-                            building.binary(op, scale, operand)?
-                        }
-                    };
-                    scale = Some(first);
-                    shift = shift.map(|shift| building.binary(step.op, shift, operand)).transpose()?;
+                (op @ (BinaryOp::Mul | BinaryOp::Div), _) => {
+                    let one = || scope.scalar(DType::F32, 1.0);
+                    scale = Some(match scale {
+                        None if op == BinaryOp::Mul => operand.clone(),
+                        scale => scale.unwrap_or_else(one).binary(op, operand),
+                    });
+                    shift = shift.map(|shift| shift.binary(op, operand));
                 }
                 (BinaryOp::Sub, true) => {
-                    scale = Some(match scale {
-                        Some(scale) => building.add(Arc::new(UnaryOp::Neg), &[scale])?,
-                        None => building.scalar(-1.0)?,
-                    });
-                    shift = Some(match shift {
-                        Some(shift) => building.binary(BinaryOp::Sub, operand, shift)?,
-                        None => operand,
-                    });
+                    scale =
+                        Some(scale.map_or_else(|| scope.scalar(DType::F32, -1.0), |scale| scale.unary(UnaryOp::Neg)));
+                    shift = Some(shift.map_or_else(|| operand.clone(), |shift| operand - &shift));
                 }
                 (op, _) => {
-                    shift = Some(match (shift, op) {
-                        (Some(shift), op) => building.binary(op, shift, operand)?,
-                        (None, BinaryOp::Sub) => building.add(Arc::new(UnaryOp::Neg), &[operand])?,
-                        (None, _) => operand,
+                    shift = Some(match shift {
+                        Some(shift) => shift.binary(op, operand),
+                        None if op == BinaryOp::Sub => operand.unary(UnaryOp::Neg),
+                        None => operand.clone(),
                     });
                 }
             }
         }
-        Ok((scale, shift))
+        (scale, shift)
     }
 
     /// A per-channel scale, in the shape in which it multiplies the weight.
-    fn to_weight(&self, building: &mut Building<'_>, scale: Value) -> Result<Value, GraphError> {
-        let shape = building.graph.ty(scale).map_or_else(Vec::new, |ty| ty.shape.clone());
-        let (Some(shapes), Some(own)) = (self.back(building.graph, &shape), self.in_weight(building.graph, &shape))
-        else {
-            return Ok(scale);
-        };
-        let mut value = scale;
-        let moves: Vec<Option<NodeId>> =
-            std::iter::once(None).chain(self.moves.iter().rev().copied().map(Some)).collect();
-        for (id, shape) in moves.into_iter().zip(shapes) {
-            let axes = id
-                .and_then(|id| building.graph.node(id))
-                .and_then(|node| node.op.downcast_ref::<Permute>())
-                .map(|permute| inverse(&permute.axes));
-            value = match axes {
-                Some(axes) => building.add(Arc::new(Permute { axes }), &[value])?,
-                None => building.add(Arc::new(Reshape { shape }), &[value])?,
-            };
-        }
-        building.add(Arc::new(Reshape { shape: own }), &[value])
+    fn to_weight(&self, graph: &Graph, scale: &Tensor) -> Option<Tensor> {
+        let (shapes, own) = (self.back(graph, scale.shape())?, self.in_weight(graph, scale.shape())?);
+        let moves = self.moves.iter().rev().map(|&id| graph.op::<Permute>(id));
+        let value =
+            std::iter::once(None).chain(moves).zip(shapes).fold(
+                scale.clone(),
+                |value, (permute, shape)| match permute {
+                    Some(permute) => value.permute(&inverse(&permute.axes)),
+                    None => value.reshape(&shape),
+                },
+            );
+        Some(value.reshape(&own))
     }
 }
 
@@ -273,28 +263,4 @@ fn regrouped(value: &[Dim], from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
 fn is_vector(graph: &Graph, value: Value) -> bool {
     let one: Dim = 1.into();
     graph.ty(value).is_some_and(|ty| ty.shape.iter().any(|dim| *dim != one))
-}
-
-struct Building<'a> {
-    graph: &'a mut Graph,
-    path: String,
-}
-
-impl Building<'_> {
-    fn add(&mut self, op: Arc<dyn Op>, inputs: &[Value]) -> Result<Value, GraphError> {
-        Ok(Value { node: self.graph.add(op, inputs, &self.path)?, port: 0 })
-    }
-
-    fn binary(&mut self, op: BinaryOp, a: Value, b: Value) -> Result<Value, GraphError> {
-        self.add(Arc::new(op), &[a, b])
-    }
-
-    fn scalar(&mut self, value: f64) -> Result<Value, GraphError> {
-        let constant = Constant::scalar(DType::F32, value).map_err(|error| GraphError::Type {
-            op: "constant".to_owned(),
-            path: self.path.clone(),
-            source: rewire_graph::TypeError::new("value", "a scalar", error),
-        })?;
-        self.add(Arc::new(constant), &[])
-    }
 }

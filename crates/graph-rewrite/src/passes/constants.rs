@@ -1,7 +1,6 @@
-use super::{Context, Pass};
-use crate::error::RewriteError;
+use crate::rules::{Attempt, Rule};
 use rewire_graph::op::{Constant, Role};
-use rewire_graph::{Graph, HostTensor, Layout, NodeId, Value, interpret};
+use rewire_graph::{Graph, GraphError, HostTensor, Layout, NodeId, Value, interpret};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,24 +13,14 @@ const LIMIT: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FoldConstants;
 
-impl Pass for FoldConstants {
+impl Rule for FoldConstants {
     fn name(&self) -> &str {
         "fold_constants"
     }
 
-    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
-        let failed = |source| RewriteError::graph(self.name(), source);
-        let live = graph.live();
-        let mut folded = graph.clone();
-        for id in graph.order().map_err(failed)?.into_iter().filter(|id| live.contains(id)) {
-            let Some(tensor) = value(&folded, id) else { continue };
-            if !context.permits(self.name(), graph, id) {
-                continue;
-            }
-            let node = folded.add(Arc::new(Constant { tensor }), &[], "").map_err(failed)?;
-            folded.replace_except(Value { node: id, port: 0 }, Value { node, port: 0 }, &[]);
-        }
-        Ok(folded)
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
+        let Some(tensor) = value(graph, root) else { return Ok(Attempt::Nothing) };
+        Attempt::replace(graph, root, &[], |scope, _| Some(scope.constant(tensor)))
     }
 }
 

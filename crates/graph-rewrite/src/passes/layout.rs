@@ -1,43 +1,35 @@
-use super::{Context, Pass};
-use crate::error::RewriteError;
-use rewire_graph::op::{Cast, MatMul, Op, Permute, Slice, ViewProps};
+use crate::rules::{Attempt, Rule};
+use rewire_graph::op::{MatMul, Permute, Slice, ViewProps};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
-use std::sync::Arc;
 
 /// Removes layout and type changes that change nothing, merges slices of slices, and computes matmuls transposed that
 /// are only read transposed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CleanLayout;
 
-impl Pass for CleanLayout {
+impl Rule for CleanLayout {
     fn name(&self) -> &str {
         "clean_layout"
     }
 
-    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
-        let failed = |source| RewriteError::graph(self.name(), source);
-        let live = graph.live();
-        let mut cleaned = graph.clone();
-        for id in graph.order().map_err(failed)?.into_iter().filter(|id| live.contains(id)) {
-            let old = Value { node: id, port: 0 };
-            if let Some(same) = unchanged(&cleaned, id) {
-                if context.permits(self.name(), graph, id) {
-                    cleaned.replace_except(old, same, &[]);
-                }
-            } else if let Some((part, whole)) = part_of_part(&cleaned, id)
-                && context.permits(self.name(), graph, id)
-            {
-                let path = cleaned.node(id).map_or_else(String::new, |node| node.path.clone());
-                let node = cleaned.add(Arc::new(part), &[whole], &path).map_err(failed)?;
-                cleaned.replace_except(old, Value { node, port: 0 }, &[]);
-            } else if let Some(factors) = transposed_product(&cleaned, id)
-                && context.permits(self.name(), graph, id)
-            {
-                let product = swapped(&mut cleaned, id, factors).map_err(failed)?;
-                cleaned.replace_except(old, product, &[]);
-            }
+    fn reach(&self) -> usize {
+        2
+    }
+
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
+        if let Some(same) = unchanged(graph, root) {
+            Attempt::replace(graph, root, &[same], |_, same| same.first().cloned())
+        } else if let Some((part, whole)) = part_of_part(graph, root) {
+            Attempt::replace(graph, root, &[whole], |scope, whole| Some(scope.apply(part, &[whole.first()?])))
+        } else if let Some(factors) = transposed_product(graph, root) {
+            Attempt::replace(graph, root, &factors, |_, factors| {
+                let [left, right] = factors else { return None };
+                let [left, right] = [left, right].map(|factor| factor.permute(&[1, 0]));
+                Some(right.matmul(&left))
+            })
+        } else {
+            Ok(Attempt::Nothing)
         }
-        Ok(cleaned)
     }
 }
 
@@ -47,7 +39,7 @@ fn unchanged(graph: &Graph, id: NodeId) -> Option<Value> {
     let [operand] = graph.inputs(id)[..] else { return None };
     // With equal numbers of elements, none is omitted or repeated.
     let keeps = |movement: ViewProps| movement.is_ordered && (movement.is_complete || movement.is_unique);
-    let keeps = node.op.movement().is_some_and(keeps) || node.op.downcast_ref::<Cast>().is_some();
+    let keeps = node.op.movement().is_some_and(keeps) || node.op.is_conversion();
     (keeps && graph.ty(operand) == node.types.first()).then_some(operand)
 }
 
@@ -69,15 +61,4 @@ fn transposed_product(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
     let is_only = graph.users(product.node) == [id] && graph.outputs().iter().all(|(_, output)| *output != product);
     graph.op::<MatMul>(product.node).filter(|_| is_transposed && is_only)?;
     graph.inputs(product.node).try_into().ok()
-}
-
-/// The matmul of both operands transposed, the right one first.
-fn swapped(graph: &mut Graph, id: NodeId, [left, right]: [Value; 2]) -> Result<Value, GraphError> {
-    let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
-    let mut add = |op: Arc<dyn Op>, operands: &[Value]| -> Result<Value, GraphError> {
-        Ok(Value { node: graph.add(op, operands, &path)?, port: 0 })
-    };
-    let transposed = || Arc::new(Permute { axes: vec![1, 0] });
-    let (left, right) = (add(transposed(), &[left])?, add(transposed(), &[right])?);
-    add(Arc::new(MatMul), &[right, left])
 }

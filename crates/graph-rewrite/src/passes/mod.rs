@@ -43,6 +43,7 @@ pub use separate::Separate;
 pub use simplify::Simplify;
 
 use crate::error::RewriteError;
+use crate::rules::{Rule, rewrite_beside};
 use rewire_graph::Graph;
 
 /// The passes of [`optimize`], in order.
@@ -112,4 +113,15 @@ pub trait Pass: Send + Sync {
     /// # Errors
     /// [`RewriteError`] if the graph is invalid or the pass fails.
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError>;
+}
+
+/// A rule is a pass that applies it until it matches nowhere.
+impl<R: Rule> Pass for R {
+    fn name(&self) -> &str {
+        Rule::name(self)
+    }
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        rewrite_beside(graph, &[self], context)
+    }
 }

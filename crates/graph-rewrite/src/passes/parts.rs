@@ -1,35 +1,28 @@
-use super::{Context, Pass};
-use crate::error::RewriteError;
+use crate::rules::{Attempt, Rule};
 use rewire_graph::op::{Concat, Slice};
-use rewire_graph::{Dim, Graph, NodeId, Value};
-use std::sync::Arc;
+use rewire_graph::{Dim, Graph, GraphError, NodeId, Value};
 
 /// Replaces slices of a concatenation by slices of its operand, as they occur in gradients of concatenations and
 /// slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadParts;
 
-impl Pass for ReadParts {
+impl Rule for ReadParts {
     fn name(&self) -> &str {
         "read_parts"
     }
 
-    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
-        let failed = |source| RewriteError::graph(self.name(), source);
-        let mut read = graph.clone();
-        for id in graph.order().map_err(failed)? {
-            let Some((operand, slice)) = part(&read, id).filter(|_| context.permits(self.name(), graph, id)) else {
-                continue;
-            };
-            let whole = read.ty(operand).and_then(|ty| ty.extent(slice.axis)) == Some(slice.len);
-            let path = read.node(id).map_or_else(String::new, |node| node.path.clone());
-            let value = match whole {
-                true => operand,
-                false => Value { node: read.add(Arc::new(slice), &[operand], &path).map_err(failed)?, port: 0 },
-            };
-            read.replace_except(Value { node: id, port: 0 }, value, &[]);
-        }
-        Ok(read)
+    fn roots(&self) -> Option<Vec<String>> {
+        Some(vec!["slice".to_owned()])
+    }
+
+    fn reach(&self) -> usize {
+        2
+    }
+
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
+        let Some((operand, part)) = part(graph, root) else { return Ok(Attempt::Nothing) };
+        Attempt::replace(graph, root, &[operand], |_, x| Some(x.first()?.slice(part.axis, part.start, part.len)))
     }
 }
 
@@ -38,7 +31,7 @@ fn part(graph: &Graph, id: NodeId) -> Option<(Value, Slice)> {
     let slice = graph.op::<Slice>(id)?;
     let joined = *graph.inputs(id).first()?;
     let node = graph.node(joined.node)?;
-    let concat = node.op.downcast_ref::<Concat>().filter(|concat| concat.axis == slice.axis)?;
+    let concat = graph.op::<Concat>(joined.node).filter(|concat| concat.axis == slice.axis)?;
     let mut start = 0;
     for operand in graph.inputs(joined.node) {
         let ty = graph.ty(operand)?;

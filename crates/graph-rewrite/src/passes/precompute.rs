@@ -1,7 +1,7 @@
 use super::part::Part;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
 use crate::error::RewriteError;
-use rewire_graph::op::{Cast, Fused, Identity, Op, Parameter, Role};
+use rewire_graph::op::{Fused, Identity, Op, Role};
 use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value, reached};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Candidates<'_> {
 
     /// True for operators of one operand that readers apply while loading.
     fn is_free(&self, id: NodeId) -> bool {
-        let moves = |op: &dyn Op| op.movement().is_some() || op.downcast_ref::<Cast>().is_some();
+        let moves = |op: &dyn Op| op.movement().is_some() || op.is_conversion();
         self.graph.inputs(id).len() == 1 && self.graph.node(id).is_some_and(|node| moves(node.op.as_ref()))
     }
 
@@ -147,9 +147,9 @@ enum Source {
 
 impl Source {
     fn of(op: &Arc<dyn Op>) -> Self {
-        match op.downcast_ref::<Parameter>() {
-            Some(parameter) => Self::Parameter(parameter.name.clone()),
-            None => Self::Constant(Identity(Arc::clone(op))),
+        match op.role() {
+            Role::Parameter(parameter) => Self::Parameter(parameter.name.clone()),
+            _ => Self::Constant(Identity(Arc::clone(op))),
         }
     }
 }

@@ -1,10 +1,9 @@
 use super::{Context, Pass};
 use crate::error::RewriteError;
-use crate::rules::{Rule, SpreadSoftmax, rewrite_within};
+use crate::rules::{Attempt, Rule, SpreadSoftmax, rewrite_within};
 use rewire_graph::op::{Concat, Scores};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value, reached};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 /// Gives every pair reduction separate scores, including those of [`SpreadSoftmax`], since scores are never stored, and
 /// splits concatenations with more parts than a kernel can read.
@@ -17,12 +16,12 @@ impl Pass for Separate {
     }
 
     fn rules(&self) -> Vec<String> {
-        vec![SpreadSoftmax.name().to_owned()]
+        vec![Rule::name(&SpreadSoftmax).to_owned(), SPLIT.to_owned()]
     }
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph("separate", source);
-        let graph = &rewrite_within(graph, &[&SpreadSoftmax], context)?;
+        let graph = &rewrite_within(graph, &[&SpreadSoftmax, &SplitConcat { most: context.bindings() - 1 }], context)?;
         let mut separated = graph.clone();
         let mut taken = HashSet::new();
         let order = graph.order().map_err(failed)?;
@@ -35,12 +34,6 @@ impl Pass for Separate {
                     copy_scores(&mut separated, id, &own).map_err(failed)?;
                 }
                 taken.extend(own);
-            } else if let Some(concat) = node.op.downcast_ref::<Concat>()
-                && separated.inputs(id).len() >= context.bindings()
-                && context.permits(self.name(), graph, id)
-            {
-                // A kernel binds its result too.
-                cut(&mut separated, id, (concat.axis, context.bindings() - 1)).map_err(failed)?;
             }
         }
         Ok(separated)
@@ -81,23 +74,36 @@ fn copy_scores(graph: &mut Graph, sum: NodeId, own: &[NodeId]) -> Result<(), Gra
     Ok(())
 }
 
-/// Splits a concatenation into several with `most` parts.
-fn cut(graph: &mut Graph, id: NodeId, (axis, most): (usize, usize)) -> Result<(), GraphError> {
-    let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
-    let mut parts = graph.inputs(id);
-    while parts.len() > 1 {
-        let mut joined = vec![];
-        for chunk in parts.chunks(most) {
-            joined.push(match chunk {
-                [one] => *one,
-                _ => Value { node: graph.add(Arc::new(Concat { axis }), chunk, &path)?, port: 0 },
-            });
-        }
-        parts = joined;
+/// The name of [`SplitConcat`].
+const SPLIT: &str = "split concatenation";
+
+/// Splits concatenations with more parts than a kernel can bind beside its result.
+struct SplitConcat {
+    most: usize,
+}
+
+impl Rule for SplitConcat {
+    fn name(&self) -> &str {
+        SPLIT
     }
-    if let Some(&whole) = parts.first() {
-        graph.replace_except(Value { node: id, port: 0 }, whole, &[]);
-        graph.remove(id);
+
+    fn roots(&self) -> Option<Vec<String>> {
+        Some(vec!["concat".to_owned()])
     }
-    Ok(())
+
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
+        let parts = graph.inputs(root);
+        let Some(concat) = graph.op::<Concat>(root).filter(|_| parts.len() > self.most) else {
+            return Ok(Attempt::Nothing);
+        };
+        Attempt::replace(graph, root, &parts, |scope, parts| {
+            let mut parts = parts.to_vec();
+            while parts.len() > 1 {
+                let joined =
+                    parts.chunks(self.most).map(|chunk| scope.concat(&chunk.iter().collect::<Vec<_>>(), concat.axis));
+                parts = joined.collect();
+            }
+            parts.pop()
+        })
+    }
 }

@@ -38,8 +38,7 @@ impl Custom {
             let layout = if operand.space == MemorySpace::Host { Layout::Host } else { Layout::Device };
             Some(Self::arithmetic(Type { dtype: operand.dtype, shape: operand.shape.clone(), layout }))
         };
-        let types: Option<Vec<Type>> = self.operands.iter().map(operand).collect();
-        let types = types.unwrap_or_default();
+        let types: Vec<Type> = self.operands.iter().filter_map(operand).collect();
         let operands: Vec<&Type> = types.iter().collect();
         let result = Self::arithmetic(Type::device(self.dtype, self.shape.clone()));
         let inferred =

@@ -268,6 +268,7 @@ impl<'a> Analysis<'a> {
     }
 
     fn form(&self, id: ExprId) -> LinearExpr {
+        debug_assert!(self.forms.contains_key(&id), "operands are analysed before what reads them");
         self.forms.get(&id).cloned().unwrap_or_default()
     }
 
@@ -435,6 +436,7 @@ impl<'a> Analysis<'a> {
 
     /// The entry of a host vector at a valid index; an offset at `s + 1` is expressed in terms of that at `s`.
     fn entry(&mut self, slot: HostSlot, index: LinearExpr, operand: &Operand, when: &When) -> LinearExpr {
+        debug_assert!(!operand.shape.is_empty(), "host operands are vectors");
         let count = operand.shape.first().cloned().unwrap_or_default();
         if !self.host.is_offsets(slot) {
             return self.at((index, Some(count)), when, |entries| entries.entry(slot));

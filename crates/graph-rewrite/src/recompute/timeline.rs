@@ -1,7 +1,7 @@
 use crate::cost::{Sizes, bytes};
 use crate::error::RewriteError;
 use crate::plan::{Lifetime, SlotPlan};
-use rewire_graph::op::{Fused, Role, SetRows};
+use rewire_graph::op::{Fused, Role};
 use rewire_graph::{Copies, Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -206,5 +206,5 @@ impl Timeline {
 }
 
 fn sets_rows(fused: &Fused) -> bool {
-    fused.body.ids().any(|id| fused.body.op::<SetRows>(id).is_some())
+    fused.body.ids().any(|id| fused.body.node(id).is_some_and(|node| node.op.sets_rows()))
 }

@@ -1,8 +1,7 @@
-use super::{Attempt, Match, Patch, Rule};
+use super::{Attempt, Rule};
 use rewire_graph::op::{Broadcast, Constant, MatMul, Permute, Reduce, ReduceOp, Reshape};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
-use rewire_graph::{DType, Graph, GraphError, NodeId, Ordered, Value};
-use std::collections::BTreeMap;
+use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
 
 /// Makes a softmax that is 0 in rows without a finite score, whose mask is part of the scores, one of the scores that the mask
 /// keeps: attention skips tiles of pairs that a mask hides. Products are taken to be finite before they are masked.
@@ -28,20 +27,17 @@ impl Rule for MaskedSoftmax {
             Mask::Where { condition, kept, keeps } => (Some(keeps), [condition, kept]),
             Mask::Added(mask) => (None, [mask, softmax.scores]),
         };
-        let names = ["mask", "scores"].map(str::to_owned);
-        let captures: BTreeMap<String, Value> = names.into_iter().zip(captured).ordered_map();
-        let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);
-        Ok(Attempt::Found(Patch::trace(&found, |r| {
-            let [mask, scores] = ["mask", "scores"].map(|name| r.tensor(name));
+        Attempt::replace(graph, root, &captured, |scope, captured| {
+            let [mask, scores] = captured else { return None };
             let kept = match kind {
-                Some(true) => mask,
+                Some(true) => mask.clone(),
                 Some(false) => mask.unary(UnaryOp::Not),
                 None => mask.binary_scalar(BinaryOp::Eq, f64::NEG_INFINITY).unary(UnaryOp::Not),
             };
-            let or = |x, other: f64| kept.select(x, &r.scope().scalar(DType::F32, other));
-            let exp = (&scores - &or(&scores, f64::NEG_INFINITY).max(softmax.axis)).exp();
-            vec![or(&(&exp / &or(&exp, 0.0).sum(softmax.axis)), 0.0)]
-        })?))
+            let or = |x, other: f64| kept.select(x, &scope.scalar(DType::F32, other));
+            let exp = (scores - &or(scores, f64::NEG_INFINITY).max(softmax.axis)).exp();
+            Some(or(&(&exp / &or(&exp, 0.0).sum(softmax.axis)), 0.0))
+        })
     }
 }
 

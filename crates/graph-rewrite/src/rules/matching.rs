@@ -2,7 +2,7 @@ use super::Match;
 use super::mismatch::{Mismatch, Reason};
 use super::placeholder::{Kind, Placeholder, PlaceholderOp};
 use super::unify::{fits, same};
-use rewire_graph::op::{Constant, Role};
+use rewire_graph::op::Role;
 use rewire_graph::{Dim, Graph, GraphError, NodeId, Ordered, Symbol, TypeError, Value, reached};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -267,7 +267,7 @@ impl<'g> Search<'_, 'g> {
                 return self.other_operator(wanted.op.name(), value, state);
             }
             // Equal constants may be one node or several.
-            if node.op.downcast_ref::<Constant>().is_some() {
+            if matches!(node.op.role(), Role::Constant(_)) {
                 return Some(Subgoals::Known);
             }
             return self.operands(pattern, value, inputs, state);
@@ -281,10 +281,9 @@ impl<'g> Search<'_, 'g> {
                 }
             }
             Placeholder::Number { .. } => {
-                let constant = node.op.downcast_ref::<Constant>();
-                if !constant
-                    .is_some_and(|constant| constant.tensor.shape().is_empty() && constant.tensor.dtype().is_float())
-                {
+                let is_number =
+                    |tensor: &rewire_graph::HostTensor| tensor.shape().is_empty() && tensor.dtype().is_float();
+                if !matches!(node.op.role(), Role::Constant(constant) if is_number(&constant.tensor)) {
                     return self.other_operator("a scalar constant", value, state);
                 }
             }

@@ -62,13 +62,14 @@ pub use mismatch::Mismatch;
 pub use patch::{Patch, Replacement};
 pub use pattern::{Pattern, PatternScope};
 pub use record::{Application, NearMiss};
+pub(crate) use rewrite::rewrite_beside;
 pub use rewrite::{rewrite, rewrite_within};
 pub use simplify::simplifications;
 pub use spread_softmax::SpreadSoftmax;
 pub use traced::TracedRule;
 
 use crate::error::RewriteError;
-use rewire_graph::{Graph, GraphError, NodeId};
+use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Value};
 
 /// A rewrite of one place in a graph.
 pub trait Rule: Send + Sync {
@@ -101,6 +102,22 @@ pub enum Attempt {
     Near(String),
     /// No match.
     Nothing,
+}
+
+impl Attempt {
+    /// A patch that replaces the value of a node by a function of other values; no match if the function returns `None`.
+    ///
+    /// # Errors
+    /// [`GraphError`] if the replacement cannot be traced.
+    pub fn replace(
+        graph: &Graph,
+        node: NodeId,
+        read: &[Value],
+        replacement: impl FnOnce(&Scope, &[Tensor]) -> Option<Tensor>,
+    ) -> Result<Self, GraphError> {
+        let patch = Patch::of(graph, Value { node, port: 0 }, read, replacement)?;
+        Ok(patch.map_or(Self::Nothing, Self::Found))
+    }
 }
 
 /// A pattern in canonical form, after common subexpressions and the [`simplifications`].

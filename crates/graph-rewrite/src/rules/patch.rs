@@ -1,7 +1,7 @@
 use super::Match;
 use crate::error::PatchError;
 use rewire_graph::op::{Input, Role};
-use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError, Value};
+use rewire_graph::{Graph, GraphError, Node, NodeId, Ordered, Scope, Tensor, Type, TypeError, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A replacement of values. It is rejected if it changes the type of a value.
@@ -53,10 +53,33 @@ impl Patch {
     pub fn trace(matched: &Match, replacement: impl Fn(&Replacement) -> Vec<Tensor>) -> Result<Self, GraphError> {
         let scope = Scope::within(matched.graph());
         let results = replacement(&Replacement { scope: scope.clone(), matched });
+        Self::finish(scope, results, matched.results().to_vec(), matched.captures().clone())
+    }
+
+    /// A patch that replaces a value by a function of other values; `None` if the function returns `None`.
+    pub(crate) fn of(
+        graph: &Graph,
+        replaced: Value,
+        read: &[Value],
+        replacement: impl FnOnce(&Scope, &[Tensor]) -> Option<Tensor>,
+    ) -> Result<Option<Self>, GraphError> {
+        let scope = Scope::within(graph);
+        let named = || read.iter().enumerate().map(|(n, &value)| (n.to_string(), value));
+        let operands = named().filter_map(|(name, value)| Some(scope.capture(&name, graph.ty(value)?)));
+        let operands: Vec<Tensor> = operands.collect();
+        let Some(result) = replacement(&scope, &operands) else { return Ok(None) };
+        Self::finish(scope, vec![result], vec![replaced], named().ordered_map()).map(Some)
+    }
+
+    fn finish(
+        scope: Scope,
+        results: Vec<Tensor>,
+        replaced: Vec<Value>,
+        captures: BTreeMap<String, Value>,
+    ) -> Result<Self, GraphError> {
         let names: Vec<String> = (0..results.len()).map(|n| n.to_string()).collect();
         let outputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(results).collect();
-        let body = scope.finish_within(&outputs)?;
-        Ok(Self { replaced: matched.results().to_vec(), body, captures: matched.captures().clone() })
+        Ok(Self { replaced, body: scope.finish_within(&outputs)?, captures })
     }
 
     /// True if the replacement differs from the replaced nodes in its operators or their operands.
@@ -162,9 +185,11 @@ impl Patch {
                 continue;
             }
             let inputs = self.body.inputs(id).into_iter().map(|value| resolve(&moved, value));
-            let copy = graph.add(node.op.clone(), &inputs.collect::<Result<Vec<_>, _>>()?, &path)?;
+            let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+            let known = equal_on_host(graph, node, &inputs);
+            let copy = known.map_or_else(|| graph.add(node.op.clone(), &inputs, &path), Ok)?;
             moved.insert(id, Value { node: copy, port: 0 });
-            added.push(copy);
+            added.extend(known.is_none().then_some(copy));
         }
         let results = self.body.outputs().iter().map(|(_, value)| resolve(&moved, *value));
         let results = results.collect::<Result<Vec<_>, _>>()?;
@@ -173,5 +198,20 @@ impl Patch {
         } else {
             Ok(results)
         }
+    }
+}
+
+/// A node that computes the same host value, which is computed once in a run.
+fn equal_on_host(graph: &Graph, node: &Node, inputs: &[Value]) -> Option<NodeId> {
+    let is_host = matches!(node.op.role(), Role::Host(_));
+    let is_equal = |id: &NodeId| {
+        graph.node(*id).is_some_and(|other| other.op.same(node.op.as_ref())) && graph.inputs(*id) == inputs
+    };
+    if !is_host {
+        return None;
+    }
+    match inputs {
+        [first, ..] => graph.users(first.node).into_iter().find(is_equal),
+        [] => graph.ids().find(is_equal),
     }
 }

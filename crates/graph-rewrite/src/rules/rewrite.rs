@@ -1,12 +1,12 @@
 use super::{Attempt, Context, PatchError, Rule};
 use crate::error::RewriteError;
 use rewire_graph::op::Role;
-use rewire_graph::{Graph, Layout, NodeId, Ordered, SizeSource};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use rewire_graph::{Graph, Layout, NodeId, Ordered, SizeSource, Value};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Applies rules wherever they match, oldest node first, until none matches. Returns the applied rules in order.
 ///
-/// Every patch is checked before it lands and the graph is verified at the end.
+/// Nodes that no output needs stay as they are. Every patch is checked before it lands and the graph is verified at the end.
 ///
 /// # Errors
 /// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not terminate, and the operator
@@ -23,6 +23,27 @@ pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>
 /// # Errors
 /// As [`rewrite`].
 pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Result<Graph, RewriteError> {
+    let (mut graph, unread) = rewritten(graph, rules, context)?;
+    unread.into_keys().for_each(|id| graph.remove(id));
+    Ok(graph)
+}
+
+/// Like [`rewrite_within`], but leaves replaced nodes to the removal of dead code: later nodes would take their numbers,
+/// and with them their places in the order.
+///
+/// # Errors
+/// As [`rewrite`].
+pub(crate) fn rewrite_beside(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Result<Graph, RewriteError> {
+    let (mut graph, unread) = rewritten(graph, rules, context)?;
+    unread.into_iter().for_each(|(id, inputs)| graph.attach(id, &inputs));
+    Ok(graph)
+}
+
+/// Detached nodes, with their operands.
+type Unread = BTreeMap<NodeId, Vec<Value>>;
+
+/// The rewritten graph, in which nodes that are no longer read are detached.
+fn rewritten(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Result<(Graph, Unread), RewriteError> {
     let index = Index::new(rules);
     let mut graph = graph.clone();
     let mut queue = Queue::default();
@@ -31,9 +52,13 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     let mut fired = 0;
     // Nodes are removed at the end: until then no new node reuses the number of an old one, and with it its place in
     // the order.
-    let mut unread = BTreeSet::new();
+    let live = graph.live();
+    let dead: HashSet<NodeId> = graph.ids().filter(|id| !live.contains(id)).collect();
+    let mut unread = Unread::new();
     while let Some(root) = queue.pop() {
-        let Some(node) = graph.node(root).filter(|_| !unread.contains(&root)) else { continue };
+        let Some(node) = graph.node(root).filter(|_| !unread.contains_key(&root) && !dead.contains(&root)) else {
+            continue;
+        };
         for &position in index.at(node.op.name()) {
             let Some(&rule) = rules.get(position) else { continue };
             let failed = |graph: &Graph, source| RewriteError::rule(rule.name(), graph, root, source);
@@ -52,8 +77,8 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
             if fired > limit {
                 return Err(RewriteError::Endless { rule: rule.name().to_owned(), rewrites: fired });
             }
-            let readers = graph.users(root);
-            let replaced = patch.replaced().iter().map(|value| value.node).collect();
+            let replaced: Vec<NodeId> = patch.replaced().iter().map(|value| value.node).collect();
+            let readers: Vec<NodeId> = replaced.iter().flat_map(|&id| graph.users(id)).collect();
             let added = patch.land(&mut graph).map_err(|error| failed(&graph, error))?;
             fired += 1;
             detach_unread(&mut graph, replaced, &mut unread);
@@ -62,16 +87,17 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
             break;
         }
     }
-    unread.into_iter().for_each(|id| graph.remove(id));
-    Ok(graph)
+    Ok((graph, unread))
 }
 
 /// Detaches unread nodes, and then nodes that only they read. Inputs, checks and parameters stay.
-fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut BTreeSet<NodeId>) {
+fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut Unread) {
     let mut stack = nodes;
     while let Some(id) = stack.pop() {
-        if !is_needed(graph, id) && unread.insert(id) {
-            stack.extend(graph.inputs(id).into_iter().map(|value| value.node));
+        if !is_needed(graph, id) && !unread.contains_key(&id) {
+            let inputs = graph.inputs(id);
+            stack.extend(inputs.iter().map(|value| value.node));
+            unread.insert(id, inputs);
             graph.detach(id);
         }
     }

@@ -2,8 +2,7 @@ use super::masked_softmax::MaskedSoftmax;
 use super::round_trip::RoundTrip;
 use super::{Attempt, Match, Patch, Pattern, Rule, TracedRule};
 use rewire_graph::op::{Cast, Op, Permute, Reshape};
-use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor, Value};
-use std::collections::BTreeMap;
+use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor};
 
 /// Rules that make a graph smaller or canonical without changing results beyond rounding.
 pub fn simplifications() -> Vec<Box<dyn Rule>> {
@@ -71,17 +70,7 @@ impl<T: Op> Rule for Pair<T> {
         let [inner] = graph.inputs(outer.node)[..] else { return Ok(Attempt::Nothing) };
         let op = |id| graph.op::<T>(id);
         let Some((first, second)) = op(outer.node).zip(op(root)) else { return Ok(Attempt::Nothing) };
-        let captures = BTreeMap::from([("x".to_owned(), inner)]);
-        let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);
-        let merged = std::cell::Cell::new(true);
-        let patch = Patch::trace(&found, |r| {
-            let x = r.tensor("x");
-            vec![(self.merge)(first, second, &x).unwrap_or_else(|| {
-                merged.set(false);
-                x
-            })]
-        })?;
-        Ok(if merged.get() { Attempt::Found(patch) } else { Attempt::Nothing })
+        Attempt::replace(graph, root, &[inner], |_, x| (self.merge)(first, second, x.first()?))
     }
 }
 

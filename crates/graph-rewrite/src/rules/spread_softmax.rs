@@ -1,7 +1,7 @@
-use super::{Attempt, Match, Patch, Rule};
+use super::{Attempt, Rule};
 use rewire_graph::op::{ReduceOp, ScoreBroadcast, ScoreKind, ScoreReduce, ScoreSoftmax, WeightedSum};
-use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Ordered, Tensor, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor};
+use std::collections::BTreeSet;
 
 /// Rewrites the softmax of scores as a function of each score and of the logarithm of its query's sum, if pair
 /// reductions other than weighted sums by query read it: those do not process all keys of a query together.
@@ -22,25 +22,21 @@ impl Rule for SpreadSoftmax {
         if !is_softmax || !is_summed_otherwise(graph, root) {
             return Ok(Attempt::Nothing);
         }
-        let names = ["scores", "keep", "rows", "keys"].map(str::to_owned);
-        let captures: BTreeMap<String, Value> = names.into_iter().zip(graph.inputs(root)).ordered_map();
-        let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);
-        Ok(Attempt::Found(Patch::trace(&found, |r| {
-            let [scores, keep, rows, keys] = ["scores", "keep", "rows", "keys"].map(|name| r.tensor(name));
-            let kept = |x: &Tensor, other: f64| keep.select(x, &r.scope().scalar(DType::F32, other));
-            let reduced =
-                |x: &Tensor, op| r.scope().apply(ScoreReduce { op, kind: ScoreKind::Row }, &[x, &rows, &keys]);
+        Attempt::replace(graph, root, &graph.inputs(root), |scope, operands| {
+            let [scores, keep, rows, keys] = operands else { return None };
+            let kept = |x: &Tensor, other: f64| keep.select(x, &scope.scalar(DType::F32, other));
+            let reduced = |x: &Tensor, op| scope.apply(ScoreReduce { op, kind: ScoreKind::Row }, &[x, rows, keys]);
             let spread = |x: &Tensor| {
                 let shape = scores.shape();
                 let heads = scores.ty().constant_extent(1);
                 let op = ScoreBroadcast { kind: ScoreKind::Row, heads, rows: shape[2].clone(), keys: shape[3].clone() };
-                r.scope().apply(op, &[x, &rows, &keys])
+                scope.apply(op, &[x, rows, keys])
             };
-            let largest = reduced(&kept(&scores, f64::NEG_INFINITY), ReduceOp::Max);
-            let total = reduced(&kept(&(&scores - &spread(&largest)).exp(), 0.0), ReduceOp::Sum);
+            let largest = reduced(&kept(scores, f64::NEG_INFINITY), ReduceOp::Max);
+            let total = reduced(&kept(&(scores - &spread(&largest)).exp(), 0.0), ReduceOp::Sum);
             let logarithm = &largest + &total.log();
-            vec![kept(&(&scores - &spread(&logarithm)).exp(), 0.0)]
-        })?))
+            Some(kept(&(scores - &spread(&logarithm)).exp(), 0.0))
+        })
     }
 }
 
@@ -52,7 +48,7 @@ fn is_summed_otherwise(graph: &Graph, id: NodeId) -> bool {
             let Some(node) = graph.node(user) else { continue };
             if node.types.first().is_some_and(|ty| ty.layout == Layout::Scores) {
                 stack.push(user);
-            } else if node.op.downcast_ref::<WeightedSum>().is_none_or(|sum| sum.kind != ScoreKind::Row) {
+            } else if graph.op::<WeightedSum>(user).is_none_or(|sum| sum.kind != ScoreKind::Row) {
                 return true;
             }
         }

@@ -1,13 +1,13 @@
 //! Comparison of operators, types and sizes with those of a pattern.
 
-use rewire_graph::op::{Constant, Op};
+use rewire_graph::op::{Constant, Op, Role};
 use rewire_graph::{Dim, Layout, Symbol, Type};
 use std::collections::BTreeMap;
 
 /// Compares operators, with sizes of the pattern bound to those of the graph. Constants are compared by value,
 /// including the sign of zero, regardless of their type.
 pub(super) fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
-    if let (Some(a), Some(b)) = (pattern.downcast_ref::<Constant>(), op.downcast_ref::<Constant>()) {
+    if let (Role::Constant(a), Role::Constant(b)) = (pattern.role(), op.role()) {
         let bits = |constant: &Constant| constant.tensor.to_f64().into_iter().map(f64::to_bits);
         return a.tensor.shape() == b.tensor.shape() && bits(a).eq(bits(b));
     }
@@ -19,7 +19,7 @@ pub(super) fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, D
         return false;
     }
     let (mut pattern, mut found) = (pattern.boxed(), found.into_iter());
-    pattern.resize(&mut |size| *size = found.next().unwrap_or_default());
+    pattern.resize(&mut |size| found.next().into_iter().for_each(|found| *size = found));
     pattern.same(op)
 }
 

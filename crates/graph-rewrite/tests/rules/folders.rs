@@ -28,7 +28,7 @@ fn no_folder_depends_on_one_that_depends_on_it() {
     // Parts that depend on nothing that is left are taken away, until only cycles are left.
     while let Some(free) = uses.iter().find(|(_, used)| used.is_empty()).map(|(part, _)| part.clone()) {
         uses.remove(&free);
-        uses.values_mut().for_each(|used| drop(used.remove(&free)));
+        uses.values_mut().for_each(|used| _ = used.remove(&free));
     }
     assert!(uses.is_empty(), "these depend on each other: {uses:?}");
 }

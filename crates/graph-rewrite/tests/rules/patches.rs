@@ -1,6 +1,6 @@
-use super::{count, graph};
+use super::{close, count, graph};
 use rewire_graph::{DType, Graph, Tensor, Value};
-use rewire_graph_rewrite::passes::{Pipeline, Simplify};
+use rewire_graph_rewrite::passes::{FoldAffine, Pipeline, Simplify};
 use rewire_graph_rewrite::rules::{Attempt, Match, Patch, Replacement, Rule, TracedRule, rewrite};
 use rewire_graph_rewrite::{RewriteError, optimize};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ fn what_others_read_stays() {
     });
     let (rewritten, fired) = rewrite(&graph, &[&silu(|r| vec![r.tensor("x").silu()])]).unwrap();
     assert_eq!((fired.len(), count(&rewritten, "sigmoid"), count(&rewritten, "mul")), (1, 1, 0));
-    super::close(&rewritten, &graph);
+    close(&rewritten, &graph);
 }
 
 #[test]
@@ -183,4 +183,18 @@ fn rewriting_twice_is_rewriting_once_and_always_the_same() {
     assert!(report.passes.iter().all(|pass| pass.applications.is_empty()), "{report}");
     let texts: Vec<String> = (0..3).map(|_| optimize(model.clone()).unwrap().0.text()).collect();
     assert!(texts.iter().all(|text| *text == texts[0]));
+}
+
+#[test]
+fn a_scale_of_flipped_columns_is_not_folded_into_the_weight() {
+    for flipped in [false, true] {
+        let graph = graph(|scope, x, _| {
+            let product = x.matmul(&scope.parameter("weight", DType::F32, &[6.into(), 5.into()]));
+            let product = if flipped { product.flip(1) } else { product };
+            vec![&product * &scope.parameter("scale", DType::F32, &[5.into()])]
+        });
+        let (folded, report) = Pipeline::new(vec![Box::new(FoldAffine)]).run(graph.clone()).unwrap();
+        close(&folded, &graph);
+        assert_eq!(report.passes[0].applications.len(), usize::from(!flipped));
+    }
 }

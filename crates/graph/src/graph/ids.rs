@@ -1,5 +1,5 @@
 use super::{Graph, Node, Value};
-use crate::op::{Cast, Gather, IndexAdd, Op, Role, SetRows};
+use crate::op::{Op, Role};
 use crate::{DType, Dim, GraphError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -47,7 +47,7 @@ impl Graph {
             let (op, inputs) = (node.op.as_ref(), self.inputs(id));
             let names = |value: &Value| held.get(value).into_iter().flatten().cloned();
             if let [first, index, ..] = inputs.as_slice()
-                && let Some(rows) = self.chosen(op, *first)
+                && let Some(rows) = self.ty(*first).and_then(|ty| op.indexed_rows(ty))
             {
                 found.extend(names(index).map(|input| Ids { input, rows: rows.clone() }));
             }
@@ -65,22 +65,11 @@ impl Graph {
         self.id_inputs = smallest(found);
         Ok(())
     }
-
-    /// The number of rows that the index of an operator selects from: rows of its first operand, or of its result.
-    fn chosen(&self, op: &dyn Op, first: Value) -> Option<Dim> {
-        match op.downcast_ref::<IndexAdd>() {
-            Some(sums) => Some(sums.rows.clone()),
-            None if op.downcast_ref::<Gather>().is_some() || op.downcast_ref::<SetRows>().is_some() => {
-                self.ty(first)?.shape.first().cloned()
-            }
-            None => None,
-        }
-    }
 }
 
 /// True if the result holds all elements of the operands.
 fn keeps_all(op: &dyn Op) -> bool {
-    op.movement().is_some_and(|movement| movement.is_complete) || op.downcast_ref::<Cast>().is_some()
+    op.movement().is_some_and(|movement| movement.is_complete) || op.is_conversion()
 }
 
 fn holds_integers(node: &Node) -> bool {

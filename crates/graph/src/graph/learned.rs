@@ -1,5 +1,5 @@
 use super::{Copies, Graph, Node, NodeId, Value};
-use crate::op::{Cast, Gather, Input, Role};
+use crate::op::{Cast, Input, Role};
 use crate::{DType, GraphError, Type};
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Graph {
 
     /// Copies an operator, with states converted to the types that it expects.
     fn copy_reader(&self, id: NodeId, node: &Node, graph: &mut Self, copies: &mut Copies) -> Result<(), GraphError> {
-        let is_lookup = self.op::<Gather>(id).is_some();
+        let is_lookup = node.op.is_lookup();
         let mut inputs = copies.find(&self.inputs(id))?;
         for (copy, old) in inputs.iter_mut().zip(self.inputs(id)) {
             *copy = if is_lookup { *copy } else { converted(graph, *copy, self.ty(old))? };

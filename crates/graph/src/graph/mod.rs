@@ -202,11 +202,9 @@ impl Graph {
     }
 
     fn insert(&mut self, node: Arc<Node>, inputs: &[Value]) -> NodeId {
-        let node = self.nodes.add_node(node);
-        for (operand, value) in inputs.iter().enumerate() {
-            self.nodes.add_edge(value.node.0, node, Edge { operand: operand as u32, port: value.port });
-        }
-        NodeId(node)
+        let id = NodeId(self.nodes.add_node(node));
+        self.attach(id, inputs);
+        id
     }
 
     /// True if this is an unmodified clone of `other`, or all modifications were undone.
@@ -427,11 +425,18 @@ impl Graph {
     }
 
     /// Removes the operands of a node, so that it no longer is a user of their producers. The node has to be removed
-    /// before the graph is used.
+    /// or [attached](Self::attach) again before the graph is used.
     pub fn detach(&mut self, id: NodeId) {
         let edges: Vec<_> = self.nodes.edges_directed(id.0, Direction::Incoming).map(|edge| edge.id()).collect();
         for edge in edges {
             self.nodes.remove_edge(edge);
+        }
+    }
+
+    /// Gives a detached node operands again.
+    pub fn attach(&mut self, id: NodeId, inputs: &[Value]) {
+        for (operand, value) in inputs.iter().enumerate() {
+            self.nodes.add_edge(value.node.0, id.0, Edge { operand: operand as u32, port: value.port });
         }
     }
 

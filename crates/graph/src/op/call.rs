@@ -32,6 +32,10 @@ impl Op for Call {
         self.function.name()
     }
 
+    fn weight(&self) -> usize {
+        8
+    }
+
     fn attributes(&self) -> Value {
         self.function.attributes().clone()
     }

@@ -1,4 +1,4 @@
-use super::{Input, Op};
+use super::{Input, Op, Role};
 use crate::nest::Nest;
 use crate::{Dim, Graph, GraphError, Type, TypeError};
 use serde_json::{Value, json};
@@ -21,7 +21,10 @@ pub struct Fused {
 impl Fused {
     /// The position of the operand, if this node of a body is one.
     pub fn operand(op: &dyn Op) -> Option<usize> {
-        op.downcast_ref::<Input>().and_then(|input| input.name.parse().ok())
+        match op.role() {
+            Role::Input(input) => input.name.parse().ok(),
+            _ => None,
+        }
     }
 
     /// Adds operand `position` to a body.

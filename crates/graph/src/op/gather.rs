@@ -46,6 +46,14 @@ impl Op for Gather {
         "gather"
     }
 
+    fn is_lookup(&self) -> bool {
+        true
+    }
+
+    fn indexed_rows(&self, first: &Type) -> Option<Dim> {
+        first.shape.first().cloned()
+    }
+
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [table, index] = arity(inputs)?;
         if table.rank() == 0 || table.layout == Layout::Scores {
@@ -87,6 +95,14 @@ impl Elementwise for Gather {
 impl Op for SetRows {
     fn name(&self) -> &str {
         "set_rows"
+    }
+
+    fn sets_rows(&self) -> bool {
+        true
+    }
+
+    fn indexed_rows(&self, first: &Type) -> Option<Dim> {
+        first.shape.first().cloned()
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
@@ -141,6 +157,10 @@ pub(super) fn nearest<E: Elements + ?Sized>(at: &mut E, place: &[ExprId], rows: 
 impl Op for IndexAdd {
     fn name(&self) -> &str {
         "index_add"
+    }
+
+    fn indexed_rows(&self, _: &Type) -> Option<Dim> {
+        Some(self.rows.clone())
     }
 
     fn attributes(&self) -> Value {

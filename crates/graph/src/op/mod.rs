@@ -141,6 +141,46 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
         false
     }
 
+    /// True for an operator that only converts the type of its operand's elements.
+    fn is_conversion(&self) -> bool {
+        false
+    }
+
+    /// True for a lookup: of its first operand it reads only some rows.
+    fn is_lookup(&self) -> bool {
+        false
+    }
+
+    /// True if the result is the first operand with some rows replaced, which a kernel sets in place.
+    fn sets_rows(&self) -> bool {
+        false
+    }
+
+    /// The number of rows among which the second operand chooses, for operators with an operand of row numbers.
+    fn indexed_rows(&self, _first: &Type) -> Option<Dim> {
+        None
+    }
+
+    /// The axis that the operator reduces, keeping it with extent 1.
+    fn reduced_axis(&self) -> Option<usize> {
+        None
+    }
+
+    /// True if an entry of an axis of the result depends only on the operands' entries with the same number.
+    fn keeps_axis(&self, _axis: usize) -> bool {
+        self.is_pointwise()
+    }
+
+    /// True if an element depends also on its position in the whole tensor.
+    fn is_positional(&self) -> bool {
+        false
+    }
+
+    /// The work for an element, relative to an addition; 0 if readers take the element from an operand.
+    fn weight(&self) -> usize {
+        1
+    }
+
     /// True if an element depends only on the elements of the broadcast operands at the same index.
     fn is_pointwise(&self) -> bool {
         false

@@ -58,6 +58,10 @@ impl Op for Reshape {
         "reshape"
     }
 
+    fn weight(&self) -> usize {
+        0
+    }
+
     fn attributes(&self) -> Value {
         json!({ "shape": super::texts(&self.shape) })
     }
@@ -184,6 +188,14 @@ impl Op for Permute {
         "permute"
     }
 
+    fn weight(&self) -> usize {
+        0
+    }
+
+    fn keeps_axis(&self, axis: usize) -> bool {
+        self.axes.get(axis) == Some(&axis)
+    }
+
     fn attributes(&self) -> Value {
         json!({ "axes": self.axes })
     }
@@ -228,6 +240,14 @@ impl Elementwise for Permute {
 impl Op for Slice {
     fn name(&self) -> &str {
         "slice"
+    }
+
+    fn weight(&self) -> usize {
+        0
+    }
+
+    fn keeps_axis(&self, axis: usize) -> bool {
+        self.axis != axis
     }
 
     fn attributes(&self) -> Value {
@@ -285,6 +305,10 @@ impl Op for Flip {
         "flip"
     }
 
+    fn keeps_axis(&self, axis: usize) -> bool {
+        self.axis != axis
+    }
+
     fn attributes(&self) -> Value {
         json!({ "axis": self.axis })
     }
@@ -325,6 +349,14 @@ impl Elementwise for Flip {
 impl Op for Concat {
     fn name(&self) -> &str {
         "concat"
+    }
+
+    fn weight(&self) -> usize {
+        0
+    }
+
+    fn keeps_axis(&self, axis: usize) -> bool {
+        self.axis != axis
     }
 
     fn attributes(&self) -> Value {
@@ -402,6 +434,10 @@ impl Concat {
 impl Op for Broadcast {
     fn name(&self) -> &str {
         "broadcast"
+    }
+
+    fn weight(&self) -> usize {
+        0
     }
 
     fn attributes(&self) -> Value {

@@ -85,6 +85,10 @@ impl Op for UnaryOp {
         (*self).name()
     }
 
+    fn weight(&self) -> usize {
+        if *self == Self::Neg { 1 } else { 8 }
+    }
+
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x] = arity(inputs)?;
         let scalar = x.dtype.scalar();
@@ -208,6 +212,14 @@ impl Op for Cast {
         "cast"
     }
 
+    fn is_conversion(&self) -> bool {
+        true
+    }
+
+    fn weight(&self) -> usize {
+        0
+    }
+
     fn attributes(&self) -> Value {
         json!({ "dtype": self.dtype })
     }
@@ -241,6 +253,10 @@ impl Elementwise for Cast {
 impl Op for Dropout {
     fn name(&self) -> &str {
         "dropout"
+    }
+
+    fn is_positional(&self) -> bool {
+        true
     }
 
     fn attributes(&self) -> Value {

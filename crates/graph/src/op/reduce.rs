@@ -69,6 +69,14 @@ impl Op for Reduce {
         }
     }
 
+    fn reduced_axis(&self) -> Option<usize> {
+        Some(self.axis)
+    }
+
+    fn keeps_axis(&self, axis: usize) -> bool {
+        self.axis != axis
+    }
+
     fn attributes(&self) -> Value {
         json!({ "axis": self.axis })
     }

@@ -78,6 +78,10 @@ impl Op for Constant {
         "constant"
     }
 
+    fn weight(&self) -> usize {
+        0
+    }
+
     fn attributes(&self) -> Value {
         json!({
             "dtype": self.tensor.dtype(),

@@ -161,12 +161,13 @@ impl Builder<'_> {
     /// Adds the checks that an operator of `graph` requires for its host operands. `outer` maps values of `graph` to
     /// values of the program's graph.
     fn require(&mut self, graph: &Graph, node: &Node, inputs: &[Value], outer: impl Fn(Value) -> Option<Value>) {
-        let types: Option<Vec<&Type>> = inputs.iter().map(|&value| graph.ty(value)).collect();
+        let types: Vec<&Type> = inputs.iter().filter_map(|&value| graph.ty(value)).collect();
+        debug_assert_eq!(types.len(), inputs.len(), "operands of a graph exist");
         let argument = match node.path.as_str() {
             "" => node.op.name().to_owned(),
             path => format!("{} in `{path}`", node.op.name()),
         };
-        for Requirement { check, operands } in requirements(node.op.as_ref(), &types.unwrap_or_default()) {
+        for Requirement { check, operands } in requirements(node.op.as_ref(), &types) {
             let slots: Option<Vec<HostSlot>> = operands
                 .into_iter()
                 .map(|operand| inputs.get(operand).and_then(|&value| outer(value)))

@@ -4,8 +4,7 @@ use crate::cost::{HardwareModel, Sizes};
 use crate::error::NotLowerable;
 use crate::rules::BINDINGS;
 use crate::schedule::Schedule;
-use rewire_graph::op::{Call, MatMul, Reduce, SegmentReduce};
-use rewire_graph::pointwise::UnaryOp;
+use rewire_graph::op::{MatMul, Reduce, SegmentReduce};
 use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -50,7 +49,7 @@ impl Partition<'_> {
     /// columns have symbolic sizes; with all nodes between.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
         let is_product = |id: NodeId| self.graph.op::<MatMul>(id).is_some();
-        let is_reduction = |id: NodeId| self.graph.op::<Reduce>(id).is_some();
+        let is_reduction = |id: NodeId| self.op(id).is_some_and(|op| op.reduced_axis().is_some());
         let weights = self.inputs(id).first().filter(|_| is_product(id))?.node;
         let mut between = BTreeSet::from([weights]);
         let mut products = BTreeSet::new();
@@ -321,7 +320,7 @@ impl Partition<'_> {
     pub(super) fn absorb_norms(&mut self, machine: &HardwareModel, stored: impl Fn(DType) -> DType) {
         let sizes = Sizes::assumed(self.graph);
         for norm in 0..self.groups.len() {
-            let reducing = |id: &NodeId| self.graph.op::<Reduce>(*id).is_some();
+            let reducing = |id: &NodeId| self.op(*id).is_some_and(|op| op.reduced_axis().is_some());
             if !self.groups[norm].iter().any(reducing) {
                 continue;
             }
@@ -422,13 +421,10 @@ impl Partition<'_> {
 
     fn weight(&self, id: NodeId) -> usize {
         match self.graph.node(id) {
-            Some(node) => match node.op.name() {
+            Some(node) => match node.op.weight() {
                 // Every element selects among the operands.
-                "concat" if self.inputs(id).len() > BINDINGS => self.inputs(id).len(),
-                "reshape" | "permute" | "slice" | "broadcast" | "constant" | "cast" | "concat" => 0,
-                "neg" => 1,
-                _ if node.op.downcast_ref::<UnaryOp>().is_some() || node.op.downcast_ref::<Call>().is_some() => 8,
-                _ => 1,
+                0 if self.inputs(id).len() > BINDINGS => self.inputs(id).len(),
+                weight => weight,
             },
             None => 0,
         }

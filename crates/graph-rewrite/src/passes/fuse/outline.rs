@@ -5,7 +5,7 @@ use crate::error::RewriteError;
 use crate::lower::Trial;
 use crate::passes::Context;
 use rewire_graph::nest::Nest;
-use rewire_graph::op::{Fused, ScoreKind, SetRows};
+use rewire_graph::op::{Fused, ScoreKind};
 use rewire_graph::{Copies, Graph, GraphError, Node, NodeId, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -117,7 +117,7 @@ fn nest(kernel: &Trial) -> Option<Arc<Nest>> {
 
 /// The name of a kernel, after its main operator.
 fn name(body: &Graph) -> String {
-    let has_own = |node: &&Node| node.op.custom().is_some() || node.op.downcast_ref::<SetRows>().is_some();
+    let has_own = |node: &&Node| node.op.custom().is_some() || node.op.sets_rows();
     let own = body.ids().filter_map(|id| body.node(id)).find(has_own);
     if let Some(node) = own {
         return node.op.name().to_owned();

@@ -4,7 +4,7 @@ use crate::device::{BindingChunks, Target};
 use crate::lower::pooled;
 use crate::lower::{Trial, Trials};
 use crate::rules::BINDINGS;
-use rewire_graph::op::{MatMul, Op, Role, SetRows};
+use rewire_graph::op::{MatMul, Op, Role};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Ordered, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
@@ -94,7 +94,7 @@ impl<'a> Partition<'a> {
             }
         }
         let pooled = pooled(graph, &graph.fixed()?);
-        let set = order.iter().filter(|&&id| graph.op::<SetRows>(id).is_some());
+        let set = order.iter().filter(|&&id| graph.node(id).is_some_and(|node| node.op.sets_rows()));
         let tables = set.filter_map(|&id| graph.inputs(id).first().copied()).ordered_set();
         Ok(Self {
             graph,
@@ -149,7 +149,7 @@ impl<'a> Partition<'a> {
     /// True for nodes that set rows of a table in place.
     pub fn sets_rows(&self, id: NodeId) -> bool {
         self.inputs(id).first().is_some_and(|table| self.tables.contains(table))
-            && self.graph.op::<SetRows>(id).is_some()
+            && self.op(id).is_some_and(|op| op.sets_rows())
     }
 
     /// True for elementwise nodes that have no kernel yet.
@@ -340,7 +340,9 @@ impl<'a> Partition<'a> {
 
     /// A number shared by values with equal types.
     pub fn type_number(&self, value: Value) -> u32 {
-        self.facts(value.node).and_then(|facts| facts.types.get(value.port as usize)).copied().unwrap_or(0)
+        let number = self.facts(value.node).and_then(|facts| facts.types.get(value.port as usize));
+        debug_assert!(number.is_some(), "every value has a type");
+        number.copied().unwrap_or(0)
     }
 
     /// Storage bindings of a kernel: device operands, results, one for all pooled parameters of a type, and one for all

@@ -1,4 +1,4 @@
-use rewire_graph::op::{Concat, Dropout, Identity, MatMul, Op, Permute, Reshape, Slice};
+use rewire_graph::op::{Concat, Identity, MatMul, Op, Permute, Reshape, Slice};
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Value};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -105,14 +105,14 @@ impl SiblingGroup {
         let (node, inputs) = (graph.node(user)?, graph.inputs(user));
         let op = node.op.as_ref();
         let ty = graph.ty(part.old)?;
-        if op.downcast_ref::<MatMul>().is_some() {
+        if graph.op::<MatMul>(user).is_some() {
             let [left, right] = inputs[..] else { return None };
             let weight = graph.ty(right).filter(|ty| ty.rank() == 2 && known.fixed.contains(&right.node))?;
             let width = weight.width().filter(|_| left == part.old && ty.rank() == 2)?;
             return Some((user, Reader::Product { depth: part.width, width, dtype: weight.dtype }));
         }
         // A dropout mask depends on positions in the whole tensor, which merging changes.
-        let movable = op.is_pointwise() && op.downcast_ref::<Dropout>().is_none();
+        let movable = op.is_pointwise() && !op.is_positional();
         if !movable || node.types.first()?.shape != ty.shape {
             return None;
         }

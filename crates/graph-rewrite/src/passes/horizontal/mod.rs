@@ -7,7 +7,9 @@ mod surroundings;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate};
 use crate::cost::{Sizes, operators};
 use crate::error::RewriteError;
+use crate::rules::rewrite_beside;
 use family::{Known, Members, SiblingGroup};
+use join::JoinParts;
 use rewire_graph::op::{Concat, MatMul};
 use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ impl Pass for MergeSiblings {
         let sets = siblings(graph).map_err(failed)?;
         let mut chosen = if sets.is_empty() { vec![] } else { choose(graph, &sets, context)? };
         chosen.retain(|set| context.permits(self.name(), graph, set[0]));
-        merged(graph, &chosen).map_err(failed)
+        merged(graph, &chosen)
     }
 }
 
@@ -44,8 +46,7 @@ fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<
     for set in sets {
         let region = surroundings.of(set).map_err(failed)?;
         let mut members = region.members(&chosen);
-        let time =
-            |members: &[Vec<NodeId>]| seconds(merged(&region.part.graph, members).map_err(failed)?, &sizes, context);
+        let time = |members: &[Vec<NodeId>]| seconds(merged(&region.part.graph, members)?, &sizes, context);
         let before = time(&members);
         members.extend(region.members(slice::from_ref(set)));
         if let (Ok(before), Ok(after)) = (before, time(&members))
@@ -81,17 +82,17 @@ fn siblings(graph: &Graph) -> Result<Vec<Vec<NodeId>>, GraphError> {
 }
 
 /// The graph with every set of siblings merged.
-fn merged(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Graph, GraphError> {
+fn merged(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Graph, RewriteError> {
     let mut merged = graph.clone();
     if sets.is_empty() {
         return Ok(merged);
     }
-    let known = Known::of(graph)?;
+    let failed = |source| RewriteError::graph("merge_siblings", source);
+    let known = Known::of(graph).map_err(failed)?;
     for set in sets {
-        merge(&mut merged, &known, set)?;
+        merge(&mut merged, &known, set).map_err(failed)?;
     }
-    join::join_parts(&mut merged)?;
-    Ok(merged)
+    rewrite_beside(&merged, &[&JoinParts], &mut Context::new())
 }
 
 fn merge(graph: &mut Graph, known: &Known, set: &[NodeId]) -> Result<(), GraphError> {
@@ -99,9 +100,9 @@ fn merge(graph: &mut Graph, known: &Known, set: &[NodeId]) -> Result<(), GraphEr
     let path = graph.node(*first).map_or_else(String::new, |node| node.path.clone());
     let weights: Vec<Value> = set.iter().filter_map(|&id| graph.inputs(id).get(1).copied()).collect();
     let Some(&left) = graph.inputs(*first).first() else { return Ok(()) };
-    let widths = weights.iter().map(|weight| graph.ty(*weight).and_then(|ty| ty.width()).unwrap_or(0));
-    let parts: Vec<(Value, usize)> =
-        set.iter().map(|&node| Value { node, port: 0 }).zip(widths.collect::<Vec<_>>()).collect();
+    let widths: Vec<usize> = weights.iter().filter_map(|weight| graph.ty(*weight)?.width()).collect();
+    debug_assert_eq!(widths.len(), set.len(), "siblings have matrices as right operands");
+    let parts: Vec<(Value, usize)> = set.iter().map(|&node| Value { node, port: 0 }).zip(widths).collect();
     let joined = graph.add(Arc::new(Concat { axis: 1 }), &weights, &path)?;
     let product = graph.add(Arc::new(MatMul), &[left, Value { node: joined, port: 0 }], &path)?;
     let mut waiting = vec![SiblingGroup::new(Value { node: product, port: 0 }, Members::Columns, parts)];

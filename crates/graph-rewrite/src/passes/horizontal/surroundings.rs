@@ -1,5 +1,4 @@
 use crate::passes::part::Part;
-use rewire_graph::op::Reduce;
 use rewire_graph::{Arrange, Graph, GraphError, NodeId, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -72,7 +71,8 @@ impl<'a> Surroundings<'a> {
         while let Some(id) = queue.pop_front() {
             for producer in self.graph.inputs(id).into_iter().map(|value| value.node) {
                 let Some(node) = self.graph.node(producer).filter(|node| !node.is_root()) else { continue };
-                let is_read = self.is_elementwise(producer) || self.graph.op::<Reduce>(producer).is_some();
+                let is_read = self.is_elementwise(producer)
+                    || self.graph.node(producer).is_some_and(|node| node.op.reduced_axis().is_some());
                 let is_epilogue = node.op.accumulated().is_some() && self.is_elementwise(id);
                 let is_added = nodes.len() < most && (is_read || is_epilogue) && nodes.insert(producer);
                 if is_added && is_read {

@@ -98,9 +98,9 @@ fn columns(graph: &mut Graph, chain: &[NodeId], slice: &Slice) -> Result<Option<
                 Some((node, columns)) if operand.node == node => *operand = columns,
                 _ if is_product && n == 0 => {}
                 _ => {
-                    let shape = graph.ty(*operand).map(|ty| ty.shape.clone()).unwrap_or_default();
-                    if let Some(axis) = shape.len().checked_sub(1)
-                        && shape.get(axis) == width.as_ref()
+                    if let Some(ty) = graph.ty(*operand)
+                        && let Some(axis) = ty.rank().checked_sub(1)
+                        && ty.shape.get(axis) == width.as_ref()
                     {
                         let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
                         let part = Slice { axis, ..slice.clone() };

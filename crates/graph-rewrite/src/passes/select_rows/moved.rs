@@ -1,7 +1,7 @@
 use super::Selection;
 use rewire_graph::op::{
-    Broadcast, Concat, Dropout, Flip, JaggedBroadcast, JaggedMatMul, MatMul, Op, Permute, Reduce, Reshape, RowIndex,
-    RowIndexKind, ScoreBroadcast, ScoreGather, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, Slice, WeightedSum,
+    Broadcast, JaggedBroadcast, JaggedMatMul, MatMul, Op, Reshape, RowIndex, RowIndexKind, ScoreBroadcast, ScoreGather,
+    ScoreIndex, ScoreKind, ScoreSoftmax, Scores, WeightedSum,
 };
 use rewire_graph::{Dim, Graph, Layout, NodeId, Type, Value};
 use std::sync::Arc;
@@ -71,25 +71,15 @@ impl At<'_> {
     fn rows(&self) -> Option<Moved> {
         let rows = self.ty.shape.first()?;
         let kept = &self.selection.op.rows;
-        let along = |axis: usize| axis > 0;
         let by_row = || self.operands.iter().map(|&x| self.by_row(x)).collect::<Option<Vec<Operand>>>();
         if rows.as_const().is_some() {
             return None;
         }
-        if self.is::<Dropout>().is_some() && self.operands.len() == 2 {
+        if self.op.is_positional() && self.operands.len() == 2 {
             let remedy = Remedy::Rows(RowIndex { kind: RowIndexKind::Row, rows: rows.clone() });
             return Some(Moved { remedy: Some(remedy), ..self.reads(None, by_row()?)? });
         }
-        if self.op.is_pointwise() {
-            return self.reads(None, by_row()?);
-        }
-        if self.is::<Reduce>().is_some_and(|op| along(op.axis))
-            || self.is::<Slice>().is_some_and(|op| along(op.axis))
-            || self.is::<Flip>().is_some_and(|op| along(op.axis))
-            || self.is::<Concat>().is_some_and(|op| along(op.axis))
-            || self.is::<Permute>().is_some_and(|op| op.axes.first() == Some(&0))
-            || self.is::<MatMul>().is_some_and(|_| self.ty.rank() > 2)
-        {
+        if self.op.keeps_axis(0) || self.is::<MatMul>().is_some_and(|_| self.ty.rank() > 2) {
             return self.reads(None, by_row()?);
         }
         if self.is::<MatMul>().is_some() {

@@ -1,6 +1,6 @@
 use super::Selection;
 use super::moved::{Moved, Operand, moved};
-use rewire_graph::op::{MatMul, Reduce};
+use rewire_graph::op::MatMul;
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -130,7 +130,7 @@ fn is_scores(graph: &Graph, id: NodeId) -> bool {
 
 /// True for prologues of matmuls: functions of the elements of a row.
 fn is_light(graph: &Graph, id: NodeId) -> bool {
-    graph.node(id).is_some_and(|node| node.op.is_pointwise()) || graph.op::<Reduce>(id).is_some()
+    graph.node(id).is_some_and(|node| node.op.is_pointwise() || node.op.reduced_axis().is_some())
 }
 
 fn epilogues(graph: &Graph, order: &[NodeId], live: &HashSet<NodeId>) -> HashSet<NodeId> {
@@ -138,7 +138,7 @@ fn epilogues(graph: &Graph, order: &[NodeId], live: &HashSet<NodeId>) -> HashSet
     for &id in order.iter().filter(|&&id| graph.node(id).is_some_and(|node| node.op.is_pointwise())) {
         let readers = |id: NodeId| graph.users(id).iter().filter(|user| live.contains(user)).count();
         let sums = |id: NodeId| {
-            graph.op::<Reduce>(id).is_none() && graph.node(id).is_some_and(|node| node.op.accumulated().is_some())
+            graph.node(id).is_some_and(|node| node.op.accumulated().is_some() && node.op.reduced_axis().is_none())
         };
         if graph
             .producers(id)
