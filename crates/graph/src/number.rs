@@ -40,7 +40,7 @@ impl Number {
     }
 
     /// The number rounded toward 0.
-    pub(crate) fn integer(self) -> i64 {
+    pub fn integer(self) -> i64 {
         match self {
             Self::Float(value) => value as i64,
             Self::Integer(value) => value,

@@ -1,10 +1,10 @@
 use crate::build::{Build, combined, contracted, indices, noise, output, own, sym};
 use crate::device::device;
-use crate::tensor::{Num, Tensor};
+use crate::tensor::Tensor;
 use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_emit::{EmitError, emit};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
-use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph::{DType, Dim, Number, Scalar};
 use rewire_graph_rewrite::device::{MatrixPairsTile, PairsTile, SubgroupSizes, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
@@ -232,13 +232,13 @@ pub fn kernel(
             data.push(indices(DType::I32, &[n], 60, 5));
             let mut end = indices(DType::I32, &[n], 90, 6);
             end.dtype = DType::F32;
-            end.data.iter_mut().for_each(|x| *x = Num::F(x.float() - 3.5));
+            end.data.iter_mut().for_each(|x| *x = Number::Float(x.float() - 3.5));
             data.push(end);
         }
         Mask::Random(seed) => data.push(indices(DType::I32, &[n], 60, seed)),
         Mask::Rows => {
             let mut admitted = noise(DType::Bool, &[n], 7);
-            admitted.data.iter_mut().take(40).for_each(|x| *x = Num::I(0));
+            admitted.data.iter_mut().take(40).for_each(|x| *x = Number::Integer(0));
             data.push(admitted);
         }
         _ => {}

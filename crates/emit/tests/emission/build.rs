@@ -1,8 +1,8 @@
 //! Kernels and data by hand.
 
-use crate::tensor::{Num, Tensor};
+use crate::tensor::Tensor;
 use rewire_graph::pointwise::{BinaryOp, ExprId};
-use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph::{DType, Dim, Number, Symbol};
 use rewire_graph_rewrite::plan::{Accumulation, Body, MemorySpace, Operand, Output, ReduceOp};
 
 pub fn sym(n: u32) -> Dim {
@@ -63,10 +63,10 @@ pub fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
             state ^= state >> 7;
             state ^= state << 17;
             match dtype {
-                _ if dtype.is_float() => Num::F((state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0),
-                DType::I64 => Num::I((state as i64) >> (state & 63)),
-                DType::Bool => Num::I((state >> 33 & 1) as i64),
-                _ => Num::I((state >> 33) as i64 % 1000 - 500),
+                _ if dtype.is_float() => Number::Float((state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0),
+                DType::I64 => Number::Integer((state as i64) >> (state & 63)),
+                DType::Bool => Number::Integer((state >> 33 & 1) as i64),
+                _ => Number::Integer((state >> 33) as i64 % 1000 - 500),
             }
         })
         .collect();
@@ -76,7 +76,7 @@ pub fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
 pub fn indices(dtype: DType, shape: &[usize], below: i64, seed: u64) -> Tensor {
     let mut tensor = noise(DType::I32, shape, seed);
     tensor.dtype = dtype;
-    tensor.data.iter_mut().for_each(|x| *x = Num::I(x.int().rem_euclid(below)));
+    tensor.data.iter_mut().for_each(|x| *x = Number::Integer(x.integer().rem_euclid(below)));
     tensor
 }
 

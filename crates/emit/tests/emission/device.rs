@@ -76,7 +76,7 @@ fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -
             Extent::Dense(dim) => extent(dim, symbols) as i64,
             Extent::Ragged { offsets } => {
                 let data = &operands[*offsets as usize].data;
-                data[sample + 1].int() - data[sample].int()
+                data[sample + 1].integer() - data[sample].integer()
             }
         };
         (0..rows).step_by(list.tile as usize).for_each(|row| tiles.push((sample as i32, row as i32)));
@@ -108,7 +108,7 @@ impl Device {
         for (n, operand) in body.operands.iter().enumerate() {
             if operand.space == MemorySpace::Host {
                 host_base.insert(n as u16, sizes.len() as i32);
-                sizes.extend(operands[n].data.iter().map(|x| x.int() as i32));
+                sizes.extend(operands[n].data.iter().map(|x| x.integer() as i32));
             }
         }
         let mut pooled: HashMap<rewire_graph::DType, Vec<u8>> = HashMap::new();
@@ -165,7 +165,7 @@ impl Device {
         let outputs: Vec<wgpu::Buffer> = shapes
             .iter()
             .map(|(dtype, shape)| {
-                let data = vec![crate::tensor::Num::I(0); shape.iter().product()];
+                let data = vec![rewire_graph::Number::Integer(0); shape.iter().product()];
                 make(&Tensor { dtype: *dtype, shape: shape.clone(), data }.padded_bytes(false), storage)
             })
             .collect();

@@ -1,8 +1,8 @@
 use crate::build::{Build, combined, contracted, indices, noise, output, own, sym};
 use crate::check;
-use crate::tensor::{Num, Tensor};
+use crate::tensor::Tensor;
 use rewire_graph::pointwise::BinaryOp;
-use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph::{DType, Dim, Number, Scalar};
 use rewire_graph_rewrite::plan::{Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 const WIDTHS: [usize; 8] = [1, 3, 4, 25, 50, 64, 130, 1000];
@@ -44,7 +44,7 @@ pub fn offsets(lengths: &[i64]) -> Tensor {
         *end += length;
         Some(*end)
     });
-    let data: Vec<Num> = std::iter::once(0).chain(ends).map(Num::I).collect();
+    let data: Vec<Number> = std::iter::once(0).chain(ends).map(Number::Integer).collect();
     Tensor { dtype: DType::I32, shape: vec![data.len()], data }
 }
 

@@ -21,12 +21,12 @@ mod tuning;
 mod writers;
 
 use rewire_emit::emit;
-use rewire_graph::{DType, Symbol};
+use rewire_graph::{DType, Number, Symbol};
 use rewire_graph_rewrite::device::{SubgroupSizes, Target, Tuning};
 use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
 use std::path::Path;
-use tensor::{Num, Tensor};
+use tensor::Tensor;
 
 /// Emits `kernel` for all targets, runs some where there is an adapter, and compares with plain loops.
 fn check(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &[(u32, i64)]) {
@@ -82,9 +82,9 @@ fn compare(name: &str, got: &Tensor, expected: &Tensor, wgsl: &str) {
     };
     for (at, (x, y)) in got.data.iter().zip(&expected.data).enumerate() {
         let ok = match y {
-            Num::Never => x.float() == 0.0,
-            &Num::I(y) => x.int() == y,
-            &Num::F(y) => (x.float() - y).abs() <= tolerance * scale,
+            Number::Float(y) if y.is_nan() => x.float() == 0.0,
+            &Number::Integer(y) => x.integer() == y,
+            &Number::Float(y) => (x.float() - y).abs() <= tolerance * scale,
         };
         assert!(ok, "{name}: at {at} of {:?}: {x:?}, expected {y:?}\n{wgsl}", got.shape);
     }

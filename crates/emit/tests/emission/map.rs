@@ -181,7 +181,7 @@ fn arithmetic_of_long_integers() {
             ];
             let kernel = Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap();
             let mut data = [noise(DType::I64, &[70, width], 3), noise(DType::I64, &[70, width], 4)];
-            data[1].data[5] = crate::tensor::Num::I(0);
+            data[1].data[5] = rewire_graph::Number::Integer(0);
             check(&format!("{op:?} {width}"), &kernel, &data, &[]);
         }
     }
@@ -270,8 +270,11 @@ fn random_numbers_by_element() {
         let value = b.body.dag.uniform(seed, element);
         let outputs = vec![output(DType::F32, shape.clone(), vec![i, j], value)];
         let kernel = Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap();
-        let seed =
-            Tensor { dtype: DType::I64, shape: vec![], data: vec![crate::tensor::Num::I(0x1234_5678_9abc_def0)] };
+        let seed = Tensor {
+            dtype: DType::I64,
+            shape: vec![],
+            data: vec![rewire_graph::Number::Integer(0x1234_5678_9abc_def0)],
+        };
         check(&format!("{width}"), &kernel, &[seed], &[]);
     }
 }

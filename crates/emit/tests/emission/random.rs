@@ -2,11 +2,10 @@
 
 use crate::build::{Build, combined, noise, output, own, sym};
 use crate::check;
-use crate::tensor::Num;
 use proptest::prelude::*;
 use rewire_emit::emit;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
-use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph::{DType, Dim, Number, Scalar};
 use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Axis, Computation, Nest, ReduceOp};
 use std::collections::HashSet;
@@ -187,7 +186,7 @@ proptest! {
         prop_assume!(buffers(&kernel) <= Target::BASELINE.storage_buffers as usize);
         let mut data: Vec<_> = STORED.iter().map(|&dtype| noise(dtype, &[ROWS, width], 5)).collect();
         for (n, value) in data[3].data.iter_mut().enumerate() {
-            *value = Num::I([i32::MIN, i32::MAX, -1, 0, 46_341, -65_536, 1 << 30, 12][n * 7 % 8].into());
+            *value = Number::Integer([i32::MIN, i32::MAX, -1, 0, 46_341, -65_536, 1 << 30, 12][n * 7 % 8].into());
         }
         data.push(crate::tensor::Tensor::ints(DType::I32, &[0, 2, 2, 9]));
         check("integers", &kernel, &data, &[(0, width as i64)]);

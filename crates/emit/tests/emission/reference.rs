@@ -1,8 +1,8 @@
 //! Kernels as plain loops.
 
-use crate::tensor::{Num, Point, Tensor, extent};
-use rewire_graph::Symbol;
-use rewire_graph::pointwise::ExprId;
+use crate::tensor::{NEVER, Tensor, extent};
+use rewire_graph::pointwise::{ExprId, Point};
+use rewire_graph::{Number, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Extent, Nest, Output, ReduceOp};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 struct Memo {
     /// By axis; 0 for those that it does not depend on.
     strides: Vec<usize>,
-    known: RefCell<Vec<Option<Num>>>,
+    known: RefCell<Vec<Option<Number>>>,
 }
 
 impl Memo {
@@ -26,7 +26,7 @@ impl Memo {
         Self { strides, known: RefCell::new(vec![None; count]) }
     }
 
-    fn once(&self, coords: &[i64], evaluate: impl FnOnce() -> Num) -> Num {
+    fn once(&self, coords: &[i64], evaluate: impl FnOnce() -> Number) -> Number {
         let at: usize = coords.iter().zip(&self.strides).map(|(&coord, stride)| coord as usize * stride).sum();
         let known = self.known.borrow()[at];
         known.unwrap_or_else(|| {
@@ -75,13 +75,11 @@ impl<'a> Reference<'a> {
         through.fold(self.nest.body.dag.coords(id), |bits, (_, sum)| bits | sum.free)
     }
 
-    fn eval(&self, id: ExprId, coords: &[i64]) -> Num {
-        let values = |n: u8, coords: &[i64]| self.accumulated(n, coords);
-        Point { dag: &self.nest.body.dag, operands: self.operands, sizes: &self.sizes, coords, values: &values }
-            .eval(id)
+    fn eval(&self, id: ExprId, coords: &[i64]) -> Number {
+        At { reference: self, coords }.evaluate(&self.nest.body.dag, id)
     }
 
-    fn accumulated(&self, n: u8, coords: &[i64]) -> Num {
+    fn accumulated(&self, n: u8, coords: &[i64]) -> Number {
         let (sum, known) = (&self.nest.accumulations[usize::from(n)], &self.sums[usize::from(n)]);
         known.result.once(coords, || {
             let mut point = coords.to_vec();
@@ -90,7 +88,7 @@ impl<'a> Reference<'a> {
                 let factors = sum.factors.iter().zip(&known.factors);
                 factors.map(|(&id, known)| known.once(&point, || self.eval(id, &point)).float()).product::<f64>()
             });
-            Num::F(match sum.op {
+            Number::Float(match sum.op {
                 ReduceOp::Sum => elements.sum(),
                 ReduceOp::Max => elements.fold(sum.op.start().into(), f64::max),
                 ReduceOp::Min => elements.fold(sum.op.start().into(), f64::min),
@@ -112,7 +110,7 @@ impl<'a> Reference<'a> {
             Extent::Dense(dim) => extent(dim, self.symbols) as i64,
             Extent::Ragged { offsets } => {
                 let (offsets, sample) = (&self.operands[usize::from(*offsets)].data, coords[0] as usize);
-                offsets[sample + 1].int() - offsets[sample].int()
+                offsets[sample + 1].integer() - offsets[sample].integer()
             }
         }
     }
@@ -122,7 +120,7 @@ impl<'a> Reference<'a> {
         if output.columns.is_some_and(|(a, b)| last < a as i64 || last >= b as i64) {
             return;
         }
-        let index: Vec<_> = output.index.iter().map(|&i| self.eval(i, coords).int()).collect();
+        let index: Vec<_> = output.index.iter().map(|&i| self.eval(i, coords).integer()).collect();
         let target = &mut outputs[output.target as usize];
         let mut at = 0;
         for (&i, &n) in index.iter().zip(&target.shape) {
@@ -148,13 +146,42 @@ impl<'a> Reference<'a> {
             .iter()
             .map(|o| {
                 let shape: Vec<usize> = o.shape.iter().map(|d| extent(d, self.symbols)).collect();
-                Tensor { dtype: o.dtype, data: vec![Num::Never; shape.iter().product()], shape }
+                Tensor { dtype: o.dtype, data: vec![NEVER; shape.iter().product()], shape }
             })
             .collect();
         self.each(0, &mut vec![0; self.nest.axes.len()], &mut |coords| {
             self.nest.outputs.iter().for_each(|output| self.store(&mut outputs, output, coords));
         });
         outputs
+    }
+}
+
+/// A point of the loops.
+struct At<'a> {
+    reference: &'a Reference<'a>,
+    coords: &'a [i64],
+}
+
+impl Point for At<'_> {
+    fn coord(&self, axis: u8) -> i64 {
+        self.coords[usize::from(axis)]
+    }
+
+    fn size(&self, position: u16) -> i64 {
+        self.reference.sizes[usize::from(position)]
+    }
+
+    fn accumulated(&self, position: u8) -> Number {
+        self.reference.accumulated(position, self.coords)
+    }
+
+    fn load(&self, operand: u16, index: &[i64], _: Scalar) -> Number {
+        self.reference.operands[usize::from(operand)].at(index)
+    }
+
+    fn sample(&self, offsets: u16, row: i64) -> i64 {
+        let offsets = &self.reference.operands[usize::from(offsets)].data;
+        (0..offsets.len() - 1).rev().find(|&b| offsets[b].integer() <= row).unwrap_or(0) as i64
     }
 }
 

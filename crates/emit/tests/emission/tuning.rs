@@ -5,10 +5,10 @@ use crate::build::{noise, sym};
 use crate::device::device;
 use crate::matmul::dense;
 use crate::reduce::layer_norm;
-use crate::tensor::{Num, Tensor};
+use crate::tensor::Tensor;
 use crate::{map, matmul, with_matrices};
 use rewire_emit::{EmitError, candidates, emit, families, of_family, suited};
-use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph::{DType, Dim, Number, Symbol};
 use rewire_graph_rewrite::device::{
     MatrixPairsTile, ProductTile, ReductionTile, SubgroupProductTile, Target, Tile, Tuning,
 };
@@ -52,10 +52,9 @@ impl Sample {
 }
 
 pub fn bits(tensors: &[Tensor]) -> Vec<u64> {
-    let bits = |number: &Num| match number {
-        Num::F(x) => x.to_bits(),
-        Num::I(x) => *x as u64,
-        Num::Never => 0,
+    let bits = |number: &Number| match number {
+        Number::Float(x) => x.to_bits(),
+        Number::Integer(x) => *x as u64,
     };
     tensors.iter().flat_map(|tensor| tensor.data.iter().map(bits)).collect()
 }
@@ -272,7 +271,7 @@ fn split_sums_are_sums() {
         let run = |tuning| {
             let emitted = emit(&sample.kernel, &roomy(), &tuning).unwrap();
             let results = device.run(&sample.kernel, &emitted, &sample.operands, &sample.symbols)?;
-            let float = |number: &Num| if let Num::F(x) = number { *x } else { f64::NAN };
+            let float = |number: &Number| if let Number::Float(x) = number { *x } else { f64::NAN };
             Some(results[0].data.iter().map(float).collect::<Vec<f64>>())
         };
         let Some(whole) = run(Tuning::default()) else { continue };

@@ -1,3 +1,4 @@
+use crate::pointwise::in_range;
 use crate::{DType, HostTensor, Layout, TensorSizeError, Type};
 
 /// Elements of an [`Array`].
@@ -12,12 +13,6 @@ pub(super) enum Data {
 pub struct Array {
     pub(crate) shape: Vec<usize>,
     pub(super) data: Data,
-}
-
-/// Rounds results beyond the range of f32 to infinity.
-pub(super) fn in_range(value: f64) -> f64 {
-    let single = value as f32;
-    if single.is_infinite() { single.into() } else { value }
 }
 
 impl Array {

@@ -1,6 +1,6 @@
-use super::array::{Array, Data, in_range};
+use super::array::{Array, Data};
 use crate::op::{Elements, Elementwise};
-use crate::pointwise::{Dag, Expr, ExprId};
+use crate::pointwise::{self, Dag, Expr, ExprId, Point as _};
 use crate::{DType, Dim, Layout, Number, Scalar, Type};
 
 /// Builds the definition of an operator, with its operands as loads.
@@ -118,7 +118,7 @@ impl<'a> Point<'a> {
                 self.stack.push(missing);
                 continue;
             }
-            let value = self.compute(id);
+            let value = self.value(self.dag, id, |id| self.known(id).unwrap_or(Number::Float(f64::NAN)));
             if let Some(place) = self.memo.get_mut(id.0 as usize) {
                 *place = Some(value);
             }
@@ -147,76 +147,32 @@ impl<'a> Point<'a> {
             expr => expr.operands().into_iter().find(is_missing),
         }
     }
-
-    fn compute(&mut self, id: ExprId) -> Number {
-        let dag = self.dag;
-        match dag.expr(id) {
-            Expr::Float(bits) => Number::Float(f64::from(f32::from_bits(*bits))),
-            Expr::Int(_, value) => Number::Integer(*value),
-            Expr::Bool(value) => Number::Integer(i64::from(*value)),
-            Expr::Coord(axis) => Number::Integer(self.coords[usize::from(*axis)]),
-            Expr::Size(position) => Number::Integer(self.sizes[usize::from(*position)]),
-            Expr::Value(_) => Number::Float(f64::NAN),
-            Expr::Load { operand, index } => {
-                let array = self.operands[usize::from(*operand)];
-                let offset = array.offset(index.iter().map(|&i| self.at(i).integer()));
-                match (offset, dag.scalar(id)) {
-                    (Some(offset), Scalar::F32) => Number::Float(array.float(offset)),
-                    (Some(offset), scalar) => Number::Integer(scalar.wrap(array.integer(offset))),
-                    (None, Scalar::F32) => Number::Float(0.0),
-                    (None, _) => Number::Integer(0),
-                }
-            }
-            Expr::Sample { offsets, row } => {
-                let row = self.at(*row).integer();
-                Number::Integer(self.operands[usize::from(*offsets)].count_until(row) as i64 - 1)
-            }
-            Expr::Uniform { seed, index } => {
-                let (seed, index) = (self.at(*seed).integer(), self.at(*index).integer());
-                Number::Float(philox::uniform(seed as u64, index as u32))
-            }
-            Expr::Call { function, arguments } => {
-                let arguments: Vec<f32> = arguments.iter().map(|&a| self.at(a).float() as f32).collect();
-                let definition = function.definition();
-                Number::Float(definition.map_or(f64::NAN, |definition| definition.evaluate(&arguments).into()))
-            }
-            Expr::Unary(op, a) => match (dag.scalar(*a), self.at(*a)) {
-                (Scalar::F32, a) => Number::Float(in_range(op.evaluate(a.float()))),
-                (scalar, a) => Number::Integer(op.evaluate_int(scalar, a.integer())),
-            },
-            Expr::Binary(op, a, b) => {
-                let (x, y) = (self.at(*a), self.at(*b));
-                match (dag.scalar(*a), op.is_comparison()) {
-                    (Scalar::F32, false) => Number::Float(in_range(op.evaluate(x.float(), y.float()))),
-                    (Scalar::F32, true) => Number::Integer(op.evaluate(x.float(), y.float()) as i64),
-                    (scalar, _) => Number::Integer(op.evaluate_int(scalar, x.integer(), y.integer())),
-                }
-            }
-            Expr::Select(condition, a, b) => {
-                let taken = if self.at(*condition).integer() != 0 { a } else { b };
-                self.at(*taken)
-            }
-            Expr::Cast(scalar, a) => match (scalar, self.at(*a)) {
-                (Scalar::F32, a) => Number::Float(a.float()),
-                (scalar, Number::Float(a)) => Number::Integer(scalar.truncate(a)),
-                (scalar, Number::Integer(a)) => Number::Integer(scalar.wrap(a)),
-            },
-        }
-    }
 }
 
-mod philox {
-    /// Word `index % 4` of Philox4x32-10 (Salmon et al., 2011), its upper 24 bits as a fraction.
-    pub fn uniform(seed: u64, index: u32) -> f64 {
-        let mut counter = [index / 4, 0, 0, 0];
-        let mut key = [seed as u32, (seed >> 32) as u32];
-        for _ in 0..10 {
-            let a = u64::from(counter[0]) * 0xD251_1F53;
-            let b = u64::from(counter[2]) * 0xCD9E_8D57;
-            counter =
-                [(b >> 32) as u32 ^ counter[1] ^ key[0], b as u32, (a >> 32) as u32 ^ counter[3] ^ key[1], a as u32];
-            key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+impl pointwise::Point for Point<'_> {
+    fn coord(&self, axis: u8) -> i64 {
+        self.coords[usize::from(axis)]
+    }
+
+    fn size(&self, position: u16) -> i64 {
+        self.sizes[usize::from(position)]
+    }
+
+    fn accumulated(&self, _: u8) -> Number {
+        Number::Float(f64::NAN)
+    }
+
+    fn load(&self, operand: u16, index: &[i64], scalar: Scalar) -> Number {
+        let array = self.operands[usize::from(operand)];
+        match (array.offset(index.iter().copied()), scalar) {
+            (Some(offset), Scalar::F32) => Number::Float(array.float(offset)),
+            (Some(offset), scalar) => Number::Integer(scalar.wrap(array.integer(offset))),
+            (None, Scalar::F32) => Number::Float(0.0),
+            (None, _) => Number::Integer(0),
         }
-        f64::from(counter[(index % 4) as usize] >> 8) / f64::from(1 << 24)
+    }
+
+    fn sample(&self, offsets: u16, row: i64) -> i64 {
+        self.operands[usize::from(offsets)].count_until(row) as i64 - 1
     }
 }

@@ -1,11 +1,11 @@
 use super::super::CpuError;
-use super::naive::{NaiveValue, Point};
+use super::naive::Point;
 use super::{
     Compiled, Data, Memory, Operand, body, device, host, pool, run_compiled, run_on_any_threads, symbol, tensor,
 };
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
-use rewire_graph::{DType, HostTensor, Scalar};
+use rewire_graph::{DType, HostTensor, Number, Scalar};
 use rewire_graph_rewrite::plan::{Computation, Nest, Output};
 
 /// A loop over `extents` that writes `values` at its coordinates.
@@ -49,8 +49,8 @@ fn check(kernel: &Computation, data: &[Data], extents: &[usize], tolerance: f64)
                 rest /= extent;
             }
             match (Point { dag: &map.body.dag, data, coords: &coords, values: &[] }).evaluate(output.value) {
-                NaiveValue::Int(expected) => assert_eq!(ints[point], expected, "at {coords:?}"),
-                NaiveValue::Float(expected) => {
+                Number::Integer(expected) => assert_eq!(ints[point], expected, "at {coords:?}"),
+                Number::Float(expected) => {
                     let error = (floats[point] - expected).abs();
                     assert!(
                         error <= tolerance * (1.0 + expected.abs()),

@@ -2,11 +2,10 @@
 
 use super::matrix;
 use crate::build::{Build, combined, contracted, noise, output, own, sym};
-use crate::tensor::Num;
 use crate::{check_on, with_matrices};
 use rewire_emit::emit;
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
-use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph::{DType, Dim, Number, Scalar};
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
@@ -94,11 +93,11 @@ fn only_what_f16_holds_is_rounded_to_f16() {
     ];
     let mut ids = noise(DType::I32, &[9, 48], 4);
     for (n, id) in ids.data.iter_mut().enumerate() {
-        *id = Num::I([2049, -70_000, 0, 3, -1][n % 5]);
+        *id = Number::Integer([2049, -70_000, 0, 3, -1][n % 5]);
     }
     let large = |seed| {
         let mut x = noise(DType::F16, &[9, 48], seed);
-        x.data.iter_mut().for_each(|x| *x = Num::F(half::f16::from_f64(x.float() * 8.0).to_f64()));
+        x.data.iter_mut().for_each(|x| *x = Number::Float(half::f16::from_f64(x.float() * 8.0).to_f64()));
         x
     };
     let data = [large(1), large(2), noise(DType::F16, &[48], 3), ids, noise(DType::F16, &[48, 64], 5)];

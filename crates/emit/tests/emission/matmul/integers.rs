@@ -3,10 +3,10 @@
 use crate::build::{Build, combined, contracted, noise, output, own, sym};
 use crate::device::device;
 use crate::reference::Reference;
-use crate::tensor::{Num, Tensor};
+use crate::tensor::Tensor;
 use rewire_emit::emit;
 use rewire_graph::pointwise::BinaryOp;
-use rewire_graph::{DType, Dim, Scalar, Symbol};
+use rewire_graph::{DType, Dim, Number, Scalar, Symbol};
 use rewire_graph_rewrite::device::{ProductTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
@@ -46,7 +46,7 @@ fn integers_are_multiplied_four_at_a_time() {
             let largest = row.iter().map(|x| x.float()).fold(f64::MIN, f64::max);
             let most = row.iter().map(|x| (x.float() - largest).abs()).fold(0.0, f64::max);
             let eight = |x: f64| if most == 0.0 { 0.0 } else { (x / most * 127.0).round_ties_even() * most / 127.0 };
-            row.iter_mut().for_each(|x| *x = Num::F(eight(x.float() - largest) + largest));
+            row.iter_mut().for_each(|x| *x = Number::Float(eight(x.float() - largest) + largest));
         }
         let kernel = of_integers(n, k, DType::I32);
         let small = ProductTile { rows: 16, columns: 32, depth: 32, rows_per_thread: 1, parts: 1 };
@@ -76,7 +76,7 @@ fn check_close(
     if let Some(got) = device().and_then(|device| device.run(kernel, &emitted, run, &symbols)) {
         let expected = Reference::new(kernel.nest().unwrap(), plain, &symbols).run();
         let scale = expected[0].data.iter().map(|x| x.float().abs()).fold(1e-30, f64::max);
-        let far = |(x, y): &(&Num, &Num)| (x.float() - y.float()).abs() / scale;
+        let far = |(x, y): &(&Number, &Number)| (x.float() - y.float()).abs() / scale;
         let off: Vec<f64> = got[0].data.iter().zip(&expected[0].data).map(|pair| far(&pair)).collect();
         // A left element on the edge of two integers may be rounded to either.
         let (largest, edges) = (off.iter().copied().fold(0.0, f64::max), off.iter().filter(|off| **off > 2e-5).count());
