@@ -52,11 +52,11 @@ pub use error::EmitError;
 
 use module::Module;
 use rewire_graph::Dim;
+use rewire_graph_rewrite::bound;
 use rewire_graph_rewrite::device::{
     BindingChunks, EmittedKernel, Target, Tile, Tuning, dequantized, with_shallow_choices,
 };
-use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
-use rewire_graph_rewrite::schedule::{Bound, Schedule};
+use rewire_graph_rewrite::plan::{Computation, ScheduledNest};
 
 /// The version of the emitter: a hash of its source and templates.
 pub const EMITTER: &str = env!("REWIRE_EMITTER");
@@ -145,12 +145,5 @@ trait Scheduled {
 }
 
 fn scheduled<T>(kernel: &ScheduledNest, call: impl FnOnce(&dyn Scheduled) -> T) -> T {
-    let nest: &Nest = kernel;
-    match kernel.schedule() {
-        Schedule::Map(schedule) => call(&Bound { nest, schedule }),
-        Schedule::Reduction(schedule) => call(&Bound { nest, schedule }),
-        Schedule::Product(schedule) => call(&Bound { nest, schedule }),
-        Schedule::Pairs(schedule) => call(&Bound { nest, schedule }),
-        Schedule::Fold(schedule) => call(&Bound { nest, schedule }),
-    }
+    bound!(kernel, schedule => call(&schedule))
 }

@@ -13,12 +13,13 @@ use super::program::{AnchorValue, Program};
 use super::scratch::{room, zeros};
 use super::store::{Blocks, Stores, Target, Writer};
 use super::totals::{CombineRows, Owners, neutral};
-use super::{Scheduled, tasks};
+use super::{Compile, Scheduled, tasks};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Extent, ReduceOp};
 use rewire_graph_rewrite::schedule::{Bound, Fold};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -88,6 +89,12 @@ struct Worker<'a> {
     lines: Vec<f32>,
     /// By reduction, the totals of the results of a block.
     totals: Vec<Vec<f32>>,
+}
+
+impl Compile for Bound<'_, Fold> {
+    fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
+        Ok(Arc::new(CompiledFold::new(self)?))
+    }
 }
 
 impl CompiledFold {

@@ -7,12 +7,13 @@ use super::operand::{Env, count};
 use super::panel::{segments, within};
 use super::run::{as_one, scattered};
 use super::store::{Blocks, Stores};
-use super::{Scheduled, tasks};
+use super::{Compile, Scheduled, tasks};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::plan::{Body, Extent, Nest, Output};
 use rewire_graph_rewrite::schedule::{Bound, Map};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -31,6 +32,12 @@ struct Loop {
     outer: Vec<Dim>,
     /// The columns of each part, and its outputs.
     parts: Vec<(Dim, Stores)>,
+}
+
+impl Compile for Bound<'_, Map> {
+    fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
+        Ok(Arc::new(CompiledMap::new(self)?))
+    }
 }
 
 impl CompiledMap {

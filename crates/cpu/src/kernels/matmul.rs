@@ -8,9 +8,10 @@ use super::product::{Matrix, PackedRhs, blocks_of_sum, multiply};
 use super::program::AnchorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
+use super::small::CompiledSmallProduct;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
 use super::weights::Weights;
-use super::{Scheduled, tasks};
+use super::{Compile, Scheduled, tasks};
 use crate::parallel::threads;
 use rewire_graph::pointwise::{Dag, Expr};
 use rewire_graph::{Dim, Scalar};
@@ -118,6 +119,15 @@ struct Worker<'a> {
     coords: Coords,
     gathered: Vec<f32>,
     sums: Vec<f32>,
+}
+
+impl Compile for Bound<'_, Product> {
+    fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
+        Ok(match CompiledSmallProduct::new(self)? {
+            Some(small) => Arc::new(small),
+            None => Arc::new(CompiledMatmul::new(self)?),
+        })
+    }
 }
 
 impl CompiledMatmul {

@@ -69,8 +69,8 @@ pub use tasks::for_each;
 use kept::Kept;
 use operand::Env;
 use rewire_graph::Symbol;
-use rewire_graph_rewrite::plan::{Computation, Nest, ScheduledNest};
-use rewire_graph_rewrite::schedule::{Bound, Schedule};
+use rewire_graph_rewrite::bound;
+use rewire_graph_rewrite::plan::Computation;
 use std::fmt;
 use std::sync::Arc;
 
@@ -88,27 +88,16 @@ trait Scheduled: Send + Sync {
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError>;
 }
 
+/// A schedule, bound to its nest, that compiles for the CPU.
+trait Compile {
+    /// Compiles the nest.
+    fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError>;
+}
+
 impl fmt::Debug for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Compiled").field("computation", &self.computation).finish_non_exhaustive()
     }
-}
-
-fn scheduled(kernel: &ScheduledNest) -> Result<Arc<dyn Scheduled>, CpuError> {
-    let nest: &Nest = kernel;
-    Ok(match kernel.schedule() {
-        Schedule::Map(schedule) => Arc::new(map::CompiledMap::new(&Bound { nest, schedule })?),
-        Schedule::Reduction(schedule) => Arc::new(reduce::CompiledReduce::new(&Bound { nest, schedule })?),
-        Schedule::Product(schedule) => {
-            let product = Bound { nest, schedule };
-            match small::CompiledSmallProduct::new(&product)? {
-                Some(small) => Arc::new(small),
-                None => Arc::new(matmul::CompiledMatmul::new(&product)?),
-            }
-        }
-        Schedule::Fold(schedule) => Arc::new(fold::CompiledFold::new(&Bound { nest, schedule })?),
-        Schedule::Pairs(schedule) => Arc::new(pairs::CompiledPairs::new(&Bound { nest, schedule })?),
-    })
 }
 
 impl Compiled {
@@ -122,7 +111,7 @@ impl Compiled {
             return Err(CpuError::Unsupported { kernel: "storing", reason });
         }
         let compiled = match computation {
-            Computation::Nest(nest) => scheduled(nest)?,
+            Computation::Nest(nest) => bound!(nest, schedule => schedule.compile())?,
             Computation::Custom(own) => Arc::new(custom::CompiledCustom::new(own)?),
         };
         Ok(Self { computation: computation.clone(), compiled, kept: Arc::default() })

@@ -1,4 +1,3 @@
-use super::Scheduled;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
@@ -14,10 +13,12 @@ use super::softmax::{Kept, Softmax};
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
 use super::visible::{Block, KEYS, RowsAndKeys};
+use super::{Compile, Scheduled};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Bound, Dot, PairSum, Pairs};
+use std::sync::Arc;
 
 /// Pair reductions over the rows of two axes.
 #[derive(Clone, Debug)]
@@ -174,6 +175,12 @@ impl Weighted<'_> {
     /// From one row of totals to the next.
     fn stride(&self) -> usize {
         self.width.next_multiple_of(PackedRhs::width(self.width))
+    }
+}
+
+impl Compile for Bound<'_, Pairs> {
+    fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
+        Ok(Arc::new(CompiledPairs::new(self)?))
     }
 }
 

@@ -6,9 +6,10 @@ use super::memory::Memory;
 use super::operand::{Env, count};
 use super::reductions::{CompiledReductions, ReductionMachines, row_value};
 use super::store::{Blocks, Stores, Target, Writer};
-use super::{Scheduled, tasks};
+use super::{Compile, Scheduled, tasks};
 use rewire_graph::Dim;
 use rewire_graph_rewrite::schedule::{Bound, Reduction};
+use std::sync::Arc;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -29,6 +30,12 @@ struct Machines<'a> {
     outputs: Writer<'a>,
     row_outputs: Writer<'a>,
     coords: Coords,
+}
+
+impl Compile for Bound<'_, Reduction> {
+    fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
+        Ok(Arc::new(CompiledReduce::new(self)?))
+    }
 }
 
 impl CompiledReduce {

@@ -1,7 +1,7 @@
 use super::limits::check_form;
 use super::{Accumulation, Axis, Body, Nest, Output};
 use crate::error::NotLowerable;
-use crate::schedule::{Analysis, Bound, Schedule};
+use crate::schedule::{Analysis, Schedule};
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
 
@@ -56,14 +56,7 @@ impl ScheduledNest {
 
     /// Calls a function with the schedule bound to its nest.
     pub(crate) fn scheduled<T>(&self, call: impl FnOnce(&dyn Analysis) -> T) -> T {
-        let nest = &self.nest;
-        match &self.schedule {
-            Schedule::Map(schedule) => call(&Bound { nest, schedule }),
-            Schedule::Reduction(schedule) => call(&Bound { nest, schedule }),
-            Schedule::Product(schedule) => call(&Bound { nest, schedule }),
-            Schedule::Pairs(schedule) => call(&Bound { nest, schedule }),
-            Schedule::Fold(schedule) => call(&Bound { nest, schedule }),
-        }
+        self.schedule.bound(&self.nest, call)
     }
 }
 

@@ -21,32 +21,65 @@ use rewire_graph::nest::Nest;
 use rewire_graph::pointwise::ExprId;
 use std::ops::Deref;
 
-/// The schedule of a nest: the roles of its axes, accumulations and factors, by position.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Schedule {
-    /// Pointwise.
-    Map(Map),
-    /// Row by row, in passes over the columns.
-    Reduction(Reduction),
-    /// Output tiles of a matmul.
-    Product(Product),
-    /// Tiles of pairs of two axes.
-    Pairs(Pairs),
-    /// A segmented reduction: pointwise, where each point loops over rows.
-    Fold(Fold),
-}
-
 /// Schedules a nest, or returns why it is not supported.
 type Choice = fn(&Nest) -> Result<Schedule, NotLowerable>;
 
-/// All schedules by name, in the order of trial.
-const CHOICES: [(&str, Choice); 5] = [
-    ("map", |nest| Map::of(nest).map(Schedule::Map)),
-    ("reduction", |nest| Reduction::of(nest).map(Schedule::Reduction)),
-    ("product", |nest| Product::of(nest).map(Schedule::Product)),
-    ("pairs", |nest| Pairs::of(nest).map(Schedule::Pairs)),
-    ("fold", |nest| Fold::of(nest).map(Schedule::Fold)),
-];
+/// Lists the schedules, in the order of trial.
+macro_rules! schedules {
+    ($($(#[$doc:meta])* $name:literal => $schedule:ident),*) => {
+        /// The schedule of a nest: the roles of its axes, accumulations and factors, by position.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Schedule {
+            $($(#[$doc])* $schedule($schedule)),*
+        }
+
+        /// All schedules by name.
+        const CHOICES: &[(&str, Choice)] = &[$(($name, |nest| $schedule::of(nest).map(Schedule::$schedule))),*];
+
+        impl Schedule {
+            /// The name of the schedule.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$schedule(_) => $name),*
+                }
+            }
+
+            /// Calls a function with the schedule bound to its nest.
+            pub(crate) fn bound<T>(&self, nest: &Nest, call: impl FnOnce(&dyn Analysis) -> T) -> T {
+                match self {
+                    $(Self::$schedule(schedule) => call(&Bound { nest, schedule })),*
+                }
+            }
+        }
+
+        /// Evaluates an expression with the schedule of a nest, bound to it, as a variable.
+        #[macro_export]
+        macro_rules! bound {
+            ($kernel:expr, $bound:ident => $value:expr) => {{
+                let nest = std::ops::Deref::deref($kernel);
+                match $kernel.schedule() {
+                    $($crate::schedule::Schedule::$schedule(schedule) => {
+                        let $bound = $crate::schedule::Bound { nest, schedule };
+                        $value
+                    })*
+                }
+            }};
+        }
+    };
+}
+
+schedules! {
+    /// Pointwise.
+    "map" => Map,
+    /// Row by row, in passes over the columns.
+    "reduction" => Reduction,
+    /// Output tiles of a matmul.
+    "product" => Product,
+    /// Tiles of pairs of two axes.
+    "pairs" => Pairs,
+    /// A segmented reduction: pointwise, where each point loops over rows.
+    "fold" => Fold
+}
 
 impl Schedule {
     /// Chooses the schedule of a nest.
@@ -79,18 +112,6 @@ impl Schedule {
         let (_, choice) = found.ok_or_else(|| NotLowerable::Form(format!("there is no schedule `{name}`")))?;
         choice(nest)
     }
-
-    /// The name of the schedule.
-    pub fn name(&self) -> &'static str {
-        let position = match self {
-            Self::Map(_) => 0,
-            Self::Reduction(_) => 1,
-            Self::Product(_) => 2,
-            Self::Pairs(_) => 3,
-            Self::Fold(_) => 4,
-        };
-        CHOICES[position].0
-    }
 }
 
 /// A schedule with its nest.
@@ -122,6 +143,11 @@ impl<S> Deref for Bound<'_, S> {
 pub trait Analysis {
     /// The traffic and operations of the nest at some sizes.
     fn count(&self, sizes: &Sizes) -> Count;
+
+    /// True if it consists of matmuls.
+    fn has_products(&self) -> bool {
+        false
+    }
 
     /// True if all operands of its matmuls may be f16 on matrix hardware.
     fn allows_f16_operands(&self) -> bool {

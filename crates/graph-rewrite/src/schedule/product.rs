@@ -178,6 +178,10 @@ impl Analysis for Bound<'_, Product> {
         tally.finish()
     }
 
+    fn has_products(&self) -> bool {
+        true
+    }
+
     fn allows_f16_operands(&self) -> bool {
         let factors = [(self.a, self.row(), self.depth), (self.b, self.depth, self.column())];
         let factors = factors.map(|(factor, first, second)| (factor, self.columns_of(factor, [first, second])));

@@ -2,7 +2,6 @@
 
 use super::partition::{GroupId, Partition};
 use crate::plan::{Computation, MemorySpace};
-use crate::schedule::Schedule;
 use rewire_graph::op::{JaggedConcat, JaggedSlice};
 use rewire_graph::{DType, NodeId, Ordered, Value};
 use std::collections::BTreeSet;
@@ -72,10 +71,7 @@ impl Partition<'_> {
         for operand in own.nest_mut().body.operands.iter_mut().filter(|operand| operand.space != MemorySpace::Host) {
             operand.dtype = stored(operand.dtype);
         }
-        match own.schedule() {
-            Schedule::Map(_) | Schedule::Reduction(_) | Schedule::Fold(_) => None,
-            _ => Some(own.scheduled(|schedule| schedule.allows_f16_operands())),
-        }
+        own.scheduled(|schedule| schedule.has_products().then(|| schedule.allows_f16_operands()))
     }
 
     /// The main operators of a group.

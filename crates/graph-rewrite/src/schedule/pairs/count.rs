@@ -61,6 +61,10 @@ impl Analysis for Bound<'_, Pairs> {
         tally.finish()
     }
 
+    fn has_products(&self) -> bool {
+        true
+    }
+
     fn allows_f16_operands(&self) -> bool {
         let dots = self.dots.iter().flat_map(|dot| [(dot.owner, dot.depth), (dot.other, dot.depth)]);
         let elements = self.sums().filter_map(|sum| sum.element.map(|element| (element.value, element.column)));
