@@ -1,6 +1,7 @@
 //! The page of exported models: the supported operators, and the models that replay each.
 
 use rewire::import::pt2;
+use rewire_graph::{Seed, differentiate};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -18,8 +19,8 @@ pub fn models() -> Result<Vec<PathBuf>, String> {
     Ok(models)
 }
 
-/// The operators of an archive, without their overloads.
-fn operators_of(archive: &Path) -> Result<BTreeSet<String>, String> {
+/// The program of an archive.
+fn program_of(archive: &Path) -> Result<Value, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", archive.display());
     let file = std::fs::File::open(archive).map_err(|error| failed(&error))?;
     let mut zip = ZipArchive::new(file).map_err(|error| failed(&error))?;
@@ -28,10 +29,83 @@ fn operators_of(archive: &Path) -> Result<BTreeSet<String>, String> {
     let mut text = String::new();
     let mut entry = zip.by_name(&name.ok_or("no program")?).map_err(|error| failed(&error))?;
     entry.read_to_string(&mut text).map_err(|error| failed(&error))?;
-    let program: Value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
-    let nodes = program["graph_module"]["graph"]["nodes"].as_array().into_iter().flatten();
-    let targets = nodes.filter_map(|node| node["target"].as_str());
-    Ok(targets.map(pt2::operator_of).collect())
+    serde_json::from_str(&text).map_err(|error| failed(&error))
+}
+
+/// The types of PyTorch that results have, by their numbers in archives.
+const TYPES: [(u64, &str); 10] = [
+    (1, "u8"),
+    (2, "i8"),
+    (3, "i16"),
+    (4, "i32"),
+    (5, "i64"),
+    (6, "f16"),
+    (7, "f32"),
+    (8, "f64"),
+    (12, "bool"),
+    (13, "bf16"),
+];
+
+/// What the replayed models show of an operator.
+#[derive(Default)]
+struct Shown {
+    models: BTreeSet<String>,
+    /// Element types of results.
+    types: BTreeSet<&'static str>,
+    /// True if a gradient passed through it.
+    is_differentiated: bool,
+}
+
+/// The names of the tensors in a part of a node.
+fn tensors(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Object(fields) => {
+            let own = fields.get("as_tensor").and_then(|tensor| tensor["name"].as_str());
+            let lists = ["as_tensors", "as_optional_tensors"].map(|name| fields.get(name));
+            let listed = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
+            let listed = listed.filter_map(|tensor| tensor["name"].as_str().or(tensor["as_tensor"]["name"].as_str()));
+            own.into_iter().chain(listed).chain(fields.get("arg").map(tensors).into_iter().flatten()).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(tensors).collect(),
+        _ => vec![],
+    }
+}
+
+/// Adds the operators of an archive.
+fn add(archive: &Path, name: &str, shown: &mut BTreeMap<String, Shown>) -> Result<(), String> {
+    let program = program_of(archive)?;
+    let graph = &program["graph_module"]["graph"];
+    let type_of = |tensor: &str| {
+        let code = graph["tensor_values"][tensor]["dtype"].as_u64();
+        TYPES.iter().find(|(number, _)| Some(*number) == code).map(|(_, name)| *name)
+    };
+    let is_float = |tensor: &str| type_of(tensor).is_some_and(|name| name.contains('f'));
+    let has_gradients = has_gradients(archive)?;
+    let mut varied: BTreeSet<&str> = tensors(&graph["inputs"]).into_iter().filter(|name| is_float(name)).collect();
+    for node in graph["nodes"].as_array().into_iter().flatten() {
+        let Some(target) = node["target"].as_str() else { continue };
+        let operator = shown.entry(pt2::operator_of(target)).or_default();
+        operator.models.insert(name.to_owned());
+        let results = tensors(&node["outputs"]);
+        operator.types.extend(results.iter().filter_map(|result| type_of(result)));
+        let floats: Vec<&str> = results.into_iter().filter(|result| is_float(result)).collect();
+        if !floats.is_empty() && tensors(&node["inputs"]).iter().any(|input| varied.contains(input)) {
+            operator.is_differentiated |= has_gradients;
+            varied.extend(floats);
+        }
+    }
+    Ok(())
+}
+
+/// True if all results of floats have gradients by the inputs of floats.
+fn has_gradients(archive: &Path) -> Result<bool, String> {
+    let model = pt2::read(archive).map_err(|error| error.to_string())?;
+    let is_float = |value| model.graph.ty(value).is_some_and(|ty| ty.dtype.is_float());
+    let floats = model.graph.outputs().iter().filter(|(_, value)| is_float(*value));
+    let seeds: Vec<(&str, Seed<'_>)> = floats.map(|(name, _)| (name.as_str(), Seed::One)).collect();
+    let inputs = model.inputs.iter().filter(|input| input.ty.is_float());
+    let wanted: Vec<&str> = inputs.map(|input| input.name.as_str()).collect();
+    Ok(!wanted.is_empty() && differentiate(&model.graph, &seeds, &wanted).is_ok())
 }
 
 /// The page.
@@ -39,28 +113,33 @@ fn operators_of(archive: &Path) -> Result<BTreeSet<String>, String> {
 /// # Errors
 /// What cannot be read.
 pub fn page() -> Result<String, String> {
-    let mut replayed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut shown: BTreeMap<String, Shown> = BTreeMap::new();
     for model in models()? {
         let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // Some models have no decomposed form.
         let core = Some(model.join("model_core.pt2")).filter(|file| file.is_file());
         for file in [model.join("model.pt2")].iter().chain(&core) {
-            for operator in operators_of(file)? {
-                replayed.entry(operator).or_default().insert(name.clone());
-            }
+            add(file, &name, &mut shown)?;
         }
     }
     let mut page = TEXT.to_owned();
     let operators: BTreeSet<&str> = pt2::operators().collect();
     for operator in operators {
-        let models = replayed.get(operator).map(|models| {
-            let few: Vec<String> = models.iter().take(3).map(|name| format!("`{name}`")).collect();
-            let more = models.len().saturating_sub(few.len());
-            few.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
-        });
-        let _ = writeln!(page, "| `{operator}` | {} |", models.unwrap_or_default());
+        let (types, gradient, models) = shown.get(operator).map(Shown::cells).unwrap_or_default();
+        let _ = writeln!(page, "| `{operator}` | {types} | {gradient} | {models} |");
     }
     Ok(page)
+}
+
+impl Shown {
+    /// Types of results, whether there is a gradient, and models.
+    fn cells(&self) -> (String, &'static str, String) {
+        let few: Vec<String> = self.models.iter().take(3).map(|name| format!("`{name}`")).collect();
+        let more = self.models.len().saturating_sub(few.len());
+        let models = few.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() };
+        let types: Vec<&str> = self.types.iter().copied().collect();
+        (types.join(", "), if self.is_differentiated { "yes" } else { "" }, models)
+    }
 }
 
 const TEXT: &str = "\
@@ -89,9 +168,10 @@ tensors by name.
 
 ## Operators
 
-Operators with other overloads than those below have the same line. Gradients follow from the primitives, all of which run on the CPU and on GPUs. The models of
-`tests/pt2` are replayed against PyTorch on both.
+Operators with other overloads than those below have the same line. The models of `tests/pt2` are replayed against PyTorch on the CPU and on GPUs. The table has the
+types that the results of an operator have in them, and whether a gradient passes through it from a result to an input. All operators become the same primitives;
+gradients follow from these.
 
-| operator | replayed by |
-|---|---|
+| operator | results | gradient | replayed by |
+|---|---|---|---|
 ";

@@ -16,6 +16,28 @@ pub(crate) struct Declared {
     pub shape: Result<Vec<Size>, String>,
 }
 
+/// The operators that PyTorch's autocast computes in a narrower type than that of their operands.
+const AUTOCAST: [&str; 18] = [
+    "aten.addbmm",
+    "aten.addmm",
+    "aten.addmv",
+    "aten.addr",
+    "aten.baddbmm",
+    "aten.bmm",
+    "aten.conv1d",
+    "aten.conv2d",
+    "aten.conv3d",
+    "aten.conv_transpose1d",
+    "aten.conv_transpose2d",
+    "aten.conv_transpose3d",
+    "aten.einsum",
+    "aten.linear",
+    "aten.matmul",
+    "aten.mm",
+    "aten.mv",
+    "aten.scaled_dot_product_attention",
+];
+
 /// A node with its arguments.
 pub(crate) struct Call<'a> {
     pub cx: &'a Context,
@@ -42,6 +64,25 @@ impl Call<'_> {
 
     fn missing<T>(&self, name: &str, expected: &str) -> Lowered<T> {
         Fault::program(format!("{}: the argument `{name}` is no {expected}", self.base))
+    }
+
+    /// The same with the operands of a product in the narrower type of its result: autocast converts them.
+    pub fn autocast(mut self) -> Self {
+        let Some(Declared { ty: ty @ (ScalarType::F16 | ScalarType::BF16), .. }) =
+            self.declared.first().cloned().flatten()
+        else {
+            return self;
+        };
+        if AUTOCAST.contains(&self.base) {
+            for value in self.arguments.values_mut().chain(&mut self.order) {
+                if let Value::Tensor(array) = value
+                    && array.ty == ScalarType::F32
+                {
+                    *array = self.cx.cast(array, ty);
+                }
+            }
+        }
+        self
     }
 
     /// A tensor; a number is one without axes.

@@ -38,6 +38,11 @@ const OWN: One = &[
         Ok(real((re.square() + im.square()).sqrt()))
     }),
     ("aten.conj", conjugate),
+    ("aten.exp", |c| {
+        let Complex { re, im } = complex(c, &c.x()?)?;
+        let length = re.exp();
+        Complex { re: &length * &im.cos(), im: length * im.sin() }.array(c.cx)
+    }),
     ("aten.to", converted),
     ("aten._to_copy", converted),
     ("aten.resolve_conj", |c| c.x()),

@@ -32,7 +32,7 @@ mod spectrum;
 pub(crate) use conv::Sliding;
 pub(crate) use index::wrapped;
 pub(crate) use movement::{ViewRegion, permutation, region, replaced};
-pub(crate) use pool::Windows;
+pub(crate) use pool::{Combine, combined};
 pub(crate) use reduce::{mean, moments};
 
 use crate::array::Array;

@@ -1,7 +1,7 @@
 //! Pooling.
 
 use super::conv::{Sliding, spread};
-use super::reduce::{float_sum, limit};
+use super::reduce::limit;
 use super::{Many, One};
 use crate::array::Array;
 use crate::call::Call;
@@ -53,10 +53,10 @@ fn sliding(c: &Call<'_>) -> Lowered<Sliding> {
 }
 
 /// Windows of a tensor: the axes of the result, and the elements of each window behind them.
-pub(crate) struct Windows {
-    pub values: Tensor,
+struct Windows {
+    values: Tensor,
     /// The axes of the elements.
-    pub axes: Vec<usize>,
+    axes: Vec<usize>,
     /// The shape of the result.
     shape: Vec<Size>,
     /// Axes before the spatial ones.
@@ -65,7 +65,7 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// The windows of a result of a shape; beyond the border elements have a value.
-    pub fn of(cx: &Context, x: &Tensor, window: &Sliding, shape: Vec<Size>, fill: &Tensor) -> Lowered<Self> {
+    fn of(cx: &Context, x: &Tensor, window: &Sliding, shape: Vec<Size>, fill: &Tensor) -> Lowered<Self> {
         let rank = window.kernel.len();
         let outer = shape.len() - rank;
         let axes: Vec<usize> = (shape.len()..shape.len() + rank).collect();
@@ -82,6 +82,56 @@ impl Windows {
     }
 }
 
+/// How the elements of a window become one.
+#[derive(Clone, Copy)]
+pub(crate) enum Combine {
+    Sum,
+    Max,
+}
+
+/// The elements of windows of at most this many are combined one after the other, in the loop over the windows.
+const MOST_IN_LOOP: i64 = 32;
+
+/// The sum or the largest of the elements of each window; beyond the border they are 0 or negative infinity.
+pub(crate) fn combined(
+    cx: &Context,
+    x: &Tensor,
+    window: &Sliding,
+    shape: &[Size],
+    combine: Combine,
+) -> Lowered<Tensor> {
+    let fill = cx.f(match combine {
+        Combine::Sum => 0.0,
+        Combine::Max => f64::NEG_INFINITY,
+    });
+    let count = window.kernel.iter().try_fold(1i64, |count, &extent| count.checked_mul(extent));
+    let Some(count @ 1..=MOST_IN_LOOP) = count else {
+        let windows = Windows::of(cx, x, window, shape.to_vec(), &fill)?;
+        let y = windows.axes.iter().rev().fold(windows.values.clone(), |x, &axis| match combine {
+            Combine::Sum => x.sum(axis),
+            Combine::Max => x.max(axis),
+        });
+        return cx.reshape(&y, shape);
+    };
+    let outer = shape.len() - window.kernel.len();
+    let mut y: Option<Tensor> = None;
+    for flat in 0..count {
+        let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
+        let mut rest = flat;
+        for (axis, &extent) in window.kernel.iter().enumerate().rev() {
+            index[outer + axis] = window.place(axis, coord(outer + axis), IndexExpr::Int(rest % extent));
+            rest /= extent;
+        }
+        let element = cx.remap(x, shape, index, Some(&fill), &[])?;
+        y = Some(match (y, combine) {
+            (None, _) => element,
+            (Some(y), Combine::Sum) => y + element,
+            (Some(y), Combine::Max) => y.maximum(element),
+        });
+    }
+    y.ok_or_else(|| Fault::Program("a window without elements".to_owned()))
+}
+
 fn floats(c: &Call<'_>) -> Lowered<Array> {
     let x = c.x()?;
     if x.ty.is_float() { Ok(x) } else { Fault::unsupported("integers") }
@@ -92,9 +142,7 @@ fn largest(windows: &Windows) -> Tensor {
 }
 
 fn max_pool(c: &Call<'_>) -> Lowered<Array> {
-    let x = floats(c)?;
-    let windows = Windows::of(c.cx, &x.tensor, &sliding(c)?, c.shape(0)?, &c.cx.f(f64::NEG_INFINITY))?;
-    c.result(&windows.reduced(c, &largest(&windows))?)
+    c.result(&combined(c.cx, &floats(c)?.tensor, &sliding(c)?, &c.shape(0)?, Combine::Max)?)
 }
 
 fn max_pool_indices(c: &Call<'_>) -> Lowered<Vec<Value>> {
@@ -124,8 +172,8 @@ fn max_pool_indices(c: &Call<'_>) -> Lowered<Vec<Value>> {
 
 fn avg_pool(c: &Call<'_>) -> Lowered<Array> {
     let (x, window) = (floats(c)?, sliding(c)?);
-    let windows = Windows::of(c.cx, &x.tensor, &window, c.shape(0)?, &c.cx.f(0.0))?;
-    let sum = windows.reduced(c, &float_sum(&windows.values, &windows.axes))?;
+    let shape = c.shape(0)?;
+    let sum = combined(c.cx, &x.tensor, &window, &shape, Combine::Sum)?;
     if c.has("divisor_override") {
         return c.result(&(sum / c.float("divisor_override")?));
     }
@@ -134,9 +182,9 @@ fn avg_pool(c: &Call<'_>) -> Lowered<Array> {
     let mut count: Option<Tensor> = None;
     for axis in 0..window.kernel.len() {
         let (kernel, padding) = (window.kernel[axis], window.padding[axis]);
-        let along = windows.outer + axis;
+        let along = shape.len() - window.kernel.len() + axis;
         let extent = c.cx.number(&crate::value::Number::Int(own[along].clone()), crate::ScalarType::I64)?.tensor;
-        let start = c.cx.positions(&windows.shape, along)? * window.stride[axis] - padding;
+        let start = c.cx.positions(&shape, along)? * window.stride[axis] - padding;
         let end = (&start + kernel).minimum(&(&extent + padding));
         let own = match counts_padding {
             true => end - start,

@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::call::Call;
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Number};
-use rewire_graph::{DType, Tensor};
+use rewire_graph::{DType, HostTensor, Tensor};
 
 pub(super) const ONE: One = &[
     ("aten.upsample_nearest1d", |c| resized(c, Mode::Nearest)),
@@ -20,6 +20,8 @@ pub(super) const ONE: One = &[
     ("aten.upsample_bilinear2d", |c| resized(c, Mode::Linear)),
     ("aten.upsample_trilinear3d", |c| resized(c, Mode::Linear)),
     ("aten.upsample_bicubic2d", |c| resized(c, Mode::Cubic)),
+    ("aten._upsample_bilinear2d_aa", |c| smoothed(c, 1.0, |x| (1.0 - x).max(0.0))),
+    ("aten._upsample_bicubic2d_aa", |c| smoothed(c, 2.0, smooth_cubic)),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -56,6 +58,60 @@ fn resized(c: &Call<'_>, mode: Mode) -> Lowered<Array> {
         y = interpolated(c, &y, axis, &place, mode)?;
     }
     c.result(&y)
+}
+
+/// Weights of a resize along an axis that are made here.
+const MAX_WEIGHTS: usize = 1 << 22;
+
+/// A resize whose kernel, of a distance below `support`, is as much wider as the result is smaller.
+fn smoothed(c: &Call<'_>, support: f64, kernel: fn(f64) -> f64) -> Lowered<Array> {
+    let x = c.x()?;
+    if !x.ty.is_float() || c.bool_or("align_corners", false)? {
+        return Fault::unsupported("integers, or corners that are aligned");
+    }
+    let (mut y, own, shape) = (x.tensor.clone(), c.cx.shape(&x.tensor), c.shape(0)?);
+    for axis in 2..shape.len() {
+        let (Some(from), Some(to)) = (own[axis].as_extent(), shape[axis].as_extent()) else {
+            return Fault::unsupported("a size that differs from run to run");
+        };
+        if from.saturating_mul(to) > MAX_WEIGHTS {
+            return Fault::unsupported(format!("more than {MAX_WEIGHTS} weights"));
+        }
+        let given = match (c.has("scale_factors"), ["scales_h", "scales_w"].get(axis - 2)) {
+            (true, _) => c.floats("scale_factors")?.get(axis - 2).copied(),
+            (false, Some(name)) if c.has(name) => Some(c.float(name)?),
+            _ => None,
+        };
+        let scale = given.map_or(from as f64 / to as f64, f64::recip);
+        let weights: Vec<f64> = (0..to).flat_map(|place| taps(place, from, scale, (support, kernel))).collect();
+        let matrix = HostTensor::from_f64(DType::F32, vec![to, from], &weights);
+        let matrix = matrix.map_err(|error| Fault::Program(error.to_string()))?;
+        let matrix = c.cx.scope.constant(matrix).transpose(0, 1);
+        y = y.transpose(axis, -1).matmul(&matrix).transpose(axis, -1);
+    }
+    c.result(&y)
+}
+
+/// The weights of all elements for one place of the result.
+fn taps(place: usize, from: usize, scale: f64, (support, kernel): (f64, fn(f64) -> f64)) -> Vec<f64> {
+    let (center, wider) = (scale * (place as f64 + 0.5), scale.max(1.0));
+    let first = (center - support * wider + 0.5).max(0.0).trunc();
+    let end = (center + support * wider + 0.5).min(from as f64).trunc();
+    let weight = |n: usize| match (first..end).contains(&(n as f64)) {
+        true => kernel(((n as f64 - center + 0.5) / wider).abs()),
+        false => 0.0,
+    };
+    let total: f64 = (0..from).map(weight).sum();
+    (0..from).map(|n| if total == 0.0 { 0.0 } else { weight(n) / total }).collect()
+}
+
+/// The kernel of cubic convolution with a = -0.5.
+fn smooth_cubic(x: f64) -> f64 {
+    match x {
+        ..1.0 => (1.5 * x - 2.5) * x * x + 1.0,
+        ..2.0 => ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0,
+        _ => 0.0,
+    }
 }
 
 /// Elements of the operand by element of the result along an axis.

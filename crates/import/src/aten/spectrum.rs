@@ -10,6 +10,7 @@ use crate::context::{Context, coord};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Number};
 use rewire_graph::op::IndexExpr;
+use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Tensor};
 use std::f64::consts::TAU;
 
@@ -36,6 +37,9 @@ pub(super) const ONE: One = &[
     ("aten._fft_c2c", complex_to_complex),
     ("aten._fft_r2c", real_to_complex),
     ("aten._fft_c2r", complex_to_real),
+    ("aten.stft", stft),
+    ("aten.fft_fftfreq", frequencies),
+    ("aten.fft_rfftfreq", frequencies),
     ("aten.fft_fftshift", |c| shifted(c, false)),
     ("aten.fft_ifftshift", |c| shifted(c, true)),
 ];
@@ -235,6 +239,56 @@ impl<'c, 'a> Transform<'c, 'a> {
             Scale::All => x / count,
         })
     }
+}
+
+/// Transforms of windows that slide over a signal, `[.., bins, windows]`.
+fn stft(c: &Call<'_>) -> Lowered<Array> {
+    let (cx, x) = (c.cx, c.x()?);
+    if x.ty == ScalarType::C64 || c.ty(0)? != ScalarType::C64 || c.bool_or("align_to_window", false)? {
+        return Fault::unsupported("of complex numbers, or to pairs of real ones");
+    }
+    let samples = c.int("n_fft")?;
+    let (hop, width) = (c.int_or("hop_length", samples / 4)?, c.int_or("win_length", samples)?);
+    if samples < 1 || hop < 1 || !(1..=samples).contains(&width) {
+        return Fault::program("stft: no windows");
+    }
+    let n = Size::from(samples);
+    let mut shape = cx.shape(&x.tensor);
+    let Some(last) = shape.len().checked_sub(1) else { return Fault::program("stft: a number") };
+    shape[last] = cx.quotient(&shape[last].minus(&n), &hop.into())?.plus(&1.into());
+    shape.push(n.clone());
+    let mut index: Vec<IndexExpr> = (0..last).map(coord).collect();
+    index.push(coord(last).binary(BinaryOp::Mul, hop).binary(BinaryOp::Add, coord(last + 1)));
+    let frames = cx.remap(&cx.cast(&x, ScalarType::F32).tensor, &shape, index, None, &[])?;
+    let window = match c.optional_tensor("window")? {
+        Some(window) => cx.cast(&window, ScalarType::F32).tensor,
+        None => cx.expand(&cx.f(1.0), &[width.into()])?,
+    };
+    // A shorter window lies in the middle.
+    let place = coord(0).binary(BinaryOp::Sub, (samples - width) / 2);
+    let window = cx.remap(&window, std::slice::from_ref(&n), vec![place], Some(&cx.f(0.0)), &[])?;
+    let frames = frames * window;
+    let bins = if c.bool_or("onesided", true)? { samples / 2 + 1 } else { samples };
+    let [cos, sin] = waves(cx, [&n, &bins.into()], &n)?;
+    let scale = if c.bool_or("normalized", false)? { Scale::Root } else { Scale::One };
+    let transform = Transform { c, axes: vec![], scale };
+    let along = |wave: &Tensor| transform.scaled(contracted(cx, &frames, last + 1, wave)?.transpose(-1, -2), &n);
+    Complex { re: along(&cos)?, im: -along(&sin)? }.array(cx)
+}
+
+/// The frequencies of the bins of a transform; those of the second half are negative.
+fn frequencies(c: &Call<'_>) -> Lowered<Array> {
+    let (samples, shape) = (c.int("n")?, c.shape(0)?);
+    if samples < 1 {
+        return Fault::program("frequencies of no samples");
+    }
+    let places = c.cx.positions(&shape, 0)?;
+    let places = match c.base {
+        "aten.fft_fftfreq" => places.ge((samples + 1) / 2).select(&(&places - samples), &places),
+        _ => places,
+    };
+    let step = (samples as f64 * c.float_or("d", 1.0)?).recip();
+    Ok(c.cx.cast(&Array { tensor: places.cast(DType::F32) * step, ty: ScalarType::F32 }, c.ty(0)?))
 }
 
 /// An axis cut or padded with zeros.

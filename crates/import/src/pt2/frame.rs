@@ -227,7 +227,7 @@ impl<'a> Frame<'a> {
                 return Ok(Fault::unsupported(error.to_string()));
             }
         }
-        let call = self.call(node, target)?;
+        let call = self.call(node, target)?.autocast();
         if complex::is_complex(&call) {
             return Ok(match target.is_in_place {
                 true => Fault::unsupported("complex numbers that are written in place"),

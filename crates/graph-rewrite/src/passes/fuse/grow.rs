@@ -4,7 +4,8 @@ use crate::cost::{HardwareModel, Sizes};
 use crate::error::NotLowerable;
 use crate::rules::BINDINGS;
 use crate::schedule::Schedule;
-use rewire_graph::op::{MatMul, Reduce, SegmentReduce};
+use rewire_graph::op::{Call, MatMul, Reduce, Remap, SegmentReduce};
+use rewire_graph::pointwise::UnaryOp;
 use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -258,6 +259,7 @@ impl Partition<'_> {
     /// Assigns a kernel to every free node that is expensive to repeat: its reader's, or a new one.
     pub(super) fn place_free(&mut self, machine: &HardwareModel) {
         let cheap = machine.operations_for_element(TILES).round() as usize;
+        let sizes = Sizes::assumed(self.graph);
         let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
         for id in self.order.clone().into_iter().rev() {
             if !self.is_free(id) {
@@ -279,7 +281,8 @@ impl Partition<'_> {
                 |&user: &NodeId| self.sets_rows(user) || self.op(user).is_some_and(|op| op.custom().is_some());
             let stored = output || self.users(id).iter().any(from_memory);
             let is_placed = stored || readers.len() == 1 || !self.is_cheap(id, cheap);
-            if is_placed && readers.iter().any(|&group| self.place_into(group, id)) {
+            let is_spread = self.is_spread(id, &sizes) && !self.is_cheap(id, cheap);
+            if is_placed && !is_spread && readers.iter().any(|&group| self.place_into(group, id)) {
                 continue;
             }
             let repeats = self.is_scores(id) || self.inputs(id).is_empty();
@@ -289,6 +292,12 @@ impl Partition<'_> {
                 kernels.insert(id, readers);
             }
         }
+    }
+
+    /// True if all readers read elements several times, as windows do that overlap.
+    fn is_spread(&self, id: NodeId, sizes: &Sizes) -> bool {
+        let elements = |node: NodeId| self.graph.ty(Value { node, port: 0 }).map(|ty| sizes.product(&ty.shape));
+        self.users(id).iter().all(|&user| self.graph.op::<Remap>(user).is_some() && elements(user) > elements(id))
     }
 
     pub(super) fn place_into(&mut self, group: GroupId, id: NodeId) -> bool {

@@ -4,7 +4,7 @@ use super::conv::Spatial;
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
-use crate::aten::{Sliding, Windows};
+use crate::aten::{Combine, Sliding};
 use crate::onnx::item::Item;
 use crate::onnx::node::{Node, ints};
 use crate::size::Size;
@@ -62,9 +62,7 @@ impl Pool {
     }
 
     fn sum(&self, n: &Node<'_>, x: &Tensor) -> Lowered<Tensor> {
-        let windows = Windows::of(n.cx, x, &self.sliding(), self.shape.clone(), &n.cx.f(0.0))?;
-        let sum = windows.axes.iter().rev().fold(windows.values.clone(), |x, &axis| x.sum(axis));
-        n.cx.reshape(&sum, &self.shape)
+        crate::aten::combined(n.cx, x, &self.sliding(), &self.shape, Combine::Sum)
     }
 }
 
