@@ -12,7 +12,10 @@ fn of_ranks<T: Send>(count: usize, timeout: Duration, run: impl Fn(Local) -> T +
     thread::scope(|scope| {
         let ranks = in_process(count, timeout).into_iter();
         let threads: Vec<_> = ranks.map(|rank| scope.spawn(|| run(rank))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)))
+            .collect()
     })
 }
 

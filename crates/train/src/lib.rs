@@ -43,6 +43,7 @@ pub use config::{ConfigError, TrainConfig};
 pub use objective::Objective;
 pub use optimizer::{Direction, Moment, Optimizer, Rule, Updated, WeightDecay};
 pub use random::Random;
+pub use rewire_distributed as distributed;
 pub use rewire_losses as loss;
 pub use rewire_metrics as metrics;
 pub use scaler::LossScale;

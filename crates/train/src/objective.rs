@@ -21,13 +21,14 @@ pub struct Objective {
     pub(crate) loss: String,
     pub(crate) tables: BTreeSet<String>,
     pub(crate) frozen: BTreeSet<String>,
+    pub(crate) examples: Option<String>,
 }
 
 impl Objective {
     /// The graph of a model, traced in [`Mode::Train`](rewire_graph::Mode::Train), and the name of the output to minimize, an `F32`
     /// of one element. Other outputs of one element are reported with it. All float parameters are trained.
     pub fn new(graph: Graph, loss: impl Into<String>) -> Self {
-        Self { graph, loss: loss.into(), tables: BTreeSet::new(), frozen: BTreeSet::new() }
+        Self { graph, loss: loss.into(), tables: BTreeSet::new(), frozen: BTreeSet::new(), examples: None }
     }
 
     /// The graph.
@@ -46,6 +47,14 @@ impl Objective {
     /// The names of the tables.
     pub fn table_names(&self) -> impl Iterator<Item = &str> {
         self.tables.iter().map(String::as_str)
+    }
+
+    /// Declares an input with a row for each example of which the loss is a mean. Ranks of one training weight the losses of their
+    /// batches by it; without it all batches have the same weight.
+    #[must_use]
+    pub fn examples(mut self, input: impl Into<String>) -> Self {
+        self.examples = Some(input.into());
+        self
     }
 
     /// Declares parameters as frozen.

@@ -63,6 +63,9 @@ pub struct TrainConfig {
     pub part_optimizers: Vec<PartOptimizer>,
     /// The optimizer of tables.
     pub sparse_optimizer: Scheduled<SparseOptimizer>,
+    /// How ranks of one training divide tables.
+    #[serde(default)]
+    pub sharding: Sharding,
     /// The storage type of activations; `F32` if left out.
     #[serde(default)]
     pub mixed_precision: Option<MixedPrecision>,
@@ -81,6 +84,19 @@ pub struct TrainConfig {
 
 fn one() -> NonZeroUsize {
     NonZeroUsize::MIN
+}
+
+/// How the ranks of a training hold tables and their moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharding {
+    /// Every rank has all tables.
+    #[default]
+    DataParallel,
+    /// Every table is on one rank; the ranks take turns.
+    TableWise,
+    /// Every rank has as many consecutive rows of each table.
+    RowWise,
 }
 
 /// A 16-bit storage type of activations.

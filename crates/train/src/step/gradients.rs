@@ -20,7 +20,7 @@ pub(super) struct Gradients {
 }
 
 /// The output name of a gradient.
-pub(super) fn gradient(parameter: &str) -> String {
+pub(crate) fn gradient(parameter: &str) -> String {
     format!("grad.{parameter}")
 }
 
@@ -57,7 +57,7 @@ impl Gradients {
     }
 }
 
-fn output(graph: &Graph, name: &str) -> Option<Value> {
+pub(super) fn output(graph: &Graph, name: &str) -> Option<Value> {
     graph.outputs().iter().find(|(own, _)| own == name).map(|(_, value)| *value)
 }
 
@@ -134,7 +134,8 @@ impl<'a> Sorting<'a> {
             |known: &Lookup| known.parts == parts && (known.table_rows, known.is_sparse) == (table_rows, is_sparse);
         let position = self.lookups.iter().position(same).unwrap_or(self.lookups.len());
         if position == self.lookups.len() {
-            self.lookups.push(Lookup { name: names::lookup(position), parts, table_rows, is_sparse });
+            let name = names::lookup(position);
+            self.lookups.push(Lookup { name, parts, table_rows, is_sparse, is_placed: false });
         }
         Ok(self.lookups.get(position).map(|lookup| (position, lookup.sum(&self.scope, &values))))
     }

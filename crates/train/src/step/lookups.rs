@@ -17,12 +17,19 @@ pub(crate) struct Lookup {
     pub table_rows: usize,
     /// True if only the rows that occur are summed.
     pub is_sparse: bool,
+    /// True if a step reads the rows that occur as a tensor, at the [places](Lookup::place) that the host finds.
+    pub is_placed: bool,
 }
 
 impl Lookup {
     /// The output with a part of the index.
     pub fn part(&self, part: usize) -> String {
         format!("{}.{part}", self.name)
+    }
+
+    /// The input with the places of a part of the index among the rows that occur.
+    pub fn place(&self, part: usize) -> String {
+        format!("{}.place.{part}", self.name)
     }
 
     /// The input with the positions of the index, sorted by row.

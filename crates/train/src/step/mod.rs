@@ -5,14 +5,17 @@ mod gradients;
 mod lookups;
 pub(crate) mod names;
 mod precision;
+mod ranks;
 mod update;
 
 pub use error::StepError;
 pub(crate) use lookups::Lookup;
+pub(crate) use ranks::{RankStep, RankTable};
 pub(crate) use update::{LATEST, reported_rows};
 
 use crate::{Objective, TrainConfig};
 use gradients::Gradients;
+pub(crate) use gradients::gradient;
 use rewire_graph::op::{Input, Role};
 use rewire_graph::{DType, Dim, Graph, HostTensor, Layout, NodeId, TensorSizeError, Type};
 use std::collections::BTreeMap;
@@ -72,6 +75,23 @@ pub(crate) struct StepGraph {
 
 impl StepGraph {
     pub fn new(objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
+        let Begun { graph, gradients, reported } = Begun::new(objective, config)?;
+        let mut step = update::step(gradients, config, &objective.loss, reported)?;
+        step.states = with_unchanged(step.states, objective, &graph);
+        Ok(step)
+    }
+}
+
+/// A model with gradients.
+struct Begun {
+    /// The model with states in place of trained parameters.
+    graph: Graph,
+    gradients: Gradients,
+    reported: Vec<String>,
+}
+
+impl Begun {
+    fn new(objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
         check_names(objective)?;
         let is_learned = |name: &str, ty: &Type| learns(ty) && !objective.frozen.contains(name);
         let graph = objective.graph.with_states(is_learned)?;
@@ -83,16 +103,23 @@ impl StepGraph {
             return Err(StepError::Loss { name: objective.loss.clone(), actual });
         }
         let gradients = Gradients::new(&graph, objective, config)?;
-        let mut step = update::step(gradients, config, &objective.loss, reported)?;
-        // A parameter that the loss does not depend on keeps its initial value.
-        for parameter in graph.ids().filter_map(|id| learned(objective, &graph, id)) {
-            let shape = parameter.ty.shape.iter().filter_map(Dim::as_const).collect();
-            let state = State { shape, initial: Initial::Parameter(parameter.name.clone()) };
-            step.states.entry(parameter.name.clone()).or_insert(state);
-        }
-        step.states.extend(kept(&objective.graph));
-        Ok(step)
+        Ok(Self { graph, gradients, reported })
     }
+}
+
+/// States of an update with those that it does not change: parameters that the loss does not depend on, and states that the model sets.
+fn with_unchanged(
+    mut states: BTreeMap<String, State>,
+    objective: &Objective,
+    graph: &Graph,
+) -> BTreeMap<String, State> {
+    for parameter in graph.ids().filter_map(|id| learned(objective, graph, id)) {
+        let shape = parameter.ty.shape.iter().filter_map(Dim::as_const).collect();
+        let state = State { shape, initial: Initial::Parameter(parameter.name.clone()) };
+        states.entry(parameter.name.clone()).or_insert(state);
+    }
+    states.extend(kept(&objective.graph));
+    states
 }
 
 /// States that the model itself sets, such as running statistics of norms.

@@ -56,6 +56,26 @@ pub fn average(parameter: &str) -> String {
     format!("{PREFIX}average:{parameter}")
 }
 
+/// The input with the rows of a table that a step reads.
+pub fn rows(table: &str) -> String {
+    format!("{PREFIX}rows:{table}")
+}
+
+/// The input with rows of a state before an update.
+pub fn before(state: &str) -> String {
+    format!("{PREFIX}before:{state}")
+}
+
+/// The output with the same rows after it.
+pub fn after(state: &str) -> String {
+    format!("{PREFIX}after:{state}")
+}
+
+/// The output with the new value of a state that the model sets.
+pub fn kept(state: &str) -> String {
+    format!("{PREFIX}kept:{state}")
+}
+
 /// The prefix of the names of a lookup's inputs.
 pub fn lookup(position: usize) -> String {
     format!("{PREFIX}lookup:{position}")

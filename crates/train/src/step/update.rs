@@ -21,20 +21,14 @@ pub(super) fn step(
     let loss = outputs.get(loss).cloned().ok_or(StepError::Nothing)?;
     let mut update =
         Update { scope, outputs, loss, config, states: BTreeMap::new(), moments: vec![], row_sums: BTreeMap::new() };
-    let vectors = update.joined(&mut gradients);
-    let sums = update.sums(&gradients);
-    let gate = update.gate(&sums);
-    let factor = update.unscaled();
-    let unscaled = |sum: &Tensor, factor: &Tensor| (sum * factor).reshape(sum.shape());
-    let scaled =
-        sums.into_iter().map(|(name, sum)| (name, factor.as_ref().map_or(sum.clone(), |by| unscaled(&sum, by))));
-    let (dense, sparse): (Vec<_>, Vec<_>) =
-        scaled.partition(|(name, _)| gradients.parameters.get(name).is_some_and(Option::is_none));
-    update.dense(&vectors, &dense, gate.as_ref())?;
-    let of_tables =
-        gate.as_ref().map(|gate| Gate { last: gate.last.clone().filter(|_| !config.fused_tables), ..gate.clone() });
-    update.sparse(&sparse, &gradients, of_tables.as_ref())?;
-    update.scaler(gate.as_ref());
+    let table = |(name, at): (&String, &Option<usize>)| {
+        let lookup = gradients.lookups.get((*at)?)?;
+        let width = update.outputs.get(&gradient(name))?.shape().get(1..)?.to_vec();
+        let shape = std::iter::once(Dim::from(lookup.table_rows)).chain(width).collect();
+        Some((name.clone(), Table { shape, lookup: Some(lookup.clone()) }))
+    };
+    let tables = gradients.parameters.iter().filter_map(table).collect();
+    update.apply(&mut gradients.parameters, &tables)?;
     let reported = update.report(reported);
     let Update { scope, mut outputs, states, moments, row_sums, .. } = update;
     let own_states = gradients.graph.states();
@@ -54,14 +48,21 @@ pub(super) fn step(
     })
 }
 
-struct Update<'a> {
-    scope: Scope,
-    outputs: BTreeMap<String, Tensor>,
-    loss: Tensor,
-    config: &'a TrainConfig,
-    states: BTreeMap<String, State>,
-    moments: Vec<KeptMoment>,
-    row_sums: BTreeMap<String, Type>,
+pub(super) struct Update<'a> {
+    pub scope: Scope,
+    pub outputs: BTreeMap<String, Tensor>,
+    pub loss: Tensor,
+    pub config: &'a TrainConfig,
+    pub states: BTreeMap<String, State>,
+    pub moments: Vec<KeptMoment>,
+    pub row_sums: BTreeMap<String, Type>,
+}
+
+/// A table that an update changes.
+pub(super) struct Table {
+    pub shape: Vec<Dim>,
+    /// The lookup of the rows to change in place; without it, rows are inputs and outputs.
+    pub lookup: Option<Lookup>,
 }
 
 /// The optimizer of a kind of parameters, with its rate and shared states.
@@ -100,6 +101,30 @@ impl Gate {
 }
 
 impl Update<'_> {
+    /// The optimizers' updates of all parameters with gradients; for tables, their lookups are given.
+    pub fn apply(
+        &mut self,
+        parameters: &mut BTreeMap<String, Option<usize>>,
+        tables: &BTreeMap<String, Table>,
+    ) -> Result<(), StepError> {
+        let vectors = self.joined(parameters);
+        let sums = self.sums(parameters);
+        let gate = self.gate(&sums);
+        let factor = self.unscaled();
+        let unscaled = |sum: &Tensor, factor: &Tensor| (sum * factor).reshape(sum.shape());
+        let scaled =
+            sums.into_iter().map(|(name, sum)| (name, factor.as_ref().map_or(sum.clone(), |by| unscaled(&sum, by))));
+        let (dense, sparse): (Vec<_>, Vec<_>) =
+            scaled.partition(|(name, _)| parameters.get(name).is_some_and(Option::is_none));
+        self.dense(&vectors, &dense, gate.as_ref())?;
+        let is_fused = self.config.fused_tables;
+        let of_tables =
+            gate.as_ref().map(|gate| Gate { last: gate.last.clone().filter(|_| !is_fused), ..gate.clone() });
+        self.sparse(&sparse, tables, of_tables.as_ref())?;
+        self.scaler(gate.as_ref());
+        Ok(())
+    }
+
     /// A state, an `F32`.
     fn state(&mut self, name: &str, shape: &[Dim], initial: Initial) -> Tensor {
         let extents = shape.iter().filter_map(Dim::as_const).collect();
@@ -109,11 +134,11 @@ impl Update<'_> {
 
     /// Joins the gradients of small dense parameters, which are updated as one vector, and returns the parameters of each vector. The
     /// update of a large parameter is fused into the kernel that computes its gradient.
-    fn joined(&mut self, gradients: &mut Gradients) -> BTreeMap<String, Vec<Part>> {
+    fn joined(&mut self, parameters: &mut BTreeMap<String, Option<usize>>) -> BTreeMap<String, Vec<Part>> {
         let mut vectors: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         let kinds = self.config.dense_optimizers();
         let mut lengths = vec![0; kinds.len()];
-        for name in gradients.parameters.iter().filter(|(_, table)| table.is_none()).map(|(name, _)| name) {
+        for name in parameters.iter().filter(|(_, table)| table.is_none()).map(|(name, _)| name) {
             let Some(own) = self.outputs.remove(&gradient(name)) else { continue };
             let extents: Vec<usize> = own.shape().iter().filter_map(Dim::as_const).collect();
             let count: usize = extents.iter().product();
@@ -128,11 +153,11 @@ impl Update<'_> {
             let parts = vectors.entry(vector).or_default();
             parts.push(Part { name: name.clone(), gradient: own, start, count });
         }
-        gradients.parameters.retain(|_, table| table.is_some());
+        parameters.retain(|_, table| table.is_some());
         for (name, parts) in &vectors {
             let joined = self.joined_vector(parts.iter().map(|part| &part.gradient));
             self.outputs.insert(gradient(name), joined);
-            gradients.parameters.insert(name.clone(), None);
+            parameters.insert(name.clone(), None);
         }
         vectors
     }
@@ -144,11 +169,11 @@ impl Update<'_> {
     }
 
     /// The accumulated gradients of a step so far, by parameter.
-    fn sums(&mut self, gradients: &Gradients) -> Vec<(String, Tensor)> {
+    fn sums(&mut self, parameters: &BTreeMap<String, Option<usize>>) -> Vec<(String, Tensor)> {
         let is_summed = self.config.gradient_accumulation_steps.get() > 1;
         let is_fused = self.config.fused_tables;
         let mut sums = vec![];
-        for (name, table) in &gradients.parameters {
+        for (name, table) in parameters {
             let Some(own) = self.outputs.get(&gradient(name)).cloned() else { continue };
             let sum = match (is_summed, table) {
                 (false, _) => own,
@@ -314,7 +339,7 @@ impl Update<'_> {
     fn sparse(
         &mut self,
         sums: &[(String, Tensor)],
-        gradients: &Gradients,
+        tables: &BTreeMap<String, Table>,
         gate: Option<&Gate>,
     ) -> Result<(), StepError> {
         if sums.is_empty() {
@@ -323,27 +348,44 @@ impl Update<'_> {
         let optimizer = self.config.sparse_optimizer.build()?;
         let Kind { optimizer, rate, shared } = self.kind(names::SPARSE, optimizer, gate);
         for (name, gradient) in sums {
-            let lookup = gradients.parameters.get(name).copied().flatten().and_then(|at| gradients.lookups.get(at));
-            let Some(Lookup { table_rows, .. }) = lookup else { continue };
-            let shape: Vec<Dim> =
-                std::iter::once(Dim::from(*table_rows)).chain(gradient.shape()[1..].to_vec()).collect();
-            let Some(rows) = lookup.map(|lookup| lookup.traced_rows(&self.scope, &gradient.dim(0))) else { continue };
-            let table = self.state(name, &shape, Initial::Parameter(name.to_owned())).gather(&rows);
+            let Some(Table { shape, lookup }) = tables.get(name) else { continue };
+            let rows = lookup.as_ref().map(|lookup| lookup.traced_rows(&self.scope, &gradient.dim(0)));
             for moment in optimizer.moments() {
                 let extents: Vec<usize> = shape.iter().filter_map(Dim::as_const).collect();
                 let rows = extents.iter().take(1).copied().collect();
                 self.keep(&moment, (name, 0), name, if moment.rows { rows } else { extents });
             }
-            let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, name, &shape));
-            let (moments, states): (Vec<String>, Vec<Tensor>) = kept.unzip();
-            let before: Vec<Tensor> = states.iter().map(|state| state.gather(&rows)).collect();
-            let after = optimizer.update(&rate, &shared, &table, gradient, &before);
-            let changed = std::iter::once((name, (&table, &after.parameter)));
-            for (name, (before, after)) in changed.chain(moments.iter().zip(before.iter().zip(&after.moments))) {
-                self.scope.set_state_rows(name, &rows, &Gate::choose(gate, before, after));
+            let own = (name.clone(), shape.clone(), Initial::Parameter(name.clone()));
+            let moments = optimizer.moments().into_iter().map(|moment| {
+                let rows = shape.split_last().map_or(&shape[..], |(_, rows)| if moment.rows { rows } else { shape });
+                (names::moment(moment.name, name), rows.to_vec(), Initial::Constant(moment.initial))
+            });
+            let states: Vec<_> = std::iter::once(own).chain(moments).collect();
+            let read = |(name, shape, initial): &(String, Vec<Dim>, Initial)| match &rows {
+                Some(rows) => self.state(name, shape, initial.clone()).gather(rows),
+                None => self.handed(name, shape, initial.clone(), &gradient.dim(0)),
+            };
+            let before: Vec<Tensor> = states.iter().map(read).collect();
+            let Some((table, moments)) = before.split_first() else { continue };
+            let after = optimizer.update(&rate, &shared, table, gradient, moments);
+            let after = std::iter::once(&after.parameter).chain(&after.moments);
+            for ((name, _, _), (before, after)) in states.iter().zip(before.iter().zip(after)) {
+                let changed = Gate::choose(gate, before, after);
+                match &rows {
+                    Some(rows) => self.scope.set_state_rows(name, rows, &changed),
+                    None => drop(self.outputs.insert(names::after(name), changed)),
+                }
             }
         }
         Ok(())
+    }
+
+    /// Rows of a state of which the caller has the rest.
+    fn handed(&mut self, name: &str, shape: &[Dim], initial: Initial, count: &Dim) -> Tensor {
+        let extents = shape.iter().filter_map(Dim::as_const).collect();
+        self.states.insert(name.to_owned(), State { shape: extents, initial });
+        let rows: Vec<Dim> = std::iter::once(count).chain(&shape[1..]).cloned().collect();
+        self.scope.input(&names::before(name), DType::F32, rows)
     }
 
     /// Writes the results of a batch to their own row, and returns the names of the columns.

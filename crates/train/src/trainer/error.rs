@@ -1,4 +1,5 @@
 use crate::{ConfigError, StepError};
+use rewire_distributed::CollectiveError;
 use rewire_graph::{Coded, GraphError, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
 use rewire_runtime::{RunError, RuntimeError};
@@ -28,6 +29,9 @@ pub enum TrainError {
     /// A run failed.
     #[error(transparent)]
     Run(Box<RunError>),
+    /// The ranks of the training cannot go on together.
+    #[error(transparent)]
+    Ranks(#[from] CollectiveError),
     /// A tensor has another size than its shape.
     #[error(transparent)]
     Size(#[from] TensorSizeError),

@@ -71,6 +71,8 @@ pub fn fit<E: From<TrainError>>(
         steps: trainer.config().steps.map(|steps| steps.get().saturating_sub(trainer.steps())),
         epochs: trainer.config().epochs.map(|epochs| epochs.get()),
         is_begun: trainer.steps() > 0,
+        rank: trainer.group().map_or(0, |group| group.rank()),
+        ranks: trainer.group().map_or(1, |group| group.ranks()),
     };
     let (sender, messages) = sync_channel(WAITING);
     thread::scope(|scope| {
@@ -146,6 +148,39 @@ impl<E: From<TrainError>, F: FnMut(&Trainer, Event) -> Result<ControlFlow<()>, E
     }
 }
 
+/// Batches of a step.
+#[derive(Default)]
+struct Group {
+    /// Those of this rank.
+    batches: Vec<Inputs>,
+    /// The chunk of each of them.
+    chunks: Vec<usize>,
+    /// Chunks so far.
+    count: usize,
+}
+
+impl Group {
+    /// Reads a chunk, and returns the number of its batches: 0 at the end of an epoch, where a chunk can be smaller than others.
+    fn read(
+        &mut self,
+        batches: &mut impl Iterator<Item = Result<Inputs, DataError>>,
+        rank: usize,
+        ranks: usize,
+    ) -> Result<u64, DataError> {
+        let mut count = 0;
+        for (position, batch) in batches.take(ranks).enumerate() {
+            let batch = batch?;
+            if position == rank {
+                self.batches.push(batch);
+                self.chunks.push(self.count);
+            }
+            count += 1;
+        }
+        self.count += usize::from(count > 0);
+        Ok(count)
+    }
+}
+
 struct Reader {
     preparer: Preparer,
     /// Batches of a step.
@@ -154,28 +189,34 @@ struct Reader {
     epochs: Option<u64>,
     /// True once a step exists, also one of an earlier run.
     is_begun: bool,
+    /// Of each chunk of as many batches as there are ranks, this rank has its own one.
+    rank: usize,
+    ranks: usize,
 }
 
 impl Reader {
     /// Reads until the end, or until the receiver is dropped.
     fn run(mut self, data: &mut dyn Data, from: Position, messages: &SyncSender<Message>) {
         let mut rest = self.steps;
-        let mut group = vec![];
+        let mut group = Group::default();
         let mut position = from;
         while self.epochs.is_none_or(|epochs| position.epoch < epochs) && rest != Some(0) {
-            let mut batches = 0;
-            for batch in data.epoch(position.epoch).skip(usize::try_from(position.batch).unwrap_or(usize::MAX)) {
-                batches += 1;
-                position.batch += 1;
-                match batch {
-                    Ok(batch) => group.push(batch),
+            let mut batches = data.epoch(position.epoch).skip(usize::try_from(position.batch).unwrap_or(usize::MAX));
+            let mut is_empty = position.batch == 0;
+            loop {
+                let count = match group.read(&mut batches, self.rank, self.ranks) {
+                    Ok(0) => break,
+                    Ok(count) => count,
                     Err(error) => return drop(messages.send(Message::Failed(TrainError::Data(error)))),
-                }
-                if group.len() < self.accumulated {
+                };
+                is_empty = false;
+                position.batch += count;
+                if group.count < self.accumulated {
                     continue;
                 }
-                let message = match self.preparer.prepare(std::mem::take(&mut group)) {
-                    Ok(step) => Message::Step(step.of_epoch(position.epoch), position),
+                let Group { batches, chunks, count } = std::mem::take(&mut group);
+                let message = match self.preparer.prepare(batches) {
+                    Ok(step) => Message::Step(step.of_epoch(position.epoch).of_chunks(chunks, count), position),
                     Err(error) => Message::Failed(error),
                 };
                 let is_failed = matches!(message, Message::Failed(_));
@@ -188,7 +229,7 @@ impl Reader {
                     return;
                 }
             }
-            if batches == 0 && position.batch == 0 {
+            if is_empty {
                 let empty = TrainError::Empty { expected: self.accumulated };
                 return drop(messages.send(Message::Failed(empty)));
             }
@@ -198,7 +239,7 @@ impl Reader {
             }
         }
         if !self.is_begun {
-            let none = TrainError::NoStep { batches: group.len(), expected: self.accumulated };
+            let none = TrainError::NoStep { batches: group.count, expected: self.accumulated };
             drop(messages.send(Message::Failed(none)));
         }
     }

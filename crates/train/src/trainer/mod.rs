@@ -4,6 +4,7 @@ mod error;
 mod fit;
 mod memory;
 mod prepare;
+mod ranks;
 mod report;
 
 pub use error::{DataError, TrainError};
@@ -11,10 +12,12 @@ pub use fit::{Data, Event, Fitted, Position, fit};
 pub use prepare::{Prepared, Preparer};
 pub use report::StepReport;
 
-use crate::step::{Initial, KeptMoment, Lookup, State, StepGraph, kept, names};
+use crate::step::{Initial, KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
 use memory::Limited;
+use ranks::Ranks;
 use report::{Progress, Submitted};
+use rewire_distributed::Collectives;
 use rewire_graph::op::Role;
 use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
 use rewire_graph_rewrite::passes::{PartialSums, Pass, Pipeline};
@@ -60,7 +63,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct Trainer {
+    /// Runs steps, or the batches of this rank.
     session: Session,
+    /// Set if there are several ranks: the states.
+    ranks: Option<Ranks>,
     /// Set if memory is limited.
     limited: Option<Limited>,
     indices: Model,
@@ -104,8 +110,6 @@ impl Trainer {
         for (name, state) in &step.states {
             session.set_state(name, state.begin(&initial)?)?;
         }
-        let indices = lower(&optimize(step.indices)?.0)?;
-        let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
         let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
         let learned = learned.chain(kept(&objective.graph).map(|(name, _)| name));
         let of_table = |(table, ty): (String, Type)| {
@@ -114,8 +118,9 @@ impl Trainer {
         };
         Ok(Self {
             session,
+            ranks: None,
             limited,
-            indices: Model::load(indices, |_: &str| None, on_cpu)?,
+            indices: sorting(step.indices)?,
             lookups: step.lookups.into(),
             row_sums: Arc::new(step.row_sums.into_iter().map(of_table).collect()),
             parameters: learned.filter(|name| step.states.contains_key(name)).collect(),
@@ -129,6 +134,64 @@ impl Trainer {
             submitted: vec![],
             progress: Progress::default(),
         })
+    }
+
+    /// Starts a training as one of several ranks, each with its own batches, which [`fit`] divides among them. A step is that of one
+    /// trainer whose batch has the examples of all ranks, except for the order of additions; equal bits follow from equal batches.
+    ///
+    /// Parameters, moments and tables are held by the host, and updated there: a device computes losses and gradients.
+    /// [`TrainConfig::sharding`] divides tables among the ranks. A method that reads parameters or states is then an operation of
+    /// all ranks, which all of them have to call.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn of_rank(
+        objective: &Objective,
+        config: &TrainConfig,
+        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
+        options: ModelOptions,
+        group: Arc<dyn Collectives>,
+    ) -> Result<Self, TrainError> {
+        config.check()?;
+        let step = RankStep::new(objective, config)?;
+        let fixed = parameters(&step.gradients);
+        let ranks = Ranks::new(&step, objective, config, &initial, group)?;
+        let graph = passes(&options)?.run(step.gradients)?.0;
+        let session = Model::load(lower(&graph)?, &initial, options)?.session();
+        let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
+        let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
+        let learned = learned.chain(kept(&objective.graph).map(|(name, _)| name));
+        Ok(Self {
+            session,
+            ranks: Some(ranks),
+            limited,
+            indices: sorting(step.indices)?,
+            lookups: step.lookups.into(),
+            row_sums: Arc::default(),
+            parameters: learned.filter(|name| step.states.contains_key(name)).collect(),
+            fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
+            states: step.states,
+            moments: step.moments,
+            reported: step.reported,
+            loss: objective.loss.clone(),
+            config: config.clone(),
+            steps: 0,
+            submitted: vec![],
+            progress: Progress::default(),
+        })
+    }
+
+    /// The ranks of the training, if there are several.
+    pub fn group(&self) -> Option<&Arc<dyn Collectives>> {
+        self.ranks.as_ref().map(|ranks| &ranks.group)
+    }
+
+    /// A state now.
+    fn state(&self, name: &str) -> Result<HostTensor, TrainError> {
+        match &self.ranks {
+            Some(ranks) => ranks.get(name),
+            None => Ok(self.session.state(name)?),
+        }
     }
 
     /// Creates a preparer of batches for [`Trainer::step`], for any thread.
@@ -185,7 +248,7 @@ impl Trainer {
     /// The first parameter with a non-finite element, in the model's order.
     fn first_bad_parameter(&self) -> Option<String> {
         let is_bad = |name: &&String| {
-            let value = self.session.state(name);
+            let value = self.state(name);
             value.is_ok_and(|tensor| tensor.first_non_finite().is_some())
         };
         self.parameters.iter().find(is_bad).cloned()
@@ -209,7 +272,7 @@ impl Trainer {
     pub fn parameters(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
         let mut all = self.fixed.clone();
         for name in &self.parameters {
-            all.insert(name.clone(), self.session.state(name)?);
+            all.insert(name.clone(), self.state(name)?);
         }
         Ok(all)
     }
@@ -223,7 +286,7 @@ impl Trainer {
         for name in &self.parameters {
             let average = names::average(name);
             if self.states.contains_key(&average) {
-                all.insert(name.clone(), self.session.state(&average)?);
+                all.insert(name.clone(), self.state(&average)?);
             }
         }
         Ok(all)
@@ -238,7 +301,7 @@ impl Trainer {
         let mut all = vec![];
         for KeptMoment { state, parameter, moment, start, shape } in &self.moments {
             if !states.contains_key(state.as_str()) {
-                states.insert(state, self.session.state(state)?.to_f32());
+                states.insert(state, self.state(state)?.to_f32());
             }
             let count = shape.iter().product::<usize>();
             let values = states.get(state.as_str()).and_then(|values| values.get(*start..start + count));
@@ -253,9 +316,7 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::parameters`].
     pub fn states(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
-        let mut states = self.session.states()?;
-        states.retain(|name, _| self.states.contains_key(name));
-        Ok(states)
+        self.states.keys().map(|name| Ok((name.clone(), self.state(name)?))).collect()
     }
 
     /// Resumes another training of the same objective and configuration: after `steps` steps, from the result of
@@ -272,7 +333,10 @@ impl Trainer {
             all.push((name, tensor));
         }
         for (name, tensor) in all {
-            self.session.set_state(name, tensor)?;
+            match &mut self.ranks {
+                Some(ranks) => ranks.set(name, tensor)?,
+                None => self.session.set_state(name, tensor)?,
+            }
         }
         self.steps = steps;
         self.submitted.clear();
@@ -308,6 +372,12 @@ fn passes(options: &ModelOptions) -> Result<Pipeline, RewriteError> {
     }
     let passes = Pipeline::default().without(PartialSums.name())?;
     Ok(if options.kernel_rules.is_empty() { passes.for_bindings(CPU_BINDINGS) } else { passes })
+}
+
+/// The model that computes the indices to sort.
+fn sorting(indices: Graph) -> Result<Model, TrainError> {
+    let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    Ok(Model::load(lower(&optimize(indices)?.0)?, |_: &str| None, on_cpu)?)
 }
 
 /// Names and types of a graph's parameters, in their order.

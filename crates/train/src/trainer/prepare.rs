@@ -1,7 +1,7 @@
 use super::TrainError;
 use crate::step::{Lookup, names};
-use rewire_graph::{HostTensor, Type};
-use rewire_runtime::{Inputs, Session};
+use rewire_graph::{HostTensor, TensorSizeError, Type};
+use rewire_runtime::{Inputs, RunValue, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,6 +10,9 @@ use std::sync::Arc;
 pub struct Prepared {
     pub(super) batches: Vec<Inputs>,
     pub(super) epoch: u64,
+    /// The chunk of each batch, for a step of several ranks: a rank has at most one batch of each.
+    pub(super) chunks: Vec<usize>,
+    pub(super) chunk_count: usize,
 }
 
 impl Prepared {
@@ -17,6 +20,22 @@ impl Prepared {
     #[must_use]
     pub fn of_epoch(self, epoch: u64) -> Self {
         Self { epoch, ..self }
+    }
+
+    /// Assigns the batches to chunks of a step, of which other ranks have the other batches.
+    pub(super) fn of_chunks(self, chunks: Vec<usize>, chunk_count: usize) -> Self {
+        Self { chunks, chunk_count, ..self }
+    }
+
+    /// The rows that a lookup reads in any of the batches.
+    pub(super) fn rows(&self, lookup: Option<&Lookup>) -> Vec<u32> {
+        let first = self.batches.first().zip(lookup);
+        let rows = first.and_then(|(batch, lookup)| match batch.get(&lookup.rows())? {
+            RunValue::Host(rows) => rows.values(),
+            RunValue::Device(_) => None,
+        });
+        debug_assert!(rows.is_some() || self.batches.is_empty(), "a batch has no rows");
+        rows.unwrap_or_default()
     }
 }
 
@@ -34,6 +53,8 @@ struct Sorted {
     rows: Vec<usize>,
     /// The positions.
     order: Vec<u32>,
+    /// The shapes of the parts of the index.
+    shapes: Vec<Vec<usize>>,
 }
 
 impl Preparer {
@@ -64,6 +85,11 @@ impl Preparer {
                     let ids: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
                     batch.insert(lookup.rows(), HostTensor::vector(&ids));
                 }
+                if lookup.is_placed {
+                    for (position, place) in part.places(&rows)?.into_iter().enumerate() {
+                        batch.insert(lookup.place(position), place);
+                    }
+                }
             }
             let sums = self.row_sums.iter().filter(|(_, (at, _))| *at == position);
             for (table, (_, ty)) in sums {
@@ -73,7 +99,8 @@ impl Preparer {
                 batches.iter_mut().take(1).for_each(|first| first.insert(names::sum(table), zeros.clone()));
             }
         }
-        Ok(Prepared { batches, epoch: 0 })
+        let (chunks, chunk_count) = ((0..batches.len()).collect(), batches.len());
+        Ok(Prepared { batches, epoch: 0, chunks, chunk_count })
     }
 
     fn sort(&mut self, batch: &Inputs) -> Result<Vec<Sorted>, TrainError> {
@@ -82,9 +109,10 @@ impl Preparer {
         }
         let outputs = self.session.run(batch)?;
         let sorted = self.lookups.iter().map(|lookup| {
-            let parts = (0..lookup.parts.len()).filter_map(|part| outputs.get(&lookup.part(part)));
+            let parts: Vec<&HostTensor> =
+                (0..lookup.parts.len()).filter_map(|part| outputs.get(&lookup.part(part))).collect();
             let last = lookup.table_rows.saturating_sub(1) as i64;
-            Sorted::new(parts.flat_map(HostTensor::to_i64).map(|row| row.clamp(0, last) as usize))
+            Sorted::new(&parts, last)
         });
         Ok(sorted.collect())
     }
@@ -102,11 +130,28 @@ fn rows_of(lookup: &Lookup, parts: &[&Sorted]) -> Vec<usize> {
 }
 
 impl Sorted {
-    fn new(index: impl Iterator<Item = usize>) -> Self {
+    /// Sorts the parts of an index, in which rows after the last one are that one.
+    fn new(parts: &[&HostTensor], last: i64) -> Self {
+        let index = parts.iter().flat_map(|part| part.to_i64()).map(|row| row.clamp(0, last) as usize);
         let mut sorted: Vec<(usize, u32)> = index.zip(0..).collect();
         sorted.sort_unstable();
         let (rows, order) = sorted.into_iter().unzip();
-        Self { rows, order }
+        Self { rows, order, shapes: parts.iter().map(|part| part.shape().to_vec()).collect() }
+    }
+
+    /// The places of every part of the index among `rows`, which ascend.
+    fn places(&self, rows: &[usize]) -> Result<Vec<HostTensor>, TensorSizeError> {
+        let mut places = vec![0; self.rows.len()];
+        for (row, position) in self.rows.iter().zip(&self.order) {
+            places[*position as usize] = rows.partition_point(|own| own < row) as u32;
+        }
+        let mut rest = places.as_slice();
+        let part = |shape: &Vec<usize>| {
+            let (own, others) = rest.split_at(shape.iter().product());
+            rest = others;
+            HostTensor::u32(shape.clone(), own)
+        };
+        self.shapes.iter().map(part).collect()
     }
 
     /// The number of positions of each of `rows`, which ascend.

@@ -73,6 +73,13 @@ impl Trainer {
     /// [`TrainError::Memory`] if the batches exceed the limit, and [`TrainError::Run`]. After an error the parameters must not
     /// be used, unless it is a [`TrainError::Run`] which states that the session's states are unchanged.
     pub fn submit(&mut self, step: Prepared) -> Result<Vec<StepReport>, TrainError> {
+        if let Some(mut ranks) = self.ranks.take() {
+            let report = self.step_of_ranks(&mut ranks, &step);
+            self.ranks = Some(ranks);
+            let report = report?;
+            self.check(&report)?;
+            return Ok(vec![report]);
+        }
         let count = step.batches.len();
         let rows = reported_rows(&self.config);
         let mut row: usize = self.submitted.iter().map(|step| step.batches).sum();
@@ -83,10 +90,7 @@ impl Trainer {
         if let Some(error) = self.progress.failed.take() {
             return Err(error);
         }
-        let dense = self.config.dense_optimizers();
-        let dense = dense.into_iter().map(|(kind, scheduled)| (kind, scheduled.rate(self.steps, step.epoch)));
-        let sparse = self.config.sparse_optimizer.rate(self.steps, step.epoch);
-        let rates: Vec<(String, f64)> = dense.chain([(names::SPARSE.to_owned(), sparse)]).collect();
+        let rates = self.rates(step.epoch);
         let mut sums = BTreeMap::new();
         for (batch, mut inputs) in step.batches.into_iter().enumerate() {
             for (kind, rate) in &rates {
@@ -110,6 +114,27 @@ impl Trainer {
             reports.extend(self.reports()?);
         }
         Ok(reports)
+    }
+
+    /// The learning rates of the next step, by kind of parameter: that of dense ones first, that of tables last.
+    pub(super) fn rates(&self, epoch: u64) -> Vec<(String, f64)> {
+        let dense = self.config.dense_optimizers();
+        let dense = dense.into_iter().map(|(kind, scheduled)| (kind, scheduled.rate(self.steps, epoch)));
+        let sparse = self.config.sparse_optimizer.rate(self.steps, epoch);
+        dense.chain([(names::SPARSE.to_owned(), sparse)]).collect()
+    }
+
+    /// The report of the last step of all ranks.
+    pub(super) fn report_with(
+        &self,
+        outputs: BTreeMap<String, f64>,
+        rates: &[(String, f64)],
+        overflowed: bool,
+    ) -> StepReport {
+        let rate = |rate: Option<&(String, f64)>| rate.map_or(0.0, |(_, rate)| *rate);
+        let loss = outputs.get(&self.loss).copied().unwrap_or(f64::NAN);
+        let [dense_rate, sparse_rate] = [rate(rates.first()), rate(rates.last())];
+        StepReport { step: self.steps, loss, outputs, dense_rate, sparse_rate, overflowed }
     }
 
     /// Also returns reports from [`Trainer::submit`] after every multiple of `every` steps.

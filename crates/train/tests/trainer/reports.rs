@@ -1,5 +1,4 @@
 //! Results of steps are read late, in groups, and equal those of steps that are waited for.
-#![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_runtime::{Inputs, Kernel, ModelOptions};

@@ -1,0 +1,104 @@
+//! The part of a trainer that works with other ranks: parameters and moments, on the host, and their updates.
+
+mod step;
+mod tables;
+
+use super::TrainError;
+use crate::step::{RankStep, State, gradient};
+use crate::{Objective, TrainConfig};
+use rewire_distributed::Collectives;
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_runtime::{Kernel, Model, ModelOptions, Session};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tables::Rows;
+
+/// The parameters and moments of a rank.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    pub group: Arc<dyn Collectives>,
+    /// Updates parameters, which are its states, and rows of tables.
+    update: Session,
+    tables: Vec<Rows>,
+    /// Parameters that are no tables.
+    dense: Vec<Dense>,
+    /// States that no gradient changes.
+    held: BTreeMap<String, HostTensor>,
+    /// States that the model sets.
+    kept: Vec<String>,
+    /// The input with a row for each example.
+    examples: Option<String>,
+}
+
+/// A parameter with its gradient.
+#[derive(Debug)]
+struct Dense {
+    name: String,
+    gradient: String,
+    shape: Vec<usize>,
+}
+
+impl Dense {
+    fn new(name: &str, states: &BTreeMap<String, State>) -> Option<Self> {
+        let shape = states.get(name)?.shape.clone();
+        Some(Self { name: name.to_owned(), gradient: gradient(name), shape })
+    }
+}
+
+impl Ranks {
+    /// All states have their initial values afterwards.
+    pub fn new(
+        step: &RankStep,
+        objective: &Objective,
+        config: &TrainConfig,
+        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
+        group: Arc<dyn Collectives>,
+    ) -> Result<Self, TrainError> {
+        let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let update = Model::load(lower(&optimize(step.update.clone())?.0)?, |_: &str| None, on_cpu)?;
+        let tables = step.tables.iter().enumerate();
+        let tables = tables.map(|(at, table)| Rows::new(table, at, &step.states, config.sharding, group.as_ref()));
+        let mut ranks = Self {
+            update: update.session(),
+            tables: tables.collect(),
+            dense: step.dense.iter().filter_map(|name| Dense::new(name, &step.states)).collect(),
+            held: BTreeMap::new(),
+            kept: step.kept.clone(),
+            examples: objective.examples.clone(),
+            group,
+        };
+        for (name, state) in &step.states {
+            ranks.set(name, state.begin(&initial)?)?;
+        }
+        Ok(ranks)
+    }
+
+    /// Sets a state; of a table, the rows of this rank.
+    pub fn set(&mut self, name: &str, tensor: HostTensor) -> Result<(), TrainError> {
+        for table in &mut self.tables {
+            if let Some(column) = table.columns.iter().position(|column| column.state == name) {
+                table.set(column, &tensor.to_f32(), self.group.as_ref());
+                return Ok(());
+            }
+        }
+        match self.update.plan().states().contains_key(name) {
+            true => self.update.set_state(name, tensor)?,
+            false => drop(self.held.insert(name.to_owned(), tensor)),
+        }
+        Ok(())
+    }
+
+    /// A state as a whole. All ranks have to ask for it.
+    pub fn get(&self, name: &str) -> Result<HostTensor, TrainError> {
+        for table in &self.tables {
+            if let Some(column) = table.columns.iter().find(|column| column.state == name) {
+                return table.whole(column, self.group.as_ref());
+            }
+        }
+        match self.held.get(name) {
+            Some(tensor) => Ok(tensor.clone()),
+            None => Ok(self.update.state(name)?),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Rows of tables and moments that a rank holds, and their exchange with other ranks.
+
+use crate::config::Sharding;
+use crate::step::{RankTable, State};
+use crate::trainer::TrainError;
+use rewire_distributed::{Collectives, all_gather_of, all_to_all_of};
+use rewire_graph::{HostTensor, TensorSizeError};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A state with a value or more for each row.
+#[derive(Debug)]
+pub struct Column {
+    pub state: String,
+    pub shape: Vec<usize>,
+    /// The elements of the rows that this rank holds.
+    values: Vec<f32>,
+}
+
+/// A table with its moments.
+#[derive(Debug)]
+pub struct Rows {
+    pub name: String,
+    /// The position of its lookup.
+    pub lookup: usize,
+    pub columns: Vec<Column>,
+    holders: Holders,
+}
+
+/// The rank that holds each row.
+#[derive(Clone, Debug)]
+enum Holders {
+    /// All of them hold all rows.
+    All,
+    /// By rank, the rows that it holds.
+    Parts(Vec<Range<usize>>),
+}
+
+/// Gradients of rows, which ascend.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowGradients {
+    pub rows: Vec<u32>,
+    pub values: Vec<f32>,
+}
+
+impl Holders {
+    /// The holders of the rows of the table at a position.
+    fn new(sharding: Sharding, position: usize, rows: usize, ranks: usize) -> Self {
+        match sharding {
+            Sharding::DataParallel => Self::All,
+            Sharding::TableWise => {
+                let part = |rank| if rank == position % ranks { 0..rows } else { 0..0 };
+                Self::Parts((0..ranks).map(part).collect())
+            }
+            Sharding::RowWise => {
+                let size = rows.div_ceil(ranks);
+                Self::Parts((0..ranks).map(|rank| (rank * size).min(rows)..((rank + 1) * size).min(rows)).collect())
+            }
+        }
+    }
+}
+
+impl Column {
+    /// Elements of a row.
+    fn width(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// The elements of rows, counted from the first one held.
+    fn get(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
+        let width = self.width();
+        rows.flat_map(|row| &self.values[row * width..(row + 1) * width]).copied().collect()
+    }
+}
+
+impl Rows {
+    /// The table at a position among all, with zeros.
+    pub fn new(
+        table: &RankTable,
+        position: usize,
+        states: &BTreeMap<String, State>,
+        sharding: Sharding,
+        group: &dyn Collectives,
+    ) -> Self {
+        let shape = |name: &String| states.get(name).map(|state| state.shape.clone());
+        let columns = table
+            .states
+            .iter()
+            .filter_map(|name| Some(Column { state: name.clone(), shape: shape(name)?, values: vec![] }));
+        let rows = shape(&table.name).and_then(|shape| shape.first().copied()).unwrap_or(0);
+        let holders = Holders::new(sharding, position, rows, group.ranks());
+        Self { name: table.name.clone(), lookup: table.lookup, columns: columns.collect(), holders }
+    }
+
+    /// The shape of some rows of the table.
+    pub fn shape(&self, rows: usize) -> Vec<usize> {
+        let inner = self.columns.iter().take(1).flat_map(|column| column.shape.iter().skip(1).copied());
+        [rows].into_iter().chain(inner).collect()
+    }
+
+    /// The rows that a rank holds.
+    fn held(&self, rank: usize) -> Range<usize> {
+        match &self.holders {
+            Holders::All => 0..self.columns.first().and_then(|column| column.shape.first()).copied().unwrap_or(0),
+            Holders::Parts(parts) => parts.get(rank).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Sets a column from the whole state, of which this rank keeps its rows.
+    pub fn set(&mut self, column: usize, whole: &[f32], group: &dyn Collectives) {
+        let held = self.held(group.rank());
+        if let Some(column) = self.columns.get_mut(column) {
+            let width = column.width();
+            column.values = whole.get(held.start * width..held.end * width).unwrap_or_default().to_vec();
+        }
+    }
+
+    /// The whole state of a column. All ranks have to ask for it.
+    pub fn whole(&self, column: &Column, group: &dyn Collectives) -> Result<HostTensor, TrainError> {
+        match self.holders {
+            Holders::All => Ok(HostTensor::f32(column.shape.clone(), &column.values)?),
+            Holders::Parts(_) => {
+                Ok(HostTensor::f32(column.shape.clone(), &all_gather_of(group, &column.values)?.concat())?)
+            }
+        }
+    }
+
+    /// The rows of ids, which ascend, from the ranks that hold them: the ids go out, and the rows come back.
+    pub fn look_up(&self, ids: &[u32], group: &dyn Collectives) -> Result<Vec<f32>, TrainError> {
+        let Some(table) = self.columns.first() else { return Ok(vec![]) };
+        let Holders::Parts(parts) = &self.holders else {
+            return Ok(table.get(ids.iter().map(|id| *id as usize)));
+        };
+        let asked: Vec<Vec<u32>> = parts.iter().map(|part| ids[places(ids, part)].to_vec()).collect();
+        let first = self.held(group.rank()).start;
+        let answers: Vec<Vec<f32>> = all_to_all_of(group, &asked)?
+            .into_iter()
+            .map(|ids| table.get(ids.into_iter().map(|id| id as usize - first)))
+            .collect();
+        Ok(all_to_all_of(group, &answers)?.concat())
+    }
+
+    /// The sums of gradients over all ranks, in rank order, of the rows that this rank holds.
+    pub fn sum(&self, own: &RowGradients, group: &dyn Collectives) -> Result<RowGradients, TrainError> {
+        let width = self.columns.first().map_or(0, Column::width);
+        let (rows, values) = match &self.holders {
+            Holders::All => (all_gather_of(group, &own.rows)?, all_gather_of(group, &own.values)?),
+            Holders::Parts(parts) => {
+                let places: Vec<Range<usize>> = parts.iter().map(|part| places(&own.rows, part)).collect();
+                let rows: Vec<_> = places.iter().map(|place| own.rows[place.clone()].to_vec()).collect();
+                let values = places.iter().map(|place| own.values[place.start * width..place.end * width].to_vec());
+                (all_to_all_of(group, &rows)?, all_to_all_of(group, &values.collect::<Vec<_>>())?)
+            }
+        };
+        Ok(merged(rows.into_iter().zip(values), width))
+    }
+
+    /// The held rows of all columns, as tensors.
+    pub fn before(&self, rows: &[u32], group: &dyn Collectives) -> Result<Vec<HostTensor>, TensorSizeError> {
+        let first = self.held(group.rank()).start;
+        let tensor = |column: &Column| {
+            let shape: Vec<usize> = [rows.len()].into_iter().chain(column.shape.iter().skip(1).copied()).collect();
+            HostTensor::f32(shape, &column.get(rows.iter().map(|row| *row as usize - first)))
+        };
+        self.columns.iter().map(tensor).collect()
+    }
+
+    /// Replaces held rows of a column.
+    pub fn replace(&mut self, column: usize, rows: &[u32], values: &[f32], group: &dyn Collectives) {
+        let first = self.held(group.rank()).start;
+        let Some(column) = self.columns.get_mut(column) else { return };
+        let width = column.width();
+        for (row, value) in rows.iter().zip(values.chunks_exact(width.max(1))) {
+            let place = (*row as usize - first) * width;
+            column.values[place..place + width].copy_from_slice(value);
+        }
+    }
+}
+
+/// The places of ids, which ascend, that are in a range of rows.
+fn places(ids: &[u32], part: &Range<usize>) -> Range<usize> {
+    let place = |row: usize| ids.partition_point(|id| (*id as usize) < row);
+    place(part.start)..place(part.end)
+}
+
+/// The sums of gradients by row, added in their order.
+fn merged(all: impl Iterator<Item = (Vec<u32>, Vec<f32>)>, width: usize) -> RowGradients {
+    let mut sums: BTreeMap<u32, Vec<f32>> = BTreeMap::new();
+    for (rows, values) in all {
+        for (row, values) in rows.into_iter().zip(values.chunks_exact(width.max(1))) {
+            match sums.get_mut(&row) {
+                Some(sum) => sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value),
+                None => drop(sums.insert(row, values.to_vec())),
+            }
+        }
+    }
+    let rows = sums.keys().copied().collect();
+    RowGradients { rows, values: sums.into_values().flatten().collect() }
+}

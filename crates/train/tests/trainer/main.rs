@@ -1,0 +1,5 @@
+//! Trainers, alone and as ranks.
+#![allow(clippy::unwrap_used)]
+
+mod ranks;
+mod reports;

@@ -1,0 +1,238 @@
+//! Ranks train as one trainer with the batches of all.
+
+use rewire_distributed::{CollectiveError, Collectives, in_process};
+use rewire_graph::{DType, HostTensor, Scope};
+use rewire_runtime::{Inputs, Kernel, ModelOptions};
+use rewire_train::{Data, DataError, Event, Objective, Position, TrainConfig, TrainError, Trainer, fit, loss};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Rows of an epoch: the last chunk of four batches has one, with one row.
+const ROWS: usize = 25;
+const USERS: usize = 11;
+const ITEMS: usize = 7;
+const WIDTH: usize = 5;
+
+/// A user and three items make a logit; the items are looked up twice.
+fn objective() -> Objective {
+    let scope = Scope::new();
+    let pairs = scope.size("pairs");
+    let table = |name: &str, rows: usize| scope.parameter(name, DType::F32, [rows, WIDTH]);
+    let [users, items] = [table("user.weight", USERS), table("item.weight", ITEMS)];
+    let user = users.gather(&scope.input("user", DType::U32, [&pairs]));
+    let seen = scope.input("seen", DType::U32, (&pairs, 2));
+    let last = items.gather(&scope.input("last", DType::U32, [&pairs]));
+    let seen = items.gather(&seen).sum(1).reshape((&pairs, WIDTH));
+    let x = scope.concat(&[&user, &(last + seen)], 1).matmul(&scope.parameter("hidden", DType::F32, [2 * WIDTH, 3]));
+    let x = (x + scope.parameter("bias", DType::F32, [3])).tanh();
+    let logit = x.matmul(&scope.parameter("out", DType::F32, [3, 1])).reshape([&pairs]);
+    let label = scope.input("label", DType::F32, [&pairs]);
+    let mean = loss::mean(&scope, &loss::binary_cross_entropy(&logit, &label), None);
+    let objective = Objective::new(scope.finish(&[("loss", mean)]).unwrap(), "loss");
+    objective.tables(["user.weight", "item.weight"]).examples("label")
+}
+
+/// A number for each place.
+fn noise(seed: usize, place: usize) -> f32 {
+    let x = (seed * 7919 + place * 104_729 + 13) as f32;
+    (x * 0.618_034).fract() - 0.5
+}
+
+struct Rows {
+    batch_size: usize,
+    /// The batch of an epoch that cannot be read.
+    unreadable: Option<usize>,
+}
+
+impl Data for Rows {
+    fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_> {
+        let rows: Vec<usize> = (0..ROWS).map(|row| row * 3 + epoch as usize * 5).collect();
+        let batches: Vec<Vec<usize>> = rows.chunks(self.batch_size).map(<[usize]>::to_vec).collect();
+        let unreadable = self.unreadable;
+        Box::new(batches.into_iter().enumerate().map(move |(position, rows)| match unreadable {
+            Some(batch) if batch == position => Err("it is damaged".into()),
+            _ => Ok(inputs(&rows)),
+        }))
+    }
+}
+
+fn inputs(rows: &[usize]) -> Inputs {
+    let ids =
+        |factor: usize, count: usize| rows.iter().map(|row| ((row * factor + 1) % count) as u32).collect::<Vec<_>>();
+    let seen: Vec<u32> = ids(5, ITEMS).into_iter().zip(ids(2, ITEMS)).flat_map(|(a, b)| [a, b]).collect();
+    let labels: Vec<f32> = rows.iter().map(|row| if noise(3, *row) > 0.0 { 1.0 } else { 0.0 }).collect();
+    Inputs::new()
+        .with("user", HostTensor::vector(&ids(4, USERS)))
+        .with("last", HostTensor::vector(&ids(3, ITEMS)))
+        .with("seen", HostTensor::u32([rows.len(), 2], &seen).unwrap())
+        .with("label", HostTensor::vector(&labels))
+}
+
+fn initial(name: &str) -> Option<HostTensor> {
+    let shape = match name {
+        "user.weight" => vec![USERS, WIDTH],
+        "item.weight" => vec![ITEMS, WIDTH],
+        "hidden" => vec![2 * WIDTH, 3],
+        "bias" => vec![3],
+        "out" => vec![3, 1],
+        _ => return None,
+    };
+    let values: Vec<f32> = (0..shape.iter().product()).map(|place| noise(name.len(), place)).collect();
+    HostTensor::f32(shape, &values).ok()
+}
+
+/// A configuration with some keys.
+fn config(keys: Value) -> TrainConfig {
+    let mut config = json!({
+        "batch_size": 2, "epochs": 3,
+        "dense_optimizer": { "adam_optimizer": { "lr": 0.02 } },
+        "sparse_optimizer": { "rowwise_adagrad_optimizer": { "lr": 0.1, "initial_accumulator_value": 0.1 } },
+    });
+    config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    TrainConfig::from_json(&config.to_string()).unwrap()
+}
+
+/// Losses of steps, and states by name.
+#[derive(Debug, PartialEq)]
+struct Trained {
+    losses: Vec<f64>,
+    states: BTreeMap<String, HostTensor>,
+    averages: BTreeMap<String, HostTensor>,
+    position: Position,
+}
+
+const OPTIONS: fn() -> ModelOptions = || ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+
+fn run(trainer: &mut Trainer, mut data: Rows, from: Position, steps: Option<u64>) -> Result<Trained, TrainError> {
+    let mut losses = vec![];
+    let fitted = fit(trainer, &mut data, from, |_, event| {
+        if let Event::Step(report, _) = event {
+            losses.push(report.loss);
+        }
+        let is_over = steps.is_some_and(|steps| losses.len() as u64 == steps);
+        Ok::<_, TrainError>(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(Trained { losses, states: trainer.states()?, averages: trainer.averages()?, position: fitted.position })
+}
+
+fn rows(batch_size: usize) -> Rows {
+    Rows { batch_size, unreadable: None }
+}
+
+/// One trainer with a batch of many rows.
+fn alone(config: &TrainConfig, batch_size: usize) -> Trained {
+    let mut trainer = Trainer::new(&objective(), config, initial, OPTIONS()).unwrap();
+    run(&mut trainer, rows(batch_size), Position::default(), None).unwrap()
+}
+
+/// The results of all ranks of a training with two rows a batch, which begins with states.
+fn of_ranks(
+    ranks: usize,
+    config: &TrainConfig,
+    begin: Option<(u64, &Trained)>,
+    steps: Option<u64>,
+) -> Vec<Result<Trained, TrainError>> {
+    each(ranks, TIMEOUT, |group| {
+        let mut trainer = Trainer::of_rank(&objective(), config, initial, OPTIONS(), group)?;
+        let from = begin.map(|(done, trained)| {
+            trainer.resume(done, |name| trained.states.get(name).cloned()).map(|()| trained.position)
+        });
+        run(&mut trainer, rows(2), from.transpose()?.unwrap_or_default(), steps)
+    })
+}
+
+fn each<T: Send>(ranks: usize, timeout: Duration, run: impl Fn(Arc<dyn Collectives>) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads = in_process(ranks, timeout).into_iter().map(|rank| scope.spawn(|| run(Arc::new(rank))));
+        threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// The results of the ranks, which are equal.
+fn trained(ranks: usize, config: &TrainConfig) -> Trained {
+    let mut all: Vec<Trained> = of_ranks(ranks, config, None, None).into_iter().map(Result::unwrap).collect();
+    let last = all.pop().unwrap();
+    assert!(all.iter().all(|other| *other == last), "ranks differ");
+    last
+}
+
+fn assert_near(actual: &Trained, expected: &Trained, what: &str) {
+    assert_eq!(actual.losses.len(), expected.losses.len(), "{what}");
+    for (step, (a, b)) in actual.losses.iter().zip(&expected.losses).enumerate() {
+        assert!((a - b).abs() < 1e-6, "{what}: step {step}: {a}, not {b}");
+    }
+    for (own, others) in [(&actual.states, &expected.states), (&actual.averages, &expected.averages)] {
+        for (name, tensor) in own {
+            let other = others[name].to_f32();
+            let worst = tensor.to_f32().iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-5, "{what}: `{name}` differs by {worst}");
+        }
+    }
+}
+
+#[test]
+fn ranks_train_as_one_trainer_with_the_batches_of_all() {
+    let all = [
+        json!({}),
+        json!({ "dense_optimizer": { "sgd_optimizer": { "lr": 0.1, "momentum": 0.9 } },
+                "sparse_optimizer": { "adam_optimizer": { "lr": 0.02 } } }),
+        json!({ "grad_clipping": { "clipping_type": "norm", "max_gradient": 0.05 }, "ema": { "decay": 0.9 } }),
+        json!({ "gradient_accumulation_steps": 3 }),
+        json!({ "gradient_accumulation_steps": 2, "fused_tables": true }),
+        json!({ "mixed_precision": "FP16", "grad_scaler": { "init_scale": 1024.0, "growth_interval": 3 } }),
+    ];
+    for keys in all {
+        let config = config(keys.clone());
+        for ranks in [2, 4] {
+            let expected = alone(&config, 2 * ranks);
+            assert!(expected.losses.last() < expected.losses.first(), "{keys}");
+            assert_near(&trained(ranks, &config), &expected, &format!("{ranks} ranks, {keys}"));
+        }
+    }
+}
+
+#[test]
+fn ranks_give_equal_bits_from_run_to_run_however_tables_are_divided() {
+    let plain = trained(4, &config(json!({})));
+    assert_eq!(trained(4, &config(json!({}))), plain);
+    for sharding in ["table_wise", "row_wise"] {
+        assert_eq!(trained(4, &config(json!({ "sharding": sharding }))), plain, "{sharding}");
+        assert_eq!(trained(3, &config(json!({ "sharding": sharding }))), trained(3, &config(json!({}))), "{sharding}");
+    }
+}
+
+#[test]
+fn a_training_is_resumed_by_another_number_of_ranks() {
+    let config = config(json!({ "ema": { "decay": 0.9 }, "sharding": "row_wise" }));
+    let begun = of_ranks(4, &config, None, Some(2)).remove(0).unwrap();
+    assert_eq!(begun.position, Position { epoch: 0, batch: 8 });
+    // The same number goes on as if it had not stopped.
+    let whole = trained(4, &config);
+    let rest = of_ranks(4, &config, Some((2, &begun)), None).remove(0).unwrap();
+    assert_eq!((&rest.losses[..], &rest.states), (&whole.losses[2..], &whole.states));
+    // Another one goes on at the same row, as one trainer with larger batches.
+    let rest = of_ranks(2, &config, Some((2, &begun)), None).remove(0).unwrap();
+    let mut alone = Trainer::new(&objective(), &config, initial, OPTIONS()).unwrap();
+    alone.resume(2, |name| begun.states.get(name).cloned()).unwrap();
+    let from = Position { epoch: 0, batch: 4 };
+    assert_near(&rest, &run(&mut alone, rows(4), from, None).unwrap(), "after a resume");
+}
+
+#[test]
+fn a_rank_that_ends_ends_the_others() {
+    let config = config(json!({}));
+    let all = each(3, TIMEOUT, |group| {
+        let unreadable = (group.rank() == 1).then_some(4);
+        let mut trainer = Trainer::of_rank(&objective(), &config, initial, OPTIONS(), group)?;
+        run(&mut trainer, Rows { unreadable, ..rows(2) }, Position::default(), None)
+    });
+    assert!(matches!(all[1], Err(TrainError::Data(_))), "{all:?}");
+    for rank in [0, 2] {
+        assert!(matches!(all[rank], Err(TrainError::Ranks(CollectiveError::Lost { rank: 1 }))), "{all:?}");
+    }
+}
