@@ -1,17 +1,22 @@
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Write};
 
 /// Standard output, buffered.
 pub struct Output {
-    out: BufWriter<Stdout>,
+    out: BufWriter<Box<dyn Write + Send>>,
     is_open: bool,
 }
 
 impl Output {
     /// If it is not open, all writes fail: the standard library would silently discard them.
     pub fn stdout(is_open: bool) -> Self {
-        Self { out: BufWriter::new(io::stdout()), is_open }
+        Self { out: BufWriter::new(Box::new(io::stdout())), is_open }
+    }
+
+    /// An output that discards everything, for all ranks of a training but the first.
+    pub fn discarded() -> Self {
+        Self { out: BufWriter::new(Box::new(io::sink())), is_open: true }
     }
 
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
@@ -33,7 +38,7 @@ impl Output {
         self.out.flush()
     }
 
-    fn open(&mut self) -> io::Result<&mut BufWriter<Stdout>> {
+    fn open(&mut self) -> io::Result<&mut impl Write> {
         if self.is_open { Ok(&mut self.out) } else { Err(io::Error::other("it is closed")) }
     }
 }

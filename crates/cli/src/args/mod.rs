@@ -284,6 +284,13 @@ pub struct Train {
     /// Steps between checkpoints, in addition to the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
+    /// Train as so many ranks in this process, whose batches together make a step. Programs that MPI starts are ranks by
+    /// themselves.
+    #[arg(long, value_name = "N")]
+    pub ranks: Option<NonZeroUsize>,
+    /// Seconds after which a rank that waits for another one gives up and names it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
+    pub rank_timeout: f64,
     #[command(flatten)]
     pub watching: Watching,
 }

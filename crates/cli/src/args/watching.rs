@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 /// What a training records, and when it stops early. For both kinds of models.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Watching {
     /// Write losses, learning rates and the metrics of --eval to this folder as a TensorBoard event file.
     #[arg(long, value_name = "DIR")]

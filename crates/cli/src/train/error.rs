@@ -34,6 +34,13 @@ pub enum TrainFailed {
     Evaluations { file: String, source: serde_json::Error },
     #[error("--metric {metric} is not a metric of this model: expected one of {known}")]
     Metric { metric: String, known: String },
+    #[error("--ranks is for ranks in one process, and MPI started this one: leave it out")]
+    RanksTwice,
+    #[error(
+        "MPI started this program as one of {ranks}, but it is built without MPI: build it with `--features mpi`, or train as ranks of \
+         one process by --ranks"
+    )]
+    NoMpi { ranks: usize },
     #[error(transparent)]
     Weights(#[from] WeightsError),
     #[error(transparent)]
@@ -45,7 +52,15 @@ pub enum TrainFailed {
 impl TrainFailed {
     /// True if the arguments themselves are invalid.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::NoData | Self::OtherKind { .. } | Self::Stream { .. } | Self::Metric { .. })
+        matches!(
+            self,
+            Self::NoData
+                | Self::OtherKind { .. }
+                | Self::Stream { .. }
+                | Self::Metric { .. }
+                | Self::RanksTwice
+                | Self::NoMpi { .. }
+        )
     }
 }
 

@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 like the reference.
+/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 like the reference. All ranks of a training take
+/// part, and the first one writes.
 pub fn export(
     dir: &Path,
     task: &PipelineTask,
@@ -39,6 +40,9 @@ pub fn export(
             optimizer.push(state("step".to_owned(), &steps)?);
         }
         optimizer.push(state(moment.to_owned(), &tensor)?);
+    }
+    if trainer.group().is_some_and(|group| group.rank() > 0) {
+        return Ok(());
     }
     let saved = Saved { model, optimizer, plan };
     let written = write_checkpoint(dir, trainer.steps().saturating_sub(1), &saved);

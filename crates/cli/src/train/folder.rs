@@ -31,11 +31,16 @@ pub struct Folder {
     path: PathBuf,
     /// The model's `config.json`.
     model: String,
-    /// Locked until it is closed.
-    _lock: File,
+    /// Locked until it is closed; `None` if another rank writes the folder.
+    lock: Option<File>,
 }
 
 impl Folder {
+    /// The folder that the first rank writes, which another one only reads.
+    pub fn of_first_rank(path: &Path, model: &str) -> Self {
+        Self { path: path.to_owned(), model: model.to_owned(), lock: None }
+    }
+
     /// Creates the folder, if it does not exist, for the model with this configuration.
     pub fn new(path: &Path, model: &str) -> Result<Self, TrainFailed> {
         let failed = |file: &Path| {
@@ -46,7 +51,7 @@ impl Folder {
         let place = path.join(LOCK);
         let file = File::options().write(true).create(true).truncate(false).open(&place).map_err(failed(&place))?;
         match lock(&file) {
-            true => Ok(Self { path: path.to_owned(), model: model.to_owned(), _lock: file }),
+            true => Ok(Self { path: path.to_owned(), model: model.to_owned(), lock: Some(file) }),
             false => Err(TrainFailed::Busy { folder: path.display().to_string() }),
         }
     }
@@ -63,7 +68,7 @@ impl Folder {
         Ok(Some(checkpoint))
     }
 
-    /// Writes all files atomically, unless a parameter is not finite. The checkpoint comes first, because only it is needed for resuming.
+    /// Writes all files atomically, unless a parameter is not finite. All ranks of a training take part, and the first one writes. The checkpoint comes first, because only it is needed for resuming.
     pub fn save(
         &self,
         record: &Record,
@@ -84,14 +89,21 @@ impl Folder {
 
     /// Writes the current model to `best`, a separate model folder.
     pub fn save_best(&self, learner: &dyn Learner, trainer: &Trainer) -> Result<(), TrainFailed> {
+        let weights = learner.weights(trainer)?;
+        if self.lock.is_none() {
+            return Ok(());
+        }
         let folder = self.path.join("best");
         let file = folder.display().to_string();
         std::fs::create_dir_all(&folder).map_err(|source| TrainFailed::Write { file, source })?;
         self.write("best/config.json", self.model.as_bytes())?;
-        self.write("best/model.safetensors", &learner.weights(trainer)?)
+        self.write("best/model.safetensors", &weights)
     }
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainFailed> {
+        if self.lock.is_none() {
+            return Ok(());
+        }
         let path = self.path.join(name);
         let file = path.display().to_string();
         write_file(&path, content).map_err(|source| TrainFailed::Write { file, source })

@@ -7,6 +7,7 @@ mod folder;
 mod observer;
 mod pipeline;
 mod ranker;
+mod ranks;
 mod record;
 mod report;
 mod tensorboard;
@@ -25,12 +26,12 @@ use rewire::rank::RankOptions;
 use rewire::train::{Checkpoint, Position, Trainer};
 use std::path::PathBuf;
 
-/// Trains a model and writes it.
+/// Trains a model and writes it, alone or as ranks.
 pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    match pipeline::is_asked_for(options) {
-        true => pipeline::run(options, common, output),
-        false => ranker::run(options, common, output),
-    }
+    ranks::run(options, output, |group, output| match pipeline::is_asked_for(options) {
+        true => pipeline::run(options, common, group, output),
+        false => ranker::run(options, common, group, output),
+    })
 }
 
 /// The model and data of a training.

@@ -60,7 +60,8 @@ pub struct Verdict {
 pub struct Observer {
     progress: Progress,
     events: Option<(PathBuf, EventFile)>,
-    evaluations: PathBuf,
+    /// `None` if another rank writes it.
+    evaluations: Option<PathBuf>,
     metric: Option<Metric>,
     stop_after: Option<u64>,
     history: Vec<Evaluation>,
@@ -86,10 +87,17 @@ impl Observer {
             progress: Progress::new(steps, done),
             events: options.tensorboard.as_ref().map(create).transpose()?,
             history: earlier(&evaluations, done)?,
-            evaluations,
+            evaluations: Some(evaluations),
             metric,
             stop_after: options.stop_after.map(|count| count.get()),
         })
+    }
+
+    /// An observer that writes and shows nothing, for all ranks of a training but the first.
+    pub fn of_other_rank(options: &Watching, out: &Path, done: u64) -> Result<Self, TrainFailed> {
+        let options = Watching { tensorboard: None, ..options.clone() };
+        let observer = Self::new(&options, out, None, done)?;
+        Ok(Self { progress: Progress::hidden(), evaluations: None, ..observer })
     }
 
     /// Checks --metric against the metrics of evaluations before the first step.
@@ -130,7 +138,9 @@ impl Observer {
         self.history.push(evaluation);
         let lines = self.history.iter().map(|evaluation| serde_json::json!(evaluation).to_string() + "\n");
         let text: String = lines.collect();
-        write_file(&self.evaluations, text.as_bytes()).map_err(written(&self.evaluations))?;
+        if let Some(file) = &self.evaluations {
+            write_file(file, text.as_bytes()).map_err(written(file))?;
+        }
         let best = self.best();
         Ok(Verdict { is_best: best.as_ref().is_some_and(|best| best.step == step), stops: self.is_over() })
     }

@@ -1,6 +1,7 @@
 //! Training of TorchEasyRec pipelines.
 
 use super::export::export;
+use super::ranks::Group;
 use super::report::{Summary, SummaryLine};
 use super::watch::{Ended, train};
 use super::{Learner, Metrics, Source, TrainFailed, running};
@@ -40,7 +41,7 @@ struct Learned<'a> {
 }
 
 /// Trains a pipeline and writes it as an imported model.
-pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
+pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) -> Result<(), CliError> {
     if options.config.is_some() {
         return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is no pipeline" }.into());
     }
@@ -56,7 +57,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         shuffle_seed: Some(seed),
         ..task.config().clone()
     };
-    let task = task.with_config(config);
+    let task = task.with_config(config).with_group(group);
     let before = match tensors {
         Some(tensors) => tensors,
         None => task.initial(seed).map_err(|error| TrainFailed::from(RankTrainError::from(error)))?,

@@ -1,6 +1,7 @@
 //! Training of rankers with their own `config.json`.
 
 use super::data::Users;
+use super::ranks::Group;
 use super::report::{Summary, SummaryLine};
 use super::watch::{Ended, train};
 use super::{Learner, Metrics, Source, TrainFailed, running};
@@ -30,7 +31,7 @@ struct Inputs {
 }
 
 /// Trains a model and writes it.
-pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
+pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) -> Result<(), CliError> {
     let others = [
         ("--negatives", options.negatives.is_some()),
         ("--eval-negatives", options.eval_negatives.is_some()),
@@ -40,7 +41,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     if let Some((option, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
         return Err(TrainFailed::OtherKind { option, kind: "pipelines" }.into());
     }
-    let (inputs, source) = Inputs::new(options, common)?;
+    let (inputs, source) = Inputs::new(options, common, group)?;
     let mut trainer = inputs.task.trainer(&inputs.config, inputs.weights.as_ref()).map_err(TrainFailed::from)?;
     let examples = inputs.task.examples(&trainer).map_err(TrainFailed::from)?;
     let count = Arc::new(AtomicU64::new(0));
@@ -71,7 +72,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
 }
 
 impl Inputs {
-    fn new(options: &Train, common: &Common) -> Result<(Self, Source), CliError> {
+    fn new(options: &Train, common: &Common, group: Group) -> Result<(Self, Source), CliError> {
         let (model, weights) = match &options.model {
             None => (demo::CONFIG.to_owned(), None),
             Some(model) => (read_config_text(model, common.mapping)?, weights(model, options.fresh, common.mapping)?),
@@ -83,7 +84,7 @@ impl Inputs {
         let config = TrainConfig { memory_limit: options.memory_limit.or(config.memory_limit), ..config };
         let parsed = parse_config(&name, &model)?;
         let metrics = parsed.task_names().into_iter().map(metric).collect();
-        let task = RankTask::new(parsed, running(common));
+        let task = RankTask::new(parsed, running(common)).with_group(group);
         let source = Source { config: model.clone(), model, training, files: options.data.clone() };
         Ok((Self { task, metrics, weights, config, eval: options.eval.clone() }, source))
     }

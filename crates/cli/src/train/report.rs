@@ -127,6 +127,11 @@ impl Progress {
         Self(bar)
     }
 
+    /// A bar that is never drawn.
+    pub fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
     pub fn update(&self, step: &Step) {
         self.0.set_position(step.step);
         let rate = step.rates.first().map(|(_, rate)| format!(" rate {rate:.2e}")).unwrap_or_default();

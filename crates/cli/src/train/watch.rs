@@ -20,6 +20,8 @@ pub struct Watch<'a> {
     folder: Folder,
     record: Record,
     options: &'a Train,
+    /// True unless another rank writes the folder and messages.
+    writes: bool,
     json: bool,
     /// Position in the data of the next step.
     position: Position,
@@ -49,7 +51,12 @@ pub fn train(
     data: &mut dyn Data,
     output: &mut Output,
 ) -> Result<Ended, CliError> {
-    let folder = Folder::new(&options.out, &source.config)?;
+    // Of several ranks, the first one writes.
+    let writes = trainer.group().is_none_or(|group| group.rank() == 0);
+    let folder = match writes {
+        true => Folder::new(&options.out, &source.config)?,
+        false => Folder::of_first_rank(&options.out, &source.config),
+    };
     let record = Record::new(source, common.matrices, &trainer.report())?;
     let checkpoint = match options.resume {
         true => folder.checkpoint(&record, options.allow_changes)?,
@@ -58,11 +65,13 @@ pub fn train(
     let from = match checkpoint {
         Some(checkpoint) => {
             learner.resume(trainer, &checkpoint)?;
-            say(format_args!("resuming after step {}", checkpoint.steps));
+            if writes {
+                say(format_args!("resuming after step {}", checkpoint.steps));
+            }
             checkpoint.position
         }
         None => {
-            if options.resume {
+            if options.resume && writes {
                 say("there is no checkpoint yet: starting with the first step");
             }
             Position::default()
@@ -71,10 +80,14 @@ pub fn train(
     let evaluated = options.watching.eval_every.unwrap_or(options.save_every);
     trainer.report_every(common_divisor(options.save_every, evaluated));
     let steps = trainer.config().steps.map(|steps| steps.get());
-    let observer = Observer::new(&options.watching, &options.out, steps, trainer.steps())?;
+    let observer = match writes {
+        true => Observer::new(&options.watching, &options.out, steps, trainer.steps())?,
+        false => Observer::of_other_rank(&options.watching, &options.out, trainer.steps())?,
+    };
     observer.check_metric(learner.metrics().iter().map(String::as_str))?;
     let json = common.json;
-    let mut watch = Watch { learner, observer, folder, record, options, json, position: from, last: None, output };
+    let mut watch =
+        Watch { learner, observer, folder, record, options, writes, json, position: from, last: None, output };
     let begun = Instant::now();
     let position = match watch.observer.is_over() {
         true => from,
@@ -147,7 +160,9 @@ impl Watch<'_> {
             format!(", {name} {value}")
         });
         let (epoch, texts) = (epoch.map(|epoch| format!("epoch {epoch}, ")), texts.collect::<String>());
-        self.observer.aside(|| say(format_args!("{}step {}{texts}", epoch.unwrap_or_default(), trainer.steps())));
+        if self.writes {
+            self.observer.aside(|| say(format_args!("{}step {}{texts}", epoch.unwrap_or_default(), trainer.steps())));
+        }
         self.note(trainer, &metrics)
     }
 

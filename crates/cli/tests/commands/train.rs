@@ -2,6 +2,7 @@
 
 #[cfg(feature = "parquet")]
 mod pipelines;
+mod ranks;
 #[cfg(feature = "parquet")]
 mod retrieval;
 mod watched;

@@ -35,5 +35,5 @@ pub fn objective(config: &Config) -> Result<Objective, ModelError> {
     let tables = config.features.keys().map(|feature| format!("{EMBEDDINGS}.{feature}.weight"));
     let used = |name: &String| rewire_hstu::models::parameters(&graph).iter().any(|parameter| parameter.name == *name);
     let tables: Vec<String> = tables.filter(used).collect();
-    Ok(Objective::new(graph, "loss").tables(tables))
+    Ok(Objective::new(graph, "loss").tables(tables).examples(LABELS))
 }

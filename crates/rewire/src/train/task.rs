@@ -3,6 +3,7 @@ use crate::rank::{Config, RankError, RankOptions, Ranker, capacity, check_buffer
 use crate::weights::{Weights, serialize};
 use rewire_graph::HostTensor;
 use rewire_hstu::models;
+use rewire_train::distributed::Collectives;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,12 +34,19 @@ use std::sync::Arc;
 pub struct RankTask {
     config: Config,
     options: RankOptions,
+    group: Option<Arc<dyn Collectives>>,
 }
 
 impl RankTask {
     /// The model of a configuration.
     pub fn new(config: Config, options: RankOptions) -> Self {
-        Self { config, options }
+        Self { config, options, group: None }
+    }
+
+    /// Makes trainers ranks of a group; see [`Trainer::of_rank`].
+    #[must_use]
+    pub fn with_group(self, group: Option<Arc<dyn Collectives>>) -> Self {
+        Self { group, ..self }
     }
 
     /// Starts a training from `weights`, or without them from [`initial`](super::initial) values with the configuration's
@@ -57,7 +65,11 @@ impl RankTask {
             Some(weights) => weights.tensors().map_err(RankError::from)?,
             None => super::initial(&shapes, train.shuffle_seed.unwrap_or(0))?,
         };
-        Ok(Trainer::new(&objective, train, |name| begin.get(name).cloned(), self.options.of_model())?)
+        let (initial, options) = (|name: &str| begin.get(name).cloned(), self.options.of_model());
+        Ok(match &self.group {
+            Some(group) => Trainer::of_rank(&objective, train, initial, options, group.clone())?,
+            None => Trainer::new(&objective, train, initial, options)?,
+        })
     }
 
     /// Creates the converter from users to the inputs of a training's steps.

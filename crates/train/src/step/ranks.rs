@@ -44,7 +44,7 @@ impl RankStep {
     pub fn new(objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
         let Begun { graph, gradients, reported } = Begun::new(objective, config)?;
         let kept: Vec<String> = kept(&objective.graph).map(|(name, _)| name).collect();
-        let (update, states, moments) = updates(&gradients, objective, config)?;
+        let Updates { graph: update, states, moments } = updates(&gradients, objective, config)?;
         let table = |(name, at): (&String, &Option<usize>)| {
             let own = moments.iter().filter(|moment| moment.parameter == *name).map(|moment| moment.state.clone());
             let states = std::iter::once(name.clone()).chain(own).collect();
@@ -112,12 +112,14 @@ fn readers(graph: &Graph, state: &str) -> Vec<NodeId> {
     graph.ids().filter(|id| graph.inputs(*id).iter().any(is_state)).collect()
 }
 
-/// The second half, with its states and the locations of moments.
-fn updates(
-    gradients: &Gradients,
-    objective: &Objective,
-    config: &TrainConfig,
-) -> Result<(Graph, BTreeMap<String, State>, Vec<KeptMoment>), StepError> {
+/// The second half of a step.
+struct Updates {
+    graph: Graph,
+    states: BTreeMap<String, State>,
+    moments: Vec<KeptMoment>,
+}
+
+fn updates(gradients: &Gradients, objective: &Objective, config: &TrainConfig) -> Result<Updates, StepError> {
     let config = match config.fused_tables {
         true => config.clone(),
         // The sums are of all batches.
@@ -144,5 +146,5 @@ fn updates(
     let Update { scope, mut outputs, states, moments, .. } = update;
     outputs.retain(|name, _| names::is_reserved(name));
     let named: Vec<(&str, Tensor)> = outputs.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
-    Ok((scope.finish(&named)?, states, moments))
+    Ok(Updates { graph: scope.finish(&named)?, states, moments })
 }

@@ -13,6 +13,7 @@ use rewire_graph::op::Input;
 use rewire_graph::{DType, HostTensor, Mode, StoredTypeError, TensorSizeError};
 use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_runtime::Inputs;
+use rewire_train::distributed::Collectives;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +37,11 @@ pub struct PipelineTask {
     /// Inputs of the graph.
     inputs: BTreeSet<String>,
     options: RankOptions,
+    group: Option<Arc<dyn Collectives>>,
 }
+
+/// The prefix of the names of inputs with the labels of rows.
+const LABELS: &str = "labels.";
 
 /// The tensors of a model with the reference's names, without the leading `model.`.
 pub type Tensors = BTreeMap<String, HostTensor>;
@@ -59,8 +64,10 @@ impl PipelineTask {
         let dense = || names().filter(|name| !assignment.tables.iter().any(|table| table == name));
         let config = train_config(pipeline, dense().collect::<Vec<_>>().into_iter())?;
         let input = |id| traced.graph.op::<Input>(id).map(|input| input.name.clone());
-        let inputs = traced.graph.ids().filter_map(input).collect();
+        let inputs: BTreeSet<String> = traced.graph.ids().filter_map(input).collect();
         let objective = Objective::new(traced.graph.clone(), TOTAL).tables(assignment.tables).frozen(assignment.frozen);
+        let label = inputs.iter().find(|name| name.starts_with(LABELS));
+        let objective = label.into_iter().fold(objective, |objective, label| objective.examples(label));
         let model = pipeline.get("model_config").and_then(Value::as_object).into_iter().flatten();
         let wide = model.filter_map(|(_, message)| message.get("wide_init_fn")?.as_str()).next();
         let tensors = learned.into_iter().chain(in_use.parameters()).map(|known| (known.name.clone(), known)).collect();
@@ -72,7 +79,14 @@ impl PipelineTask {
             inputs,
             traced: Arc::new(traced),
             options,
+            group: None,
         })
+    }
+
+    /// Makes trainers ranks of a group; see [`Trainer::of_rank`].
+    #[must_use]
+    pub fn with_group(self, group: Option<Arc<dyn Collectives>>) -> Self {
+        Self { group, ..self }
     }
 
     /// The training configuration.
@@ -130,7 +144,11 @@ impl PipelineTask {
     /// # Errors
     /// [`RankTrainError`] names the invalid key or tensor, or the reason why no device is available.
     pub fn trainer(&self, tensors: &Tensors) -> Result<Trainer, RankTrainError> {
-        Ok(Trainer::new(&self.objective, &self.config, |name| tensors.get(name).cloned(), self.options.of_model())?)
+        let (initial, options) = (|name: &str| tensors.get(name).cloned(), self.options.of_model());
+        Ok(match &self.group {
+            Some(group) => Trainer::of_rank(&self.objective, &self.config, initial, options, group.clone())?,
+            None => Trainer::new(&self.objective, &self.config, initial, options)?,
+        })
     }
 
     /// The inputs of a step from all rows of a batch, given as named columns, and for models with negatives from a row of their table.

@@ -48,8 +48,7 @@ impl Trainer {
         let (rank, count) = (ranks.group.rank(), ranks.group.ranks());
         for (chunk, inputs) in step.chunks.iter().zip(&step.batches) {
             let mut inputs = inputs.clone();
-            let held = ranks.held.iter().map(|(name, tensor)| (name, tensor));
-            for (name, tensor) in common.iter().map(|(name, tensor)| (name, tensor)).chain(held) {
+            for (name, tensor) in common.iter().map(|(name, tensor)| (name, tensor)).chain(&ranks.held) {
                 inputs.insert(name, tensor.clone());
             }
             let seed = self.seed(chunk * count + rank, step.chunk_count * count);

@@ -1,0 +1,91 @@
+//! Trainings of several ranks.
+
+use super::{eight, model, number, steps};
+use crate::program::{DEMO, Folder, Run, run};
+#[cfg(not(feature = "mpi"))]
+use crate::program::{command, finish};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Trains the demo's model without dropout, which draws other numbers for other batches.
+fn train(folder: &Folder, name: &str, (batch_size, count): (usize, usize), more: &[&str]) -> Run {
+    let config = json!({
+        "batch_size": batch_size, "steps": count, "shuffle_seed": 7, "ema": { "decay": 0.9 },
+        "grad_clipping": { "clipping_type": "norm", "max_gradient": 0.5 },
+        "dense_optimizer": { "adam_optimizer": { "lr": 0.01 } },
+        "sparse_optimizer": { "rowwise_adagrad_optimizer": { "lr": 0.01 } },
+    });
+    let (data, config) = (eight(folder), folder.write("train.json", config.to_string()));
+    let out = folder.0.join(name).display().to_string();
+    let model = model_without_dropout(folder);
+    let args = ["train", "--model", &model, "--data", &data, "--config", &config, "--out", &out, "--json"];
+    run(&[&args[..], &["--kernel", "cpu"], more].concat())
+}
+
+fn model_without_dropout(folder: &Folder) -> String {
+    let text = std::fs::read_to_string(Path::new(DEMO).join("model/config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let mut parts = vec![&mut config];
+    while let Some(part) = parts.pop() {
+        for (key, value) in part.as_object_mut().into_iter().flatten() {
+            if key.ends_with("dropout_ratio") {
+                *value = json!(0.0);
+            }
+            parts.push(value);
+        }
+    }
+    std::fs::create_dir_all(folder.0.join("model")).unwrap();
+    folder.write("model/config.json", config.to_string());
+    folder.0.join("model").display().to_string()
+}
+
+#[test]
+fn ranks_train_as_one_with_their_batches_together() {
+    let folder = Folder::new();
+    let alone = steps(&train(&folder, "alone", (4, 5), &[]));
+    for (ranks, batch_size) in [("2", 2), ("4", 1)] {
+        let together = train(&folder, ranks, (batch_size, 5), &["--ranks", ranks]);
+        let own = steps(&together);
+        assert_eq!(own.len(), 5);
+        for (own, expected) in own.iter().zip(&alone) {
+            let off = number(&own["loss"]) - number(&expected["loss"]);
+            assert!(off.abs() < 1e-6, "{own}, not {expected}");
+            assert_eq!(own["lr"], expected["lr"]);
+        }
+        let again = train(&folder, "again", (batch_size, 5), &["--ranks", ranks]);
+        assert_eq!(steps(&again), own);
+        assert_eq!(model(&folder, "again"), model(&folder, ranks));
+    }
+}
+
+#[test]
+fn another_number_of_ranks_resumes_a_training() {
+    let folder = Folder::new();
+    let whole = steps(&train(&folder, "whole", (1, 5), &["--ranks", "4"]));
+    let first = steps(&train(&folder, "parts", (1, 3), &["--ranks", "4"]));
+    let rest = train(&folder, "parts", (1, 5), &["--ranks", "2", "--resume"]);
+    assert!(rest.stderr.matches("resuming after step 3").count() == 1, "{}", rest.stderr);
+    assert_eq!(first, whole[..3]);
+    // Two of its batches follow the twelve that the steps of four ranks took.
+    let numbers: Vec<Value> = steps(&rest).into_iter().map(|mut step| step["step"].take()).collect();
+    assert_eq!(numbers, [json!(4), json!(5)]);
+    let rest = train(&folder, "parts", (1, 5), &["--ranks", "4", "--resume"]);
+    assert!(steps(&rest).is_empty());
+    let files = ["checkpoint.safetensors", "config.json", "ema.safetensors", "model.safetensors", "training.lock"];
+    let mut names: Vec<String> = std::fs::read_dir(folder.0.join("parts"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, files);
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn processes_of_mpi_need_a_program_with_mpi() {
+    let folder = Folder::new();
+    let out = folder.0.join("out").display().to_string();
+    let mut command = command(&["train", "--out", &out]);
+    finish(command.env("OMPI_COMM_WORLD_SIZE", "2")).refused_with(&["one of 2", "--features mpi"]);
+    assert!(!folder.0.join("out").exists());
+}
