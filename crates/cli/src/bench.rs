@@ -27,6 +27,9 @@ use std::time::Duration;
 const LARGEST: u64 = 1 << 28;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    if options.scaling {
+        return crate::train::scaling(common, output);
+    }
     if options.quality.quality {
         return quality::run(options, common, output);
     }

@@ -2,6 +2,7 @@ use crate::CollectiveError;
 use bytemuck::Pod;
 use std::fmt::Debug;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The collective operations of one rank.
 ///
@@ -73,6 +74,20 @@ pub trait Collectives: Debug + Send + Sync {
             values[place.clone()].copy_from_slice(&elements(rank, &part, Some(place.len()))?);
         }
         Ok(())
+    }
+}
+
+impl<C: Collectives + ?Sized> Collectives for Arc<C> {
+    fn rank(&self) -> usize {
+        (**self).rank()
+    }
+
+    fn ranks(&self) -> usize {
+        (**self).ranks()
+    }
+
+    fn all_to_all(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        (**self).all_to_all(parts)
     }
 }
 

@@ -25,9 +25,11 @@ mod error;
 mod local;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod timed;
 
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
 pub use collectives::{Collectives, all_gather_of, all_to_all_of};
 pub use error::CollectiveError;
 pub use local::{Local, in_process};
+pub use timed::{Spent, Timed};

@@ -1,5 +1,6 @@
+use crate::config::Sharding;
 use rewire_graph::Graph;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The training objective: a model with its loss.
 ///
@@ -22,13 +23,21 @@ pub struct Objective {
     pub(crate) tables: BTreeSet<String>,
     pub(crate) frozen: BTreeSet<String>,
     pub(crate) examples: Option<String>,
+    pub(crate) sharding: BTreeMap<String, Sharding>,
 }
 
 impl Objective {
     /// The graph of a model, traced in [`Mode::Train`](rewire_graph::Mode::Train), and the name of the output to minimize, an `F32`
     /// of one element. Other outputs of one element are reported with it. All float parameters are trained.
     pub fn new(graph: Graph, loss: impl Into<String>) -> Self {
-        Self { graph, loss: loss.into(), tables: BTreeSet::new(), frozen: BTreeSet::new(), examples: None }
+        Self {
+            graph,
+            loss: loss.into(),
+            tables: BTreeSet::new(),
+            frozen: BTreeSet::new(),
+            examples: None,
+            sharding: BTreeMap::new(),
+        }
     }
 
     /// The graph.
@@ -47,6 +56,13 @@ impl Objective {
     /// The names of the tables.
     pub fn table_names(&self) -> impl Iterator<Item = &str> {
         self.tables.iter().map(String::as_str)
+    }
+
+    /// Divides some tables among ranks otherwise than the configuration.
+    #[must_use]
+    pub fn sharded(mut self, tables: impl IntoIterator<Item = (String, Sharding)>) -> Self {
+        self.sharding.extend(tables);
+        self
     }
 
     /// Declares an input with a row for each example of which the loss is a mean. Ranks of one training weight the losses of their

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[command(after_help = operators())]
 pub struct Bench {
     /// What to time: operators and modules as listed below, `demo`, model folders and packages.
-    #[arg(required_unless_present_any = ["suite", "records"], value_name = "OP|MODEL")]
+    #[arg(required_unless_present_any = ["suite", "records", "scaling"], value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also time a set of workloads, each at its standard sizes.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
@@ -29,6 +29,10 @@ pub struct Bench {
     /// Also time each without some passes or rules of the rewriting, such as fusion: the difference is their effect.
     #[arg(long, value_name = "PASS,..", value_delimiter = ',', conflicts_with_all = ["sweep", "quality"])]
     pub without: Vec<String>,
+    /// Train the built-in model as 1, 2 and 4 ranks of this process, or as the ranks that MPI started: users a second, and the times of
+    /// computing, exchange and waiting in a step.
+    #[arg(long, conflicts_with_all = ["ops", "suite", "sweep", "quality", "compare", "records", "svg", "markdown"])]
+    pub scaling: bool,
     /// Compare with what `--json` printed earlier; it is an error if anything is worse.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,

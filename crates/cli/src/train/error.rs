@@ -36,6 +36,9 @@ pub enum TrainFailed {
     Metric { metric: String, known: String },
     #[error("--ranks is for ranks in one process, and MPI started this one: leave it out")]
     RanksTwice,
+    #[error("there are no ranks")]
+    NoRanks,
+    #[cfg(not(feature = "mpi"))]
     #[error(
         "MPI started this program as one of {ranks}, but it is built without MPI: build it with `--features mpi`, or train as ranks of \
          one process by --ranks"
@@ -52,15 +55,14 @@ pub enum TrainFailed {
 impl TrainFailed {
     /// True if the arguments themselves are invalid.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::NoData
-                | Self::OtherKind { .. }
-                | Self::Stream { .. }
-                | Self::Metric { .. }
-                | Self::RanksTwice
-                | Self::NoMpi { .. }
-        )
+        match self {
+            Self::NoData | Self::OtherKind { .. } | Self::Stream { .. } | Self::Metric { .. } | Self::RanksTwice => {
+                true
+            }
+            #[cfg(not(feature = "mpi"))]
+            Self::NoMpi { .. } => true,
+            _ => false,
+        }
     }
 }
 

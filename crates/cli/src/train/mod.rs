@@ -10,12 +10,14 @@ mod ranker;
 mod ranks;
 mod record;
 mod report;
+mod scaling;
 mod tensorboard;
 mod watch;
 
 pub use error::TrainFailed;
 pub use folder::FILES;
 pub use observer::larger_is_better;
+pub use scaling::run as scaling;
 
 use crate::args::{Common, Train};
 use crate::error::CliError;

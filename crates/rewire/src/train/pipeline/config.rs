@@ -1,5 +1,6 @@
 //! The training configuration of a TorchEasyRec pipeline.
 
+use crate::train::config::Sharding;
 use crate::train::{ConfigError, TrainConfig};
 use rewire_families::TracedLosses;
 use serde_json::{Map, Value, json};
@@ -128,6 +129,8 @@ pub(super) struct Assignment {
     pub tables: Vec<String>,
     /// Parameters that are not trained.
     pub frozen: Vec<String>,
+    /// How ranks divide tables.
+    pub sharding: Vec<(String, Sharding)>,
 }
 
 impl Assignment {
@@ -148,11 +151,14 @@ impl Assignment {
                 Some((feature, _)) if !feature.trainable => all.frozen.push(name.to_owned()),
                 Some((feature, _)) => {
                     let own = if feature.sharding_types.is_empty() { &global } else { &feature.sharding_types };
-                    let is_dense = match plan {
-                        Some(plan) => sharding(plan, name).is_some_and(|kind| kind == DATA_PARALLEL),
-                        None => !own.is_empty() && own.iter().all(|kind| kind == DATA_PARALLEL),
+                    let kind = match plan {
+                        Some(plan) => sharding(plan, name),
+                        None => own.iter().find(|kind| *kind != DATA_PARALLEL).or(own.first()).map(String::as_str),
                     };
-                    all.tables.extend((!is_dense).then(|| name.to_owned()));
+                    if kind != Some(DATA_PARALLEL) {
+                        all.tables.push(name.to_owned());
+                        all.sharding.extend(kind.and_then(divided).map(|kind| (name.to_owned(), kind)));
+                    }
                 }
                 None if BUFFERS.iter().any(|end| name.ends_with(end)) => all.frozen.push(name.to_owned()),
                 None => {}
@@ -167,6 +173,15 @@ const DATA_PARALLEL: &str = "data_parallel";
 
 /// Parameters of the graph that are buffers of the reference's modules, by name suffix.
 const BUFFERS: [&str; 1] = [".parametrizations.weight.0.base"];
+
+/// How ranks divide a table for a sharding type. The results do not depend on it.
+fn divided(kind: &str) -> Option<Sharding> {
+    match kind {
+        "row_wise" | "table_row_wise" | "grid_shard" => Some(Sharding::RowWise),
+        "table_wise" | "column_wise" | "table_column_wise" => Some(Sharding::TableWise),
+        _ => None,
+    }
+}
 
 /// The sharding of a parameter's table in a plan.
 fn sharding<'p>(plan: &'p Value, parameter: &str) -> Option<&'p str> {

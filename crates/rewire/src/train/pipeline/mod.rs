@@ -66,6 +66,7 @@ impl PipelineTask {
         let input = |id| traced.graph.op::<Input>(id).map(|input| input.name.clone());
         let inputs: BTreeSet<String> = traced.graph.ids().filter_map(input).collect();
         let objective = Objective::new(traced.graph.clone(), TOTAL).tables(assignment.tables).frozen(assignment.frozen);
+        let objective = objective.sharded(assignment.sharding);
         let label = inputs.iter().find(|name| name.starts_with(LABELS));
         let objective = label.into_iter().fold(objective, |objective, label| objective.examples(label));
         let model = pipeline.get("model_config").and_then(Value::as_object).into_iter().flatten();

@@ -58,7 +58,10 @@ impl Ranks {
         let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
         let update = Model::load(lower(&optimize(step.update.clone())?.0)?, |_: &str| None, on_cpu)?;
         let tables = step.tables.iter().enumerate();
-        let tables = tables.map(|(at, table)| Rows::new(table, at, &step.states, config.sharding, group.as_ref()));
+        let tables = tables.map(|(at, table)| {
+            let sharding = objective.sharding.get(&table.name).copied().unwrap_or(config.sharding);
+            Rows::new(table, at, &step.states, sharding, group.as_ref())
+        });
         let mut ranks = Self {
             update: update.session(),
             tables: tables.collect(),
