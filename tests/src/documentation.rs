@@ -12,6 +12,9 @@ struct Matrices;
 #[doc = include_str!("../../docs/measuring.md")]
 struct Measuring;
 
+#[doc = include_str!("../../docs/distributed.md")]
+struct Distributed;
+
 #[doc = include_str!("../../docs/models.md")]
 struct Models;
 

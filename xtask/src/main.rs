@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod capi;
+mod distributed;
 mod drivers;
 mod emulate;
 mod families;
@@ -62,6 +63,9 @@ Usage: cargo xtask COMMAND
   onnx [cpu|wgpu]
           fetches the wheel of onnx 1.22.0 with pip, replays its 1,765 node cases and its 149 model cases with data, and fails where one is wrong or
           fewer are right than before
+  distributed
+          builds the program with MPI, and checks trainings of 2 and 4 processes: losses, bits, divided tables, a resume with another number
+          of ranks, and a rank that is killed or hangs; needs Open MPI and libclang
   reference
           writes docs/reference.md and docs/kernels.md, and the figures of docs/measurements.json into the pages
 ";
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
         ["reach", rest @ ..] => reach::Options::parse(rest).and_then(|options| reach::run(&options)),
+        ["distributed"] => distributed::run(),
         ["onnx"] => onnx::run("cpu"),
         ["onnx", kernel @ ("cpu" | "wgpu")] => onnx::run(kernel),
         ["reference"] => test::write_reference(),
