@@ -31,14 +31,18 @@ export class Connection {
     return this.#failures.name;
   }
 
-  /** Asks the worker. `joined` makes the arguments of several asks one, and their answer several. */
-  ask(method, args, { signal, transfer = [], joined } = {}) {
+  /**
+   * Asks the worker. `joined` makes the arguments of several asks one, and their answer several; `onProgress` gets what the worker tells
+   * before it answers, and a function that ends a prompt.
+   */
+  ask(method, args, { signal, transfer = [], joined, onProgress } = {}) {
     if (signal?.aborted) return Promise.reject(signal.reason);
     if (this.#ended) return Promise.reject(new RewireError(this.#ended));
-    const ask = { method, args, transfer, joined };
+    const ask = { method, args, transfer, joined, onProgress };
     const answer = new Promise((resolve, reject) => Object.assign(ask, { resolve, reject }));
     const onAbort = () => {
       this.#waiting = this.#waiting.filter((other) => other !== ask);
+      if (onProgress && this.#asked?.includes(ask)) this.#worker.postMessage({ end: null });
       ask.reject(signal.reason);
     };
     signal?.addEventListener("abort", onAbort, { once: true });
@@ -58,8 +62,9 @@ export class Connection {
     this.#worker.postMessage({ method, args }, this.#asked[0].transfer);
   }
 
-  #answered({ value, error }) {
+  #answered({ progress, value, error }) {
     const asked = this.#asked;
+    if (progress) return asked[0].onProgress(progress, (prompt) => this.#worker.postMessage({ end: prompt }));
     this.#asked = null;
     if (error && asked.length > 1 && !FINAL.has(error.code)) {
       // One of them is to blame; each goes alone.

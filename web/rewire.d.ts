@@ -181,3 +181,41 @@ export class Model extends Loaded<ModelReport> {
   /** Gives states the values that they begin with. */
   reset(): Promise<void>;
 }
+
+export interface DecoderReport {
+  /** Tokens of the vocabulary. */
+  vocabSize: number;
+}
+
+export type Tokens = ArrayLike<number>;
+
+export interface GenerateOptions extends AskOptions {
+  /** Valid sequences; without, tokens are drawn. */
+  items?: Tokens[];
+  numBeams?: number;
+  maxNewTokens?: number;
+  temperature?: number;
+  topK?: number | null;
+  topP?: number;
+  seed?: number;
+  /** Tokens that end a sequence, beside those of the model. */
+  stop?: number[];
+  /** Gets the place of a prompt and the tokens of its best beginning. Where it returns `false`, that prompt ends with no result. */
+  onToken?: (prompt: number, tokens: number[]) => boolean | void;
+}
+
+export interface Generated {
+  tokens: number[];
+  /** The sum of the logarithms of the tokens' probabilities. */
+  score: number;
+  /** The places in `items` of those with these tokens. */
+  items: number[];
+}
+
+/** A language model. */
+export class Decoder extends Loaded<DecoderReport> {
+  static load(source: Source, options?: LoadOptions): Promise<Decoder>;
+  private constructor();
+  /** The best sequences for each prompt, best first. */
+  generate(prompts: Tokens[], options?: GenerateOptions): Promise<Generated[][]>;
+}

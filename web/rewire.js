@@ -207,3 +207,34 @@ export class Model extends Loaded {
     return this._ask("reset");
   }
 }
+
+/** What `generate` does if it is not told. */
+const GENERATE = { items: null, numBeams: 10, maxNewTokens: 32, temperature: 0, topK: null, topP: 1, seed: 0, stop: [] };
+
+/** A language model. */
+export class Decoder extends Loaded {
+  static kind = "Decoder";
+
+  /**
+   * The best sequences for each prompt, a list of tokens: `[{ tokens, score, items }]`, best first. With `items`, lists of tokens of any length, it
+   * searches them with `numBeams` beams, and `items` of a result are their places; without, it draws up to `maxNewTokens` tokens, the most likely ones
+   * at `temperature` 0. `onToken` gets the place of a prompt and the tokens of its best beginning; where it returns `false`, that prompt ends with
+   * no result. `signal` ends all.
+   */
+  async generate(prompts, { signal, onToken = () => true, ...options } = {}) {
+    const asked = { ...GENERATE, ...options, prompts: lists(prompts), items: options.items ? lists(options.items) : null };
+    const ended = new Set();
+    const onProgress = ({ prompt, tokens }, end) => {
+      if (ended.has(prompt) || signal?.aborted || onToken(prompt, tokens) !== false) return;
+      ended.add(prompt);
+      end(prompt);
+    };
+    const found = await this._ask("generate", { asked }, { signal, onProgress });
+    return found.map((found, prompt) => (ended.has(prompt) ? [] : found));
+  }
+}
+
+/** Lists of numbers, of typed arrays or of arrays. */
+function lists(all) {
+  return all.map((list) => Array.from(list));
+}

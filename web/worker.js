@@ -1,7 +1,14 @@
-// One model, away from the page's thread: takes `{ method, args }` and answers `{ value }` or `{ error }`.
+// One model, away from the page's thread: takes `{ method, args }` and answers `{ value }` or `{ error }`,
+// after any `{ progress }`. `{ end }` ends a prompt, or all.
 
 let library;
 let model;
+
+/** Prompts that are to end, `null` for all. */
+let ended = new Set();
+
+/** Milliseconds between looks at messages while tokens are generated. */
+const PAUSE = 10;
 
 const methods = {
   async library({ kernel, failures }) {
@@ -17,9 +24,24 @@ const methods = {
   predict: ({ columns }) => model.predict(columns),
   run: ({ tensors }) => model.run(tensors),
   reset: () => model.reset(),
+  generate,
   describe: () => model.describe(),
   report,
 };
+
+async function generate({ asked }) {
+  ended = new Set();
+  let looked = performance.now();
+  const onToken = async (prompt, tokens) => {
+    self.postMessage({ progress: { prompt, tokens: [...tokens] } });
+    if (performance.now() - looked > PAUSE) {
+      await new Promise((resolve) => setTimeout(resolve));
+      looked = performance.now();
+    }
+    return !ended.has(prompt) && !ended.has(null);
+  };
+  return JSON.parse(await model.generate(JSON.stringify(asked), onToken));
+}
 
 function report() {
   return JSON.parse(model.report());
@@ -65,7 +87,8 @@ function buffers(value) {
   return isPlain ? Object.values(value).flatMap(buffers) : [];
 }
 
-self.onmessage = async ({ data: { method, args } }) => {
+self.onmessage = async ({ data: { method, args, end } }) => {
+  if (end !== undefined) return ended.add(end);
   try {
     const value = await methods[method](args);
     self.postMessage({ value }, buffers(value));

@@ -134,12 +134,18 @@ typedef struct rewire_batch rewire_batch;
 // Stops rankings from another thread.
 typedef struct rewire_cancellation_token rewire_cancellation_token;
 
+// A language model, ready to generate. Threads that share one wait for each other.
+typedef struct rewire_decoder rewire_decoder;
+
 // An evaluation, batch by batch.
 typedef struct rewire_evaluation rewire_evaluation;
 
 // Evaluates an imported model: the losses and metrics of its configuration. Any number of threads may start evaluations with
 // it.
 typedef struct rewire_evaluator rewire_evaluator;
+
+// Sequences that were generated.
+typedef struct rewire_generation rewire_generation;
 
 // A model with its states. Threads that share one wait for each other.
 typedef struct rewire_model rewire_model;
@@ -242,6 +248,60 @@ typedef struct rewire_tensor {
   // Size of the elements in bytes.
   uintptr_t bytes;
 } rewire_tensor;
+
+// How tokens are generated.
+typedef struct rewire_generate_options {
+  // Beams of a search in items.
+  uintptr_t num_beams;
+  // New tokens of a prompt at most, without items.
+  uintptr_t max_new_tokens;
+  // What logits are divided by; at 0 the most likely token is taken.
+  double temperature;
+  // Only so many of the most likely tokens are drawn from; 0 for all.
+  uintptr_t top_k;
+  // Only the most likely tokens whose probabilities reach this sum are drawn from.
+  double top_p;
+  // The seed of random numbers.
+  uint64_t seed;
+  // Tokens that end a sequence, beside those of the model's configuration.
+  const uint32_t *stop;
+  // The number of these.
+  uintptr_t stop_count;
+} rewire_generate_options;
+
+// Lists of tokens, one after the other: list `n` goes from `offsets[n]` to `offsets[n + 1]`.
+typedef struct rewire_token_lists {
+  // The number of lists.
+  uintptr_t count;
+  // Places in `tokens`, one more than lists.
+  const uintptr_t *offsets;
+  // The tokens of all lists.
+  const uint32_t *tokens;
+} rewire_token_lists;
+
+// Gets the caller's context, the place of a prompt, and the `count` tokens of its best beginning. If it returns 0, that prompt ends
+// without a result.
+typedef int32_t (*rewire_on_token)(void *context, uintptr_t prompt, const uint32_t *tokens, uintptr_t count);
+
+// The columns of a generation. The sequences of prompt `n`, best first, are those from `offsets[n]` to `offsets[n + 1]`.
+typedef struct rewire_generated {
+  // The number of prompts.
+  uintptr_t prompts;
+  // The number of sequences of all prompts.
+  uintptr_t count;
+  // Places of sequences, one more than prompts.
+  const uintptr_t *offsets;
+  // The sums of the logarithms of the tokens' probabilities, one a sequence.
+  const double *scores;
+  // Places in `tokens`, one more than sequences.
+  const uintptr_t *token_offsets;
+  // The tokens of all sequences.
+  const uint32_t *tokens;
+  // Places in `items`, one more than sequences.
+  const uintptr_t *item_offsets;
+  // The places of the given items that have these tokens.
+  const int64_t *items;
+} rewire_generated;
 
 // The app's own Vulkan instance. The app keeps owning it and keeps it open as long as anything created with it exists.
 typedef struct rewire_vulkan_instance {
@@ -629,6 +689,68 @@ void rewire_results_free(struct rewire_results *results);
 // # Safety
 // `model` is null, or a handle that is no longer used.
 void rewire_model_free(struct rewire_model *model);
+
+// Loads a package of a language model or, unless the library was built only for packages, a folder of Hugging Face with `config.json` and
+// `model.safetensors` or its index. `options` may be null.
+//
+// # Safety
+// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
+enum rewire_status rewire_decoder_load(const char *path,
+                                       const struct rewire_options *options,
+                                       struct rewire_decoder **out);
+
+// Loads a package from memory. Its bytes are copied. `options` may be null.
+//
+// # Safety
+// `bytes` has `count` bytes, `options` is null or a handle, `out` points to a variable for the handle.
+enum rewire_status rewire_decoder_from_bytes(const uint8_t *bytes,
+                                             uintptr_t count,
+                                             const struct rewire_options *options,
+                                             struct rewire_decoder **out);
+
+// Tokens of the vocabulary; 0 for null.
+//
+// # Safety
+// `decoder` is null or a handle.
+uintptr_t rewire_decoder_vocab_size(const struct rewire_decoder *decoder);
+
+// 10 beams; 32 new tokens, the most likely ones.
+struct rewire_generate_options rewire_generate_options_default(void);
+
+// Generates sequences for each prompt. With `items` it searches these by beams; if `items` is null, it draws tokens. `options` may be null.
+// Prompts run together, and do not change each other's results. `on_token` may be null; otherwise it is called with `context` whenever a
+// prompt goes on, by the calling thread. `token` may be null; if it is cancelled, the call returns `REWIRE_STATUS_CANCELLED` before its next
+// run.
+//
+// # Safety
+// `decoder` is null or a handle, `prompts` points to valid lists, `items` and `options` are null or valid, `on_token` takes `context` and does
+// not unwind, `token` is null or a handle, `out` points to a variable for the handle.
+enum rewire_status rewire_generate(const struct rewire_decoder *decoder,
+                                   const struct rewire_token_lists *prompts,
+                                   const struct rewire_token_lists *items,
+                                   const struct rewire_generate_options *options,
+                                   rewire_on_token on_token,
+                                   void *context,
+                                   const struct rewire_cancellation_token *token,
+                                   struct rewire_generation **out);
+
+// The columns of a generation, valid as long as the generation.
+//
+// # Safety
+// `generation` is null or a handle, `out` points to a variable for the columns.
+enum rewire_status rewire_generation_columns(const struct rewire_generation *generation, struct rewire_generated *out);
+
+// Frees a generation.
+//
+// # Safety
+// `generation` is null, or a handle that is no longer used.
+void rewire_generation_free(struct rewire_generation *generation);
+
+// Frees a decoder. Its generations stay valid.
+//
+// # Safety
+// `decoder` is null, or a handle that is no longer used.
+void rewire_decoder_free(struct rewire_decoder *decoder);
 
 // Examines a physical device of the app's instance. For Windows, Linux, Android and FreeBSD.
 //

@@ -35,6 +35,10 @@ impl Failure {
         Self(Status::Argument, format!("`{name}`: expected {expected}"))
     }
 
+    pub(crate) fn cancelled(message: &str) -> Self {
+        Self(Status::Cancelled, message.to_owned())
+    }
+
     pub(crate) fn of(status: Status) -> impl Fn(&dyn Error) -> Self {
         move |error| Self(status, describe(error))
     }

@@ -10,6 +10,7 @@ mod arrow;
 mod batch;
 mod border;
 mod cancellation;
+mod decoder;
 #[cfg(feature = "gpu")]
 mod device;
 #[cfg(feature = "folders")]
@@ -32,6 +33,11 @@ pub use batch::{
 pub use border::{Status, rewire_message, rewire_version};
 pub use cancellation::{
     CancellationToken, rewire_cancellation_token_cancel, rewire_cancellation_token_free, rewire_cancellation_token_new,
+};
+pub use decoder::{
+    Decoder, GenerateOptions, Generated, Generation, OnToken, TokenLists, rewire_decoder_free,
+    rewire_decoder_from_bytes, rewire_decoder_load, rewire_decoder_vocab_size, rewire_generate,
+    rewire_generate_options_default, rewire_generation_columns, rewire_generation_free,
 };
 #[cfg(feature = "folders")]
 pub use evaluator::{

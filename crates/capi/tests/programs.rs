@@ -26,6 +26,7 @@ fn the_header_is_that_of_the_source() {
         "predictor",
         "evaluator",
         "model",
+        "decoder",
         "vulkan",
         "metal",
     ] {
@@ -180,6 +181,25 @@ fn a_program_in_c_runs_an_exported_model() {
     for (line, expected) in text.lines().zip(expected) {
         assert!((line.parse::<f32>().unwrap() - expected).abs() < 2e-5, "{line}, expected {expected}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_in_c_generates_items() {
+    use rewire::generate::{Trie, decoder::Decoder};
+    let folder = here("../../tests/decoders/qwen3");
+    let without_gpus = [("VK_DRIVER_FILES", "/nowhere")];
+    let text = run_with(&folder, &without_gpus, "cc", &["-std=c11"], "tests/c/decode.c", &["-lrewire_c"]);
+    let on_cpu = RankOptions { kernel: rewire::Kernel::Cpu, ..RankOptions::default() };
+    let mut decoder = Decoder::open(&folder, &on_cpu).unwrap();
+    let items = [vec![319, 360, 366], vec![7, 21], vec![319, 338, 370]];
+    let trie = Trie::of_tokens(400, (0..).zip(items)).unwrap();
+    let found = decoder.search(&[&[87, 173, 158], &[9]], &trie, 2).unwrap().concat();
+    let line = |one: rewire::generate::Found| {
+        let tokens: String = one.codes.iter().map(|token| format!(" {token}")).collect();
+        format!("{} {:.5}{tokens}\n", one.items[0], one.score)
+    };
+    assert_eq!(text, found.into_iter().map(line).collect::<String>());
 }
 
 #[cfg(target_os = "linux")]

@@ -1,4 +1,5 @@
 use rewire::describe;
+use rewire::generate::GenerateError;
 use rewire::graph::Coded;
 use rewire::rank::{JsonError, RankError};
 use thiserror::Error;
@@ -40,6 +41,22 @@ impl RewireError {
     pub(crate) fn of_model(error: impl Into<RankError>) -> Self {
         let error = error.into();
         Self::Model { code: error.code().to_owned(), reason: describe(&error) }
+    }
+
+    /// A language model that cannot be read or placed.
+    pub(crate) fn of_loading(error: &GenerateError) -> Self {
+        Self::Model { code: error.code().to_owned(), reason: describe(error) }
+    }
+}
+
+/// An error of generation.
+impl From<GenerateError> for RewireError {
+    fn from(error: GenerateError) -> Self {
+        let (code, reason) = (error.code().to_owned(), describe(&error));
+        match error.is_of_request() {
+            true => Self::Request { code, reason },
+            false => Self::Run { code, reason },
+        }
     }
 }
 

@@ -101,6 +101,6 @@ impl Ranker {
     }
 }
 
-fn given(options: Option<Options>) -> RankOptions {
+pub(crate) fn given(options: Option<Options>) -> RankOptions {
     options.map(RankOptions::from).unwrap_or_default()
 }

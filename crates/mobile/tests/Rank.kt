@@ -1,5 +1,6 @@
-/* Ranks users with every call of the library: RankKt PACKAGE USERS. */
+/* Ranks users with every call of the library: RankKt PACKAGE USERS DECODER. */
 import rewire.CancellationToken
+import rewire.Decoder
 import rewire.Kernel
 import rewire.KernelRule
 import rewire.Mapping
@@ -8,6 +9,7 @@ import rewire.Ranker
 import rewire.Ranking
 import rewire.Request
 import rewire.RewireException
+import rewire.TokenListener
 import java.io.File
 import java.util.concurrent.Callable
 import java.util.concurrent.Executors
@@ -92,8 +94,30 @@ fun checkThreads(ranker: Ranker, expected: Ranking) {
 
 lateinit var PACKAGE: ByteArray
 
+/** Items and tokens of a decoder, their progress, and what ends them. */
+fun checkDecoder(folder: String) {
+    val decoder = Decoder.load(folder, CPU)
+    check(decoder.vocabSize() == 400u && decoder.device() == "cpu")
+    val items = listOf(listOf(319u, 360u, 366u), listOf(7u, 21u), listOf(319u, 338u, 370u))
+    val found = decoder.generate(listOf(listOf(87u, 173u, 158u)), items, numBeams = 2u).single()
+    check(found.size == 2 && found[0].score > found[1].score) { "$found" }
+    check(found.all { one -> one.items.all { items[it.toInt()] == one.tokens } }) { "$found" }
+    val prompts = listOf(listOf(3u, 1u, 7u), listOf(9u))
+    val drawn = decoder.generate(prompts, maxNewTokens = 3u)
+    val heard = mutableListOf<UInt>()
+    val listener = object : TokenListener {
+        override fun onToken(prompt: UInt, tokens: List<UInt>) = heard.add(prompt) && prompt != 0u
+    }
+    check(decoder.generate(prompts, maxNewTokens = 3u, onToken = listener) == listOf(listOf(), drawn[1]) && heard.size == 4)
+    val token = CancellationToken()
+    token.cancel()
+    fails<RewireException.Cancelled> { decoder.generate(prompts, token = token) }
+    check(fails<RewireException.Request> { decoder.generate(listOf(listOf())) }.code == "generate.prompt")
+    decoder.close()
+}
+
 fun main(arguments: Array<String>) {
-    val (path, users) = arguments
+    val (path, users, folder) = arguments
     PACKAGE = File(path).readBytes()
     val lines = File(users).readText()
     val ranker = Ranker.load(path, CPU)
@@ -116,6 +140,7 @@ fun main(arguments: Array<String>) {
     checkFaults(ranker)
     checkThreads(ranker, ranking)
     checkCancellation(ranker, lines)
+    checkDecoder(folder)
     ranker.trim()
     check(ranker.rank(listOf(U0, U1)) == ranking)
     ranker.close()

@@ -1,10 +1,13 @@
 //! The API of Kotlin and Swift, called from Rust. `cargo xtask reach kotlin swiftc` calls it from there.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use rewire_mobile::{CancellationToken, Kernel, KernelRule, Mapping, Options, Ranker, Ranking, Request, RewireError};
+use rewire_mobile::{
+    CancellationToken, Decoder, Generated, Kernel, KernelRule, Mapping, Options, Ranker, Ranking, Request, RewireError,
+    TokenListener,
+};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 fn kept(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/packages").join(name).to_string_lossy().into_owned()
@@ -115,4 +118,66 @@ fn a_token_ends_what_was_given_it() {
     assert_eq!(ranker.rank(vec![request()], Some(token.clone())), Err(RewireError::Cancelled));
     assert_eq!(ranker.rank_json(users(), Some(token)), Err(RewireError::Cancelled));
     assert_eq!(ranker.rank(vec![request()], None), expected);
+}
+
+fn decoder() -> Decoder {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/decoders/qwen3");
+    Decoder::load(folder.to_string_lossy().into_owned(), on_cpu()).unwrap()
+}
+
+/// Hears of tokens, and ends the prompt at a place.
+struct Listener {
+    ended: u32,
+    heard: Mutex<Vec<(u32, Vec<u32>)>>,
+}
+
+impl TokenListener for Listener {
+    fn on_token(&self, prompt: u32, tokens: Vec<u32>) -> bool {
+        self.heard.lock().unwrap().push((prompt, tokens));
+        prompt != self.ended
+    }
+}
+
+/// Three tokens of each prompt, with their progress.
+fn drawn(decoder: &Decoder, listener: Option<Arc<dyn TokenListener>>) -> Result<Vec<Vec<Generated>>, RewireError> {
+    decoder.generate(vec![vec![3, 1, 7], vec![9]], None, 10, 3, 0.0, None, 1.0, 0, vec![], listener, None)
+}
+
+#[test]
+fn decoders_search_items_and_draw_tokens() {
+    let decoder = decoder();
+    assert_eq!((decoder.vocab_size(), decoder.device().as_str()), (400, "cpu"));
+    let (prompt, items) = (vec![87, 173, 158], vec![vec![319, 360, 366], vec![7, 21], vec![319, 338, 370]]);
+    let search = |token| {
+        let (prompts, items) = (vec![prompt.clone()], Some(items.clone()));
+        decoder.generate(prompts, items, 2, 32, 0.0, None, 1.0, 0, vec![], None, token)
+    };
+    let found = search(None).unwrap().remove(0);
+    assert!(found.len() == 2 && found[0].score > found[1].score, "{found:?}");
+    assert!(found.iter().all(|one| one.items.iter().all(|&item| items[item as usize] == one.tokens)), "{found:?}");
+    let all = drawn(&decoder, None).unwrap();
+    let listener = Arc::new(Listener { ended: 0, heard: Mutex::default() });
+    assert_eq!(drawn(&decoder, Some(listener.clone())).unwrap(), [vec![], all[1].clone()]);
+    let heard = listener.heard.lock().unwrap();
+    assert!(heard.len() == 4 && heard.contains(&(1, all[1][0].tokens.clone())), "{heard:?}");
+    let token = Arc::new(CancellationToken::new());
+    token.cancel();
+    assert_eq!(search(Some(token)), Err(RewireError::Cancelled));
+}
+
+#[test]
+fn faults_of_decoders_have_codes() {
+    let decoder = decoder();
+    let faulty = |prompt, top_p| {
+        decoder.generate(vec![prompt], None, 1, 1, 0.0, None, top_p, 0, vec![], None, None).unwrap_err()
+    };
+    for (fault, expected) in [
+        (faulty(vec![], 1.0), "generate.prompt"),
+        (faulty(vec![400], 1.0), "generate.token"),
+        (faulty(vec![1], 0.0), "generate.sampling"),
+    ] {
+        assert!(matches!(&fault, RewireError::Request { code, .. } if code == expected), "{fault:?}");
+    }
+    let ranker = Decoder::load(kept("format-1.rewire"), on_cpu()).unwrap_err();
+    assert!(matches!(&ranker, RewireError::Model { code, .. } if code == "rank.not_language"), "{ranker:?}");
 }

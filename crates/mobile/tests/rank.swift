@@ -1,4 +1,4 @@
-// Ranks users with every call of the library: rank PACKAGE USERS.
+// Ranks users with every call of the library: rank PACKAGE USERS DECODER.
 import Foundation
 
 let cpu = Options(kernel: .cpu, mapping: .never)
@@ -82,6 +82,34 @@ func checkCancellation(_ ranker: Ranker, _ users: String) throws {
     checkRanking(try ranker.rank(requests: [u0, u1]))
 }
 
+final class Listener: TokenListener, @unchecked Sendable {
+    var heard: [UInt32] = []
+
+    func onToken(prompt: UInt32, tokens: [UInt32]) -> Bool {
+        heard.append(prompt)
+        return prompt != 0
+    }
+}
+
+// Items and tokens of a decoder, their progress, and what ends them.
+func checkDecoder(_ folder: String) throws {
+    let decoder = try Decoder.load(path: folder, options: cpu)
+    check(decoder.vocabSize() == 400 && decoder.device() == "cpu")
+    let items: [[UInt32]] = [[319, 360, 366], [7, 21], [319, 338, 370]]
+    let found = try decoder.generate(prompts: [[87, 173, 158]], items: items, numBeams: 2)[0]
+    check(found.count == 2 && found[0].score > found[1].score, found)
+    check(found.allSatisfy { one in one.items.allSatisfy { items[Int($0)] == one.tokens } }, found)
+    let prompts: [[UInt32]] = [[3, 1, 7], [9]]
+    let drawn = try decoder.generate(prompts: prompts, maxNewTokens: 3)
+    let listener = Listener()
+    let cut = try decoder.generate(prompts: prompts, maxNewTokens: 3, onToken: listener)
+    check(cut == [[], drawn[1]] && listener.heard.count == 4, cut)
+    let token = CancellationToken()
+    token.cancel()
+    check(failure { try decoder.generate(prompts: prompts, token: token) } == .Cancelled)
+    guard case .Request("generate.prompt", _) = failure({ try decoder.generate(prompts: [[]]) }) else { return check(false) }
+}
+
 let (path, users) = (CommandLine.arguments[1], CommandLine.arguments[2])
 let package = try Data(contentsOf: URL(fileURLWithPath: path))
 let lines = try String(contentsOfFile: users, encoding: .utf8)
@@ -103,6 +131,7 @@ DispatchQueue.concurrentPerform(iterations: 16) { _ in
     check((try? ranker.rank(requests: [u0, u1])) == ranking)
 }
 try checkCancellation(ranker, lines)
+try checkDecoder(CommandLine.arguments[3])
 ranker.trim()
 check(try ranker.rank(requests: [u0, u1]) == ranking)
 print("\(ranking.items.count) candidates of \(ranking.users.count) requests")

@@ -1,4 +1,5 @@
 use rewire::describe;
+use rewire::generate::GenerateError;
 use rewire::graph::Coded;
 use rewire::package::PackageError;
 use rewire::rank::{ColumnsError, JsonError, RankError, RequestError};
@@ -32,6 +33,12 @@ impl Failure {
 
 impl From<RankError> for Failure {
     fn from(error: RankError) -> Self {
+        Self { code: error.code(), message: describe(&error) }
+    }
+}
+
+impl From<GenerateError> for Failure {
+    fn from(error: GenerateError) -> Self {
         Self { code: error.code(), message: describe(&error) }
     }
 }

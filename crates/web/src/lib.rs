@@ -1,10 +1,11 @@
-//! Models in browsers: packages from bytes; requests as JSON or typed arrays, tables as columns, named tensors; on WebGPU or the CPU.
+//! Models in browsers: packages from bytes; requests as JSON or typed arrays, tables as columns, named tensors, prompts; on WebGPU or the CPU.
 //!
 //! `cargo xtask web` builds it for `wasm32-unknown-unknown`, with the JavaScript that calls it; `web/rewire.js` runs it in a worker
 //! of its own. Elsewhere there is only what does not touch JavaScript.
 #![forbid(unsafe_code)]
 
 mod columns;
+mod decoder;
 mod failure;
 #[cfg(target_arch = "wasm32")]
 mod js;
@@ -13,6 +14,7 @@ mod predictor;
 mod program;
 
 pub use columns::{Lists, Requests, Values};
+pub use decoder::OpenedDecoder;
 pub use failure::Failure;
 pub use opened::Opened;
 pub use predictor::OpenedPredictor;

@@ -4,7 +4,7 @@ import { strict as assert } from "node:assert";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import { exportedModelsGiveTheResultsOfPyTorch } from "./browser_exported.mjs";
-import { aModelRunsOnNamedTensors, asksThatWaitGoTogether, theCpuAnswersUntilWebGpuIsReady, whatIsAbortedEnds } from "./browser_models.mjs";
+import { aDecoderGeneratesItems, aModelRunsOnNamedTensors, asksThatWaitGoTogether, theCpuAnswersUntilWebGpuIsReady, whatIsAbortedEnds } from "./browser_models.mjs";
 import { ROOT, mistakesAreErrorsWithCodes, prepare, scoresAreTheReferences, tablesArePredicted } from "./browser_scores.mjs";
 import {
   everyoneCanUseThePage,
@@ -216,6 +216,7 @@ const TESTS = [
   theCpuAnswersUntilWebGpuIsReady,
   whatIsAbortedEnds,
   asksThatWaitGoTogether,
+  aDecoderGeneratesItems,
   aModelRunsOnNamedTensors,
   exportedModelsGiveTheResultsOfPyTorch,
 ];

@@ -28,6 +28,7 @@ pub(super) fn test() -> Result<(), String> {
         .map_err(|error| format!("the package: {error}"))?;
     import(&folder.join("imported.rewire"))?;
     package(&root().join("tests/pt2/linear_relu/model.pt2"), &folder.join("model.pt2.rewire"))?;
+    package(&root().join("tests/decoders/qwen3"), &folder.join("decoder.rewire"))?;
     for model in EXPORTED.map(Path::new) {
         let name = model.file_name().unwrap_or_default();
         package(&root().join(model).join("model.pt2"), &folder.join(name).with_extension("rewire"))?;

@@ -1,6 +1,7 @@
 // What models of the library do in a page, beside their scores. `page` has what `browser.mjs` prepares.
 
 import { strict as assert } from "node:assert";
+import { readFileSync } from "node:fs";
 
 /** With `auto`, where there is a GPU. */
 export async function theCpuAnswersUntilWebGpuIsReady(page) {
@@ -60,6 +61,39 @@ export async function asksThatWaitGoTogether(page) {
     return { same: JSON.stringify(together.slice(0, 24).flat()) === JSON.stringify(alone), rest: together.slice(24) };
   });
   assert.deepEqual(outcome, { same: true, rest: ["request.text", []] });
+}
+
+/** Items and their scores are those of `tests/decoders/qwen3`, on each kernel. */
+export async function aDecoderGeneratesItems(page, kernels = ["cpu", "wgpu"]) {
+  const read = (name) => readFileSync(new URL(`../../../tests/decoders/qwen3/${name}`, import.meta.url), "utf8");
+  const lines = (name) => read(name).trim().split("\n").map((line) => JSON.parse(line));
+  const { items } = JSON.parse(read("trie.json"));
+  const prompts = lines("prompts.jsonl");
+  const expected = prompts.map(({ id }) => lines("beams.jsonl").find((line) => line.id === id && line.beams === 4));
+  for (const kernel of kernels) {
+    const outcome = await page.call(async (kernel, prompts, items) => {
+      const decoder = await rewire.Decoder.load("decoder.rewire", { kernel });
+      const found = await decoder.generate(prompts, { items, numBeams: 4 });
+      const heard = [];
+      const onToken = (prompt, tokens) => heard.push([prompt, tokens.length]) && prompt !== 0;
+      const drawn = await decoder.generate([[3, 1, 7], [9]], { maxNewTokens: 3, onToken });
+      const stop = new AbortController();
+      const long = { maxNewTokens: 5000, signal: stop.signal, onToken: () => stop.abort() };
+      const aborted = await decoder.generate([[3, 1, 7]], long).then(() => "no error", (error) => error.name);
+      const codes = [await codeOf(decoder.generate([[400]])), await codeOf(decoder.generate([[1]], { beams: 3 }))];
+      const after = await decoder.generate([[9]], { maxNewTokens: 3 });
+      const { vocabSize } = decoder.about;
+      decoder.dispose();
+      return { found, drawn, same: JSON.stringify(after[0]) === JSON.stringify(drawn[1]), heard: heard.length, aborted, codes, vocabSize };
+    }, kernel, prompts.map(({ tokens }) => tokens), items);
+    const { found, drawn, heard, ...rest } = outcome;
+    for (const [n, one] of found.entries()) {
+      assert.deepEqual(one.map(({ tokens }) => tokens), expected[n].items);
+      one.forEach(({ score }, k) => assert.ok(Math.abs(score - expected[n].scores[k]) < 1e-4, `${score}`));
+    }
+    assert.ok(drawn[0].length === 0 && drawn[1][0].tokens.length === 3 && heard >= 4, JSON.stringify({ drawn, heard }));
+    assert.deepEqual(rest, { same: true, aborted: "AbortError", codes: ["generate.token", "option"], vocabSize: 400 });
+  }
 }
 
 export async function aModelRunsOnNamedTensors(page) {

@@ -17,12 +17,14 @@ const JNA: &str = "/usr/share/java/jna.jar";
 const PHONES: [&str; 2] = ["aarch64-linux-android", "aarch64-apple-ios"];
 
 /// The symbols that a Swift app needs.
-const SWIFT: [&str; 11] = [
+const SWIFT: [&str; 13] = [
     "open class Ranker:",
     "public static func load(path: String, options: Options? = nil)throws  -> Ranker",
     "public static func fromBytes(bytes: Data, options: Options? = nil)throws  -> Ranker",
     "open func rank(requests: [Request], token: CancellationToken? = nil)throws  -> Ranking",
     "open func rankJson(lines: String, token: CancellationToken? = nil)throws  -> Ranking",
+    "open class Decoder:",
+    "public protocol TokenListener:",
     "open class CancellationToken:",
     "public struct Request:",
     "public struct Ranking:",
@@ -145,10 +147,11 @@ fn kotlinc() -> Result<PathBuf, String> {
     Ok(compiler)
 }
 
-/// With a stored package and its users.
+/// With a stored package, its users, and the folder of a decoder.
 fn with_users(mut command: Command) -> Command {
     let packages = root().join("crates/cli/tests/packages");
     command.arg(packages.join("format-1.rewire")).arg(packages.join("users.jsonl"));
+    command.arg(root().join("tests/decoders/qwen3"));
     command
 }
 

@@ -1,4 +1,4 @@
-import { Model, Predictor, Ranker, RewireError, type Kernel } from "./rewire.js";
+import { Decoder, Model, Predictor, Ranker, RewireError, type Kernel } from "./rewire.js";
 const stop = new AbortController();
 const kernel: Kernel = "auto";
 const ranker = await Ranker.load("a.rewire", { kernel, signal: stop.signal, onProgress: ({ loaded, total }) => loaded / (total ?? 1) });
@@ -12,6 +12,9 @@ const { counts } = await predictor.predict({ user: [1, 2, null], tags: { offsets
 const model = await Model.load(new Blob());
 const { y } = await model.run({ x: { data: new Float32Array(4), shape: [2, 2] }, ids: BigInt64Array.of(1n) });
 if (y.data instanceof Float32Array) y.data.fill(0);
+const decoder = await Decoder.load("a.rewire");
+const [[generated]] = await decoder.generate([[1, 2], Uint32Array.of(3)], { items: [[4, 5]], numBeams: 2, onToken: (prompt, tokens) => prompt > tokens[0], signal: stop.signal });
+const total: number = generated.score + generated.items[0] + decoder.about.vocabSize;
 const error = new RewireError({ code: "a", message: "b" });
 const code: string = error.code;
 // @ts-expect-error: there is no such kernel
@@ -19,4 +22,4 @@ Ranker.load("a", { kernel: "npu" });
 // @ts-expect-error: models are loaded
 new Model();
 model.dispose();
-export { score, tasks, part, counts, code };
+export { total, score, tasks, part, counts, code };

@@ -133,6 +133,17 @@ pub enum GenerateError {
     },
 }
 
+impl GenerateError {
+    /// True if prompts, items or options do not fit the model: another request may succeed.
+    pub fn is_of_request(&self) -> bool {
+        use GenerateError::{Id, Levels, Prompt, Rows, Sampling, Token, Widths};
+        matches!(
+            self,
+            Prompt { .. } | Token { .. } | Rows { .. } | Id { .. } | Widths { .. } | Sampling { .. } | Levels { .. }
+        )
+    }
+}
+
 impl Coded for GenerateError {
     fn code(&self) -> &'static str {
         match self {

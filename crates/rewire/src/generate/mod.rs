@@ -82,7 +82,7 @@ impl Generator {
         }
         let tokens = histories.iter().map(|history| self.tokens(history)).collect::<Result<Vec<_>, _>>()?;
         let work = |tokens| (tokens, Work::Search(Search::new(trie, widths.to_vec())));
-        together(self, |_, _| ControlFlow::Continue(()), tokens.into_iter().map(work).collect()).await
+        together(self, async |_, _| ControlFlow::Continue(()), tokens.into_iter().map(work).collect()).await
     }
 
     /// [`Generator::search_async`], blocking.

@@ -330,7 +330,7 @@ impl Work<'_> {
 /// best prefix; a request for which it breaks has no results.
 pub(super) async fn together<M: Autoregressive>(
     model: &mut M,
-    mut watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
+    mut watch: impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>,
     all: Vec<(Vec<u32>, Work<'_>)>,
 ) -> Result<Vec<Vec<Found>>, GenerateError> {
     let mut found = vec![vec![]; all.len()];
@@ -345,7 +345,7 @@ pub(super) async fn together<M: Autoregressive>(
     requests.waiting = all.into();
     while !requests.is_empty() {
         for Progress { request, tokens, found: ended } in requests.step(model).await? {
-            match (watch(request.0, &tokens), found.get_mut(request.0), ended) {
+            match (watch(request.0, &tokens).await, found.get_mut(request.0), ended) {
                 (ControlFlow::Break(()), ..) => {
                     requests.cancel(request);
                 }

@@ -41,6 +41,11 @@ pub struct Folder {
     mapping: Mapping,
 }
 
+/// The text of a package's configuration, and its name in errors.
+pub(crate) fn config_of_package(package: &Package) -> Option<(String, &str)> {
+    package.config().map(|text| ("the configuration of the package".to_owned(), text))
+}
+
 #[cfg(feature = "files")]
 impl Folder {
     /// The name of the configuration in errors.
@@ -108,9 +113,7 @@ impl ModelFile {
         match self {
             #[cfg(feature = "files")]
             Self::Folder(folder) => Some((folder.name(), &folder.config)),
-            Self::Package(package) => {
-                package.config().map(|text| ("the configuration of the package".to_owned(), text))
-            }
+            Self::Package(package) => config_of_package(package),
             Self::Exported(_) => None,
         }
     }

@@ -22,6 +22,7 @@ mod signature;
 #[cfg(feature = "files")]
 pub use file::Folder;
 pub use file::ModelFile;
+pub(crate) use file::config_of_package;
 pub use results::{ResultValue, Results};
 pub use rewire_import::{OutputKind, OutputSpec, ScalarType, TypedTensor};
 pub use signature::{Extent, Port, Signature, TypedInput};
@@ -172,7 +173,7 @@ impl Program {
 }
 
 /// A plan with floats stored at a precision.
-fn stored(mut plan: Plan, precision: Precision) -> Result<Plan, RankError> {
+pub(crate) fn stored(mut plan: Plan, precision: Precision) -> Result<Plan, RankError> {
     store(&names_of_tables(&plan), &mut plan, precision)?;
     Ok(plan)
 }

@@ -4,7 +4,6 @@ use super::description::MATCHING;
 use super::scorer::{check_buffers, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, trace, unread};
 use crate::predict::{Imported, is_pipeline};
-use crate::program::ModelFile;
 use crate::weights::Weights;
 use rewire_graph::{DType, Graph};
 use rewire_hstu::models::hstu_match::MatchConfig;
@@ -43,9 +42,9 @@ pub(crate) fn is_language(text: &str) -> bool {
     serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model_type.is_some())
 }
 
-/// The configuration of a file's language model.
-pub(crate) fn config_of_decoder(file: &ModelFile) -> Result<rewire_decoders::Config, RankError> {
-    let (name, text) = file.config().ok_or_else(|| RankError::NotLanguage { name: "the model".to_owned() })?;
+/// The configuration of a language model, from the text of a model's configuration and its name in errors.
+pub(crate) fn config_of_decoder(named: Option<(String, &str)>) -> Result<rewire_decoders::Config, RankError> {
+    let (name, text) = named.ok_or_else(|| RankError::NotLanguage { name: "the model".to_owned() })?;
     match is_language(text) {
         true => parse_language(&name, text),
         false => Err(RankError::NotLanguage { name }),

@@ -42,10 +42,12 @@ use super::beam::Search;
 use super::draw::Draw;
 use super::requests::{Asked, Autoregressive, Encoded, Sequence, Work, together};
 use super::{Found, GenerateError, Sampling, Trie, floats, joined, lengths};
-use crate::program::ModelFile;
+use crate::package::Package;
+use crate::program::{ModelFile, config_of_package, stored};
 use crate::rank::{RankError, RankOptions, config_of_decoder};
 use crate::weights::Weights;
 use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Report, Session, block_on};
 use std::ops::ControlFlow;
@@ -83,15 +85,40 @@ impl Decoder {
     /// # Errors
     /// [`GenerateError`] names the file, key or tensor that is not good, or what a device lacks.
     pub async fn from_file_async(file: &ModelFile, options: &RankOptions) -> Result<Self, GenerateError> {
-        let config = config_of_decoder(file)?;
-        let plan = file.plan(options.precision)?;
-        let with = match file {
-            ModelFile::Package(package) => package.of_model(options).map_err(RankError::from)?,
-            _ => options.of_model(),
-        };
-        let with = ModelOptions { clamp_ids: false, ..with };
-        let model = Model::load_async(plan, &file.weights()?, with).await?;
-        Ok(Self::new(config, model.session()))
+        if let ModelFile::Package(package) = file {
+            return Self::from_package_async(package, options).await;
+        }
+        let (config, plan) = (config_of_decoder(file.config())?, file.plan(options.precision)?);
+        Self::load_async(config, plan, &file.weights()?, options.of_model()).await
+    }
+
+    /// Takes a package of a folder of Hugging Face, without tracing or rewriting.
+    ///
+    /// # Errors
+    /// As [`Decoder::from_file_async`].
+    pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, GenerateError> {
+        let config = config_of_decoder(config_of_package(package))?;
+        let plan = stored(package.plan().map_err(RankError::from)?, options.precision)?;
+        let with = package.of_model(options).map_err(RankError::from)?;
+        Self::load_async(config, plan, package.weights(), with).await
+    }
+
+    /// [`Decoder::from_package_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Decoder::from_file_async`].
+    pub fn from_package(package: &Package, options: &RankOptions) -> Result<Self, GenerateError> {
+        block_on(Self::from_package_async(package, options))
+    }
+
+    async fn load_async(
+        config: Config,
+        plan: Plan,
+        weights: &Weights<'_>,
+        options: ModelOptions,
+    ) -> Result<Self, GenerateError> {
+        let options = ModelOptions { clamp_ids: false, ..options };
+        Ok(Self::new(config, Model::load_async(plan, weights, options).await?.session()))
     }
 
     /// Opens a folder of Hugging Face, `config.json` and `model.safetensors` or its index with the files that it names, or a package of one.
@@ -158,7 +185,7 @@ impl Decoder {
         trie: &Trie,
         width: usize,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
-        self.generate_async(prompts, &Task::Search { trie, width }, |_, _| ControlFlow::Continue(())).await
+        self.generate_async(prompts, &Task::Search { trie, width }, async |_, _| ControlFlow::Continue(())).await
     }
 
     /// [`Decoder::search_async`], blocking.
@@ -176,7 +203,7 @@ impl Decoder {
     /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Sampling`] for an option out of range, or what failed while it ran.
     pub async fn sample_async(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
         let task = Task::Sample(sampling.clone());
-        let found = self.generate_async(prompts, &task, |_, _| ControlFlow::Continue(())).await?;
+        let found = self.generate_async(prompts, &task, async |_, _| ControlFlow::Continue(())).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -197,7 +224,7 @@ impl Decoder {
         &mut self,
         prompts: &[&[u32]],
         task: &Task<'_>,
-        watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
+        watch: impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
         let mut all = vec![];
         for (place, prompt) in prompts.iter().enumerate() {
@@ -215,9 +242,9 @@ impl Decoder {
         &mut self,
         prompts: &[&[u32]],
         task: &Task<'_>,
-        watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
+        mut watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
-        block_on(self.generate_async(prompts, task, watch))
+        block_on(self.generate_async(prompts, task, async |prompt, tokens| watch(prompt, tokens)))
     }
 
     fn check(&self, prompt: usize, tokens: &[u32]) -> Result<(), GenerateError> {
