@@ -27,6 +27,7 @@ fn shape(input: &Port) -> String {
     input.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Runs a model on made-up values, and prints shapes and means.
 pub fn run(model: &Path) -> Result<(), Box<dyn Error>> {
     let file = ModelFile::open(model, Mapping::default())?;
     let mut program = Program::load(&file, &RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() })?;

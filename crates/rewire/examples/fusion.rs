@@ -13,14 +13,13 @@ use rewire::graph_rewrite::rules::{TracedRule, rewrite};
 use rewire::prelude::*;
 use std::error::Error;
 
-/// A layer that someone wrote carelessly: `relu` twice, and `sigmoid` by its formula.
+/// A layer that someone wrote carelessly: `relu` twice, and `silu` by its formula.
 fn layer() -> Result<Graph, Box<dyn Error>> {
     let scope = Scope::new();
     let x = scope.input("x", DType::F32, &[scope.size("rows"), 64.into()]);
     let weight = scope.parameter("weight", DType::F32, &[32.into(), 64.into()]);
     let h = x.linear(&weight, None).relu().relu();
-    let gate = ((-&h).exp() + 1.0).powf(-1.0);
-    Ok(scope.finish(&[("y", &h * &gate)])?)
+    Ok(scope.finish(&[("y", &h / ((-&h).exp() + 1.0))])?)
 }
 
 /// Removes a `relu` of a `relu`.
@@ -45,12 +44,15 @@ impl Pass for OneRelu {
     }
 }
 
-/// `1 / (exp(-x) + 1)` as one operator.
-fn sigmoid() -> Result<TracedRule, Box<dyn Error>> {
+/// `x / (exp(-x) + 1)` as one operator.
+fn silu() -> Result<TracedRule, Box<dyn Error>> {
     Ok(TracedRule::new(
-        "sigmoid",
-        |p| vec![((-&p.any("x", DType::F32)).exp() + 1.0).powf(-1.0)],
-        |r| vec![r.tensor("x").sigmoid()],
+        "silu",
+        |p| {
+            let x = p.any("x", DType::F32);
+            vec![&x / ((-&x).exp() + 1.0)]
+        },
+        |r| vec![r.tensor("x").silu()],
     )?)
 }
 
@@ -74,6 +76,7 @@ fn compare(title: &str, graph: &Graph) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Prints the steps.
 pub fn main() -> Result<(), Box<dyn Error>> {
     // 1. Trace: operators of Rust code become a graph.
     let graph = layer()?;
@@ -84,7 +87,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     println!("one_relu fired {} time, {} operators are left", report.passes[0].applications.len(), graph.len());
 
     // 3. A pattern: both sides are traced functions.
-    let (graph, fired) = rewrite(&graph, &[&sigmoid()?])?;
+    let (graph, fired) = rewrite(&graph, &[&silu()?])?;
     println!("fired: {}, {} operators are left", fired.join(", "), graph.len());
 
     // 4. Fused against unfused.

@@ -4,8 +4,7 @@ use crate::cost::{HardwareModel, Sizes};
 use crate::error::NotLowerable;
 use crate::rules::BINDINGS;
 use crate::schedule::Schedule;
-use rewire_graph::op::{Call, MatMul, Reduce, Remap, SegmentReduce};
-use rewire_graph::pointwise::UnaryOp;
+use rewire_graph::op::{MatMul, Reduce, Remap, SegmentReduce};
 use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
