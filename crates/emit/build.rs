@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 /// The sources of emitted kernels: plans, nests and their schedules, proofs, scalar functions, storage formats and
 /// templates.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "shaders",
     "src",
     "../graph-rewrite/src/cost",
+    "../graph-rewrite/src/count",
     "../graph-rewrite/src/device",
     "../graph-rewrite/src/plan",
     "../graph-rewrite/src/prove",
