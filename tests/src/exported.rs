@@ -162,6 +162,9 @@ tensors by name.
 
 - Nothing of a file is executed: payloads that need pickle are refused. A file with operators that are not below is one error that names all of them, how often
   each occurs, and in which module.
+- Rows that a program pads, computes with and takes out of the padding again are computed without it, where the padded rows that it sums are zeros: an exported
+  `STULayer` has the kernels of a traced one. `rewire graph --explain` shows the rule, `padding and back`, or why it does not apply.
+- Checks of values (`_assert_async`, those of linear algebra) are left out, also where effect tokens order them. Other effects are refused.
 - Buffers that a program changes are states, which keep their values from run to run and begin with those of the file. Inputs that it changes are among the results.
 - 8-bit and 16-bit integers are computed in 32 bits and wrap around. 64-bit floats are computed in f32. Complex numbers occur inside of programs alone.
 - Sizes that depend on data (`nonzero`, `unique`, `item`) are refused, and random numbers.
