@@ -6,14 +6,14 @@ struct Decoders;
 #[doc = include_str!("../../docs/deploying.md")]
 struct Deploying;
 
+#[doc = include_str!("../../docs/distributed.md")]
+struct Distributed;
+
 #[doc = include_str!("../../docs/matrices.md")]
 struct Matrices;
 
 #[doc = include_str!("../../docs/measuring.md")]
 struct Measuring;
-
-#[doc = include_str!("../../docs/distributed.md")]
-struct Distributed;
 
 #[doc = include_str!("../../docs/models.md")]
 struct Models;

@@ -81,8 +81,7 @@ impl Ranks {
     pub fn set(&mut self, name: &str, tensor: HostTensor) -> Result<(), TrainError> {
         for table in &mut self.tables {
             if let Some(column) = table.columns.iter().position(|column| column.state == name) {
-                table.set(column, &tensor.to_f32(), self.group.as_ref());
-                return Ok(());
+                return Ok(table.set(column, &tensor, self.group.as_ref())?);
             }
         }
         match self.update.plan().states().contains_key(name) {

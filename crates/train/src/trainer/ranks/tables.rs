@@ -106,13 +106,16 @@ impl Rows {
         }
     }
 
-    /// Sets a column from the whole state, of which this rank keeps its rows.
-    pub fn set(&mut self, column: usize, whole: &[f32], group: &dyn Collectives) {
+    /// Sets a column from the whole state, of which this rank reads its rows.
+    pub fn set(&mut self, column: usize, whole: &HostTensor, group: &dyn Collectives) -> Result<(), TensorSizeError> {
         let held = self.held(group.rank());
-        if let Some(column) = self.columns.get_mut(column) {
-            let width = column.width();
-            column.values = whole.get(held.start * width..held.end * width).unwrap_or_default().to_vec();
-        }
+        let Some(column) = self.columns.get_mut(column) else { return Ok(()) };
+        debug_assert_eq!(whole.shape(), column.shape, "`{}` is another tensor", column.state);
+        let row = whole.bytes().len() / column.shape.iter().take(1).product::<usize>().max(1);
+        let shape = [held.len()].into_iter().chain(column.shape.iter().skip(1).copied()).collect();
+        let own = HostTensor::copied(whole.dtype(), shape, &whole.bytes()[held.start * row..held.end * row])?;
+        column.values = own.to_f32();
+        Ok(())
     }
 
     /// The whole state of a column. All ranks have to ask for it.
