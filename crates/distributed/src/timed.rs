@@ -13,7 +13,7 @@ pub struct Spent {
     pub bytes: u64,
 }
 
-/// A rank that measures its operations. All ranks wait for each other before each of them, so that waiting is told from exchange.
+/// A rank that measures its operations. All ranks wait for each other before each of them, which separates waiting from exchange.
 #[derive(Debug)]
 pub struct Timed<C> {
     group: C,

@@ -211,11 +211,11 @@ fn a_training_is_resumed_by_another_number_of_ranks() {
     let config = config(json!({ "ema": { "decay": 0.9 }, "sharding": "row_wise" }));
     let begun = of_ranks(4, &config, None, Some(2)).remove(0).unwrap();
     assert_eq!(begun.position, Position { epoch: 0, batch: 8 });
-    // The same number goes on as if it had not stopped.
+    // The same number continues as if it had not stopped.
     let whole = trained(4, &config);
     let rest = of_ranks(4, &config, Some((2, &begun)), None).remove(0).unwrap();
     assert_eq!((&rest.losses[..], &rest.states), (&whole.losses[2..], &whole.states));
-    // Another one goes on at the same row, as one trainer with larger batches.
+    // Another one continues at the same row, as one trainer with larger batches.
     let rest = of_ranks(2, &config, Some((2, &begun)), None).remove(0).unwrap();
     let mut alone = Trainer::new(&objective(), &config, initial, OPTIONS()).unwrap();
     alone.resume(2, |name| begun.states.get(name).cloned()).unwrap();
