@@ -59,6 +59,14 @@ impl Block {
         rows.get_mut(self.row * stride + self.start..).unwrap_or(&mut [])
     }
 
+    /// The same points as a part of one row, if they are whole rows.
+    #[inline(always)]
+    pub(super) fn flat(self) -> Option<Self> {
+        let (start, points) = (self.row * self.width, self.rows * self.points);
+        let is_whole = self.begins() && self.ends();
+        is_whole.then_some(Self { row: 0, rows: 1, start, points, width: start + points })
+    }
+
     /// All of a tile.
     pub(super) fn whole(rows: usize, points: usize) -> Self {
         Self { row: 0, rows, start: 0, points, width: points }
@@ -139,7 +147,7 @@ impl Chain<'_, '_> {
                 Destination::Rows { out, stride, stream: None } if n + 1 == count => (block.of(out, *stride), *stride),
                 _ => (&mut *spare, block.points),
             };
-            Rows { out, stride, value, from, block, operands }.advance(simd, pass);
+            Rows { out, stride, value, from, block, operands }.flat(pass).advance(simd, pass);
             std::mem::swap(&mut held, &mut spare);
         }
         let (value, from) = if count == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
@@ -148,7 +156,8 @@ impl Chain<'_, '_> {
                 totals.add(simd, value, from, block);
                 if let Some(squares) = squares {
                     let rows = Rows { out: spare, stride: block.points, value, from, block, operands };
-                    rows.advance(simd, Pass::ChainStep(ChainStep::Both(BinaryOp::Mul)));
+                    let pass = Pass::ChainStep(ChainStep::Both(BinaryOp::Mul));
+                    rows.flat(pass).advance(simd, pass);
                     squares.add(simd, Lanes::Each(&*spare), whole, block);
                 }
             }

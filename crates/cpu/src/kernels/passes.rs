@@ -42,6 +42,18 @@ impl<'a> Rows<'a, '_> {
         self.operands.get(usize::from(position)).copied().unwrap_or(Lanes::Each(&[]))
     }
 
+    /// The same points as one row, if neither the value nor an operand of the pass depends on the row.
+    #[inline(always)]
+    pub(super) fn flat(self, pass: Pass) -> Self {
+        let is_flat = self.stride == self.from.points && self.value.is_flat();
+        match (self.from.flat(), self.block.flat()) {
+            (Some(from), Some(block)) if is_flat && pass.all(|operand| self.operand(operand).is_flat()) => {
+                Self { stride: from.points, from, block, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Runs a pass.
     #[inline(always)]
     pub(super) fn advance<S: Simd>(self, simd: S, pass: Pass) {

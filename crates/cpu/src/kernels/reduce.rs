@@ -11,8 +11,9 @@ use rewire_graph::Dim;
 use rewire_graph_rewrite::schedule::{Bound, Reduction};
 use std::sync::Arc;
 
-/// Points of a task.
+/// Points of a task. A row takes as long as [`ROW`] points at least.
 const TASK: usize = 1 << 14;
+const ROW: usize = 64;
 /// Points that are reduced before outputs are written, so that tensors are read in long runs.
 const GROUP: usize = 1 << 14;
 
@@ -87,7 +88,7 @@ impl Scheduled for CompiledReduce {
         if rows == 0 {
             return Ok(());
         }
-        let blocks = Blocks::of_rows(rows, width, TASK);
+        let blocks = Blocks { width, ..Blocks::of_rows(rows, width.max(ROW), TASK) };
         tasks::for_each_block(
             self.outputs.iter().chain(self.row_outputs.iter()),
             outputs,

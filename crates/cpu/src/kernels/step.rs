@@ -89,6 +89,22 @@ pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool
     passes
 }
 
+impl Pass {
+    /// True if this holds for all operands.
+    #[inline(always)]
+    pub(super) fn all(self, holds: impl Fn(u16) -> bool) -> bool {
+        match self {
+            Self::Affine(Affine { constants, times, plus }) => {
+                let constants = constants.into_iter().flatten().map(|(_, operand)| operand);
+                constants.chain(times).chain(plus.map(|(_, operand)| operand)).all(holds)
+            }
+            Self::ChainStep(ChainStep::Unary(_) | ChainStep::Both(_)) => true,
+            Self::ChainStep(ChainStep::Left(_, operand) | ChainStep::Right(_, operand)) => holds(operand),
+            Self::ChainStep(ChainStep::Choose { a, b, other, .. }) => holds(a) && holds(b) && holds(other),
+        }
+    }
+}
+
 impl Affine {
     /// True if its constants are at most two terms followed by at most one factor.
     pub(super) fn is_shift(&self) -> bool {

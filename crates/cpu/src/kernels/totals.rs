@@ -145,7 +145,7 @@ impl Totals<'_> {
     pub(super) fn sums_whole_rows(&self, value: Lanes<'_, f32>, block: Block) -> bool {
         let is_whole = self.begins && self.ends && block.begins() && block.ends();
         let is_each = !matches!(value, Lanes::Same(_) | Lanes::Rows(_));
-        self.op == ReduceOp::Sum && is_whole && is_each && block.points.is_multiple_of(PARTIALS)
+        self.op == ReduceOp::Sum && is_whole && is_each
     }
 
     /// Reduces the values of a block at `from`.
@@ -154,9 +154,7 @@ impl Totals<'_> {
         let (op, begins, ends) = (self.op, self.begins && block.begins(), self.ends && block.ends());
         let Some(results) = self.results.get_mut(block.row..block.row + block.rows) else { return };
         for (n, result) in results.iter_mut().enumerate() {
-            if let (ReduceOp::Sum, true, true, Row::Each(values)) = (op, begins, ends, from.row(value, n))
-                && values.len().is_multiple_of(PARTIALS)
-            {
+            if let (ReduceOp::Sum, true, true, Row::Each(values)) = (op, begins, ends, from.row(value, n)) {
                 *result = sum(
                     simd,
                     values,
@@ -258,30 +256,37 @@ pub(super) fn sums<S: Simd>(
     }
 }
 
-/// The sum of a function of the values of a whole row, blocks of [`PARTIALS`] of them, with all partial sums in registers.
+/// The sum of a function of the values of a whole row, with all partial sums in registers.
 #[inline(always)]
 fn sum<S: Simd>(simd: S, values: &[f32], function: impl Fn(S::f32s) -> S::f32s) -> f32 {
-    let (blocks, _) = values.as_chunks::<PARTIALS>();
     match S::F32_LANES {
-        16 => sum_blocks::<S, 4>(simd, blocks, function),
-        8 => sum_blocks::<S, 8>(simd, blocks, function),
-        4 => sum_blocks::<S, 16>(simd, blocks, function),
-        _ => sum_blocks::<S, PARTIALS>(simd, blocks, function),
+        16 => sum_blocks::<S, 4>(simd, values, function),
+        8 => sum_blocks::<S, 8>(simd, values, function),
+        4 => sum_blocks::<S, 16>(simd, values, function),
+        _ => sum_blocks::<S, PARTIALS>(simd, values, function),
     }
 }
 
 #[inline(always)]
-fn sum_blocks<S: Simd, const N: usize>(
-    simd: S,
-    blocks: &[[f32; PARTIALS]],
-    function: impl Fn(S::f32s) -> S::f32s,
-) -> f32 {
+fn sum_blocks<S: Simd, const N: usize>(simd: S, values: &[f32], function: impl Fn(S::f32s) -> S::f32s) -> f32 {
     let mut sums = [simd.splat_f32s(0.0); N];
+    let (blocks, rest) = values.as_chunks::<PARTIALS>();
     for block in blocks {
         let (values, _) = S::as_simd_f32s(block);
         for (sum, &value) in sums.iter_mut().zip(values) {
             *sum = simd.add_f32s(*sum, function(value));
         }
+    }
+    let (values, last) = S::as_simd_f32s(rest);
+    for (sum, &value) in sums.iter_mut().zip(values) {
+        *sum = simd.add_f32s(*sum, function(value));
+    }
+    if let (Some(sum), false) = (sums.get_mut(values.len()), last.is_empty()) {
+        // The function of the missing values may not be zero.
+        let mut kept = [0.0; PARTIALS];
+        let kept = &mut kept[..last.len()];
+        simd.partial_store_f32s(kept, function(simd.partial_load_f32s(last)));
+        *sum = simd.add_f32s(*sum, simd.partial_load_f32s(kept));
     }
     let mut half = N / 2;
     while half > 0 {
