@@ -1,5 +1,7 @@
 //! Training against runs of the reference, and options that must not change the result.
 
+mod losses;
+mod optimizers;
 #[cfg(feature = "parquet")]
 mod pipelines;
 mod ranks;
