@@ -1,11 +1,11 @@
-//! Hard negatives: sampled items that belong to one row of the batch each.
+//! Hard negatives: sampled items that belong to one positive item of the batch each. Rows have one, those of `hstu_match` several.
 
 use rewire_features::{Cell, EncodeError, LabelColumn, NegativeRow, Problem, Problems};
 use rewire_graph::{DType, HostTensor, Scope, Tensor};
 use rewire_losses::HardNegatives;
 use serde_json::Value;
 
-/// The column of a table of negatives with a pair per hard negative: its row of the batch, and its slot in that row.
+/// The column of a table of negatives with a pair per hard negative: its positive item of the batch, and its slot there.
 pub(super) const INDICES: &str = "hard_neg_indices";
 
 const ROWS: &str = "hard_negatives.rows";
@@ -14,7 +14,7 @@ const SLOTS: &str = "hard_negatives.slots";
 /// The hard negatives of a sampler: the last items of a row of negatives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HardSampler {
-    /// The most hard negatives of a row of the batch.
+    /// The most hard negatives of a positive item.
     slots: usize,
 }
 
@@ -43,10 +43,10 @@ impl HardSampler {
         scope.size("hard_negatives")
     }
 
-    /// The inputs of a batch with this many rows, whose row of negatives has this many items.
+    /// The inputs of a batch with this many positive items, whose row of negatives has this many items.
     pub fn encode(
         self,
-        rows: usize,
+        positives: usize,
         items: i64,
         negatives: NegativeRow<'_, '_>,
     ) -> Result<[(String, HostTensor); 2], EncodeError> {
@@ -74,9 +74,9 @@ impl HardSampler {
             read.values.chunks_exact(2).map(|pair| (pair[0] as u32, pair[1] as u32)).unzip();
         let mut taken = vec![];
         for pair in first.iter().zip(&second) {
-            if *pair.0 as usize >= rows || *pair.1 as usize >= slots {
+            if *pair.0 as usize >= positives || *pair.1 as usize >= slots {
                 let expected =
-                    format!("rows below {rows}, those of the batch, and slots below num_hard_sample, {slots}");
+                    format!("rows below {positives}, one a positive item, and slots below num_hard_sample, {slots}");
                 return Err(wrong(expected, format!("[{}, {}]", pair.0, pair.1)));
             }
             taken.push(pair);

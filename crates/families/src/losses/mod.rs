@@ -12,7 +12,7 @@
 //! | `sample_weights.<column>` | F32 `[R]` | sample weights |
 //! | `sessions.<feature>` | U32 `[R]` | the session of each label, the first id of the feature |
 //! | `items.<feature>.*` | | features of items of two-tower models with sampled negatives: those of the `B` rows, then the negatives |
-//! | `hard_negatives.rows`, `hard_negatives.slots` | U32 `[H]` | of the last `H` sampled items: the row of the batch that each is a negative of, and its place among those of that row |
+//! | `hard_negatives.rows`, `hard_negatives.slots` | U32 `[H]` | of the last `H` sampled items: the row of the batch (in `hstu_match` the positive item) that each is a negative of, and its place among those of that row |
 //! | `positives.lengths` | integers `[B]`, read on the host | the positive items of each row of `hstu_match`; its candidates have the negatives behind the last row's |
 
 mod extra;
@@ -214,14 +214,16 @@ impl TracedLosses {
         }
         let negatives = negatives.ok_or(EncodeError::NoNegatives)?;
         let with = |names: &[&String]| self.features.encode_with_negatives(names, &column, rows.clone(), negatives);
+        let mut positives = rows.len();
         if let Some(feature) = listed.first() {
-            let positives = self.features.steps(feature, &column, rows.clone())?;
-            inputs.push((POSITIVES.to_owned(), HostTensor::lengths(&positives)));
+            let steps = self.features.steps(feature, &column, rows.clone())?;
+            positives = steps.iter().sum::<i64>() as usize;
+            inputs.push((POSITIVES.to_owned(), HostTensor::lengths(&steps)));
         }
         inputs.extend(with(&listed)?);
-        if let (Some(hard), Some(feature)) = (self.hard, self.items.first()) {
+        if let (Some(hard), Some(feature)) = (self.hard, self.items.iter().chain(listed.iter().copied()).next()) {
             let items = self.features.negative_items(feature, negatives)?;
-            inputs.extend(hard.encode(rows.len(), items, negatives)?);
+            inputs.extend(hard.encode(positives, items, negatives)?);
         }
         let items = with(&self.items.iter().collect::<Vec<_>>())?;
         inputs.extend(items.into_iter().map(|(name, tensor)| (format!("{ITEMS}{name}"), tensor)));

@@ -38,11 +38,6 @@ impl MatchMessage {
         let message = read::<Self>(model.message, &model.pointer(), &mut problems);
         problems.none_or(())?;
         let message = message.ok_or_else(Problems::default)?;
-        if hard.is_some() && model.kind == "hstu_match" {
-            let reason =
-                "has several positives in a row, which hard negatives are not defined for: use `negative_sampler`";
-            return Err(model.problem("", reason));
-        }
         match message.temperature > 0.0 {
             true => Ok(Self { hard, ..message }),
             false => Err(model.problem("/temperature", format!("must be above 0, got {}", message.temperature))),

@@ -94,6 +94,12 @@ impl Case {
         (traced, outputs.into_iter().collect())
     }
 
+    fn temperature(&self) -> f64 {
+        let found =
+            self.config["model_config"].as_object().unwrap().values().find_map(|model| model["temperature"].as_f64());
+        found.unwrap_or(1.0)
+    }
+
     fn numbers(&self, column: &str, rows: usize) -> Vec<f64> {
         let label = rewire_features::LabelColumn { name: column, delimiter: None };
         let read = label.floats(self.column(column).unwrap(), 0..rows, "a number", |_| true).unwrap();
@@ -260,10 +266,9 @@ fn list(ends: Vec<i32>, items: Column<'static>) -> Column<'static> {
 }
 
 /// The inner products of users with items over the temperature.
-fn similarities(case: &Case, outputs: &Tensors) -> Vec<Vec<f64>> {
+fn similarities(temperature: f64, outputs: &Tensors) -> Vec<Vec<f64>> {
     let (users, items) = (&outputs["user_tower_emb"], &outputs["item_tower_emb"]);
     let (width, users, items) = (users.shape()[1], users.to_f64(), items.to_f64());
-    let temperature = case.config["model_config"]["dssm"]["temperature"].as_f64().unwrap_or(1.0);
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>() / temperature;
     users.chunks(width).map(|user| items.chunks(width).map(|item| dot(user, item)).collect()).collect()
 }
@@ -282,7 +287,7 @@ fn sampled_items_are_negatives() {
     assert!(error.contains("a table of negatives is needed"), "{error}");
     let (traced, outputs) = case.run(Mode::Eval, rows, Some(NegativeRow { column: &negative, row: 0 }));
     assert!(traced.negatives.contains(&"brand".to_owned()) && !traced.negatives.contains(&"user_id".to_owned()));
-    let similarities = similarities(&case, &outputs);
+    let similarities = similarities(case.temperature(), &outputs);
     assert_eq!((similarities.len(), similarities[0].len()), (rows, rows + count));
     let weights = case.numbers("w", rows);
     let loss = |row: usize| {
@@ -315,7 +320,7 @@ fn hard_negatives_count_for_their_rows_alone() {
         let sampled = with(hard);
         let negative = |name: &str| sampled.get(name);
         let (_, outputs) = case.run(Mode::Eval, rows, Some(NegativeRow { column: &negative, row: 0 }));
-        let similarities = similarities(&case, &outputs);
+        let similarities = similarities(case.temperature(), &outputs);
         let shared = rows + count - hard.len();
         let loss = |row: usize| {
             let own = (0..hard.len()).filter(|at| hard[*at][0] == row as i64).map(|at| shared + at);
@@ -338,6 +343,33 @@ fn hard_negatives_count_for_their_rows_alone() {
         let error = traced.encode(|name| case.column(name), 0..rows, Some(row)).unwrap_err().to_string();
         assert!(error.contains("`hard_neg_indices`") && error.contains(part), "{error}");
     }
+}
+
+/// In rows with several positive items, hard negatives belong to one of these each.
+#[test]
+fn hard_negatives_of_lists_belong_to_positives() {
+    let (name, rows) = ("hstu_match_cosine", 6usize);
+    let mut case = Case::new(name);
+    case.config["data_config"]["hard_negative_sampler"] = json!({ "num_hard_sample": 2 });
+    let mut sampled = table::read(&folder(name).join("negatives.parquet")).unwrap();
+    let pairs: [[i64; 2]; 4] = [[7, 1], [0, 0], [7, 0], [3, 1]];
+    let ends = (0..=pairs.len() as i32).map(|pair| 2 * pair).collect();
+    let of_pairs = list(ends, Column::new(Data::I64(pairs.concat().into())));
+    sampled.insert("hard_neg_indices".to_owned(), list(vec![0, pairs.len() as i32], of_pairs));
+    let negative = |name: &str| sampled.get(name);
+    let (traced, outputs) = case.run(Mode::Eval, rows, Some(NegativeRow { column: &negative, row: 0 }));
+    let lengths = traced.features.steps("cand_seq__video_id", |name| case.column(name), 0..rows).unwrap();
+    let owner: Vec<usize> = lengths.iter().enumerate().flat_map(|(row, &n)| vec![row; n as usize]).collect();
+    assert!(owner.len() > 7 && owner[7] != 7, "{lengths:?}");
+    let similarities = similarities(case.temperature(), &outputs);
+    let shared = similarities[0].len() - pairs.len();
+    let loss = |at: usize| {
+        let of = &similarities[owner[at]];
+        let own = (0..pairs.len()).filter(|n| pairs[*n][0] == at as i64).map(|n| shared + n);
+        let others: f64 = (owner.len()..shared).chain(own).map(|item| of[item].exp()).sum();
+        (of[at].exp() + others).ln() - of[at]
+    };
+    assert_losses(&outputs, &[("softmax_cross_entropy", mean((0..owner.len()).map(loss)))]);
 }
 
 #[test]
@@ -367,7 +399,6 @@ fn what_is_no_loss_is_an_error() {
     let hard =
         |sampler: Value| move |config: &mut Value| config["data_config"]["hard_negative_sampler"] = sampler.clone();
     wrong("dssm_taobao", &hard(json!({})), "/data_config/hard_negative_sampler/num_hard_sample: must be at least 1");
-    wrong("hstu_match_cosine", &hard(json!({ "num_hard_sample": 4 })), "several positives in a row");
     let key = "use_pareto_loss_weight";
     wrong("mmoe_taobao", &|config| config["model_config"][key] = json!(true), "/model_config/use_pareto_loss_weight");
     wrong(
