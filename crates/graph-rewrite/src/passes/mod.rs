@@ -51,6 +51,8 @@ fn all() -> Vec<Box<dyn Pass>> {
     vec![
         Box::new(CommonSubexpressions),
         Box::new(Simplify::default()),
+        // Replacements compute sizes and positions of their own.
+        Box::new(CommonSubexpressions),
         Box::new(CleanLayout),
         Box::new(ReadParts),
         Box::new(SelectRows),

@@ -38,6 +38,9 @@ fn resized(c: &Call<'_>, mode: Mode) -> Lowered<Array> {
         return Fault::unsupported("integers");
     }
     let (shape, aligned) = (c.shape(0)?, c.bool_or("align_corners", false)?);
+    if shape.len() != x.rank() {
+        return Fault::program("a resize to another number of axes");
+    }
     let mut y = x.tensor.clone();
     for (axis, to) in shape.iter().enumerate().skip(2) {
         let from = c.cx.extent(&y, axis);
