@@ -59,6 +59,14 @@ pub enum GenerateError {
         /// Tokens of the model.
         vocabulary: usize,
     },
+    /// A sequence to learn is no sequence of items.
+    #[error("token {place} of sequence {sequence} continues no item of the trie")]
+    Outside {
+        /// The place of the sequence among those of the batch.
+        sequence: usize,
+        /// The place of the token in it.
+        place: usize,
+    },
     /// A model with an encoder is not trained.
     #[error("a model with an encoder cannot be trained: expected one that continues its prompt")]
     Encoder,

@@ -116,6 +116,24 @@ impl Trie {
         level.get(nodes.start as usize..nodes.end as usize).unwrap_or_default()
     }
 
+    /// The tokens that may stand at each place of items that follow each other; `None` where a token continues no item.
+    #[cfg(feature = "train")]
+    pub(super) fn walk<'a>(&'a self, tokens: &'a [u32]) -> impl Iterator<Item = Option<Vec<u32>>> + 'a {
+        let mut open = vec![(0, self.root())];
+        tokens.iter().map(move |&token| {
+            let nodes = |(level, nodes): &(usize, Range<u32>)| {
+                let level = *level;
+                self.nodes(level, nodes).iter().map(move |node| (level, node))
+            };
+            let nodes: Vec<(usize, &Node)> = open.iter().flat_map(nodes).collect();
+            let taken: Vec<_> = nodes.iter().filter(|(_, node)| node.code == token).collect();
+            let ends = taken.iter().any(|(_, node)| node.leaf.is_some());
+            let longer = taken.iter().map(|(level, node)| (level + 1, node.children.clone()));
+            open = longer.chain(ends.then(|| (0, self.root()))).collect();
+            (!open.is_empty()).then(|| nodes.iter().map(|(_, node)| node.code).collect())
+        })
+    }
+
     /// The items of a leaf.
     pub(super) fn items(&self, leaf: u32) -> &[i64] {
         self.items.get(leaf as usize).map(Vec::as_slice).unwrap_or_default()

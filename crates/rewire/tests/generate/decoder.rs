@@ -1,11 +1,14 @@
 //! Items by language models, against the beams of the reference.
 
-use rewire::generate::decoder::{Config, Decoder, Task, read_items, read_prompts};
+use rewire::generate::decoder::{
+    Config, Decoder, Task, examples, examples_in_trie, objective, objective_in_trie, read_items, read_prompts,
+};
 use rewire::generate::{Found, GenerateError, Sampling, Trie};
 use rewire::graph::{DType, HostTensor};
 use rewire::program::ModelFile;
 use rewire::rank::{PackOptions, Precision, RankOptions, read_weights};
-use rewire::runtime::{ModelOptions, block_on};
+use rewire::runtime::{Inputs, ModelOptions, block_on};
+use rewire::train::{Objective, TrainConfig, Trainer};
 use rewire::weights::{Weights, serialize};
 use rewire::{Gpu, Kernel, Mapping};
 use serde_json::Value;
@@ -384,4 +387,43 @@ fn published_configurations_are_taken() {
     });
     let config = Config::from_json(&flan.to_string()).unwrap();
     assert_eq!((config.start(), config.stop()), (Some(0), &[1][..]));
+}
+
+/// The loss before the first update is that of the logits, among all tokens or those that the trie allows.
+#[test]
+fn what_is_learned_inside_a_trie_is_weighed_among_what_it_allows() {
+    let folder = folder("qwen3");
+    let config = Config::from_json(&std::fs::read_to_string(folder.join("config.json")).unwrap()).unwrap();
+    let weights = read_weights(&folder, Mapping::default()).unwrap();
+    let tensors = weights.tensors().unwrap();
+    let training = r#"{ "batch_size": 1, "steps": 1, "dense_optimizer": { "adam_optimizer": { "lr": 0.01 } },
+                        "sparse_optimizer": { "adam_optimizer": { "lr": 0.01 } } }"#;
+    let training = TrainConfig::from_json(training).unwrap();
+    let loss = |objective: Objective, inputs: Inputs| {
+        let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let mut trainer = Trainer::new(&objective, &training, |name| tensors.get(name).cloned(), on_cpu).unwrap();
+        let step = trainer.preparer().prepare(vec![inputs]).unwrap();
+        trainer.step(step).unwrap().loss
+    };
+    let items = [vec![319, 360, 366], vec![319, 338], vec![7, 21, 300], vec![7, 21]];
+    let trie = Trie::of_tokens(400, (0..).zip(items)).unwrap();
+    let sequence = [87, 173, 319, 338, 7, 21, 319, 360, 366];
+    let allowed: [&[usize]; 7] = [&[7, 319], &[338, 360], &[7, 319], &[21], &[7, 300, 319], &[338, 360], &[366]];
+    let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
+    let logits = Decoder::open(&folder, &options).unwrap().logits(&sequence[..1], &sequence[1..8]).unwrap().to_f64();
+    let expected = |all: bool| {
+        let of = |((row, allowed), &token): ((&[f64], &&[usize]), &u32)| {
+            let sum: f64 = (0..400).filter(|token| all || allowed.contains(token)).map(|token| row[token].exp()).sum();
+            sum.ln() - row[token as usize]
+        };
+        logits.chunks_exact(400).skip(1).zip(&allowed).zip(&sequence[2..]).map(of).sum::<f64>() / 7.0
+    };
+    let sequences: [(&[u32], usize); 1] = [(&sequence, 2)];
+    let free = loss(objective(&config).unwrap(), examples(&config, &sequences).unwrap());
+    let inputs = examples_in_trie(&config, &sequences, &trie).unwrap();
+    let inside = loss(objective_in_trie(&config).unwrap(), inputs);
+    assert!((free - expected(true)).abs() < 1e-5 * free, "{free} instead of {}", expected(true));
+    assert!((inside - expected(false)).abs() < 1e-5 * free, "{inside} instead of {}", expected(false));
+    let other = examples_in_trie(&config, &[(&[87, 319, 7], 1)], &trie);
+    assert!(matches!(other, Err(GenerateError::Outside { sequence: 0, place: 2 })), "{other:?}");
 }

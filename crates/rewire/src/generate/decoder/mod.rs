@@ -36,7 +36,7 @@ pub use files::{Prompt, read_items, read_prompts};
 pub use queue::{Queue, Task};
 pub use rewire_decoders::{Config, ConfigError};
 #[cfg(feature = "train")]
-pub use train::{examples, objective};
+pub use train::{examples, examples_in_trie, objective, objective_in_trie};
 
 use super::beam::Search;
 use super::draw::Draw;

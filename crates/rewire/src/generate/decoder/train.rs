@@ -1,11 +1,15 @@
 use super::Config;
-use crate::generate::{GenerateError, joined, lengths};
+use crate::generate::{GenerateError, Trie, joined, lengths};
 use crate::train::{Objective, loss};
-use rewire_graph::{DType, HostTensor, Mode, Scope};
+use rewire_graph::{DType, HostTensor, Mode, Scope, Tensor};
 use rewire_runtime::Inputs;
 
 const TARGETS: &str = "targets";
 const WEIGHTS: &str = "weights";
+const ALLOWED: &str = "allowed";
+
+/// The logit of a token that the trie does not allow: its probability is 0.
+const ABSENT: f64 = -1e9;
 
 /// What makes a decoder continue sequences: the output `loss`, the mean over the tokens that count of the negative logarithm of their probability
 /// among the whole vocabulary. [`examples`] makes its inputs.
@@ -15,10 +19,27 @@ const WEIGHTS: &str = "weights";
 pub fn objective(config: &Config) -> Result<Objective, GenerateError> {
     let scope = Scope::new().with_mode(Mode::Train);
     let logits = config.logits(&scope).ok_or(GenerateError::Encoder)?;
+    of_logits(scope, &logits)
+}
+
+/// [`objective`] inside a trie: the probability of a token is that among the tokens that may continue its item, so nothing is learned of others.
+/// [`examples_in_trie`] makes its inputs.
+///
+/// # Errors
+/// [`GenerateError::Encoder`] for a model with an encoder.
+pub fn objective_in_trie(config: &Config) -> Result<Objective, GenerateError> {
+    let scope = Scope::new().with_mode(Mode::Train);
+    let logits = config.logits(&scope).ok_or(GenerateError::Encoder)?;
+    let allowed = scope.input(ALLOWED, DType::Bool, [logits.dim(0), logits.dim(1)]);
+    let absent = scope.constant(HostTensor::vector(&[ABSENT as f32]));
+    of_logits(scope, &allowed.select(&logits, &absent))
+}
+
+fn of_logits(scope: Scope, logits: &Tensor) -> Result<Objective, GenerateError> {
     let rows = logits.dim(0);
     let targets = scope.input(TARGETS, DType::I64, [&rows]);
     let weights = scope.input(WEIGHTS, DType::F32, [&rows]);
-    let losses = loss::softmax_cross_entropy(&scope, &logits, &targets, 0.0);
+    let losses = loss::softmax_cross_entropy(&scope, logits, &targets, 0.0);
     let mean = loss::mean(&scope, &losses, Some(&weights));
     let graph = scope.finish(&[("loss", mean)]).map_err(super::ConfigError::from)?;
     Ok(Objective::new(graph, "loss"))
@@ -45,4 +66,30 @@ pub fn examples(config: &Config, sequences: &[(&[u32], usize)]) -> Result<Inputs
     let inputs = Inputs::new().with("lengths", lengths(tokens.iter())).with("tokens", joined(tokens.iter()));
     let inputs = inputs.with("cos", cos).with("sin", sin);
     Ok(inputs.with(TARGETS, HostTensor::vector(&targets)).with(WEIGHTS, HostTensor::vector(&weights)))
+}
+
+/// [`examples`] for [`objective_in_trie`]: the tokens of a sequence that are learned are whole items, one after the other.
+///
+/// # Errors
+/// As [`examples`], and [`GenerateError::Outside`] for a token that continues no item.
+pub fn examples_in_trie(config: &Config, sequences: &[(&[u32], usize)], trie: &Trie) -> Result<Inputs, GenerateError> {
+    let inputs = examples(config, sequences)?;
+    let vocabulary = config.vocabulary();
+    let (mut allowed, mut rows) = (vec![], 0);
+    for (place, (sequence, given)) in sequences.iter().enumerate() {
+        let (given, learned) = sequence.split_at(*given);
+        // The rows before the last given token are not learned.
+        allowed.resize(allowed.len() + (given.len() - 1) * vocabulary, true);
+        for (tokens, token) in trie.walk(learned).zip(given.len()..) {
+            let tokens = tokens.ok_or(GenerateError::Outside { sequence: place, place: token })?;
+            let first = allowed.len();
+            allowed.resize(first + vocabulary, false);
+            for token in tokens {
+                let allowed = allowed.get_mut(first + token as usize);
+                *allowed.ok_or(GenerateError::Token { token, vocabulary })? = true;
+            }
+        }
+        rows += sequence.len() - 1;
+    }
+    Ok(inputs.with(ALLOWED, HostTensor::new(vec![rows, vocabulary], &allowed)?))
 }
