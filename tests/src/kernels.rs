@@ -124,11 +124,15 @@ fn exported() -> Result<Vec<Example>, String> {
     Ok(examples)
 }
 
-/// The names of the optional passes, in order.
+/// The names of the optional passes, each once, in order.
 fn passes() -> Vec<String> {
-    let pipeline = Pipeline::default();
-    let names = pipeline.passes().map(|pass| pass.name().to_owned());
-    names.filter(|name| !VERTICAL.contains(&name.as_str())).collect()
+    let mut names: Vec<String> = vec![];
+    for pass in Pipeline::default().passes() {
+        if !VERTICAL.contains(&pass.name()) && !names.iter().any(|name| name == pass.name()) {
+            names.push(pass.name().to_owned());
+        }
+    }
+    names
 }
 
 /// The pipeline without the optional passes that `keep` rejects.

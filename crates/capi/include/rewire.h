@@ -719,7 +719,7 @@ struct rewire_generate_options rewire_generate_options_default(void);
 
 // Generates sequences for each prompt. With `items` it searches these by beams; if `items` is null, it draws tokens. `options` may be null.
 // Prompts run together, and do not change each other's results. `on_token` may be null; otherwise it is called with `context` whenever a
-// prompt goes on, by the calling thread. `token` may be null; if it is cancelled, the call returns `REWIRE_STATUS_CANCELLED` before its next
+// prompt continues, by the calling thread. `token` may be null; if it is cancelled, the call returns `REWIRE_STATUS_CANCELLED` before its next
 // run.
 //
 // # Safety

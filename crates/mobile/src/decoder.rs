@@ -23,7 +23,7 @@ pub struct Generated {
     pub items: Vec<i64>,
 }
 
-/// Is told of progress, token by token.
+/// Receives the progress, token by token.
 #[uniffi::export(with_foreign)]
 pub trait TokenListener: Send + Sync {
     /// Gets the place of a prompt and the tokens of its best beginning. If it returns false, that prompt ends without a result.

@@ -42,8 +42,8 @@ impl OpenedDecoder {
         Ok(Self { decoder, description: Description::of_package(&package)?.to_string() })
     }
 
-    /// Generates for prompts and options in JSON: for each prompt what was found, best first. `watch` gets the place of each prompt that goes
-    /// on, with the tokens of its best beginning; a prompt for which it breaks has no results.
+    /// Generates for prompts and options in JSON: for each prompt what was found, best first. `watch` gets the place of each prompt that
+    /// continues, with the tokens of its best beginning; a prompt for which it breaks has no results.
     ///
     /// # Errors
     /// [`Failure`] of an option or a prompt that is not good, or of the run.

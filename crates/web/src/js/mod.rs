@@ -132,7 +132,7 @@ impl Decoder {
         Ok(Self(OpenedDecoder::open(package, &kernel).await?))
     }
 
-    /// Generates for prompts and options, in JSON as the result. `on_token` gets the place and the tokens of a prompt that goes on, and promises
+    /// Generates for prompts and options, in JSON as the result. `on_token` gets the place and the tokens of a prompt that continues, and promises
     /// whether it may.
     pub async fn generate(&mut self, asked: String, on_token: Function) -> Result<String, JsValue> {
         let watch = async |prompt: usize, tokens: &[u32]| {
