@@ -66,9 +66,10 @@ class Loaded {
     signal.addEventListener("abort", () => connection.end(DISPOSED));
     if (signal.aborted) connection.end(DISPOSED);
     try {
-      const [bytes] = await Promise.all([source, connection.ask("library", { kernel, failures: connection.failures })]);
+      const { kind } = this.constructor;
+      const [bytes] = await Promise.all([source, connection.ask("library", { kind, kernel, failures: connection.failures })]);
       const arrived = performance.now() - begun;
-      const { opened, ...about } = await connection.ask("open", { kind: this.constructor.kind, bytes, kernel });
+      const { opened, ...about } = await connection.ask("open", { kind, bytes, kernel });
       return { connection, about: { ...about, milliseconds: { arrived, opened } } };
     } catch (error) {
       connection.end(DISPOSED);

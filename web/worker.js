@@ -11,8 +11,9 @@ let ended = new Set();
 const PAUSE = 10;
 
 const methods = {
-  async library({ kernel, failures }) {
-    library = await (kernel === "cpu" ? withThreads(failures) : plain());
+  async library({ kind, kernel, failures }) {
+    if (kind === "Decoder") library = await loaded("./rewire_web_decoder.js");
+    else library = await (kernel === "cpu" ? withThreads(failures) : plain());
   },
   async open({ kind, bytes, kernel }) {
     const begun = performance.now();
@@ -47,8 +48,10 @@ function report() {
   return JSON.parse(model.report());
 }
 
-async function plain() {
-  const library = await import("./rewire_web.js");
+const plain = () => loaded("./rewire_web.js");
+
+async function loaded(address) {
+  const library = await import(address);
   await library.default();
   return library;
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod columns;
+#[cfg(feature = "decoder")]
 mod decoder;
 mod failure;
 #[cfg(target_arch = "wasm32")]
@@ -14,6 +15,7 @@ mod predictor;
 mod program;
 
 pub use columns::{Lists, Requests, Values};
+#[cfg(feature = "decoder")]
 pub use decoder::OpenedDecoder;
 pub use failure::Failure;
 pub use opened::Opened;

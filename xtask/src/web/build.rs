@@ -54,10 +54,10 @@ pub(crate) fn missing() -> Option<String> {
 
 /// Builds the folder of the page.
 pub(crate) fn build() -> Result<PathBuf, String> {
-    let library = library()?;
     let folder = root().join("target/page");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    bind(&library, &folder)?;
+    bind(&library_with_decoder()?, &folder)?;
+    bind(&library()?, &folder)?;
     match has_source() {
         true => bind(&library_with_threads()?, &folder)?,
         false => {
@@ -78,12 +78,26 @@ pub(crate) fn build() -> Result<PathBuf, String> {
 
 /// Compiles the library.
 fn library() -> Result<PathBuf, String> {
-    let command = match has_source() {
+    compile_with("gpu")?;
+    Ok(built("target"))
+}
+
+/// Compiles the library of language models, which is larger: it traces them.
+fn library_with_decoder() -> Result<PathBuf, String> {
+    compile_with("gpu,decoder")?;
+    let named = root().join("target/rewire_web_decoder.wasm");
+    copy(&built("target"), &named)?;
+    Ok(named)
+}
+
+/// Compiles the library with some features, on one thread.
+fn compile_with(features: &str) -> Result<(), String> {
+    let mut command = match has_source() {
         true => from_source("target", VECTORS)?,
         false => compile("target", VECTORS)?,
     };
-    run(command)?;
-    Ok(built("target"))
+    command.args(["--no-default-features", "--features", features]);
+    run(command)
 }
 
 /// Compiles the library for the CPU alone, with threads: what is of WebGPU stays on one.

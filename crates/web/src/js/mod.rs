@@ -1,15 +1,15 @@
 //! What JavaScript calls.
 
 mod console;
+#[cfg(feature = "decoder")]
+mod decoder;
 mod objects;
 mod table;
 mod tensors;
 
-use crate::{Failure, Opened, OpenedDecoder, OpenedPredictor, OpenedProgram};
-use js_sys::{Error, Function, Object, Promise, Reflect, Uint32Array};
-use std::ops::ControlFlow;
+use crate::{Failure, Opened, OpenedPredictor, OpenedProgram};
+use js_sys::{Error, Object, Reflect};
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
 
 /// A model, ready to rank.
 #[wasm_bindgen]
@@ -112,46 +112,6 @@ impl Model {
     /// What the model takes, for people.
     pub fn describe(&self) -> String {
         self.0.describe()
-    }
-
-    /// What it is and what runs it, as JSON.
-    pub fn report(&self) -> String {
-        self.0.report().to_string()
-    }
-}
-
-/// A language model, ready to generate.
-#[wasm_bindgen]
-#[derive(Debug)]
-pub struct Decoder(OpenedDecoder);
-
-#[wasm_bindgen]
-impl Decoder {
-    /// Opens a package for `auto`, `wgpu` or `cpu`.
-    pub async fn open(package: Vec<u8>, kernel: String) -> Result<Decoder, JsValue> {
-        Ok(Self(OpenedDecoder::open(package, &kernel).await?))
-    }
-
-    /// Generates for prompts and options, in JSON as the result. `on_token` gets the place and the tokens of a prompt that continues, and promises
-    /// whether it may.
-    pub async fn generate(&mut self, asked: String, on_token: Function) -> Result<String, JsValue> {
-        let watch = async |prompt: usize, tokens: &[u32]| {
-            let told = on_token.call2(&JsValue::NULL, &(prompt as f64).into(), &Uint32Array::from(tokens));
-            let answer = match told {
-                Ok(promise) => JsFuture::from(Promise::resolve(&promise)).await,
-                Err(error) => Err(error),
-            };
-            match answer.is_ok_and(|answer| answer.is_truthy()) {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        };
-        Ok(self.0.generate(&asked, watch).await?.to_string())
-    }
-
-    /// What the model reads and gives, for people.
-    pub fn describe(&self) -> String {
-        self.0.describe().to_owned()
     }
 
     /// What it is and what runs it, as JSON.

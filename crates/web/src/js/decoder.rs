@@ -1,0 +1,45 @@
+use crate::OpenedDecoder;
+use js_sys::{Function, Promise, Uint32Array};
+use std::ops::ControlFlow;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+
+/// A language model, ready to generate.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Decoder(OpenedDecoder);
+
+#[wasm_bindgen]
+impl Decoder {
+    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    pub async fn open(package: Vec<u8>, kernel: String) -> Result<Decoder, JsValue> {
+        Ok(Self(OpenedDecoder::open(package, &kernel).await?))
+    }
+
+    /// Generates for prompts and options, in JSON as the result. `on_token` gets the place and the tokens of a prompt that continues, and promises
+    /// whether it may.
+    pub async fn generate(&mut self, asked: String, on_token: Function) -> Result<String, JsValue> {
+        let watch = async |prompt: usize, tokens: &[u32]| {
+            let told = on_token.call2(&JsValue::NULL, &(prompt as f64).into(), &Uint32Array::from(tokens));
+            let answer = match told {
+                Ok(promise) => JsFuture::from(Promise::resolve(&promise)).await,
+                Err(error) => Err(error),
+            };
+            match answer.is_ok_and(|answer| answer.is_truthy()) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        };
+        Ok(self.0.generate(&asked, watch).await?.to_string())
+    }
+
+    /// What the model reads and gives, for people.
+    pub fn describe(&self) -> String {
+        self.0.describe().to_owned()
+    }
+
+    /// What it is and what runs it, as JSON.
+    pub fn report(&self) -> String {
+        self.0.report().to_string()
+    }
+}
