@@ -9,7 +9,7 @@ use wasmparser::{
 };
 
 /// Characters of a name that tell where its function is from: among those of one place, those of a size are alike.
-const PLACE: usize = 28;
+const PLACE: usize = 10;
 
 /// The module without its names.
 pub fn by_name(module: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
@@ -48,7 +48,7 @@ impl Order {
         let mut kinds: Vec<(String, usize)> = sizes.into_iter().map(|size| (String::new(), size)).collect();
         for (place, name) in names {
             if let Some((kind, _)) = place.checked_sub(imported).and_then(|own| kinds.get_mut(own as usize)) {
-                *kind = name.trim_start_matches(['<', '&']).chars().take(PLACE).collect();
+                *kind = without_hashes(name).trim_start_matches(['<', '&']).chars().take(PLACE).collect();
             }
         }
         let mut old: Vec<u32> = (0..).take(kinds.len()).collect();
@@ -57,6 +57,21 @@ impl Order {
         old.iter().zip(0..).for_each(|(&place, number)| new[place as usize] = number);
         Ok(Self { imported, old, new })
     }
+}
+
+/// A name without the hashes of crates, `[0123456789abcdef]`, which differ from build to build.
+fn without_hashes(name: &str) -> String {
+    let mut parts = name.split('[');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(']') {
+            Some((hash, rest)) if hash.len() > 8 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                plain.push_str(rest)
+            }
+            _ => plain.extend(["[", part]),
+        }
+    }
+    plain
 }
 
 /// The functions that a section names.
