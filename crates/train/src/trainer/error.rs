@@ -32,6 +32,14 @@ pub enum TrainError {
     /// The ranks of the training cannot go on together.
     #[error(transparent)]
     Ranks(#[from] CollectiveError),
+    /// An id is no row of its table.
+    #[error("an id is {id}, but its table has {rows} rows: expected 0 to {rows} exclusive")]
+    Id {
+        /// The id.
+        id: i64,
+        /// The rows of the table.
+        rows: usize,
+    },
     /// A tensor has another size than its shape.
     #[error(transparent)]
     Size(#[from] TensorSizeError),

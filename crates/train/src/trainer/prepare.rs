@@ -111,11 +111,21 @@ impl Preparer {
         let sorted = self.lookups.iter().map(|lookup| {
             let parts: Vec<&HostTensor> =
                 (0..lookup.parts.len()).filter_map(|part| outputs.get(&lookup.part(part))).collect();
+            if lookup.is_placed {
+                check_ids(&parts, lookup.table_rows)?;
+            }
             let last = lookup.table_rows.saturating_sub(1) as i64;
-            Sorted::new(&parts, last)
+            Ok(Sorted::new(&parts, last))
         });
-        Ok(sorted.collect())
+        sorted.collect()
     }
+}
+
+/// Checks ids that no run checks, since it gets their places among the rows of a batch instead.
+fn check_ids(parts: &[&HostTensor], rows: usize) -> Result<(), TrainError> {
+    let mut ids = parts.iter().flat_map(|part| part.to_i64());
+    let wrong = ids.find(|&id| usize::try_from(id).map_or(true, |id| id >= rows));
+    wrong.map_or(Ok(()), |id| Err(TrainError::Id { id, rows }))
 }
 
 /// The rows to sum: all, or those that occur in any batch.

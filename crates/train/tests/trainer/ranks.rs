@@ -236,3 +236,14 @@ fn a_rank_that_ends_ends_the_others() {
         assert!(matches!(all[rank], Err(TrainError::Ranks(CollectiveError::Lost { rank: 1 }))), "{all:?}");
     }
 }
+
+#[test]
+fn an_id_outside_of_its_table_is_an_error_of_a_rank() {
+    let found = each(1, TIMEOUT, |group| {
+        let trainer = Trainer::of_rank(&objective(), &config(json!({})), initial, OPTIONS(), group).unwrap();
+        let prepare =
+            |last: u32| trainer.preparer().prepare(vec![inputs(&[1, 2]).with("last", HostTensor::vector(&[3, last]))]);
+        (prepare(ITEMS as u32 - 1).is_ok(), prepare(ITEMS as u32).map(drop))
+    });
+    assert!(matches!(found[..], [(true, Err(TrainError::Id { id: 7, rows: ITEMS }))]), "{found:?}");
+}
