@@ -9,7 +9,7 @@ use rewire_graph::{DType, Dim, Graph, NodeId, Scope, Tensor, Value};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-/// The two halves of a step.
+/// The two graphs of a step.
 #[derive(Debug)]
 pub(crate) struct RankStep {
     /// From a batch, parameters and [rows of tables](names::rows): losses, [gradients](RankStep::dense), and states that the model sets.

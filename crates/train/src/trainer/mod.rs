@@ -88,6 +88,19 @@ pub struct Trainer {
     progress: Progress,
 }
 
+/// What a step consists of, alone or as one of several ranks.
+struct Parts {
+    session: Session,
+    ranks: Option<Ranks>,
+    limited: Option<Limited>,
+    indices: Graph,
+    lookups: Vec<Lookup>,
+    row_sums: BTreeMap<String, (usize, Type)>,
+    states: BTreeMap<String, State>,
+    moments: Vec<KeptMoment>,
+    reported: Vec<String>,
+}
+
 impl Trainer {
     /// Starts a training from the named parameters in `initial`, and the states that the model sets, by default zeros. `options` select
     /// where steps run.
@@ -110,30 +123,14 @@ impl Trainer {
         for (name, state) in &step.states {
             session.set_state(name, state.begin(&initial)?)?;
         }
-        let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
-        let learned = learned.chain(kept(&objective.graph).map(|(name, _)| name));
         let of_table = |(table, ty): (String, Type)| {
             let lookup = step.tables.get(&table).copied().unwrap_or(usize::MAX);
             (table, (lookup, ty))
         };
-        Ok(Self {
-            session,
-            ranks: None,
-            limited,
-            indices: sorting(step.indices)?,
-            lookups: step.lookups.into(),
-            row_sums: Arc::new(step.row_sums.into_iter().map(of_table).collect()),
-            parameters: learned.filter(|name| step.states.contains_key(name)).collect(),
-            fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
-            states: step.states,
-            moments: step.moments,
-            reported: step.reported,
-            loss: objective.loss.clone(),
-            config: config.clone(),
-            steps: 0,
-            submitted: vec![],
-            progress: Progress::default(),
-        })
+        let row_sums = step.row_sums.into_iter().map(of_table).collect();
+        let StepGraph { indices, lookups, states, moments, reported, .. } = step;
+        let parts = Parts { session, ranks: None, limited, indices, lookups, row_sums, states, moments, reported };
+        Self::of_parts(parts, fixed, objective, config, initial)
     }
 
     /// Starts a training as one of several ranks, each with its own batches, which [`fit`] divides among them. A step is that of one
@@ -159,20 +156,34 @@ impl Trainer {
         let graph = passes(&options)?.run(step.gradients)?.0;
         let session = Model::load(lower(&graph)?, &initial, options)?.session();
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
+        let RankStep { indices, lookups, states, moments, reported, .. } = step;
+        let (ranks, row_sums) = (Some(ranks), BTreeMap::new());
+        let parts = Parts { session, ranks, limited, indices, lookups, row_sums, states, moments, reported };
+        Self::of_parts(parts, fixed, objective, config, initial)
+    }
+
+    fn of_parts(
+        parts: Parts,
+        fixed: Vec<(String, Type)>,
+        objective: &Objective,
+        config: &TrainConfig,
+        initial: impl Fn(&str) -> Option<HostTensor>,
+    ) -> Result<Self, TrainError> {
+        let Parts { session, ranks, limited, indices, lookups, row_sums, states, moments, reported } = parts;
         let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
         let learned = learned.chain(kept(&objective.graph).map(|(name, _)| name));
         Ok(Self {
             session,
-            ranks: Some(ranks),
+            ranks,
             limited,
-            indices: sorting(step.indices)?,
-            lookups: step.lookups.into(),
-            row_sums: Arc::default(),
-            parameters: learned.filter(|name| step.states.contains_key(name)).collect(),
+            indices: sorting(indices)?,
+            lookups: lookups.into(),
+            row_sums: Arc::new(row_sums),
+            parameters: learned.filter(|name| states.contains_key(name)).collect(),
             fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
-            states: step.states,
-            moments: step.moments,
-            reported: step.reported,
+            states,
+            moments,
+            reported,
             loss: objective.loss.clone(),
             config: config.clone(),
             steps: 0,
