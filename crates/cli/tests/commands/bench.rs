@@ -227,9 +227,9 @@ fn what_a_limit_of_memory_leaves_is_not_exceeded() {
     };
     // The buffers for measuring copies do not fit.
     limited(256 << 20, "addmm --m 4").failed_with(&["measuring how fast memory is copied takes 268435456 bytes"]);
-    limited(3 << 30, "addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
+    limited(768 << 20, "addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
     // The data fits, but not the results.
-    let run = limited(3 << 30, "pointwise --rows 1000000 --width 510 --json");
+    let run = limited(768 << 20, "pointwise --rows 180000 --width 510 --json");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let error = run.json().remove(0)["error"].clone();
     assert!(error.as_str().is_some_and(|error| error.contains("a run of these sizes takes")), "{error}");
