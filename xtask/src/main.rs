@@ -12,8 +12,8 @@ mod onnx;
 #[cfg(test)]
 mod packages;
 mod programs;
-mod reach;
-mod rooms;
+mod bindings;
+mod features;
 mod sanitize;
 mod setup;
 mod shell;
@@ -56,7 +56,7 @@ Usage: cargo xtask COMMAND
           bindings
   web [build | --port N]
           builds the page of web/ with its library into target/page, and serves it at port 8080 or N
-  reach [browser|c|python|clusters|datafusion|kotlin|swift|swiftc|phones ...]
+  bindings [browser|c|python|clusters|datafusion|kotlin|swift|swiftc|phones ...]
           tests the library in its environments: in headless Chromium, from C with the small libraries, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
           (the bindings, and with a compiler a program), and checks for Android and iOS; reports the parts that are
           skipped for lack of a toolchain; Python packages and the Kotlin compiler come from registries
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         ["families", names @ ..] => families::run(names),
         ["test"] => setup::run().and_then(|()| test::run()),
         ["lint"] => setup::run().and_then(|()| test::lint()),
-        ["lint", "all"] => setup::run().and_then(|()| test::lint()).and_then(|()| rooms::lint_more()),
+        ["lint", "all"] => setup::run().and_then(|()| test::lint()).and_then(|()| features::lint_more()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
         ["capi", "--packages", folder] => capi::run(folder.as_ref(), true),
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         }
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
-        ["reach", rest @ ..] => reach::Options::parse(rest).and_then(|options| reach::run(&options)),
+        ["bindings", rest @ ..] => bindings::Options::parse(rest).and_then(|options| bindings::run(&options)),
         ["distributed"] => distributed::run(),
         ["onnx"] => onnx::run("cpu"),
         ["onnx", kernel @ ("cpu" | "wgpu")] => onnx::run(kernel),

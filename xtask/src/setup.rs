@@ -1,4 +1,4 @@
-use crate::rooms;
+use crate::features;
 use crate::shell::{cargo, run as run_command, succeeds};
 use crate::vulkan::{SoftwareDriver, has_loader};
 use std::path::Path;
@@ -30,8 +30,8 @@ fn components() -> Result<(), String> {
 
 /// The standard library of the web, where rustup can fetch it.
 fn web() {
-    if !rooms::has_web() && succeeds("rustup", &["--version"]) && !succeeds("rustup", &["target", "add", rooms::WEB]) {
-        eprintln!("xtask: the standard library of {} cannot be fetched", rooms::WEB);
+    if !features::has_web() && succeeds("rustup", &["--version"]) && !succeeds("rustup", &["target", "add", features::WEB]) {
+        eprintln!("xtask: the standard library of {} cannot be fetched", features::WEB);
     }
 }
 

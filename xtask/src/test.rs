@@ -1,7 +1,7 @@
 use crate::drivers::NewerLavapipe;
 use crate::families;
 use crate::programs::{self, Job};
-use crate::rooms;
+use crate::features;
 use crate::shell::{cargo, run as run_command};
 use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "traini
 /// Lints and documentation, which rebuild all libraries, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    rooms::lint()?;
+    features::lint()?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     run_command(docs)?;

@@ -3,7 +3,7 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // Operands are f16, sums {{ sum }}. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
 // subgroups {{ matrices_m }} x {{ matrices_n }} matrices of SIZE x SIZE. TILE_K steps of k are staged in workgroup memory at a time; the
-// {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup; what it
+// {{ prefetch_stages }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup; what it
 // reads is loaded {{ rounds_ahead }} rounds of them ahead{{ ", and f16 values of each result's own during the last stages, in the registers of those that do not follow" if streamed }}.
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
@@ -44,7 +44,7 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% endif %}
 {% endfor %}
 {% endmacro %}
-{% macro fetch(name, operand, set) %}
+{% macro fetch(name, operand, stage) %}
 {% for i in range(operand.items) %}
 {% set free = name ~ "_free" ~ (i if operand.along_depth else 0) %}
         {
@@ -69,7 +69,7 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% else %}
             let value = right({{ batch }}near, {{ free }});
 {% endif %}
-            {{ name }}{{ set }}_{{ i }} = {% if ragged_depth %}select(vec4<f16>(), value, k < depth){% else %}value{% endif %};
+            {{ name }}{{ stage }}_{{ i }} = {% if ragged_depth %}select(vec4<f16>(), value, k < depth){% else %}value{% endif %};
         }
 {% endfor %}
 {% endmacro %}
@@ -84,15 +84,15 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% endmacro %}
 {# The register of an invocation's group of four results: the registers of the stages in flight, in order. #}
 {% macro register(number) %}
-{%- set of_set = left.items + right.items %}
-{%- set at = number % of_set %}
-{{- ("left" if at < left.items else "right") ~ number // of_set ~ "_" ~ (at if at < left.items else at - left.items) -}}
+{%- set of_stage = left.items + right.items %}
+{%- set at = number % of_stage %}
+{{- ("left" if at < left.items else "right") ~ number // of_stage ~ "_" ~ (at if at < left.items else at - left.items) -}}
 {% endmacro %}
-{% macro load_streamed(set) %}
+{% macro load_streamed(stage) %}
 {% for round in rounds %}
 {% set at = loop.index0 %}
 {% for n in range(stage_items) %}
-{% if (at * stage_items + n) // (left.items + right.items) == set %}
+{% if (at * stage_items + n) // (left.items + right.items) == stage %}
         {
 {{ item(n, round) -}}
             {{ register(at * stage_items + n) }} = streamed({{ batch }}min(m, rows - 1), min(n, (columns - 1) & -4));
@@ -127,58 +127,58 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
     let subgroup_n = ({{ part }} % {{ subgroup_columns }}u) * {{ matrices_n * size }}u;
 {{ origin("left", left, "m0", "rows") -}}
 {{ origin("right", right, "n0", "columns") -}}
-{% for set in range(sets) %}
+{% for stage in range(prefetch_stages) %}
 {% for i in range(left.items) %}
-    var left{{ set }}_{{ i }} = vec4<f16>();
+    var left{{ stage }}_{{ i }} = vec4<f16>();
 {% endfor %}
 {% for i in range(right.items) %}
-    var right{{ set }}_{{ i }} = vec4<f16>();
+    var right{{ stage }}_{{ i }} = vec4<f16>();
 {% endfor %}
 {% endfor %}
 {% for i in range(matrices_m) %}{% for j in range(matrices_n) %}
     var sum{{ i }}_{{ j }} = coop_mat{{ size }}x{{ size }}<{{ sum }}, C>();
 {% endfor %}{% endfor %}
-{% for set in range(sets) %}
+{% for stage in range(prefetch_stages) %}
     {{ "if (depth > 0) " if maybe_empty }}{
-        let next = {{ set * tile_k }};
-{{ fetch("left", left, set) -}}
-{{ fetch("right", right, set) -}}
+        let next = {{ stage * tile_k }};
+{{ fetch("left", left, stage) -}}
+{{ fetch("right", right, stage) -}}
     }
 {% endfor %}
-    for (var k0 = 0; k0 < depth; k0 += {{ tile_k * sets }}) {
-{% for set in range(sets) %}
+    for (var k0 = 0; k0 < depth; k0 += {{ tile_k * prefetch_stages }}) {
+{% for stage in range(prefetch_stages) %}
         workgroupBarrier();
 {% for i in range(left.items) %}
-        left_tile[left_at + {{ i * left.step * left.pitch }}u] = left{{ set }}_{{ i }};
+        left_tile[left_at + {{ i * left.step * left.pitch }}u] = left{{ stage }}_{{ i }};
 {% endfor %}
 {% for i in range(right.items) %}
-        right_tile[right_at + {{ i * right.step * right.pitch }}u] = right{{ set }}_{{ i }};
+        right_tile[right_at + {{ i * right.step * right.pitch }}u] = right{{ stage }}_{{ i }};
 {% endfor %}
-        {% if not ragged_depth %}if (k0 + {{ (sets + set) * tile_k }} < depth) {% endif %}{
-            let next = k0 + {{ (sets + set) * tile_k }};
-{{ fetch("left", left, set) -}}
-{{ fetch("right", right, set) -}}
+        {% if not ragged_depth %}if (k0 + {{ (prefetch_stages + stage) * tile_k }} < depth) {% endif %}{
+            let next = k0 + {{ (prefetch_stages + stage) * tile_k }};
+{{ fetch("left", left, stage) -}}
+{{ fetch("right", right, stage) -}}
         }{% if streamed %} else {
-{{ load_streamed(set) -}}
+{{ load_streamed(stage) -}}
         }{% endif %}
 
         workgroupBarrier();
 {% for step in range(0, tile_k, size) %}
 {% for i in range(matrices_m) %}
 {% if left.along_depth %}
-        let a{{ set }}_{{ step }}_{{ i }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&left_tile[(subgroup_m + {{ i * size }}u) * LEFT_PITCH + {{ step // 4 }}u], LEFT_PITCH);
+        let a{{ stage }}_{{ step }}_{{ i }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&left_tile[(subgroup_m + {{ i * size }}u) * LEFT_PITCH + {{ step // 4 }}u], LEFT_PITCH);
 {% else %}
-        let a{{ set }}_{{ step }}_{{ i }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, A>>(&left_tile[{{ step * left.pitch }}u + (subgroup_m >> 2u) + {{ i * size // 4 }}u], LEFT_PITCH);
+        let a{{ stage }}_{{ step }}_{{ i }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, A>>(&left_tile[{{ step * left.pitch }}u + (subgroup_m >> 2u) + {{ i * size // 4 }}u], LEFT_PITCH);
 {% endif %}
 {% endfor %}
 {% for j in range(matrices_n) %}
 {% if right.along_depth %}
-        let b{{ set }}_{{ step }}_{{ j }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&right_tile[(subgroup_n + {{ j * size }}u) * RIGHT_PITCH + {{ step // 4 }}u], RIGHT_PITCH);
+        let b{{ stage }}_{{ step }}_{{ j }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&right_tile[(subgroup_n + {{ j * size }}u) * RIGHT_PITCH + {{ step // 4 }}u], RIGHT_PITCH);
 {% else %}
-        let b{{ set }}_{{ step }}_{{ j }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&right_tile[{{ step * right.pitch }}u + (subgroup_n >> 2u) + {{ j * size // 4 }}u], RIGHT_PITCH);
+        let b{{ stage }}_{{ step }}_{{ j }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&right_tile[{{ step * right.pitch }}u + (subgroup_n >> 2u) + {{ j * size // 4 }}u], RIGHT_PITCH);
 {% endif %}
 {% for i in range(matrices_m) %}
-        sum{{ i }}_{{ j }} = coopMultiplyAdd(a{{ set }}_{{ step }}_{{ i }}, b{{ set }}_{{ step }}_{{ j }}, sum{{ i }}_{{ j }});
+        sum{{ i }}_{{ j }} = coopMultiplyAdd(a{{ stage }}_{{ step }}_{{ i }}, b{{ stage }}_{{ step }}_{{ j }}, sum{{ i }}_{{ j }});
 {% endfor %}
 {% endfor %}
 {% endfor %}

@@ -1,4 +1,4 @@
-//! The API of Kotlin and Swift, called from Rust. `cargo xtask reach kotlin swiftc` calls it from there.
+//! The API of Kotlin and Swift, called from Rust. `cargo xtask bindings kotlin swiftc` calls it from there.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_mobile::{

@@ -1,4 +1,4 @@
-use crate::rooms::{WEB, has_web};
+use crate::features::{WEB, has_web};
 use crate::shell::{cargo, rewire, root, run, succeeds};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -66,7 +66,7 @@ impl CompiledCustom {
         let run = |data: DataMut<'_>| match self.definition.custom() {
             Some(forms) => {
                 let name = self.kernel.operator.name();
-                own::call(name, || forms.compute(operands, &mut ViewMut { shape, data }))
+                user_code::call(name, || forms.compute(operands, &mut ViewMut { shape, data }))
                     .map_err(|reason| CpuError::Custom { name: name.to_owned(), reason })
             }
             None => Ok(()),

@@ -165,7 +165,7 @@ impl Execution<'_, '_> {
                 let lanes: Vec<Vec<f32>> =
                     arguments.iter().map(|&argument| this.floats(argument).to_vec(grid)).collect();
                 let lanes: Vec<&[f32]> = lanes.iter().map(Vec::as_slice).collect();
-                own::call(function.name(), || function.evaluate_lanes(&lanes, out));
+                user_code::call(function.name(), || function.evaluate_lanes(&lanes, out));
             }),
             Op::Unary(op, a) => self.unary(*op, kind, target, *a),
             Op::Binary(read, op, a, b) => self.binary(*op, *read, target, *a, *b),

@@ -28,7 +28,7 @@ mod matmul;
 mod memory;
 mod microkernels;
 mod operand;
-mod own;
+mod user_code;
 mod pairs;
 mod panel;
 mod passes;
@@ -134,7 +134,7 @@ impl Compiled {
     ) -> Result<(), CpuError> {
         let env = Env::bind(self.computation.body(), operands, symbol, &self.kept)?;
         store::check(&self.computation.written(), outputs, &env)?;
-        own::caught(|| self.compiled.run(&env, outputs))
+        user_code::caught(|| self.compiled.run(&env, outputs))
     }
     /// Host memory that it keeps between runs.
     pub fn kept(&self) -> KeptBytes {

@@ -33,7 +33,7 @@ pub(super) struct CooperativeMatmulTile {
     /// Steps of `k` staged at a time.
     depth: u32,
     /// Stages in flight in registers.
-    sets: u32,
+    prefetch_stages: u32,
     /// Row matrices of results that pass through workgroup memory at once.
     stage_matrices: u32,
     /// Whether four neighbours of the left operand are four steps of `k`, and those of the right operand.
@@ -85,13 +85,13 @@ impl CooperativeMatmulTile {
         let sum = if kernel.accumulates_f16() && target.half_sums { Element::Half } else { Element::Float };
         let with = |depth: u32, most: u32, stage_matrices: u32| {
             let steps = u32::try_from(k).unwrap_or(u32::MAX).div_ceil(depth);
-            let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
-            let sets = (2..=most).rev().find(suits).unwrap_or(1);
-            Self { size, subgroup, varying, subgroups, matrices, depth, sets, stage_matrices, along_depth, sum }
+            let suits = |stages: &u32| steps >= *stages && (steps.is_multiple_of(*stages) || steps > 8 * stages);
+            let prefetch_stages = (2..=most).rev().find(suits).unwrap_or(1);
+            Self { size, subgroup, varying, subgroups, matrices, depth, prefetch_stages, stage_matrices, along_depth, sum }
         };
         let (deep, flat) = (with(2 * least, 2, 1), with(least, 4, n.1.min(2)));
         let statistics = kernel.stats.len() as u32;
-        let tile = if deep.sets > 1 && deep.bytes(statistics) <= SHARED_BYTES { deep } else { flat };
+        let tile = if deep.prefetch_stages > 1 && deep.bytes(statistics) <= SHARED_BYTES { deep } else { flat };
         let fits = threads <= target.invocations && tile.bytes(statistics) <= target.workgroup_bytes;
         match (fits, wanted) {
             (true, _) => Ok(Some(tile)),
@@ -127,7 +127,7 @@ impl CooperativeMatmulTile {
 
     /// True if the registers of the stages on their way hold as many f16 values as an invocation has results.
     fn holds_results(&self) -> bool {
-        let staged = self.sets * self.depth * (self.rows() + self.columns()) / (4 * self.threads());
+        let staged = self.prefetch_stages * self.depth * (self.rows() + self.columns()) / (4 * self.threads());
         self.rounds().len() as u32 * self.stage_items() <= staged
     }
 
@@ -185,7 +185,7 @@ pub(super) fn emit(
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
     let outputs = &kernel.nest.outputs;
     let depth = kernel.k.dense().and_then(Dim::as_const);
-    let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
+    let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.prefetch_stages) as usize));
     let streams = !ragged && !tile.varying && tile.holds_results();
     let streamed = if streams { streamed(&mut module, &result, outputs)? } else { None };
     let (hooks, ahead) = match tile.varying {
@@ -212,7 +212,7 @@ pub(super) fn emit(
         ("tile_m", tile.rows().into()),
         ("tile_n", tile.columns().into()),
         ("tile_k", tile.depth.into()),
-        ("sets", tile.sets.into()),
+        ("prefetch_stages", tile.prefetch_stages.into()),
         ("ragged_depth", ragged.into()),
         ("maybe_empty", depth.is_none().into()),
         ("left", tile.staged(tile.along_depth.0, tile.rows())),

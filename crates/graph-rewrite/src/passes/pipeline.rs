@@ -118,7 +118,7 @@ impl Pipeline {
     /// [`RewriteError::Graph`] if `graph` does not verify, or with the pass after which it does not; otherwise the
     /// error of a pass.
     pub fn run(&self, graph: Graph) -> Result<(Graph, Report), RewriteError> {
-        self.run_within(graph, self.context.anew())
+        self.run_within(graph, self.context.fresh())
     }
 
     /// Finds the first rewrite that changes the graph's meaning, by bisecting the number of rewrites; `None` if
@@ -153,7 +153,7 @@ impl Pipeline {
         mut is_same: impl FnMut(&Graph) -> bool,
     ) -> Result<Option<Application>, RewriteError> {
         let run = |rewrites: usize| {
-            let mut context = self.context.anew();
+            let mut context = self.context.fresh();
             context.limit(rewrites);
             self.run_within(graph.clone(), context)
         };

@@ -55,7 +55,7 @@ impl Context {
     }
 
     /// The same context for another graph, with an empty cache of kernels.
-    pub(crate) fn anew(&self) -> Self {
+    pub(crate) fn fresh(&self) -> Self {
         Self { trials: Trials::default(), ..self.clone() }
     }
 

@@ -2,7 +2,7 @@
 
 mod ahead;
 mod cpu;
-#[cfg_attr(not(feature = "emit"), path = "given.rs")]
+#[cfg_attr(not(feature = "emit"), path = "prebuilt.rs")]
 mod emitter;
 mod gpu;
 mod load;

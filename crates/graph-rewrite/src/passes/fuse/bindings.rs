@@ -36,7 +36,7 @@ impl Partition<'_> {
         let apart =
             |id: &NodeId| !self.is_scores(*id) && !self.inputs(*id).is_empty() && !self.depends(vec![*id], nodes);
         let last = cone.free.into_iter().find(apart)?;
-        matches!(self.trial_whole(nodes).as_ref(), Err(NotLowerable::Limit(_))).then_some(last)
+        matches!(self.try_lower_whole(nodes).as_ref(), Err(NotLowerable::Limit(_))).then_some(last)
     }
 
     /// The number of bindings that a kernel needs beyond the limit.
@@ -55,7 +55,7 @@ impl Partition<'_> {
             let (rest, within) = self.without(group, &part);
             let rank = (rest, written, usize::MAX - part.len());
             let better = best.as_ref().is_none_or(|best| rank < (best.0, best.1, best.2));
-            if within == 0 && rest < before && better && self.trial_alone(&part).is_ok() {
+            if within == 0 && rest < before && better && self.try_lower_alone(&part).is_ok() {
                 best = Some((rank.0, rank.1, rank.2, part));
             }
         }

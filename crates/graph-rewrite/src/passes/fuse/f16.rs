@@ -19,7 +19,7 @@ impl Partition<'_> {
             for id in self.computed_f16(group, &stored) {
                 let part = self.part(group, id);
                 let is_searched = searches && part.iter().any(|&id| self.is_searched(id));
-                if (!takes || is_searched) && self.trial_whole(&part).is_ok() {
+                if (!takes || is_searched) && self.try_lower_whole(&part).is_ok() {
                     self.create(part);
                 }
             }
@@ -48,7 +48,7 @@ impl Partition<'_> {
             others.remove(&group);
             let part = self.part(group, id);
             if !others.into_iter().any(|other| self.is_free(id) && self.place_into(other, id))
-                && self.trial_whole(&part).is_ok()
+                && self.try_lower_whole(&part).is_ok()
             {
                 self.create(part);
             }
@@ -66,7 +66,7 @@ impl Partition<'_> {
         if !nodes.iter().any(|&id| self.op(id).is_some_and(|op| op.accumulated().is_some())) {
             return None;
         }
-        let trial = self.trial(nodes);
+        let trial = self.try_lower(nodes);
         let Computation::Nest(mut own) = trial.as_ref().as_ref().ok()?.clone() else { return None };
         for operand in own.nest_mut().body.operands.iter_mut().filter(|operand| operand.space != MemorySpace::Host) {
             operand.dtype = stored(operand.dtype);

@@ -76,7 +76,7 @@ impl Partition<'_> {
             between.into_iter().filter(|&id| self.depends(vec![id], &products)).ordered_set();
         nodes.insert(id);
         // A mask is recognised by the constants in place of masked scores.
-        let is_kernel = || self.accepts(&nodes) || self.fits(&nodes) && self.trial(&nodes).is_ok();
+        let is_kernel = || self.accepts(&nodes) || self.fits(&nodes) && self.try_lower(&nodes).is_ok();
         (self.spares(&nodes) && is_kernel()).then_some(nodes)
     }
 
@@ -194,7 +194,7 @@ impl Partition<'_> {
         } else if self.leaves_and_returns(nodes) {
             "what one computes reaches the other by way of a third kernel".to_owned()
         } else {
-            match self.trial(nodes).as_ref() {
+            match self.try_lower(nodes).as_ref() {
                 Ok(_) => "together they move more bytes or take more bindings".to_owned(),
                 Err(reason) => reason.to_string(),
             }
@@ -203,7 +203,7 @@ impl Partition<'_> {
 
     /// True if the nodes form one kernel that does not depend on its own results.
     pub(super) fn accepts(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        self.fits(nodes) && self.trial_alone(nodes).is_ok()
+        self.fits(nodes) && self.try_lower_alone(nodes).is_ok()
     }
 
     /// A necessary condition for [`Partition::accepts`] that needs no lowering.
@@ -308,14 +308,14 @@ impl Partition<'_> {
         if !self.fits(&nodes) {
             return false;
         }
-        match self.trial(&nodes).as_ref() {
+        match self.try_lower(&nodes).as_ref() {
             Ok(_) => {
                 self.assign(group, [id]);
                 self.note_trial(group);
                 true
             }
             // The kernel grows up to the size limits; the rest becomes another kernel.
-            Err(NotLowerable::Limit(_)) if self.trial_alone(&nodes).is_ok() => {
+            Err(NotLowerable::Limit(_)) if self.try_lower_alone(&nodes).is_ok() => {
                 self.assign(group, [id]);
                 true
             }
@@ -347,7 +347,7 @@ impl Partition<'_> {
                 continue;
             }
             let [joined, alone, reading] =
-                [&nodes, &self.groups[norm], &self.groups[product]].map(|nodes| self.trial(nodes));
+                [&nodes, &self.groups[norm], &self.groups[product]].map(|nodes| self.try_lower(nodes));
             if let (Ok(joined), Ok(alone), Ok(reading)) = (&*joined, &*alone, &*reading)
                 && matches!(joined.schedule(), Some(Schedule::Product(_)))
                 && cost::absorbs(machine, &sizes, joined, [alone, reading])

@@ -304,18 +304,18 @@ impl<'a> Partition<'a> {
     }
 
     /// The kernel that `nodes` would become with the free nodes they depend on, or why they cannot.
-    pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Trial {
+    pub fn try_lower(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         let results = self.results(nodes);
         self.lowered(nodes, &results, self.cone(nodes, &results).window)
     }
 
     /// The kernel that `nodes` would become if it read all other values from memory, or why they cannot.
-    pub fn trial_alone(&self, nodes: &BTreeSet<NodeId>) -> Trial {
+    pub fn try_lower_alone(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         self.lowered(nodes, &self.results(nodes), usize::MAX)
     }
 
     /// The kernel that `nodes` would become with all free nodes they depend on, or why they cannot.
-    pub fn trial_whole(&self, nodes: &BTreeSet<NodeId>) -> Trial {
+    pub fn try_lower_whole(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         self.lowered(nodes, &self.results(nodes), 0)
     }
 

@@ -50,7 +50,7 @@ pub(super) fn test() -> Result<(), String> {
 /// Runs tests of the page.
 fn node(tests: &str, address: &str) -> Result<(), String> {
     let mut command = Command::new("node");
-    command.arg("--no-warnings").arg(Path::new("xtask/src/reach").join(tests)).arg(address).current_dir(root());
+    command.arg("--no-warnings").arg(Path::new("xtask/src/bindings").join(tests)).arg(address).current_dir(root());
     run(command)
 }
 
@@ -73,7 +73,7 @@ fn check_types(folder: &Path) -> Result<(), String> {
         return Ok(());
     }
     let program = folder.join("types.ts");
-    std::fs::copy(root().join("xtask/src/reach/types.ts"), &program)
+    std::fs::copy(root().join("xtask/src/bindings/types.ts"), &program)
         .map_err(|error| format!("the program: {error}"))?;
     let mut command = Command::new("tsc");
     command.args(["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom"]);

@@ -2,7 +2,7 @@
 
 use super::readme;
 use crate::mobile::write_sources;
-use crate::rooms::has_target;
+use crate::features::has_target;
 use crate::shell::{cargo, root, run, run_captured, succeeds, tests};
 use std::path::{Path, PathBuf};
 use std::process::Command;
