@@ -1,0 +1,37 @@
+use thiserror::Error;
+
+/// Why a saved map is invalid.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MapError {
+    /// A part is missing.
+    #[error("it has no `{part}`")]
+    Missing {
+        /// The part.
+        part: &'static str,
+    },
+    /// A part has another length than the other parts require.
+    #[error("`{part}` has {actual} values: expected {expected}")]
+    Length {
+        /// The part.
+        part: &'static str,
+        /// The expected number of values.
+        expected: String,
+        /// The actual number.
+        actual: usize,
+    },
+    /// A count or a step is out of range.
+    #[error("`{part}` has the value {actual}: expected one from 0 to {}", u32::MAX)]
+    Value {
+        /// The part.
+        part: &'static str,
+        /// The value.
+        actual: i64,
+    },
+    /// An id has two rows.
+    #[error("the id {id} has two rows: expected each id once")]
+    Twice {
+        /// The id.
+        id: i64,
+    },
+}
