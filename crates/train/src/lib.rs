@@ -30,6 +30,7 @@
 
 mod clip;
 pub mod config;
+mod growing;
 mod objective;
 mod optimizer;
 mod random;
@@ -40,12 +41,14 @@ mod trainer;
 
 pub use clip::global_norm;
 pub use config::{ConfigError, TrainConfig};
+pub use growing::{GrowingTables, InitialRows};
 pub use objective::Objective;
 pub use optimizer::{Direction, Moment, Optimizer, Rule, Updated, WeightDecay};
 pub use random::Random;
 pub use rewire_distributed as distributed;
 pub use rewire_losses as loss;
 pub use rewire_metrics as metrics;
+pub use rewire_tables as tables;
 pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};
 pub use step::StepError;

@@ -1,3 +1,4 @@
+use crate::GrowingTables;
 use crate::config::Sharding;
 use rewire_graph::Graph;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ pub struct Objective {
     pub(crate) frozen: BTreeSet<String>,
     pub(crate) examples: Option<String>,
     pub(crate) sharding: BTreeMap<String, Sharding>,
+    pub(crate) growing: Vec<GrowingTables>,
 }
 
 impl Objective {
@@ -37,6 +39,7 @@ impl Objective {
             frozen: BTreeSet::new(),
             examples: None,
             sharding: BTreeMap::new(),
+            growing: vec![],
         }
     }
 
@@ -56,6 +59,13 @@ impl Objective {
     /// The names of the tables.
     pub fn table_names(&self) -> impl Iterator<Item = &str> {
         self.tables.iter().map(String::as_str)
+    }
+
+    /// Declares tables whose rows are those of ids. Their inputs may then be raw ids, `I64`, instead of rows.
+    #[must_use]
+    pub fn growing(mut self, tables: impl IntoIterator<Item = GrowingTables>) -> Self {
+        self.growing.extend(tables);
+        self
     }
 
     /// Divides some tables among ranks otherwise than the configuration.

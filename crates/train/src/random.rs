@@ -28,6 +28,12 @@ impl Random {
         Self(hash ^ seed.wrapping_mul(STEP))
     }
 
+    /// A generator with a seed for a row of a named table.
+    pub fn of_row(seed: u64, name: &str, row: u32) -> Self {
+        let word = Self::of_name(seed, name).next();
+        Self(Self(word ^ u64::from(row)).next())
+    }
+
     /// A generator with a seed for an epoch.
     pub fn of_epoch(seed: u64, epoch: u64) -> Self {
         let word = Self(seed).next();

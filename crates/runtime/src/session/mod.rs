@@ -8,6 +8,7 @@ mod gpu;
 mod io;
 mod profile;
 mod room;
+mod set_rows;
 mod sizes;
 mod spill;
 mod states;

@@ -77,8 +77,13 @@ impl States {
         }
     }
 
+    /// Replaces the value of a state.
+    pub fn hold(&mut self, name: &str, value: RunValue) {
+        self.0.insert(name.to_owned(), Held::Value(value));
+    }
+
     /// Moves a state to memory that a run on the CPU writes in place.
-    fn bring(&mut self, name: &str, buffer: &Buffer) -> Result<(), RunError> {
+    pub(super) fn bring(&mut self, name: &str, buffer: &Buffer) -> Result<(), RunError> {
         if !matches!(self.0.get(name), Some(Held::Memory(_)))
             && let RunValue::Host(tensor) = self.get(name, buffer)?
         {
@@ -99,7 +104,7 @@ impl States {
     }
 
     /// The value of a state.
-    fn get(&self, name: &str, buffer: &Buffer) -> Result<RunValue, RunError> {
+    pub(super) fn get(&self, name: &str, buffer: &Buffer) -> Result<RunValue, RunError> {
         match self.0.get(name) {
             Some(Held::Value(value)) => Ok(value.clone()),
             Some(Held::Memory(memory)) => memory.to_host().map(RunValue::Host).map_err(|error| refused(name, error)),
@@ -199,7 +204,7 @@ impl Session {
             DType::Bool => check_words(&name, &tensor, 1)?,
             _ => {}
         }
-        self.states.0.insert(name, Held::Value(RunValue::Host(tensor)));
+        self.states.hold(&name, RunValue::Host(tensor));
         Ok(())
     }
 
@@ -282,7 +287,7 @@ impl Session {
     }
 
     /// The declaration of a state.
-    fn declared(&self, name: &str) -> Result<&Buffer, RunError> {
+    pub(super) fn declared(&self, name: &str) -> Result<&Buffer, RunError> {
         let states = self.plan().states();
         states.get(name).copied().ok_or_else(|| {
             let known = nearest_names(name, states.keys().copied()).join(", ");
@@ -293,7 +298,7 @@ impl Session {
     }
 }
 
-fn refused(name: &str, reason: impl ToString) -> RunError {
+pub(super) fn refused(name: &str, reason: impl ToString) -> RunError {
     RunError::State { name: name.to_owned(), reason: reason.to_string() }
 }
 

@@ -33,6 +33,14 @@ pub enum StepError {
         /// The reason.
         reason: String,
     },
+    /// A table grows, but its rows are not trained by themselves.
+    #[error(
+        "the table `{name}` grows: declare it as a table of the objective, so that its rows are trained by themselves"
+    )]
+    Grown {
+        /// Its name.
+        name: String,
+    },
     /// The objective freezes a name or declares it as a table, but the graph does not have it.
     #[error("the model has no parameter of floats `{name}`: it has {known}")]
     Unknown {

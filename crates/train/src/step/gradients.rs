@@ -35,7 +35,7 @@ impl Gradients {
             Some(precision) => in_f16(&graph, precision.dtype())?,
             None => graph,
         };
-        let mut sorting = Sorting::new(&graph);
+        let mut sorting = Sorting::new(&graph, objective);
         let mut parameters = BTreeMap::new();
         for name in learned {
             let Some(gradient) = output(&graph, &gradient(name)) else { continue };
@@ -69,9 +69,20 @@ fn is_zero(graph: &Graph, mut value: Value) -> bool {
     matches!(graph.role(value.node), Some(Role::Constant(_)))
 }
 
+/// The rows that a sum has.
+#[derive(Clone, Copy)]
+enum Rows {
+    All,
+    /// Those that occur, except for one.
+    Occurring {
+        untrained: Option<usize>,
+    },
+}
+
 /// Replaces scatter-adds by index with segmented sums.
 struct Sorting<'a> {
     graph: &'a Graph,
+    objective: &'a Objective,
     scope: Scope,
     outputs: BTreeMap<String, Tensor>,
     lookups: Vec<Lookup>,
@@ -80,9 +91,9 @@ struct Sorting<'a> {
 }
 
 impl<'a> Sorting<'a> {
-    fn new(graph: &'a Graph) -> Self {
+    fn new(graph: &'a Graph, objective: &'a Objective) -> Self {
         let (scope, outputs) = Scope::resume(graph);
-        Self { graph, scope, outputs, lookups: vec![], replaced: vec![] }
+        Self { graph, objective, scope, outputs, lookups: vec![], replaced: vec![] }
     }
 
     /// Replaces the gradient of a table by that of its rows that occur.
@@ -90,7 +101,9 @@ impl<'a> Sorting<'a> {
         let refused = |reason: &str| StepError::Table { name: name.to_owned(), reason: reason.to_owned() };
         let found = addends(self.graph, value).ok_or_else(|| refused("is used otherwise than by looking up rows"))?;
         let table_rows = table_rows(self.graph, name, value)?;
-        let sum = self.sum(&found, table_rows, true)?;
+        let mut growing = self.objective.growing.iter().filter(|growing| growing.tables.iter().any(|own| own == name));
+        let untrained = growing.any(|growing| !growing.trains_default).then(|| table_rows.saturating_sub(1));
+        let sum = self.sum(&found, table_rows, Rows::Occurring { untrained })?;
         let (position, sum) =
             sum.ok_or_else(|| refused("is looked up by an index that the host cannot compute before a run"))?;
         self.outputs.insert(gradient(name), sum);
@@ -106,7 +119,7 @@ impl<'a> Sorting<'a> {
         for id in self.graph.order()?.into_iter().filter(|id| needed.contains(id)) {
             let Some(rows) = self.graph.op::<IndexAdd>(id).and_then(|op| op.rows.as_const()) else { continue };
             let [values, index] = self.graph.inputs(id)[..] else { continue };
-            if let Some((_, sum)) = self.sum(&[Addends { values, index }], rows, false)? {
+            if let Some((_, sum)) = self.sum(&[Addends { values, index }], rows, Rows::All)? {
                 // Sums by the same index share a lookup.
                 let name = names::replaced(self.replaced.len());
                 self.outputs.insert(name.clone(), sum);
@@ -117,12 +130,7 @@ impl<'a> Sorting<'a> {
     }
 
     /// The sum of addends by a sorted index, and the position of the lookup; `None` if the index is not known on the host.
-    fn sum(
-        &mut self,
-        all: &[Addends],
-        table_rows: usize,
-        is_sparse: bool,
-    ) -> Result<Option<(usize, Tensor)>, StepError> {
+    fn sum(&mut self, all: &[Addends], table_rows: usize, rows: Rows) -> Result<Option<(usize, Tensor)>, StepError> {
         let (mut values, mut parts) = (vec![], vec![]);
         for addends in all {
             let is_known = is_known_to_host(self.graph, addends.index)?;
@@ -130,12 +138,18 @@ impl<'a> Sorting<'a> {
             values.push(flat);
             parts.push(addends.index);
         }
-        let same =
-            |known: &Lookup| known.parts == parts && (known.table_rows, known.is_sparse) == (table_rows, is_sparse);
+        let (is_sparse, untrained) = match rows {
+            Rows::All => (false, None),
+            Rows::Occurring { untrained } => (true, untrained),
+        };
+        let same = |known: &Lookup| {
+            known.parts == parts
+                && (known.table_rows, known.is_sparse, known.untrained) == (table_rows, is_sparse, untrained)
+        };
         let position = self.lookups.iter().position(same).unwrap_or(self.lookups.len());
         if position == self.lookups.len() {
             let name = names::lookup(position);
-            self.lookups.push(Lookup { name, parts, table_rows, is_sparse, is_placed: false });
+            self.lookups.push(Lookup { name, parts, table_rows, is_sparse, is_placed: false, untrained });
         }
         Ok(self.lookups.get(position).map(|lookup| (position, lookup.sum(&self.scope, &values))))
     }

@@ -19,6 +19,8 @@ pub(crate) struct Lookup {
     pub is_sparse: bool,
     /// True if a step reads the rows that occur as a tensor, at the [places](Lookup::place) that the host finds.
     pub is_placed: bool,
+    /// The last row, if no step trains it.
+    pub untrained: Option<usize>,
 }
 
 impl Lookup {

@@ -166,6 +166,12 @@ fn check_names(objective: &Objective) -> Result<(), StepError> {
         _ => None,
     };
     let known: Vec<&str> = graph.ids().filter_map(parameter).collect();
+    let growing = objective.growing.iter().flat_map(|growing| &growing.tables);
+    if let Some(name) =
+        growing.into_iter().find(|name| !objective.tables.union(&objective.frozen).any(|own| own == *name))
+    {
+        return Err(StepError::Grown { name: name.clone() });
+    }
     match objective.tables.union(&objective.frozen).find(|name| !known.contains(&name.as_str())) {
         Some(name) => Err(StepError::Unknown { name: name.clone(), known: known.join(", ") }),
         None => Ok(()),

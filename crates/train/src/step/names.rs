@@ -86,6 +86,11 @@ pub fn replaced(position: usize) -> String {
     format!("{PREFIX}replaced:{position}")
 }
 
+/// A part of a map from ids to rows.
+pub fn ids(map: &str, part: &str) -> String {
+    format!("{PREFIX}ids:{part}:{map}")
+}
+
 /// True for a reserved name.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(PREFIX)

@@ -3,6 +3,7 @@ use rewire_distributed::CollectiveError;
 use rewire_graph::{Coded, GraphError, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
 use rewire_runtime::{RunError, RuntimeError};
+use rewire_tables::MapError;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
@@ -39,6 +40,27 @@ pub enum TrainError {
         id: i64,
         /// The rows of the table.
         rows: usize,
+    },
+    /// The ids of a checkpoint are invalid.
+    #[error("the ids of the growing table `{name}` are invalid in the checkpoint")]
+    Ids {
+        /// The name of the map.
+        name: String,
+        /// The invalid part.
+        #[source]
+        source: MapError,
+    },
+    /// Steps with raw ids were prepared by several preparers, or submitted in another order.
+    #[error(
+        "expected step {expected} of the growing table `{name}`, got step {actual}: submit the steps of one preparer in their order"
+    )]
+    Order {
+        /// The name of the map.
+        name: String,
+        /// The next step.
+        expected: u64,
+        /// The step that was submitted.
+        actual: u64,
     },
     /// A tensor has another size than its shape.
     #[error(transparent)]

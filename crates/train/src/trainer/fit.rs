@@ -164,12 +164,14 @@ impl Group {
     fn read(
         &mut self,
         batches: &mut impl Iterator<Item = Result<Inputs, DataError>>,
-        rank: usize,
-        ranks: usize,
+        (rank, ranks): (usize, usize),
+        preparer: &mut Preparer,
     ) -> Result<u64, DataError> {
         let mut count = 0;
         for (position, batch) in batches.take(ranks).enumerate() {
             let batch = batch?;
+            // The ids of all ranks grow the tables of each.
+            preparer.count(&batch);
             if position == rank {
                 self.batches.push(batch);
                 self.chunks.push(self.count);
@@ -204,7 +206,7 @@ impl Reader {
             let mut batches = data.epoch(position.epoch).skip(usize::try_from(position.batch).unwrap_or(usize::MAX));
             let mut is_empty = position.batch == 0;
             loop {
-                let count = match group.read(&mut batches, self.rank, self.ranks) {
+                let count = match group.read(&mut batches, (self.rank, self.ranks), &mut self.preparer) {
                     Ok(0) => break,
                     Ok(count) => count,
                     Err(error) => return drop(messages.send(Message::Failed(TrainError::Data(error)))),
@@ -215,7 +217,7 @@ impl Reader {
                     continue;
                 }
                 let Group { batches, chunks, count } = std::mem::take(&mut group);
-                let message = match self.preparer.prepare(batches) {
+                let message = match self.preparer.prepare_counted(batches) {
                     Ok(step) => Message::Step(step.of_epoch(position.epoch).of_chunks(chunks, count), position),
                     Err(error) => Message::Failed(error),
                 };

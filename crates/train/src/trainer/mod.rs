@@ -2,6 +2,7 @@
 
 mod error;
 mod fit;
+mod growth;
 mod memory;
 mod prepare;
 mod ranks;
@@ -14,6 +15,7 @@ pub use report::StepReport;
 
 use crate::step::{Initial, KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
+use growth::Growth;
 use memory::Limited;
 use ranks::Ranks;
 use report::{Progress, Submitted};
@@ -72,6 +74,8 @@ pub struct Trainer {
     indices: Model,
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
+    /// The maps of growing tables.
+    growth: Growth,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
     /// Trained parameters, in the order of the model, and states that the model sets.
@@ -179,6 +183,7 @@ impl Trainer {
             indices: sorting(indices)?,
             lookups: lookups.into(),
             row_sums: Arc::new(row_sums),
+            growth: Growth::new(&objective.growing),
             parameters: learned.filter(|name| states.contains_key(name)).collect(),
             fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
             states,
@@ -205,9 +210,10 @@ impl Trainer {
         }
     }
 
-    /// Creates a preparer of batches for [`Trainer::step`], for any thread.
+    /// Creates a preparer of batches for [`Trainer::step`], for any thread. With growing tables, it prepares the steps that follow now, in
+    /// their order.
     pub fn preparer(&self) -> Preparer {
-        Preparer::new(self.indices.session(), self.lookups.clone(), self.row_sums.clone())
+        Preparer::new(self.indices.session(), self.lookups.clone(), self.row_sums.clone(), self.growth.clone())
     }
 
     /// Steps so far.
@@ -322,21 +328,26 @@ impl Trainer {
         Ok(all)
     }
 
-    /// All states that the next step depends on, except the number of steps: parameters, optimizer states, averages.
+    /// All states that the next step depends on, except the number of steps: parameters, optimizer states, averages, and the ids of
+    /// growing tables.
     ///
     /// # Errors
     /// As [`Trainer::parameters`].
     pub fn states(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
-        self.states.keys().map(|name| Ok((name.clone(), self.state(name)?))).collect()
+        let mut all = self.ids();
+        for name in self.states.keys() {
+            all.insert(name.clone(), self.state(name)?);
+        }
+        Ok(all)
     }
 
     /// Resumes another training of the same objective and configuration: after `steps` steps, from the result of
     /// [`Trainer::states`] at that point.
     ///
     /// # Errors
-    /// [`TrainError::Checkpoint`] names a state that is missing or has another shape.
+    /// [`TrainError::Checkpoint`] names a state that is missing or has another shape, [`TrainError::Ids`] invalid ids of growing tables.
     pub fn resume(&mut self, steps: u64, states: impl Fn(&str) -> Option<HostTensor>) -> Result<(), TrainError> {
-        let mut all = vec![];
+        let (growth, mut all) = (self.saved_ids(&states)?, vec![]);
         for (name, state) in &self.states {
             let tensor = states(name).filter(|tensor| tensor.shape() == state.shape);
             let expected = || format!("{:?}", state.shape);
@@ -349,6 +360,7 @@ impl Trainer {
                 None => self.session.set_state(name, tensor)?,
             }
         }
+        self.growth = growth;
         self.steps = steps;
         self.submitted.clear();
         Ok(())

@@ -1,4 +1,5 @@
 use super::TrainError;
+use super::growth::{Growth, MapStep};
 use crate::step::{Lookup, names};
 use rewire_graph::{HostTensor, TensorSizeError, Type};
 use rewire_runtime::{Inputs, RunValue, Session};
@@ -13,6 +14,8 @@ pub struct Prepared {
     /// The chunk of each batch, for a step of several ranks: a rank has at most one batch of each.
     pub(super) chunks: Vec<usize>,
     pub(super) chunk_count: usize,
+    /// The steps of the maps of growing tables.
+    pub(super) grown: Vec<MapStep>,
 }
 
 impl Prepared {
@@ -39,12 +42,13 @@ impl Prepared {
     }
 }
 
-/// Sorts indices of batches, for instance while an earlier step runs.
+/// Replaces raw ids by rows and sorts indices of batches, for instance while an earlier step runs.
 #[derive(Debug)]
 pub struct Preparer {
     session: Session,
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
+    growth: Growth,
 }
 
 /// An index, sorted by row.
@@ -53,6 +57,8 @@ struct Sorted {
     rows: Vec<usize>,
     /// The positions.
     order: Vec<u32>,
+    /// Positions of rows that are trained.
+    trained: usize,
     /// The shapes of the parts of the index.
     shapes: Vec<Vec<usize>>,
 }
@@ -62,15 +68,29 @@ impl Preparer {
         session: Session,
         lookups: Arc<[Lookup]>,
         row_sums: Arc<BTreeMap<String, (usize, Type)>>,
+        growth: Growth,
     ) -> Self {
-        Self { session, lookups, row_sums }
+        Self { session, lookups, row_sums, growth }
+    }
+
+    /// Counts the raw ids of a batch in the next step of growing tables.
+    pub(super) fn count(&mut self, batch: &Inputs) {
+        self.growth.count(batch);
     }
 
     /// Prepares the batches of a step.
     ///
     /// # Errors
     /// [`TrainError::Run`] names an input that is missing or does not match its declaration.
-    pub fn prepare(&mut self, mut batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
+    pub fn prepare(&mut self, batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
+        batches.iter().for_each(|batch| self.count(batch));
+        self.prepare_counted(batches)
+    }
+
+    /// [`Preparer::prepare`] for batches whose ids are counted, with those of other ranks.
+    pub(super) fn prepare_counted(&mut self, mut batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
+        let grown = self.growth.step();
+        batches.iter_mut().try_for_each(|batch| self.growth.look_up(batch))?;
         let mut sorted = vec![];
         for batch in &batches {
             sorted.push(self.sort(batch)?);
@@ -79,7 +99,7 @@ impl Preparer {
             let parts: Vec<&Sorted> = sorted.iter().filter_map(|all| all.get(position)).collect();
             let rows = rows_of(lookup, &parts);
             for (batch, part) in batches.iter_mut().zip(&parts) {
-                batch.insert(lookup.order(), HostTensor::vector(&part.order));
+                batch.insert(lookup.order(), HostTensor::vector(part.order.get(..part.trained).unwrap_or_default()));
                 batch.insert(lookup.lengths(), HostTensor::lengths(&part.lengths(&rows)));
                 if lookup.is_sparse {
                     let ids: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
@@ -100,7 +120,7 @@ impl Preparer {
             }
         }
         let (chunks, chunk_count) = ((0..batches.len()).collect(), batches.len());
-        Ok(Prepared { batches, epoch: 0, chunks, chunk_count })
+        Ok(Prepared { batches, epoch: 0, chunks, chunk_count, grown })
     }
 
     fn sort(&mut self, batch: &Inputs) -> Result<Vec<Sorted>, TrainError> {
@@ -115,7 +135,7 @@ impl Preparer {
                 check_ids(&parts, lookup.table_rows)?;
             }
             let last = lookup.table_rows.saturating_sub(1) as i64;
-            Ok(Sorted::new(&parts, last))
+            Ok(Sorted::new(&parts, last, lookup.untrained))
         });
         sorted.collect()
     }
@@ -133,20 +153,23 @@ fn rows_of(lookup: &Lookup, parts: &[&Sorted]) -> Vec<usize> {
     if !lookup.is_sparse {
         return (0..lookup.table_rows).collect();
     }
-    let mut rows: Vec<usize> = parts.iter().flat_map(|part| part.rows.iter().copied()).collect();
+    // Places are needed of all rows that occur.
+    let count = |part: &Sorted| if lookup.is_placed { part.rows.len() } else { part.trained };
+    let mut rows: Vec<usize> = parts.iter().flat_map(|part| part.rows.iter().take(count(part)).copied()).collect();
     rows.sort_unstable();
     rows.dedup();
     rows
 }
 
 impl Sorted {
-    /// Sorts the parts of an index, in which rows after the last one are that one.
-    fn new(parts: &[&HostTensor], last: i64) -> Self {
+    /// Sorts the parts of an index, in which rows after the last one are that one. The last one may be untrained.
+    fn new(parts: &[&HostTensor], last: i64, untrained: Option<usize>) -> Self {
         let index = parts.iter().flat_map(|part| part.to_i64()).map(|row| row.clamp(0, last) as usize);
         let mut sorted: Vec<(usize, u32)> = index.zip(0..).collect();
         sorted.sort_unstable();
-        let (rows, order) = sorted.into_iter().unzip();
-        Self { rows, order, shapes: parts.iter().map(|part| part.shape().to_vec()).collect() }
+        let (rows, order): (Vec<usize>, Vec<u32>) = sorted.into_iter().unzip();
+        let trained = untrained.map_or(rows.len(), |untrained| rows.partition_point(|row| *row < untrained));
+        Self { rows, order, trained, shapes: parts.iter().map(|part| part.shape().to_vec()).collect() }
     }
 
     /// The places of every part of the index among `rows`, which ascend.
@@ -166,7 +189,7 @@ impl Sorted {
 
     /// The number of positions of each of `rows`, which ascend.
     fn lengths(&self, rows: &[usize]) -> Vec<i64> {
-        let mut rest = self.rows.as_slice();
+        let mut rest = self.rows.get(..self.trained).unwrap_or_default();
         let count = |row: &usize| {
             let count = rest.iter().take_while(|own| *own == row).count();
             rest = rest.get(count..).unwrap_or(&[]);

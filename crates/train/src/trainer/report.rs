@@ -70,9 +70,10 @@ impl Trainer {
     ///
     /// # Errors
     /// [`TrainError::Diverged`] if a loss is not finite, [`TrainError::Overflow`] if steps overflow repeatedly,
-    /// [`TrainError::Memory`] if the batches exceed the limit, and [`TrainError::Run`]. After an error the parameters must not
+    /// [`TrainError::Memory`] if the batches exceed the limit, [`TrainError::Order`], and [`TrainError::Run`]. After an error the parameters must not
     /// be used, unless it is a [`TrainError::Run`] which states that the session's states are unchanged.
     pub fn submit(&mut self, step: Prepared) -> Result<Vec<StepReport>, TrainError> {
+        self.grow(&step.grown)?;
         if let Some(mut ranks) = self.ranks.take() {
             let report = self.step_of_ranks(&mut ranks, &step);
             self.ranks = Some(ranks);

@@ -38,7 +38,7 @@ fn objective() -> Objective {
 }
 
 /// A number for each place.
-fn noise(seed: usize, place: usize) -> f32 {
+pub fn noise(seed: usize, place: usize) -> f32 {
     let x = (seed * 7919 + place * 104_729 + 13) as f32;
     (x * 0.618_034).fract() - 0.5
 }
@@ -146,7 +146,7 @@ fn of_ranks(
     })
 }
 
-fn each<T: Send>(ranks: usize, timeout: Duration, run: impl Fn(Arc<dyn Collectives>) -> T + Sync) -> Vec<T> {
+pub fn each<T: Send>(ranks: usize, timeout: Duration, run: impl Fn(Arc<dyn Collectives>) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let threads = in_process(ranks, timeout).into_iter().map(|rank| scope.spawn(|| run(Arc::new(rank))));
         threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect()

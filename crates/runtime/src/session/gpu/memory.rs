@@ -97,6 +97,11 @@ impl GpuSide {
         Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
     }
 
+    /// Writes bytes of a tensor, after the runs that are submitted.
+    pub fn write(&self, tensor: &DeviceTensor, offset: u64, bytes: &[u8]) {
+        self.gpu().queue().write_buffer(tensor.buffer(), offset, bytes);
+    }
+
     /// A tensor of zeros, for a caller.
     pub async fn zeros(&self, layout: Layout) -> Result<DeviceTensor, GpuError> {
         let gpu = self.gpu();

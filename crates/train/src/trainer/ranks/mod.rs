@@ -91,6 +91,15 @@ impl Ranks {
         Ok(())
     }
 
+    /// Replaces rows, which ascend, of a state of a table; of those, the ones that this rank holds.
+    pub fn set_rows(&mut self, name: &str, rows: &[u32], values: &HostTensor) {
+        for table in &mut self.tables {
+            if let Some(column) = table.columns.iter().position(|column| column.state == name) {
+                table.replace_held(column, rows, &values.to_f32(), self.group.as_ref());
+            }
+        }
+    }
+
     /// A state as a whole. All ranks have to ask for it.
     pub fn get(&self, name: &str) -> Result<HostTensor, TrainError> {
         for table in &self.tables {

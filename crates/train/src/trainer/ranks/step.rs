@@ -58,6 +58,12 @@ impl Trainer {
             let share = shares.get(*chunk).copied().unwrap_or(0.0);
             self.add(ranks, &mut sums, &results, share);
         }
+        for (table, sum) in ranks.tables.iter().zip(&mut sums.rows) {
+            let untrained = self.lookups.get(table.lookup).and_then(|lookup| lookup.untrained);
+            let trained = sum.rows.partition_point(|row| untrained.is_none_or(|untrained| (*row as usize) < untrained));
+            sum.values.truncate(sum.values.len() / sum.rows.len().max(1) * trained);
+            sum.rows.truncate(trained);
+        }
         Ok(sums)
     }
 

@@ -168,6 +168,13 @@ impl Rows {
         self.columns.iter().map(tensor).collect()
     }
 
+    /// Replaces those of rows, which ascend, that this rank holds.
+    pub fn replace_held(&mut self, column: usize, rows: &[u32], values: &[f32], group: &dyn Collectives) {
+        let width = self.columns.get(column).map_or(0, Column::width);
+        let own = places(rows, &self.held(group.rank()));
+        self.replace(column, &rows[own.clone()], &values[own.start * width..own.end * width], group);
+    }
+
     /// Replaces held rows of a column.
     pub fn replace(&mut self, column: usize, rows: &[u32], values: &[f32], group: &dyn Collectives) {
         let first = self.held(group.rank()).start;

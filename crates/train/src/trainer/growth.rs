@@ -1,0 +1,147 @@
+//! Maps from raw ids to rows, before a step and with it.
+//!
+//! A preparer runs ahead of the trainer: both have the maps, and take the same steps with them.
+
+use super::{TrainError, Trainer};
+use crate::GrowingTables;
+use crate::step::{Initial, names};
+use rewire_graph::{DType, HostTensor, Ordered};
+use rewire_runtime::{Inputs, RunValue};
+use rewire_tables::{IdMap, Run, runs};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The maps of an objective's tables.
+#[derive(Clone, Debug)]
+pub(super) struct Growth {
+    tables: Arc<[GrowingTables]>,
+    maps: Vec<IdMap>,
+    /// By map, the ids of the step so far.
+    seen: Vec<Vec<i64>>,
+}
+
+/// A step of a map.
+#[derive(Clone, Debug)]
+pub(super) struct MapStep {
+    number: u64,
+    runs: Vec<Run>,
+}
+
+impl Growth {
+    pub fn new(tables: &[GrowingTables]) -> Self {
+        let maps = tables.iter().map(|growing| IdMap::new(growing.options)).collect();
+        Self { tables: tables.into(), maps, seen: vec![vec![]; tables.len()] }
+    }
+
+    /// Counts the raw ids of a batch in the next step.
+    pub fn count(&mut self, batch: &Inputs) {
+        for (growing, seen) in self.tables.iter().zip(&mut self.seen) {
+            growing.inputs.iter().filter_map(|input| raw(batch, input)).for_each(|ids| seen.extend(ids));
+        }
+    }
+
+    /// Takes a step with the counted ids.
+    pub fn step(&mut self) -> Vec<MapStep> {
+        let step = |(map, seen): (&mut IdMap, &mut Vec<i64>)| {
+            let runs = runs(std::mem::take(seen));
+            map.step(&runs);
+            MapStep { number: map.steps(), runs }
+        };
+        self.maps.iter_mut().zip(&mut self.seen).map(step).collect()
+    }
+
+    /// Replaces the raw ids of a batch by their rows.
+    pub fn look_up(&self, batch: &mut Inputs) -> Result<(), TrainError> {
+        for (growing, map) in self.tables.iter().zip(&self.maps) {
+            let rows = map.rows();
+            for input in &growing.inputs {
+                let Some(ids) = raw(batch, input) else { continue };
+                let shape = batch.get(input).map(|ids| ids.shape().to_vec()).unwrap_or_else(|| vec![ids.len()]);
+                let found: Vec<u32> = ids.into_iter().map(|id| rows.row(id).unwrap_or(growing.options.rows)).collect();
+                batch.insert(input, HostTensor::u32(shape, &found)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The raw ids of an input; `None` if it has rows.
+fn raw(batch: &Inputs, input: &str) -> Option<Vec<i64>> {
+    match batch.get(input)? {
+        RunValue::Host(ids) if ids.dtype() == DType::I64 => ids.values(),
+        _ => None,
+    }
+}
+
+impl Trainer {
+    /// The maps of growing tables now, by name.
+    pub fn id_maps(&self) -> impl Iterator<Item = (&str, &IdMap)> {
+        self.growth.tables.iter().map(|growing| growing.name.as_str()).zip(&self.growth.maps)
+    }
+
+    /// Replaces the map of a growing table before the first step, for instance by that of an earlier training.
+    pub fn set_id_map(&mut self, name: &str, map: IdMap) {
+        let mut own = self.growth.tables.iter().zip(&mut self.growth.maps);
+        if let Some((_, own)) = own.find(|(growing, _)| growing.name == name) {
+            *own = map;
+        }
+    }
+
+    /// Takes a step with the maps: the rows of new ids get initial values, and their moments those of a new training.
+    pub(super) fn grow(&mut self, steps: &[MapStep]) -> Result<(), TrainError> {
+        let tables = self.growth.tables.clone();
+        for (place, (growing, step)) in tables.iter().zip(steps).enumerate() {
+            let Some(map) = self.growth.maps.get_mut(place) else { continue };
+            if map.steps() + 1 != step.number {
+                let (name, expected) = (growing.name.clone(), map.steps() + 1);
+                return Err(TrainError::Order { name, expected, actual: step.number });
+            }
+            let mut rows: Vec<u32> = map.step(&step.runs).into_iter().map(|placed| placed.row).collect();
+            rows.sort_unstable();
+            if rows.is_empty() {
+                continue;
+            }
+            for table in &growing.tables {
+                self.reset_rows(growing, table, &rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reset_rows(&mut self, growing: &GrowingTables, table: &str, rows: &[u32]) -> Result<(), TrainError> {
+        let moments = self.moments.iter().filter(|moment| moment.parameter == table).map(|moment| moment.state.clone());
+        for name in std::iter::once(table.to_owned()).chain(moments).collect::<Vec<_>>() {
+            let Some(state) = self.states.get(&name) else { continue };
+            let shape: Vec<usize> = std::iter::once(rows.len()).chain(state.shape.iter().skip(1).copied()).collect();
+            let values = match &state.initial {
+                Initial::Constant(value) => HostTensor::generate(shape, || *value)?,
+                Initial::Parameter(_) | Initial::Kept(_) => HostTensor::f32(shape, &growing.initial.rows(table, rows))?,
+            };
+            match &mut self.ranks {
+                Some(ranks) => ranks.set_rows(&name, rows, &values),
+                None => self.session.set_state_rows(&name, rows, &values)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The maps as tensors, by the names of states.
+    pub(super) fn ids(&self) -> BTreeMap<String, HostTensor> {
+        let parts = |(name, map): (&str, &IdMap)| {
+            let tensor = |(part, values): (&str, Vec<i64>)| (names::ids(name, part), HostTensor::vector(&values));
+            map.save().into_iter().map(tensor).collect::<Vec<_>>()
+        };
+        self.id_maps().flat_map(parts).ordered_map()
+    }
+
+    /// The maps of tensors by the names of states.
+    pub(super) fn saved_ids(&self, states: &impl Fn(&str) -> Option<HostTensor>) -> Result<Growth, TrainError> {
+        let load = |growing: &GrowingTables| {
+            let part = |part: &str| states(&names::ids(&growing.name, part))?.values();
+            let failed = |source| TrainError::Ids { name: growing.name.clone(), source };
+            IdMap::load(growing.options, part).map_err(failed)
+        };
+        let maps = self.growth.tables.iter().map(load).collect::<Result<_, _>>()?;
+        Ok(Growth { maps, ..Growth::new(&self.growth.tables) })
+    }
+}
