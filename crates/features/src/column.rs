@@ -1,3 +1,4 @@
+use crate::EncodeError;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -128,6 +129,11 @@ impl<'a> Column<'a> {
         Self { data, validity: Validity::All }
     }
 
+    /// True for a column of id lists; items of other columns are lists or strings themselves.
+    pub(crate) fn is_of_ids(&self) -> bool {
+        matches!(&self.data, Data::List { items, .. } if !matches!(items.data, Data::List { .. } | Data::Text { .. }))
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         match &self.data {
@@ -160,4 +166,21 @@ impl<'a> Column<'a> {
 
 fn within(range: Range<usize>, items: &Column<'_>) -> Option<Range<usize>> {
     (range.end <= items.rows()).then_some(range)
+}
+
+/// The number of rows of a table, which must be equal in all columns; 0 without columns.
+///
+/// # Errors
+/// [`EncodeError::Rows`].
+pub fn rows_of(columns: &[(&str, Column<'_>)]) -> Result<usize, EncodeError> {
+    let Some((first, column)) = columns.first() else { return Ok(0) };
+    let rows = column.rows();
+    match columns.iter().find(|(_, other)| other.rows() != rows) {
+        None => Ok(rows),
+        Some((second, other)) => Err(EncodeError::Rows {
+            first: (*first).to_owned(),
+            second: (*second).to_owned(),
+            rows: (rows, other.rows()),
+        }),
+    }
 }

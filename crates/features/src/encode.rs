@@ -2,6 +2,7 @@
 
 use crate::{Cell, Column, Data, Feature, FeatureValues};
 use rewire_graph::{HostTensor, TensorSizeError};
+use rewire_tables::hash;
 use std::ops::Range;
 use thiserror::Error;
 
@@ -83,27 +84,10 @@ impl EncodeError {
     }
 }
 
-/// The number of rows of a table, which must be equal in all columns; 0 without columns.
-///
-/// # Errors
-/// [`EncodeError::Rows`].
-pub fn rows_of(columns: &[(&str, Column<'_>)]) -> Result<usize, EncodeError> {
-    let Some((first, column)) = columns.first() else { return Ok(0) };
-    let rows = column.rows();
-    match columns.iter().find(|(_, other)| other.rows() != rows) {
-        None => Ok(rows),
-        Some((second, other)) => Err(EncodeError::Rows {
-            first: (*first).to_owned(),
-            second: (*second).to_owned(),
-            rows: (rows, other.rows()),
-        }),
-    }
-}
-
 /// The inputs of a feature.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
-    ids: Vec<u32>,
+    ids: Vec<i64>,
     floats: Vec<f32>,
     weights: Vec<f32>,
     /// Number of ids of every row, or number of steps of every row of a sequence.
@@ -132,16 +116,22 @@ pub(crate) fn kind(cell: &Cell<'_>) -> String {
     }
 }
 
-/// A row of the feature's table.
-fn id(feature: &Feature, value: i64) -> Result<u32, Fault> {
+/// A row of the feature's table, or any id if the table grows.
+fn id(feature: &Feature, value: i64) -> Result<i64, Fault> {
+    if feature.growing.is_some() {
+        return Ok(value);
+    }
     let rows = if let FeatureValues::Ids { rows, .. } = feature.values { rows } else { 0 };
-    let id = u32::try_from(value).ok().filter(|&id| (id as usize) < rows);
-    id.ok_or_else(|| fault(&format!("an id from 0 to below {rows}, the rows of its table"), value))
+    let is_row = usize::try_from(value).is_ok_and(|id| id < rows);
+    is_row.then_some(value).ok_or_else(|| fault(&format!("an id from 0 to below {rows}, the rows of its table"), value))
 }
 
-fn id_of(feature: &Feature, text: &str) -> Result<u32, Fault> {
-    let value = text.trim().parse().map_err(|_| fault("an id, an integer from 0", format!("`{text}`")))?;
-    id(feature, value)
+fn id_of(feature: &Feature, text: &str) -> Result<i64, Fault> {
+    match text.trim().parse() {
+        Ok(value) => id(feature, value),
+        Err(_) if feature.growing.is_some() => Ok(hash(text.trim())),
+        Err(_) => Err(fault("an id, an integer from 0", format!("`{text}`"))),
+    }
 }
 
 fn number_of(text: &str) -> Result<f32, Fault> {
@@ -228,7 +218,7 @@ impl Encoded {
         self.key_lengths.extend(key_lengths);
     }
 
-    /// The first id of every row, 0 for a row without ids.
+    /// The first id of every row, 0 for a row without ids. Longer ids are folded to 32 bits.
     pub fn first_ids(&self, feature: &Feature) -> Vec<u32> {
         let mut start = 0;
         let mut keys = self.key_lengths.iter();
@@ -240,12 +230,12 @@ impl Encoded {
             };
             let id = if count > 0 { self.ids.get(start).copied() } else { None };
             start += count as usize;
-            id.unwrap_or(0)
+            id.map_or(0, |id| (id ^ id >> 32) as u32)
         };
         self.lengths.iter().map(first).collect()
     }
 
-    fn push(&mut self, feature: &Feature, id: u32, weight: f32) {
+    fn push(&mut self, feature: &Feature, id: i64, weight: f32) {
         self.ids.push(id);
         if feature.weighted {
             self.weights.push(weight);
@@ -266,7 +256,7 @@ impl Encoded {
         feature: &Feature,
         column: &Column<'_>,
         cell: Cell<'_>,
-        default: &[u32],
+        default: &[i64],
     ) -> Result<(), Fault> {
         let before = self.ids.len();
         let mut missing = |most: usize| default.iter().take(most).for_each(|&id| self.push(feature, id, 1.0));
@@ -364,13 +354,13 @@ impl Encoded {
         &mut self,
         feature: &Feature,
         (column, cell): (&Column<'_>, Cell<'_>),
-        default: &[u32],
+        default: &[i64],
         delimiter: &str,
     ) -> Result<(), Fault> {
         let (ids, steps) = (self.ids.len(), self.key_lengths.len());
         match cell {
             // In a column of id lists every id is a step, including default values.
-            _ if is_empty(&cell) && is_of_ids(column) => {
+            _ if is_empty(&cell) && column.is_of_ids() => {
                 self.ids.extend(default);
                 self.key_lengths.extend(default.iter().map(|_| 1));
             }
@@ -392,7 +382,7 @@ impl Encoded {
         Ok(())
     }
 
-    fn add_default_step(&mut self, default: &[u32]) {
+    fn add_default_step(&mut self, default: &[i64]) {
         if !default.is_empty() {
             self.ids.extend(default);
             self.key_lengths.push(default.len() as i64);
@@ -467,7 +457,11 @@ impl Encoded {
             }
             FeatureValues::Ids { .. } => {
                 inputs.push(lengths);
-                inputs.push((feature.input("values"), HostTensor::vector(&self.ids)));
+                let values = match feature.growing {
+                    Some(_) => HostTensor::vector(&self.ids),
+                    None => HostTensor::vector(&self.ids.iter().map(|&row| row as u32).collect::<Vec<_>>()),
+                };
+                inputs.push((feature.input("values"), values));
                 if feature.weighted {
                     inputs.push((feature.input("weights"), HostTensor::vector(&self.weights)));
                 }
@@ -488,9 +482,4 @@ fn is_empty(cell: &Cell<'_>) -> bool {
         Cell::List(_, range) => range.is_empty(),
         _ => false,
     }
-}
-
-/// True for a column of id lists; items of other columns are lists or strings themselves.
-fn is_of_ids(column: &Column<'_>) -> bool {
-    matches!(&column.data, Data::List { items, .. } if !matches!(items.data, Data::List { .. } | Data::Text { .. }))
 }

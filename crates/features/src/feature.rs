@@ -1,5 +1,6 @@
-use crate::Problems;
+use crate::growing::growing;
 use crate::message::{FeatureMessage, TableType};
+use crate::{Growing, Problems};
 use rewire_graph::DType;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use serde::Deserialize;
@@ -26,7 +27,7 @@ pub enum FeatureValues {
         /// Rows of the table.
         rows: usize,
         /// Default of missing ids.
-        default: Vec<u32>,
+        default: Vec<i64>,
     },
     /// Numbers.
     Floats {
@@ -75,6 +76,8 @@ pub struct Feature {
     pub dim: usize,
     /// The name of the table, without suffixes.
     pub table: String,
+    /// Set if the table grows: ids are raw then.
+    pub growing: Option<Growing>,
     /// Element type of the table.
     pub dtype: DType,
     /// False for a frozen table.
@@ -126,12 +129,17 @@ impl Feature {
             "id_feature" | "combo_feature" | "bool_mask_feature" => 0,
             _ => 1,
         });
-        let rows = table_rows(plain, &message, pointer, problems);
+        let growing = growing(plain, &message, pointer, problems);
+        let rows = match &growing {
+            Some(growing) => Some(growing.rows()),
+            None => table_rows(plain, &message, pointer, problems),
+        };
         let default = message.fg_encoded_default_value.split(context.separator).filter(|text| !text.is_empty());
         let values = match rows {
             Some(rows) => {
-                let default: Vec<u32> = parsed(default, pointer, problems);
-                if let Some(id) = default.iter().find(|&&id| id as usize >= rows) {
+                let default: Vec<i64> = parsed(default, pointer, problems);
+                let is_row = |id: &i64| growing.is_some() || usize::try_from(*id).is_ok_and(|id| id < rows);
+                if let Some(id) = default.iter().find(|id| !is_row(id)) {
                     let reason = format!("must be ids below {rows}, the rows of the table, got {id}");
                     problems.push(format!("{pointer}/fg_encoded_default_value"), reason);
                 }
@@ -176,12 +184,13 @@ impl Feature {
             },
             dim: if is_embedded { message.embedding_dim } else { 0 },
             table,
+            init_fn: growing.as_ref().and_then(|growing| growing.init_fn.clone()).unwrap_or(message.init_fn),
+            growing,
             dtype: match message.data_type {
                 TableType::F32 => DType::F32,
                 TableType::F16 => DType::F16,
             },
             trainable: message.trainable,
-            init_fn: message.init_fn,
             sharding_types: message.embedding_constraints.sharding_types,
             pooling: message.pooling,
             weighted: message.weighted && !is_sequence,
@@ -235,10 +244,6 @@ fn dense_embedding(message: &FeatureMessage) -> Option<DenseEmbedding> {
 
 /// The rows of the table of a feature; `None` for a dense one.
 fn table_rows(kind: &str, message: &FeatureMessage, pointer: &str, problems: &mut Problems) -> Option<usize> {
-    let dynamic = message.dynamicemb.as_ref().map(|dynamic| {
-        let capacity = dynamic.get("max_capacity").and_then(|capacity| capacity.as_u64());
-        capacity.and_then(|capacity| usize::try_from(capacity).ok()).unwrap_or(0)
-    });
     let vocabulary = || {
         let list = message.vocab_list.len();
         let special = if message.default_bucketize_value.is_some() { 0 } else { 2 };
@@ -246,8 +251,8 @@ fn table_rows(kind: &str, message: &FeatureMessage, pointer: &str, problems: &mu
     };
     let dictionary = || message.vocab_dict.values().max().map(|largest| largest.saturating_add(1));
     let boundaries = || (!message.boundaries.is_empty()).then(|| message.boundaries.len() + 1);
-    let (zch, hashed) = (message.zch.as_ref().map(|zch| zch.zch_size), message.hash_bucket_size);
-    let identified = zch.or(dynamic).or(hashed).or(message.num_buckets).or_else(vocabulary).or_else(dictionary);
+    let hashed = message.hash_bucket_size;
+    let identified = hashed.or(message.num_buckets).or_else(vocabulary).or_else(dictionary);
     if identified.is_none() && !message.vocab_file.is_empty() {
         let reason = "a vocabulary in a file gives no size here: write the rows of the table as `num_buckets`, or import a checkpoint, which has them";
         problems.push(format!("{pointer}/vocab_file"), reason);

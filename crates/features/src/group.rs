@@ -1,6 +1,6 @@
 //! Groups of features as tensors.
 
-use crate::{DenseEmbedding, Feature, FeatureValues, Features, GroupConfig, GroupType, Pooling, Problem};
+use crate::{DenseEmbedding, Feature, FeatureValues, Features, GroupConfig, GroupType, Origin, Pooling, Problem};
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ impl Features {
     pub fn feature_of_table(&self, parameter: &str) -> Option<(&Feature, bool)> {
         let (is_unpooled, rest) = match parameter.split_once(".embedding_bags.") {
             Some((_, rest)) => (false, rest),
-            None => (true, parameter.split_once(".ec_dict.")?.1.split_once(".embeddings.")?.1),
+            None => (true, parameter.split_once("ec_dict.")?.1.split_once(".embeddings.")?.1),
         };
         let table = rest.strip_suffix(".weight")?;
         self.groups.iter().find_map(|group| {
@@ -201,9 +201,11 @@ impl<'a> Tables<'a> {
         let dim = if self.is_wide { self.features.wide_dim } else { feature.dim };
         let (collections, data) = self.modules(feature);
         let table = feature.table_in(self.is_wide, self.suffix);
+        let is_managed = feature.growing.as_ref().is_some_and(|growing| growing.origin == Origin::Managed);
+        let (managed, inner) = if is_managed { ("mc_", "_embedding_module.") } else { ("", "") };
         let name = match self.unpooled {
-            true => format!("{collections}.{data}.ec_dict.{dim}.embeddings.{table}.weight"),
-            false => format!("{collections}.{data}.ebc.embedding_bags.{table}.weight"),
+            true => format!("{collections}.{data}.{managed}ec_dict.{dim}.{inner}embeddings.{table}.weight"),
+            false => format!("{collections}.{data}.{managed}ebc.{inner}embedding_bags.{table}.weight"),
         };
         match feature.dtype {
             DType::F16 => self.scope.parameter(&name, DType::F16, [rows, dim]),

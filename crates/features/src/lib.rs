@@ -11,7 +11,7 @@
 //! | feature | input | type |
 //! |---|---|---|
 //! | ids | `<feature>.lengths` | integers `[B]`, read on the host: ids of every row |
-//! | | `<feature>.values` | U32 `[ids]` |
+//! | | `<feature>.values` | U32 `[ids]`; [`Features::encode`] gives raw ids, I64, of tables that [grow](Growing) |
 //! | | `<feature>.weights` | F32 `[ids]`, of weighted features |
 //! | floats | `<feature>.values` | F32 `[B, value_dim]` |
 //! | sequence of ids | `<feature>.lengths` | integers `[B]`, read on the host: steps of every row |
@@ -29,6 +29,7 @@ mod column;
 mod encode;
 mod feature;
 mod group;
+mod growing;
 mod label;
 mod message;
 mod problem;
@@ -36,10 +37,11 @@ mod table;
 mod vocabulary;
 
 pub use cells::{MixedCells, OwnedCell};
-pub use column::{Cell, Column, Data, Offsets, Validity};
-pub use encode::{EncodeError, NegativeRow, rows_of};
+pub use column::{Cell, Column, Data, Offsets, Validity, rows_of};
+pub use encode::{EncodeError, NegativeRow};
 pub use feature::{DenseEmbedding, Feature, FeatureValues, Pooling, SequenceForm};
 pub use group::{Group, Part, SequenceSteps};
+pub use growing::{DefaultRow, Growing, Origin};
 pub use label::{LabelColumn, LabelValues};
 pub use message::{GroupConfig, GroupType, SequenceGroupConfig, read};
 pub use problem::{Problem, Problems};

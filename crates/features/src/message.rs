@@ -1,5 +1,6 @@
 //! The messages of a configuration as JSON, with the reference's defaults.
 
+use crate::growing::{DynamicEmbedding, ZeroCollisionHash};
 use crate::{Pooling, Problems};
 use rewire_graph::keys_to;
 use serde::Deserialize;
@@ -98,7 +99,7 @@ pub(crate) struct FeatureMessage {
     #[serde(default)]
     pub zch: Option<ZeroCollisionHash>,
     #[serde(default)]
-    pub dynamicemb: Option<Value>,
+    pub dynamicemb: Option<DynamicEmbedding>,
     #[serde(default)]
     pub hash_bucket_size: Option<usize>,
     #[serde(default)]
@@ -140,11 +141,6 @@ pub(crate) enum TableType {
     F32,
     #[serde(rename = "FP16")]
     F16,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct ZeroCollisionHash {
-    pub zch_size: usize,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -1,7 +1,9 @@
 use crate::encode::Encoded;
 use crate::feature::Context;
 use crate::message::{one_of, read_feature};
-use crate::{Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, NegativeRow, Problems, read};
+use crate::{
+    Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, Growing, NegativeRow, Problems, read,
+};
 use rewire_graph::{HostTensor, Ordered};
 use serde::Deserialize;
 use serde_json::Value;
@@ -143,6 +145,7 @@ impl Features {
 
     /// Checks that groups have features of allowed types, and that tables with the same name are equal.
     fn check(&self, problems: &mut Problems) {
+        self.features.values().for_each(|feature| self.check_growing(feature, problems));
         let mut tables: BTreeMap<(bool, String), (usize, usize, &str)> = BTreeMap::new();
         for (index, group) in self.groups.iter().enumerate() {
             let pointer = format!("/model_config/feature_groups/{index}");
@@ -188,6 +191,37 @@ impl Features {
                 check(&inner.feature_names, &format!("{pointer}/sequence_groups/{position}"), true, suffix);
             }
         }
+    }
+
+    /// Checks that features with equal names of tables grow them alike.
+    fn check_growing(&self, feature: &Feature, problems: &mut Problems) {
+        let mut same = self.features.values().filter(|other| other.is_sparse() && other.table == feature.table);
+        let same = same.next().filter(|_| feature.is_sparse());
+        if let Some(other) = same.filter(|other| other.growing != feature.growing) {
+            let reason = format!(
+                "`{}` and `{}` share the table `{}`: expected equal `zch` or `dynamicemb`",
+                feature.name, other.name, feature.table
+            );
+            problems.push(&feature.pointer, reason);
+        }
+    }
+
+    /// The tables that grow, by the names that features give them, with their features.
+    pub fn growing(&self) -> BTreeMap<&str, (&Growing, Vec<&Feature>)> {
+        let mut all: BTreeMap<&str, (&Growing, Vec<&Feature>)> = BTreeMap::new();
+        for feature in self.features.values() {
+            if let Some(growing) = &feature.growing {
+                all.entry(&feature.table).or_insert((growing, vec![])).1.push(feature);
+            }
+        }
+        all
+    }
+
+    /// The feature whose values an input has, whatever group of rows it is of.
+    pub fn feature_of_input(&self, input: &str) -> Option<&Feature> {
+        let name = input.strip_suffix(".values")?;
+        let after = name.match_indices('.').map(|(at, _)| &name[at + 1..]);
+        std::iter::once(name).chain(after).find_map(|name| self.features.get(name))
     }
 
     /// The group with a name.

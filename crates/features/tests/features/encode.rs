@@ -1,7 +1,8 @@
 //! Encoded columns become inputs as the format defines, for every type of column.
 
-use rewire_features::{Column, Data, EncodeError, Features, MixedCells, Offsets, OwnedCell, Validity};
+use rewire_features::{Column, Data, DefaultRow, EncodeError, Features, MixedCells, Offsets, OwnedCell, Validity};
 use rewire_graph::HostTensor;
+use rewire_tables::{Admission, Eviction, Options, Threshold, hash};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -176,6 +177,9 @@ fn rows_of_tables() {
         ("id_feature", json!({"num_buckets": 3, "hash_bucket_size": 9}), 9),
         ("raw_feature", json!({"boundaries": [0.5, 1.5]}), 3),
         ("id_feature", json!({"zch": {"zch_size": 11}}), 11),
+        ("lookup_feature", json!({"dynamicemb": {"max_capacity": 11}}), 12),
+        ("id_feature", json!({"dynamicemb": {"max_bytes": 4 * 4 * 9 + 1}}), 9),
+        ("id_feature", json!({"data_type": "FP16", "dynamicemb": {"max_capacity": 5, "max_bytes": 4 * 2 * 9}}), 6),
     ];
     for (kind, keys, expected) in cases {
         let mut message = json!({"feature_name": "f", "embedding_dim": 4});
@@ -205,4 +209,82 @@ fn cells_of_rows_become_columns() {
     for mixed in [vec![Int(1), List(vec![])], vec![map.clone(), Int(1)], vec![map, List(vec![])]] {
         assert_eq!(Column::of_cells(mixed).unwrap_err(), MixedCells);
     }
+}
+
+#[test]
+fn ids_of_growing_tables_are_raw() {
+    use OwnedCell::{Int, List, Null, Text};
+    let keys = json!({"zch": {"zch_size": 4}, "fg_encoded_default_value": "-7"});
+    let values = |cells| {
+        let inputs = encode("id_feature", keys.clone(), &Column::of_cells(cells).unwrap()).unwrap();
+        inputs["f.values"].values::<i64>().unwrap()
+    };
+    let expected = [i64::MIN, 8, hash("new"), -7];
+    assert_eq!(values(vec![Int(i64::MIN), Text("8|new".into()), Null]), expected);
+    assert_eq!(values(vec![List(vec![Int(1 << 40), Int(-1)])]), [1 << 40, -1]);
+}
+
+#[test]
+fn options_of_growing_tables() {
+    let parsed = |keys: Value| {
+        let feature = json!({"feature_name": "f", "embedding_dim": 4});
+        let message = Value::Object(
+            feature
+                .as_object()
+                .unwrap()
+                .iter()
+                .chain(keys.as_object().unwrap())
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+        );
+        let config = json!({"feature_configs": [{"id_feature": message}], "model_config": {"feature_groups": []}});
+        Features::parse(&config, 0).map(|features| features.features["f"].clone())
+    };
+    let growing = |keys: Value| parsed(keys).unwrap().growing.unwrap();
+    let zch = |keys: &str| serde_json::from_str(&format!(r#"{{"zch": {{"zch_size": 9, {keys}}}}}"#)).unwrap();
+    let options = |keys| growing(zch(keys)).options;
+    assert_eq!(options(r#""lfu": {}"#), Options { rows: 8, ..Options::default() });
+    assert_eq!(
+        options(r#""lru": {}, "eviction_interval": 5"#),
+        Options { rows: 8, eviction: Eviction::Lru, interval: 5, ..Options::default() }
+    );
+    let filter = options(
+        r#""distance_lfu": {"decay_exponent": 0.5}, "threshold_filtering_func": "lambda ids: average_threshold_filter(ids)""#,
+    );
+    assert_eq!(
+        (filter.eviction, filter.admission),
+        (Eviction::DistanceLfu { decay_exponent: 0.5 }, Admission::Filter(Threshold::AboveMean(1.0)))
+    );
+    let dynamic = json!({"dynamicemb": {"max_capacity": 20, "score_strategy": "TIMESTAMP",
+        "initializer_args": {"mode": "NORMAL"}, "eval_initializer_args": {"mode": "CONSTANT", "value": 0.5},
+        "frequency_admission_strategy": {"threshold": 3}}});
+    let feature = parsed(dynamic).unwrap();
+    let own = feature.growing.unwrap();
+    let admission = Admission::Count { threshold: 3, capacity: 20 };
+    assert_eq!(own.options, Options { rows: 20, eviction: Eviction::Lru, admission, interval: 1 });
+    assert_eq!((own.default, feature.init_fn.as_str()), (DefaultRow::Constant(0.5), "nn.init.normal_,mean=0,std=0.5"));
+    let wrong = [
+        (zch(r#""lfu": {}, "lru": {}"#), "/zch"),
+        (zch(r#""eviction_interval": 0"#), "/zch/eviction_interval"),
+        (zch(r#""threshold_filtering_func": "lambda x: exit()""#), "/zch/threshold_filtering_func"),
+        (json!({"zch": {"zch_size": 1}}), "/zch/zch_size"),
+        (json!({"dynamicemb": {"max_bytes": 31}}), "/dynamicemb/max_bytes"),
+        (json!({"dynamicemb": {"max_capacity": 4, "score_strategy": "FIFO"}}), "/dynamicemb/score_strategy"),
+        (json!({"dynamicemb": {"max_capacity": 4, "eval_initializer_args": {"mode": "UNIFORM"}}}), "/dynamicemb"),
+    ];
+    for (keys, key) in wrong {
+        let problems = parsed(keys.clone()).unwrap_err();
+        assert_eq!(problems.0[0].key, format!("/feature_configs/0/id_feature{key}"), "{keys}");
+    }
+}
+
+#[test]
+fn features_that_share_a_table_grow_it_alike() {
+    let feature = |name: &str, size: usize| json!({"id_feature": {"feature_name": name, "embedding_dim": 4, "embedding_name": "e", "zch": {"zch_size": size}}});
+    let parsed = |sizes: [usize; 2]| {
+        let features = json!([feature("a", sizes[0]), feature("b", sizes[1])]);
+        Features::parse(&json!({"feature_configs": features, "model_config": {"feature_groups": []}}), 0)
+    };
+    assert_eq!(parsed([9, 9]).unwrap().growing()["e"].1.len(), 2);
+    assert_eq!(parsed([9, 8]).unwrap_err().0[0].key, "/feature_configs/1/id_feature");
 }

@@ -1,3 +1,4 @@
+use super::ids::{id_maps, is_of_ids};
 use super::{Problem, Problems};
 use crate::program::{Extent, Port, ScalarType};
 use crate::rank::{CacheOptions, RankError};
@@ -5,7 +6,7 @@ use crate::weights::Weights;
 use rewire_families::{TraceError, Traced, trace, trace_cached};
 use rewire_features::Features;
 use rewire_graph::op::Input;
-use rewire_graph::{Arrange, Dim, Graph, Type};
+use rewire_graph::{Arrange, Dim, Graph, HostTensor, Type};
 use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_hstu::modules::Buffer;
 use serde::Deserialize;
@@ -81,7 +82,7 @@ pub(super) fn problems_of(error: TraceError) -> Problems {
 
 /// True for parameters that are embedding tables.
 pub(super) fn is_table(name: &str) -> bool {
-    name.contains(".embedding_bags.") || name.contains(".ec_dict.")
+    (name.contains(".embedding_bags.") || name.contains("ec_dict.")) && name.ends_with(".weight")
 }
 
 /// True for the text of a `config.json` of an imported model.
@@ -184,6 +185,7 @@ impl Imported {
         self.parameters().iter().any(|known| known.name == name)
             || self.buffers().iter().any(|buffer| buffer.name == name)
             || BUFFERS.contains(&last)
+            || is_of_ids(name)
     }
 
     /// The parameters that are embedding tables.
@@ -193,6 +195,16 @@ impl Imported {
 
     /// Checks that tensors which follow from the configuration have the expected values.
     pub(crate) fn check_weights(&self, weights: &Weights<'_>) -> Result<(), RankError> {
+        self.check_ids(|name| Ok(weights.get(name)?))?;
         check_buffers(&self.traced.buffers, weights)
+    }
+
+    /// Checks that growing tables have ids.
+    ///
+    /// # Errors
+    /// [`RankError::Ids`] and [`RankError::UnequalIds`].
+    pub fn check_ids(&self, tensor: impl Fn(&str) -> Result<Option<HostTensor>, RankError>) -> Result<(), RankError> {
+        let parameters = self.parameters();
+        id_maps(self.features(), parameters.iter().map(|known| known.name.as_str()), tensor).map(drop)
     }
 }

@@ -1,4 +1,5 @@
 use super::apart::{Apart, Placed};
+use super::ids::IdRows;
 use super::imported::{TOWERS, is_table};
 use super::signature::Signature;
 use super::{Column, EncodeError, Feature, Imported, LabelledTask, PredictedColumn, is_pipeline};
@@ -30,6 +31,8 @@ pub(super) struct Loaded {
     pub model: Model,
     sessions: Sessions,
     pub signature: Signature,
+    /// The rows of raw ids.
+    ids: IdRows,
     /// Tokens of histories per run.
     pub most: usize,
 }
@@ -149,7 +152,9 @@ impl Predictor {
             Some(signature) => signature,
             None => Signature::new(name, config, model.plan())?,
         };
-        Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), signature, most })))
+        let parameters = model.plan().parameters().map(|parameter| parameter.name);
+        let ids = IdRows::new(signature.features(), parameters, |name| Ok(weights.get(name)?))?;
+        Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), signature, ids, most })))
     }
 
     /// Loads a package, or a folder with `config.json` and `model.safetensors`.
@@ -365,10 +370,11 @@ impl Loaded {
     pub async fn run(
         &self,
         session: &mut Session,
-        encoded: Vec<(String, HostTensor)>,
+        mut encoded: Vec<(String, HostTensor)>,
         rows: usize,
     ) -> Result<Predicted, RankError> {
-        let Self { model, signature, .. } = self;
+        let Self { model, signature, ids, .. } = self;
+        ids.look_up(signature.features(), &mut encoded);
         let candidates = signature.counts(&encoded);
         let is_read = |name: &str| model.plan().inputs().any(|input| input.name == name);
         let mut inputs = Inputs::new();

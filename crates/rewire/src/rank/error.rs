@@ -8,6 +8,7 @@ use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
 use rewire_import::{ImportError, ScalarType};
 use rewire_runtime::{RunError, RuntimeError};
+use rewire_tables::MapError;
 use std::fmt;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
@@ -166,6 +167,20 @@ pub enum RankError {
         expected: Vec<f64>,
         /// The elements in the weights.
         actual: Vec<f64>,
+    },
+    /// The ids of a growing table are missing or invalid.
+    #[error("the table `{table}` grows, and the weights have no valid ids for it")]
+    Ids {
+        /// The table.
+        table: String,
+        /// The missing or invalid part.
+        source: MapError,
+    },
+    /// Two tables of the same features have different ids.
+    #[error("the tables `{}` and `{}` are of the same features: expected equal ids", tables[0], tables[1])]
+    UnequalIds {
+        /// The tables.
+        tables: [String; 2],
     },
     /// The weights contain tensors that the model does not use.
     #[error(transparent)]

@@ -11,7 +11,7 @@ use rewire_runtime::RuntimeError;
 use std::collections::{HashMap, HashSet};
 
 /// The module of unpooled sequence tables in imported models.
-const UNPOOLED: &str = ".ec_dict.";
+const UNPOOLED: &str = "ec_dict.";
 
 /// The kind of a table.
 pub(crate) fn kind_of(table: &str) -> Table {

@@ -75,7 +75,11 @@ pub(super) fn fans(shape: &[usize]) -> f64 {
 
 /// The elements of a parameter, in their order.
 pub(super) fn values(draw: Draw, name: &str, seed: u64) -> impl FnMut() -> f32 {
-    let mut random = Random::of_name(seed, name);
+    numbers(draw, Random::of_name(seed, name))
+}
+
+/// Numbers of a distribution.
+pub(super) fn numbers(draw: Draw, mut random: Random) -> impl FnMut() -> f32 {
     let normal = |random: &mut Random| {
         // Box-Muller transform (1958). The argument of the logarithm is above 0.
         let (radius, angle) = ((-2.0 * (1.0 - random.unit()).ln()).sqrt(), std::f64::consts::TAU * random.unit());

@@ -5,6 +5,7 @@ mod caches;
 mod cancellation;
 mod files;
 mod fork;
+mod growing;
 mod refining;
 mod waiting;
 

@@ -3,6 +3,7 @@
 #[cfg(feature = "files")]
 mod files;
 
+use super::ids::IdRows;
 use super::imported::{is_table, pipeline_of, problems_of};
 use super::{Column, Problems};
 use crate::rank::{RankError, RankOptions, compiled};
@@ -137,11 +138,13 @@ impl Evaluator {
     /// As [`Evaluator::begin`].
     pub async fn begin_async(&self, weights: impl Parameters) -> Result<Evaluation, RankError> {
         let Compiled { traced, plan, options, metrics, .. } = &*self.0;
+        let parameters = plan.parameters().map(|parameter| parameter.name);
+        let ids = IdRows::new(&traced.features, parameters, |name| Ok(weights.parameter(name)?))?;
         let model = Model::load_async(plan.clone(), weights, options.clone()).await?;
         let session = model.session();
         let metrics = metrics.iter().map(|metric| metric.config.metric(metric.num_class)).collect();
         let losses = traced.losses.iter().map(|name| (name.clone(), Mean::default())).ordered_map();
-        Ok(Evaluation { evaluator: self.clone(), model, session, metrics, losses, rows: 0 })
+        Ok(Evaluation { evaluator: self.clone(), model, session, ids, metrics, losses, rows: 0 })
     }
 }
 
@@ -200,6 +203,8 @@ pub struct Evaluation {
     evaluator: Evaluator,
     model: Model,
     session: Session,
+    /// The rows of raw ids.
+    ids: IdRows,
     metrics: Vec<Box<dyn Metric>>,
     losses: BTreeMap<String, Mean>,
     rows: u64,
@@ -234,7 +239,8 @@ impl Evaluation {
         let column = |name: &str| find(columns, name);
         let sampled = |name: &str| negatives.and_then(|negatives| find(negatives.columns, name));
         let row = negatives.map(|negatives| NegativeRow { column: &sampled, row: negatives.row });
-        let encoded = traced.encode(column, 0..rows, row)?;
+        let mut encoded = traced.encode(column, 0..rows, row)?;
+        self.ids.look_up(&traced.features, &mut encoded);
         let mut inputs = Inputs::new();
         for (name, tensor) in &encoded {
             if plan.inputs().any(|input| input.name == *name) {

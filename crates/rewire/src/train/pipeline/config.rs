@@ -155,7 +155,8 @@ impl Assignment {
                         Some(plan) => sharding(plan, name),
                         None => own.iter().find(|kind| *kind != DATA_PARALLEL).or(own.first()).map(String::as_str),
                     };
-                    if kind != Some(DATA_PARALLEL) {
+                    // Rows of growing tables are trained by themselves.
+                    if kind != Some(DATA_PARALLEL) || feature.growing.is_some() {
                         all.tables.push(name.to_owned());
                         all.sharding.extend(kind.and_then(divided).map(|kind| (name.to_owned(), kind)));
                     }
@@ -187,6 +188,7 @@ fn divided(kind: &str) -> Option<Sharding> {
 fn sharding<'p>(plan: &'p Value, parameter: &str) -> Option<&'p str> {
     let (module, rest) = parameter.split_once(".embedding_bags.").or_else(|| parameter.split_once(".embeddings."))?;
     let table = rest.strip_suffix(".weight")?;
+    let module = module.strip_suffix("._embedding_module").unwrap_or(module);
     plan.get(format!("{WRAPPER}{module}"))?.get(table)?.get("sharding_type")?.as_str()
 }
 

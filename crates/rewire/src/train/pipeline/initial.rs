@@ -1,7 +1,9 @@
 //! Initial parameters of a pipeline without a checkpoint.
 
-use crate::train::initial::{Draw, draw, fans, values};
-use rewire_features::Features;
+use crate::predict::growing_of;
+use crate::train::Random;
+use crate::train::initial::{Draw, draw, fans, numbers, values};
+use rewire_features::{DefaultRow, Features};
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
@@ -23,7 +25,16 @@ pub(super) fn initial(
             Some((_, "0.base")) => HostTensor::f32(shape.clone(), &orthonormal(shape, name, seed))?,
             _ => {
                 let draw = of_parameter(features, wide_init_fn, name, shape, shapes);
-                HostTensor::generate(shape.clone(), values(draw, name, seed))?
+                match growing_of(features, name) {
+                    Some((_, growing)) => {
+                        let default = match growing.default {
+                            DefaultRow::Trained => draw,
+                            DefaultRow::Constant(value) => Draw::Constant(value.into()),
+                        };
+                        HostTensor::generate(shape.clone(), of_rows((draw, default), name, seed, shape))?
+                    }
+                    None => HostTensor::generate(shape.clone(), values(draw, name, seed))?,
+                }
             }
         };
         Ok((name.clone(), tensor))
@@ -31,7 +42,28 @@ pub(super) fn initial(
     shapes.iter().map(tensor).collect()
 }
 
-fn of_parameter(
+/// The initial values of a row of a growing table, whenever an id takes it.
+pub(super) fn of_row(draw: Draw, name: &str, seed: u64, row: u32, width: usize) -> Vec<f32> {
+    let mut next = numbers(draw, Random::of_row(seed, name, row));
+    (0..width).map(|_| next()).collect()
+}
+
+/// The initial values of all rows of a growing table, of which the last one has another distribution.
+fn of_rows((draw, default): (Draw, Draw), name: &str, seed: u64, shape: &[usize]) -> impl FnMut() -> f32 {
+    let (rows, width) = (shape.first().copied().unwrap_or(0), shape.iter().skip(1).product::<usize>().max(1));
+    let (mut place, mut row) = (0, vec![]);
+    let name = name.to_owned();
+    move || {
+        if place % width == 0 {
+            let draw = if place / width + 1 == rows { default } else { draw };
+            row = of_row(draw, &name, seed, (place / width) as u32, width);
+        }
+        place += 1;
+        row.get((place - 1) % width).copied().unwrap_or(0.0)
+    }
+}
+
+pub(super) fn of_parameter(
     features: &Features,
     wide_init_fn: Option<&str>,
     name: &str,

@@ -1,6 +1,7 @@
 //! Training of TorchEasyRec pipelines.
 
 mod config;
+mod growing;
 mod initial;
 
 use super::{Checkpoint, Objective, Position, RankTrainError, TrainConfig, TrainError, Trainer};
@@ -146,10 +147,15 @@ impl PipelineTask {
     /// [`RankTrainError`] names the invalid key or tensor, or the reason why no device is available.
     pub fn trainer(&self, tensors: &Tensors) -> Result<Trainer, RankTrainError> {
         let (initial, options) = (|name: &str| tensors.get(name).cloned(), self.options.of_model());
-        Ok(match &self.group {
-            Some(group) => Trainer::of_rank(&self.objective, &self.config, initial, options, group.clone())?,
-            None => Trainer::new(&self.objective, &self.config, initial, options)?,
-        })
+        let objective = self.objective.clone().growing(self.growing());
+        let mut trainer = match &self.group {
+            Some(group) => Trainer::of_rank(&objective, &self.config, initial, options, group.clone())?,
+            None => Trainer::new(&objective, &self.config, initial, options)?,
+        };
+        for (name, map) in self.id_maps(tensors)? {
+            trainer.set_id_map(&name, map);
+        }
+        Ok(trainer)
     }
 
     /// The inputs of a step from all rows of a batch, given as named columns, and for models with negatives from a row of their table.
@@ -191,6 +197,7 @@ impl PipelineTask {
             })?;
             all.insert(name, stored);
         }
+        all.extend(self.ids(trainer));
         let [mean, count] = STATISTICS;
         let norms: Vec<String> = all.keys().filter_map(|name| Some(name.strip_suffix(mean)?.to_owned())).collect();
         for norm in norms.iter().filter(|norm| self.objective.graph().states().contains(&format!("{norm}{mean}"))) {

@@ -1,0 +1,137 @@
+//! Tables of `dynamicemb` as ids with their rows, the form in which the reference stores them.
+
+use super::ids::{growing_of, id_maps, is_of_ids, prefix};
+use super::{Features, Imported};
+use crate::rank::RankError;
+use rewire_features::{DefaultRow, Growing, Origin};
+use rewire_graph::HostTensor;
+use rewire_hstu::models::ParameterSpec;
+use rewire_runtime::RuntimeError;
+use rewire_tables::{Eviction, MapError, UNKNOWN};
+use std::collections::BTreeMap;
+
+/// The rows of the ids of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IdentifiedRows {
+    /// The module of the table.
+    pub module: String,
+    /// The table's name in it.
+    pub table: String,
+    /// The ids.
+    pub ids: Vec<i64>,
+    /// The rows of the ids, one after the other.
+    pub rows: Vec<f32>,
+    /// How often each id occurred, or the step in which it occurred last: the higher, the later it is evicted.
+    pub scores: Vec<i64>,
+    /// The places of the ids in the parameter, where it is one.
+    pub places: Vec<u32>,
+}
+
+impl IdentifiedRows {
+    /// The names that the parameter may have.
+    fn parameters(&self) -> [String; 2] {
+        ["embedding_bags", "embeddings"].map(|kind| format!("{}.{kind}.{}.weight", self.module, self.table))
+    }
+
+    /// The module and the name of the table of a parameter.
+    fn of(parameter: &str) -> Option<Self> {
+        let (module, rest) =
+            parameter.split_once(".embedding_bags.").or_else(|| parameter.split_once(".embeddings."))?;
+        let table = rest.strip_suffix(".weight")?;
+        Some(Self { module: module.to_owned(), table: table.to_owned(), ..Self::default() })
+    }
+
+    /// The tensors of a parameter and its ids, with rows in the order of the ids.
+    fn tensors(&self, known: &ParameterSpec, growing: &Growing) -> Result<BTreeMap<String, HostTensor>, RankError> {
+        let (parameter, width) = (known.name.as_str(), known.shape.iter().skip(1).product());
+        let (count, most) = (self.ids.len(), growing.options.rows as usize);
+        let failed = |source| RankError::Ids { table: parameter.to_owned(), source };
+        if count > most || self.rows.len() != count * width {
+            let expected = format!("at most {most} ids with {width} values each");
+            return Err(failed(MapError::Length { part: "ids", expected, actual: self.rows.len() }));
+        }
+        let mut values = self.rows.clone();
+        values.resize(most * width, 0.0);
+        let default = match growing.default {
+            DefaultRow::Constant(value) => value,
+            DefaultRow::Trained => 0.0,
+        };
+        values.resize((most + 1) * width, default);
+        let (scores, step) = small(&self.scores);
+        let (counts, last) = match growing.options.eviction {
+            Eviction::Lfu => (scores, vec![0; count]),
+            Eviction::Lru | Eviction::DistanceLfu { .. } => (vec![1; count], scores),
+        };
+        let prefix = prefix(parameter, Origin::Dynamic);
+        let parts = [("ids", self.ids.clone()), ("counts", counts), ("last", last), ("steps", vec![step])];
+        let mut all: BTreeMap<String, HostTensor> =
+            parts.into_iter().map(|(part, values)| (format!("{prefix}{part}"), HostTensor::vector(&values))).collect();
+        let table = HostTensor::f32([most + 1, width], &values)?.stored_as(known.dtype);
+        all.insert(parameter.to_owned(), table.map_err(|error| RuntimeError::of_stored(parameter, error))?);
+        Ok(all)
+    }
+}
+
+/// Scores as numbers of 32 bits in the same order, and the largest.
+fn small(scores: &[i64]) -> (Vec<i64>, i64) {
+    let is_small = |score: &i64| (0..=i64::from(u32::MAX)).contains(score);
+    if scores.iter().all(is_small) {
+        return (scores.to_vec(), scores.iter().copied().max().unwrap_or(0));
+    }
+    let mut sorted = scores.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let rank = |score: &i64| sorted.partition_point(|other| other < score) as i64;
+    (scores.iter().map(rank).collect(), sorted.len() as i64)
+}
+
+impl Imported {
+    /// The tensors of the model that tables of `dynamicemb` give.
+    ///
+    /// # Errors
+    /// [`RankError::Ids`] for ids or rows that do not fit the configuration.
+    pub fn identified(&self, tables: &[IdentifiedRows]) -> Result<BTreeMap<String, HostTensor>, RankError> {
+        let mut all = BTreeMap::new();
+        for known in self.parameters() {
+            let growing = growing_of(self.features(), &known.name).map(|(_, growing)| growing);
+            let Some(growing) = growing.filter(|growing| growing.origin == Origin::Dynamic) else { continue };
+            if let Some(rows) = tables.iter().find(|rows| rows.parameters().contains(&known.name)) {
+                all.extend(rows.tensors(&known, growing)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The tables of `dynamicemb` among the tensors of a model, which lose them and their ids.
+#[cfg(feature = "train")]
+pub(crate) fn take_identified(
+    features: &Features,
+    tensors: &mut BTreeMap<String, HostTensor>,
+) -> Result<Vec<IdentifiedRows>, RankError> {
+    let is_dynamic =
+        |name: &&String| growing_of(features, name).is_some_and(|(_, growing)| growing.origin == Origin::Dynamic);
+    let names: Vec<String> = tensors.keys().filter(is_dynamic).cloned().collect();
+    let mut all = vec![];
+    for name in names {
+        let maps = id_maps(features, [name.as_str()], |part| Ok(tensors.get(part).cloned()))?;
+        let (Some(map), Some(mut own)) = (maps.into_values().next(), IdentifiedRows::of(&name)) else { continue };
+        let saved = map.save();
+        let part = |name: &str| saved.iter().find(|(part, _)| *part == name).map_or(&[][..], |(_, values)| values);
+        let scores = part(if map.options().eviction == Eviction::Lfu { "counts" } else { "last" });
+        let values = tensors.remove(&name).map(|table| table.to_f32()).unwrap_or_default();
+        let width = values.len() / (map.options().rows as usize + 1);
+        for (((id, score), row), place) in part("ids").iter().zip(scores).zip(values.chunks(width.max(1))).zip(0..) {
+            if *id != UNKNOWN {
+                own.places.push(place);
+                own.ids.push(*id);
+                own.scores.push(*score);
+                own.rows.extend(row);
+            }
+        }
+        let path = prefix(&name, Origin::Dynamic);
+        tensors.retain(|name, _| !(name.starts_with(&path) && is_of_ids(name)));
+        all.push(own);
+    }
+    Ok(all)
+}

@@ -1,0 +1,179 @@
+//! The ids of growing tables, as tensors beside the tables.
+//!
+//! Those of `zch` have the names and the layout of the reference's modules; of `dynamicemb`, whose ids the reference keeps in separate
+//! files, they are `ids`, `counts`, `last` and `steps` beside the table's `weight`.
+
+use super::imported::is_table;
+use super::{Feature, Features};
+use crate::rank::RankError;
+use rewire_features::{Growing, Origin};
+use rewire_graph::{DType, HostTensor};
+use rewire_tables::{Eviction, IdMap, MapError, Rows, UNKNOWN};
+use std::collections::BTreeMap;
+
+/// The modules of the reference that manage ids.
+const MANAGED: &str = "._managed_collision_collection._managed_collision_modules.";
+const SORTED_IDS: &str = "_mch_sorted_raw_ids";
+const SORTED_ROWS: &str = "_mch_remapped_ids_mapping";
+const SORTED_COUNTS: &str = "_mch_counts";
+const SORTED_LAST: &str = "_mch_last_access_iter";
+const ITERATION: &str = "_current_iter_tensor";
+const SEGMENTS: &str = "_output_segments_tensor";
+/// Entries of [`SEGMENTS`].
+const MOST_SEGMENTS: usize = 1025;
+
+/// The tensors of a table of `dynamicemb`, which are those of [`IdMap::save`].
+const DYNAMIC: [&str; 4] = ["ids", "counts", "last", "steps"];
+
+/// The rows of ids in the growing tables of a model, by the names that features give the tables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IdRows(BTreeMap<String, (Rows, u32)>);
+
+impl IdRows {
+    /// Those of a model with some parameters, from its tensors.
+    pub fn new<'n>(
+        features: &Features,
+        parameters: impl IntoIterator<Item = &'n str>,
+        tensor: impl Fn(&str) -> Result<Option<HostTensor>, RankError>,
+    ) -> Result<Self, RankError> {
+        let maps = id_maps(features, parameters, tensor)?;
+        Ok(Self(maps.into_iter().map(|(name, map)| (name, (map.rows(), map.options().rows))).collect()))
+    }
+
+    /// Replaces raw ids by rows; ids without a row by the last row of the table.
+    pub fn look_up(&self, features: &Features, inputs: &mut [(String, HostTensor)]) {
+        for (name, tensor) in inputs.iter_mut().filter(|(_, tensor)| tensor.dtype() == DType::I64) {
+            let feature = features.feature_of_input(name).filter(|feature| feature.growing.is_some());
+            let Some((rows, default)) = feature.and_then(|feature| self.0.get(&feature.table)) else { continue };
+            let found: Vec<u32> = tensor.to_i64().into_iter().map(|id| rows.row(id).unwrap_or(*default)).collect();
+            *tensor = HostTensor::vector(&found);
+        }
+    }
+}
+
+/// The maps of growing tables from the tensors of a model, by the names that features give the tables.
+pub(crate) fn id_maps<'n>(
+    features: &Features,
+    parameters: impl IntoIterator<Item = &'n str>,
+    tensor: impl Fn(&str) -> Result<Option<HostTensor>, RankError>,
+) -> Result<BTreeMap<String, IdMap>, RankError> {
+    let mut maps: BTreeMap<String, (&str, IdMap)> = BTreeMap::new();
+    for parameter in parameters {
+        let Some((feature, growing)) = growing_of(features, parameter) else { continue };
+        let map = read(parameter, growing, &tensor)?;
+        match maps.get(&feature.table) {
+            Some((_, other)) if other.save() == map.save() => {}
+            Some((other, _)) => {
+                return Err(RankError::UnequalIds { tables: [(*other).to_owned(), parameter.to_owned()] });
+            }
+            None => drop(maps.insert(feature.table.clone(), (parameter, map))),
+        }
+    }
+    Ok(maps.into_iter().map(|(name, (_, map))| (name, map)).collect())
+}
+
+/// The feature whose growing table a parameter is.
+pub(crate) fn growing_of<'f>(features: &'f Features, parameter: &str) -> Option<(&'f Feature, &'f Growing)> {
+    let (feature, _) = features.feature_of_table(parameter)?;
+    Some((feature, feature.growing.as_ref()?))
+}
+
+/// True for a tensor with ids of a growing table, or their use.
+pub(crate) fn is_of_ids(name: &str) -> bool {
+    let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
+    name.contains(MANAGED) || (DYNAMIC.contains(&last) && is_table(&format!("{table}.weight")))
+}
+
+/// The prefix of the names of tensors beside a table.
+pub(super) fn prefix(table: &str, origin: Origin) -> String {
+    let path = table.strip_suffix(".weight").unwrap_or(table);
+    match (origin, path.split_once("._embedding_module."), path.rsplit_once('.')) {
+        (Origin::Managed, Some((module, _)), Some((_, name))) => format!("{module}{MANAGED}{name}."),
+        _ => format!("{path}."),
+    }
+}
+
+/// The tensors of a map beside a table.
+pub(crate) fn write(table: &str, growing: &Growing, map: &IdMap) -> Vec<(String, HostTensor)> {
+    let (prefix, saved) = (prefix(table, growing.origin), map.save());
+    let part = |name: &str| saved.iter().find(|(part, _)| *part == name).map_or(&[][..], |(_, values)| values);
+    let named = |(name, values): (&str, Vec<i64>)| (format!("{prefix}{name}"), HostTensor::vector(&values));
+    if growing.origin == Origin::Dynamic {
+        return DYNAMIC.into_iter().map(|name| named((name, part(name).to_vec()))).collect();
+    }
+    let (ids, counts, last, rows) = (part("ids"), part("counts"), part("last"), growing.rows());
+    let mut order: Vec<usize> = (0..rows).collect();
+    // Free rows, of which the last one is the default, come last.
+    order.sort_by_key(|row| (ids.get(*row).copied().unwrap_or(UNKNOWN), *row));
+    let sorted = |values: &[i64], free: i64, of_default: i64| -> Vec<i64> {
+        let of_row = |row: &usize| if row + 1 == rows { of_default } else { values.get(*row).copied().unwrap_or(free) };
+        order.iter().map(of_row).collect()
+    };
+    let iteration = part("steps").first().copied().unwrap_or(0);
+    let mut segments = vec![-1; MOST_SEGMENTS];
+    segments.iter_mut().zip([0, rows as i64]).for_each(|(own, value)| *own = value);
+    let mut all = vec![
+        (SORTED_IDS, sorted(ids, UNKNOWN, UNKNOWN)),
+        (SORTED_ROWS, order.iter().map(|row| *row as i64).collect()),
+        (ITERATION, vec![iteration]),
+        (SEGMENTS, segments),
+    ];
+    let eviction = growing.options.eviction;
+    all.extend((eviction != Eviction::Lru).then(|| (SORTED_COUNTS, sorted(counts, 0, i64::MAX))));
+    all.extend((eviction != Eviction::Lfu).then(|| (SORTED_LAST, sorted(last, 0, iteration))));
+    all.into_iter().map(named).collect()
+}
+
+/// The map beside a table.
+fn read(
+    table: &str,
+    growing: &Growing,
+    tensor: &impl Fn(&str) -> Result<Option<HostTensor>, RankError>,
+) -> Result<IdMap, RankError> {
+    let prefix = prefix(table, growing.origin);
+    let failed = |source| RankError::Ids { table: table.to_owned(), source };
+    let part = |name: &str| Ok::<_, RankError>(tensor(&format!("{prefix}{name}"))?.and_then(|tensor| tensor.values()));
+    let mut parts: BTreeMap<&str, Vec<i64>> = BTreeMap::from([("window", vec![]), ("waiting", vec![])]);
+    match growing.origin {
+        Origin::Dynamic => {
+            for name in DYNAMIC {
+                parts.extend(part(name)?.map(|values| (name, values)));
+            }
+        }
+        Origin::Managed => {
+            let needed = |part: &'static str, values: Option<Vec<i64>>| {
+                let values = values.ok_or_else(|| failed(MapError::Missing { part }))?;
+                let (expected, actual) = (growing.rows().to_string(), values.len());
+                if actual == growing.rows() {
+                    Ok(values)
+                } else {
+                    Err(failed(MapError::Length { part, expected, actual }))
+                }
+            };
+            let (ids, rows) = (needed(SORTED_IDS, part(SORTED_IDS)?)?, needed(SORTED_ROWS, part(SORTED_ROWS)?)?);
+            let used = |part: &'static str, values: Option<Vec<i64>>| match values {
+                Some(values) => needed(part, Some(values)),
+                None => Ok(vec![0; growing.rows()]),
+            };
+            let (counts, last) = (used(SORTED_COUNTS, part(SORTED_COUNTS)?)?, used(SORTED_LAST, part(SORTED_LAST)?)?);
+            let mut by_row = [vec![UNKNOWN; growing.rows()], vec![0; growing.rows()], vec![0; growing.rows()]];
+            for (((id, row), count), last) in ids.into_iter().zip(rows).zip(counts).zip(last) {
+                if id == UNKNOWN {
+                    continue;
+                }
+                let place = usize::try_from(row).ok().filter(|row| *row + 1 < growing.rows());
+                let place = place.ok_or_else(|| failed(MapError::Value { part: SORTED_ROWS, actual: row }))?;
+                let words = [id, count.clamp(0, u32::MAX.into()), last.clamp(0, u32::MAX.into())];
+                by_row.iter_mut().zip(words).for_each(|(values, word)| values[place] = word);
+            }
+            let taken = by_row[0].iter().rposition(|id| *id != UNKNOWN).map_or(0, |last| last + 1);
+            for (name, mut values) in DYNAMIC.into_iter().zip(by_row) {
+                values.truncate(taken);
+                parts.insert(name, values);
+            }
+            let iteration = part(ITERATION)?.and_then(|own| own.first().copied()).unwrap_or(0);
+            parts.insert("steps", vec![iteration.clamp(0, u32::MAX.into())]);
+        }
+    }
+    IdMap::load(growing.options, |name| parts.get(name).cloned()).map_err(failed)
+}
