@@ -3,12 +3,14 @@
 use crate::args::{Common, Import as Options};
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::predict::{Imported, Problems, size_vocabularies, vocabulary_files};
+use rewire::predict::{IdentifiedRows, Imported, Problems, size_vocabularies, vocabulary_files};
 use rewire::program::{ModelFile, Port};
 use rewire::rank::{PackOptions, RankError, pack};
 use rewire::weights::{Weights, serialize};
 use rewire::{HostTensor, graph::DType, write_file};
-use rewire_tzrec::{Checkpoint, CheckpointError, ElementType, Pipeline, PipelineError, StoredTensor};
+use rewire_tzrec::{
+    Checkpoint, CheckpointError, DynamicTable, ElementType, Pipeline, PipelineError, StoredTensor, read_dynamic,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -108,10 +110,12 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     let imported = Imported::new(&config).map_err(refused)?;
     let (mut tensors, plan) = stored.map_or_else(|| read(checkpoint), Ok)?;
+    tensors.extend(identified(&imported, checkpoint)?);
     if let Some(averages) = &options.ema {
         average(&mut tensors, averages)?;
     }
     check(&imported, &tensors, checkpoint)?;
+    imported.check_ids(|name| Ok(tensors.get(name).cloned()))?;
     write(&options.out, &self::config(&config, plan.as_ref()), &tensors)?;
     let line = Line {
         file: options.out.display().to_string(),
@@ -178,6 +182,17 @@ pub fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>)
         tensors.insert(name.strip_prefix(WRAPPER).unwrap_or(&name).to_owned(), tensor);
     }
     Ok((tensors, checkpoint.plan().cloned()))
+}
+
+/// The tensors that the tables of `dynamicemb` in a checkpoint give a model.
+pub fn identified(imported: &Imported, checkpoint: &Path) -> Result<BTreeMap<String, HostTensor>, CliError> {
+    let failed = |source| ImportError::Checkpoint { file: checkpoint.display().to_string(), source };
+    let own = |DynamicTable { module, table, keys, values, scores, .. }: DynamicTable| {
+        let module = module.strip_prefix(WRAPPER).unwrap_or(&module).to_owned();
+        IdentifiedRows { module, table, ids: keys, rows: values, scores, places: vec![] }
+    };
+    let tables: Vec<IdentifiedRows> = read_dynamic(checkpoint).map_err(failed)?.into_iter().map(own).collect();
+    Ok(imported.identified(&tables)?)
 }
 
 /// The name of the tensor with the number of averaged updates.

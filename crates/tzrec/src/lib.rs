@@ -7,5 +7,8 @@
 mod checkpoint;
 mod pipeline;
 
-pub use checkpoint::{Checkpoint, CheckpointError, ElementType, OptimizerState, Saved, StoredTensor, write_checkpoint};
+pub use checkpoint::{
+    Checkpoint, CheckpointError, DynamicTable, ElementType, OptimizerState, Saved, StoredTensor, read_dynamic,
+    write_checkpoint,
+};
 pub use pipeline::{Pipeline, PipelineError};

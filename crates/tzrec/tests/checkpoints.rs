@@ -4,7 +4,10 @@
 mod written;
 
 use proptest::prelude::*;
-use rewire_tzrec::{Checkpoint, CheckpointError, ElementType, OptimizerState, Saved, StoredTensor, write_checkpoint};
+use rewire_tzrec::{
+    Checkpoint, CheckpointError, DynamicTable, ElementType, OptimizerState, Saved, StoredTensor, read_dynamic,
+    write_checkpoint,
+};
 use std::path::{Path, PathBuf};
 use written::{Shard, Tensor, metadata, save, write};
 
@@ -278,7 +281,8 @@ fn checkpoints_of_the_reference_are_written_as_they_were_read() {
         let model = Checkpoint::open(&path).unwrap();
         let optimizer = Checkpoint::open_optimizer(&path).unwrap().unwrap();
         let tensors = model.names().into_iter().map(|name| (name.clone(), model.read(&name).unwrap())).collect();
-        let saved = Saved { model: tensors, optimizer: states(&model, &optimizer), plan: model.plan() };
+        let saved =
+            Saved { model: tensors, optimizer: states(&model, &optimizer), plan: model.plan(), dynamic: vec![] };
         let folder = tempfile::tempdir().unwrap();
         let written = write_checkpoint(folder.path(), 11, &saved).unwrap();
         assert_eq!(written, folder.path().join("model.ckpt-11"));
@@ -339,4 +343,44 @@ fn what_is_no_checkpoint_is_not_written() {
     std::fs::write(folder.path().join("file"), "").unwrap();
     let error = write_checkpoint(&folder.path().join("file"), 3, &Saved::default()).unwrap_err();
     assert!(matches!(error, CheckpointError::Write { .. }), "{error}");
+}
+
+#[test]
+fn tables_of_dynamicemb_are_files_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = DynamicTable {
+        module: "model.eg.ebc".to_owned(),
+        table: "item_emb".to_owned(),
+        keys: vec![7, -1, i64::MAX - 1],
+        values: (0..6).map(|value| value as f32).collect(),
+        scores: vec![3, 1, 2],
+        states: vec![0.5; 3],
+    };
+    let other = DynamicTable { table: "empty".to_owned(), module: table.module.clone(), ..DynamicTable::default() };
+    let saved = Saved { dynamic: vec![other.clone(), table.clone()], ..Saved::default() };
+    let written = write_checkpoint(folder.path(), 5, &saved).unwrap();
+    assert_eq!(read_dynamic(folder.path()).unwrap(), [other, table.clone()]);
+
+    // A second rank, as the reference saves: names end with the number of ranks.
+    let files = written.join("dynamicemb/model.eg.ebc");
+    let bytes = |part: &str, rank: usize| files.join(format!("item_emb_{part}.rank_{rank}.world_size_2"));
+    for part in ["emb_keys", "emb_values", "emb_scores", "opt_values"] {
+        std::fs::rename(files.join(format!("item_emb_{part}.rank_0.world_size_1")), bytes(part, 0)).unwrap();
+        std::fs::write(bytes(part, 1), []).unwrap();
+    }
+    std::fs::write(bytes("emb_keys", 1), 9i64.to_le_bytes()).unwrap();
+    let error = read_dynamic(folder.path()).unwrap_err();
+    assert!(
+        matches!(&error, CheckpointError::File { source, .. } if source.to_string().contains("1 keys, but 0 scores")),
+        "{error}"
+    );
+    std::fs::write(bytes("emb_scores", 1), 4i64.to_le_bytes()).unwrap();
+    std::fs::write(bytes("emb_values", 1), [0; 8]).unwrap();
+    let both = read_dynamic(folder.path()).unwrap().pop().unwrap();
+    assert_eq!((both.keys, both.scores), (vec![7, -1, i64::MAX - 1, 9], vec![3, 1, 2, 4]));
+    assert_eq!(both.values[..6], table.values);
+    std::fs::write(bytes("emb_values", 1), [0; 7]).unwrap();
+    assert!(matches!(read_dynamic(folder.path()), Err(CheckpointError::File { .. })));
+    std::fs::remove_file(bytes("emb_scores", 1)).unwrap();
+    assert!(matches!(read_dynamic(folder.path()), Err(CheckpointError::Read { .. })));
 }

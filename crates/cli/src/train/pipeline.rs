@@ -14,7 +14,7 @@ use crate::predict::encoded;
 use crate::requests::{InputError, title};
 use crate::tables::{self, Table};
 use rewire::Mapping;
-use rewire::predict::{Column, Evaluator, is_imported};
+use rewire::predict::{Column, Evaluator, Imported, is_imported};
 use rewire::rank::{RankError, read_config_text, read_weights};
 use rewire::runtime;
 use rewire::train::{
@@ -136,7 +136,11 @@ impl Begin {
         let pipeline = import::pipeline(file)?;
         let (tensors, plan) = match checkpoint {
             Some(checkpoint) => {
-                let (tensors, plan) = import::read(checkpoint)?;
+                let (mut tensors, plan) = import::read(checkpoint)?;
+                // Tracing reports unsupported options.
+                if let Ok(imported) = Imported::new(pipeline.json()) {
+                    tensors.extend(import::identified(&imported, checkpoint)?);
+                }
                 (Some(tensors), plan)
             }
             None => (None, None),

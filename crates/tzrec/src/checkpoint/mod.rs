@@ -1,12 +1,14 @@
 //! Checkpoints: folders of distributed checkpoints, and safetensors files.
 
 mod dcp;
+mod dynamic;
 mod encode;
 mod error;
 mod pickle;
 mod tensor;
 mod write;
 
+pub use dynamic::{DynamicTable, read_dynamic};
 pub use error::CheckpointError;
 pub use tensor::{ElementType, StoredTensor};
 pub use write::{OptimizerState, Saved, write_checkpoint};

@@ -1,8 +1,9 @@
 //! Writes checkpoints like the reference, readable by its trainer and by `torch.distributed.checkpoint`.
 
+use super::dynamic::write_dynamic;
 use super::encode::{Encoder, Name};
 use super::tensor::elements;
-use super::{CheckpointError, StoredTensor};
+use super::{CheckpointError, DynamicTable, StoredTensor};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -23,6 +24,8 @@ pub struct Saved<'a> {
     pub optimizer: Vec<OptimizerState>,
     /// The sharding of tables, as in [`Checkpoint::plan`](super::Checkpoint::plan).
     pub plan: Option<&'a Value>,
+    /// Tables of `dynamicemb`.
+    pub dynamic: Vec<DynamicTable>,
 }
 
 /// A tensor of an optimizer's state.
@@ -47,7 +50,7 @@ pub struct OptimizerState {
 /// # let dir = folder.path();
 /// let scalar = |value: f32| StoredTensor { element: ElementType::F32, shape: vec![], bytes: value.to_le_bytes().to_vec() };
 /// let state = OptimizerState { parameter: "model.bias".into(), key: "step".into(), tensor: scalar(12.0) };
-/// let saved = Saved { model: [("model.bias".into(), scalar(0.5))].into(), optimizer: vec![state], plan: None };
+/// let saved = Saved { model: [("model.bias".into(), scalar(0.5))].into(), optimizer: vec![state], ..Saved::default() };
 /// let written = write_checkpoint(dir, 12, &saved)?;
 ///
 /// assert_eq!(written, dir.join("model.ckpt-12"));
@@ -70,6 +73,7 @@ pub fn write_checkpoint(dir: &Path, step: u64, saved: &Saved) -> Result<PathBuf,
     let optimizer: Vec<Entry> = saved.optimizer.iter().map(Entry::of_optimizer).collect();
     write_part(&folder.join("model"), &model)?;
     write_part(&folder.join("optimizer"), &optimizer)?;
+    write_dynamic(&folder, &saved.dynamic)?;
     if let Some(plan) = saved.plan {
         let path = folder.join("plan");
         std::fs::write(&path, plan.to_string()).map_err(CheckpointError::write(&path))?;
