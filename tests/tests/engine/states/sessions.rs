@@ -319,3 +319,44 @@ fn plans_with_wrong_states_are_refused() {
     let said = refused(&|plan| plan.buffers.push(plan.buffers[state].clone()));
     assert!(said.contains("has the name of another input or state"), "{said}");
 }
+
+/// A table and a number for each of its rows, of which a run changes some in place.
+fn table(scope: &Scope) -> Vec<(&'static str, Tensor)> {
+    let at = scope.input("at", DType::U32, [scope.size("rows")]);
+    let (table, moment) = (scope.state("table", F32, [ROWS, WIDTH]), scope.state("moment", F32, [ROWS]));
+    let (rows, moments) = (table.gather(&at), moment.gather(&at));
+    scope.set_state_rows("table", &at, &(&rows + 1.0));
+    scope.set_state_rows("moment", &at, &(&moments + 10.0));
+    vec![("y", rows)]
+}
+
+#[test]
+fn rows_of_states_are_replaced_between_runs() {
+    for mut session in sessions(&graph(table)) {
+        let (mut held, mut moments) = (vec![0.0; ROWS * WIDTH], vec![0.0; ROWS]);
+        for (turn, rows) in [&[6u32, 0, 1][..], &[], &[3], &[2, 3, 4, 5], &[0, 6]].into_iter().enumerate() {
+            let values: Vec<f32> = (0..rows.len() * WIDTH).map(|place| (place * 3 + turn * 100) as f32).collect();
+            let own: Vec<f32> = rows.iter().map(|row| *row as f32 + 0.5).collect();
+            for (place, row) in rows.iter().map(|row| *row as usize).enumerate() {
+                held[row * WIDTH..][..WIDTH].copy_from_slice(&values[place * WIDTH..][..WIDTH]);
+                moments[row] = own[place];
+            }
+            session.set_state_rows("table", rows, &HostTensor::f32([rows.len(), WIDTH], &values).unwrap()).unwrap();
+            session.set_state_rows("moment", rows, &HostTensor::vector(&own)).unwrap();
+            let at = [turn as u32, 6];
+            let given = Inputs::new().with("at", HostTensor::vector(&at));
+            let read: Vec<f32> = at.iter().flat_map(|row| held[*row as usize * WIDTH..][..WIDTH].to_vec()).collect();
+            assert_eq!(session.run(&given).unwrap().get("y").unwrap().to_f32(), read, "{:?}", session.report());
+            for row in at.map(|row| row as usize) {
+                held[row * WIDTH..][..WIDTH].iter_mut().for_each(|value| *value += 1.0);
+                moments[row] += 10.0;
+            }
+            assert_eq!(session.state("table").unwrap().to_f32(), held);
+            assert_eq!(session.state("moment").unwrap().to_f32(), moments);
+        }
+        let row = HostTensor::f32([1, WIDTH], &[0.0; WIDTH]).unwrap();
+        assert!(matches!(session.set_state_rows("table", &[ROWS as u32], &row), Err(RunError::State { .. })));
+        assert!(matches!(session.set_state_rows("table", &[0, 1], &row), Err(RunError::InputShape { .. })));
+        assert!(matches!(session.set_state_rows("other", &[0], &row), Err(RunError::State { .. })));
+    }
+}
