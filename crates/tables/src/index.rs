@@ -1,3 +1,4 @@
+use crate::Placed;
 use scc::HashIndex;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +11,15 @@ impl Rows {
     /// The row of an id. While the map changes, it is the row before or after the change.
     pub fn row(&self, id: i64) -> Option<u32> {
         self.0.peek_with(&id, |_, row| *row)
+    }
+
+    /// Applies the [changes](crate::IdMap::changes) of a map whose rows these were. A lookup meanwhile finds the row before or after them,
+    /// or none.
+    pub fn apply(&self, changes: &[Placed]) {
+        changes.iter().filter_map(|placed| placed.evicted).for_each(|id| self.remove(id));
+        for placed in changes {
+            self.insert(placed.id, placed.row);
+        }
     }
 
     /// The number of ids.

@@ -2,7 +2,7 @@ use crate::hash::{UNKNOWN, unit};
 use crate::ranking::Ranking;
 use crate::{Admission, Options, Rows, Threshold};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// An id with its occurrences in a step.
 pub type Run = (i64, u32);
@@ -50,6 +50,8 @@ pub struct IdMap {
     pub(crate) waiting: HashMap<i64, u64>,
     ranking: Ranking,
     pub(crate) steps: u64,
+    /// By row that ids took since the last call of [`IdMap::changes`], the id that had it then; `None` before the first call.
+    changed: Option<BTreeMap<u32, Option<i64>>>,
 }
 
 impl IdMap {
@@ -64,6 +66,7 @@ impl IdMap {
             waiting: HashMap::new(),
             ranking: Ranking::default(),
             steps: 0,
+            changed: None,
         }
     }
 
@@ -103,6 +106,14 @@ impl IdMap {
             true => self.admit(),
             false => vec![],
         }
+    }
+
+    /// The rows that other ids have now than at the last call, ascending, for [`Rows::apply`]; none at the first call, with which recording
+    /// begins.
+    pub fn changes(&mut self) -> Vec<Placed> {
+        let changed = self.changed.replace(BTreeMap::new());
+        let placed = |(row, evicted)| Some(Placed { row, id: self.id(row)?, evicted });
+        changed.into_iter().flatten().filter_map(placed).filter(|placed| placed.evicted != Some(placed.id)).collect()
     }
 
     fn admit(&mut self) -> Vec<Placed> {
@@ -157,6 +168,9 @@ impl IdMap {
             if let Some(own) = self.entries.get_mut(row as usize) {
                 *own = entry;
             }
+            if let Some(changed) = &mut self.changed {
+                changed.entry(row).or_insert(evicted);
+            }
             evicted.into_iter().for_each(|id| self.rows.remove(id));
             self.rows.insert(entry.id, row);
             self.waiting.remove(&entry.id);
@@ -190,7 +204,7 @@ impl IdMap {
 }
 
 impl Clone for IdMap {
-    /// A map of its own: the rows of one do not change with the other.
+    /// A map of its own: the rows of one do not change with the other. It records no changes yet.
     fn clone(&self) -> Self {
         let rows = Rows::default();
         for (entry, row) in self.entries.iter().zip(0..).filter(|(entry, _)| entry.id != UNKNOWN) {
@@ -205,6 +219,7 @@ impl Clone for IdMap {
             waiting: self.waiting.clone(),
             ranking: self.ranking.clone(),
             steps: self.steps,
+            changed: None,
         }
     }
 }

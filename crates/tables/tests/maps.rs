@@ -1,4 +1,5 @@
 //! Maps against a model that sorts everything.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use rewire_tables::{Admission, Eviction, IdMap, MapError, Options, Placed, Threshold, UNKNOWN, hash, runs};
@@ -42,7 +43,7 @@ impl Model {
             let used = self.window.entry(id).or_insert(Used { id, count: 0, last: 0 });
             (used.count, used.last) = (used.count + 1, self.step);
         }
-        if self.step % u64::from(self.options.interval) != 0 {
+        if !self.step.is_multiple_of(u64::from(self.options.interval)) {
             return;
         }
         let seen: Vec<Used> = std::mem::take(&mut self.window).into_values().collect();
@@ -116,15 +117,23 @@ proptest! {
     fn a_map_is_its_model_also_after_a_restart(options in options(), steps in steps(), restart in 0..25usize) {
         let (mut map, mut model) = (IdMap::new(options), Model::new(options));
         let mut content: HashMap<u32, i64> = HashMap::new();
+        let mut served = map.clone().rows();
         for (position, ids) in steps.iter().enumerate() {
             if position == restart {
                 map = loaded(&map);
+                served = map.clone().rows();
+                prop_assert_eq!(map.changes(), []);
             }
             model.step(ids);
             for Placed { row, id, evicted } in map.step(&runs(ids.clone())) {
                 prop_assert_eq!(content.insert(row, id), evicted);
             }
             let rows: Vec<i64> = model.rows.iter().map(|used| used.id).collect();
+            if position % 3 == 0 && position >= restart {
+                served.apply(&map.changes());
+                prop_assert!((-30..30).all(|id| served.row(id) == map.row(id)));
+                prop_assert_eq!(served.len(), rows.len());
+            }
             prop_assert_eq!(map.rows().len(), rows.len());
             for (row, id) in rows.iter().enumerate() {
                 prop_assert_eq!(map.row(*id), Some(row as u32), "{:?}", map);

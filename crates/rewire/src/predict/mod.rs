@@ -6,7 +6,6 @@
 
 mod apart;
 mod caches;
-mod dynamic;
 mod evaluator;
 mod ids;
 mod imported;
@@ -14,12 +13,10 @@ mod predictor;
 mod signature;
 
 pub use caches::Caches;
-pub use dynamic::IdentifiedRows;
-#[cfg(feature = "train")]
-pub(crate) use dynamic::take_identified;
 pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};
+pub use ids::IdentifiedRows;
 #[cfg(feature = "train")]
-pub(crate) use ids::{growing_of, id_maps, is_of_ids, write as ids_beside};
+pub(crate) use ids::{growing_of, id_maps, ids_beside, is_of_ids, take_identified};
 pub use imported::{Imported, is_pipeline};
 pub use predictor::{Lists, Predicted, Predictor};
 pub use rewire_features::{

@@ -28,6 +28,8 @@ pub struct ReadColumn {
     pub name: String,
     /// Rows of the embedding table if values are ids from 0; `None` for numbers.
     pub rows: Option<usize>,
+    /// True if the table grows: ids are any integers or strings.
+    pub raw: bool,
     /// Values per row, or per step of a sequence; 0 for any number.
     pub value_dim: usize,
     /// True if every id has a weight.
@@ -233,6 +235,7 @@ impl Signature {
                 FeatureValues::Ids { rows, .. } => Some(rows),
                 FeatureValues::Floats { .. } => None,
             },
+            raw: feature.growing.is_some(),
             value_dim: feature.value_dim,
             weighted: feature.weighted,
             sequence: feature.sequence.is_some(),
@@ -249,6 +252,7 @@ impl Signature {
 impl fmt::Display for ReadColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.rows {
+            Some(_) if self.raw => "raw ids, integers or strings".to_owned(),
             Some(rows) => format!("ids 0 to {}", rows.saturating_sub(1)),
             None => "numbers".to_owned(),
         };

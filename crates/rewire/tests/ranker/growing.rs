@@ -90,7 +90,7 @@ impl Rows {
         let list = |ids: &Vec<i64>| OwnedCell::List(ids.iter().map(|id| OwnedCell::Int(*id)).collect());
         let of = |cells: Vec<OwnedCell>| Column::of_cells(cells).unwrap();
         vec![
-            ("user", of(self.users.iter().map(|user| OwnedCell::Text(user.clone().into())).collect())),
+            ("user", of(self.users.iter().map(|user| OwnedCell::Text(user.clone())).collect())),
             ("item", of(self.items.iter().map(|item| OwnedCell::Int(*item)).collect())),
             ("clicks", of(self.clicks.iter().map(list).collect())),
             ("clk", of(self.labels.iter().map(|label| OwnedCell::Int(*label)).collect())),

@@ -33,9 +33,12 @@ impl PipelineTask {
                 inputs: self.inputs.iter().filter(of_map).cloned().collect(),
                 trains_default: growing.default == DefaultRow::Trained,
                 initial: InitialRows::new(move |table, row| {
-                    let of_table = draws.get(table).map(|(draw, width)| of_row(*draw, table, seed, row, *width));
-                    debug_assert!(of_table.is_some(), "`{table}` is another table");
-                    of_table.unwrap_or_else(Vec::new)
+                    // Without values, the step that asks for another table ends with an error.
+                    draws
+                        .get(table)
+                        .into_iter()
+                        .flat_map(|(draw, width)| of_row(*draw, table, seed, row, *width))
+                        .collect()
                 }),
             }
         });

@@ -3,12 +3,20 @@
 //! Those of `zch` have the names and the layout of the reference's modules; of `dynamicemb`, whose ids the reference keeps in separate
 //! files, they are `ids`, `counts`, `last` and `steps` beside the table's `weight`.
 
+mod identified;
+#[cfg(feature = "train")]
+mod write;
+
+pub use identified::IdentifiedRows;
+#[cfg(feature = "train")]
+pub(crate) use write::{ids_beside, take_identified};
+
 use super::imported::is_table;
 use super::{Feature, Features};
 use crate::rank::RankError;
 use rewire_features::{Growing, Origin};
 use rewire_graph::{DType, HostTensor};
-use rewire_tables::{Eviction, IdMap, MapError, Rows, UNKNOWN};
+use rewire_tables::{IdMap, MapError, Rows, UNKNOWN};
 use std::collections::BTreeMap;
 
 /// The modules of the reference that manage ids.
@@ -18,9 +26,6 @@ const SORTED_ROWS: &str = "_mch_remapped_ids_mapping";
 const SORTED_COUNTS: &str = "_mch_counts";
 const SORTED_LAST: &str = "_mch_last_access_iter";
 const ITERATION: &str = "_current_iter_tensor";
-const SEGMENTS: &str = "_output_segments_tensor";
-/// Entries of [`SEGMENTS`].
-const MOST_SEGMENTS: usize = 1025;
 
 /// The tensors of a table of `dynamicemb`, which are those of [`IdMap::save`].
 const DYNAMIC: [&str; 4] = ["ids", "counts", "last", "steps"];
@@ -85,43 +90,12 @@ pub(crate) fn is_of_ids(name: &str) -> bool {
 }
 
 /// The prefix of the names of tensors beside a table.
-pub(super) fn prefix(table: &str, origin: Origin) -> String {
+fn prefix(table: &str, origin: Origin) -> String {
     let path = table.strip_suffix(".weight").unwrap_or(table);
     match (origin, path.split_once("._embedding_module."), path.rsplit_once('.')) {
         (Origin::Managed, Some((module, _)), Some((_, name))) => format!("{module}{MANAGED}{name}."),
         _ => format!("{path}."),
     }
-}
-
-/// The tensors of a map beside a table.
-pub(crate) fn write(table: &str, growing: &Growing, map: &IdMap) -> Vec<(String, HostTensor)> {
-    let (prefix, saved) = (prefix(table, growing.origin), map.save());
-    let part = |name: &str| saved.iter().find(|(part, _)| *part == name).map_or(&[][..], |(_, values)| values);
-    let named = |(name, values): (&str, Vec<i64>)| (format!("{prefix}{name}"), HostTensor::vector(&values));
-    if growing.origin == Origin::Dynamic {
-        return DYNAMIC.into_iter().map(|name| named((name, part(name).to_vec()))).collect();
-    }
-    let (ids, counts, last, rows) = (part("ids"), part("counts"), part("last"), growing.rows());
-    let mut order: Vec<usize> = (0..rows).collect();
-    // Free rows, of which the last one is the default, come last.
-    order.sort_by_key(|row| (ids.get(*row).copied().unwrap_or(UNKNOWN), *row));
-    let sorted = |values: &[i64], free: i64, of_default: i64| -> Vec<i64> {
-        let of_row = |row: &usize| if row + 1 == rows { of_default } else { values.get(*row).copied().unwrap_or(free) };
-        order.iter().map(of_row).collect()
-    };
-    let iteration = part("steps").first().copied().unwrap_or(0);
-    let mut segments = vec![-1; MOST_SEGMENTS];
-    segments.iter_mut().zip([0, rows as i64]).for_each(|(own, value)| *own = value);
-    let mut all = vec![
-        (SORTED_IDS, sorted(ids, UNKNOWN, UNKNOWN)),
-        (SORTED_ROWS, order.iter().map(|row| *row as i64).collect()),
-        (ITERATION, vec![iteration]),
-        (SEGMENTS, segments),
-    ];
-    let eviction = growing.options.eviction;
-    all.extend((eviction != Eviction::Lru).then(|| (SORTED_COUNTS, sorted(counts, 0, i64::MAX))));
-    all.extend((eviction != Eviction::Lfu).then(|| (SORTED_LAST, sorted(last, 0, iteration))));
-    all.into_iter().map(named).collect()
 }
 
 /// The map beside a table.
