@@ -6,3 +6,6 @@ mod kernels;
 pub mod parallel;
 
 pub use kernels::*;
+
+/// Rows that replace those of a table, in the layout of a host tensor of the type of the copies; `None` for others.
+pub type NewerRows<'a> = &'a (dyn Fn(usize) -> Option<&'a [u8]> + Sync);

@@ -212,6 +212,14 @@ pub enum RuntimeError {
         /// Actual shape.
         actual: Vec<usize>,
     },
+    /// Rows of a parameter cannot be replaced.
+    #[error("rows of parameter `{name}` cannot be replaced: {reason}")]
+    ParameterRows {
+        /// Name of the parameter.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// A parameter has a wrong element type.
     #[error("parameter `{name}`: expected {expected}, got {actual}")]
     ParameterType {
@@ -271,6 +279,11 @@ pub enum RunError {
         /// The file.
         path: PathBuf,
     },
+    /// The device was lost, and the parameters that the session held were replaced meanwhile.
+    #[error(
+        "the device was lost, and the parameters that the session held were replaced meanwhile: repeat all of its runs"
+    )]
+    Replaced,
     /// The device failed or refused.
     #[error(transparent)]
     Gpu(#[from] GpuError),

@@ -53,7 +53,8 @@ pub use kernel_rule::{KernelRule, ParseKernelRuleError, Transfer};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
-    Backing, GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables, transfers,
+    Backing, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters, ParseTablesError, PipelineStore, Report,
+    Tables, transfers,
 };
 #[doc(inline)]
 pub use rewire_cpu as cpu;
@@ -62,6 +63,6 @@ pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
 };
 #[cfg(feature = "files")]
-pub use store::{create_file_with, replace_file, update_file};
+pub use store::{create_file_with, replace_file, replace_file_with, update_file};
 pub use tuning::{DeviceTunings, TuningStore};
 pub use wgpu;

@@ -56,7 +56,15 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
 /// # Errors
 /// The system's error; the previous file is then unchanged.
 pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
-    publish(path, |file| file.write_all(content), |own| std::fs::rename(own, path))
+    replace_file_with(path, |file| file.write_all(content))
+}
+
+/// [`replace_file`] with the content that `write` produces.
+///
+/// # Errors
+/// The system's error, and the errors of `write`; the previous file is then unchanged.
+pub fn replace_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    publish(path, write, |own| std::fs::rename(own, path))
 }
 
 /// Creates a file atomically with the content that `write` produces. If several programs create the same file at the

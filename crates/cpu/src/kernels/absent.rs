@@ -4,6 +4,7 @@ mod error;
 
 pub use error::CpuError;
 
+use crate::NewerRows;
 use rewire_graph::{DType, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::Computation;
 
@@ -176,7 +177,12 @@ impl Memory {
     }
 
     /// Copies rows of a table.
-    pub fn copy_rows(&mut self, _: &HostTensor, _: &Self) -> Result<(), CpuError> {
+    pub fn copy_rows(&mut self, _: &HostTensor, _: NewerRows<'_>, _: &Self) -> Result<(), CpuError> {
+        match *self {}
+    }
+
+    /// Replaces rows of a matrix.
+    pub fn write_rows(&mut self, _: &[u32], _: &[u8]) -> Result<(), CpuError> {
         match *self {}
     }
 

@@ -3,38 +3,55 @@
 use super::error::CpuError;
 use super::memory::Memory;
 use super::tasks;
-use rewire_graph::{HostTensor, StoredTypeError};
+use crate::NewerRows;
+use rewire_graph::{DType, HostTensor, StoredTypeError};
 
 /// Bytes of a task.
 const TASK: usize = 1 << 16;
 
 impl Memory {
-    /// Copies the rows of a table `[rows, width]` at the given ids, clamped. Nothing else of the table is read. If the
-    /// table has another type, only these rows are converted.
+    /// Copies the rows of a table `[rows, width]` at the given ids, clamped. Nothing else of the table is read, and
+    /// nothing of rows in `newer`. If the table has another type, only these rows are converted.
     ///
     /// # Errors
     /// [`CpuError::Content`] if this is no tensor of a row an id, [`CpuError::Memory`] if there is no room.
-    pub fn copy_rows(&mut self, table: &HostTensor, ids: &Self) -> Result<(), CpuError> {
+    pub fn copy_rows(&mut self, table: &HostTensor, newer: NewerRows<'_>, ids: &Self) -> Result<(), CpuError> {
         let (dtype, shape) = (self.dtype(), self.shape().to_vec());
         let wrong = || CpuError::Content { dtype, shape: shape.clone() };
         let (&[rows, width], count) = (table.shape(), ids.shape().iter().product::<usize>()) else {
             return Err(wrong());
         };
         let expected = [ids.shape(), &[width]].concat();
-        if shape != expected || rows == 0 {
+        let is_convertible = table.dtype() == dtype || table.dtype().is_float() && dtype.is_float();
+        if shape != expected || rows == 0 || !is_convertible {
             return Err(wrong());
         }
-        if table.dtype() == dtype {
-            let pitch = dtype.format().pitch(width).map(|pitch| pitch * dtype.format().bits / 8);
-            return copy(table, &named(ids, count), pitch.ok_or_else(wrong)?, self.bytes_mut()?);
+        let pitch = self.row_pitch().ok_or_else(wrong)?;
+        copy((table, newer), &named(ids, count), (dtype, pitch), self.bytes_mut()?)
+    }
+
+    /// Replaces rows of a matrix, given as rows of a host tensor. Rows that do not exist are ignored.
+    ///
+    /// # Errors
+    /// As [`Memory::write`].
+    pub fn write_rows(&mut self, rows: &[u32], host: &[u8]) -> Result<(), CpuError> {
+        let (format, width) = (self.dtype().format(), self.shape().last().map_or(1, |&width| width));
+        let (Some(pitch), Some(row_bytes)) = (self.row_pitch(), format.row_bytes(width)) else { return Ok(()) };
+        if pitch == 0 || row_bytes == 0 {
+            return Ok(());
         }
-        let mut stored = Self::new(table.dtype(), &shape)?;
-        stored.copy_rows(table, ids)?;
-        let converted = stored.to_host()?.stored_as(dtype).map_err(|error| match error {
-            StoredTypeError::Type { .. } => wrong(),
-            StoredTypeError::Size(_) => self.no_room(),
-        })?;
-        self.write(converted.bytes())
+        let memory = self.bytes_mut()?;
+        for (row, content) in rows.iter().zip(host.chunks_exact(row_bytes)) {
+            let place = *row as usize * pitch;
+            memory.get_mut(place..place + pitch).into_iter().for_each(|to| format.to_kernels(&[width], content, to));
+        }
+        Ok(())
+    }
+
+    /// Bytes from one row to the next.
+    fn row_pitch(&self) -> Option<usize> {
+        let (format, width) = (self.dtype().format(), self.shape().last().map_or(1, |&width| width));
+        format.pitch(width).map(|pitch| pitch * format.bits / 8)
     }
 }
 
@@ -46,27 +63,46 @@ fn named(ids: &Memory, count: usize) -> Vec<i64> {
     named
 }
 
-/// Copies rows to kernel memory, with one row every `pitch` bytes.
-fn copy(table: &HostTensor, named: &[i64], pitch: usize, out: &mut [u8]) -> Result<(), CpuError> {
-    let (format, shape) = (table.dtype().format(), table.shape());
-    let (Some(row), Some(last)) = (shape.last().and_then(|&width| format.row_bytes(width)), shape[0].checked_sub(1))
-    else {
+/// Copies rows to kernel memory as elements of a type, with one row every `pitch` bytes.
+fn copy(
+    (table, newer): (&HostTensor, NewerRows<'_>),
+    named: &[i64],
+    (dtype, pitch): (DType, usize),
+    out: &mut [u8],
+) -> Result<(), CpuError> {
+    let &[rows, width] = table.shape() else { return Ok(()) };
+    let (Some(row_bytes), Some(last)) = (table.dtype().format().row_bytes(width), rows.checked_sub(1)) else {
         return Ok(());
     };
     if pitch == 0 {
         return Ok(());
     }
-    let (bytes, each) = (table.bytes(), (TASK / pitch).max(1));
+    let (bytes, each, format) = (table.bytes(), (TASK / pitch).max(1), dtype.format());
     let tasks = out.chunks_mut(each * pitch).zip(named.chunks(each)).collect();
     tasks::for_each(
         tasks,
         || Ok(()),
         |(), (out, named): (&mut [u8], &[i64])| {
             for (out, id) in out.chunks_exact_mut(pitch).zip(named) {
-                let start = (*id).clamp(0, last as i64) as usize * row;
-                format.to_kernels(&shape[1..], bytes.get(start..start + row).unwrap_or(&[]), out);
+                let row = (*id).clamp(0, last as i64) as usize;
+                let given = || bytes.get(row * row_bytes..(row + 1) * row_bytes).unwrap_or(&[]);
+                match newer(row) {
+                    Some(newer) => format.to_kernels(&[width], newer, out),
+                    None if table.dtype() == dtype => format.to_kernels(&[width], given(), out),
+                    None => format.to_kernels(&[width], converted(table, given(), dtype)?.bytes(), out),
+                }
             }
             Ok(())
         },
     )
+}
+
+/// A row of a table in another type.
+fn converted(table: &HostTensor, row: &[u8], dtype: DType) -> Result<HostTensor, CpuError> {
+    let shape: Vec<usize> = table.shape().iter().skip(1).copied().collect();
+    let own = HostTensor::copied(table.dtype(), shape.clone(), row).map_err(StoredTypeError::from);
+    own.and_then(|own| own.stored_as(dtype)).map_err(|error| match error {
+        StoredTypeError::Type { .. } => CpuError::Content { dtype, shape },
+        StoredTypeError::Size(_) => CpuError::Memory { dtype, shape },
+    })
 }

@@ -1,12 +1,13 @@
 //! The CPU part of a model: kernels and parameters, shared by all sessions.
 
-use super::parameters::{HostParameters, out_of_memory};
+use super::parameters::{HostParameters, HostTable, out_of_memory};
 use super::placement::BufferAssignment;
+use super::update::Changed;
 use crate::RuntimeError;
 use crate::cpu::{Compiled, CpuError, KeptBytes, Memory};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The CPU with the kernels and parameters of a model.
@@ -22,7 +23,7 @@ pub(crate) struct CpuWeights {
     /// By buffer.
     pub memories: Vec<Option<Memory>>,
     /// Tables for lookups on the host.
-    pub tables: BTreeMap<BufferId, HostTensor>,
+    pub tables: BTreeMap<BufferId, HostTable>,
 }
 
 /// A step on the CPU.
@@ -110,22 +111,29 @@ impl CpuSite {
         &self,
         plan: &Plan,
         resident: &HostParameters,
-        changed: &BTreeSet<BufferId>,
+        changed: &BTreeMap<BufferId, Changed>,
     ) -> Result<Self, RuntimeError> {
         let mut weights = (*self.weights).clone();
-        for id in changed {
-            if let Some(weight) = weights.memories.get_mut(id.0 as usize).and_then(Option::as_mut)
-                && let Some(tensor) = resident.tensor(plan, *id)?
-            {
-                *weight = resident_memory(&tensor)?;
+        for (id, changed) in changed {
+            let Some(weight) = weights.memories.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
+            match changed {
+                Changed::Rows(change) => {
+                    weight.write_rows(&change.rows, change.values.bytes()).map_err(out_of_memory)?;
+                    *weight = weight.clone().with_known_content();
+                }
+                Changed::Whole => {
+                    let Some(tensor) = resident.tensor(plan, *id)? else { continue };
+                    *weight = resident_memory(&tensor)?;
+                }
             }
         }
         weights.tables = resident.tables();
         Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
     }
 
-    /// Bytes of parameters and constants, excluding tables for lookups on the host.
+    /// Bytes of parameters and constants, excluding tables for lookups on the host except for rows that were replaced.
     pub fn bytes(&self) -> u64 {
-        self.weights.memories.iter().flatten().map(Memory::bytes).sum()
+        let replaced = self.weights.tables.values().map(|table| table.patch.bytes());
+        self.weights.memories.iter().flatten().map(Memory::bytes).chain(replaced).sum()
     }
 }

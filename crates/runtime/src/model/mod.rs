@@ -14,6 +14,7 @@ mod pipelines;
 mod placement;
 mod pool;
 mod recover;
+mod row_patch;
 mod sites;
 mod tables;
 mod update;
@@ -26,6 +27,7 @@ pub use named::{Backing, Parameters};
 pub use pipelines::PipelineStore;
 pub use placement::transfers;
 pub use tables::{ParseTablesError, Tables};
+pub use update::ParameterUpdate;
 
 pub(crate) use cpu::{CpuSite, CpuStep, CpuWeights};
 pub(crate) use emitter::{EMITTER, ParsedKernel};
@@ -98,7 +100,8 @@ pub struct Report {
     /// Device memory in bytes: for a model its parameters, which all sessions share; for a session the tensors of its
     /// largest run so far.
     pub device_bytes: u64,
-    /// Host memory in bytes of steps on the CPU, counted like device memory, without tables that are read in place.
+    /// Host memory in bytes of steps on the CPU, counted like device memory, without tables that are read in place, of which
+    /// only replaced rows count.
     pub host_bytes: u64,
     /// Host memory in bytes of repacked weights for matmuls on the CPU, stored as f32. They are copies, not counted in
     /// `host_bytes`; all sessions share them, and [`Model::trim`] frees them.

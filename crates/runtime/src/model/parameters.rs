@@ -1,20 +1,32 @@
 use super::cpu::{CpuKernels, CpuSite};
 use super::placement::BufferAssignment;
+use super::row_patch::{RowChange, RowPatch};
+use super::update::{Changed, ParameterUpdate};
 use super::{Backing, Parameters};
 use crate::cpu::CpuError;
 use crate::memory::Layout;
 use crate::session::{CpuSide, Sizes};
 use crate::{RunError, RuntimeError};
-use rewire_graph::{HostTensor, Ordered, similar_name};
+use rewire_graph::{DType, HostTensor, Ordered, similar_name};
 use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Lookup, Plan, Source, Step};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// A table from which the host copies rows.
+#[derive(Clone, Debug)]
+pub(crate) struct HostTable {
+    /// As the model was loaded with it.
+    pub given: HostTensor,
+    pub patch: RowPatch,
+}
 
 /// Tensors that stay in memory between runs, by buffer: parameters as given, constants, and values that the plan
 /// computes from them. Given tensors are shared, not copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostParameters {
     tensors: Vec<Option<HostTensor>>,
+    /// Rows of the tensors that updates replaced since.
+    patches: BTreeMap<BufferId, RowPatch>,
     /// The steps that copy rows of tables, which are read in place.
     lookups: Vec<Lookup>,
     /// True if some tensors were dropped.
@@ -27,7 +39,8 @@ impl HostParameters {
     /// Checks shapes and types of a plan's parameters, and computes the values derived from them.
     pub fn new(plan: &Plan, lookups: Vec<Lookup>, parameters: impl Parameters) -> Result<Self, RuntimeError> {
         let backing = parameters.backing();
-        let mut resident = Self { tensors: bound(plan, parameters)?, lookups, partial: false, backing };
+        let (tensors, patches) = (bound(plan, parameters)?, BTreeMap::new());
+        let mut resident = Self { tensors, patches, lookups, partial: false, backing };
         resident.compute(plan)?;
         Ok(resident)
     }
@@ -38,9 +51,12 @@ impl HostParameters {
     }
 
     /// The tables from which steps copy rows.
-    pub fn tables(&self) -> BTreeMap<BufferId, HostTensor> {
-        let tensor = |id: BufferId| Some((id, self.tensors.get(id.0 as usize)?.clone()?));
-        self.lookups.iter().filter_map(|lookup| tensor(lookup.table)).ordered_map()
+    pub fn tables(&self) -> BTreeMap<BufferId, HostTable> {
+        let table = |id: BufferId| {
+            let patch = self.patches.get(&id).cloned().unwrap_or_default();
+            Some((id, HostTable { given: self.tensors.get(id.0 as usize)?.clone()?, patch }))
+        };
+        self.lookups.iter().filter_map(|lookup| table(lookup.table)).ordered_map()
     }
 
     /// True if no tensor was dropped.
@@ -54,7 +70,9 @@ impl HostParameters {
         let is_kept = |n: usize| read[n] || tables.contains_key(&BufferId(n as u32));
         let kept = |(n, tensor): (usize, &Option<HostTensor>)| tensor.clone().filter(|_| is_kept(n));
         let tensors = self.tensors.iter().enumerate().map(kept).collect();
-        Self { tensors, lookups: self.lookups.clone(), partial: true, backing: self.backing.clone() }
+        let patches = self.patches.iter().filter(|(id, _)| is_kept(id.0 as usize));
+        let patches = patches.map(|(id, patch)| (*id, patch.clone())).ordered_map();
+        Self { tensors, patches, lookups: self.lookups.clone(), partial: true, backing: self.backing.clone() }
     }
 
     /// Checks that no mapped file of parameters was modified.
@@ -62,12 +80,12 @@ impl HostParameters {
         self.backing.iter().try_for_each(|backing| backing.check())
     }
 
-    /// Replaces a parameter; adds all tensors that change with it to `changed`.
+    /// Replaces a parameter or some of its rows; adds all tensors that change with it to `changed`.
     pub fn set(
         &mut self,
         plan: &Plan,
-        (name, tensor): (&str, HostTensor),
-        changed: &mut BTreeSet<BufferId>,
+        (name, update): (&str, &ParameterUpdate),
+        changed: &mut BTreeMap<BufferId, Changed>,
     ) -> Result<(), RuntimeError> {
         let is_it = |buffer: &Buffer| matches!(&buffer.source, Source::Parameter(known) if known == name);
         let Some(n) = plan.buffers.iter().position(is_it) else {
@@ -80,11 +98,29 @@ impl HostParameters {
                 nearest: similar_name(name, names).map(str::to_owned),
             });
         };
-        self.tensors[n] = Some(parameter(plan, n, name, &[(name, tensor)])?);
-        changed.insert(BufferId(n as u32));
+        let id = BufferId(n as u32);
+        match update {
+            ParameterUpdate::Whole(tensor) => {
+                self.tensors[n] = Some(parameter(plan, n, name, &[(name, tensor.clone())])?);
+                self.patches.remove(&id);
+                changed.insert(id, Changed::Whole);
+            }
+            ParameterUpdate::Rows { rows, values } => {
+                let change = new_rows(plan, id, name, rows, values)?;
+                if self.tensors[n].is_some() {
+                    self.patches.entry(id).or_default().set(&change);
+                }
+                let change = match changed.remove(&id) {
+                    None => Some(change),
+                    Some(Changed::Rows(earlier)) => earlier.and(change),
+                    Some(Changed::Whole) => None,
+                };
+                changed.insert(id, change.map_or(Changed::Whole, Changed::Rows));
+            }
+        }
         if loaded(plan)[n] {
             let computed = (0..).map(BufferId).zip(&plan.buffers).filter(|(_, buffer)| buffer.source == Source::Load);
-            changed.extend(computed.map(|(id, _)| id));
+            changed.extend(computed.map(|(id, _)| (id, Changed::Whole)));
         }
         Ok(())
     }
@@ -93,9 +129,13 @@ impl HostParameters {
     pub fn tensor(&self, plan: &Plan, id: BufferId) -> Result<Option<HostTensor>, RuntimeError> {
         let n = id.0 as usize;
         let (Some(Some(tensor)), Some(buffer)) = (self.tensors.get(n), plan.buffers.get(n)) else { return Ok(None) };
-        match &buffer.source {
-            Source::Parameter(name) => stored(name, buffer, tensor.clone()).map(Some),
-            _ => Ok(Some(tensor.clone())),
+        let Source::Parameter(name) = &buffer.source else { return Ok(Some(tensor.clone())) };
+        let tensor = stored(name, buffer.dtype, tensor.clone())?;
+        match self.patches.get(&id) {
+            None => Ok(Some(tensor)),
+            Some(patch) => patch.applied(&tensor).map(Some).ok_or_else(|| RuntimeError::Memory {
+                reason: format!("`{name}` with replaced rows takes {} bytes", tensor.bytes().len()),
+            }),
         }
     }
 
@@ -220,9 +260,34 @@ fn parameter(plan: &Plan, n: usize, name: &str, parameters: &impl Parameters) ->
     }
 }
 
+/// New rows of a parameter in its storage type.
+fn new_rows(
+    plan: &Plan,
+    id: BufferId,
+    name: &str,
+    rows: &[u32],
+    values: &HostTensor,
+) -> Result<RowChange, RuntimeError> {
+    let buffer = &plan.buffers[id.0 as usize];
+    let shape = constant_shape(buffer, &format!("parameter `{name}`"))?;
+    let refused = |reason: &str| RuntimeError::ParameterRows { name: name.to_owned(), reason: reason.to_owned() };
+    let &[height, width] = shape.as_slice() else { return Err(refused("it is no matrix")) };
+    if plan.by_column.contains(&id) {
+        return Err(refused("it is stored by column"));
+    }
+    if let Some(row) = rows.iter().find(|row| **row as usize >= height) {
+        return Err(refused(&format!("row {row} is not one of its {height} rows")));
+    }
+    if values.shape() != [rows.len(), width] {
+        let (name, actual) = (name.to_owned(), values.shape().to_vec());
+        return Err(RuntimeError::ParameterShape { name, expected: vec![rows.len(), width], actual });
+    }
+    Ok(RowChange { rows: rows.to_vec(), values: stored(name, buffer.dtype, values.clone())? })
+}
+
 /// A parameter in its storage type.
-fn stored(name: &str, buffer: &Buffer, given: HostTensor) -> Result<HostTensor, RuntimeError> {
-    let (name, dtype) = (name.to_owned(), buffer.dtype);
+fn stored(name: &str, dtype: DType, given: HostTensor) -> Result<HostTensor, RuntimeError> {
+    let name = name.to_owned();
     let tensor = given.stored_as(dtype).map_err(|error| RuntimeError::of_stored(&name, error))?;
     match tensor.first_non_finite() {
         Some((element, value)) => Err(RuntimeError::ParameterValue { name, element, value: value as f32, dtype }),
@@ -233,7 +298,6 @@ fn stored(name: &str, buffer: &Buffer, given: HostTensor) -> Result<HostTensor, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph::DType;
 
     fn plan(dtype: DType) -> Plan {
         let buffer = Buffer { dtype, shape: vec![2.into()], source: Source::Parameter("w".into()) };

@@ -8,12 +8,14 @@ use super::load::{Emitter, ModelOptions};
 use super::parameters::HostParameters;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
+use super::row_patch::RowPatch;
+use super::update::Changed;
 use crate::timing::timed_async;
 use crate::{Gpu, GpuError, Kernel, KernelRule, RuntimeError};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The steps of a plan on their devices, with the tensors that stay in memory there.
@@ -98,7 +100,7 @@ impl BoundModel {
         &self,
         plan: &Plan,
         resident: HostParameters,
-        changed: &BTreeSet<BufferId>,
+        changed: &BTreeMap<BufferId, Changed>,
     ) -> Result<Self, RuntimeError> {
         let gpu = match &self.gpu {
             Some(site) => Some(site.with_parameters(plan, &resident, changed).await?),
@@ -107,9 +109,16 @@ impl BoundModel {
         let cpu = self.cpu.with_parameters(plan, &resident, changed)?;
         let mut constants = (*self.constants).clone();
         for (id, tensor) in &mut constants {
-            if let (true, Some(other)) = (changed.contains(id), resident.tensor(plan, *id)?) {
-                *tensor = other;
-            }
+            let other = match changed.get(id) {
+                Some(Changed::Rows(change)) => {
+                    let mut patch = RowPatch::default();
+                    patch.set(change);
+                    patch.applied(tensor)
+                }
+                Some(Changed::Whole) => resident.tensor(plan, *id)?,
+                None => None,
+            };
+            other.into_iter().for_each(|other| *tensor = other);
         }
         let kept = match self.resident.is_whole() {
             true => resident,

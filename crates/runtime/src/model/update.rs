@@ -1,12 +1,45 @@
 use super::Model;
+use super::row_patch::RowChange;
 use crate::{RuntimeError, block_on};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{BufferId, Source};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+
+/// New values of a parameter.
+#[derive(Clone, Debug)]
+pub enum ParameterUpdate {
+    /// All of them.
+    Whole(HostTensor),
+    /// Some rows of a matrix. If a row is given twice, the last values count.
+    Rows {
+        /// The rows.
+        rows: Vec<u32>,
+        /// Their values, `[rows, width]`.
+        values: HostTensor,
+    },
+}
+
+impl From<HostTensor> for ParameterUpdate {
+    fn from(tensor: HostTensor) -> Self {
+        Self::Whole(tensor)
+    }
+}
+
+/// The part of a tensor that an update replaces.
+#[derive(Clone, Debug)]
+pub(crate) enum Changed {
+    Whole,
+    Rows(RowChange),
+}
 
 impl Model {
-    /// Replaces parameters while sessions run. A run reads all of the new tensors or, if it began before, all of the
-    /// old ones. Values that the plan computes from parameters are recomputed.
+    /// Replaces parameters, or rows of them, while sessions run. A run reads all of the new values or, if it began
+    /// before, all of the old ones; see [`Session::hold`](crate::Session::hold) for several runs. Values that the plan
+    /// computes from parameters are recomputed.
+    ///
+    /// Runs in progress keep the old values of what changes: a copy of every changed tensor on the device or in CPU
+    /// memory, and for a table on the host ([`Tables`](crate::Tables)) only its changed rows. The copies are freed when
+    /// the last run and session with them ends or adopts new ones.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope};
@@ -28,28 +61,28 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// [`RuntimeError::UnknownParameter`], and the errors of [`Model::load_async`] for parameters. On an error nothing
-    /// is replaced.
-    pub async fn update_async<N: AsRef<str>>(
+    /// [`RuntimeError::UnknownParameter`], [`RuntimeError::ParameterRows`], and the errors of [`Model::load_async`] for
+    /// parameters. On an error nothing is replaced.
+    pub async fn update_async<N: AsRef<str>, U: Into<ParameterUpdate>>(
         &self,
-        parameters: impl IntoIterator<Item = (N, HostTensor)>,
+        parameters: impl IntoIterator<Item = (N, U)>,
     ) -> Result<(), RuntimeError> {
-        let parameters: Vec<(N, HostTensor)> = parameters.into_iter().collect();
+        let parameters: Vec<_> = parameters.into_iter().map(|(name, update)| (name, update.into())).collect();
         self.threads().within(self.update_here(&parameters)).await
     }
 
     /// [`Model::update_async`] on the installed threads.
-    async fn update_here<N: AsRef<str>>(&self, parameters: &[(N, HostTensor)]) -> Result<(), RuntimeError> {
+    async fn update_here<N: AsRef<str>>(&self, parameters: &[(N, ParameterUpdate)]) -> Result<(), RuntimeError> {
         let _turn = self.turn().await;
         loop {
             let sites = self.sites();
             let mut resident = (*sites.resident).clone();
-            let mut changed = BTreeSet::new();
-            for (name, tensor) in parameters {
-                resident.set(self.plan(), (name.as_ref(), tensor.clone()), &mut changed)?;
+            let mut changed = BTreeMap::new();
+            for (name, update) in parameters {
+                resident.set(self.plan(), (name.as_ref(), update), &mut changed)?;
             }
             let computed = |id: &BufferId| self.plan().buffer(*id).is_some_and(|buffer| buffer.source == Source::Load);
-            if changed.iter().any(computed) {
+            if changed.keys().any(computed) {
                 resident.compute(self.plan())?;
             }
             let updated = sites.with_parameters(self.plan(), resident, &changed).await?;
@@ -64,9 +97,9 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::update_async`].
-    pub fn update<N: AsRef<str>>(
+    pub fn update<N: AsRef<str>, U: Into<ParameterUpdate>>(
         &self,
-        parameters: impl IntoIterator<Item = (N, HostTensor)>,
+        parameters: impl IntoIterator<Item = (N, U)>,
     ) -> Result<(), RuntimeError> {
         block_on(self.update_async(parameters))
     }

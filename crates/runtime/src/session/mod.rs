@@ -11,6 +11,7 @@ mod room;
 mod set_rows;
 mod sizes;
 mod spill;
+mod state_rows;
 mod states;
 mod tune;
 
@@ -52,13 +53,15 @@ pub struct Session {
     /// The sizes of the latest run.
     sizes: Option<Arc<Sizes>>,
     states: States,
+    /// The update counter of the parameters that runs keep, if [`Session::hold`] was called.
+    held: Option<u64>,
 }
 
 impl Session {
     pub(crate) fn new(model: Model) -> Self {
         let sites = model.sites();
         let (gpu, cpu) = (sites.gpu.clone().map(GpuSide::new), CpuSide::new(sites.cpu.clone()));
-        Self { model, sites, gpu, cpu, sizes: None, states: States::default() }
+        Self { model, sites, gpu, cpu, sizes: None, states: States::default(), held: None }
     }
 
     /// The model.
@@ -85,6 +88,39 @@ impl Session {
     /// same parameters.
     pub fn updates(&self) -> u64 {
         self.sites.updates
+    }
+
+    /// Adopts the model's parameters, which all runs until [`Session::release`] read, whatever [`Model::update`]
+    /// replaces meanwhile. If the device is lost and the parameters on it were replaced, one run fails with
+    /// [`RunError::Replaced`], and later ones follow updates again.
+    ///
+    /// ```
+    /// # use rewire_graph::{DType, HostTensor, Scope};
+    /// # use rewire_graph_rewrite::{lower, optimize};
+    /// # use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
+    /// # let scope = Scope::new();
+    /// # let y = scope.input("x", DType::F32, [1]) * scope.parameter("scale", DType::F32, [1]);
+    /// # let plan = lower(&optimize(scope.finish(&[("y", y)])?)?.0)?;
+    /// # let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    /// # let number = |value: f32| HostTensor::f32([1], &[value]);
+    /// let model = Model::load(plan, [("scale", number(1.0)?)], options)?;
+    /// let (mut session, x) = (model.session(), Inputs::new().with("x", number(3.0)?));
+    /// session.hold();
+    /// model.update([("scale", number(2.0)?)])?;
+    /// assert_eq!(session.run(&x)?.get("y").map(HostTensor::to_f32), Some(vec![3.0]));
+    /// session.release();
+    /// assert_eq!(session.run(&x)?.get("y").map(HostTensor::to_f32), Some(vec![6.0]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hold(&mut self) {
+        self.held = None;
+        self.follow();
+        self.held = Some(self.sites.updates);
+    }
+
+    /// Lets runs follow updates of the model again.
+    pub fn release(&mut self) {
+        self.held = None;
     }
 
     /// The results of the shape program for a run, from which the sizes of tensors follow.
@@ -204,7 +240,7 @@ impl Session {
                 let sites = self.model.sites();
                 sites.gpu.as_ref().is_none_or(|site| site.kernels.gpu().alive().is_ok())
             }
-            RunError::Gpu(GpuError::OutOfMemory { .. }) | RunError::HostMemory(_) => true,
+            RunError::Gpu(GpuError::OutOfMemory { .. }) | RunError::HostMemory(_) | RunError::Replaced => true,
             _ => false,
         }
     }
@@ -250,6 +286,9 @@ impl Session {
         }
         self.cpu.release();
         self.gpu.iter().for_each(GpuSide::store);
+        if self.held.take_if(|held| *held != self.sites.updates).is_some() {
+            return result.and(Err(RunError::Replaced));
+        }
         match &mut result {
             Ok(outputs) => self.states.take(self.model.plan(), outputs),
             Err(RunError::Gpu(GpuError::Lost { .. })) => self.states.lose_device(),
@@ -300,7 +339,8 @@ impl Session {
     /// Adopts the model's current sites.
     fn follow(&mut self) {
         let sites = self.model.sites();
-        if Arc::ptr_eq(&sites, &self.sites) {
+        let keeps = self.held.is_some() && Arc::ptr_eq(&sites.placement, &self.sites.placement);
+        if keeps || Arc::ptr_eq(&sites, &self.sites) {
             return;
         }
         if Arc::ptr_eq(&sites.placement, &self.sites.placement) {

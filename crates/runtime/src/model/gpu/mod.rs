@@ -11,13 +11,14 @@ use super::load::{Emitter, ModelOptions};
 use super::parameters::HostParameters;
 use super::pipelines::{KernelCache, KernelKey, Made, PipelineStore, WantedKernel};
 use super::placement::BufferAssignment;
+use super::update::Changed;
 use crate::memory::Layout;
 use crate::parallel::map;
 use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Slot};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
@@ -35,7 +36,7 @@ impl GpuSite {
         &self,
         plan: &Plan,
         resident: &HostParameters,
-        changed: &BTreeSet<BufferId>,
+        changed: &BTreeMap<BufferId, Changed>,
     ) -> Result<Self, RuntimeError> {
         let weights = self.weights.with(&self.kernels.gpu, plan, resident, changed).await?;
         Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })

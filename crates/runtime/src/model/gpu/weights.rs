@@ -5,10 +5,12 @@ use super::{BINDING_LIMIT, GpuKernels, Reads, check_bytes, check_size, title};
 use crate::memory::Layout;
 use crate::model::parameters::HostParameters;
 use crate::model::pool::Pool;
+use crate::model::row_patch::RowChange;
+use crate::model::update::Changed;
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::plan::{BufferId, Plan};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// Workaround for parameters that are too large.
 const SMALLER_PARAMETERS: &str = "store it as f16, cut it into several parameters, or use kernel cpu";
@@ -74,13 +76,17 @@ impl GpuWeights {
         gpu: &Gpu,
         plan: &Plan,
         resident: &HostParameters,
-        changed: &BTreeSet<BufferId>,
+        changed: &BTreeMap<BufferId, Changed>,
     ) -> Result<Self, RuntimeError> {
         let mut weights = self.clone();
-        for &id in changed {
+        for (&id, changed) in changed {
             let (n, is_pooled) = (id.0 as usize, weights.pool.base(id).is_some());
             let (is_own, as_f16) = (weights.buffer(n).is_some(), weights.as_f16(n));
             if !is_pooled && !is_own && as_f16 == [false; 2] {
+                continue;
+            }
+            if let Changed::Rows(change) = changed {
+                weights.replace_rows(gpu, plan, id, change).await?;
                 continue;
             }
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
@@ -95,23 +101,44 @@ impl GpuWeights {
         Ok(weights)
     }
 
+    /// Replaces rows of a parameter in copies of all buffers that hold it.
+    async fn replace_rows(
+        &mut self,
+        gpu: &Gpu,
+        plan: &Plan,
+        id: BufferId,
+        change: &RowChange,
+    ) -> Result<(), RuntimeError> {
+        let n = id.0 as usize;
+        if self.dequantized(id, true).is_some() {
+            let reason = "the device holds it transposed".to_owned();
+            let name = title(plan, n).trim_matches('`').to_owned();
+            return Err(RuntimeError::ParameterRows { name, reason });
+        }
+        let (rows, dtype) = (&change.rows, change.values.dtype());
+        if let Some(base) = self.pool.base(id) {
+            let offset = base as u64 * dtype.format().bytes(4);
+            if let Some(old) = self.pooled_buffers.get(&dtype) {
+                let new = with_rows(gpu, (old, offset), rows, &change.values).await?;
+                self.pooled_buffers.insert(dtype, new);
+            }
+        } else if let Some(old) = self.buffer(n) {
+            self.buffers[n] = Some(with_rows(gpu, (old, 0), rows, &change.values).await?);
+        }
+        if let Some(old) = self.dequantized(id, false) {
+            let new = with_rows(gpu, (old, 0), rows, &f16(&change.values, false)?).await?;
+            self.dequantized[n][0] = Some(new);
+        }
+        Ok(())
+    }
+
     /// Replaces a small parameter in a copy of its pool's buffer.
     async fn repack(&mut self, gpu: &Gpu, id: BufferId, tensor: &HostTensor) -> Result<(), GpuError> {
         let dtype = tensor.dtype();
         let (Some(base), Some(old)) = (self.pool.base(id), self.pooled_buffers.get(&dtype)) else { return Ok(()) };
         let offset = base as u64 * dtype.format().bytes(4);
         let content = Layout::new(dtype, tensor.shape().to_vec()).pad(tensor);
-        let copy = || {
-            let label = format!("small {dtype} parameters");
-            let new = gpu.tensor_buffer(&label, old.size());
-            let descriptor = wgpu::CommandEncoderDescriptor { label: Some("replacing parameters") };
-            let mut encoder = gpu.device().create_command_encoder(&descriptor);
-            encoder.copy_buffer_to_buffer(old, 0, &new, 0, old.size());
-            gpu.submit([encoder.finish()]);
-            gpu.queue().write_buffer(&new, offset, &content);
-            new
-        };
-        let new = gpu.checked("uploading parameters", copy).await?;
+        let new = with_ranges(gpu, old, &content, [(0, offset, content.len() as u64)]).await?;
         self.pooled_buffers.insert(dtype, new);
         Ok(())
     }
@@ -158,6 +185,45 @@ impl GpuWeights {
         let own = self.buffers.iter().chain(self.dequantized.iter().flatten()).flatten();
         own.chain(self.pooled_buffers.values()).map(wgpu::Buffer::size).sum()
     }
+}
+
+/// A copy of a buffer with other rows of a matrix that starts at an offset.
+async fn with_rows(
+    gpu: &Gpu,
+    (old, offset): (&wgpu::Buffer, u64),
+    rows: &[u32],
+    values: &HostTensor,
+) -> Result<wgpu::Buffer, GpuError> {
+    let content = Layout::new(values.dtype(), values.shape().to_vec()).pad(values);
+    let pitch = (content.len() / rows.len().max(1)) as u64;
+    let neighbours = rows.chunk_by(|row, next| row.checked_add(1) == Some(*next));
+    let ranges = neighbours.scan(0, |from, rows| {
+        let (start, bytes) = (*from, rows.len() as u64 * pitch);
+        *from += bytes;
+        Some((start, offset + u64::from(*rows.first()?) * pitch, bytes))
+    });
+    with_ranges(gpu, old, &content, ranges.filter(|(_, _, bytes)| *bytes > 0)).await
+}
+
+/// A copy of a buffer with other bytes: ranges of `content`, as their offsets there and in the buffer and their lengths.
+async fn with_ranges(
+    gpu: &Gpu,
+    old: &wgpu::Buffer,
+    content: &[u8],
+    ranges: impl IntoIterator<Item = (u64, u64, u64)>,
+) -> Result<wgpu::Buffer, GpuError> {
+    let copy = || {
+        let (new, staged) = (gpu.tensor_buffer("parameters", old.size()), gpu.filled("new parameters", content));
+        let descriptor = wgpu::CommandEncoderDescriptor { label: Some("replacing parameters") };
+        let mut encoder = gpu.device().create_command_encoder(&descriptor);
+        encoder.copy_buffer_to_buffer(old, 0, &new, 0, old.size());
+        for (from, to, bytes) in ranges {
+            encoder.copy_buffer_to_buffer(&staged, from, &new, to, bytes);
+        }
+        gpu.submit([encoder.finish()]);
+        new
+    };
+    gpu.checked("uploading parameters", copy).await
 }
 
 async fn own_buffer(gpu: &Gpu, plan: &Plan, n: usize, tensor: &HostTensor) -> Result<wgpu::Buffer, GpuError> {
