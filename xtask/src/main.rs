@@ -1,19 +1,19 @@
 //! Set-up and tests: `cargo xtask`.
 #![forbid(unsafe_code)]
 
+mod bindings;
 mod capi;
 mod distributed;
 mod drivers;
 mod emulate;
 mod families;
+mod features;
 mod fuzz;
 mod mobile;
 mod onnx;
 #[cfg(test)]
 mod packages;
 mod programs;
-mod bindings;
-mod features;
 mod sanitize;
 mod setup;
 mod shell;

@@ -30,7 +30,10 @@ fn components() -> Result<(), String> {
 
 /// The standard library of the web, where rustup can fetch it.
 fn web() {
-    if !features::has_web() && succeeds("rustup", &["--version"]) && !succeeds("rustup", &["target", "add", features::WEB]) {
+    if !features::has_web()
+        && succeeds("rustup", &["--version"])
+        && !succeeds("rustup", &["target", "add", features::WEB])
+    {
         eprintln!("xtask: the standard library of {} cannot be fetched", features::WEB);
     }
 }

@@ -1,7 +1,7 @@
 use crate::drivers::NewerLavapipe;
 use crate::families;
-use crate::programs::{self, Job};
 use crate::features;
+use crate::programs::{self, Job};
 use crate::shell::{cargo, run as run_command};
 use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;

@@ -53,5 +53,6 @@ pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};
 pub use step::StepError;
 pub use trainer::{
-    Data, DataError, Event, Fitted, ParameterMoment, Position, Prepared, Preparer, StepReport, TrainError, Trainer, fit,
+    Changes, Data, DataError, Event, Fitted, ParameterMoment, Position, Prepared, Preparer, StepReport, TrainError,
+    Trainer, fit,
 };

@@ -1,8 +1,8 @@
 //! Tests the mobile library: Kotlin on this machine's JVM, Swift, and checks for Android and iOS.
 
 use super::readme;
-use crate::mobile::write_sources;
 use crate::features::has_target;
+use crate::mobile::write_sources;
 use crate::shell::{cargo, root, run, run_captured, succeeds, tests};
 use std::path::{Path, PathBuf};
 use std::process::Command;

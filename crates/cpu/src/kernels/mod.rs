@@ -28,7 +28,6 @@ mod matmul;
 mod memory;
 mod microkernels;
 mod operand;
-mod user_code;
 mod pairs;
 mod panel;
 mod passes;
@@ -52,6 +51,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod user_code;
 mod vectors;
 mod visible;
 mod weights;

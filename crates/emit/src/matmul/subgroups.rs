@@ -87,7 +87,18 @@ impl CooperativeMatmulTile {
             let steps = u32::try_from(k).unwrap_or(u32::MAX).div_ceil(depth);
             let suits = |stages: &u32| steps >= *stages && (steps.is_multiple_of(*stages) || steps > 8 * stages);
             let prefetch_stages = (2..=most).rev().find(suits).unwrap_or(1);
-            Self { size, subgroup, varying, subgroups, matrices, depth, prefetch_stages, stage_matrices, along_depth, sum }
+            Self {
+                size,
+                subgroup,
+                varying,
+                subgroups,
+                matrices,
+                depth,
+                prefetch_stages,
+                stage_matrices,
+                along_depth,
+                sum,
+            }
         };
         let (deep, flat) = (with(2 * least, 2, 1), with(least, 4, n.1.min(2)));
         let statistics = kernel.stats.len() as u32;

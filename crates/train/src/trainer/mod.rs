@@ -1,5 +1,6 @@
 //! Runs training steps.
 
+mod changes;
 mod error;
 mod fit;
 mod growth;
@@ -8,6 +9,7 @@ mod prepare;
 mod ranks;
 mod report;
 
+pub use changes::Changes;
 pub use error::{DataError, TrainError};
 pub use fit::{Data, Event, Fitted, Position, fit};
 pub use prepare::{Prepared, Preparer};
@@ -15,6 +17,7 @@ pub use report::StepReport;
 
 use crate::step::{Initial, KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
+use changes::UpdatedRows;
 use growth::Growth;
 use memory::Limited;
 use ranks::Ranks;
@@ -76,6 +79,10 @@ pub struct Trainer {
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
     /// The maps of growing tables.
     growth: Growth,
+    /// Tables, with the positions of their lookups.
+    tables: BTreeMap<String, usize>,
+    /// Set if changes are recorded.
+    updated: Option<UpdatedRows>,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
     /// Trained parameters, in the order of the model, and states that the model sets.
@@ -100,6 +107,7 @@ struct Parts {
     indices: Graph,
     lookups: Vec<Lookup>,
     row_sums: BTreeMap<String, (usize, Type)>,
+    tables: BTreeMap<String, usize>,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
     reported: Vec<String>,
@@ -132,8 +140,9 @@ impl Trainer {
             (table, (lookup, ty))
         };
         let row_sums = step.row_sums.into_iter().map(of_table).collect();
-        let StepGraph { indices, lookups, states, moments, reported, .. } = step;
-        let parts = Parts { session, ranks: None, limited, indices, lookups, row_sums, states, moments, reported };
+        let StepGraph { indices, lookups, tables, states, moments, reported, .. } = step;
+        let parts =
+            Parts { session, ranks: None, limited, indices, lookups, row_sums, tables, states, moments, reported };
         Self::of_parts(parts, fixed, objective, config, initial)
     }
 
@@ -160,9 +169,10 @@ impl Trainer {
         let graph = passes(&options)?.run(step.gradients)?.0;
         let session = Model::load(lower(&graph)?, &initial, options)?.session();
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
+        let tables = step.tables.iter().map(|table| (table.name.clone(), table.lookup)).collect();
         let RankStep { indices, lookups, states, moments, reported, .. } = step;
         let (ranks, row_sums) = (Some(ranks), BTreeMap::new());
-        let parts = Parts { session, ranks, limited, indices, lookups, row_sums, states, moments, reported };
+        let parts = Parts { session, ranks, limited, indices, lookups, row_sums, tables, states, moments, reported };
         Self::of_parts(parts, fixed, objective, config, initial)
     }
 
@@ -173,7 +183,7 @@ impl Trainer {
         config: &TrainConfig,
         initial: impl Fn(&str) -> Option<HostTensor>,
     ) -> Result<Self, TrainError> {
-        let Parts { session, ranks, limited, indices, lookups, row_sums, states, moments, reported } = parts;
+        let Parts { session, ranks, limited, indices, lookups, row_sums, tables, states, moments, reported } = parts;
         let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
         let learned = learned.chain(kept(&objective.graph).map(|(name, _)| name));
         Ok(Self {
@@ -186,6 +196,8 @@ impl Trainer {
             growth: Growth::new(&objective.growing),
             parameters: learned.filter(|name| states.contains_key(name)).collect(),
             fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
+            tables,
+            updated: None,
             states,
             moments,
             reported,

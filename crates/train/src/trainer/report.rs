@@ -74,6 +74,7 @@ impl Trainer {
     /// be used, unless it is a [`TrainError::Run`] which states that the session's states are unchanged.
     pub fn submit(&mut self, step: Prepared) -> Result<Vec<StepReport>, TrainError> {
         self.grow(&step.grown)?;
+        self.record(&step);
         if let Some(mut ranks) = self.ranks.take() {
             let report = self.step_of_ranks(&mut ranks, &step);
             self.ranks = Some(ranks);

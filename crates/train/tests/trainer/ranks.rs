@@ -19,7 +19,7 @@ const ITEMS: usize = 7;
 const WIDTH: usize = 5;
 
 /// A user and three items make a logit; the items are looked up twice.
-fn objective() -> Objective {
+pub fn objective() -> Objective {
     let scope = Scope::new();
     let pairs = scope.size("pairs");
     let table = |name: &str, rows: usize| scope.parameter(name, DType::F32, [rows, WIDTH]);
@@ -61,7 +61,7 @@ impl Data for Rows {
     }
 }
 
-fn inputs(rows: &[usize]) -> Inputs {
+pub fn inputs(rows: &[usize]) -> Inputs {
     let ids =
         |factor: usize, count: usize| rows.iter().map(|row| ((row * factor + 1) % count) as u32).collect::<Vec<_>>();
     let seen: Vec<u32> = ids(5, ITEMS).into_iter().zip(ids(2, ITEMS)).flat_map(|(a, b)| [a, b]).collect();
@@ -73,7 +73,7 @@ fn inputs(rows: &[usize]) -> Inputs {
         .with("label", HostTensor::vector(&labels))
 }
 
-fn initial(name: &str) -> Option<HostTensor> {
+pub fn initial(name: &str) -> Option<HostTensor> {
     let shape = match name {
         "user.weight" => vec![USERS, WIDTH],
         "item.weight" => vec![ITEMS, WIDTH],
@@ -87,7 +87,7 @@ fn initial(name: &str) -> Option<HostTensor> {
 }
 
 /// A configuration with some keys.
-fn config(keys: Value) -> TrainConfig {
+pub fn config(keys: Value) -> TrainConfig {
     let mut config = json!({
         "batch_size": 2, "epochs": 3,
         "dense_optimizer": { "adam_optimizer": { "lr": 0.02 } },
@@ -106,7 +106,7 @@ struct Trained {
     position: Position,
 }
 
-const OPTIONS: fn() -> ModelOptions = || ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+pub const OPTIONS: fn() -> ModelOptions = || ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
 
 fn run(trainer: &mut Trainer, mut data: Rows, from: Position, steps: Option<u64>) -> Result<Trained, TrainError> {
     let mut losses = vec![];

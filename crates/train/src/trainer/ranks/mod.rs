@@ -100,6 +100,14 @@ impl Ranks {
         }
     }
 
+    /// Rows of a table, which ascend. All ranks have to ask for them.
+    pub fn rows_of(&self, name: &str, rows: &[u32]) -> Result<HostTensor, TrainError> {
+        let Some(table) = self.tables.iter().find(|table| table.name == name) else {
+            return Ok(HostTensor::f32([0, 0], &[])?);
+        };
+        Ok(HostTensor::f32(table.shape(rows.len()), &table.look_up(rows, self.group.as_ref())?)?)
+    }
+
     /// A state as a whole. All ranks have to ask for it.
     pub fn get(&self, name: &str) -> Result<HostTensor, TrainError> {
         for table in &self.tables {
