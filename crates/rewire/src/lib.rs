@@ -55,6 +55,7 @@
 
 #[cfg(feature = "files")]
 mod caches;
+pub mod delta;
 mod error;
 pub mod events;
 #[cfg(feature = "files")]

@@ -296,6 +296,32 @@ impl Package {
         Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, states, weights, tables })
     }
 
+    /// The package with other weights of the same names, types and shapes, and other tables in a separate file.
+    #[cfg(feature = "files")]
+    pub(crate) fn with_weights(&self, weights: &[u8], tables: Option<&Tables>) -> Result<Self, PackageError> {
+        let (plan, states, kernels) = (self.plan()?, self.states()?, self.kernels()?);
+        let tower = |output: &String| self.tower(output).map(|plan| plan.map(|plan| (output.clone(), plan)));
+        let towers: Vec<_> =
+            self.towers.keys().filter_map(|output| tower(output).transpose()).collect::<Result<_, _>>()?;
+        let contents = Contents {
+            towers: &towers,
+            config: self.config(),
+            signature: self.signature(),
+            states: &states,
+            weights,
+            tables,
+            kernels: &kernels,
+            ..Contents::of(&plan)
+        };
+        contents.store()
+    }
+
+    /// The tables in a separate file.
+    #[cfg(feature = "files")]
+    pub(crate) fn names_of_tables_apart(&self) -> impl Iterator<Item = &str> {
+        self.tables.iter().flat_map(|tables| tables.weights.names())
+    }
+
     /// The name of the file with the tables, next to the package, if they are in a separate file.
     pub fn tables_file(&self) -> Option<&str> {
         self.head.tables.as_ref().map(|identity| identity.file.as_str())

@@ -3,6 +3,7 @@ use super::ids::IdRows;
 use super::imported::{TOWERS, is_table};
 use super::signature::Signature;
 use super::{Column, EncodeError, Feature, Imported, LabelledTask, PredictedColumn, is_pipeline};
+use crate::delta::{Delta, DeltaError, ModelVersion, Served};
 use crate::package::{Package, PackageError};
 use crate::rank::{Description, Embedded, Kept, RankError, RankOptions, Sessions, compiled, store, text_of};
 use crate::weights::Weights;
@@ -30,6 +31,7 @@ pub struct Predictor(Arc<Loaded>);
 pub(super) struct Loaded {
     pub model: Model,
     sessions: Sessions,
+    served: Served,
     pub signature: Signature,
     /// The rows of raw ids.
     ids: IdRows,
@@ -154,7 +156,8 @@ impl Predictor {
         };
         let parameters = model.plan().parameters().map(|parameter| parameter.name);
         let ids = IdRows::new(signature.features(), parameters, |name| Ok(weights.get(name)?))?;
-        Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), signature, ids, most })))
+        let (sessions, served) = (Sessions::default(), Served::of(weights));
+        Ok(Self(Arc::new(Loaded { model, sessions, served, signature, ids, most })))
     }
 
     /// Loads a package, or a folder with `config.json` and `model.safetensors`.
@@ -199,6 +202,30 @@ impl Predictor {
     #[cfg(feature = "files")]
     pub fn load_package(path: &std::path::Path, options: &RankOptions) -> Result<Self, RankError> {
         Self::from_package(&crate::rank::read_package(path, options.mapping)?, options)
+    }
+
+    /// The version of the parameters; `None` for a model that no delta changes.
+    pub fn version(&self) -> Option<ModelVersion> {
+        self.0.served.version()
+    }
+
+    /// Applies the next delta while other threads predict. A call of [`Predictor::predict`] uses the parameters of one
+    /// version for all rows. [`Caches`](super::Caches) recompute the histories of earlier versions.
+    ///
+    /// # Errors
+    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
+    pub async fn update_async(&self, delta: &Delta) -> Result<(), DeltaError> {
+        self.0.served.update(&self.0.model, delta).await?;
+        self.0.sessions.follow();
+        Ok(())
+    }
+
+    /// [`Predictor::update_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Predictor::update_async`].
+    pub fn update(&self, delta: &Delta) -> Result<(), DeltaError> {
+        block_on(self.update_async(delta))
     }
 
     /// The columns of a table that the model reads.
@@ -269,11 +296,10 @@ impl Predictor {
     /// # Errors
     /// As [`Predictor::predict`].
     pub async fn predict_async(&self, rows: usize, columns: &[(&str, Column<'_>)]) -> Result<Predicted, RankError> {
-        let mut predicted = self.0.predict_some(0..rows, columns).await?;
-        while predicted.counts.len() < rows {
-            predicted.append(self.0.predict_some(predicted.counts.len()..rows, columns).await?);
-        }
-        Ok(predicted)
+        let mut session = self.0.sessions.lend(&self.0.model);
+        let predicted = self.0.predict_all(&mut session, rows, columns).await;
+        self.0.sessions.give(session);
+        predicted
     }
 
     pub(super) fn loaded(&self) -> &Arc<Loaded> {
@@ -282,24 +308,47 @@ impl Predictor {
 }
 
 impl Loaded {
+    async fn predict_all(
+        &self,
+        session: &mut Session,
+        rows: usize,
+        columns: &[(&str, Column<'_>)],
+    ) -> Result<Predicted, RankError> {
+        let mut predicted = self.predict_part(session, 0..rows, columns).await?;
+        while predicted.counts.len() < rows {
+            predicted.append(self.predict_part(session, predicted.counts.len()..rows, columns).await?);
+        }
+        Ok(predicted)
+    }
+
     /// Predicts the first of some rows, as many as one run computes.
     pub async fn predict_some(
         &self,
         rows: Range<usize>,
         columns: &[(&str, Column<'_>)],
     ) -> Result<Predicted, RankError> {
-        let rows = rows.start..rows.end.min(rows.start + ROWS);
-        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
         let mut session = self.sessions.lend(&self.model);
-        let predicted = match self.signature.apart() {
-            None => {
-                let encoded = self.signature.encode(column, rows.clone())?;
-                self.run(&mut session, encoded, rows.len()).await
-            }
-            Some(apart) => self.predict_apart(&mut session, apart, &column, rows).await,
-        };
+        let predicted = self.predict_part(&mut session, rows, columns).await;
         self.sessions.give(session);
         predicted
+    }
+
+    /// [`Loaded::predict_some`] in a session.
+    async fn predict_part(
+        &self,
+        session: &mut Session,
+        rows: Range<usize>,
+        columns: &[(&str, Column<'_>)],
+    ) -> Result<Predicted, RankError> {
+        let rows = rows.start..rows.end.min(rows.start + ROWS);
+        let column = |name: &str| columns.iter().find(|(known, _)| *known == name).map(|(_, column)| column);
+        match self.signature.apart() {
+            None => {
+                let encoded = self.signature.encode(column, rows.clone())?;
+                self.run(session, encoded, rows.len()).await
+            }
+            Some(apart) => self.predict_apart(session, apart, &column, rows).await,
+        }
     }
 
     /// [`Loaded::predict_some`] with the histories in the session's own caches.

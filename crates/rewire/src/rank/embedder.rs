@@ -7,6 +7,7 @@ use super::scorer::{capacity, schema};
 use super::sequence::{Capacity, Layout};
 use super::sessions::Sessions;
 use super::{Batch, Precision, RankError, RankOptions, Schema};
+use crate::delta::{Delta, DeltaError, ModelVersion, Served};
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_graph::DType;
@@ -35,6 +36,7 @@ pub struct Embedder(Arc<Loaded>);
 struct Loaded {
     model: Model,
     sessions: Sessions,
+    served: Served,
     schema: Arc<Schema>,
     inputs: Vec<(String, Option<DType>)>,
     embedded: Embedded,
@@ -130,8 +132,9 @@ impl Embedder {
         let schema = Arc::new(schema(&given, &plan));
         let inputs = inputs.into_iter().map(|input| (input.name, input.dtype)).collect();
         let model = Model::build(|| Ok::<_, RuntimeError>(plan), weights, of_model)?;
-        let (sessions, most) = (Sessions::default(), options.batch_rows);
-        let loaded = Loaded { model, sessions, schema, inputs, embedded, output, capacity, is_by_candidate, most };
+        let (sessions, served, most) = (Sessions::default(), Served::of(weights), options.batch_rows);
+        let loaded =
+            Loaded { model, sessions, served, schema, inputs, embedded, output, capacity, is_by_candidate, most };
         Ok(Self(Arc::new(loaded)))
     }
 
@@ -147,6 +150,22 @@ impl Embedder {
         let (config, weights) =
             (super::read_config_text(model, options.mapping)?, super::read_weights(model, options.mapping)?);
         Self::new(&model.display().to_string(), &config, &weights, embedded, options)
+    }
+
+    /// The version of the parameters; `None` for a model that no delta changes.
+    pub fn version(&self) -> Option<ModelVersion> {
+        self.0.served.version()
+    }
+
+    /// Applies the next delta while other threads use the model. A call of [`Embedder::embed`] uses the parameters of
+    /// one version.
+    ///
+    /// # Errors
+    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
+    pub fn update(&self, delta: &Delta) -> Result<(), DeltaError> {
+        block_on(self.0.served.update(&self.0.model, delta))?;
+        self.0.sessions.follow();
+        Ok(())
     }
 
     /// The schema of the model's requests.

@@ -1,4 +1,5 @@
 use super::{Request, UnreadTensors, User};
+use crate::delta::DeltaError;
 use crate::package::PackageError;
 use crate::weights::WeightsError;
 use rewire_decoders::ConfigError;
@@ -111,6 +112,9 @@ pub enum RankError {
     /// The package is invalid.
     #[error(transparent)]
     Package(#[from] PackageError),
+    /// A delta cannot be applied.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
     /// The model cannot be traced.
     #[error("cannot trace the model")]
     Trace(#[source] Box<ModelError>),
@@ -222,6 +226,7 @@ impl Coded for RankError {
             Self::Decoder { source, .. } => source.code(),
             Self::Weights(source) => source.code(),
             Self::Package(source) => source.code(),
+            Self::Delta(source) => source.code(),
             Self::Trace(source) => source.code(),
             Self::Compile(source) => source.code(),
             Self::Load(source) => source.code(),

@@ -3,6 +3,7 @@
 use super::kind::ModelConfig;
 use super::package::{compiled, names_of_tables, store};
 use super::{CacheOptions, RankError};
+use crate::delta::ModelVersion;
 use crate::package::{Contents, Package, PackageError, Tables, TargetKernels};
 use crate::program::Signature;
 use crate::weights::{Weights, serialize, with_columns};
@@ -107,7 +108,9 @@ impl<'a> Packed<'a> {
         let model = Model::load(plan.clone(), weights, on_cpu)?;
         let mut tensors = converted(plan, weights)?;
         let apart = apart(options, &mut tensors, tables)?;
-        let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
+        let mut metadata = with_columns(plan.parameters_by_column());
+        metadata.extend(ModelVersion::entry(weights).map(|(key, version)| (key.clone(), version.clone())));
+        let stored = serialize(&tensors, &metadata)?;
         let kernels = kernels(plan, model.plan(), options)?;
         let contents = Contents {
             towers,

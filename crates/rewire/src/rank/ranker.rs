@@ -1,6 +1,7 @@
 use super::description::RANKING;
 use super::scorer::Scorer;
 use super::{Batch, CancellationToken, Description, RankError, RankOptions, Ranked, Request, Schema};
+use crate::delta::{Delta, DeltaError, ModelVersion};
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_hstu::models::dlrm_hstu::Config;
@@ -119,6 +120,30 @@ impl Ranker {
     /// The underlying model: its inputs, parameters and kernels.
     pub fn model(&self) -> &Model {
         &self.scorer.model
+    }
+
+    /// The version of the parameters; `None` for a model that no delta changes.
+    pub fn version(&self) -> Option<ModelVersion> {
+        self.scorer.served.version()
+    }
+
+    /// Applies the next delta while other threads rank. A call of [`Ranker::rank`] uses the parameters of one version
+    /// for all of its runs. [`Caches`](super::Caches) recompute the histories of earlier versions.
+    ///
+    /// # Errors
+    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
+    pub async fn update_async(&self, delta: &Delta) -> Result<(), DeltaError> {
+        self.scorer.served.update(self.model(), delta).await?;
+        self.scorer.sessions.follow();
+        Ok(())
+    }
+
+    /// [`Ranker::update_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::update_async`].
+    pub fn update(&self, delta: &Delta) -> Result<(), DeltaError> {
+        block_on(self.update_async(delta))
     }
 
     /// Frees the memory of idle runs and of CPU kernels ([`Model::trim`]). The next runs allocate it again.

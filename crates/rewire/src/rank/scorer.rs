@@ -4,6 +4,7 @@ use super::runs::{Run, runs};
 use super::sequence::{Capacity, Layout};
 use super::sessions::Sessions;
 use super::{Batch, CancellationToken, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
+use crate::delta::Served;
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_graph::{Arrange, DType, Graph};
@@ -21,6 +22,7 @@ const OUTPUT: &str = "logits";
 pub(super) struct Scorer {
     pub model: Model,
     pub sessions: Sessions,
+    pub served: Served,
     pub idle: Idle,
     pub schema: Arc<Schema>,
     pub tasks: Vec<Task>,
@@ -74,6 +76,7 @@ impl Scorer {
         let reads_time = reads(model.plan(), "uih.query_time");
         Ok(Self {
             sessions: Sessions::default(),
+            served: Served::of(weights),
             idle: Idle::new(options.refine_between_calls),
             model,
             schema: Arc::new(schema),

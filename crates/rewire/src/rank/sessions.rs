@@ -8,15 +8,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
 impl Sessions {
-    /// The most recently used session, or a new one.
+    /// The most recently used session, or a new one. Until it is returned, it keeps the model's parameters of now.
     pub fn lend(&self, model: &Model) -> Session {
         let idle = self.lock().pop();
-        idle.unwrap_or_else(|| model.session())
+        let mut session = idle.unwrap_or_else(|| model.session());
+        session.hold();
+        session
     }
 
     /// Returns a session to the pool.
-    pub fn give(&self, session: Session) {
+    pub fn give(&self, mut session: Session) {
+        session.release();
         self.lock().push(session);
+    }
+
+    /// Moves idle sessions to the parameters that the model has now, which frees earlier ones.
+    pub fn follow(&self) {
+        self.lock().iter_mut().for_each(|session| {
+            session.hold();
+            session.release();
+        });
     }
 
     /// Drops all sessions and their memory.

@@ -1,8 +1,9 @@
-use super::{Examples, Position, RankTrainError, TrainConfig, Trainer, checkpoint::Checkpoint, objective};
+use super::{Changes, Examples, Position, RankTrainError, TrainConfig, Trainer, checkpoint::Checkpoint, objective};
 use crate::rank::{Config, RankError, RankOptions, Ranker, capacity, check_buffers, schema};
 use crate::weights::{Weights, serialize};
 use rewire_graph::HostTensor;
 use rewire_hstu::models;
+use rewire_runtime::ParameterUpdate;
 use rewire_train::distributed::Collectives;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +91,26 @@ impl RankTask {
     /// # Errors
     /// [`RankTrainError`] where parameters cannot be read.
     pub fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, RankTrainError> {
+        Ok(serialize(&self.tensors(trainer)?, &BTreeMap::new()).map_err(RankError::from)?)
+    }
+
+    /// All tensors of the model in its current state.
+    ///
+    /// # Errors
+    /// [`RankTrainError`] where parameters cannot be read.
+    pub fn tensors(&self, trainer: &Trainer) -> Result<BTreeMap<String, HostTensor>, RankTrainError> {
         self.whole(trainer.parameters()?)
+    }
+
+    /// The tensors of the model that changed since the last call; see [`Trainer::changes`].
+    ///
+    /// # Errors
+    /// As [`Trainer::changes`].
+    pub fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
+        let Changes { whole, rows } = trainer.changes()?;
+        let whole = whole.into_iter().map(|(name, tensor)| (name, ParameterUpdate::Whole(tensor)));
+        let rows = rows.into_iter().map(|(name, (rows, values))| (name, ParameterUpdate::Rows { rows, values }));
+        Ok(whole.chain(rows).collect())
     }
 
     /// The `model.safetensors` of the averages of the model; `None` without `ema` in the configuration.
@@ -104,13 +124,13 @@ impl RankTask {
         }
         let mut all = trainer.parameters()?;
         all.extend(averages);
-        self.whole(all).map(Some)
+        Ok(Some(serialize(&self.whole(all)?, &BTreeMap::new()).map_err(RankError::from)?))
     }
 
-    /// A file of parameters and of tensors that follow from the configuration.
-    fn whole(&self, mut tensors: BTreeMap<String, HostTensor>) -> Result<Vec<u8>, RankTrainError> {
+    /// Parameters and the tensors that follow from the configuration.
+    fn whole(&self, mut tensors: BTreeMap<String, HostTensor>) -> Result<BTreeMap<String, HostTensor>, RankTrainError> {
         tensors.extend(self.config.buffers()?.into_iter().map(|buffer| (buffer.name, buffer.value)));
-        Ok(serialize(&tensors, &BTreeMap::new()).map_err(RankError::from)?)
+        Ok(tensors)
     }
 
     /// A ranker of the model in its current state.

@@ -33,37 +33,40 @@ pub(crate) fn header<'a>(
     metadata: &BTreeMap<String, String>,
 ) -> Result<(Vec<u8>, Vec<View<'a>>), WeightsError> {
     use safetensors::View as _;
-    let mut views: Vec<_> = tensors.iter().map(|(name, tensor)| (name, View::of(tensor))).collect();
-    views.arrange_by_key(|(_, view)| std::cmp::Reverse(view.tensor.dtype().format().bits));
+    let mut views: Vec<_> = tensors.iter().map(|(name, tensor)| View::of(name, tensor)).collect();
+    views.arrange_by_key(|view| std::cmp::Reverse(view.tensor.dtype().format().bits));
     let mut entries =
         serde_json::Map::from_iter([("__metadata__".to_owned(), serde_json::json!(with_rows(tensors, metadata)?))]);
     let mut end = 0;
-    for (name, view) in &views {
-        let start = end;
+    for view in &mut views {
+        view.start = end;
         end += view.data_len();
         let (dtype, shape) = (view.dtype(), &view.shape);
-        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, end] });
-        entries.insert((*name).clone(), entry);
+        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": [view.start, end] });
+        entries.insert(view.name.to_owned(), entry);
     }
     let mut text = serde_json::Value::Object(entries).to_string().into_bytes();
     text.resize(text.len().next_multiple_of(8), b' ');
     let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
-    Ok((header, views.into_iter().map(|(_, view)| view).collect()))
+    Ok((header, views))
 }
 
 /// A tensor as stored in a file.
 pub(crate) struct View<'a> {
+    pub name: &'a str,
     tensor: &'a HostTensor,
     shape: Vec<usize>,
+    /// Offset after the header.
+    pub start: usize,
 }
 
 impl<'a> View<'a> {
-    fn of(tensor: &'a HostTensor) -> Self {
+    fn of(name: &'a str, tensor: &'a HostTensor) -> Self {
         let (mut shape, format) = (tensor.shape().to_vec(), tensor.dtype().format());
         if let Some(width) = shape.last_mut().filter(|_| !format.is_written()) {
             *width = format.row_bytes(*width).unwrap_or(usize::MAX);
         }
-        Self { tensor, shape }
+        Self { name, tensor, shape, start: 0 }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod caches;
 mod cancellation;
+mod deltas;
 mod files;
 mod fork;
 mod growing;

@@ -4,7 +4,7 @@ mod config;
 mod growing;
 mod initial;
 
-use super::{Checkpoint, Objective, Position, RankTrainError, TrainConfig, TrainError, Trainer};
+use super::{Changes, Checkpoint, Objective, Position, RankTrainError, TrainConfig, TrainError, Trainer};
 use crate::predict::{Column, Imported};
 use crate::rank::RankOptions;
 use config::{Assignment, train_config};
@@ -13,7 +13,7 @@ use rewire_features::{EncodeError, NegativeRow, Problem, Problems};
 use rewire_graph::op::Input;
 use rewire_graph::{DType, HostTensor, Mode, StoredTypeError, TensorSizeError};
 use rewire_hstu::models::{ParameterSpec, parameters};
-use rewire_runtime::Inputs;
+use rewire_runtime::{Inputs, ParameterUpdate};
 use rewire_train::distributed::Collectives;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,27 +186,62 @@ impl PipelineTask {
     pub fn tensors(&self, trainer: &Trainer, before: &Tensors) -> Result<Tensors, RankTrainError> {
         let mut all = before.clone();
         for (name, tensor) in trainer.parameters()? {
-            let dtype = self.tensors.get(&name).map_or(DType::F32, |known| known.dtype);
-            let stored = tensor.stored_as(dtype).map_err(|error| match error {
-                StoredTypeError::Size(error) => TrainError::from(error),
-                StoredTypeError::Type { expected, actual, .. } => TrainError::Parameter {
-                    name: name.clone(),
-                    expected: expected.to_string(),
-                    actual: actual.to_string(),
-                },
-            })?;
+            let stored = self.stored(&name, tensor)?;
             all.insert(name, stored);
         }
         all.extend(self.ids(trainer));
+        all.extend(self.counts(trainer, before)?);
+        Ok(all)
+    }
+
+    /// The tensors of [`PipelineTask::tensors`] that changed since the last call; see [`Trainer::changes`].
+    ///
+    /// # Errors
+    /// As [`Trainer::changes`].
+    pub fn changes(
+        &self,
+        trainer: &Trainer,
+        before: &Tensors,
+    ) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
+        let Changes { whole, rows } = trainer.changes()?;
+        let mut all = BTreeMap::new();
+        for (name, tensor) in whole {
+            let stored = self.stored(&name, tensor)?;
+            all.insert(name, stored.into());
+        }
+        for (name, (rows, values)) in rows {
+            let values = self.stored(&name, values)?;
+            all.insert(name, ParameterUpdate::Rows { rows, values });
+        }
+        all.extend(self.counts(trainer, before)?.into_iter().map(|(name, tensor)| (name, tensor.into())));
+        Ok(all)
+    }
+
+    /// A parameter in its original type.
+    fn stored(&self, name: &str, tensor: HostTensor) -> Result<HostTensor, TrainError> {
+        let dtype = self.tensors.get(name).map_or(DType::F32, |known| known.dtype);
+        tensor.stored_as(dtype).map_err(|error| match error {
+            StoredTypeError::Size(error) => TrainError::from(error),
+            StoredTypeError::Type { expected, actual, .. } => TrainError::Parameter {
+                name: name.to_owned(),
+                expected: expected.to_string(),
+                actual: actual.to_string(),
+            },
+        })
+    }
+
+    /// The numbers of batches that running statistics cover.
+    fn counts(&self, trainer: &Trainer, before: &Tensors) -> Result<Tensors, TrainError> {
         let [mean, count] = STATISTICS;
-        let norms: Vec<String> = all.keys().filter_map(|name| Some(name.strip_suffix(mean)?.to_owned())).collect();
-        for norm in norms.iter().filter(|norm| self.objective.graph().states().contains(&format!("{norm}{mean}"))) {
+        let norms = self.tensors.keys().filter_map(|name| name.strip_suffix(mean));
+        let norms = norms.filter(|norm| self.objective.graph().states().contains(&format!("{norm}{mean}")));
+        let counts = norms.map(|norm| {
             let name = format!("{norm}{count}");
             let seen = before.get(&name).and_then(|seen| seen.to_i64().first().copied()).unwrap_or(0);
             let seen = seen.saturating_add(i64::try_from(trainer.steps()).unwrap_or(i64::MAX));
-            all.insert(name, HostTensor::i64([], &[seen]).map_err(TrainError::from)?);
-        }
-        Ok(all)
+            Ok((name, HostTensor::i64([], &[seen])?))
+        });
+        counts.collect()
     }
 
     /// The checkpoint to resume the training from.

@@ -1,0 +1,321 @@
+//! Deltas of models that rank meanwhile.
+
+use super::{Noise, bare, config, on_cpu, plain, requests, trace, weights};
+use rewire::delta::{Delta, DeltaError, ModelVersion, apply};
+use rewire::graph::{DType, HostTensor};
+use rewire::hstu::models::parameters;
+use rewire::package::Package;
+use rewire::rank::{CacheLimits, Caches, PackOptions, Precision, RankOptions, Ranked, Ranker, Request, pack};
+use rewire::runtime::{ParameterUpdate, RuntimeError};
+use rewire::weights::{Weights, serialize};
+use rewire::{Gpu, Kernel, Mapping, Tables};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The weights of a model with their version.
+fn versioned(value: &Value) -> (Vec<u8>, ModelVersion) {
+    let tensors = Weights::parse(weights(&config(value))).unwrap().tensors().unwrap();
+    let version = ModelVersion::base(&tensors);
+    (serialize(&tensors, &version.metadata()).unwrap(), version)
+}
+
+fn loaded(value: &Value, options: &RankOptions) -> Ranker {
+    Ranker::new(&config(value), &Weights::parse(versioned(value).0).unwrap(), options).unwrap()
+}
+
+/// Some rows of each table, and all other parameters.
+fn changes(value: &Value, noise: &mut Noise) -> BTreeMap<String, ParameterUpdate> {
+    let mut tensor = |shape: &[usize]| {
+        let values: Vec<f64> = (0..shape.iter().product()).map(|_| noise.float()).collect();
+        HostTensor::from_f64(DType::F32, shape.to_vec(), &values).unwrap()
+    };
+    let specs = parameters(&trace(&config(value)).unwrap());
+    let change = |(at, spec): (usize, rewire::hstu::models::ParameterSpec)| {
+        let change = match (spec.name.starts_with("embedding."), spec.shape.as_slice()) {
+            (true, &[rows, width]) => {
+                let rows = [at * 5 % rows, (at * 3 + 1) % rows, rows - 1].map(|row| row as u32);
+                ParameterUpdate::Rows { rows: rows.to_vec(), values: tensor(&[rows.len(), width]) }
+            }
+            _ => ParameterUpdate::Whole(tensor(&spec.shape)),
+        };
+        (spec.name, change)
+    };
+    specs.into_iter().enumerate().map(change).collect()
+}
+
+/// Deltas that follow a model one after the other, with their files.
+fn deltas(value: &Value, count: usize) -> Vec<(Delta, Vec<u8>)> {
+    let (mut noise, mut version) = (Noise(3), versioned(value).1);
+    let all = (0..count).map(|step| {
+        let made = Delta::new(version, step as u64 + 1, changes(value, &mut noise)).unwrap();
+        version = made.0.version();
+        made
+    });
+    all.collect()
+}
+
+fn all_options() -> Vec<RankOptions> {
+    let gpu = Gpu::open(None).inspect_err(|error| eprintln!("without a GPU: {error}")).ok();
+    let on_gpu = gpu.map(|gpu| RankOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..RankOptions::default() });
+    let on_device = [Some(on_cpu()), on_gpu].into_iter().flatten();
+    on_device
+        .flat_map(|options| [Tables::Device, Tables::Host].map(|tables| RankOptions { tables, ..options.clone() }))
+        .collect()
+}
+
+/// Requests with histories and candidates that several runs divide.
+fn several(ranker: &Ranker) -> Vec<Request> {
+    requests(ranker).into_iter().filter(|request| !request.user.to_string().ends_with(" 0")).take(4).collect()
+}
+
+/// The results of all versions of a model.
+fn of_versions(value: &Value, deltas: &[(Delta, Vec<u8>)], options: &RankOptions) -> Vec<Vec<Ranked>> {
+    let ranker = loaded(value, options);
+    let requests = several(&ranker);
+    let mut all = vec![ranker.rank(&requests).unwrap()];
+    for (delta, _) in deltas {
+        ranker.update(delta).unwrap();
+        all.push(ranker.rank(&requests).unwrap());
+    }
+    assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "a delta changes nothing");
+    all
+}
+
+#[test]
+fn a_ranking_is_of_one_version_and_versions_never_go_back() {
+    for value in [plain(), bare()] {
+        let deltas = deltas(&value, 100);
+        // Small runs, of which a call takes several.
+        let options = RankOptions { batch_rows: 16, ..on_cpu() };
+        let expected = of_versions(&value, &deltas, &options);
+        let (ranker, ranked, done) = (loaded(&value, &options), AtomicUsize::new(0), AtomicUsize::new(0));
+        let requests = several(&ranker);
+        let rank = || {
+            let (mut version, mut seen) = (0, 0);
+            loop {
+                let is_last = done.load(Ordering::Acquire) == 1;
+                let found = ranker.rank(&requests).unwrap();
+                let own = (version..expected.len()).find(|at| expected[*at] == found);
+                let own = own.expect("a result of several versions, or of one before the last");
+                seen += usize::from(own != version);
+                version = own;
+                ranked.fetch_add(1, Ordering::AcqRel);
+                if is_last {
+                    assert_eq!(version, 100, "the last delta is applied");
+                    return seen;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads = [(); 3].map(|()| scope.spawn(rank));
+            for (at, (delta, _)) in deltas.iter().enumerate() {
+                while ranked.load(Ordering::Acquire) < at {
+                    std::thread::yield_now();
+                }
+                ranker.update(delta).unwrap();
+            }
+            done.store(1, Ordering::Release);
+            let seen = threads.map(|thread| thread.join().unwrap());
+            assert!(seen.iter().all(|versions| *versions > 5), "{seen:?} versions while 100 deltas were applied");
+        });
+        assert_eq!(ranker.version(), Some(deltas[99].0.version()));
+    }
+}
+
+#[test]
+fn models_on_any_device_take_deltas() {
+    let deltas = deltas(&plain(), 3);
+    let near = |a: &[Ranked], b: &[Ranked]| {
+        let logits = |ranked: &[Ranked]| -> BTreeMap<(usize, usize), Vec<f32>> {
+            let all = ranked.iter().enumerate();
+            all.flat_map(|(at, ranked)| {
+                ranked.candidates.iter().map(move |one| ((at, one.position), one.logits.clone()))
+            })
+            .collect()
+        };
+        let (a, b) = (logits(a), logits(b));
+        let is_near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-3 * (1.0 + a.abs());
+        a.keys().eq(b.keys()) && a.values().flatten().zip(b.values().flatten()).all(is_near)
+    };
+    let expected = of_versions(&plain(), &deltas, &on_cpu());
+    for options in all_options() {
+        let found = of_versions(&plain(), &deltas, &options);
+        let all_near = found.iter().zip(&expected).all(|(found, expected)| near(found, expected));
+        assert!(all_near, "{:?} {:?}", options.kernel, options.tables);
+    }
+}
+
+#[test]
+fn a_refused_delta_changes_nothing() {
+    let (value, other) = (plain(), bare());
+    let all = deltas(&value, 3);
+    let with = |name: &str, change: ParameterUpdate| Delta::new(versioned(&value).1, 1, [(name.into(), change)].into());
+    let table = "embedding.film.weight";
+    let rows = |row: u32, width: usize, value: f32| ParameterUpdate::Rows {
+        rows: vec![0, row],
+        values: HostTensor::f32([2, width], &vec![value; 2 * width]).unwrap(),
+    };
+    for options in all_options() {
+        let ranker = loaded(&value, &options);
+        let requests = several(&ranker);
+        let (before, version) = (ranker.rank(&requests).unwrap(), ranker.version());
+        assert!(matches!(ranker.update(&all[1].0), Err(DeltaError::Missing { number: 2, needed: 1 })));
+        assert!(matches!(ranker.update(&deltas(&other, 1)[0].0), Err(DeltaError::Foreign { .. })));
+        let refused = |change| match ranker.update(&with(table, change).unwrap().0) {
+            Err(DeltaError::Runtime(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(refused(rows(50, 12, 0.5)), RuntimeError::ParameterRows { .. }));
+        assert!(matches!(refused(rows(49, 11, 0.5)), RuntimeError::ParameterShape { .. }));
+        assert!(matches!(refused(rows(49, 12, f32::NAN)), RuntimeError::ParameterValue { .. }));
+        let small = ParameterUpdate::Whole(HostTensor::f32([2], &[0.5; 2]).unwrap());
+        assert!(matches!(refused(small), RuntimeError::ParameterShape { .. }));
+        assert_eq!((ranker.rank(&requests).unwrap(), ranker.version()), (before, version));
+        ranker.update(&all[0].0).unwrap();
+        assert!(matches!(ranker.update(&all[0].0), Err(DeltaError::Applied { number: 1, latest: 1 })));
+        // Tensors that the model does not read are skipped.
+        let unread = Delta::new(all[0].0.version(), 2, [("unread".into(), rows(0, 1, 0.5))].into()).unwrap().0;
+        ranker.update(&unread).unwrap();
+    }
+    let without = Ranker::new(&config(&value), &Weights::parse(weights(&config(&value))).unwrap(), &on_cpu()).unwrap();
+    assert!(without.version().is_none() && matches!(without.update(&all[0].0), Err(DeltaError::NoVersion)));
+}
+
+#[test]
+fn cached_histories_of_earlier_versions_are_computed_again() {
+    let deltas = deltas(&bare(), 2);
+    let ranker = loaded(&bare(), &on_cpu());
+    let mut caches = Caches::new(&ranker, CacheLimits::default()).unwrap();
+    let requests = several(&ranker);
+    for (delta, _) in &deltas {
+        let expected = ranker.rank(&requests).unwrap();
+        assert_eq!(caches.rank(&requests).unwrap(), expected);
+        assert_eq!(caches.rank(&requests).unwrap(), expected);
+        ranker.update(delta).unwrap();
+    }
+    let before = caches.report().computed;
+    assert_eq!(caches.rank(&requests).unwrap(), ranker.rank(&requests).unwrap());
+    assert_eq!(caches.rank(&requests).unwrap(), ranker.rank(&requests).unwrap());
+    assert!(caches.report().computed > before, "{:?}", caches.report());
+}
+
+/// A folder with a model and its deltas.
+fn in_files(value: &Value, count: usize) -> (tempfile::TempDir, PathBuf, Vec<PathBuf>) {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    std::fs::write(model.join("config.json"), value.to_string()).unwrap();
+    std::fs::write(model.join("model.safetensors"), versioned(value).0).unwrap();
+    let deltas = deltas(value, count).into_iter().enumerate().map(|(at, (_, bytes))| {
+        let path = folder.path().join(format!("{at}.safetensors"));
+        std::fs::write(&path, bytes).unwrap();
+        path
+    });
+    let deltas = deltas.collect();
+    (folder, model, deltas)
+}
+
+/// The results of a loaded model with deltas.
+fn served(model: &Path, deltas: &[PathBuf]) -> Vec<Ranked> {
+    let ranker = Ranker::load(model, &on_cpu()).unwrap();
+    deltas.iter().for_each(|path| ranker.update(&Delta::read(path).unwrap()).unwrap());
+    ranker.rank(&several(&ranker)).unwrap()
+}
+
+#[test]
+fn deltas_are_applied_to_folders_and_quantised_packages() {
+    let (folder, model, deltas) = in_files(&plain(), 4);
+    let out = folder.path().join("out");
+    let version = apply(&model, &deltas[..3], &out).unwrap();
+    assert_eq!(version.number(), 3);
+    assert_eq!(served(&out, &[]), served(&model, &deltas[..3]));
+    // In place.
+    apply(&out, &deltas[3..], &out).unwrap();
+    apply(&model, &deltas, &model).unwrap();
+    let weights = |model: &Path| std::fs::read(model.join("model.safetensors")).unwrap();
+    assert_eq!(weights(&model), weights(&out));
+
+    let (folder, model, deltas) = in_files(&plain(), 2);
+    let (text, given) = (plain().to_string(), rewire::rank::read_weights(&model, Mapping::Large).unwrap());
+    for (tables, apart) in [(DType::Rows8, false), (DType::F16, true), (DType::Rows8, true)] {
+        let package = folder.path().join(format!("{tables}-{apart}.rewire"));
+        let options = PackOptions {
+            precision: Precision { tables: Some(tables), ..Precision::default() },
+            tables_file: apart.then(|| folder.path().join(format!("tables-{tables}.safetensors"))),
+            ..PackOptions::default()
+        };
+        std::fs::write(&package, pack("test", &text, &given, &options).unwrap().bytes()).unwrap();
+        let expected = served(&package, &deltas);
+        let out = folder.path().join("out.rewire");
+        apply(&package, &deltas[..1], &out).unwrap();
+        apply(&out, &deltas[1..], &out).unwrap();
+        assert_eq!(served(&out, &[]), expected, "{tables}");
+        Package::read(&out).unwrap().check_tables().unwrap();
+        assert_ne!(served(&package, &[]), expected);
+    }
+}
+
+#[test]
+fn a_refused_delta_writes_nothing() {
+    let (folder, model, deltas) = in_files(&bare(), 3);
+    let before = std::fs::read(model.join("model.safetensors")).unwrap();
+    let mut damaged = std::fs::read(&deltas[1]).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    let broken = folder.path().join("damaged");
+    std::fs::write(&broken, damaged).unwrap();
+    let none = folder.path().join("none");
+    for (wrong, part) in [
+        (vec![deltas[0].clone(), broken], "damaged"),
+        (vec![deltas[0].clone(), deltas[2].clone()], "needs delta 2"),
+        (vec![deltas[1].clone()], "needs delta 1"),
+        (vec![deltas[0].clone(), deltas[0].clone()], "already contains"),
+        (vec![none.clone()], "cannot read"),
+    ] {
+        for out in [&model, &none] {
+            let error = rewire::describe(&apply(&model, &wrong, out).unwrap_err());
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    assert!(!none.exists() && std::fs::read(model.join("model.safetensors")).unwrap() == before);
+}
+
+const APPLIED: &str = "REWIRE_TEST_APPLIED";
+
+#[test]
+#[ignore = "runs through `a_kill_leaves_the_old_model_or_the_new`"]
+fn inner_apply() {
+    let folder = PathBuf::from(std::env::var_os(APPLIED).unwrap());
+    let deltas: Vec<PathBuf> = (0..40).map(|at| folder.join(format!("{at}.safetensors"))).collect();
+    for delta in deltas {
+        drop(apply(&folder.join("model"), &[delta], &folder.join("model")));
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_kill_leaves_the_old_model_or_the_new() {
+    let (folder, model, deltas) = in_files(&bare(), 40);
+    let mut last = 0;
+    for round in 0..4 {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["deltas::inner_apply", "--exact", "--ignored"])
+            .env(APPLIED, folder.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(40 + 25 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let weights = Weights::read(&model.join("model.safetensors")).unwrap();
+        let number = ModelVersion::of(&weights).unwrap().number() as usize;
+        assert!(number >= last, "{number} after {last}");
+        last = number;
+        let (whole, base, _) = in_files(&bare(), 0);
+        apply(&base, &deltas[..number], &base).unwrap();
+        let [own, expected] = [&model, &base].map(|model| std::fs::read(model.join("model.safetensors")).unwrap());
+        assert!(own == expected, "delta {number}");
+        drop(whole);
+    }
+}
