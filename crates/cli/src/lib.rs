@@ -1,6 +1,7 @@
 //! The rewire program: commands, and readers of their input files.
 #![forbid(unsafe_code)]
 
+mod apply;
 mod args;
 mod bench;
 mod caches;
@@ -98,6 +99,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Import(options) => import::run(options, &args.common, output),
         Command::Run(options) => run::run(options, &args.common, output),
         Command::Package(options) => package::run(options, &args.common, output),
+        Command::Apply(options) => apply::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),
         Command::Tune(options) => tune::run(options, &args.common, output),

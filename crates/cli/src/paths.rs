@@ -85,6 +85,11 @@ impl Files {
                 files.add("--inputs", Access::Reads, Some(&options.inputs));
                 files.add("--out", Access::Writes, Some(&options.out));
             }
+            Command::Apply(options) => {
+                // The output may be the model.
+                options.deltas.iter().for_each(|delta| files.add("a delta", Access::Reads, Some(delta)));
+                files.add("--out", Access::Writes, Some(&options.out));
+            }
             Command::Sid(options) => {
                 files.add("--items", Access::Reads, Some(&options.items));
                 files.add("--rq-vae", Access::Reads, options.rq_vae.as_deref());

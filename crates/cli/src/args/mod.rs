@@ -94,6 +94,8 @@ pub enum Command {
     Run(Run),
     /// Packs a model into one file that loads fast.
     Package(Package),
+    /// Applies the deltas of a training to a model.
+    Apply(Apply),
     /// Replays golden cases and compares the results.
     Verify(Verify),
     /// Times operators, modules and models against the roofline of the device.
@@ -284,6 +286,10 @@ pub struct Train {
     /// Steps between checkpoints, in addition to the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
+    /// Steps between deltas: files in OUT/deltas with the changes since the one before, which `apply` and serving models take. A delta is
+    /// also written before every checkpoint.
+    #[arg(long, value_name = "STEPS")]
+    pub delta_every: Option<NonZeroU64>,
     /// Train as so many ranks in this process, whose batches together make a step. Programs that MPI starts are ranks by
     /// themselves.
     #[arg(long, value_name = "N")]
@@ -367,6 +373,20 @@ pub struct Package {
     pub seconds: f64,
     #[command(flatten)]
     pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Apply {
+    /// Model folder or package, written by or packed from a training with --delta-every.
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// Its next deltas, in order.
+    #[arg(required = true, value_name = "DELTA")]
+    pub deltas: Vec<PathBuf>,
+    /// The folder or package to write, of the same kind as the model; it may be the model itself. However the program ends, it is the old
+    /// or the new model.
+    #[arg(long, value_name = "MODEL")]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

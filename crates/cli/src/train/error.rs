@@ -1,5 +1,6 @@
 use crate::continued::Unread;
 use crate::error::CliError;
+use rewire::delta::DeltaError;
 use rewire::train::{ConfigError, RankTrainError, TrainError};
 use rewire::weights::WeightsError;
 use std::io;
@@ -46,6 +47,8 @@ pub enum TrainFailed {
     NoMpi { ranks: usize },
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
     #[error(transparent)]
     Model(#[from] RankTrainError),
     #[error(transparent)]

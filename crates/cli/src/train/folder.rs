@@ -1,10 +1,11 @@
 //! The output folder of a training: a model, and its checkpoint.
 
+use super::deltas::Deltas;
 use super::observer::EVALUATIONS;
 use super::{Learner, Record, TrainFailed};
 use crate::continued::lock;
 use rewire::train::{Checkpoint, Position, Trainer};
-use rewire::weights::Weights;
+use rewire::weights::{Weights, serialize};
 use rewire::write_file;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -68,19 +69,21 @@ impl Folder {
         Ok(Some(checkpoint))
     }
 
-    /// Writes all files atomically, unless a parameter is not finite. All ranks of a training take part, and the first one writes. The checkpoint comes first, because only it is needed for resuming.
+    /// Writes all files atomically, unless a parameter is not finite. All ranks of a training take part, and the first one writes. The
+    /// checkpoint comes first, because only it is needed for resuming. With deltas, the latest one is of the same step.
     pub fn save(
         &self,
         record: &Record,
         learner: &dyn Learner,
-        trainer: &Trainer,
-        position: Position,
+        (trainer, position): (&Trainer, Position),
+        deltas: Option<&Deltas>,
     ) -> Result<(), TrainFailed> {
         trainer.check_parameters()?;
-        let checkpoint = Checkpoint { metadata: record.metadata(), ..learner.checkpoint(trainer, position)? };
+        let metadata = record.metadata().into_iter().chain(deltas.map(Deltas::entry)).collect();
+        let checkpoint = Checkpoint { metadata, ..learner.checkpoint(trainer, position)? };
         self.write(CHECKPOINT, &checkpoint.to_bytes()?)?;
         self.write("config.json", self.model.as_bytes())?;
-        self.write("model.safetensors", &learner.weights(trainer)?)?;
+        self.write("model.safetensors", &weights(learner, trainer, deltas)?)?;
         match learner.averages(trainer)? {
             Some(averages) => self.write("ema.safetensors", &averages),
             None => Ok(()),
@@ -89,7 +92,7 @@ impl Folder {
 
     /// Writes the current model to `best`, a separate model folder.
     pub fn save_best(&self, learner: &dyn Learner, trainer: &Trainer) -> Result<(), TrainFailed> {
-        let weights = learner.weights(trainer)?;
+        let weights = weights(learner, trainer, None)?;
         if self.lock.is_none() {
             return Ok(());
         }
@@ -108,4 +111,10 @@ impl Folder {
         let file = path.display().to_string();
         write_file(&path, content).map_err(|source| TrainFailed::Write { file, source })
     }
+}
+
+/// The file of the current model, with its version if deltas follow it.
+fn weights(learner: &dyn Learner, trainer: &Trainer, deltas: Option<&Deltas>) -> Result<Vec<u8>, TrainFailed> {
+    let metadata = deltas.map(|deltas| deltas.version().metadata()).into_iter().flatten().collect();
+    Ok(serialize(&learner.tensors(trainer)?, &metadata)?)
 }

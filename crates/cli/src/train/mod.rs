@@ -1,6 +1,7 @@
 //! `rewire train`.
 
 mod data;
+mod deltas;
 mod error;
 mod export;
 mod folder;
@@ -25,7 +26,9 @@ use crate::output::Output;
 use crate::rank::with_common;
 use record::Record;
 use rewire::rank::RankOptions;
-use rewire::train::{Checkpoint, Position, Trainer};
+use rewire::runtime::ParameterUpdate;
+use rewire::train::{Checkpoint, Position, Tensors, Trainer};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Trains a model and writes it, alone or as ranks.
@@ -61,10 +64,13 @@ trait Learner {
     /// The metrics of the current model on --eval.
     fn evaluate(&self, trainer: &Trainer) -> Result<Metrics, CliError>;
 
-    /// The `model.safetensors` of the current model.
-    fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, TrainFailed>;
+    /// The tensors of the current model.
+    fn tensors(&self, trainer: &Trainer) -> Result<Tensors, TrainFailed>;
 
-    /// The same for averages, if there are any.
+    /// Those that changed since the last call.
+    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, TrainFailed>;
+
+    /// The `model.safetensors` of averages, if there are any.
     fn averages(&self, trainer: &Trainer) -> Result<Option<Vec<u8>>, TrainFailed>;
 
     /// The checkpoint for resuming.

@@ -16,11 +16,10 @@ use crate::tables::{self, Table};
 use rewire::Mapping;
 use rewire::predict::{Column, Evaluator, Imported, is_imported};
 use rewire::rank::{RankError, read_config_text, read_weights};
-use rewire::runtime;
+use rewire::runtime::{self, ParameterUpdate};
 use rewire::train::{
     Checkpoint, Data, DataError, NegativeRow, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
 };
-use rewire::weights::serialize;
 use rewire_tzrec::Pipeline;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -175,9 +174,12 @@ impl Learner for Learned<'_> {
         Ok(files.evaluate(evaluator, evaluation, None)?.metrics)
     }
 
-    fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, TrainFailed> {
-        let tensors = self.task.tensors(trainer, &self.before)?;
-        Ok(serialize(&tensors, &BTreeMap::new()).map_err(|error| RankTrainError::from(RankError::from(error)))?)
+    fn tensors(&self, trainer: &Trainer) -> Result<Tensors, TrainFailed> {
+        Ok(self.task.tensors(trainer, &self.before)?)
+    }
+
+    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, TrainFailed> {
+        Ok(self.task.changes(trainer, &self.before)?)
     }
 
     fn averages(&self, _: &Trainer) -> Result<Option<Vec<u8>>, TrainFailed> {

@@ -13,8 +13,10 @@ use crate::rank::Tally;
 use crate::requests::{Chunk, Reading, Sizes, chunks, open};
 use rewire::Mapping;
 use rewire::rank::{RankError, Ranker, parse_config, read_config_text, read_weights};
-use rewire::train::{Checkpoint, Position, RankTask, TrainConfig, Trainer};
+use rewire::runtime::ParameterUpdate;
+use rewire::train::{Checkpoint, Position, RankTask, Tensors, TrainConfig, Trainer};
 use rewire::weights::Weights;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,8 +124,12 @@ impl Learner for Inputs {
         Ok(metrics_of(&self.tally(trainer, self.eval.as_slice())?))
     }
 
-    fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, TrainFailed> {
-        Ok(self.task.weights(trainer)?)
+    fn tensors(&self, trainer: &Trainer) -> Result<Tensors, TrainFailed> {
+        Ok(self.task.tensors(trainer)?)
+    }
+
+    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, TrainFailed> {
+        Ok(self.task.changes(trainer)?)
     }
 
     fn averages(&self, trainer: &Trainer) -> Result<Option<Vec<u8>>, TrainFailed> {

@@ -1,5 +1,6 @@
 //! The training loop for any kind of model: its lines, files and evaluations.
 
+use super::deltas::Deltas;
 use super::folder::Folder;
 use super::observer::{Best, Evaluation, Observer, Step};
 use super::report::{StepLine, losses};
@@ -19,6 +20,7 @@ pub struct Watch<'a> {
     observer: Observer,
     folder: Folder,
     record: Record,
+    deltas: Option<Deltas>,
     options: &'a Train,
     /// True unless another rank writes the folder and messages.
     writes: bool,
@@ -62,9 +64,9 @@ pub fn train(
         true => folder.checkpoint(&record, options.allow_changes)?,
         false => None,
     };
-    let from = match checkpoint {
+    let from = match &checkpoint {
         Some(checkpoint) => {
-            learner.resume(trainer, &checkpoint)?;
+            learner.resume(trainer, checkpoint)?;
             if writes {
                 say(format_args!("resuming after step {}", checkpoint.steps));
             }
@@ -78,7 +80,13 @@ pub fn train(
         }
     };
     let evaluated = options.watching.eval_every.unwrap_or(options.save_every);
-    trainer.report_every(common_divisor(options.save_every, evaluated));
+    let every = common_divisor(options.save_every, evaluated);
+    trainer.report_every(options.delta_every.map_or(every, |deltas| common_divisor(every, deltas)));
+    let deltas = options
+        .delta_every
+        .map(|every| Deltas::new((&options.out, every, writes), checkpoint.as_ref(), learner, trainer));
+    let deltas = deltas.transpose()?;
+    drop(checkpoint);
     let steps = trainer.config().steps.map(|steps| steps.get());
     let observer = match writes {
         true => Observer::new(&options.watching, &options.out, steps, trainer.steps())?,
@@ -87,7 +95,11 @@ pub fn train(
     observer.check_metric(learner.metrics().iter().map(String::as_str))?;
     let json = common.json;
     let mut watch =
-        Watch { learner, observer, folder, record, options, writes, json, position: from, last: None, output };
+        Watch { learner, observer, folder, record, deltas, options, writes, json, position: from, last: None, output };
+    if watch.deltas.is_some() {
+        // The model that the next delta follows.
+        watch.save(trainer, from)?;
+    }
     let begun = Instant::now();
     let position = match watch.observer.is_over() {
         true => from,
@@ -120,7 +132,11 @@ impl Watch<'_> {
                 let is_every = |steps: Option<NonZeroU64>| steps.is_some_and(|s| report.step.is_multiple_of(s.get()));
                 let (saves, evaluates) =
                     (is_every(Some(self.options.save_every)), is_every(self.options.watching.eval_every));
+                let step = report.step;
                 self.last = Some(report);
+                if let Some(deltas) = self.deltas.as_mut().filter(|deltas| deltas.follows(step)) {
+                    deltas.write(self.learner, trainer)?;
+                }
                 if saves {
                     self.save(trainer, self.position)?;
                 }
@@ -133,8 +149,11 @@ impl Watch<'_> {
         Ok(if self.observer.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    fn save(&self, trainer: &Trainer, position: Position) -> Result<(), TrainFailed> {
-        self.folder.save(&self.record, self.learner, trainer, position)
+    fn save(&mut self, trainer: &Trainer, position: Position) -> Result<(), TrainFailed> {
+        if let Some(deltas) = &mut self.deltas {
+            deltas.write(self.learner, trainer)?;
+        }
+        self.folder.save(&self.record, self.learner, (trainer, position), self.deltas.as_ref())
     }
 
     /// Writes and evaluates the model; does nothing before the first step.

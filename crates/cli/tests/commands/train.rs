@@ -1,5 +1,6 @@
 //! Training against runs of the reference, and options that must not change the result.
 
+mod deltas;
 mod losses;
 mod optimizers;
 #[cfg(feature = "parquet")]
