@@ -24,6 +24,8 @@ mod boxed;
 mod content;
 mod device;
 mod error;
+#[cfg_attr(not(feature = "files"), path = "file_floats_absent.rs")]
+mod file_floats;
 mod hash;
 mod kernel;
 mod kernel_rule;
@@ -47,6 +49,7 @@ pub use device::{
     WorkDropped, Workers, block_on, devices, devices_async,
 };
 pub use error::{GpuError, RunError, RuntimeError};
+pub use file_floats::FileFloats;
 pub use hash::hash;
 pub use kernel::{Kernel, ParseKernelError};
 pub use kernel_rule::{KernelRule, ParseKernelRuleError, Transfer};

@@ -283,6 +283,10 @@ pub struct Train {
     /// configuration.
     #[arg(long, value_name = "BYTES")]
     pub memory_limit: Option<NonZeroU64>,
+    /// Keep tables and their optimizer states in files of this folder rather than in memory: the system keeps the rows in use in memory.
+    /// The files have no names and end with the program.
+    #[arg(long, value_name = "DIR")]
+    pub tables_folder: Option<PathBuf>,
     /// Steps between checkpoints, in addition to the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,

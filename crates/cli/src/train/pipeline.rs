@@ -53,6 +53,7 @@ pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) 
     }
     let config = TrainConfig {
         memory_limit: options.memory_limit.or(task.config().memory_limit),
+        tables_folder: options.tables_folder.clone(),
         shuffle_seed: Some(seed),
         ..task.config().clone()
     };

@@ -83,7 +83,11 @@ impl Inputs {
         let training = options.config.as_deref().map_or_else(|| Ok(demo::TRAINING.to_owned()), text)?;
         let file = options.config.as_ref().map_or_else(String::new, |config| config.display().to_string());
         let config = TrainConfig::from_json(&training).map_err(|source| TrainFailed::Config { file, source })?;
-        let config = TrainConfig { memory_limit: options.memory_limit.or(config.memory_limit), ..config };
+        let config = TrainConfig {
+            memory_limit: options.memory_limit.or(config.memory_limit),
+            tables_folder: options.tables_folder.clone().or(config.tables_folder),
+            ..config
+        };
         let parsed = parse_config(&name, &model)?;
         let metrics = parsed.task_names().into_iter().map(metric).collect();
         let task = RankTask::new(parsed, running(common)).with_group(group);

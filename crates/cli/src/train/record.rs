@@ -72,7 +72,7 @@ impl Record {
 }
 
 /// The keys of a configuration that may change: the duration of a training, and its memory.
-const LENGTHS: [&str; 5] = ["steps", "epochs", "num_steps", "num_epochs", "memory_limit"];
+const LENGTHS: [&str; 6] = ["steps", "epochs", "num_steps", "num_epochs", "memory_limit", "tables_folder"];
 
 /// A configuration without the keys that may change.
 fn lasting(text: &str) -> String {

@@ -18,6 +18,7 @@ pub use sparse::{SparseOptimizer, TableAdagrad, TableAdam, TableSgd, WeightDecay
 use rewire_graph::{DType, keys_to};
 use serde::Deserialize;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
 
 /// Options of a training.
 ///
@@ -80,6 +81,11 @@ pub struct TrainConfig {
     /// kept.
     #[serde(default)]
     pub memory_limit: Option<NonZeroU64>,
+    /// A folder in which tables of the sparse optimizer and their moments are kept in files without names, rather than in
+    /// memory. The system keeps the rows in use in memory; a step reads and writes those of its batches, whatever the size
+    /// of the table.
+    #[serde(default)]
+    pub tables_folder: Option<PathBuf>,
 }
 
 fn one() -> NonZeroUsize {

@@ -4,6 +4,7 @@ use rewire_graph::{Coded, GraphError, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
 use rewire_runtime::{RunError, RuntimeError};
 use rewire_tables::MapError;
+use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
@@ -117,6 +118,14 @@ pub enum TrainError {
         step: u64,
         /// The number of steps.
         steps: u64,
+    },
+    /// Tables cannot be kept in files of a folder.
+    #[error("cannot keep tables in {}", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The error of the operating system.
+        source: std::io::Error,
     },
     /// The tensors of a step exceed the memory limit.
     #[error(

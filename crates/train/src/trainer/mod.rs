@@ -22,7 +22,7 @@ use growth::Growth;
 use memory::Limited;
 use ranks::Ranks;
 use report::{Progress, Submitted};
-use rewire_distributed::Collectives;
+use rewire_distributed::{Collectives, in_process};
 use rewire_graph::op::Role;
 use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
 use rewire_graph_rewrite::passes::{PartialSums, Pass, Pipeline};
@@ -31,6 +31,7 @@ use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{DeviceKind, Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session, devices};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A model in training: parameters and optimizer states, on a device or the CPU, updated by steps.
 ///
@@ -115,7 +116,7 @@ struct Parts {
 
 impl Trainer {
     /// Starts a training from the named parameters in `initial`, and the states that the model sets, by default zeros. `options` select
-    /// where steps run.
+    /// where steps run. With [`TrainConfig::tables_folder`] it is a training of one rank ([`Trainer::of_rank`]).
     ///
     /// # Errors
     /// [`TrainError`] names the invalid key, parameter, table or operator, or the reason why no device is available.
@@ -125,6 +126,11 @@ impl Trainer {
         initial: impl Fn(&str) -> Option<HostTensor> + Sync,
         options: ModelOptions,
     ) -> Result<Self, TrainError> {
+        if config.tables_folder.is_some()
+            && let Some(alone) = in_process(1, Duration::ZERO).pop()
+        {
+            return Self::of_rank(objective, config, initial, options, Arc::new(alone));
+        }
         config.check()?;
         let step = StepGraph::new(objective, config)?;
         let fixed = parameters(&step.graph);

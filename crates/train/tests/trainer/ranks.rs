@@ -224,6 +224,36 @@ fn a_training_is_resumed_by_another_number_of_ranks() {
 }
 
 #[test]
+fn tables_in_files_train_as_those_in_memory() {
+    let adam = json!({ "sparse_optimizer": { "adam_optimizer": { "lr": 0.02 } }, "gradient_accumulation_steps": 2 });
+    for keys in [json!({}), adam] {
+        let in_memory = config(keys);
+        let folder = Some(std::env::temp_dir());
+        let in_files = TrainConfig { tables_folder: folder.clone(), ..in_memory.clone() };
+        let expected = of_ranks(1, &in_memory, None, None).remove(0).unwrap();
+        let found = alone(&in_files, 2);
+        assert_eq!(found, expected);
+        assert_near(&found, &alone(&in_memory, 2), "as one trainer");
+        // A tensor of a state keeps its values, and a resumed training goes on.
+        let mut trainer = Trainer::new(&objective(), &in_files, initial, OPTIONS()).unwrap();
+        let begun = run(&mut trainer, rows(2), Position::default(), Some(2)).unwrap();
+        let kept = begun.states["item.weight"].to_f32();
+        run(&mut trainer, rows(2), begun.position, Some(1)).unwrap();
+        assert_eq!(begun.states["item.weight"].to_f32(), kept);
+        let mut resumed = Trainer::new(&objective(), &in_files, initial, OPTIONS()).unwrap();
+        resumed.resume(2, |name| begun.states.get(name).cloned()).unwrap();
+        let rest = run(&mut resumed, rows(2), begun.position, None).unwrap();
+        assert_eq!((&rest.losses[..], &rest.states), (&expected.losses[2..], &expected.states));
+        let sharded =
+            TrainConfig { tables_folder: folder, sharding: rewire_train::config::Sharding::RowWise, ..in_memory };
+        assert_near(&trained(2, &sharded), &alone(&in_files, 4), "ranks");
+    }
+    let nowhere = TrainConfig { tables_folder: Some("/nowhere".into()), ..config(json!({})) };
+    let refused = Trainer::new(&objective(), &nowhere, initial, OPTIONS()).map(drop);
+    assert!(matches!(refused, Err(TrainError::Folder { .. })), "{refused:?}");
+}
+
+#[test]
 fn a_rank_that_ends_ends_the_others() {
     let config = config(json!({}));
     let all = each(3, TIMEOUT, |group| {

@@ -2,6 +2,7 @@
 
 mod step;
 mod tables;
+mod values;
 
 use super::TrainError;
 use crate::step::{RankStep, State, gradient};
@@ -60,11 +61,11 @@ impl Ranks {
         let tables = step.tables.iter().enumerate();
         let tables = tables.map(|(at, table)| {
             let sharding = objective.sharding.get(&table.name).copied().unwrap_or(config.sharding);
-            Rows::new(table, at, &step.states, sharding, group.as_ref())
+            Rows::new(table, at, &step.states, sharding, (group.as_ref(), config.tables_folder.as_deref()))
         });
         let mut ranks = Self {
             update: update.session(),
-            tables: tables.collect(),
+            tables: tables.collect::<Result<_, _>>()?,
             dense: step.dense.iter().filter_map(|name| Dense::new(name, &step.states)).collect(),
             held: BTreeMap::new(),
             kept: step.kept.clone(),
@@ -72,7 +73,14 @@ impl Ranks {
             group,
         };
         for (name, state) in &step.states {
-            ranks.set(name, state.begin(&initial)?)?;
+            let place = ranks.tables.iter_mut().find_map(|table| {
+                let column = table.columns.iter().position(|column| column.state == *name)?;
+                Some((table, column))
+            });
+            match place {
+                Some((table, column)) => table.begin(column, state, &initial, ranks.group.as_ref())?,
+                None => ranks.set(name, state.begin(&initial)?)?,
+            }
         }
         Ok(ranks)
     }
@@ -81,7 +89,7 @@ impl Ranks {
     pub fn set(&mut self, name: &str, tensor: HostTensor) -> Result<(), TrainError> {
         for table in &mut self.tables {
             if let Some(column) = table.columns.iter().position(|column| column.state == name) {
-                return Ok(table.set(column, &tensor, self.group.as_ref())?);
+                return table.set(column, &tensor, self.group.as_ref());
             }
         }
         match self.update.plan().states().contains_key(name) {

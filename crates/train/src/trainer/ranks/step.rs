@@ -161,7 +161,7 @@ impl Ranks {
             for column in 0..table.columns.len() {
                 let after = results.get(&names::after(&table.columns[column].state)).map(HostTensor::to_f32);
                 debug_assert!(after.is_some(), "rows of `{}` are missing", table.name);
-                table.replace(column, &sum.rows, &after.unwrap_or_default(), self.group.as_ref());
+                table.replace(column, &sum.rows, &after.unwrap_or_default(), self.group.as_ref())?;
             }
         }
         Ok(results.get(names::FINITE).is_none_or(|finite| finite.to_f32() != [0.0]))

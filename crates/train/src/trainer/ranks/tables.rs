@@ -1,5 +1,6 @@
 //! Rows of tables and moments that a rank holds, and their exchange with other ranks.
 
+use super::values::Values;
 use crate::config::Sharding;
 use crate::step::{RankTable, State};
 use crate::trainer::TrainError;
@@ -7,6 +8,7 @@ use rewire_distributed::{Collectives, all_gather_of, all_to_all_of};
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 /// A state with a value or more for each row.
 #[derive(Debug)]
@@ -14,7 +16,7 @@ pub struct Column {
     pub state: String,
     pub shape: Vec<usize>,
     /// The elements of the rows that this rank holds.
-    values: Vec<f32>,
+    values: Values,
 }
 
 /// A table with its moments.
@@ -47,6 +49,7 @@ impl Holders {
     /// The holders of the rows of the table at a position.
     fn new(sharding: Sharding, position: usize, rows: usize, ranks: usize) -> Self {
         match sharding {
+            _ if ranks == 1 => Self::All,
             Sharding::DataParallel => Self::All,
             Sharding::TableWise => {
                 let part = |rank| if rank == position % ranks { 0..rows } else { 0..0 };
@@ -68,28 +71,51 @@ impl Column {
 
     /// The elements of rows, counted from the first one held.
     fn get(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
+        let (width, values) = (self.width(), self.values.as_slice());
+        rows.flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
+    }
+
+    /// Starts to read rows from a file.
+    fn read_ahead(&self, rows: impl Iterator<Item = usize>) {
         let width = self.width();
-        rows.flat_map(|row| &self.values[row * width..(row + 1) * width]).copied().collect()
+        self.values.read_ahead(rows.map(|row| row * width..(row + 1) * width));
     }
 }
 
 impl Rows {
-    /// The table at a position among all, with zeros.
+    /// The table at a position among all, with zeros, in files if a folder is given.
     pub fn new(
         table: &RankTable,
         position: usize,
         states: &BTreeMap<String, State>,
         sharding: Sharding,
-        group: &dyn Collectives,
-    ) -> Self {
+        (group, folder): (&dyn Collectives, Option<&Path>),
+    ) -> Result<Self, TrainError> {
         let shape = |name: &String| states.get(name).map(|state| state.shape.clone());
-        let columns = table
-            .states
-            .iter()
-            .filter_map(|name| Some(Column { state: name.clone(), shape: shape(name)?, values: vec![] }));
         let rows = shape(&table.name).and_then(|shape| shape.first().copied()).unwrap_or(0);
         let holders = Holders::new(sharding, position, rows, group.ranks());
-        Self { name: table.name.clone(), lookup: table.lookup, columns: columns.collect(), holders }
+        let mut own = Self { name: table.name.clone(), lookup: table.lookup, columns: vec![], holders };
+        let held = match &own.holders {
+            Holders::All => rows,
+            Holders::Parts(parts) => parts.get(group.rank()).map_or(0, Range::len),
+        };
+        for (state, shape) in table.states.iter().filter_map(|name| Some((name, shape(name)?))) {
+            let values = Values::zeros(folder, held * shape.iter().skip(1).product::<usize>())?;
+            own.columns.push(Column { state: state.clone(), shape, values });
+        }
+        Ok(own)
+    }
+
+    /// Sets a column, which has zeros, to the initial value of its state, of which this rank reads its rows.
+    pub fn begin(
+        &mut self,
+        column: usize,
+        state: &State,
+        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
+        group: &dyn Collectives,
+    ) -> Result<(), TrainError> {
+        let held = self.held(group.rank());
+        self.columns.get_mut(column).map_or(Ok(()), |column| column.values.begin(state, initial, held))
     }
 
     /// The shape of some rows of the table.
@@ -107,23 +133,20 @@ impl Rows {
     }
 
     /// Sets a column from the whole state, of which this rank reads its rows.
-    pub fn set(&mut self, column: usize, whole: &HostTensor, group: &dyn Collectives) -> Result<(), TensorSizeError> {
+    pub fn set(&mut self, column: usize, whole: &HostTensor, group: &dyn Collectives) -> Result<(), TrainError> {
         let held = self.held(group.rank());
         let Some(column) = self.columns.get_mut(column) else { return Ok(()) };
         debug_assert_eq!(whole.shape(), column.shape, "`{}` is another tensor", column.state);
-        let row = whole.bytes().len() / column.shape.iter().take(1).product::<usize>().max(1);
-        let shape = [held.len()].into_iter().chain(column.shape.iter().skip(1).copied()).collect();
-        let own = HostTensor::copied(whole.dtype(), shape, &whole.bytes()[held.start * row..held.end * row])?;
-        column.values = own.to_f32();
-        Ok(())
+        column.values.set(whole, held)
     }
 
     /// The whole state of a column. All ranks have to ask for it.
     pub fn whole(&self, column: &Column, group: &dyn Collectives) -> Result<HostTensor, TrainError> {
         match self.holders {
-            Holders::All => Ok(HostTensor::f32(column.shape.clone(), &column.values)?),
+            Holders::All => Ok(column.values.tensor(&column.shape)?),
             Holders::Parts(_) => {
-                Ok(HostTensor::f32(column.shape.clone(), &all_gather_of(group, &column.values)?.concat())?)
+                let all = all_gather_of(group, column.values.as_slice())?.concat();
+                Ok(HostTensor::f32(column.shape.clone(), &all)?)
             }
         }
     }
@@ -132,6 +155,8 @@ impl Rows {
     pub fn look_up(&self, ids: &[u32], group: &dyn Collectives) -> Result<Vec<f32>, TrainError> {
         let Some(table) = self.columns.first() else { return Ok(vec![]) };
         let Holders::Parts(parts) = &self.holders else {
+            // The update reads the moments later.
+            self.columns.iter().for_each(|column| column.read_ahead(ids.iter().map(|id| *id as usize)));
             return Ok(table.get(ids.iter().map(|id| *id as usize)));
         };
         let asked: Vec<Vec<u32>> = parts.iter().map(|part| ids[places(ids, part)].to_vec()).collect();
@@ -176,14 +201,22 @@ impl Rows {
     }
 
     /// Replaces held rows of a column.
-    pub fn replace(&mut self, column: usize, rows: &[u32], values: &[f32], group: &dyn Collectives) {
+    pub fn replace(
+        &mut self,
+        column: usize,
+        rows: &[u32],
+        values: &[f32],
+        group: &dyn Collectives,
+    ) -> Result<(), TrainError> {
         let first = self.held(group.rank()).start;
-        let Some(column) = self.columns.get_mut(column) else { return };
+        let Some(column) = self.columns.get_mut(column) else { return Ok(()) };
         let width = column.width();
+        let all = column.values.as_mut_slice()?;
         for (row, value) in rows.iter().zip(values.chunks_exact(width.max(1))) {
             let place = (*row as usize - first) * width;
-            column.values[place..place + width].copy_from_slice(value);
+            all[place..place + width].copy_from_slice(value);
         }
+        Ok(())
     }
 }
 
