@@ -8,7 +8,7 @@ mod checkpoint;
 mod pipeline;
 
 pub use checkpoint::{
-    Checkpoint, CheckpointError, DynamicTable, ElementType, OptimizerState, Saved, StoredTensor, read_dynamic,
-    write_checkpoint,
+    Checkpoint, CheckpointError, DynamicTable, ElementType, OptimizerState, Saved, Shard, ShardWriter, StoredTensor,
+    Unfinished, Written, read_dynamic, write_checkpoint,
 };
 pub use pipeline::{Pipeline, PipelineError};

@@ -7,11 +7,12 @@ mod error;
 mod pickle;
 mod tensor;
 mod write;
+mod written;
 
 pub use dynamic::{DynamicTable, read_dynamic};
 pub use error::CheckpointError;
 pub use tensor::{ElementType, StoredTensor};
-pub use write::{OptimizerState, Saved, write_checkpoint};
+pub use write::{OptimizerState, Saved, Shard, ShardWriter, Unfinished, Written, write_checkpoint};
 
 use dcp::Dcp;
 use safetensors::{Dtype, SafeTensors};

@@ -3,12 +3,13 @@
 use super::CheckpointError;
 use super::pickle::{Object, Pickle, Value};
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::{Cursor, Read};
 use zip::{CompressionMethod, ZipArchive};
 
 /// The element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum ElementType {
     F32,

@@ -3,17 +3,17 @@
 use super::dynamic::write_dynamic;
 use super::encode::{Encoder, Name};
 use super::tensor::elements;
+use super::written::{Chunk, metadata};
 use super::{CheckpointError, DynamicTable, StoredTensor};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{BufWriter, Cursor, Write};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
-
-/// The file with all shards: the first file of process 0.
-const SHARDS: &str = "__0_0.distcp";
 
 /// The content of a checkpoint.
 #[derive(Clone, Debug, Default)]
@@ -63,87 +63,199 @@ pub struct OptimizerState {
 /// [`CheckpointError::Write`] names the file that cannot be written, [`CheckpointError::Tensor`] a tensor whose bytes do not match
 /// its shape, or a duplicate state.
 pub fn write_checkpoint(dir: &Path, step: u64, saved: &Saved) -> Result<PathBuf, CheckpointError> {
-    std::fs::create_dir_all(dir).map_err(CheckpointError::write(dir))?;
-    let name = format!("model.ckpt-{step}");
-    let unfinished =
-        tempfile::Builder::new().prefix(".rewire-").tempdir_in(dir).map_err(CheckpointError::write(dir))?;
-    // The outer folder is only accessible to its owner, the one that is moved out of it is not restricted.
-    let folder = unfinished.path().join(&name);
-    let model: Vec<Entry> = saved.model.iter().map(|(name, tensor)| Entry::of_model(name, tensor)).collect();
-    let optimizer: Vec<Entry> = saved.optimizer.iter().map(Entry::of_optimizer).collect();
-    write_part(&folder.join("model"), &model)?;
-    write_part(&folder.join("optimizer"), &optimizer)?;
-    write_dynamic(&folder, &saved.dynamic)?;
-    if let Some(plan) = saved.plan {
-        let path = folder.join("plan");
-        std::fs::write(&path, plan.to_string()).map_err(CheckpointError::write(&path))?;
+    let unfinished = Unfinished::new(dir, step)?;
+    let mut writer = ShardWriter::new(unfinished.folder(), 0)?;
+    for (name, tensor) in &saved.model {
+        writer.model(name, &Shard::whole(tensor))?;
     }
-    let written = dir.join(&name);
-    if written.exists() {
-        let replaced = unfinished.path().join("replaced");
-        std::fs::rename(&written, replaced).map_err(CheckpointError::write(&written))?;
+    for OptimizerState { parameter, key, tensor } in &saved.optimizer {
+        writer.optimizer(parameter, key, &Shard::whole(tensor))?;
     }
-    std::fs::rename(&folder, &written).map_err(CheckpointError::write(&written))?;
-    Ok(written)
+    write_dynamic(&unfinished.folder(), &saved.dynamic)?;
+    let written = writer.finish()?;
+    unfinished.finish(&[written], saved.plan)
 }
 
-/// A tensor, and its path in the nested dict that the reference saves.
-struct Entry<'a> {
+/// A checkpoint of which several processes write a part each, by a [`ShardWriter`]. One process creates and finishes it.
+#[derive(Debug)]
+pub struct Unfinished {
+    folder: TempDir,
+    dir: PathBuf,
     name: String,
-    path: Vec<&'a str>,
-    tensor: &'a StoredTensor,
 }
 
-impl<'a> Entry<'a> {
-    fn of_model(name: &'a str, tensor: &'a StoredTensor) -> Self {
-        Self { name: name.to_owned(), path: vec![name], tensor }
+impl Unfinished {
+    /// Begins `dir/model.ckpt-<step>`.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Write`] if the folder cannot be created.
+    pub fn new(dir: &Path, step: u64) -> Result<Self, CheckpointError> {
+        std::fs::create_dir_all(dir).map_err(CheckpointError::write(dir))?;
+        let folder =
+            tempfile::Builder::new().prefix(".rewire-").tempdir_in(dir).map_err(CheckpointError::write(dir))?;
+        let unfinished = Self { folder, dir: dir.to_owned(), name: format!("model.ckpt-{step}") };
+        // The outer folder is only accessible to its owner, the one that is moved out of it is not restricted.
+        let folder = unfinished.folder();
+        for part in PARTS {
+            let part = folder.join(part);
+            std::fs::create_dir_all(&part).map_err(CheckpointError::write(&part))?;
+        }
+        Ok(unfinished)
     }
 
-    fn of_optimizer(OptimizerState { parameter, key, tensor }: &'a OptimizerState) -> Self {
-        Self { name: format!("state.{parameter}.{key}"), path: vec!["state", parameter, key], tensor }
+    /// The folder for the writers of all processes.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+
+    /// Writes the metadata for what all processes have written, and publishes the checkpoint under its name. Returns its path.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Write`] names the file that cannot be written, [`CheckpointError::Tensor`] a tensor that was written twice.
+    pub fn finish(self, written: &[Written], plan: Option<&Value>) -> Result<PathBuf, CheckpointError> {
+        let folder = self.folder();
+        for (at, part) in PARTS.into_iter().enumerate() {
+            let chunks: Vec<&Chunk> = written.iter().filter_map(|written| written.0.get(at)).flatten().collect();
+            let mut places = HashSet::new();
+            if let Some(twice) = chunks.iter().find(|chunk| !places.insert((&chunk.name, &chunk.offsets))) {
+                return Err(CheckpointError::tensor(&twice.name, "it is given twice"));
+            }
+            let path = folder.join(part).join(".metadata");
+            std::fs::write(&path, metadata(&chunks)).map_err(CheckpointError::write(&path))?;
+        }
+        if let Some(plan) = plan {
+            let path = folder.join("plan");
+            std::fs::write(&path, plan.to_string()).map_err(CheckpointError::write(&path))?;
+        }
+        let written = self.dir.join(&self.name);
+        if written.exists() {
+            let replaced = self.folder.path().join("replaced");
+            std::fs::rename(&written, replaced).map_err(CheckpointError::write(&written))?;
+        }
+        std::fs::rename(&folder, &written).map_err(CheckpointError::write(&written))?;
+        Ok(written)
     }
 }
 
-/// The location of a tensor's shard in the file, in bytes.
-struct Place {
-    start: u64,
-    length: u64,
+/// The folders of a checkpoint.
+const PARTS: [&str; 2] = ["model", "optimizer"];
+
+/// A tensor, or the rows of it that one process holds.
+#[derive(Clone, Debug)]
+pub struct Shard<'a> {
+    /// The shape of the whole tensor.
+    pub shape: &'a [usize],
+    /// The first row.
+    pub row: usize,
+    /// The rows.
+    pub tensor: &'a StoredTensor,
 }
 
-/// Writes the shards of tensors, and the metadata with their locations.
-fn write_part(folder: &Path, entries: &[Entry]) -> Result<(), CheckpointError> {
-    std::fs::create_dir_all(folder).map_err(CheckpointError::write(folder))?;
-    let path = folder.join(SHARDS);
-    let mut file = BufWriter::new(File::create(&path).map_err(CheckpointError::write(&path))?);
-    let (mut places, mut start) = (vec![], 0);
-    let mut names = HashSet::new();
-    for Entry { name, tensor, .. } in entries {
-        if elements(&tensor.shape).and_then(|count| count.checked_mul(tensor.element.bytes()))
-            != Some(tensor.bytes.len())
-        {
-            let (bytes, element, shape) = (tensor.bytes.len(), tensor.element, &tensor.shape);
-            return Err(CheckpointError::tensor(
-                name,
-                format!("it has {bytes} bytes: expected those of {element:?} {shape:?}"),
-            ));
+impl<'a> Shard<'a> {
+    /// A whole tensor.
+    pub fn whole(tensor: &'a StoredTensor) -> Self {
+        Self { shape: &tensor.shape, row: 0, tensor }
+    }
+}
+
+/// What a process has written. Serialized, it travels to the process that finishes the checkpoint.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Written([Vec<Chunk>; 2]);
+
+/// Writes the shards of one process, a file for the model and one for the optimizers.
+#[derive(Debug)]
+pub struct ShardWriter {
+    name: String,
+    files: [Shards; 2],
+    written: Written,
+}
+
+#[derive(Debug)]
+struct Shards {
+    path: PathBuf,
+    out: BufWriter<File>,
+    end: u64,
+}
+
+impl ShardWriter {
+    /// Creates the files of the process with a number in [`Unfinished::folder`].
+    ///
+    /// # Errors
+    /// [`CheckpointError::Write`] names the file that cannot be created.
+    pub fn new(folder: PathBuf, process: usize) -> Result<Self, CheckpointError> {
+        let name = format!("__{process}_0.distcp");
+        let shards = |part: &str| {
+            let path = folder.join(part).join(&name);
+            let file = File::create(&path).map_err(CheckpointError::write(&path))?;
+            Ok(Shards { path, out: BufWriter::new(file), end: 0 })
+        };
+        let [model, optimizer] = PARTS;
+        let files = [shards(model)?, shards(optimizer)?];
+        Ok(Self { name, files, written: Written::default() })
+    }
+
+    /// Writes a tensor of the model by its full name, which starts with `model.`, or rows of it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Write`], and [`CheckpointError::Tensor`] if the bytes do not match the shape.
+    pub fn model(&mut self, name: &str, shard: &Shard<'_>) -> Result<(), CheckpointError> {
+        self.write(0, name.to_owned(), vec![name.to_owned()], shard)
+    }
+
+    /// Writes the state of a parameter, as in [`OptimizerState`], or rows of it.
+    ///
+    /// # Errors
+    /// As [`ShardWriter::model`].
+    pub fn optimizer(&mut self, parameter: &str, key: &str, shard: &Shard<'_>) -> Result<(), CheckpointError> {
+        let path = ["state", parameter, key].map(str::to_owned).to_vec();
+        self.write(1, format!("state.{parameter}.{key}"), path, shard)
+    }
+
+    fn write(
+        &mut self,
+        part: usize,
+        name: String,
+        path: Vec<String>,
+        Shard { shape, row, tensor }: &Shard<'_>,
+    ) -> Result<(), CheckpointError> {
+        let bytes = elements(&tensor.shape).and_then(|count| count.checked_mul(tensor.element.bytes()));
+        let is_part = tensor.shape.get(1..) == shape.get(1..)
+            && tensor.shape.first().copied().unwrap_or(0) + row <= shape.first().copied().unwrap_or(0);
+        if bytes != Some(tensor.bytes.len()) || !is_part {
+            let (bytes, element, found) = (tensor.bytes.len(), tensor.element, &tensor.shape);
+            let reason = format!(
+                "it has {bytes} bytes: expected those of {element:?} {found:?}, from row {row} on of {shape:?}"
+            );
+            return Err(CheckpointError::tensor(&name, reason));
         }
-        if !names.insert(name) {
-            return Err(CheckpointError::tensor(name, "it is given twice"));
-        }
-        let zip = shard(tensor).map_err(|source| CheckpointError::write(&path)(source.into()))?;
-        file.write_all(&zip).map_err(CheckpointError::write(&path))?;
+        let Shards { path: file, out, end } = &mut self.files[part];
+        let zip = zipped(tensor).map_err(|source| CheckpointError::write(file)(source.into()))?;
+        out.write_all(&zip).map_err(CheckpointError::write(file))?;
         let length = zip.len() as u64;
-        places.push(Place { start, length });
-        start += length;
+        let mut offsets = vec![0; shape.len()];
+        offsets.iter_mut().take(1).for_each(|offset| *offset = *row);
+        let (element, shape, sizes) = (tensor.element, shape.to_vec(), tensor.shape.clone());
+        let file = self.name.clone();
+        self.written.0[part].push(Chunk { name, path, element, shape, offsets, sizes, file, start: *end, length });
+        *end += length;
+        Ok(())
     }
-    let file = file.into_inner().map_err(|error| CheckpointError::write(&path)(error.into_error()))?;
-    file.sync_all().map_err(CheckpointError::write(&path))?;
-    let path = folder.join(".metadata");
-    std::fs::write(&path, metadata(entries, &places)).map_err(CheckpointError::write(&path))
+
+    /// Completes the files.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Write`] names the file that cannot be written.
+    pub fn finish(self) -> Result<Written, CheckpointError> {
+        for Shards { path, out, .. } in self.files {
+            let file = out.into_inner().map_err(|error| CheckpointError::write(&path)(error.into_error()))?;
+            file.sync_all().map_err(CheckpointError::write(&path))?;
+        }
+        Ok(self.written)
+    }
 }
 
 /// The zip that `torch.save` writes for a contiguous tensor.
-fn shard(tensor: &StoredTensor) -> Result<Vec<u8>, zip::result::ZipError> {
+fn zipped(tensor: &StoredTensor) -> Result<Vec<u8>, zip::result::ZipError> {
     let storage = Name::of(tensor.element.storage());
     let mut pickle = Encoder::new(2);
     pickle.call(Name("torch._utils", "_rebuild_tensor_v2"), |pickle| {
@@ -186,88 +298,4 @@ fn shard(tensor: &StoredTensor) -> Result<Vec<u8>, zip::result::ZipError> {
 fn strides(shape: &[usize]) -> Vec<usize> {
     let stride = |axis: usize| shape[axis + 1..].iter().map(|extent| (*extent).max(1)).product();
     (0..shape.len()).map(stride).collect()
-}
-
-const DCP: &str = "torch.distributed.checkpoint.metadata";
-
-/// The pickle of the metadata.
-fn metadata(entries: &[Entry], places: &[Place]) -> Vec<u8> {
-    let mut pickle = Encoder::new(4);
-    pickle.instance(Name(DCP, "Metadata"), |pickle| {
-        pickle.string("state_dict_metadata");
-        pickle.dict(|pickle| entries.iter().for_each(|entry| describe(pickle, entry)));
-        pickle.string("planner_data");
-        pickle.dict(|pickle| {
-            for Entry { name, path, .. } in entries {
-                pickle.string(name);
-                pickle.tuple(|pickle| path.iter().for_each(|key| pickle.string(key)));
-            }
-        });
-        pickle.string("storage_data");
-        pickle.dict(|pickle| entries.iter().zip(places).for_each(|(entry, place)| locate(pickle, entry, place)));
-        pickle.string("storage_meta");
-        pickle.instance(Name(DCP, "StorageMeta"), |pickle| {
-            for key in ["checkpoint_id", "save_id", "load_id"] {
-                pickle.string(key);
-                pickle.none();
-            }
-            pickle.string("modules");
-            pickle.list(|_| {});
-        });
-        pickle.string("version");
-        pickle.string("1.0.0");
-    });
-    pickle.finish()
-}
-
-/// The name of a tensor and its type, shape and one chunk.
-fn describe(pickle: &mut Encoder, Entry { name, tensor, .. }: &Entry) {
-    pickle.string(name);
-    pickle.instance(Name(DCP, "TensorStorageMetadata"), |pickle| {
-        pickle.string("properties");
-        pickle.instance_of(Name(DCP, "TensorProperties"), |pickle| {
-            pickle.tuple(|pickle| {
-                pickle.global(Name::of(tensor.element.dtype()));
-                pickle.call(Name("torch.serialization", "_get_layout"), |pickle| pickle.string("torch.strided"));
-                pickle.bool(false);
-                pickle.call(Name(DCP, "_MEM_FORMAT_ENCODING"), |pickle| pickle.int(0));
-                pickle.bool(false);
-            });
-        });
-        pickle.string("size");
-        size(pickle, &tensor.shape);
-        pickle.string("chunks");
-        pickle.list(|pickle| {
-            pickle.instance(Name(DCP, "ChunkStorageMetadata"), |pickle| {
-                pickle.string("offsets");
-                size(pickle, &vec![0; tensor.shape.len()]);
-                pickle.string("sizes");
-                size(pickle, &tensor.shape);
-            });
-        });
-    });
-}
-
-/// The index of a tensor's only chunk, and the location of its shard.
-fn locate(pickle: &mut Encoder, Entry { name, tensor, .. }: &Entry, place: &Place) {
-    pickle.instance(Name(DCP, "MetadataIndex"), |pickle| {
-        pickle.string("fqn");
-        pickle.string(name);
-        pickle.string("index");
-        pickle.int(0);
-        pickle.string("offset");
-        size(pickle, &vec![0; tensor.shape.len()]);
-    });
-    pickle.instance(Name("torch.distributed.checkpoint.filesystem", "_StorageInfo"), |pickle| {
-        pickle.string("relative_path");
-        pickle.string(SHARDS);
-        pickle.string("offset");
-        pickle.int(place.start);
-        pickle.string("length");
-        pickle.int(place.length);
-    });
-}
-
-fn size(pickle: &mut Encoder, extents: &[usize]) {
-    pickle.call(Name("torch", "Size"), |pickle| pickle.extents(extents));
 }
