@@ -27,7 +27,7 @@ const PROCESSORS: [Processor; 2] = [
         ],
         runner: "qemu-aarch64 -L /usr/aarch64-linux-gnu",
         linker: Some("aarch64-linux-gnu-gcc"),
-        tests: "-p rewire-cpu -p rewire-runtime -p rewire-verify --lib --test instructions -- kernels:: instructions",
+        tests: "-p rewire-cpu-units -p rewire-runtime -p rewire-verify --lib --test instructions -- kernels:: instructions",
     },
     Processor {
         name: "wasm",

@@ -4,7 +4,7 @@ use crate::shell::{root, run as run_command, succeeds};
 use std::process::Command;
 
 /// The library tests of the CPU's kernels, and the golden cases on the CPU.
-const TESTS: &str = "-p rewire-cpu -p rewire-tests --lib --test golden -- kernels:: the_cpu_meets";
+const TESTS: &str = "-p rewire-cpu-units -p rewire-tests --lib --test golden -- kernels:: the_cpu_meets";
 
 /// A sanitizer for memory errors or data races.
 #[derive(Clone, Copy, Debug, PartialEq)]
