@@ -5,7 +5,7 @@ use super::memory::Memory;
 use super::operand::{Env, View, strides};
 use super::scratch::{reserve, zeros};
 use super::storage::{Elements, ElementsMut, Values};
-use super::{Scheduled, integers, own};
+use super::{Scheduled, integers, user_code};
 use rewire_graph::Scalar;
 use rewire_graph::op::custom::{Data, DataMut, View as OperandView, ViewMut};
 use rewire_graph::op::{IntegerProduct, Op};
