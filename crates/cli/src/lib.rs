@@ -1,4 +1,4 @@
-//! The rewire program: commands, and readers of their input files.
+//! The rewire program: commands, readers of their input files, and [`train`] for other programs.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -45,9 +45,11 @@ use rewire::{ThreadPool, ThreadPoolOptions};
 use std::process::ExitCode;
 use std::time::Instant;
 
+pub use args::{Common, Train, Watching};
 pub use rank::Titles;
 pub use requests::{InputError, Requests, open};
 pub use stages::MEMORY_IS_SHORT;
+pub use train::{Best, Group, Listener, Rates, StepLine, Summary, TrainingError, train};
 
 /// Runs the program on the arguments of the process. The caller reports whether standard output was open at the start.
 pub fn main(stdout_is_open: bool) -> ExitCode {

@@ -14,11 +14,6 @@ impl Output {
         Self { out: BufWriter::new(Box::new(io::stdout())), is_open }
     }
 
-    /// An output that discards everything, for all ranks of a training but the first.
-    pub fn discarded() -> Self {
-        Self { out: BufWriter::new(Box::new(io::sink())), is_open: true }
-    }
-
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
         self.text(text)?;
         self.out.write_all(b"\n")

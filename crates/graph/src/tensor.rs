@@ -280,7 +280,7 @@ impl HostTensor {
 
     /// All elements as f32, rounded.
     pub fn to_f32(&self) -> Vec<f32> {
-        self.to_f64().into_iter().map(|value| value as f32).collect()
+        self.values().unwrap_or_else(|| self.to_f64().into_iter().map(|value| value as f32).collect())
     }
 
     /// All elements as integers; floats are truncated.

@@ -1,5 +1,6 @@
-use rewire_runtime::replace_file;
-use std::io::{Error, ErrorKind};
+use rewire_runtime::replace_file_with;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result, Write};
 use std::path::Path;
 
 /// Writes a file atomically: the old content remains until the new one is complete. Special files, such as pipes and
@@ -8,13 +9,21 @@ use std::path::Path;
 /// # Errors
 /// The error of the operating system: the folder does not exist, the folder or the file cannot be written, or the disk is
 /// full.
-pub fn write_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
+pub fn write_file(path: &Path, content: &[u8]) -> Result<()> {
+    write_file_with(path, |file| file.write_all(content))
+}
+
+/// [`write_file`] with the content that `write` produces.
+///
+/// # Errors
+/// As [`write_file`], and the errors of `write`.
+pub fn write_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => std::fs::write(path, content),
+        Ok(found) if !found.is_file() => write(&mut File::create(path)?),
         Ok(found) if found.permissions().readonly() => Err(Error::new(ErrorKind::PermissionDenied, "it is read-only")),
         // Replaces the target of a link, not the link.
-        Ok(_) => replace_file(&std::fs::canonicalize(path)?, content),
-        Err(error) if error.kind() == ErrorKind::NotFound => replace_file(path, content),
+        Ok(_) => replace_file_with(&std::fs::canonicalize(path)?, write),
+        Err(error) if error.kind() == ErrorKind::NotFound => replace_file_with(path, write),
         Err(error) => Err(error),
     }
 }

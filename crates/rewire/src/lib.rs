@@ -73,7 +73,7 @@ pub mod weights;
 pub use caches::cache_folder;
 pub use error::describe;
 #[cfg(feature = "files")]
-pub use files::write_file;
+pub use files::{write_file, write_file_with};
 #[cfg(feature = "emit")]
 pub use rewire_emit as emit;
 pub use rewire_graph as graph;

@@ -53,6 +53,6 @@ pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};
 pub use step::StepError;
 pub use trainer::{
-    Changes, Data, DataError, Event, Fitted, ParameterMoment, Position, Prepared, Preparer, StepReport, TrainError,
-    Trainer, fit,
+    Changes, Data, DataError, Event, Fitted, Held, InitialValues, ParameterMoment, Position, Prepared, Preparer, Share,
+    StepReport, TrainError, Trainer, fit,
 };

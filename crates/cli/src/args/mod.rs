@@ -38,6 +38,7 @@ pub struct Args {
     pub command: Command,
 }
 
+#[expect(missing_docs, reason = "clap would show it as the description of the program")]
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
     /// Where kernels run: auto selects a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
@@ -48,7 +49,8 @@ pub struct Common {
     /// the last matching pattern counts. May be given several times.
     #[arg(long, global = true, value_name = "PATTERN=KERNEL")]
     pub kernel_for: Vec<KernelRule>,
-    /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
+    /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it. `{rank}` in it is
+    /// the number of a rank of `train` on its machine: #{rank} gives each rank a GPU.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
     /// f16 matmul tier: none uses multiply-adds, wgsl cooperative matrices, spirv these with operations on elements in registers,
@@ -231,6 +233,7 @@ pub struct Predict {
     pub weights: Weights,
 }
 
+/// A training.
 #[derive(Debug, clap::Args)]
 pub struct Train {
     /// Folder with config.json and, optionally, model.safetensors to start from, or a package; the built-in model, from scratch,
@@ -301,6 +304,7 @@ pub struct Train {
     /// Seconds after which a rank that waits for another one gives up and names it.
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     pub rank_timeout: f64,
+    /// What is recorded.
     #[command(flatten)]
     pub watching: Watching,
 }

@@ -65,8 +65,12 @@ impl<R: BufRead + Send> Table for Lines<R> {
         Ok(read)
     }
 
-    fn skip(&mut self, rows: u64) -> Result<(), InputError> {
-        (0..rows).try_for_each(|_| self.next().map(drop))
+    fn skip(&mut self, rows: u64) -> Result<u64, InputError> {
+        let mut skipped = 0;
+        while skipped < rows && self.next()? {
+            skipped += 1;
+        }
+        Ok(skipped)
     }
 
     fn progress(&self) -> Option<Progress> {

@@ -59,8 +59,9 @@ pub trait Table: Send {
     /// Reads up to this many rows; fewer only at the end of the file.
     fn read(&mut self, rows: usize) -> Result<Rows, InputError>;
 
-    /// Skips this many rows.
-    fn skip(&mut self, rows: u64) -> Result<(), InputError>;
+    /// Skips up to this many rows, without reading what the format allows to pass over; fewer only at the end of the file. Returns
+    /// their number.
+    fn skip(&mut self, rows: u64) -> Result<u64, InputError>;
 
     /// How much was read and the total, if known.
     fn progress(&self) -> Option<Progress>;

@@ -59,6 +59,22 @@ impl Groups {
         Ok(true)
     }
 
+    /// Rows of the next row group.
+    fn whole_group(&self) -> Option<u64> {
+        let is_one = self.groups < self.reader.num_row_groups();
+        is_one.then(|| u64::try_from(self.reader.metadata().row_group(self.groups).num_rows()).ok()).flatten()
+    }
+
+    /// Skips rows of the row group that is read.
+    fn skip_in_group(&mut self, rows: u64) -> Result<(), InputError> {
+        let (file, row) = (&self.file, self.row + 1);
+        self.columns.iter_mut().try_for_each(|column| {
+            let skipped = column.leaves.iter_mut().try_for_each(|leaf| leaf.skip(rows as usize));
+            let name = column.name.clone();
+            skipped.map_err(|fault| InputError::Column { file: file.clone(), row, column: name, fault })
+        })
+    }
+
     /// The cells of the next row; `None` at the end.
     fn next(&mut self) -> Result<Option<Vec<Nested>>, InputError> {
         if !self.find_row()? {
@@ -119,8 +135,27 @@ impl Table for Groups {
         Ok(read)
     }
 
-    fn skip(&mut self, rows: u64) -> Result<(), InputError> {
-        (0..rows).try_for_each(|_| self.next().map(drop))
+    /// Row groups that are skipped as a whole are not read.
+    fn skip(&mut self, rows: u64) -> Result<u64, InputError> {
+        let mut rest = rows;
+        while rest > 0 {
+            let whole = self.whole_group().filter(|whole| self.left == 0 && *whole <= rest);
+            if let Some(whole) = whole {
+                self.groups += 1;
+                (self.row, rest) = (self.row + whole, rest - whole);
+                continue;
+            }
+            if !self.find_row()? {
+                break;
+            }
+            let count = rest.min(self.left);
+            if count < self.left {
+                self.skip_in_group(count)?;
+            }
+            self.left -= count;
+            (self.row, rest) = (self.row + count, rest - count);
+        }
+        Ok(rows - rest)
     }
 
     fn progress(&self) -> Option<Progress> {

@@ -4,6 +4,7 @@ use super::{Learner, TrainFailed};
 use rewire::delta::{Delta, DeltaError, ModelVersion};
 use rewire::train::{Checkpoint, Trainer};
 use rewire::write_file;
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ const VERSION: &str = "model_version";
 pub struct Deltas {
     folder: PathBuf,
     every: NonZeroU64,
-    /// The version of the model with the latest delta, after so many steps.
+    /// The version of the model with the latest delta, after so many steps. Only the first rank, which writes it, has that of all tensors.
     version: ModelVersion,
     steps: u64,
     /// False if another rank writes them.
@@ -31,19 +32,19 @@ impl Deltas {
         learner: &dyn Learner,
         trainer: &mut Trainer,
     ) -> Result<Self, TrainFailed> {
+        trainer.record_changes()?;
         let folder = out.join(FOLDER);
         let version = checkpoint.and_then(|checkpoint| checkpoint.metadata.get(VERSION)?.parse().ok());
         let version = match version {
             Some(version) => version,
             None => {
-                let base = ModelVersion::base(&learner.tensors(trainer)?);
+                let base = ModelVersion::base_of(|out| learner.write_weights(trainer, &BTreeMap::new(), out))?;
                 if writes {
                     start(&folder)?;
                 }
                 base
             }
         };
-        trainer.record_changes();
         Ok(Self { folder, every, version, steps: trainer.steps(), writes })
     }
 

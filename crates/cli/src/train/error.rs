@@ -1,6 +1,7 @@
 use crate::continued::Unread;
 use crate::error::CliError;
 use rewire::delta::DeltaError;
+use rewire::graph::Coded;
 use rewire::train::{ConfigError, RankTrainError, TrainError};
 use rewire::weights::WeightsError;
 use std::io;
@@ -37,6 +38,8 @@ pub enum TrainFailed {
     Metric { metric: String, known: String },
     #[error("--ranks is for ranks in one process, and MPI started this one: leave it out")]
     RanksTwice,
+    #[error("the training was cancelled")]
+    Cancelled,
     #[error("there are no ranks")]
     NoRanks,
     #[cfg(not(feature = "mpi"))]
@@ -65,6 +68,26 @@ impl TrainFailed {
             #[cfg(not(feature = "mpi"))]
             Self::NoMpi { .. } => true,
             _ => false,
+        }
+    }
+}
+
+/// Why a training failed. If a [`Listener`](super::Listener) ended it, a cause is the error of the listener.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct TrainingError(#[from] CliError);
+
+impl Coded for TrainingError {
+    fn code(&self) -> &'static str {
+        match &self.0 {
+            CliError::Train(failed) => match &**failed {
+                TrainFailed::Model(error) => error.code(),
+                TrainFailed::Train(error) => error.code(),
+                TrainFailed::Config { source, .. } => source.code(),
+                _ => "train.usage",
+            },
+            CliError::Rank(error) => error.code(),
+            _ => "train.files",
         }
     }
 }

@@ -6,56 +6,116 @@ use crate::import::{ImportError, WRAPPER};
 use rewire::HostTensor;
 use rewire::graph::DType;
 use rewire::predict::IdentifiedRows;
-use rewire::train::{ParameterMoment, PipelineTask, Tensors, TrainError, Trainer};
-use rewire_tzrec::{DynamicTable, ElementType, OptimizerState, Saved, StoredTensor, write_checkpoint};
+use rewire::train::distributed::{CollectiveError, Collectives};
+use rewire::train::{Begin, Held, ParameterMoment, PipelineTask, TrainError, Trainer};
+use rewire_tzrec::{CheckpointError, DynamicTable, ElementType, Shard, ShardWriter, StoredTensor, Unfinished, Written};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 like the reference. All ranks of a training take
-/// part, and the first one writes.
+/// Bytes of a shard of a divided table. A rank with more rows writes several.
+const SHARD: usize = 64 << 20;
+
+/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 like the reference. Each rank of a training writes
+/// the rows of divided tables that it holds, and the first one everything else, for which it gathers the tables of `dynamicemb`: all need
+/// the folder at the same path.
 pub fn export(
     dir: &Path,
-    task: &PipelineTask,
+    (task, begin): (&PipelineTask, &Begin),
     trainer: &Trainer,
-    tensors: &Tensors,
     plan: Option<&Value>,
 ) -> Result<(), CliError> {
-    let mut tensors = tensors.clone();
+    let failed = |source| ImportError::Checkpoint { file: dir.display().to_string(), source };
+    let group = trainer.group().map(AsRef::as_ref);
+    let rank = group.map_or(0, |group| group.rank());
+    let unfinished = match rank {
+        0 => Some(Unfinished::new(dir, trainer.steps().saturating_sub(1)).map_err(failed)?),
+        _ => None,
+    };
+    let folder = folder_of_all(unfinished.as_ref(), group)?;
+    let mut writer = ShardWriter::new(folder, rank).map_err(failed)?;
+    let divided: BTreeSet<&str> = trainer.held().iter().map(|held| held.parameter).collect();
+    let is_gathered = |name: &str| divided.contains(name) && task.is_identified(name);
+    let is_whole = |name: &str| !divided.contains(name) || is_gathered(name);
+    match &unfinished {
+        Some(unfinished) => {
+            let dynamic = whole(&mut writer, (task, begin), trainer, is_whole)?;
+            unfinished.dynamic(&dynamic).map_err(failed)?;
+        }
+        None => {
+            trainer.parameters_of(is_gathered)?;
+            trainer.moments_of(is_gathered)?;
+        }
+    }
+    for held in trainer.held().iter().filter(|held| !is_gathered(held.parameter)) {
+        write_held(&mut writer, task, held)?;
+    }
+    let written = of_all(&writer.finish().map_err(failed)?, group)?;
+    if let Some(unfinished) = unfinished {
+        unfinished.finish(&written, plan).map_err(failed)?;
+    }
+    if let Some(group) = group {
+        group.barrier().map_err(TrainError::from)?;
+    }
+    Ok(())
+}
+
+/// The folder that the first rank created.
+fn folder_of_all(unfinished: Option<&Unfinished>, group: Option<&dyn Collectives>) -> Result<PathBuf, CliError> {
+    let mut path = unfinished.map(|unfinished| unfinished.folder().into_os_string().into_encoded_bytes());
+    if let Some(group) = group {
+        group.broadcast(0, path.get_or_insert_default()).map_err(TrainError::from)?;
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&path.unwrap_or_default()).into_owned()))
+}
+
+/// What all ranks have written.
+fn of_all(own: &Written, group: Option<&dyn Collectives>) -> Result<Vec<Written>, CliError> {
+    let Some(group) = group else { return Ok(vec![own.clone()]) };
+    let bytes = serde_json::to_vec(own).map_err(|error| TrainError::Write(error.into()))?;
+    let all = group.all_gather(&bytes).map_err(TrainError::from)?;
+    let written = all.iter().enumerate().map(|(rank, bytes)| {
+        let expected = "a list of shards".to_owned();
+        serde_json::from_slice(bytes).map_err(|_| CollectiveError::Length { rank, expected, actual: bytes.len() })
+    });
+    Ok(written.collect::<Result<_, _>>().map_err(TrainError::from)?)
+}
+
+/// Writes tensors and moments that are asked for as a whole, and returns the tables of `dynamicemb`.
+fn whole(
+    writer: &mut ShardWriter,
+    (task, begin): (&PipelineTask, &Begin),
+    trainer: &Trainer,
+    is_whole: impl Fn(&str) -> bool,
+) -> Result<Vec<DynamicTable>, CliError> {
+    let mut tensors = task.tensors_of(trainer, begin, &is_whole).map_err(TrainFailed::from)?;
     let identified = task.take_identified(&mut tensors).map_err(TrainFailed::from)?;
-    let model = tensors.iter().map(|(name, tensor)| Ok((format!("{WRAPPER}{name}"), stored(name, tensor)?)));
-    let model = model.collect::<Result<_, TrainError>>()?;
+    for (name, tensor) in tensors {
+        let name = format!("{WRAPPER}{name}");
+        writer.model(&name, &Shard::whole(&stored(&name, &tensor)?)).map_err(of_shard)?;
+    }
     let tables: BTreeSet<&str> = task.tables().collect();
     let batches = task.config().gradient_accumulation_steps.get() as u64;
     let steps = HostTensor::f32([], &[(trainer.steps() / batches) as f32]).map_err(TrainError::from)?;
-    let mut optimizer = vec![];
     let mut counted = BTreeSet::new();
-    let moments = trainer.moments()?;
-    let dynamic: Vec<DynamicTable> = identified.into_iter().map(|rows| of_ids(rows, &moments)).collect();
-    let is_other = |own: &ParameterMoment| dynamic.iter().all(|table| !is_of(table, &own.parameter));
-    for ParameterMoment { parameter, moment, tensor } in moments.iter().filter(|own| is_other(own)) {
-        let moment = *moment;
-        let state = |key: String, tensor: &HostTensor| {
-            let parameter = format!("{WRAPPER}{parameter}");
-            Ok::<_, TrainError>(OptimizerState { tensor: stored(&parameter, tensor)?, parameter, key })
+    let (identified_moments, moments): (Vec<_>, Vec<_>) =
+        trainer.moments_of(is_whole)?.into_iter().partition(|own| task.is_identified(&own.parameter));
+    for ParameterMoment { parameter, moment, tensor } in moments {
+        let name = format!("{WRAPPER}{parameter}");
+        let mut write = |key: &str, tensor: &HostTensor| {
+            writer.optimizer(&name, key, &Shard::whole(&stored(&name, tensor)?)).map_err(of_shard)
         };
         if tables.contains(parameter.as_str()) {
-            optimizer.push(state(of_table(parameter, moment), tensor)?);
+            write(&of_table(&parameter, moment), &tensor)?;
             continue;
         }
         // Torch counts the steps of every parameter; momentum has no such count.
         if moment != "momentum_buffer" && counted.insert(parameter.clone()) {
-            optimizer.push(state("step".to_owned(), &steps)?);
+            write("step", &steps)?;
         }
-        optimizer.push(state(moment.to_owned(), tensor)?);
+        write(moment, &tensor)?;
     }
-    if trainer.group().is_some_and(|group| group.rank() > 0) {
-        return Ok(());
-    }
-    let saved = Saved { model, optimizer, plan, dynamic };
-    let written = write_checkpoint(dir, trainer.steps().saturating_sub(1), &saved);
-    written.map_err(|source| ImportError::Checkpoint { file: dir.display().to_string(), source })?;
-    Ok(())
+    Ok(identified.into_iter().map(|rows| of_ids(rows, &identified_moments)).collect())
 }
 
 /// True for the parameter of a table of `dynamicemb`.
@@ -79,6 +139,31 @@ fn of_ids(rows: IdentifiedRows, moments: &[ParameterMoment]) -> DynamicTable {
         }
     }
     own
+}
+
+/// Writes the rows of a divided table, or of a moment of it.
+fn write_held(writer: &mut ShardWriter, task: &PipelineTask, held: &Held<'_>) -> Result<(), CliError> {
+    let name = format!("{WRAPPER}{}", held.parameter);
+    let row = held.shape.iter().skip(1).product::<usize>() * size_of::<f32>();
+    let rows = (SHARD / row.max(1)).max(1);
+    for first in held.rows.clone().step_by(rows) {
+        let part = held.part(first..(first + rows).min(held.rows.end)).map_err(TrainError::from)?;
+        let tensor = match held.moment {
+            None => stored(&name, &task.stored(held.parameter, part).map_err(TrainFailed::from)?)?,
+            Some(_) => stored(&name, &part)?,
+        };
+        let shard = Shard { shape: held.shape, row: first, tensor: &tensor };
+        match held.moment {
+            None => writer.model(&name, &shard),
+            Some(moment) => writer.optimizer(&name, &of_table(held.parameter, moment), &shard),
+        }
+        .map_err(of_shard)?;
+    }
+    Ok(())
+}
+
+fn of_shard(source: CheckpointError) -> CliError {
+    ImportError::Checkpoint { file: "the exported checkpoint".to_owned(), source }.into()
 }
 
 /// The key of a fused optimizer's state for a table: torchrec names the first one `<table>.momentum1` for every optimizer, and a second one

@@ -4,10 +4,12 @@ use super::deltas::Deltas;
 use super::observer::EVALUATIONS;
 use super::{Learner, Record, TrainFailed};
 use crate::continued::lock;
-use rewire::train::{Checkpoint, Position, Trainer};
-use rewire::weights::{Weights, serialize};
-use rewire::write_file;
+use rewire::train::{Checkpoint, Position, RankTrainError, TrainError, Trainer};
+use rewire::weights::Weights;
+use rewire::write_file_with;
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// The checkpoint for resuming a training.
@@ -80,41 +82,71 @@ impl Folder {
     ) -> Result<(), TrainFailed> {
         trainer.check_parameters()?;
         let metadata = record.metadata().into_iter().chain(deltas.map(Deltas::entry)).collect();
-        let checkpoint = Checkpoint { metadata, ..learner.checkpoint(trainer, position)? };
-        self.write(CHECKPOINT, &checkpoint.to_bytes()?)?;
-        self.write("config.json", self.model.as_bytes())?;
-        self.write("model.safetensors", &weights(learner, trainer, deltas)?)?;
-        match learner.averages(trainer)? {
-            Some(averages) => self.write("ema.safetensors", &averages),
+        self.write(CHECKPOINT, |out| Checkpoint::write(trainer, position, &metadata, out))?;
+        let version = deltas.map(|deltas| deltas.version().metadata()).into_iter().flatten().collect();
+        self.write_model(["config.json", "model.safetensors"], learner, trainer, &version)?;
+        match trainer.config().ema {
+            Some(_) => self.write("ema.safetensors", |out| learner.write_averages(trainer, out)),
             None => Ok(()),
         }
     }
 
     /// Writes the current model to `best`, a separate model folder.
     pub fn save_best(&self, learner: &dyn Learner, trainer: &Trainer) -> Result<(), TrainFailed> {
-        let weights = weights(learner, trainer, None)?;
-        if self.lock.is_none() {
-            return Ok(());
+        if self.lock.is_some() {
+            let folder = self.path.join("best");
+            let file = folder.display().to_string();
+            std::fs::create_dir_all(&folder).map_err(|source| TrainFailed::Write { file, source })?;
         }
-        let folder = self.path.join("best");
-        let file = folder.display().to_string();
-        std::fs::create_dir_all(&folder).map_err(|source| TrainFailed::Write { file, source })?;
-        self.write("best/config.json", self.model.as_bytes())?;
-        self.write("best/model.safetensors", &weights)
+        self.write_model(["best/config.json", "best/model.safetensors"], learner, trainer, &BTreeMap::new())
     }
 
-    fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainFailed> {
+    fn write_model(
+        &self,
+        [config, weights]: [&str; 2],
+        learner: &dyn Learner,
+        trainer: &Trainer,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<(), TrainFailed> {
+        let model = |out: &mut dyn Write| Ok(out.write_all(self.model.as_bytes()).map_err(TrainError::Write)?);
+        self.write(config, model)?;
+        self.write(weights, |out| learner.write_weights(trainer, metadata, out))
+    }
+
+    /// Writes a file, in the first rank; the others take part in what it contains.
+    fn write(
+        &self,
+        name: &str,
+        content: impl FnOnce(&mut dyn Write) -> Result<(), RankTrainError>,
+    ) -> Result<(), TrainFailed> {
         if self.lock.is_none() {
-            return Ok(());
+            return Ok(content(&mut io::sink())?);
         }
         let path = self.path.join(name);
-        let file = path.display().to_string();
-        write_file(&path, content).map_err(|source| TrainFailed::Write { file, source })
+        let mut failed = None;
+        let written = write_file_with(&path, |file| {
+            let mut out = BufWriter::new(file);
+            let written = content(&mut out).map_err(|error| {
+                failed = Some(error);
+                io::Error::other("its content failed")
+            });
+            written.and_then(|()| out.flush())
+        });
+        match (written, failed) {
+            (Ok(()), _) => Ok(()),
+            (Err(source), None) => Err(TrainFailed::Write { file: path.display().to_string(), source }),
+            (Err(_), Some(error)) => Err(of_content(&path, error)),
+        }
     }
 }
 
-/// The file of the current model, with its version if deltas follow it.
-fn weights(learner: &dyn Learner, trainer: &Trainer, deltas: Option<&Deltas>) -> Result<Vec<u8>, TrainFailed> {
-    let metadata = deltas.map(|deltas| deltas.version().metadata()).into_iter().flatten().collect();
-    Ok(serialize(&learner.tensors(trainer)?, &metadata)?)
+/// The error of the content of a file: that of writing has its name.
+fn of_content(path: &Path, error: RankTrainError) -> TrainFailed {
+    match error {
+        RankTrainError::Train(error) => match *error {
+            TrainError::Write(source) => TrainFailed::Write { file: path.display().to_string(), source },
+            other => other.into(),
+        },
+        other => other.into(),
+    }
 }

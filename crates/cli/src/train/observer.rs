@@ -1,7 +1,7 @@
-//! Observes a training of either kind: progress, event files, and the best evaluation.
+//! Observes a training of either kind: event files, and the best evaluation.
 
 use super::TrainFailed;
-use super::report::Progress;
+use super::report::StepLine;
 use super::tensorboard::EventFile;
 use crate::args::Watching;
 use rewire::write_file;
@@ -20,18 +20,6 @@ pub fn larger_is_better(metric: &str) -> bool {
     !SMALLER_IS_BETTER.iter().any(|beginning| metric.starts_with(beginning))
 }
 
-/// A step of a training.
-pub struct Step<'a> {
-    /// The number of the step, from 1.
-    pub step: u64,
-    /// The sum of all losses.
-    pub loss: f64,
-    /// All losses by name.
-    pub losses: Vec<(&'a str, f64)>,
-    /// Learning rates by the name of their group.
-    pub rates: Vec<(&'a str, f64)>,
-}
-
 /// The metrics of an evaluation; `None` if a metric is undefined, such as the AUC of labels that are all equal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
@@ -42,8 +30,11 @@ pub struct Evaluation {
 /// The best evaluation so far.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Best {
+    /// The metric that selects it.
     pub metric: String,
+    /// Its value.
     pub value: f64,
+    /// The step that it follows.
     pub step: u64,
 }
 
@@ -58,7 +49,6 @@ pub struct Verdict {
 
 /// Follows a training.
 pub struct Observer {
-    progress: Progress,
     events: Option<(PathBuf, EventFile)>,
     /// `None` if another rank writes it.
     evaluations: Option<PathBuf>,
@@ -73,9 +63,9 @@ struct Metric {
 }
 
 impl Observer {
-    /// Observes a training that writes the folder `out` and has completed `done` of `steps` steps. Later evaluations in the
-    /// folder are dropped, because they will be repeated.
-    pub fn new(options: &Watching, out: &Path, steps: Option<u64>, done: u64) -> Result<Self, TrainFailed> {
+    /// Observes a training that writes the folder `out` and has completed `done` steps. Later evaluations in the folder are
+    /// dropped, because they will be repeated.
+    pub fn new(options: &Watching, out: &Path, done: u64) -> Result<Self, TrainFailed> {
         let create = |folder: &PathBuf| match EventFile::create(folder, done + 1) {
             Ok(file) => Ok((folder.clone(), file)),
             Err(error) => Err(written(folder)(error)),
@@ -84,7 +74,6 @@ impl Observer {
         let metric =
             options.metric.as_ref().map(|name| Metric { name: name.clone(), larger_is_better: larger_is_better(name) });
         Ok(Self {
-            progress: Progress::new(steps, done),
             events: options.tensorboard.as_ref().map(create).transpose()?,
             history: earlier(&evaluations, done)?,
             evaluations: Some(evaluations),
@@ -93,11 +82,11 @@ impl Observer {
         })
     }
 
-    /// An observer that writes and shows nothing, for all ranks of a training but the first.
+    /// An observer that writes nothing, for all ranks of a training but the first.
     pub fn of_other_rank(options: &Watching, out: &Path, done: u64) -> Result<Self, TrainFailed> {
         let options = Watching { tensorboard: None, ..options.clone() };
-        let observer = Self::new(&options, out, None, done)?;
-        Ok(Self { progress: Progress::hidden(), evaluations: None, ..observer })
+        let observer = Self::new(&options, out, done)?;
+        Ok(Self { evaluations: None, ..observer })
     }
 
     /// Checks --metric against the metrics of evaluations before the first step.
@@ -111,12 +100,12 @@ impl Observer {
     }
 
     /// Records a step.
-    pub fn step(&mut self, step: &Step) -> Result<(), TrainFailed> {
-        self.progress.update(step);
+    pub fn step(&mut self, step: &StepLine) -> Result<(), TrainFailed> {
         let Some((folder, events)) = &mut self.events else { return Ok(()) };
         let losses = step.losses.iter().map(|(name, loss)| (format!("loss/{name}"), *loss));
         let total = [("loss/total".to_owned(), step.loss)];
-        let rates = step.rates.iter().map(|(group, rate)| (format!("lr/{group}"), *rate));
+        let rates = [("lr/dense", step.lr.dense), ("lr/sparse", step.lr.sparse)];
+        let rates = rates.map(|(name, rate)| (name.to_owned(), rate));
         events.add(step.step, losses.chain(total).chain(rates)).map_err(written(folder))
     }
 
@@ -165,16 +154,6 @@ impl Observer {
         let since = self.history.iter().rev().take_while(|evaluation| Some(evaluation.step) != best).count() as u64;
         self.stop_after.is_some_and(|most| since >= most)
     }
-
-    /// Sets the total number of steps, once it is known.
-    pub fn set_steps(&self, steps: u64) {
-        self.progress.set_steps(steps);
-    }
-
-    /// Prints while the progress is hidden.
-    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.progress.aside(print)
-    }
 }
 
 /// The evaluations of a training up to a step.
@@ -206,7 +185,7 @@ mod tests {
     fn verdicts(out: &Path, name: &str, done: u64, values: &[Option<f64>]) -> (Vec<Verdict>, Observer) {
         let metric = Some(name.to_owned());
         let options = Watching { metric, stop_after: NonZeroU64::new(2), ..Watching::default() };
-        let mut observer = Observer::new(&options, out, None, done).unwrap();
+        let mut observer = Observer::new(&options, out, done).unwrap();
         let evaluations = values.iter().zip(done + 1..).map(|(value, step)| {
             let metrics = [(name.to_owned(), *value), ("other".to_owned(), Some(0.5))].into();
             observer.evaluated(Evaluation { step, metrics }).unwrap()
@@ -247,7 +226,7 @@ mod tests {
         // A training from the first step on has none of it.
         assert_eq!(verdicts(out, "auc", 0, &[]).1.best(), None);
         std::fs::write(out.join(EVALUATIONS), "{").unwrap();
-        let failed = Observer::new(&Watching::default(), out, None, 1).map(drop).unwrap_err();
+        let failed = Observer::new(&Watching::default(), out, 1).map(drop).unwrap_err();
         assert!(failed.to_string().contains("evaluations.jsonl"), "{failed}");
     }
 

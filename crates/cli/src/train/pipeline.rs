@@ -1,15 +1,15 @@
 //! Training of TorchEasyRec pipelines.
 
 use super::export::export;
+use super::listener::Listener;
 use super::ranks::Group;
-use super::report::{Summary, SummaryLine};
-use super::watch::{Ended, train};
+use super::report::Summary;
+use super::watch;
 use super::{Learner, Metrics, Source, TrainFailed, running};
 use crate::args::{Common, Train};
 use crate::error::CliError;
 use crate::eval::{EvalError, Files};
 use crate::import;
-use crate::output::Output;
 use crate::predict::encoded;
 use crate::requests::{InputError, title};
 use crate::tables::{self, Table};
@@ -18,11 +18,12 @@ use rewire::predict::{Column, Evaluator, Imported, is_imported};
 use rewire::rank::{RankError, read_config_text, read_weights};
 use rewire::runtime::{self, ParameterUpdate};
 use rewire::train::{
-    Checkpoint, Data, DataError, NegativeRow, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
+    self, Data, DataError, NegativeRow, PipelineTask, RankTrainError, Share, Tensors, TrainConfig, Trainer,
 };
 use rewire_tzrec::Pipeline;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,21 +33,22 @@ pub fn is_asked_for(options: &Train) -> bool {
     options.pipeline.is_some() || options.model.as_deref().is_some_and(is_imported)
 }
 
-/// A pipeline, its initial tensors, and its evaluator.
+/// A pipeline, the tensors that it begins with, and its evaluator.
 struct Learned<'a> {
     task: PipelineTask,
-    before: Tensors,
+    begin: train::Begin,
     evaluator: Option<(Evaluator, Files<'a>)>,
 }
 
 /// Trains a pipeline and writes it as an imported model.
-pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) -> Result<(), CliError> {
+pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Listener) -> Result<Summary, CliError> {
     if options.config.is_some() {
         return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is no pipeline" }.into());
     }
     let Begin { pipeline, plan, tensors } = Begin::read(options, common.mapping)?;
     let seed = options.seed.unwrap_or(0);
-    let task = PipelineTask::new(&pipeline, plan.as_ref(), running(common));
+    let running = running(common, &group);
+    let task = PipelineTask::new(&pipeline, plan.as_ref(), running.clone());
     let task = task.map_err(|error| not_trained(options, error))?;
     if options.data.is_empty() {
         return Err(TrainFailed::NoData.into());
@@ -58,11 +60,8 @@ pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) 
         ..task.config().clone()
     };
     let task = task.with_config(config).with_group(group);
-    let before = match tensors {
-        Some(tensors) => tensors,
-        None => task.initial(seed).map_err(|error| TrainFailed::from(RankTrainError::from(error)))?,
-    };
-    let mut trainer = task.trainer(&before).map_err(TrainFailed::from)?;
+    let begin = tensors.map_or(train::Begin::Seed(seed), train::Begin::Tensors);
+    let mut trainer = task.trainer(&begin).map_err(TrainFailed::from)?;
     let parts = ["data_config", "feature_configs", "model_config"].map(|key| pipeline.get(key));
     let source = Source {
         config: import::config(&pipeline, plan.as_ref()),
@@ -74,7 +73,7 @@ pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) 
     let mut examples = Examples::new(&pipeline, task.clone(), options, count.clone())?;
     let evaluator = match &options.eval {
         Some(data) => {
-            let evaluator = Evaluator::new("the pipeline", &source.config, &running(common))?;
+            let evaluator = Evaluator::new("the pipeline", &source.config, &running)?;
             let negatives = options.eval_negatives.as_deref().or(options.negatives.as_deref());
             let files = Files { data, negatives };
             files.check(&evaluator)?;
@@ -86,22 +85,16 @@ pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) 
         let file = dir.display().to_string();
         std::fs::create_dir_all(dir).map_err(|source| CliError::Write { file, source })?;
     }
-    let learned = Learned { task, before, evaluator };
-    let ended = train(&learned, &source, (options, common), &mut trainer, &mut examples, output)?;
+    let learned = Learned { task, begin, evaluator };
+    let ended = watch::train(&learned, &source, (options, common), &mut trainer, &mut examples, listener)?;
     if let Some(dir) = &options.export_dcp {
-        let tensors = learned.task.tensors(&trainer, &learned.before).map_err(TrainFailed::from)?;
-        export(dir, &learned.task, &trainer, &tensors, plan.as_ref())?;
+        export(dir, (&learned.task, &learned.begin), &trainer, plan.as_ref())?;
     }
-    let Ended { time, last, best, from, metrics } = ended;
-    let passed = from.batch * learned.task.config().batch_size.get() as u64;
+    let passed = ended.from.batch * learned.task.config().batch_size.get() as u64;
     let rows = count.load(Ordering::Relaxed).saturating_sub(passed);
-    let mut summary = Summary::new(trainer.steps(), time, rows, &trainer.report(), best);
-    summary.metrics = metrics.into_iter().collect();
-    match common.json {
-        true => output.json(&SummaryLine { summary })?,
-        false => summary.print(last, &options.out.display().to_string(), "predict", output)?,
-    }
-    Ok(())
+    let metrics = ended.metrics.iter().cloned().collect();
+    let summary = Summary::new(trainer.steps(), ended, rows, &trainer.report());
+    Ok(Summary { metrics, ..summary })
 }
 
 /// Unsupported options of a pipeline, with their lines if it is a file.
@@ -170,29 +163,26 @@ impl Learner for Learned<'_> {
 
     fn evaluate(&self, trainer: &Trainer) -> Result<Metrics, CliError> {
         let Some((evaluator, files)) = &self.evaluator else { return Ok(vec![]) };
-        let tensors = self.task.tensors(trainer, &self.before).map_err(TrainFailed::from)?;
+        let tensors = self.task.tensors(trainer, &self.begin).map_err(TrainFailed::from)?;
         let evaluation = evaluator.begin(|name: &str| tensors.get(name).cloned())?;
         Ok(files.evaluate(evaluator, evaluation, None)?.metrics)
     }
 
-    fn tensors(&self, trainer: &Trainer) -> Result<Tensors, TrainFailed> {
-        Ok(self.task.tensors(trainer, &self.before)?)
+    fn write_weights(
+        &self,
+        trainer: &Trainer,
+        metadata: &BTreeMap<String, String>,
+        out: &mut dyn Write,
+    ) -> Result<(), RankTrainError> {
+        self.task.write_weights(trainer, &self.begin, metadata, out)
     }
 
-    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, TrainFailed> {
-        Ok(self.task.changes(trainer, &self.before)?)
+    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
+        self.task.changes(trainer, &self.begin)
     }
 
-    fn averages(&self, _: &Trainer) -> Result<Option<Vec<u8>>, TrainFailed> {
-        Ok(None)
-    }
-
-    fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, TrainFailed> {
-        Ok(self.task.checkpoint(trainer, position)?)
-    }
-
-    fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), TrainFailed> {
-        Ok(self.task.resume(trainer, checkpoint)?)
+    fn write_averages(&self, _: &Trainer, _: &mut dyn Write) -> Result<(), RankTrainError> {
+        Ok(())
     }
 }
 
@@ -222,29 +212,42 @@ impl Examples {
 }
 
 impl Data for Examples {
-    fn epoch(&mut self, _: u64) -> Box<dyn Iterator<Item = Result<runtime::Inputs, DataError>> + '_> {
+    fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<runtime::Inputs, DataError>> + '_> {
+        Box::new(self.share(epoch, Share { from: 0, rank: 0, ranks: 1 }).filter_map(Result::transpose))
+    }
+
+    fn share(
+        &mut self,
+        _: u64,
+        share: Share,
+    ) -> Box<dyn Iterator<Item = Result<Option<runtime::Inputs>, DataError>> + '_> {
         let negatives = self.negatives.as_deref();
         let open = |file| Open::new(file, self.task.negatives());
         match negatives.map(open).transpose() {
             Ok(negatives) => {
-                Box::new(Batches { examples: self, files: self.files.iter(), open: None, negatives, is_failed: false })
+                let (files, position) = (self.files.iter(), 0);
+                let batches =
+                    Batches { examples: self, files, open: None, negatives, share, position, is_failed: false };
+                Box::new(batches.skip(usize::try_from(share.from).unwrap_or(usize::MAX)))
             }
             Err(error) => Box::new(std::iter::once(Err(error.into()))),
         }
     }
 }
 
-/// The batches of an epoch.
+/// The batches of an epoch, of which others than those of the share are passed over.
 struct Batches<'a> {
     examples: &'a Examples,
     files: std::slice::Iter<'a, PathBuf>,
     open: Option<Open<'a>>,
     negatives: Option<Open<'a>>,
+    share: Share,
+    position: u64,
     is_failed: bool,
 }
 
 impl Iterator for Batches<'_> {
-    type Item = Result<runtime::Inputs, DataError>;
+    type Item = Result<Option<runtime::Inputs>, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_failed {
@@ -258,8 +261,9 @@ impl Iterator for Batches<'_> {
 
 impl Batches<'_> {
     /// The next batch; none at the end of the last file.
-    fn read(&mut self) -> Result<Option<runtime::Inputs>, DataError> {
+    fn read(&mut self) -> Result<Option<Option<runtime::Inputs>>, DataError> {
         let Examples { task, drop_remainder, count, .. } = self.examples;
+        let is_own = self.share.has(self.position);
         let size = task.config().batch_size.get();
         loop {
             let open = match &mut self.open {
@@ -269,12 +273,17 @@ impl Batches<'_> {
                     None => return Ok(None),
                 },
             };
-            let read = open.read(size)?;
+            let read = if is_own { open.read(size)? } else { open.skip(size)? };
             if read.count == 0 || read.count < size && *drop_remainder {
                 self.open = None;
                 continue;
             }
+            self.position += 1;
             count.fetch_add(read.count as u64, Ordering::Relaxed);
+            if !is_own {
+                self.negatives.as_mut().map(|negatives| negatives.skip(1)).transpose()?;
+                return Ok(Some(None));
+            }
             let negatives = match &mut self.negatives {
                 None => None,
                 Some(negatives) => match negatives.read(1)? {
@@ -290,7 +299,7 @@ impl Batches<'_> {
                 columns.find(|(known, _)| *known == name).map(|(_, column)| column)
             };
             let row = negatives.is_some().then_some(NegativeRow { column: &find, row: 0 });
-            return Ok(Some(task.inputs(read.count, &read.columns, row)?));
+            return Ok(Some(Some(task.inputs(read.count, &read.columns, row)?)));
         }
     }
 }
@@ -321,5 +330,11 @@ impl<'a> Open<'a> {
         let columns = encoded(self.names, read.columns, (self.row, &self.file))?;
         self.row += read.count as u64;
         Ok(Read { count: read.count, columns })
+    }
+
+    fn skip(&mut self, rows: usize) -> Result<Read<'a>, InputError> {
+        let count = self.table.skip(rows as u64)?;
+        self.row += count;
+        Ok(Read { count: count as usize, columns: vec![] })
     }
 }

@@ -1,22 +1,23 @@
 //! Training of rankers with their own `config.json`.
 
 use super::data::Users;
+use super::listener::Listener;
 use super::ranks::Group;
-use super::report::{Summary, SummaryLine};
-use super::watch::{Ended, train};
+use super::report::Summary;
+use super::watch::train;
 use super::{Learner, Metrics, Source, TrainFailed, running};
 use crate::args::{Common, Train};
 use crate::demo;
 use crate::error::CliError;
-use crate::output::Output;
 use crate::rank::Tally;
 use crate::requests::{Chunk, Reading, Sizes, chunks, open};
 use rewire::Mapping;
 use rewire::rank::{RankError, Ranker, parse_config, read_config_text, read_weights};
 use rewire::runtime::ParameterUpdate;
-use rewire::train::{Checkpoint, Position, RankTask, Tensors, TrainConfig, Trainer};
+use rewire::train::{RankTask, RankTrainError, TrainConfig, Trainer};
 use rewire::weights::Weights;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,7 @@ struct Inputs {
 }
 
 /// Trains a model and writes it.
-pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) -> Result<(), CliError> {
+pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Listener) -> Result<Summary, CliError> {
     let others = [
         ("--negatives", options.negatives.is_some()),
         ("--eval-negatives", options.eval_negatives.is_some()),
@@ -54,23 +55,22 @@ pub fn run(options: &Train, common: &Common, group: Group, output: &mut Output) 
         shuffle_seed: inputs.config.shuffle_seed,
         count: count.clone(),
     };
-    let ended = train(&inputs, &source, (options, common), &mut trainer, &mut users, output)?;
-    let Ended { time, last, best, from, metrics } = ended;
+    let ended = train(&inputs, &source, (options, common), &mut trainer, &mut users, listener)?;
     let auc = match options.eval.is_some() {
-        true => metrics,
+        true => ended.metrics.clone(),
+        false if trainer.is_divided() => {
+            listener.message("the model is not evaluated on the training data, because that takes whole tables");
+            vec![]
+        }
         false => metrics_of(&inputs.tally(&trainer, &source.files)?),
     };
     // Batches that an interrupted training had used are read again and skipped.
-    let passed = from.batch * inputs.config.batch_size.get() as u64;
+    let passed = ended.from.batch * inputs.config.batch_size.get() as u64;
     let users = count.load(Ordering::Relaxed).saturating_sub(passed);
-    let mut summary = Summary::new(trainer.steps(), time, users, &trainer.report(), best);
+    let mut summary = Summary::new(trainer.steps(), ended, users, &trainer.report());
     let task = |(name, auc): (String, Option<f64>)| (name.strip_prefix(METRIC).unwrap_or(&name).to_owned(), auc);
     summary.auc = auc.into_iter().map(task).collect();
-    match common.json {
-        true => output.json(&SummaryLine { summary })?,
-        false => summary.print(last, &options.out.display().to_string(), "rank", output)?,
-    }
-    Ok(())
+    Ok(summary)
 }
 
 impl Inputs {
@@ -90,7 +90,7 @@ impl Inputs {
         };
         let parsed = parse_config(&name, &model)?;
         let metrics = parsed.task_names().into_iter().map(metric).collect();
-        let task = RankTask::new(parsed, running(common)).with_group(group);
+        let task = RankTask::new(parsed, running(common, &group)).with_group(group);
         let source = Source { config: model.clone(), model, training, files: options.data.clone() };
         Ok((Self { task, metrics, weights, config, eval: options.eval.clone() }, source))
     }
@@ -128,24 +128,21 @@ impl Learner for Inputs {
         Ok(metrics_of(&self.tally(trainer, self.eval.as_slice())?))
     }
 
-    fn tensors(&self, trainer: &Trainer) -> Result<Tensors, TrainFailed> {
-        Ok(self.task.tensors(trainer)?)
+    fn write_weights(
+        &self,
+        trainer: &Trainer,
+        metadata: &BTreeMap<String, String>,
+        out: &mut dyn Write,
+    ) -> Result<(), RankTrainError> {
+        self.task.write_weights(trainer, metadata, out)
     }
 
-    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, TrainFailed> {
-        Ok(self.task.changes(trainer)?)
+    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
+        self.task.changes(trainer)
     }
 
-    fn averages(&self, trainer: &Trainer) -> Result<Option<Vec<u8>>, TrainFailed> {
-        Ok(self.task.averages(trainer)?)
-    }
-
-    fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, TrainFailed> {
-        Ok(self.task.checkpoint(trainer, position)?)
-    }
-
-    fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), TrainFailed> {
-        Ok(self.task.resume(trainer, checkpoint)?)
+    fn write_averages(&self, trainer: &Trainer, out: &mut dyn Write) -> Result<(), RankTrainError> {
+        self.task.write_averages(trainer, out)
     }
 }
 

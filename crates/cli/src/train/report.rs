@@ -1,6 +1,7 @@
 //! The output of a training.
 
-use super::observer::{Best, Step};
+use super::observer::Best;
+use super::watch::Ended;
 use crate::output::Output;
 use crate::table::table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,35 +10,37 @@ use rewire::train::StepReport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 
-/// The line of a step.
-#[derive(Serialize)]
+/// A step of a training.
+#[derive(Debug, Serialize)]
 pub struct StepLine<'a> {
-    step: u64,
-    loss: f64,
-    losses: BTreeMap<&'a str, f64>,
-    lr: Rates,
+    /// The number of the step, from 1.
+    pub step: u64,
+    /// The sum of all losses.
+    pub loss: f64,
+    /// All losses by name.
+    pub losses: BTreeMap<&'a str, f64>,
+    /// The learning rates.
+    pub lr: Rates,
 }
 
-#[derive(Serialize)]
-struct Rates {
-    dense: f64,
-    sparse: f64,
+/// Learning rates.
+#[derive(Debug, Serialize)]
+pub struct Rates {
+    /// Of dense parameters.
+    pub dense: f64,
+    /// Of tables.
+    pub sparse: f64,
 }
 
 impl<'a> StepLine<'a> {
     /// Losses are the outputs with this name prefix.
-    pub fn new(report: &'a StepReport, prefix: &str) -> Self {
-        let losses = losses(report, prefix).collect();
+    pub(super) fn new(report: &'a StepReport, prefix: &str) -> Self {
+        let losses =
+            report.outputs.iter().filter_map(|(name, loss)| Some((name.strip_prefix(prefix)?, *loss))).collect();
         let lr = Rates { dense: report.dense_rate, sparse: report.sparse_rate };
         Self { step: report.step, loss: report.loss, losses, lr }
     }
-}
-
-/// The losses of a step by name: the outputs with this name prefix.
-pub fn losses<'a>(report: &'a StepReport, prefix: &str) -> impl Iterator<Item = (&'a str, f64)> {
-    report.outputs.iter().filter_map(move |(name, loss)| Some((name.strip_prefix(prefix)?, *loss)))
 }
 
 /// The last line.
@@ -47,14 +50,21 @@ pub struct SummaryLine {
 }
 
 /// The summary of a training.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Summary {
+    /// All steps, also of earlier runs that this one resumed.
     pub steps: u64,
-    /// From the first step to the last.
+    /// From the first step of this run to the last.
     pub seconds: f64,
+    /// Users or rows in this time.
     pub users_per_second: f64,
+    /// The backend.
     pub kernel: String,
+    /// The adapter, or `cpu`.
     pub adapter: String,
+    /// The loss of the last step of this run.
+    #[serde(skip)]
+    pub loss: Option<f64>,
     /// Of rankers, by task.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub auc: BTreeMap<String, Option<f64>>,
@@ -67,8 +77,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// For `steps` in total, the last of which took `time` for `users` users.
-    pub fn new(steps: u64, time: Duration, users: u64, report: &Report, best: Option<Best>) -> Self {
+    /// For `steps` in total, of which this run made the last ones for `users` users.
+    pub(super) fn new(steps: u64, ended: Ended, users: u64, report: &Report) -> Self {
+        let Ended { time, last, best, .. } = ended;
         let seconds = time.as_secs_f64();
         Self {
             steps,
@@ -76,6 +87,7 @@ impl Summary {
             users_per_second: if seconds > 0.0 { users as f64 / seconds } else { 0.0 },
             kernel: report.kernel.to_string(),
             adapter: report.adapter.clone().unwrap_or_else(|| "cpu".to_owned()),
+            loss: last,
             auc: BTreeMap::new(),
             metrics: BTreeMap::new(),
             best,
@@ -83,10 +95,10 @@ impl Summary {
     }
 
     /// Prints it for people, with the command that uses the model.
-    pub fn print(&self, last: Option<f64>, out: &str, command: &str, output: &mut Output) -> io::Result<()> {
+    pub(super) fn print(&self, out: &str, command: &str, output: &mut Output) -> io::Result<()> {
         let rows = [
             ("steps", self.steps.to_string()),
-            ("loss of the last", last.map_or("-".to_owned(), |loss| format!("{loss:.4}"))),
+            ("loss of the last", self.loss.map_or("-".to_owned(), |loss| format!("{loss:.4}"))),
             ("seconds", format!("{:.1}", self.seconds)),
             ("users a second", format!("{:.0}", self.users_per_second)),
             ("on", self.adapter.clone()),
@@ -127,15 +139,9 @@ impl Progress {
         Self(bar)
     }
 
-    /// A bar that is never drawn.
-    pub fn hidden() -> Self {
-        Self(ProgressBar::hidden())
-    }
-
-    pub fn update(&self, step: &Step) {
+    pub fn update(&self, step: &StepLine) {
         self.0.set_position(step.step);
-        let rate = step.rates.first().map(|(_, rate)| format!(" rate {rate:.2e}")).unwrap_or_default();
-        self.0.set_message(format!("loss {:.4}{rate}", step.loss));
+        self.0.set_message(format!("loss {:.4} rate {:.2e}", step.loss, step.lr.dense));
     }
 
     /// Sets the total number of steps, once it is known.

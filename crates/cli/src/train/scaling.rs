@@ -1,7 +1,7 @@
 //! `rewire bench --scaling`: what several ranks cost.
 
 use super::data::Users;
-use super::ranks::{here, of_mpi, started};
+use super::ranks::{Group, here, of_mpi, started};
 use super::{TrainFailed, running};
 use crate::args::Common;
 use crate::demo;
@@ -41,14 +41,16 @@ struct Scaling {
 /// Trains the built-in model as 1, 2 and 4 ranks of this process, or as the ranks that MPI started.
 pub fn run(common: &Common, output: &mut Output) -> Result<(), CliError> {
     if let Some(ranks) = started().filter(|ranks| *ranks > 1) {
-        return of_mpi(ranks, TIMEOUT, output, |mpi, output| {
-            print(&[measure(Timed::new(mpi), common)?], common, output)
+        return of_mpi(ranks, TIMEOUT, |mpi| {
+            let is_first = mpi.rank() == 0;
+            let measured = measure(Timed::new(mpi), common)?;
+            if is_first { print(&[measured], common, output) } else { Ok(()) }
         });
     }
     let mut measured = vec![];
     for ranks in RANKS {
         let ranks = in_process(ranks, TIMEOUT).into_iter().map(|rank| Timed::new(Arc::new(rank) as _)).collect();
-        measured.push(here(ranks, output, |rank, _| measure(rank, common))?);
+        measured.push(here(ranks, (), |rank, _| measure(rank, common))?);
     }
     print(&measured, common, output)
 }
@@ -57,7 +59,8 @@ pub fn run(common: &Common, output: &mut Output) -> Result<(), CliError> {
 fn measure(rank: Timed<Arc<dyn Collectives>>, common: &Common) -> Result<Scaling, CliError> {
     let (rank, failed) = (Arc::new(rank), |source| TrainFailed::Config { file: String::new(), source });
     let config = TrainConfig::from_json(demo::TRAINING).map_err(failed)?;
-    let task = RankTask::new(demo::config()?, running(common)).with_group(Some(rank.clone()));
+    let group: Group = Some(rank.clone());
+    let task = RankTask::new(demo::config()?, running(common, &group)).with_group(group);
     let mut trainer = task.trainer(&config, None).map_err(TrainFailed::from)?;
     let batch_size = config.batch_size.get();
     let mut users = Users {

@@ -2,16 +2,18 @@
 
 use super::deltas::Deltas;
 use super::folder::Folder;
-use super::observer::{Best, Evaluation, Observer, Step};
-use super::report::{StepLine, losses};
+use super::listener::Listener;
+use super::observer::{Best, Evaluation, Observer};
+use super::report::StepLine;
 use super::{Learner, Metrics, Record, Source, TrainFailed};
 use crate::args::{Common, Train};
 use crate::error::CliError;
-use crate::log::say;
-use crate::output::Output;
-use rewire::train::{Data, Event, Position, StepReport, Trainer, fit};
+use rewire::runtime::Inputs;
+use rewire::train::{Data, DataError, Event, Position, Share, StepReport, Trainer, fit};
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A training.
@@ -22,13 +24,10 @@ pub struct Watch<'a> {
     record: Record,
     deltas: Option<Deltas>,
     options: &'a Train,
-    /// True unless another rank writes the folder and messages.
-    writes: bool,
-    json: bool,
     /// Position in the data of the next step.
     position: Position,
     last: Option<StepReport>,
-    output: &'a mut Output,
+    listener: &'a mut dyn Listener,
 }
 
 /// How a training ended.
@@ -51,7 +50,7 @@ pub fn train(
     (options, common): (&Train, &Common),
     trainer: &mut Trainer,
     data: &mut dyn Data,
-    output: &mut Output,
+    listener: &mut dyn Listener,
 ) -> Result<Ended, CliError> {
     // Of several ranks, the first one writes.
     let writes = trainer.group().is_none_or(|group| group.rank() == 0);
@@ -66,15 +65,13 @@ pub fn train(
     };
     let from = match &checkpoint {
         Some(checkpoint) => {
-            learner.resume(trainer, checkpoint)?;
-            if writes {
-                say(format_args!("resuming after step {}", checkpoint.steps));
-            }
+            checkpoint.resume(trainer).map_err(TrainFailed::from)?;
+            listener.message(&format!("resuming after step {}", checkpoint.steps));
             checkpoint.position
         }
         None => {
-            if options.resume && writes {
-                say("there is no checkpoint yet: starting with the first step");
+            if options.resume {
+                listener.message("there is no checkpoint yet: starting with the first step");
             }
             Position::default()
         }
@@ -87,15 +84,15 @@ pub fn train(
         .map(|every| Deltas::new((&options.out, every, writes), checkpoint.as_ref(), learner, trainer));
     let deltas = deltas.transpose()?;
     drop(checkpoint);
-    let steps = trainer.config().steps.map(|steps| steps.get());
+    listener.begin(trainer.config().steps.map(|steps| steps.get()), trainer.steps());
     let observer = match writes {
-        true => Observer::new(&options.watching, &options.out, steps, trainer.steps())?,
+        true => Observer::new(&options.watching, &options.out, trainer.steps())?,
         false => Observer::of_other_rank(&options.watching, &options.out, trainer.steps())?,
     };
     observer.check_metric(learner.metrics().iter().map(String::as_str))?;
-    let json = common.json;
-    let mut watch =
-        Watch { learner, observer, folder, record, deltas, options, writes, json, position: from, last: None, output };
+    let cancelled = listener.cancelled();
+    let mut data = Cancellable { data, cancelled };
+    let mut watch = Watch { learner, observer, folder, record, deltas, options, position: from, last: None, listener };
     if watch.deltas.is_some() {
         // The model that the next delta follows.
         watch.save(trainer, from)?;
@@ -103,7 +100,7 @@ pub fn train(
     let begun = Instant::now();
     let position = match watch.observer.is_over() {
         true => from,
-        false => fit(trainer, data, from, |trainer, event| watch.on(trainer, event))?.position,
+        false => fit(trainer, &mut data, from, |trainer, event| watch.on(trainer, event))?.position,
     };
     let time = begun.elapsed();
     watch.save(trainer, position)?;
@@ -122,12 +119,9 @@ impl Watch<'_> {
     fn on(&mut self, trainer: &Trainer, event: Event) -> Result<ControlFlow<()>, CliError> {
         match event {
             Event::Step(report, position) => {
-                let prefix = self.learner.loss_prefix();
-                if self.json {
-                    self.output.json(&StepLine::new(&report, prefix))?;
-                    self.output.flush()?;
-                }
-                self.observer.step(&step(&report, prefix))?;
+                let line = StepLine::new(&report, self.learner.loss_prefix());
+                self.listener.step(&line)?;
+                self.observer.step(&line)?;
                 self.position = position;
                 let is_every = |steps: Option<NonZeroU64>| steps.is_some_and(|s| report.step.is_multiple_of(s.get()));
                 let (saves, evaluates) =
@@ -162,7 +156,7 @@ impl Watch<'_> {
             return Ok(());
         }
         if let Some(epochs) = trainer.config().epochs {
-            self.observer.set_steps(trainer.steps() / epoch * epochs.get());
+            self.listener.begin(Some(trainer.steps() / epoch * epochs.get()), trainer.steps());
         }
         self.save(trainer, self.position)?;
         self.evaluate(trainer, Some(epoch))
@@ -179,9 +173,7 @@ impl Watch<'_> {
             format!(", {name} {value}")
         });
         let (epoch, texts) = (epoch.map(|epoch| format!("epoch {epoch}, ")), texts.collect::<String>());
-        if self.writes {
-            self.observer.aside(|| say(format_args!("{}step {}{texts}", epoch.unwrap_or_default(), trainer.steps())));
-        }
+        self.listener.message(&format!("{}step {}{texts}", epoch.unwrap_or_default(), trainer.steps()));
         self.note(trainer, &metrics)
     }
 
@@ -199,12 +191,24 @@ impl Watch<'_> {
     }
 }
 
-fn step<'a>(report: &'a StepReport, prefix: &str) -> Step<'a> {
-    Step {
-        step: report.step,
-        loss: report.loss,
-        losses: losses(report, prefix).collect(),
-        rates: vec![("dense", report.dense_rate), ("sparse", report.sparse_rate)],
+/// Batches that end with an error once the training is cancelled.
+struct Cancellable<'a> {
+    data: &'a mut dyn Data,
+    cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl Data for Cancellable<'_> {
+    fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_> {
+        self.data.epoch(epoch)
+    }
+
+    fn share(&mut self, epoch: u64, share: Share) -> Box<dyn Iterator<Item = Result<Option<Inputs>, DataError>> + '_> {
+        let batches = self.data.share(epoch, share);
+        let Some(cancelled) = self.cancelled.clone() else { return batches };
+        Box::new(batches.map(move |batch| match cancelled.load(Ordering::Relaxed) {
+            true => Err(TrainFailed::Cancelled.into()),
+            false => batch,
+        }))
     }
 }
 

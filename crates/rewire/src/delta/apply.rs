@@ -3,11 +3,10 @@
 use super::{Delta, DeltaError, ModelVersion};
 use crate::package::{PackageError, Tables};
 use crate::rank::{RankError, read_config_text, read_package, read_weights};
-use crate::weights::{Weights, header, serialize, with_columns};
+use crate::weights::{Described, Header, Weights, described, file_bytes, header, serialize, with_columns};
 use crate::write_file;
 use rewire_graph::{DType, HostTensor};
 use rewire_runtime::{Mapping, ParameterUpdate, RuntimeError, replace_file_with};
-use safetensors::View as _;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -160,12 +159,13 @@ fn write_weights(
     deltas: &[PathBuf],
 ) -> Result<(), DeltaError> {
     let failed = |source| DeltaError::Write { path: PathBuf::new(), source };
-    let (header, views) = header(tensors, metadata)?;
-    file.write_all(&header).map_err(failed)?;
-    for view in &views {
-        file.write_all(&view.data()).map_err(failed)?;
+    let described: Described = tensors.iter().map(|(name, tensor)| (name.as_str(), described(tensor))).collect();
+    let Header { bytes, places, .. } = header(&described, metadata)?;
+    file.write_all(&bytes).map_err(failed)?;
+    for tensor in places.iter().filter_map(|(name, _)| tensors.get(*name)) {
+        file.write_all(&file_bytes(tensor)).map_err(failed)?;
     }
-    let starts: BTreeMap<&str, usize> = views.iter().map(|view| (view.name, header.len() + view.start)).collect();
+    let starts: BTreeMap<&str, usize> = places.into_iter().map(|(name, start)| (name, bytes.len() + start)).collect();
     for path in deltas {
         for (name, change) in Delta::read(path)?.changes() {
             let stored = Stored::of(weights, name, change)?;

@@ -5,6 +5,7 @@ use crate::weights::Weights;
 use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Write};
 use std::str::FromStr;
 use twox_hash::XxHash3_128;
 
@@ -31,6 +32,17 @@ impl ModelVersion {
         }
         let hash = hasher.finish_128();
         Self { base: hash, number: 0, hash }
+    }
+
+    /// The version of a model without deltas: the hash of the file of its tensors that `write` writes.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn base_of<E>(write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<Self, E> {
+        let mut hasher = Hasher(XxHash3_128::new());
+        write(&mut hasher)?;
+        let hash = hasher.0.finish_128();
+        Ok(Self { base: hash, number: 0, hash })
     }
 
     /// The version in the metadata of weights.
@@ -73,6 +85,20 @@ impl ModelVersion {
             true if before.number > self.number => Err(DeltaError::Missing { number, needed: self.number + 1 }),
             _ => Err(DeltaError::Foreign { before, version: self }),
         }
+    }
+}
+
+/// Hashes the bytes that are written.
+struct Hasher(XxHash3_128);
+
+impl Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -143,10 +143,9 @@ pub(super) fn check_name(file: &str) -> Result<(), PackageError> {
 #[cfg(feature = "files")]
 mod file {
     use super::*;
-    use crate::weights::header;
+    use crate::weights::{Described, Header, described, file_bytes, header};
     use rewire_graph::HostTensor;
     use rewire_runtime::{Mapping, create_file_with, read_file};
-    use safetensors::View as _;
     use std::collections::BTreeMap;
     use std::fs::File;
     use std::io::{ErrorKind, Seek, SeekFrom, Write};
@@ -191,13 +190,14 @@ mod file {
     /// Writes a file, and finally the hash of its content into its header.
     fn store(file: &mut File, tables: &BTreeMap<String, HostTensor>) -> std::io::Result<()> {
         let blank = "0".repeat(Hash::of(&[]).0.len());
-        let header = header(tables, &BTreeMap::from([(CONTENT.to_owned(), blank.clone())]));
-        let (header, views) = header.map_err(std::io::Error::other)?;
-        let place = header.windows(blank.len()).position(|window| window == blank.as_bytes());
-        file.write_all(&header)?;
+        let described: Described = tables.iter().map(|(name, table)| (name.as_str(), described(table))).collect();
+        let header = header(&described, &BTreeMap::from([(CONTENT.to_owned(), blank.clone())]));
+        let Header { bytes, places, .. } = header.map_err(std::io::Error::other)?;
+        let place = bytes.windows(blank.len()).position(|window| window == blank.as_bytes());
+        file.write_all(&bytes)?;
         let mut hasher = XxHash3_128::new();
-        for view in views {
-            let content = view.data();
+        for table in places.iter().filter_map(|(name, _)| tables.get(*name)) {
+            let content = file_bytes(table);
             hasher.write(&content);
             file.write_all(&content)?;
         }

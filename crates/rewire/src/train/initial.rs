@@ -1,6 +1,7 @@
-use super::Random;
+use super::{InitialValues, Random};
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The modules of layers that use Xavier initialization.
 const TRANSDUCERS: [&str; 2] = ["_hstu_transducer.", "_hstu_encoder."];
@@ -17,6 +18,17 @@ pub(super) enum Draw {
     Between(f64, f64),
     /// Normal, with a mean and a standard deviation.
     Around(f64, f64),
+}
+
+impl Draw {
+    /// Random numbers of an element.
+    fn numbers(self) -> u64 {
+        match self {
+            Self::Constant(_) => 0,
+            Self::Uniform(_) | Self::Between(..) => 1,
+            Self::Normal(_) | Self::Around(..) => 2,
+        }
+    }
 }
 
 /// The initial values of a ranking model's parameters, by name, for their shapes: tables normal with standard deviation 0.1; linear layers
@@ -39,10 +51,41 @@ pub fn initial(
     shapes: &BTreeMap<String, Vec<usize>>,
     seed: u64,
 ) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
-    let values = shapes.iter().map(|(name, shape)| {
-        Ok((name.clone(), HostTensor::generate(shape.clone(), values(draw(name, shape, shapes), name, seed))?))
-    });
-    values.collect()
+    let drawn = Drawn { shapes: shapes.clone(), seed };
+    let values = shapes.keys().filter_map(|name| Some((name.clone(), drawn.tensor(name).transpose()?)));
+    values.map(|(name, value)| Ok((name, value?))).collect()
+}
+
+/// The values of [`initial`], drawn when they are asked for.
+pub(super) struct Drawn {
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    pub seed: u64,
+}
+
+impl InitialValues for Drawn {
+    fn tensor(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        let Some(shape) = self.shapes.get(name) else { return Ok(None) };
+        drawn(draw(name, shape, &self.shapes), name, self.seed, shape, None).map(Some)
+    }
+
+    fn rows(&self, name: &str, shape: &[usize], rows: Range<usize>) -> Result<Option<HostTensor>, TensorSizeError> {
+        let Some(shape) = self.shapes.get(name).filter(|known| *known == shape) else { return Ok(None) };
+        drawn(draw(name, shape, &self.shapes), name, self.seed, shape, Some(rows)).map(Some)
+    }
+}
+
+/// A parameter of a shape, or some rows of it.
+pub(super) fn drawn(
+    draw: Draw,
+    name: &str,
+    seed: u64,
+    shape: &[usize],
+    rows: Option<Range<usize>>,
+) -> Result<HostTensor, TensorSizeError> {
+    let (mut shape, width) = (shape.to_vec(), shape.iter().skip(1).product::<usize>());
+    let first = rows.as_ref().map_or(0, |rows| rows.start * width);
+    shape.iter_mut().zip(rows).for_each(|(extent, rows)| *extent = rows.len());
+    HostTensor::generate(shape, values(draw, name, seed, first))
 }
 
 pub(super) fn draw(name: &str, shape: &[usize], shapes: &BTreeMap<String, Vec<usize>>) -> Draw {
@@ -73,9 +116,11 @@ pub(super) fn fans(shape: &[usize]) -> f64 {
     shape.iter().rev().take(2).sum::<usize>().max(1) as f64
 }
 
-/// The elements of a parameter, in their order.
-pub(super) fn values(draw: Draw, name: &str, seed: u64) -> impl FnMut() -> f32 {
-    numbers(draw, Random::of_name(seed, name))
+/// The elements of a parameter, in their order, from the position `first` on.
+pub(super) fn values(draw: Draw, name: &str, seed: u64, first: usize) -> impl FnMut() -> f32 {
+    let mut random = Random::of_name(seed, name);
+    random.skip(draw.numbers() * first as u64);
+    numbers(draw, random)
 }
 
 /// Numbers of a distribution.
@@ -91,5 +136,31 @@ pub(super) fn numbers(draw: Draw, mut random: Random) -> impl FnMut() -> f32 {
         Draw::Normal(deviation) => (normal(&mut random) * deviation) as f32,
         Draw::Between(low, high) => (low + (high - low) * random.unit()) as f32,
         Draw::Around(mean, deviation) => (mean + normal(&mut random) * deviation) as f32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_those_of_the_whole_parameter() {
+        for draw in [
+            Draw::Constant(0.5),
+            Draw::Uniform(0.1),
+            Draw::Normal(0.1),
+            Draw::Between(1.0, 3.0),
+            Draw::Around(2.0, 0.5),
+        ] {
+            for shape in [vec![7, 3], vec![7], vec![7, 2, 5]] {
+                let whole = drawn(draw, "table", 3, &shape, None).unwrap();
+                let row = whole.bytes().len() / 7;
+                for rows in [0..7, 2..5, 6..7, 4..4] {
+                    let part = drawn(draw, "table", 3, &shape, Some(rows.clone())).unwrap();
+                    assert_eq!(part.shape()[0], rows.len());
+                    assert_eq!(part.bytes(), &whole.bytes()[rows.start * row..rows.end * row], "{draw:?}, {rows:?}");
+                }
+            }
+        }
     }
 }

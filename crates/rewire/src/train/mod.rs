@@ -9,13 +9,14 @@ mod initial;
 mod objective;
 mod pipeline;
 mod task;
+mod written;
 
 pub use checkpoint::Checkpoint;
 pub use error::{ExampleError, RankTrainError};
 pub use examples::Examples;
 pub use initial::initial;
 pub use objective::objective;
-pub use pipeline::{PipelineTask, Tensors};
+pub use pipeline::{Begin, PipelineTask, Tensors};
 pub use rewire_features::NegativeRow;
 pub use rewire_train::*;
 pub use task::RankTask;

@@ -1,11 +1,14 @@
-use super::{Changes, Examples, Position, RankTrainError, TrainConfig, Trainer, checkpoint::Checkpoint, objective};
+use super::initial::Drawn;
+use super::written::{Written, write};
+use super::{Changes, Examples, InitialValues, RankTrainError, TrainConfig, Trainer, objective};
 use crate::rank::{Config, RankError, RankOptions, Ranker, capacity, check_buffers, schema};
 use crate::weights::{Weights, serialize};
-use rewire_graph::HostTensor;
+use rewire_graph::{DType, HostTensor};
 use rewire_hstu::models;
 use rewire_runtime::ParameterUpdate;
 use rewire_train::distributed::Collectives;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 
 /// A ranking model to train, and where it runs.
@@ -62,15 +65,12 @@ impl RankTask {
         let objective = objective(&self.config)?;
         let shapes = models::parameters(objective.graph());
         let shapes = shapes.into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
-        let begin = match weights {
-            Some(weights) => weights.tensors().map_err(RankError::from)?,
-            None => super::initial(&shapes, train.shuffle_seed.unwrap_or(0))?,
+        let begin: Box<dyn InitialValues> = match weights {
+            Some(weights) => Box::new(weights.tensors().map_err(RankError::from)?),
+            None => Box::new(Drawn { shapes, seed: train.shuffle_seed.unwrap_or(0) }),
         };
-        let (initial, options) = (|name: &str| begin.get(name).cloned(), self.options.of_model());
-        Ok(match &self.group {
-            Some(group) => Trainer::of_rank(&objective, train, initial, options, group.clone())?,
-            None => Trainer::new(&objective, train, initial, options)?,
-        })
+        let (options, group) = (self.options.of_model(), self.group.clone());
+        Ok(Trainer::with_group(&objective, train, begin.as_ref(), options, group)?)
     }
 
     /// Creates the converter from users to the inputs of a training's steps.
@@ -127,6 +127,42 @@ impl RankTask {
         Ok(Some(serialize(&self.whole(all)?, &BTreeMap::new()).map_err(RankError::from)?))
     }
 
+    /// Writes [`RankTask::weights`] with metadata, without gathering tables that ranks divide. All ranks take part, and `out` receives
+    /// the file in the first one.
+    ///
+    /// # Errors
+    /// As [`RankTask::weights`].
+    pub fn write_weights(
+        &self,
+        trainer: &Trainer,
+        metadata: &BTreeMap<String, String>,
+        out: &mut dyn Write,
+    ) -> Result<(), RankTrainError> {
+        self.write(trainer, metadata, out, |name| name.to_owned())
+    }
+
+    /// Writes [`RankTask::averages`] in the same way; nothing without averages.
+    ///
+    /// # Errors
+    /// As [`RankTask::weights`].
+    pub fn write_averages(&self, trainer: &Trainer, out: &mut dyn Write) -> Result<(), RankTrainError> {
+        self.write(trainer, &BTreeMap::new(), out, |name| trainer.average(name).unwrap_or_else(|| name.to_owned()))
+    }
+
+    fn write(
+        &self,
+        trainer: &Trainer,
+        metadata: &BTreeMap<String, String>,
+        out: &mut dyn Write,
+        state: impl Fn(&str) -> String,
+    ) -> Result<(), RankTrainError> {
+        let states = trainer.learned().iter();
+        let states = states.map(|name| (name.clone(), Written { state: state(name), dtype: DType::F32 })).collect();
+        let buffers = self.config.buffers()?.into_iter().map(|buffer| (buffer.name, buffer.value));
+        let others = trainer.frozen().clone().into_iter().chain(buffers).collect();
+        write(trainer, &states, &others, metadata, out)
+    }
+
     /// Parameters and the tensors that follow from the configuration.
     fn whole(&self, mut tensors: BTreeMap<String, HostTensor>) -> Result<BTreeMap<String, HostTensor>, RankTrainError> {
         tensors.extend(self.config.buffers()?.into_iter().map(|buffer| (buffer.name, buffer.value)));
@@ -140,22 +176,5 @@ impl RankTask {
     pub fn ranker(&self, trainer: &Trainer) -> Result<Ranker, RankTrainError> {
         let parsed = Weights::parse(self.weights(trainer)?).map_err(RankError::from)?;
         Ok(Ranker::new(&self.config, &parsed, &self.options)?)
-    }
-
-    /// The checkpoint to resume the training from, at a position in the data.
-    ///
-    /// # Errors
-    /// As [`RankTask::weights`].
-    pub fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, RankTrainError> {
-        let metadata = BTreeMap::new();
-        Ok(Checkpoint { steps: trainer.steps(), position, states: trainer.states()?, metadata })
-    }
-
-    /// Resumes a training of the same model and configuration from a checkpoint.
-    ///
-    /// # Errors
-    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a missing tensor.
-    pub fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), RankTrainError> {
-        Ok(trainer.resume(checkpoint.steps, |name| checkpoint.states.get(name).cloned())?)
     }
 }

@@ -1,7 +1,8 @@
 //! Metadata of a file about its tensors.
 
 use super::WeightsError;
-use rewire_graph::{DType, HostTensor, Ordered};
+use super::write::Described;
+use rewire_graph::{DType, Ordered};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
@@ -20,13 +21,13 @@ pub(crate) fn with_columns<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap
 
 /// The metadata with the row types that bytes do not determine.
 pub(super) fn with_rows(
-    tensors: &BTreeMap<String, HostTensor>,
+    tensors: &Described<'_>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, WeightsError> {
     let mut metadata = metadata.clone();
     let is_told = |dtype: DType| !dtype.format().is_written() && dtype != DType::Rows8;
-    let told = tensors.iter().filter(|(_, tensor)| is_told(tensor.dtype()));
-    let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).ordered_map();
+    let told = tensors.iter().filter(|(_, (dtype, _))| is_told(*dtype));
+    let told: BTreeMap<&str, &str> = told.map(|(name, (dtype, _))| (*name, dtype.format().name)).ordered_map();
     if !told.is_empty() {
         let told = serde_json::to_string(&told).map_err(|error| told_wrong(ROWS, &error, 0))?;
         metadata.insert(ROWS.to_owned(), told);
@@ -53,6 +54,7 @@ fn told_wrong(entry: &str, error: &serde_json::Error, bytes: usize) -> WeightsEr
 mod tests {
     use super::*;
     use crate::weights::{Weights, serialize};
+    use rewire_graph::HostTensor;
 
     #[test]
     fn rows_that_are_columns_are_told() {

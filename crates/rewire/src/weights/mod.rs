@@ -8,8 +8,8 @@ pub use error::WeightsError;
 pub use write::serialize;
 
 pub(crate) use metadata::with_columns;
-#[cfg(feature = "files")]
-pub(crate) use write::header;
+#[cfg(any(feature = "files", feature = "train"))]
+pub(crate) use write::{Described, Header, described, file_bytes, header};
 
 use error::format_error;
 use metadata::{COLUMNS, ROWS, told_of};

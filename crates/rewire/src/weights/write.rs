@@ -19,80 +19,83 @@ pub fn serialize(
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, WeightsError> {
-    let (mut bytes, views) = header(tensors, metadata)?;
-    let needed = views.iter().map(safetensors::View::data_len).sum();
-    bytes.try_reserve_exact(needed).map_err(|_| WeightsError::Memory { bytes: needed })?;
-    views.iter().for_each(|view| bytes.extend_from_slice(&safetensors::View::data(view)));
+    let described: Described = tensors.iter().map(|(name, tensor)| (name.as_str(), described(tensor))).collect();
+    let Header { mut bytes, places, content } = header(&described, metadata)?;
+    bytes.try_reserve_exact(content).map_err(|_| WeightsError::Memory { bytes: content })?;
+    let ordered = places.iter().filter_map(|(name, _)| tensors.get(*name));
+    ordered.for_each(|tensor| bytes.extend_from_slice(&file_bytes(tensor)));
     Ok(bytes)
 }
 
-/// The header of a safetensors file with these tensors and this metadata, including its length, and the tensors in file order: those of
-/// larger elements first, which keeps all aligned.
+/// Types and shapes of tensors by name.
+pub(crate) type Described<'a> = BTreeMap<&'a str, (DType, Vec<usize>)>;
+
+/// The type and shape of a tensor.
+pub(crate) fn described(tensor: &HostTensor) -> (DType, Vec<usize>) {
+    (tensor.dtype(), tensor.shape().to_vec())
+}
+
+/// The header of a safetensors file, including its length.
+pub(crate) struct Header<'a> {
+    pub bytes: Vec<u8>,
+    /// The tensors in file order, with their offsets after the header: those of larger elements first, which keeps all aligned.
+    pub places: Vec<(&'a str, usize)>,
+    /// Bytes of all tensors.
+    pub content: usize,
+}
+
+/// The header of a file with these tensors and this metadata.
 pub(crate) fn header<'a>(
-    tensors: &'a BTreeMap<String, HostTensor>,
+    tensors: &Described<'a>,
     metadata: &BTreeMap<String, String>,
-) -> Result<(Vec<u8>, Vec<View<'a>>), WeightsError> {
-    use safetensors::View as _;
-    let mut views: Vec<_> = tensors.iter().map(|(name, tensor)| View::of(name, tensor)).collect();
-    views.arrange_by_key(|view| std::cmp::Reverse(view.tensor.dtype().format().bits));
+) -> Result<Header<'a>, WeightsError> {
+    let mut names: Vec<&str> = tensors.keys().copied().collect();
+    names.arrange_by_key(|name| std::cmp::Reverse(tensors.get(name).map(|(dtype, _)| dtype.format().bits)));
     let mut entries =
         serde_json::Map::from_iter([("__metadata__".to_owned(), serde_json::json!(with_rows(tensors, metadata)?))]);
-    let mut end = 0;
-    for view in &mut views {
-        view.start = end;
-        end += view.data_len();
-        let (dtype, shape) = (view.dtype(), &view.shape);
-        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": [view.start, end] });
-        entries.insert(view.name.to_owned(), entry);
+    let (mut end, mut places) = (0, vec![]);
+    for name in names {
+        let Some((dtype, shape)) = tensors.get(name) else { continue };
+        let start = end;
+        places.push((name, start));
+        end += stored_bytes(*dtype, shape);
+        let (dtype, shape) = (stored_type(*dtype), stored_shape(*dtype, shape));
+        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, end] });
+        entries.insert(name.to_owned(), entry);
     }
     let mut text = serde_json::Value::Object(entries).to_string().into_bytes();
     text.resize(text.len().next_multiple_of(8), b' ');
-    let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
-    Ok((header, views))
+    let bytes = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
+    Ok(Header { bytes, places, content: end })
 }
 
-/// A tensor as stored in a file.
-pub(crate) struct View<'a> {
-    pub name: &'a str,
-    tensor: &'a HostTensor,
-    shape: Vec<usize>,
-    /// Offset after the header.
-    pub start: usize,
+/// The type of a file for elements of a type: bytes for rows that have no type there.
+fn stored_type(dtype: DType) -> Dtype {
+    let name = dtype.format().name.to_uppercase();
+    let named: Result<_, ValueError> = Dtype::deserialize(name.into_deserializer());
+    named.unwrap_or(Dtype::U8)
 }
 
-impl<'a> View<'a> {
-    fn of(name: &'a str, tensor: &'a HostTensor) -> Self {
-        let (mut shape, format) = (tensor.shape().to_vec(), tensor.dtype().format());
-        if let Some(width) = shape.last_mut().filter(|_| !format.is_written()) {
-            *width = format.row_bytes(*width).unwrap_or(usize::MAX);
-        }
-        Self { name, tensor, shape, start: 0 }
+fn stored_shape(dtype: DType, shape: &[usize]) -> Vec<usize> {
+    let (mut shape, format) = (shape.to_vec(), dtype.format());
+    if let Some(width) = shape.last_mut().filter(|_| !format.is_written()) {
+        *width = format.row_bytes(*width).unwrap_or(usize::MAX);
+    }
+    shape
+}
+
+fn stored_bytes(dtype: DType, shape: &[usize]) -> usize {
+    match dtype {
+        DType::Bool => shape.iter().product(),
+        _ => dtype.format().host_bytes(shape).unwrap_or(usize::MAX),
     }
 }
 
-impl safetensors::View for View<'_> {
-    fn dtype(&self) -> Dtype {
-        let name = self.tensor.dtype().format().name.to_uppercase();
-        let named: Result<_, ValueError> = Dtype::deserialize(name.into_deserializer());
-        named.unwrap_or(Dtype::U8)
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        match self.tensor.dtype() {
-            DType::Bool => self.tensor.to_i64().into_iter().map(|v| u8::from(v != 0)).collect(),
-            _ => Cow::Borrowed(self.tensor.bytes()),
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        match self.tensor.dtype() {
-            DType::Bool => self.tensor.len(),
-            _ => self.tensor.bytes().len(),
-        }
+/// The bytes of a tensor, or of some of its rows, in a file.
+pub(crate) fn file_bytes(tensor: &HostTensor) -> Cow<'_, [u8]> {
+    match tensor.dtype() {
+        DType::Bool => tensor.to_i64().into_iter().map(|v| u8::from(v != 0)).collect(),
+        _ => Cow::Borrowed(tensor.bytes()),
     }
 }
 

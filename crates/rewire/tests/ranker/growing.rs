@@ -6,7 +6,8 @@ use rewire::predict::{Column, Evaluator, Imported, OwnedCell, Predicted, Predict
 use rewire::rank::{PackOptions, RankError, pack};
 use rewire::runtime::Inputs;
 use rewire::train::{
-    Checkpoint, Data, DataError, Event, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer, fit,
+    Begin, Checkpoint, Data, DataError, Event, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
+    fit,
 };
 use rewire::weights::{Weights, serialize};
 use serde_json::{Value, json};
@@ -106,6 +107,8 @@ impl Data for Batches<'_> {
     }
 }
 
+const SEED: Begin = Begin::Seed(3);
+
 fn options() -> RankOptions {
     RankOptions { kernel: rewire::Kernel::Cpu, ..RankOptions::default() }
 }
@@ -129,10 +132,9 @@ fn train(task: &PipelineTask, trainer: &mut Trainer, from: Position, steps: u64)
 fn trained() -> (Value, Tensors) {
     let pipeline = pipeline(true);
     let task = task(&pipeline);
-    let before = task.initial(3).unwrap();
-    let mut trainer = task.trainer(&before).unwrap();
+    let mut trainer = task.trainer(&SEED).unwrap();
     train(&task, &mut trainer, Position::default(), 1000);
-    (pipeline, task.tensors(&trainer, &before).unwrap())
+    (pipeline, task.tensors(&trainer, &SEED).unwrap())
 }
 
 fn stored(tensors: &Tensors) -> Weights<'static> {
@@ -200,23 +202,28 @@ fn packages_and_evaluations_take_raw_ids() {
 #[test]
 fn a_checkpoint_resumes_with_equal_bits() {
     let task = task(&pipeline(true));
-    let before = task.initial(3).unwrap();
-    let mut whole = task.trainer(&before).unwrap();
+    let mut whole = task.trainer(&SEED).unwrap();
     train(&task, &mut whole, Position::default(), 1000);
-    let mut first = task.trainer(&before).unwrap();
+    let drawn = Begin::Tensors(task.initial(3).unwrap());
+    let mut first = task.trainer(&drawn).unwrap();
     let position = train(&task, &mut first, Position::default(), 17);
-    let bytes = task.checkpoint(&first, position).unwrap().to_bytes().unwrap();
+    let mut bytes = vec![];
+    Checkpoint::write(&first, position, &BTreeMap::new(), &mut bytes).unwrap();
     let checkpoint = Checkpoint::from_weights("", &Weights::parse(bytes).unwrap()).unwrap();
-    let mut second = task.trainer(&before).unwrap();
-    task.resume(&mut second, &checkpoint).unwrap();
+    let mut second = task.trainer(&SEED).unwrap();
+    checkpoint.resume(&mut second).unwrap();
     train(&task, &mut second, position, 1000);
     assert_eq!(second.states().unwrap(), whole.states().unwrap());
-    assert_eq!(task.tensors(&second, &before).unwrap(), task.tensors(&whole, &before).unwrap());
+    assert_eq!(task.tensors(&second, &drawn).unwrap(), task.tensors(&whole, &SEED).unwrap());
 
     // A training that begins with a model has its ids.
-    let tensors = task.tensors(&whole, &before).unwrap();
-    let next = task.trainer(&tensors).unwrap();
-    assert_eq!(task.tensors(&next, &tensors).unwrap(), tensors);
+    let tensors = task.tensors(&whole, &SEED).unwrap();
+    let begin = Begin::Tensors(tensors.clone());
+    let next = task.trainer(&begin).unwrap();
+    assert_eq!(task.tensors(&next, &begin).unwrap(), tensors);
+    let mut file = vec![];
+    task.write_weights(&next, &begin, &BTreeMap::new(), &mut file).unwrap();
+    assert_eq!(file, serialize(&tensors, &BTreeMap::new()).unwrap());
 }
 
 #[test]

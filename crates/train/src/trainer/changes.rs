@@ -57,8 +57,15 @@ impl UpdatedRows {
 
 impl Trainer {
     /// Records which rows of tables steps update from now on, for [`Trainer::changes`].
-    pub fn record_changes(&mut self) {
+    ///
+    /// # Errors
+    /// [`TrainError::GrowingChanges`] for growing tables: changes do not hold the ids of rows.
+    pub fn record_changes(&mut self) -> Result<(), TrainError> {
+        if let Some((name, _)) = self.id_maps().next() {
+            return Err(TrainError::GrowingChanges { name: name.to_owned() });
+        }
         self.updated = Some(UpdatedRows::default());
+        Ok(())
     }
 
     /// Records the rows that a step updates.

@@ -51,6 +51,12 @@ pub enum TrainError {
         #[source]
         source: MapError,
     },
+    /// The changes of a growing table cannot be recorded.
+    #[error("the changes of the growing table `{name}` do not hold its ids: write the whole model instead of deltas")]
+    GrowingChanges {
+        /// The name of the map.
+        name: String,
+    },
     /// Steps with raw ids were prepared by several preparers, or submitted in another order.
     #[error(
         "expected step {expected} of the growing table `{name}`, got step {actual}: submit the steps of one preparer in their order"
@@ -79,6 +85,9 @@ pub enum TrainError {
     /// The operating system cannot start the thread that reads batches.
     #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
     Thread(#[source] std::io::Error),
+    /// A state could not be written.
+    #[error("cannot write the training")]
+    Write(#[source] std::io::Error),
     /// The batches could not be read.
     #[error("cannot read the training data")]
     Data(#[source] DataError),

@@ -12,6 +12,31 @@ const WAITING: usize = 2;
 pub trait Data: Send {
     /// The batches of an epoch, counted from 0, in order. Repeated calls for an epoch return the same batches.
     fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_>;
+
+    /// The batches of an epoch from a position on, of which a rank uses every so many. `None` is a batch of another rank, which need not
+    /// be read.
+    fn share(&mut self, epoch: u64, share: Share) -> Box<dyn Iterator<Item = Result<Option<Inputs>, DataError>> + '_> {
+        let batches = self.epoch(epoch).enumerate().skip(usize::try_from(share.from).unwrap_or(usize::MAX));
+        Box::new(batches.map(move |(position, batch)| Ok(Some(batch?).filter(|_| share.has(position as u64)))))
+    }
+}
+
+/// The batches of an epoch that a rank uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Batches that were used before.
+    pub from: u64,
+    /// The number of the rank.
+    pub rank: u64,
+    /// The number of ranks: of each so many batches from `from` on, a rank uses the one at its number.
+    pub ranks: u64,
+}
+
+impl Share {
+    /// True for the position of a batch that the rank uses.
+    pub fn has(&self, position: u64) -> bool {
+        position >= self.from && (position - self.from) % self.ranks.max(1) == self.rank
+    }
 }
 
 /// A position in the data.
@@ -163,20 +188,20 @@ impl Group {
     /// Reads a chunk, and returns the number of its batches: 0 at the end of an epoch, where a chunk can be smaller than others.
     fn read(
         &mut self,
-        batches: &mut impl Iterator<Item = Result<Inputs, DataError>>,
+        batches: &mut impl Iterator<Item = Result<Option<Inputs>, DataError>>,
         (rank, ranks): (usize, usize),
         preparer: &mut Preparer,
     ) -> Result<u64, DataError> {
         let mut count = 0;
         for (position, batch) in batches.take(ranks).enumerate() {
-            let batch = batch?;
+            count += 1;
+            let Some(batch) = batch? else { continue };
             // The ids of all ranks grow the tables of each.
             preparer.count(&batch);
             if position == rank {
                 self.batches.push(batch);
                 self.chunks.push(self.count);
             }
-            count += 1;
         }
         self.count += usize::from(count > 0);
         Ok(count)
@@ -203,7 +228,9 @@ impl Reader {
         let mut group = Group::default();
         let mut position = from;
         while self.epochs.is_none_or(|epochs| position.epoch < epochs) && rest != Some(0) {
-            let mut batches = data.epoch(position.epoch).skip(usize::try_from(position.batch).unwrap_or(usize::MAX));
+            let (rank, ranks) = if self.preparer.counts() { (0, 1) } else { (self.rank as u64, self.ranks as u64) };
+            let share = Share { from: position.batch, rank, ranks };
+            let mut batches = data.share(position.epoch, share);
             let mut is_empty = position.batch == 0;
             loop {
                 let count = match group.read(&mut batches, (self.rank, self.ranks), &mut self.preparer) {

@@ -33,6 +33,11 @@ impl Growth {
         Self { tables: tables.into(), maps, seen: vec![vec![]; tables.len()] }
     }
 
+    /// True if there are no growing tables.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
     /// Counts the raw ids of a batch in the next step.
     pub fn count(&mut self, batch: &Inputs) {
         for (growing, seen) in self.tables.iter().zip(&mut self.seen) {
@@ -118,15 +123,15 @@ impl Trainer {
                 Initial::Parameter(_) | Initial::Kept(_) => HostTensor::f32(shape, &growing.initial.rows(table, rows))?,
             };
             match &mut self.ranks {
-                Some(ranks) => ranks.set_rows(&name, rows, &values),
+                Some(ranks) => ranks.set_rows(&name, rows, &values)?,
                 None => self.session.set_state_rows(&name, rows, &values)?,
             }
         }
         Ok(())
     }
 
-    /// The maps as tensors, by the names of states.
-    pub(super) fn ids(&self) -> BTreeMap<String, HostTensor> {
+    /// The maps of growing tables now, as tensors by the names of states.
+    pub fn ids(&self) -> BTreeMap<String, HostTensor> {
         let parts = |(name, map): (&str, &IdMap)| {
             let tensor = |(part, values): (&str, Vec<i64>)| (names::ids(name, part), HostTensor::vector(&values));
             map.save().into_iter().map(tensor).collect::<Vec<_>>()

@@ -4,6 +4,7 @@ mod changes;
 mod error;
 mod fit;
 mod growth;
+mod initial;
 mod memory;
 mod prepare;
 mod ranks;
@@ -11,11 +12,13 @@ mod report;
 
 pub use changes::Changes;
 pub use error::{DataError, TrainError};
-pub use fit::{Data, Event, Fitted, Position, fit};
+pub use fit::{Data, Event, Fitted, Position, Share, fit};
+pub use initial::InitialValues;
 pub use prepare::{Prepared, Preparer};
+pub use ranks::Held;
 pub use report::StepReport;
 
-use crate::step::{Initial, KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
+use crate::step::{KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
 use changes::UpdatedRows;
 use growth::Growth;
@@ -24,12 +27,13 @@ use ranks::Ranks;
 use report::{Progress, Submitted};
 use rewire_distributed::{Collectives, in_process};
 use rewire_graph::op::Role;
-use rewire_graph::{DType, Graph, HostTensor, StoredTypeError, Type};
+use rewire_graph::{Graph, HostTensor, TensorSizeError, Type};
 use rewire_graph_rewrite::passes::{PartialSums, Pass, Pipeline};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{DeviceKind, Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session, devices};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,20 +130,33 @@ impl Trainer {
         initial: impl Fn(&str) -> Option<HostTensor> + Sync,
         options: ModelOptions,
     ) -> Result<Self, TrainError> {
-        if config.tables_folder.is_some()
-            && let Some(alone) = in_process(1, Duration::ZERO).pop()
-        {
-            return Self::of_rank(objective, config, initial, options, Arc::new(alone));
+        Self::with_group(objective, config, &initial, options, None)
+    }
+
+    /// Starts a training alone, or as a rank of a group.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn with_group(
+        objective: &Objective,
+        config: &TrainConfig,
+        initial: &dyn InitialValues,
+        options: ModelOptions,
+        group: Option<Arc<dyn Collectives>>,
+    ) -> Result<Self, TrainError> {
+        let alone = config.tables_folder.is_some().then(|| in_process(1, Duration::ZERO).pop()).flatten();
+        if let Some(group) = group.or_else(|| alone.map(|alone| Arc::new(alone) as Arc<dyn Collectives>)) {
+            return Self::of_rank(objective, config, initial, options, group);
         }
         config.check()?;
         let step = StepGraph::new(objective, config)?;
-        let fixed = parameters(&step.graph);
+        let fixed = values(&step.graph, initial)?;
         let graph = passes(&options)?.run(step.graph)?.0;
-        let model = Model::load(lower(&graph)?, &initial, options)?;
+        let model = Model::load(lower(&graph)?, |name: &str| fixed.get(name).cloned(), options)?;
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
         let mut session = model.session();
         for (name, state) in &step.states {
-            session.set_state(name, state.begin(&initial)?)?;
+            session.set_state(name, state.begin(initial)?)?;
         }
         let of_table = |(table, ty): (String, Type)| {
             let lookup = step.tables.get(&table).copied().unwrap_or(usize::MAX);
@@ -149,7 +166,7 @@ impl Trainer {
         let StepGraph { indices, lookups, tables, states, moments, reported, .. } = step;
         let parts =
             Parts { session, ranks: None, limited, indices, lookups, row_sums, tables, states, moments, reported };
-        Self::of_parts(parts, fixed, objective, config, initial)
+        Self::of_parts(parts, fixed, objective, config)
     }
 
     /// Starts a training as one of several ranks, each with its own batches, which [`fit`] divides among them. A step is that of one
@@ -164,33 +181,32 @@ impl Trainer {
     pub fn of_rank(
         objective: &Objective,
         config: &TrainConfig,
-        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
+        initial: &dyn InitialValues,
         options: ModelOptions,
         group: Arc<dyn Collectives>,
     ) -> Result<Self, TrainError> {
         config.check()?;
         let step = RankStep::new(objective, config)?;
-        let fixed = parameters(&step.gradients);
-        let ranks = Ranks::new(&step, objective, config, &initial, group)?;
+        let fixed = values(&step.gradients, initial)?;
+        let ranks = Ranks::new(&step, objective, config, initial, group)?;
         let graph = passes(&options)?.run(step.gradients)?.0;
-        let session = Model::load(lower(&graph)?, &initial, options)?.session();
+        let session = Model::load(lower(&graph)?, |name: &str| fixed.get(name).cloned(), options)?.session();
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
         let tables = step.tables.iter().map(|table| (table.name.clone(), table.lookup)).collect();
         let RankStep { indices, lookups, states, moments, reported, .. } = step;
         let (ranks, row_sums) = (Some(ranks), BTreeMap::new());
         let parts = Parts { session, ranks, limited, indices, lookups, row_sums, tables, states, moments, reported };
-        Self::of_parts(parts, fixed, objective, config, initial)
+        Self::of_parts(parts, fixed, objective, config)
     }
 
     fn of_parts(
         parts: Parts,
-        fixed: Vec<(String, Type)>,
+        fixed: BTreeMap<String, HostTensor>,
         objective: &Objective,
         config: &TrainConfig,
-        initial: impl Fn(&str) -> Option<HostTensor>,
     ) -> Result<Self, TrainError> {
         let Parts { session, ranks, limited, indices, lookups, row_sums, tables, states, moments, reported } = parts;
-        let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
+        let learned = parameters(&objective.graph).into_iter();
         let learned = learned.chain(kept(&objective.graph).map(|(name, _)| name));
         Ok(Self {
             session,
@@ -201,7 +217,7 @@ impl Trainer {
             row_sums: Arc::new(row_sums),
             growth: Growth::new(&objective.growing),
             parameters: learned.filter(|name| states.contains_key(name)).collect(),
-            fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
+            fixed,
             tables,
             updated: None,
             states,
@@ -282,9 +298,9 @@ impl Trainer {
 
     /// The first parameter with a non-finite element, in the model's order.
     fn first_bad_parameter(&self) -> Option<String> {
-        let is_bad = |name: &&String| {
-            let value = self.state(name);
-            value.is_ok_and(|tensor| tensor.first_non_finite().is_some())
+        let is_bad = |name: &&String| match &self.ranks {
+            Some(ranks) => ranks.is_finite(name).is_ok_and(|is_finite| !is_finite),
+            None => self.session.state(name).is_ok_and(|tensor| tensor.first_non_finite().is_some()),
         };
         self.parameters.iter().find(is_bad).cloned()
     }
@@ -305,11 +321,57 @@ impl Trainer {
     /// # Errors
     /// [`TrainError::Run`] if they cannot be read.
     pub fn parameters(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
+        self.parameters_of(|_| true)
+    }
+
+    /// Some of the parameters. Those that ranks do not divide are read without the others.
+    ///
+    /// # Errors
+    /// As [`Trainer::parameters`].
+    pub fn parameters_of(&self, is_asked: impl Fn(&str) -> bool) -> Result<BTreeMap<String, HostTensor>, TrainError> {
         let mut all = self.fixed.clone();
-        for name in &self.parameters {
+        all.retain(|name, _| is_asked(name));
+        for name in self.parameters.iter().filter(|name| is_asked(name)) {
             all.insert(name.clone(), self.state(name)?);
         }
         Ok(all)
+    }
+
+    /// Trained parameters, and states that the model sets: the states that make up the model with [the others](Trainer::frozen).
+    pub fn learned(&self) -> &[String] {
+        &self.parameters
+    }
+
+    /// Shapes of the states by name.
+    pub fn state_shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.states.iter().map(|(name, state)| (name.as_str(), state.shape.as_slice()))
+    }
+
+    /// Passes a state to `take` in parts of whole rows, in order, which are no larger than some MB each if ranks divide it. Of several
+    /// ranks, which all have to call this, the first one takes them. Parameters are states of their names.
+    ///
+    /// # Errors
+    /// [`TrainError::Write`] with the error of `take`, and as [`Trainer::parameters`].
+    pub fn stream(&self, name: &str, take: &mut dyn FnMut(&HostTensor) -> io::Result<()>) -> Result<(), TrainError> {
+        match &self.ranks {
+            Some(ranks) => ranks.stream(name, take),
+            None => take(&self.session.state(name)?).map_err(TrainError::Write),
+        }
+    }
+
+    /// True if ranks divide tables, so that no rank holds the whole model.
+    pub fn is_divided(&self) -> bool {
+        self.ranks.as_ref().is_some_and(Ranks::is_divided)
+    }
+
+    /// The parameters that are not trained.
+    pub fn frozen(&self) -> &BTreeMap<String, HostTensor> {
+        &self.fixed
+    }
+
+    /// The state with the average of a parameter, if there is one.
+    pub fn average(&self, parameter: &str) -> Option<String> {
+        Some(names::average(parameter)).filter(|name| self.states.contains_key(name))
     }
 
     /// The averages of the dense parameters by name; empty without `ema` in the configuration.
@@ -319,12 +381,16 @@ impl Trainer {
     pub fn averages(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
         let mut all = BTreeMap::new();
         for name in &self.parameters {
-            let average = names::average(name);
-            if self.states.contains_key(&average) {
+            if let Some(average) = self.average(name) {
                 all.insert(name.clone(), self.state(&average)?);
             }
         }
         Ok(all)
+    }
+
+    /// The rows of divided tables, and of their moments, that this rank holds and no other one does.
+    pub fn held(&self) -> Vec<Held<'_>> {
+        self.ranks.iter().flat_map(|ranks| ranks.held(&self.moments)).collect()
     }
 
     /// The optimizer states of parameters.
@@ -332,9 +398,18 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::parameters`].
     pub fn moments(&self) -> Result<Vec<ParameterMoment>, TrainError> {
+        self.moments_of(|_| true)
+    }
+
+    /// The optimizer states of some parameters. Those that ranks do not divide are read without the others.
+    ///
+    /// # Errors
+    /// As [`Trainer::parameters`].
+    pub fn moments_of(&self, is_asked: impl Fn(&str) -> bool) -> Result<Vec<ParameterMoment>, TrainError> {
         let mut states: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
         let mut all = vec![];
-        for KeptMoment { state, parameter, moment, start, shape } in &self.moments {
+        let asked = self.moments.iter().filter(|moment| is_asked(&moment.parameter));
+        for KeptMoment { state, parameter, moment, start, shape } in asked {
             if !states.contains_key(state.as_str()) {
                 states.insert(state, self.state(state)?.to_f32());
             }
@@ -421,34 +496,17 @@ fn sorting(indices: Graph) -> Result<Model, TrainError> {
     Ok(Model::load(lower(&optimize(indices)?.0)?, |_: &str| None, on_cpu)?)
 }
 
-/// Names and types of a graph's parameters, in their order.
-fn parameters(graph: &Graph) -> Vec<(String, Type)> {
+/// The initial values of a graph's parameters.
+fn values(graph: &Graph, initial: &dyn InitialValues) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
+    let value = |name: String| Ok(initial.tensor(&name)?.map(|tensor| (name, tensor)));
+    parameters(graph).into_iter().filter_map(|name| value(name).transpose()).collect()
+}
+
+/// Names of a graph's parameters, in their order.
+fn parameters(graph: &Graph) -> Vec<String> {
     let parameter = |id| match graph.role(id) {
-        Some(Role::Parameter(parameter)) => Some((parameter.name.clone(), parameter.ty.clone())),
+        Some(Role::Parameter(parameter)) => Some(parameter.name.clone()),
         _ => None,
     };
     graph.ids().filter_map(parameter).collect()
-}
-
-impl State {
-    /// Its initial value.
-    fn begin(&self, initial: impl Fn(&str) -> Option<HostTensor> + Sync) -> Result<HostTensor, TrainError> {
-        let (name, tensor) = match &self.initial {
-            Initial::Constant(value) => return Ok(self.filled(*value)?),
-            Initial::Parameter(name) => (name, initial(name)),
-            Initial::Kept(name) => match initial(name) {
-                Some(tensor) => (name, Some(tensor)),
-                None => return Ok(self.filled(0.0)?),
-            },
-        };
-        let expected = format!("{:?}", self.shape);
-        let actual = tensor.as_ref().map_or_else(|| "missing".to_owned(), |tensor| format!("{:?}", tensor.shape()));
-        match tensor.filter(|tensor| tensor.shape() == self.shape).map(|tensor| tensor.stored_as(DType::F32)) {
-            Some(Ok(floats)) => Ok(floats),
-            Some(Err(StoredTypeError::Size(error))) => Err(error.into()),
-            Some(Err(StoredTypeError::Type { .. })) | None => {
-                Err(TrainError::Parameter { name: name.clone(), expected, actual })
-            }
-        }
-    }
 }

@@ -73,6 +73,11 @@ impl Preparer {
         Self { session, lookups, row_sums, growth }
     }
 
+    /// True if tables grow by the ids of all batches of a step, also those of other ranks.
+    pub(super) fn counts(&self) -> bool {
+        !self.growth.is_empty()
+    }
+
     /// Counts the raw ids of a batch in the next step of growing tables.
     pub(super) fn count(&mut self, batch: &Inputs) {
         self.growth.count(batch);

@@ -26,7 +26,7 @@ fn apply(tensors: &mut Tensors, changes: Changes) {
 /// Compares parameters with the initial ones and all changes since.
 fn check(trainer: &mut Trainer, rank: usize) {
     let mut own: Tensors = trainer.parameters().unwrap();
-    trainer.record_changes();
+    trainer.record_changes().unwrap();
     let mut preparer = trainer.preparer();
     for step in 0..6 {
         let rows = [step * 2 + rank, step * 3 + 1 + rank];
@@ -60,7 +60,10 @@ fn changes_of_ranks_are_those_of_all() {
     for keys in settings() {
         each(2, Duration::from_secs(60), |group| {
             let rank = group.rank();
-            check(&mut Trainer::of_rank(&objective(), &config(keys.clone()), initial, OPTIONS(), group).unwrap(), rank);
+            check(
+                &mut Trainer::of_rank(&objective(), &config(keys.clone()), &initial, OPTIONS(), group).unwrap(),
+                rank,
+            );
         });
     }
 }

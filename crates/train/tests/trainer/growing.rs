@@ -226,7 +226,7 @@ fn ids_without_a_row_share_the_last_one() {
                 (before, last(&trainer))
             };
             let of_rank = |group: Arc<dyn Collectives>| {
-                train(Trainer::of_rank(&objective, &config, initial(5), OPTIONS(), group).unwrap())
+                train(Trainer::of_rank(&objective, &config, &initial(5), OPTIONS(), group).unwrap())
             };
             let (before, after) = match ranks {
                 true => each(1, Duration::from_secs(60), of_rank).remove(0),
@@ -243,7 +243,7 @@ fn ranks_grow_tables_alike() {
         let config = config(20, 2);
         let all = each(3, Duration::from_secs(60), |group: Arc<dyn Collectives>| {
             let objective = growing(options, false);
-            let mut trainer = Trainer::of_rank(&objective, &config, initial(10), OPTIONS(), group).unwrap();
+            let mut trainer = Trainer::of_rank(&objective, &config, &initial(10), OPTIONS(), group).unwrap();
             run(&mut trainer, Batches(None), Position::default(), usize::MAX)
         });
         assert!(all.iter().all(|other| *other == all[0]), "{options:?}");
@@ -259,6 +259,13 @@ fn steps_of_other_preparers_are_refused() {
     grown.step(first).unwrap();
     let error = grown.step(second).unwrap_err();
     assert!(matches!(error, TrainError::Order { expected: 2, actual: 1, .. }), "{error}");
+}
+
+#[test]
+fn changes_of_a_growing_table_are_not_recorded() {
+    let options = Options { rows: 9, ..Options::default() };
+    let error = trainer(&growing(options, true), 10, &config(9, 1)).record_changes().unwrap_err();
+    assert!(matches!(&error, TrainError::GrowingChanges { name } if name == "map"), "{error}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn of_ranks(
     steps: Option<u64>,
 ) -> Vec<Result<Trained, TrainError>> {
     each(ranks, TIMEOUT, |group| {
-        let mut trainer = Trainer::of_rank(&objective(), config, initial, OPTIONS(), group)?;
+        let mut trainer = Trainer::of_rank(&objective(), config, &initial, OPTIONS(), group)?;
         let from = begin.map(|(done, trained)| {
             trainer.resume(done, |name| trained.states.get(name).cloned()).map(|()| trained.position)
         });
@@ -258,7 +258,7 @@ fn a_rank_that_ends_ends_the_others() {
     let config = config(json!({}));
     let all = each(3, TIMEOUT, |group| {
         let unreadable = (group.rank() == 1).then_some(4);
-        let mut trainer = Trainer::of_rank(&objective(), &config, initial, OPTIONS(), group)?;
+        let mut trainer = Trainer::of_rank(&objective(), &config, &initial, OPTIONS(), group)?;
         run(&mut trainer, Rows { unreadable, ..rows(2) }, Position::default(), None)
     });
     assert!(matches!(all[1], Err(TrainError::Data(_))), "{all:?}");
@@ -270,7 +270,7 @@ fn a_rank_that_ends_ends_the_others() {
 #[test]
 fn an_id_outside_of_its_table_is_an_error_of_a_rank() {
     let found = each(1, TIMEOUT, |group| {
-        let trainer = Trainer::of_rank(&objective(), &config(json!({})), initial, OPTIONS(), group).unwrap();
+        let trainer = Trainer::of_rank(&objective(), &config(json!({})), &initial, OPTIONS(), group).unwrap();
         let prepare =
             |last: u32| trainer.preparer().prepare(vec![inputs(&[1, 2]).with("last", HostTensor::vector(&[3, last]))]);
         (prepare(ITEMS as u32 - 1).is_ok(), prepare(ITEMS as u32).map(drop))

@@ -71,7 +71,7 @@ pub fn write_checkpoint(dir: &Path, step: u64, saved: &Saved) -> Result<PathBuf,
     for OptimizerState { parameter, key, tensor } in &saved.optimizer {
         writer.optimizer(parameter, key, &Shard::whole(tensor))?;
     }
-    write_dynamic(&unfinished.folder(), &saved.dynamic)?;
+    unfinished.dynamic(&saved.dynamic)?;
     let written = writer.finish()?;
     unfinished.finish(&[written], saved.plan)
 }
@@ -106,6 +106,14 @@ impl Unfinished {
     /// The folder for the writers of all processes.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().join(&self.name)
+    }
+
+    /// Writes tables of `dynamicemb`.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Write`] names the file or folder that cannot be written.
+    pub fn dynamic(&self, tables: &[DynamicTable]) -> Result<(), CheckpointError> {
+        write_dynamic(&self.folder(), tables)
     }
 
     /// Writes the metadata for what all processes have written, and publishes the checkpoint under its name. Returns its path.

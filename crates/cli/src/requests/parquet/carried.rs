@@ -33,6 +33,9 @@ pub struct Leaf {
 /// The most numbers that are buffered.
 const AHEAD: u64 = 256;
 
+/// The most rows that are skipped at once.
+const SKIPPED: usize = 1 << 12;
+
 impl Leaf {
     pub fn new(position: usize, unsigned: bool) -> Self {
         let (levels, taken, ahead) = (Levels::default(), Arc::default(), vec![].into_iter());
@@ -71,6 +74,36 @@ impl Leaf {
             self.read_ahead()?;
         }
         self.ahead.next().transpose()
+    }
+
+    /// Skips rows of the row group: pages of them are not decoded where their headers have the number of rows.
+    pub fn skip(&mut self, rows: usize) -> Result<(), ColumnFault> {
+        let buffered = self.ahead.by_ref().take(rows).count();
+        let mut rest = rows - buffered;
+        while rest > 0 {
+            self.taken.store(0, Ordering::Relaxed);
+            let skipped = self.skip_records(rest.min(SKIPPED))?;
+            if skipped == 0 {
+                return Err(ColumnFault::Ended);
+            }
+            self.rest = (self.rest + self.taken.load(Ordering::Relaxed)).saturating_sub(skipped as u64);
+            rest -= skipped;
+        }
+        Ok(())
+    }
+
+    fn skip_records(&mut self, rows: usize) -> Result<usize, ColumnFault> {
+        let skipped = match &mut self.reader {
+            Some(ColumnReader::BoolColumnReader(reader)) => guarded(|| reader.skip_records(rows)),
+            Some(ColumnReader::Int32ColumnReader(reader)) => guarded(|| reader.skip_records(rows)),
+            Some(ColumnReader::Int64ColumnReader(reader)) => guarded(|| reader.skip_records(rows)),
+            Some(ColumnReader::FloatColumnReader(reader)) => guarded(|| reader.skip_records(rows)),
+            Some(ColumnReader::DoubleColumnReader(reader)) => guarded(|| reader.skip_records(rows)),
+            Some(ColumnReader::ByteArrayColumnReader(reader)) => guarded(|| reader.skip_records(rows)),
+            None => Ok(0),
+            _ => Err("it is of another type".to_owned()),
+        };
+        skipped.map_err(|reason| ColumnFault::Unreadable { reason })
     }
 
     /// Reads rows up to the end of the page. Strings, which may be long, are read one by one.

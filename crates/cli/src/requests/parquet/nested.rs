@@ -51,6 +51,11 @@ impl NestedCells {
         self.leaf.begin(content, group)
     }
 
+    /// Skips rows of the row group.
+    pub fn skip(&mut self, rows: usize) -> Result<(), ColumnFault> {
+        self.leaf.skip(rows)
+    }
+
     /// Reads the next row, `None` at the end of the row group.
     pub fn next(&mut self) -> Result<Option<Nested>, ColumnFault> {
         if self.entries.is_empty() {

@@ -195,6 +195,7 @@ fn sharding<'p>(plan: &'p Value, parameter: &str) -> Option<&'p str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn rowwise_adagrad_has_no_weight_decay() -> Result<(), ConfigError> {
@@ -209,5 +210,69 @@ mod tests {
             json!({ "rowwise_adagrad_optimizer": { "lr": 0.5, "weight_decay": 0.1, "weight_decay_mode": "L2" } });
         assert_eq!(config(plain)?, config(decayed)?);
         Ok(())
+    }
+
+    /// The assignment of a pipeline with a table of each kind of constraint, by the names of features.
+    fn assigned(global: &[&str], plan: Option<&[(&str, &str)]>) -> (Vec<String>, BTreeMap<String, Sharding>) {
+        let features =
+            [("free", json!([])), ("own", json!(["data_parallel", "row_wise"])), ("dense", json!(["data_parallel"]))];
+        let feature = |(name, kinds): &(&str, Value)| {
+            let constraints = json!({ "sharding_types": kinds });
+            json!({ "id_feature": { "feature_name": name, "num_buckets": 9, "embedding_dim": 4, "embedding_constraints": constraints } })
+        };
+        let names = features.iter().map(|(name, _)| *name);
+        let group = json!({ "group_name": "all", "feature_names": names.collect::<Vec<_>>(), "group_type": "DEEP" });
+        let pipeline = json!({
+            "train_config": { "global_embedding_constraints": { "sharding_types": global } },
+            "data_config": { "label_fields": ["clicked"] },
+            "feature_configs": features.iter().map(feature).collect::<Vec<_>>(),
+            "model_config": {
+                "feature_groups": [group],
+                "multi_tower": { "towers": [{ "input": "all", "mlp": { "hidden_units": [4] } }], "final": { "hidden_units": [4] } },
+                "losses": [{ "binary_cross_entropy": {} }],
+            },
+        });
+        let traced = rewire_families::trace_losses(&pipeline, rewire_graph::Mode::Train).unwrap();
+        let known = rewire_hstu::models::parameters(&traced.graph);
+        let tables: BTreeMap<&str, &str> = known
+            .iter()
+            .filter_map(|known| {
+                Some((known.name.as_str(), traced.features.feature_of_table(&known.name)?.0.name.as_str()))
+            })
+            .collect();
+        assert_eq!(tables.len(), features.len());
+        let plan = plan.map(|kinds| {
+            let mut plan = Map::new();
+            for (name, feature) in &tables {
+                let (module, table) = name.split_once(".embedding_bags.").unwrap();
+                let kind = kinds.iter().find(|(known, _)| known == feature).map(|(_, kind)| *kind);
+                let tables = plan.entry(format!("{WRAPPER}{module}")).or_insert(json!({}));
+                tables[table.strip_suffix(".weight").unwrap()] = json!({ "sharding_type": kind });
+            }
+            Value::from(plan)
+        });
+        let assigned = Assignment::new(&pipeline, plan.as_ref(), &traced, tables.keys().copied());
+        assert!(assigned.frozen.is_empty());
+        let named = |name: &String| tables[name.as_str()].to_owned();
+        let sharding = assigned.sharding.iter().map(|(name, kind)| (named(name), *kind)).collect();
+        (assigned.tables.iter().map(named).collect(), sharding)
+    }
+
+    #[test]
+    fn tables_are_divided_by_their_constraints_or_by_the_plan() {
+        let all = |kinds: &[(&str, Sharding)]| kinds.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+        // The first kind of a table, or of all tables, that is not `data_parallel`; of `dense` there is none.
+        let (tables, sharding) = assigned(&["table_wise", "row_wise"], None);
+        assert_eq!(tables, ["free", "own"]);
+        assert_eq!(sharding, all(&[("free", Sharding::TableWise), ("own", Sharding::RowWise)]));
+        let (tables, sharding) = assigned(&[], None);
+        assert_eq!((tables.len(), sharding), (2, all(&[("own", Sharding::RowWise)])));
+        // A plan counts more than constraints.
+        let (tables, sharding) = assigned(
+            &["table_wise"],
+            Some(&[("free", "data_parallel"), ("own", "column_wise"), ("dense", "table_row_wise")]),
+        );
+        assert_eq!(tables, ["dense", "own"]);
+        assert_eq!(sharding, all(&[("dense", Sharding::RowWise), ("own", Sharding::TableWise)]));
     }
 }

@@ -1,12 +1,12 @@
 //! Growing tables of a pipeline.
 
 use super::initial::{of_parameter, of_row};
-use super::{PipelineTask, Tensors};
+use super::{Begin, PipelineTask, Tensors};
 use crate::predict::{IdentifiedRows, growing_of, id_maps, ids_beside, is_of_ids, take_identified};
 use crate::rank::RankError;
 use crate::train::initial::Draw;
 use crate::train::{GrowingTables, InitialRows, RankTrainError, Trainer};
-use rewire_features::DefaultRow;
+use rewire_features::{DefaultRow, Origin};
 use rewire_tables::IdMap;
 use std::collections::BTreeMap;
 
@@ -45,8 +45,9 @@ impl PipelineTask {
         tables.collect()
     }
 
-    /// The maps that tensors hold; none for those of a new training.
-    pub(super) fn id_maps(&self, tensors: &Tensors) -> Result<BTreeMap<String, IdMap>, RankError> {
+    /// The maps that a training begins with; none for a new one.
+    pub(super) fn id_maps(&self, begin: &Begin) -> Result<BTreeMap<String, IdMap>, RankError> {
+        let Begin::Tensors(tensors) = begin else { return Ok(BTreeMap::new()) };
         let tables = self.tensors.keys().filter(|name| growing_of(&self.traced.features, name).is_some());
         let tables: Vec<&str> = tables.map(String::as_str).collect();
         if !tensors.keys().any(|name| is_of_ids(name)) {
@@ -68,6 +69,11 @@ impl PipelineTask {
             }
         }
         all
+    }
+
+    /// True for the tables of `dynamicemb`, which [`PipelineTask::take_identified`] needs as a whole.
+    pub fn is_identified(&self, name: &str) -> bool {
+        growing_of(&self.traced.features, name).is_some_and(|(_, growing)| growing.origin == Origin::Dynamic)
     }
 
     /// Moves the tables of `dynamicemb` out of [`PipelineTask::tensors`], as ids with their rows.

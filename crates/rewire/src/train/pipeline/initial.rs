@@ -2,44 +2,43 @@
 
 use crate::predict::growing_of;
 use crate::train::Random;
-use crate::train::initial::{Draw, draw, fans, numbers, values};
+use crate::train::initial::{Draw, draw, drawn, fans, numbers, values};
 use rewire_features::{DefaultRow, Features};
 use rewire_graph::{HostTensor, TensorSizeError};
+use rewire_hstu::models::ParameterSpec;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Modules that are initialized like [`crate::train::initial`].
 const HSTU: [&str; 4] = ["_hstu_transducer.", "_hstu_encoder.", "_item_embedding_mlp.", "_multitask_module."];
 
-/// The initial values of parameters and running statistics by name, for their shapes: tables by their `init_fn`, else uniform in
+/// The initial value of a parameter or running statistic, or some rows of it, for the shapes of all: tables by their `init_fn`, else uniform in
 /// +-1/sqrt(rows); linear layers, convolutions and their biases uniform in +-1/sqrt(fan in); attention's packed projection Xavier
 /// uniform; norms 1 and 0; PReLU 0.25, Dice 0; HSTU modules as [`crate::train::initial`]. The same seed gives the same values.
 pub(super) fn initial(
     features: &Features,
     wide_init_fn: Option<&str>,
-    shapes: &BTreeMap<String, Vec<usize>>,
-    seed: u64,
-) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
-    let tensor = |(name, shape): (&String, &Vec<usize>)| {
-        let tensor = match name.rsplit_once(".parametrizations.weight.") {
-            Some((_, "original")) => HostTensor::f32(shape.clone(), &identity(shape))?,
-            Some((_, "0.base")) => HostTensor::f32(shape.clone(), &orthonormal(shape, name, seed))?,
-            _ => {
-                let draw = of_parameter(features, wide_init_fn, name, shape, shapes);
-                match growing_of(features, name) {
-                    Some((_, growing)) => {
-                        let default = match growing.default {
-                            DefaultRow::Trained => draw,
-                            DefaultRow::Constant(value) => Draw::Constant(value.into()),
-                        };
-                        HostTensor::generate(shape.clone(), of_rows((draw, default), name, seed, shape))?
-                    }
-                    None => HostTensor::generate(shape.clone(), values(draw, name, seed))?,
+    tensors: &BTreeMap<String, ParameterSpec>,
+    (name, seed): (&str, u64),
+    rows: Option<Range<usize>>,
+) -> Result<Option<HostTensor>, TensorSizeError> {
+    let Some(ParameterSpec { shape, .. }) = tensors.get(name) else { return Ok(None) };
+    let shapes = || tensors.values().map(|known| (known.name.clone(), known.shape.clone())).collect();
+    let tensor = match name.rsplit_once(".parametrizations.weight.") {
+        Some((_, "original")) => HostTensor::f32(shape.clone(), &identity(shape)),
+        Some((_, "0.base")) => HostTensor::f32(shape.clone(), &orthonormal(shape, name, seed)),
+        _ => {
+            let draw = of_parameter(features, wide_init_fn, name, shape, &shapes());
+            match growing_of(features, name).map(|(_, growing)| growing.default) {
+                Some(DefaultRow::Trained) => of_rows((draw, draw), (name, seed), shape, rows),
+                Some(DefaultRow::Constant(value)) => {
+                    of_rows((draw, Draw::Constant(value.into())), (name, seed), shape, rows)
                 }
+                None => drawn(draw, name, seed, shape, rows),
             }
-        };
-        Ok((name.clone(), tensor))
+        }
     };
-    shapes.iter().map(tensor).collect()
+    tensor.map(Some)
 }
 
 /// The initial values of a row of a growing table, whenever an id takes it.
@@ -48,19 +47,26 @@ pub(super) fn of_row(draw: Draw, name: &str, seed: u64, row: u32, width: usize) 
     (0..width).map(|_| next()).collect()
 }
 
-/// The initial values of all rows of a growing table, of which the last one has another distribution.
-fn of_rows((draw, default): (Draw, Draw), name: &str, seed: u64, shape: &[usize]) -> impl FnMut() -> f32 {
-    let (rows, width) = (shape.first().copied().unwrap_or(0), shape.iter().skip(1).product::<usize>().max(1));
-    let (mut place, mut row) = (0, vec![]);
-    let name = name.to_owned();
-    move || {
+/// The initial values of a growing table, whose last row has another distribution, or some rows of them.
+fn of_rows(
+    (draw, default): (Draw, Draw),
+    (name, seed): (&str, u64),
+    shape: &[usize],
+    rows: Option<Range<usize>>,
+) -> Result<HostTensor, TensorSizeError> {
+    let (height, width) = (shape.first().copied().unwrap_or(0), shape.iter().skip(1).product::<usize>().max(1));
+    let rows = rows.unwrap_or(0..height);
+    let mut shape = shape.to_vec();
+    shape.iter_mut().take(1).for_each(|extent| *extent = rows.len());
+    let (mut place, mut row) = (rows.start * width, vec![]);
+    HostTensor::generate(shape, || {
         if place % width == 0 {
-            let draw = if place / width + 1 == rows { default } else { draw };
-            row = of_row(draw, &name, seed, (place / width) as u32, width);
+            let draw = if place / width + 1 == height { default } else { draw };
+            row = of_row(draw, name, seed, (place / width) as u32, width);
         }
         place += 1;
         row.get((place - 1) % width).copied().unwrap_or(0.0)
-    }
+    })
 }
 
 pub(super) fn of_parameter(
@@ -139,7 +145,7 @@ fn identity(shape: &[usize]) -> Vec<f32> {
 /// A square orthonormal matrix, by Gram-Schmidt on random rows.
 fn orthonormal(shape: &[usize], name: &str, seed: u64) -> Vec<f32> {
     let width = shape.last().copied().unwrap_or(1).max(1);
-    let mut next = values(Draw::Normal(1.0), name, seed);
+    let mut next = values(Draw::Normal(1.0), name, seed, 0);
     let drawn: Vec<f32> = (0..shape.iter().product()).map(|_| next()).collect();
     let mut rows: Vec<Vec<f64>> = vec![];
     for row in drawn.chunks(width) {

@@ -4,19 +4,22 @@ mod config;
 mod growing;
 mod initial;
 
-use super::{Changes, Checkpoint, Objective, Position, RankTrainError, TrainConfig, TrainError, Trainer};
+use super::written::{Written, not_stored, write};
+use super::{Changes, InitialValues, Objective, RankTrainError, TrainConfig, TrainError, Trainer};
 use crate::predict::{Column, Imported};
 use crate::rank::RankOptions;
 use config::{Assignment, train_config};
 use rewire_families::{TOTAL, TraceError, TracedLosses, trace_losses};
 use rewire_features::{EncodeError, NegativeRow, Problem, Problems};
 use rewire_graph::op::Input;
-use rewire_graph::{DType, HostTensor, Mode, StoredTypeError, TensorSizeError};
+use rewire_graph::{DType, HostTensor, Mode, TensorSizeError};
 use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_runtime::{Inputs, ParameterUpdate};
 use rewire_train::distributed::Collectives;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Name suffixes of running statistics and of the number of batches they cover.
@@ -129,11 +132,18 @@ impl PipelineTask {
     /// # Errors
     /// [`TensorSizeError`] if there is not enough memory for them.
     pub fn initial(&self, seed: u64) -> Result<Tensors, TensorSizeError> {
-        let shapes = self.tensors.values().map(|known| (known.name.clone(), known.shape.clone())).collect();
-        let mut all = initial::initial(&self.traced.features, self.wide_init_fn.as_deref(), &shapes, seed)?;
+        self.drawn(seed, |_| true)
+    }
+
+    /// The initial tensors of some names.
+    fn drawn(&self, seed: u64, is_asked: impl Fn(&str) -> bool) -> Result<Tensors, TensorSizeError> {
+        let begin = Begun { task: self, begin: &Begin::Seed(seed) };
+        let mut all = Tensors::new();
+        for name in self.tensors.keys().filter(|name| is_asked(name)) {
+            all.extend(begin.tensor(name)?.map(|tensor| (name.clone(), tensor)));
+        }
         let [mean, count] = STATISTICS;
-        let norms = shapes.keys().filter_map(|name| name.strip_suffix(mean));
-        for norm in norms {
+        for norm in self.tensors.keys().filter_map(|name| name.strip_suffix(mean)) {
             all.insert(format!("{norm}{count}"), HostTensor::i64([], &[0])?);
         }
         let buffers = self.traced.buffers.iter().chain(&self.traced.unread);
@@ -141,18 +151,15 @@ impl PipelineTask {
         Ok(all)
     }
 
-    /// Starts a training from `tensors`, with fresh optimizers.
+    /// Starts a training with fresh optimizers.
     ///
     /// # Errors
     /// [`RankTrainError`] names the invalid key or tensor, or the reason why no device is available.
-    pub fn trainer(&self, tensors: &Tensors) -> Result<Trainer, RankTrainError> {
-        let (initial, options) = (|name: &str| tensors.get(name).cloned(), self.options.of_model());
+    pub fn trainer(&self, begin: &Begin) -> Result<Trainer, RankTrainError> {
+        let (begin, options) = (Begun { task: self, begin }, self.options.of_model());
         let objective = self.objective.clone().growing(self.growing());
-        let mut trainer = match &self.group {
-            Some(group) => Trainer::of_rank(&objective, &self.config, initial, options, group.clone())?,
-            None => Trainer::new(&objective, &self.config, initial, options)?,
-        };
-        for (name, map) in self.id_maps(tensors)? {
+        let mut trainer = Trainer::with_group(&objective, &self.config, &begin, options, self.group.clone())?;
+        for (name, map) in self.id_maps(begin.begin)? {
             trainer.set_id_map(&name, map);
         }
         Ok(trainer)
@@ -178,19 +185,30 @@ impl PipelineTask {
         Ok(inputs)
     }
 
-    /// All tensors of the model in its current state: those of `before`, which the training started from, with the trained tensors
-    /// replaced and in the original types.
+    /// All tensors of the model in its current state: those that the training began with, with the trained tensors replaced and in the
+    /// original types. All ranks of a training take part.
     ///
     /// # Errors
     /// [`RankTrainError`] where parameters cannot be read.
-    pub fn tensors(&self, trainer: &Trainer, before: &Tensors) -> Result<Tensors, RankTrainError> {
-        let mut all = before.clone();
-        for (name, tensor) in trainer.parameters()? {
+    pub fn tensors(&self, trainer: &Trainer, begin: &Begin) -> Result<Tensors, RankTrainError> {
+        self.tensors_of(trainer, begin, |_| true)
+    }
+
+    /// [`PipelineTask::tensors`] without some of the trained ones.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn tensors_of(
+        &self,
+        trainer: &Trainer,
+        begin: &Begin,
+        is_asked: impl Fn(&str) -> bool,
+    ) -> Result<Tensors, RankTrainError> {
+        let mut all = self.others(trainer, begin)?;
+        for (name, tensor) in trainer.parameters_of(is_asked)? {
             let stored = self.stored(&name, tensor)?;
             all.insert(name, stored);
         }
-        all.extend(self.ids(trainer));
-        all.extend(self.counts(trainer, before)?);
         Ok(all)
     }
 
@@ -201,7 +219,7 @@ impl PipelineTask {
     pub fn changes(
         &self,
         trainer: &Trainer,
-        before: &Tensors,
+        begin: &Begin,
     ) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
         let Changes { whole, rows } = trainer.changes()?;
         let mut all = BTreeMap::new();
@@ -213,50 +231,106 @@ impl PipelineTask {
             let values = self.stored(&name, values)?;
             all.insert(name, ParameterUpdate::Rows { rows, values });
         }
-        all.extend(self.counts(trainer, before)?.into_iter().map(|(name, tensor)| (name, tensor.into())));
+        all.extend(self.counts(trainer, begin)?.into_iter().map(|(name, tensor)| (name, tensor.into())));
         Ok(all)
     }
 
-    /// A parameter in its original type.
-    fn stored(&self, name: &str, tensor: HostTensor) -> Result<HostTensor, TrainError> {
-        let dtype = self.tensors.get(name).map_or(DType::F32, |known| known.dtype);
-        tensor.stored_as(dtype).map_err(|error| match error {
-            StoredTypeError::Size(error) => TrainError::from(error),
-            StoredTypeError::Type { expected, actual, .. } => TrainError::Parameter {
-                name: name.to_owned(),
-                expected: expected.to_string(),
-                actual: actual.to_string(),
-            },
-        })
+    /// Writes [`PipelineTask::tensors`] as `model.safetensors` with metadata, without gathering tables that ranks divide. All ranks take
+    /// part, and `out` receives the file in the first one.
+    ///
+    /// # Errors
+    /// As [`PipelineTask::tensors`].
+    pub fn write_weights(
+        &self,
+        trainer: &Trainer,
+        begin: &Begin,
+        metadata: &BTreeMap<String, String>,
+        out: &mut dyn Write,
+    ) -> Result<(), RankTrainError> {
+        let written = |name: &String| Written { state: name.clone(), dtype: self.dtype(name) };
+        let states = trainer.learned().iter().map(|name| (name.clone(), written(name))).collect();
+        write(trainer, &states, &self.others(trainer, begin)?, metadata, out)
+    }
+
+    /// A parameter, or some rows of it, in its type in files.
+    ///
+    /// # Errors
+    /// [`TrainError::Parameter`] if its values have another kind of type.
+    pub fn stored(&self, name: &str, tensor: HostTensor) -> Result<HostTensor, RankTrainError> {
+        Ok(tensor.stored_as(self.dtype(name)).map_err(|error| not_stored(name, error))?)
+    }
+
+    /// The type of a parameter in files.
+    fn dtype(&self, name: &str) -> DType {
+        self.tensors.get(name).map_or(DType::F32, |known| known.dtype)
+    }
+
+    /// The tensors that are not trained.
+    fn others(&self, trainer: &Trainer, begin: &Begin) -> Result<Tensors, RankTrainError> {
+        let is_learned = |name: &str| trainer.learned().iter().any(|learned| learned == name);
+        let mut all = match begin {
+            Begin::Seed(seed) => self.drawn(*seed, |name| !is_learned(name))?,
+            Begin::Tensors(tensors) => tensors.clone().into_iter().filter(|(name, _)| !is_learned(name)).collect(),
+        };
+        for (name, tensor) in trainer.frozen() {
+            all.insert(name.clone(), self.stored(name, tensor.clone())?);
+        }
+        all.extend(self.counts(trainer, begin)?);
+        all.extend(self.ids(trainer));
+        Ok(all)
     }
 
     /// The numbers of batches that running statistics cover.
-    fn counts(&self, trainer: &Trainer, before: &Tensors) -> Result<Tensors, TrainError> {
+    fn counts(&self, trainer: &Trainer, begin: &Begin) -> Result<Tensors, TrainError> {
         let [mean, count] = STATISTICS;
-        let norms = self.tensors.keys().filter_map(|name| name.strip_suffix(mean));
-        let norms = norms.filter(|norm| self.objective.graph().states().contains(&format!("{norm}{mean}")));
-        let counts = norms.map(|norm| {
+        let states = self.objective.graph().states();
+        let counts = states.iter().filter_map(|name| name.strip_suffix(mean)).map(|norm| {
             let name = format!("{norm}{count}");
-            let seen = before.get(&name).and_then(|seen| seen.to_i64().first().copied()).unwrap_or(0);
+            let before = match begin {
+                Begin::Seed(_) => None,
+                Begin::Tensors(tensors) => tensors.get(&name),
+            };
+            let seen = before.and_then(|before| before.to_i64().first().copied()).unwrap_or(0);
             let seen = seen.saturating_add(i64::try_from(trainer.steps()).unwrap_or(i64::MAX));
             Ok((name, HostTensor::i64([], &[seen])?))
         });
         counts.collect()
     }
+}
 
-    /// The checkpoint to resume the training from.
-    ///
-    /// # Errors
-    /// As [`PipelineTask::tensors`].
-    pub fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, RankTrainError> {
-        Ok(Checkpoint { steps: trainer.steps(), position, states: trainer.states()?, metadata: BTreeMap::new() })
+/// The tensors that the training of a pipeline begins with.
+#[derive(Clone, Debug)]
+pub enum Begin {
+    /// Those of [`PipelineTask::initial`] for a seed. They are drawn as they are needed: by a rank, the rows that it holds.
+    Seed(u64),
+    /// Those of a checkpoint.
+    Tensors(Tensors),
+}
+
+struct Begun<'a> {
+    task: &'a PipelineTask,
+    begin: &'a Begin,
+}
+
+impl Begun<'_> {
+    fn drawn(&self, seed: u64, name: &str, rows: Option<Range<usize>>) -> Result<Option<HostTensor>, TensorSizeError> {
+        let PipelineTask { traced, wide_init_fn, tensors, .. } = self.task;
+        initial::initial(&traced.features, wide_init_fn.as_deref(), tensors, (name, seed), rows)
+    }
+}
+
+impl InitialValues for Begun<'_> {
+    fn tensor(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        match self.begin {
+            Begin::Seed(seed) => self.drawn(*seed, name, None),
+            Begin::Tensors(tensors) => Ok(tensors.get(name).cloned()),
+        }
     }
 
-    /// Resumes a training of the same pipeline from a checkpoint.
-    ///
-    /// # Errors
-    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a missing tensor.
-    pub fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), RankTrainError> {
-        Ok(trainer.resume(checkpoint.steps, |name| checkpoint.states.get(name).cloned())?)
+    fn rows(&self, name: &str, shape: &[usize], rows: Range<usize>) -> Result<Option<HostTensor>, TensorSizeError> {
+        match self.begin {
+            Begin::Seed(seed) => self.drawn(*seed, name, Some(rows)),
+            Begin::Tensors(tensors) => tensors.rows(name, shape, rows),
+        }
     }
 }

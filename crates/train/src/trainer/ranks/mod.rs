@@ -1,19 +1,23 @@
 //! The part of a trainer that works with other ranks: parameters and moments, on the host, and their updates.
 
+mod held;
 mod step;
 mod tables;
 mod values;
 
-use super::TrainError;
-use crate::step::{RankStep, State, gradient};
+pub use held::Held;
+
+use super::{InitialValues, TrainError};
+use crate::step::{KeptMoment, RankStep, State, gradient};
 use crate::{Objective, TrainConfig};
-use rewire_distributed::Collectives;
+use rewire_distributed::{Collectives, all_gather_of};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Kernel, Model, ModelOptions, Session};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
-use tables::Rows;
+use tables::{Column, Rows};
 
 /// The parameters and moments of a rank.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ impl Ranks {
         step: &RankStep,
         objective: &Objective,
         config: &TrainConfig,
-        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
+        initial: &dyn InitialValues,
         group: Arc<dyn Collectives>,
     ) -> Result<Self, TrainError> {
         let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
@@ -73,22 +77,52 @@ impl Ranks {
             group,
         };
         for (name, state) in &step.states {
-            let place = ranks.tables.iter_mut().find_map(|table| {
-                let column = table.columns.iter().position(|column| column.state == *name)?;
-                Some((table, column))
-            });
-            match place {
-                Some((table, column)) => table.begin(column, state, &initial, ranks.group.as_ref())?,
-                None => ranks.set(name, state.begin(&initial)?)?,
+            match ranks.tables.iter_mut().find_map(|table| Some((table.column(name)?, table))) {
+                Some((column, table)) => table.begin(column, state, initial, ranks.group.as_ref())?,
+                None => ranks.set(name, state.begin(initial)?)?,
             }
         }
         Ok(ranks)
     }
 
+    /// True if no rank holds all rows of a table.
+    pub fn is_divided(&self) -> bool {
+        self.group.ranks() > 1 && self.tables.iter().any(Rows::is_divided)
+    }
+
+    /// True if all elements of a state are finite, in all ranks. All of them have to ask.
+    pub fn is_finite(&self, name: &str) -> Result<bool, TrainError> {
+        let Some((_, column)) = self.column(name) else {
+            return Ok(self.get(name)?.first_non_finite().is_none());
+        };
+        let all = all_gather_of(self.group.as_ref(), &[u8::from(column.is_finite())])?;
+        Ok(all.concat().iter().all(|is_finite| *is_finite == 1))
+    }
+
+    /// Passes a state to `take` in parts, in the first rank. All ranks have to ask for it.
+    pub fn stream(&self, name: &str, take: &mut dyn FnMut(&HostTensor) -> io::Result<()>) -> Result<(), TrainError> {
+        match self.column(name) {
+            Some((table, column)) => table.stream(column, self.group.as_ref(), take),
+            None if self.group.rank() == 0 => take(&self.get(name)?).map_err(TrainError::Write),
+            None => Ok(()),
+        }
+    }
+
+    /// The rows of divided tables and of their moments that this rank holds.
+    pub fn held<'a>(&'a self, moments: &'a [KeptMoment]) -> Vec<Held<'a>> {
+        let tables = self.tables.iter().filter(|table| table.is_divided());
+        tables.flat_map(|table| table.columns.iter().map(|column| Held::new(table, column, self, moments))).collect()
+    }
+
+    /// The table of a state, and its column there.
+    fn column(&self, name: &str) -> Option<(&Rows, &Column)> {
+        self.tables.iter().find_map(|table| Some((table, table.columns.get(table.column(name)?)?)))
+    }
+
     /// Sets a state; of a table, the rows of this rank.
     pub fn set(&mut self, name: &str, tensor: HostTensor) -> Result<(), TrainError> {
         for table in &mut self.tables {
-            if let Some(column) = table.columns.iter().position(|column| column.state == name) {
+            if let Some(column) = table.column(name) {
                 return table.set(column, &tensor, self.group.as_ref());
             }
         }
@@ -100,12 +134,13 @@ impl Ranks {
     }
 
     /// Replaces rows, which ascend, of a state of a table; of those, the ones that this rank holds.
-    pub fn set_rows(&mut self, name: &str, rows: &[u32], values: &HostTensor) {
+    pub fn set_rows(&mut self, name: &str, rows: &[u32], values: &HostTensor) -> Result<(), TrainError> {
         for table in &mut self.tables {
-            if let Some(column) = table.columns.iter().position(|column| column.state == name) {
-                table.replace_held(column, rows, &values.to_f32(), self.group.as_ref());
+            if let Some(column) = table.column(name) {
+                table.replace_held(column, rows, &values.to_f32(), self.group.as_ref())?;
             }
         }
+        Ok(())
     }
 
     /// Rows of a table, which ascend. All ranks have to ask for them.
@@ -113,15 +148,14 @@ impl Ranks {
         let Some(table) = self.tables.iter().find(|table| table.name == name) else {
             return Ok(HostTensor::f32([0, 0], &[])?);
         };
-        Ok(HostTensor::f32(table.shape(rows.len()), &table.look_up(rows, self.group.as_ref())?)?)
+        let (values, _) = table.look_up(rows, self.group.as_ref())?;
+        Ok(HostTensor::f32(table.shape(rows.len()), &values)?)
     }
 
     /// A state as a whole. All ranks have to ask for it.
     pub fn get(&self, name: &str) -> Result<HostTensor, TrainError> {
-        for table in &self.tables {
-            if let Some(column) = table.columns.iter().find(|column| column.state == name) {
-                return table.whole(column, self.group.as_ref());
-            }
+        if let Some((table, column)) = self.column(name) {
+            return table.whole(column, self.group.as_ref());
         }
         match self.held.get(name) {
             Some(tensor) => Ok(tensor.clone()),

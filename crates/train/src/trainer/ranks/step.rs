@@ -41,9 +41,9 @@ impl Trainer {
         let mut common = ranks.parameters(self.config.grad_scaler.is_some())?;
         for table in &ranks.tables {
             let rows = step.rows(self.lookups.get(table.lookup));
-            let values = table.look_up(&rows, ranks.group.as_ref())?;
+            let (values, asked) = table.look_up(&rows, ranks.group.as_ref())?;
             common.push((names::rows(&table.name), HostTensor::f32(table.shape(rows.len()), &values)?));
-            sums.rows.push(RowGradients { rows, values: vec![0.0; values.len()] });
+            sums.rows.push(RowGradients { rows, asked, values: vec![0.0; values.len()] });
         }
         let (rank, count) = (ranks.group.rank(), ranks.group.ranks());
         for (chunk, inputs) in step.chunks.iter().zip(&step.batches) {
@@ -60,9 +60,15 @@ impl Trainer {
         }
         for (table, sum) in ranks.tables.iter().zip(&mut sums.rows) {
             let untrained = self.lookups.get(table.lookup).and_then(|lookup| lookup.untrained);
-            let trained = sum.rows.partition_point(|row| untrained.is_none_or(|untrained| (*row as usize) < untrained));
+            let trained_of = |rows: &[u32]| {
+                rows.partition_point(|row| untrained.is_none_or(|untrained| (*row as usize) < untrained))
+            };
+            let trained = trained_of(&sum.rows);
             sum.values.truncate(sum.values.len() / sum.rows.len().max(1) * trained);
             sum.rows.truncate(trained);
+            for asked in &mut sum.asked {
+                asked.truncate(trained_of(asked));
+            }
         }
         Ok(sums)
     }

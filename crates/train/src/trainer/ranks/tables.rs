@@ -3,12 +3,17 @@
 use super::values::Values;
 use crate::config::Sharding;
 use crate::step::{RankTable, State};
-use crate::trainer::TrainError;
-use rewire_distributed::{Collectives, all_gather_of, all_to_all_of};
+use crate::trainer::initial::rows_of;
+use crate::trainer::{InitialValues, TrainError};
+use rewire_distributed::{CollectiveError, Collectives, all_gather_of, all_to_all_of};
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
+
+/// Elements of a part of a table that is written.
+const PART: usize = 1 << 22;
 
 /// A state with a value or more for each row.
 #[derive(Debug)]
@@ -42,6 +47,8 @@ enum Holders {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowGradients {
     pub rows: Vec<u32>,
+    /// The rows that each rank asked for: their gradients come to this one.
+    pub asked: Vec<Vec<u32>>,
     pub values: Vec<f32>,
 }
 
@@ -69,8 +76,12 @@ impl Column {
         self.shape.iter().skip(1).product()
     }
 
+    pub fn is_finite(&self) -> bool {
+        self.values.as_slice().iter().all(|value| value.is_finite())
+    }
+
     /// The elements of rows, counted from the first one held.
-    fn get(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
+    pub fn get(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
         let (width, values) = (self.width(), self.values.as_slice());
         rows.flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
     }
@@ -106,30 +117,64 @@ impl Rows {
         Ok(own)
     }
 
-    /// Sets a column, which has zeros, to the initial value of its state, of which this rank reads its rows.
-    pub fn begin(
-        &mut self,
-        column: usize,
-        state: &State,
-        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
-        group: &dyn Collectives,
-    ) -> Result<(), TrainError> {
-        let held = self.held(group.rank());
-        self.columns.get_mut(column).map_or(Ok(()), |column| column.values.begin(state, initial, held))
-    }
-
     /// The shape of some rows of the table.
     pub fn shape(&self, rows: usize) -> Vec<usize> {
         let inner = self.columns.iter().take(1).flat_map(|column| column.shape.iter().skip(1).copied());
         [rows].into_iter().chain(inner).collect()
     }
 
+    /// The position of the column of a state.
+    pub fn column(&self, state: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.state == state)
+    }
+
+    /// True if no rank holds all rows.
+    pub fn is_divided(&self) -> bool {
+        matches!(self.holders, Holders::Parts(_))
+    }
+
     /// The rows that a rank holds.
-    fn held(&self, rank: usize) -> Range<usize> {
+    pub fn held(&self, rank: usize) -> Range<usize> {
         match &self.holders {
             Holders::All => 0..self.columns.first().and_then(|column| column.shape.first()).copied().unwrap_or(0),
             Holders::Parts(parts) => parts.get(rank).cloned().unwrap_or_default(),
         }
+    }
+
+    /// Sets a column, which has zeros, to the initial values of its state, of which this rank reads its rows.
+    pub fn begin(
+        &mut self,
+        column: usize,
+        state: &State,
+        initial: &dyn InitialValues,
+        group: &dyn Collectives,
+    ) -> Result<(), TrainError> {
+        let held = self.held(group.rank());
+        self.columns.get_mut(column).map_or(Ok(()), |column| column.values.begin(state, initial, held))
+    }
+
+    /// Passes a column to `take` in parts, in the first rank. All ranks have to ask for it.
+    pub fn stream(
+        &self,
+        column: &Column,
+        group: &dyn Collectives,
+        take: &mut dyn FnMut(&HostTensor) -> io::Result<()>,
+    ) -> Result<(), TrainError> {
+        let holders = if self.is_divided() { group.ranks() } else { 1 };
+        let rows = (PART / column.width().max(1)).max(1);
+        for holder in 0..holders {
+            let held = self.held(holder);
+            for first in (0..held.len()).step_by(rows) {
+                let part = first..(first + rows).min(held.len());
+                let own = if holder == group.rank() { column.get(part.clone()) } else { vec![] };
+                let own = if holder == 0 { own } else { to_first(group, own, holder)? };
+                if group.rank() == 0 {
+                    let part = HostTensor::f32(rows_of(&column.shape, &part), &own)?;
+                    take(&part).map_err(TrainError::Write)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sets a column from the whole state, of which this rank reads its rows.
@@ -151,36 +196,35 @@ impl Rows {
         }
     }
 
-    /// The rows of ids, which ascend, from the ranks that hold them: the ids go out, and the rows come back.
-    pub fn look_up(&self, ids: &[u32], group: &dyn Collectives) -> Result<Vec<f32>, TrainError> {
-        let Some(table) = self.columns.first() else { return Ok(vec![]) };
+    /// The rows of ids, which ascend, from the ranks that hold them: the ids go out, and the rows come back. Also returns the ids by rank
+    /// whose gradients will come to this one.
+    pub fn look_up(&self, ids: &[u32], group: &dyn Collectives) -> Result<(Vec<f32>, Vec<Vec<u32>>), TrainError> {
+        let Some(table) = self.columns.first() else { return Ok((vec![], vec![])) };
         let Holders::Parts(parts) = &self.holders else {
             // The update reads the moments later.
             self.columns.iter().for_each(|column| column.read_ahead(ids.iter().map(|id| *id as usize)));
-            return Ok(table.get(ids.iter().map(|id| *id as usize)));
+            return Ok((table.get(ids.iter().map(|id| *id as usize)), all_gather_of(group, ids)?));
         };
-        let asked: Vec<Vec<u32>> = parts.iter().map(|part| ids[places(ids, part)].to_vec()).collect();
+        let wanted: Vec<Vec<u32>> = parts.iter().map(|part| ids[places(ids, part)].to_vec()).collect();
+        let asked = all_to_all_of(group, &wanted)?;
         let first = self.held(group.rank()).start;
-        let answers: Vec<Vec<f32>> = all_to_all_of(group, &asked)?
-            .into_iter()
-            .map(|ids| table.get(ids.into_iter().map(|id| id as usize - first)))
-            .collect();
-        Ok(all_to_all_of(group, &answers)?.concat())
+        let answers = asked.iter().map(|ids| table.get(ids.iter().map(|id| *id as usize - first)));
+        let rows = all_to_all_of(group, &answers.collect::<Vec<_>>())?.concat();
+        Ok((rows, asked))
     }
 
     /// The sums of gradients over all ranks, in rank order, of the rows that this rank holds.
     pub fn sum(&self, own: &RowGradients, group: &dyn Collectives) -> Result<RowGradients, TrainError> {
         let width = self.columns.first().map_or(0, Column::width);
-        let (rows, values) = match &self.holders {
-            Holders::All => (all_gather_of(group, &own.rows)?, all_gather_of(group, &own.values)?),
+        let values = match &self.holders {
+            Holders::All => all_gather_of(group, &own.values)?,
             Holders::Parts(parts) => {
-                let places: Vec<Range<usize>> = parts.iter().map(|part| places(&own.rows, part)).collect();
-                let rows: Vec<_> = places.iter().map(|place| own.rows[place.clone()].to_vec()).collect();
-                let values = places.iter().map(|place| own.values[place.start * width..place.end * width].to_vec());
-                (all_to_all_of(group, &rows)?, all_to_all_of(group, &values.collect::<Vec<_>>())?)
+                let places = parts.iter().map(|part| places(&own.rows, part));
+                let values = places.map(|place| own.values[place.start * width..place.end * width].to_vec());
+                all_to_all_of(group, &values.collect::<Vec<_>>())?
             }
         };
-        Ok(merged(rows.into_iter().zip(values), width))
+        Ok(merged(own.asked.iter().zip(values), width))
     }
 
     /// The held rows of all columns, as tensors.
@@ -194,10 +238,16 @@ impl Rows {
     }
 
     /// Replaces those of rows, which ascend, that this rank holds.
-    pub fn replace_held(&mut self, column: usize, rows: &[u32], values: &[f32], group: &dyn Collectives) {
+    pub fn replace_held(
+        &mut self,
+        column: usize,
+        rows: &[u32],
+        values: &[f32],
+        group: &dyn Collectives,
+    ) -> Result<(), TrainError> {
         let width = self.columns.get(column).map_or(0, Column::width);
         let own = places(rows, &self.held(group.rank()));
-        self.replace(column, &rows[own.clone()], &values[own.start * width..own.end * width], group);
+        self.replace(column, &rows[own.clone()], &values[own.start * width..own.end * width], group)
     }
 
     /// Replaces held rows of a column.
@@ -220,6 +270,13 @@ impl Rows {
     }
 }
 
+/// The elements of the rank `holder`, in the first rank.
+fn to_first(group: &dyn Collectives, own: Vec<f32>, holder: usize) -> Result<Vec<f32>, CollectiveError> {
+    let mut parts = vec![vec![]; group.ranks()];
+    parts[0] = own;
+    Ok(all_to_all_of(group, &parts)?.swap_remove(holder))
+}
+
 /// The places of ids, which ascend, that are in a range of rows.
 fn places(ids: &[u32], part: &Range<usize>) -> Range<usize> {
     let place = |row: usize| ids.partition_point(|id| (*id as usize) < row);
@@ -227,16 +284,16 @@ fn places(ids: &[u32], part: &Range<usize>) -> Range<usize> {
 }
 
 /// The sums of gradients by row, added in their order.
-fn merged(all: impl Iterator<Item = (Vec<u32>, Vec<f32>)>, width: usize) -> RowGradients {
+fn merged<'a>(all: impl Iterator<Item = (&'a Vec<u32>, Vec<f32>)>, width: usize) -> RowGradients {
     let mut sums: BTreeMap<u32, Vec<f32>> = BTreeMap::new();
     for (rows, values) in all {
-        for (row, values) in rows.into_iter().zip(values.chunks_exact(width.max(1))) {
-            match sums.get_mut(&row) {
+        for (row, values) in rows.iter().zip(values.chunks_exact(width.max(1))) {
+            match sums.get_mut(row) {
                 Some(sum) => sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value),
-                None => drop(sums.insert(row, values.to_vec())),
+                None => drop(sums.insert(*row, values.to_vec())),
             }
         }
     }
     let rows = sums.keys().copied().collect();
-    RowGradients { rows, values: sums.into_values().flatten().collect() }
+    RowGradients { rows, asked: vec![], values: sums.into_values().flatten().collect() }
 }

@@ -1,7 +1,8 @@
 //! The elements of a table or its moments, in memory or in a file.
 
 use crate::step::{Initial, State};
-use crate::trainer::TrainError;
+use crate::trainer::initial::rows_of;
+use crate::trainer::{InitialValues, TrainError};
 use rewire_graph::{DType, HostTensor, TensorSizeError};
 use rewire_runtime::FileFloats;
 use std::ops::Range;
@@ -64,39 +65,39 @@ impl Values {
 
     /// Sets all elements to rows of a tensor, a part at a time.
     pub fn set(&mut self, whole: &HostTensor, rows: Range<usize>) -> Result<(), TrainError> {
-        let (height, width) =
-            (whole.shape().first().copied().unwrap_or(0), whole.shape().iter().skip(1).product::<usize>());
+        let height = whole.shape().first().copied().unwrap_or(0);
         let row_bytes = whole.bytes().len() / height.max(1);
-        let step = (PART / width.max(1)).max(1);
-        let values = self.as_mut_slice()?;
-        for first in rows.clone().step_by(step) {
-            let part = first..(first + step).min(rows.end);
-            let shape = std::iter::once(part.len()).chain(whole.shape().iter().skip(1).copied()).collect();
+        self.set_parts(whole.shape(), rows, |part| {
             let bytes = &whole.bytes()[part.start * row_bytes..part.end * row_bytes];
-            let own = HostTensor::copied(whole.dtype(), shape, bytes)?;
-            let own = own.values().unwrap_or_else(|| own.to_f32());
-            let place = (part.start - rows.start) * width;
-            values[place..place + own.len()].copy_from_slice(&own);
-        }
-        Ok(())
+            Ok(HostTensor::copied(whole.dtype(), rows_of(whole.shape(), &part), bytes)?.to_f32())
+        })
     }
 
-    /// Sets all elements to rows of the initial value of a state.
-    pub fn begin(
-        &mut self,
-        state: &State,
-        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
-        rows: Range<usize>,
-    ) -> Result<(), TrainError> {
+    /// Sets all elements, which are zeros, to rows of the initial value of a state.
+    pub fn begin(&mut self, state: &State, initial: &dyn InitialValues, rows: Range<usize>) -> Result<(), TrainError> {
         match &state.initial {
             // Zeros take no space in a new file.
             Initial::Constant(0.0) => Ok(()),
-            Initial::Constant(value) => {
-                self.as_mut_slice()?.fill(*value);
-                Ok(())
-            }
-            Initial::Parameter(_) | Initial::Kept(_) => self.set(&state.begin(initial)?, rows),
+            _ => self.set_parts(&state.shape, rows, |part| state.begin_rows(initial, part)),
         }
+    }
+
+    /// Sets all elements to rows of a tensor of a shape, which `read` returns a part at a time.
+    fn set_parts(
+        &mut self,
+        shape: &[usize],
+        rows: Range<usize>,
+        read: impl Fn(Range<usize>) -> Result<Vec<f32>, TrainError>,
+    ) -> Result<(), TrainError> {
+        let width = shape.iter().skip(1).product::<usize>();
+        let step = (PART / width.max(1)).max(1);
+        let values = self.as_mut_slice()?;
+        for first in rows.clone().step_by(step) {
+            let own = read(first..(first + step).min(rows.end))?;
+            let place = (first - rows.start) * width;
+            values[place..place + own.len()].copy_from_slice(&own);
+        }
+        Ok(())
     }
 
     /// Starts to read ranges of elements that are in a file.
