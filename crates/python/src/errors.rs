@@ -14,7 +14,7 @@ pyo3::create_exception!(
     "A model cannot be read, or the requested device is not available."
 );
 pyo3::create_exception!(rewire, RequestError, RewireError, "Requests do not fit the model.");
-pyo3::create_exception!(rewire, RunError, RewireError, "A run failed.");
+pyo3::create_exception!(rewire, RunError, RewireError, "A run or a training failed.");
 
 fn with_code(error: PyErr, code: &str) -> PyErr {
     Python::attach(|py| {
@@ -37,6 +37,19 @@ pub fn of_model(error: &(impl Error + Coded)) -> PyErr {
 /// A run that failed.
 pub fn of_run(error: &(impl Error + Coded)) -> PyErr {
     with_code(RunError::new_err(describe(error)), error.code())
+}
+
+/// A training that failed, perhaps by an error of its progress function.
+pub fn of_training(error: &(impl Error + Coded)) -> PyErr {
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let own = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if let Some(raised) = own.and_then(|own| own.downcast_ref::<PyErr>()) {
+            return Python::attach(|py| raised.clone_ref(py));
+        }
+        cause = inner.source();
+    }
+    of_run(error)
 }
 
 /// Requests that do not fit.

@@ -1,4 +1,4 @@
-//! Ranking, imported models and custom models in Python: the native part of the package `rewire`, whose stubs and documentation are in
+//! Ranking, imported models, custom models and training in Python: the native part of the package `rewire`, whose stubs and documentation are in
 //! `python/rewire`.
 
 mod arrays;
@@ -12,6 +12,7 @@ mod predictor;
 mod ranker;
 mod table;
 mod trace;
+mod training;
 
 /// The native part.
 #[pyo3::pymodule]
@@ -32,4 +33,6 @@ mod _rewire {
     use crate::ranker::Ranker;
     #[pymodule_export]
     use crate::trace::{Graph, Ragged, Scope, Size, Tensor};
+    #[pymodule_export]
+    use crate::training::train;
 }

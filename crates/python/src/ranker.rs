@@ -14,7 +14,7 @@ pub fn kernel_of(name: &str) -> PyResult<Kernel> {
 }
 
 /// Parses the name of a mapping mode.
-fn mapping_of(name: &str) -> PyResult<Mapping> {
+pub fn mapping_of(name: &str) -> PyResult<Mapping> {
     name.parse().map_err(|error: rewire::runtime::ParseMappingError| PyValueError::new_err(error.to_string()))
 }
 

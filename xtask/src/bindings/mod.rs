@@ -15,11 +15,12 @@ struct Part {
     test: fn() -> Result<(), String>,
 }
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     Part { name: "browser", missing: browser::missing, test: browser::test },
     Part { name: "c", missing: c::missing, test: c::test },
     Part { name: "python", missing: python::missing, test: python::test },
     Part { name: "clusters", missing: python::missing_of_clusters, test: python::test_clusters },
+    Part { name: "ranks", missing: python::missing, test: python::test_ranks },
     Part { name: "datafusion", missing: || None, test: datafusion::test },
     Part { name: "kotlin", missing: mobile::missing_of_kotlin, test: mobile::test_kotlin },
     Part { name: "swift", missing: || None, test: mobile::test_swift },

@@ -27,6 +27,7 @@ pub(super) fn test() -> Result<(), String> {
         "test_exported.py",
         "test_decoder.py",
         "test_readme.py",
+        "test_training.py",
     ]);
     command.env("REWIRE_PROGRAM", root().join("target/debug/rewire"));
     run(command)
@@ -37,6 +38,12 @@ pub(super) fn test_clusters() -> Result<(), String> {
     let mut command = pytest(&["test_clusters.py"]);
     command.env("PYSPARK_PYTHON", program("python"));
     run(command)
+}
+
+/// Trainings as ranks of torchrun and of Ray.
+pub(super) fn test_ranks() -> Result<(), String> {
+    install(&["aiohttp", "numpy", "pyarrow", "pytest", "ray[data]", "torch"])?;
+    run(pytest(&["test_training.py"]))
 }
 
 fn environment() -> PathBuf {

@@ -27,9 +27,14 @@
 
 >>> rewire.Decoder("qwen3").generate([[87, 173]], items=[[319, 360], [319, 338]])  # doctest: +SKIP
 
+`train` trains rankers and pipelines on files, alone or as ranks of `torchrun`, Ray or this process:
+
+>>> rewire.train("dlrm.config", "data.parquet", "trained", progress=print)  # doctest: +SKIP
+
 `Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
 
-`rewire.tables` scores tables and copies columns to the result, `rewire.spark` and `rewire.ray` score tables of any size.
+`rewire.tables` scores tables and copies columns to the result, `rewire.spark` and `rewire.ray` score tables of any size. `rewire.distributed` connects
+the ranks of a training.
 """
 
 from ._rewire import (
@@ -53,6 +58,7 @@ from ._rewire import (
     Tensor,
     load,
 )
+from .training import train
 
 
 def from_export(program, **options):
@@ -95,4 +101,5 @@ __all__ = [
     "from_export",
     "from_onnx",
     "load",
+    "train",
 ]

@@ -36,7 +36,7 @@ class RequestError(RewireError):
     """Requests do not fit the model."""
 
 class RunError(RewireError):
-    """A run failed."""
+    """A run or a training failed."""
 
 class Decoder:
     """A language model, ready to generate. Calls from several threads run one after the other.
@@ -542,3 +542,6 @@ class Session:
 
     def set_state(self, name: str, value: ArrayLike) -> None:
         """Sets a state for the next run. Raises `RunError`."""
+
+def train(options: dict[str, Any]) -> dict[str, Any]:
+    """Trains with the options of `rewire.train`."""

@@ -1,18 +1,26 @@
-"""Scores tables of any size with Ray.
+"""Scores tables of any size with Ray, and trains as ranks on its workers.
 
     scores = rewire.ray.predict(ray.data.read_parquet("users.parquet"), "model.rewire", columns=["country"], workers=8)
     scores.write_parquet("scores")
+
+    rewire.ray.train("dlrm.config", "/shared/data.parquet", "/shared/trained", workers=4, gpus=1)
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from os import PathLike
+from typing import Any
 
 import pyarrow as pa
+import ray
 from ray.data import Dataset
 
 from ._rewire import load
+from .distributed import torch as torch_collectives
 from .tables import predict as predict_table
+from .training import train as train_rank
 
 
 class Scorer:
@@ -51,3 +59,51 @@ def predict(
         concurrency=workers,
         num_gpus=gpus,
     )
+
+
+@ray.remote
+class Rank:
+    """A worker that is a rank of a training."""
+
+    def address(self) -> str:
+        """The address at which the ranks find each other, if this is the first one."""
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((host, 0))
+            return f"tcp://{host}:{free.getsockname()[1]}"
+
+    def train(self, address: str, rank: int, ranks: int, timeout: float, options: dict[str, Any]) -> dict[str, Any]:
+        import torch.distributed as distributed
+
+        distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
+        try:
+            return train_rank(**options, collectives=torch_collectives(timeout))
+        finally:
+            distributed.destroy_process_group()
+
+
+def train(
+    config: str | PathLike[str] | None,
+    data: str | PathLike[str] | Sequence[str | PathLike[str]],
+    out: str | PathLike[str],
+    *,
+    workers: int,
+    cpus: float = 1,
+    gpus: float = 0,
+    rank_timeout: float = 600.0,
+    **options: Any,
+) -> dict[str, Any]:
+    """Trains as `workers` ranks, each on its own worker with `cpus` cores and `gpus` GPUs, which exchange by `torch.distributed`.
+
+    All workers read the same paths, and the first one writes `out`: they are on storage that the nodes share. Other options are those of `rewire.train`,
+    whose summary it returns. A worker that fails ends all of them.
+    """
+    options |= {"config": config, "data": data, "out": out}
+    ranks = [Rank.options(num_cpus=cpus, num_gpus=gpus).remote() for _ in range(workers)]  # type: ignore[attr-defined]
+    try:
+        address = ray.get(ranks[0].address.remote())
+        trained = [worker.train.remote(address, rank, workers, rank_timeout, options) for rank, worker in enumerate(ranks)]
+        return ray.get(trained)[0]
+    finally:
+        for worker in ranks:
+            ray.kill(worker)
