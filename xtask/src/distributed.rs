@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 
 /// The most time until all ranks have ended after one died or hung.
 const END: Duration = Duration::from_secs(30);
-/// The script that a rank starts as: it leaves its process id.
-const SCRIPT: &str = "echo $$ > \"$RANKS/$OMPI_COMM_WORLD_RANK\"; exec \"$@\"";
+/// The script that a rank starts as: it leaves its process id, and has a limit of memory.
+const SCRIPT: &str = "echo $$ > \"$RANKS/$OMPI_COMM_WORLD_RANK\"; ulimit -d \"$MEMORY\"; exec \"$@\"";
+/// Rows of a large table, of 64 floats each.
+const ROWS: u64 = 2_000_000;
+/// The memory of a rank with a part of it, in KiB: less than the table takes.
+const MEMORY: u64 = ROWS * 256 / 1024 * 9 / 10;
 
 /// Builds the program with MPI and checks its trainings.
 pub(crate) fn run() -> Result<(), String> {
@@ -21,6 +25,8 @@ pub(crate) fn run() -> Result<(), String> {
     trainings.are_those_of_one_process()?;
     trainings.do_not_depend_on_the_division_of_tables()?;
     trainings.resume_with_another_number_of_ranks()?;
+    trainings.train_a_table_larger_than_the_memory_of_a_rank()?;
+    trainings.write_a_checkpoint_of_the_reference()?;
     trainings.end_with_a_rank("KILL", "process rank 1 with PID")?;
     trainings.end_with_a_rank("STOP", "rank 1 has not answered for 4 s")?;
     eprintln!("trainings of 2 and 4 processes are right");
@@ -95,6 +101,7 @@ impl Trainings {
             .arg(program())
             .args(arguments)
             .env("REWIRE_THREADS", "1")
+            .env("MEMORY", "unlimited")
             .env("RANKS", &self.folder);
         command
     }
@@ -141,6 +148,77 @@ impl Trainings {
         let processes = steps(self.processes(&resumed("processes")?, 2))?;
         expect(processes.len() == 3, "2 processes make the rest of the steps of 4")?;
         expect(processes == steps(Self::alone(&resumed("ranks")?, 2))?, "with the bits of 2 threads")
+    }
+
+    fn train_a_table_larger_than_the_memory_of_a_rank(&self) -> Result<(), String> {
+        let path = self.folder.join("model/config.json");
+        let text = std::fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
+        let mut model: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        model["features"]["item_id"] = json!({ "num_embeddings": ROWS, "embedding_dim": 64 });
+        std::fs::create_dir_all(self.folder.join("large")).map_err(|error| failed(&self.folder, &error))?;
+        self.write("large/config.json", &model)?;
+        let limited = |out: &str, ranks: usize, keys: Value, more: &[&str]| {
+            let mut arguments = self.arguments(out, 2, keys)?;
+            arguments[2] = self.folder.join("large").display().to_string();
+            arguments.extend(more.iter().map(|one| (*one).to_owned()));
+            let mut command = self.processes(&arguments, ranks);
+            command.env("MEMORY", MEMORY.to_string());
+            steps(command)
+        };
+        let divided = |steps: u64| json!({ "sharding": "row_wise", "steps": steps });
+        let begun = limited("large-trained", 4, divided(2), &[])?;
+        let rest = limited("large-trained", 4, divided(4), &["--resume"])?;
+        let model = self.folder.join("large-trained/model.safetensors");
+        let written = std::fs::metadata(&model).map_err(|error| failed(&model, &error))?.len();
+        expect(
+            begun.len() == 2 && rest.len() == 2,
+            "4 ranks train a table and resume, with less memory than it takes",
+        )?;
+        expect(written > MEMORY * 1024, &format!("they write a model of {written} bytes within {MEMORY} KiB"))?;
+        expect(limited("large-alone", 1, divided(2), &[]).is_err(), "one rank does not")?;
+        ["large-trained", "large-alone"].into_iter().try_for_each(|out| {
+            let path = self.folder.join(out);
+            if path.exists() { std::fs::remove_dir_all(&path).map_err(|error| failed(&path, &error)) } else { Ok(()) }
+        })
+    }
+
+    /// Compares the checkpoints of divided tables with models, by this library and by torch.
+    fn write_a_checkpoint_of_the_reference(&self) -> Result<(), String> {
+        let golden = root().join("tests/tzrec/deepfm_taobao");
+        let source = golden.join("pipeline.config");
+        let text = std::fs::read_to_string(&source).map_err(|error| failed(&source, &error))?;
+        let place = |path: &Path| path.display().to_string();
+        let data = place(&golden.join("data.parquet"));
+        for (ranks, sharding) in [(4, "row_wise"), (2, "row_wise"), (3, "table_wise")] {
+            let pipeline = self.folder.join("sharded.config");
+            std::fs::write(&pipeline, text.replace("table_wise", sharding))
+                .map_err(|error| failed(&pipeline, &error))?;
+            let out = self.folder.join(format!("{sharding}-{ranks}"));
+            let checkpoint = out.join("checkpoint");
+            let [pipeline, out, exported] = [&pipeline, &out, &checkpoint].map(|path| place(path));
+            let all =
+                ["train", "--pipeline", &pipeline, "--data", &data, "--out", &out, "--export-dcp", &exported, "--json"];
+            steps(self.processes(&all.map(str::to_owned), ranks))?;
+            let imported = place(&self.folder.join("imported"));
+            let mut import = Command::new(program());
+            import.args(["import", &pipeline, "--checkpoint", &exported, "--out", &imported]);
+            run_command(import)?;
+            let (name, model) = (format!("{sharding}-{ranks}"), self.model("imported")?);
+            expect(model == self.model(&name)?, &format!("{ranks} files of {sharding} tables hold the model"))?;
+            let python = std::env::var("REWIRE_TORCH").unwrap_or_else(|_| "python3".to_owned());
+            if !succeeds(&python, &["-c", "import torch"]) {
+                eprintln!("torch does not read it: `{python}` has none; REWIRE_TORCH names a Python that does");
+                continue;
+            }
+            let mut read = Command::new(python);
+            let script = root().join("xtask/src/distributed/read.py");
+            let written = std::fs::read_dir(&checkpoint).map_err(|error| failed(&checkpoint, &error))?.flatten();
+            let written = written.map(|entry| entry.path()).next().unwrap_or_default();
+            read.arg(script).args([&written, &PathBuf::from(out).join("model.safetensors")]).arg(ranks.to_string());
+            read.arg(if sharding == "row_wise" { ranks } else { 1 }.to_string());
+            run_command(read)?;
+        }
+        Ok(())
     }
 
     /// Sends a signal to a rank of four, after which the others end with an error that names it.
