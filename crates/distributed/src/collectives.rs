@@ -116,7 +116,7 @@ fn elements<T: Pod>(rank: usize, bytes: &[u8], count: Option<usize>) -> Result<V
     let expected = match count {
         Some(count) if bytes.len() != count * size => (count * size).to_string(),
         None if !bytes.len().is_multiple_of(size) => format!("a multiple of {size}"),
-        _ => return Ok(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned).collect()),
+        _ => return Ok(bytemuck::pod_collect_to_vec(bytes)),
     };
     Err(CollectiveError::Length { rank, expected, actual: bytes.len() })
 }

@@ -1,12 +1,14 @@
 //! Ranks train as one trainer with the batches of all.
 
 use rewire_distributed::{CollectiveError, Collectives, in_process};
-use rewire_graph::{DType, HostTensor, Scope};
+use rewire_graph::{DType, HostTensor, Scope, TensorSizeError};
 use rewire_runtime::{Inputs, Kernel, ModelOptions};
-use rewire_train::{Data, DataError, Event, Objective, Position, TrainConfig, TrainError, Trainer, fit, loss};
+use rewire_train::{
+    Data, DataError, Event, InitialValues, Objective, Position, Share, TrainConfig, TrainError, Trainer, fit, loss,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -276,4 +278,67 @@ fn an_id_outside_of_its_table_is_an_error_of_a_rank() {
         (prepare(ITEMS as u32 - 1).is_ok(), prepare(ITEMS as u32).map(drop))
     });
     assert!(matches!(found[..], [(true, Err(TrainError::Id { id: 7, rows: ITEMS }))]), "{found:?}");
+}
+
+/// Initial values of which tables exist in parts only.
+struct Parts;
+
+impl InitialValues for Parts {
+    fn tensor(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError> {
+        assert!(!name.ends_with(".weight"), "the whole of {name} is asked for");
+        Ok(initial(name))
+    }
+
+    fn rows(&self, name: &str, shape: &[usize], rows: Range<usize>) -> Result<Option<HostTensor>, TensorSizeError> {
+        assert!(rows.len() <= shape[0].div_ceil(4), "{rows:?} of {name}");
+        initial.rows(name, shape, rows)
+    }
+}
+
+#[test]
+fn ranks_hold_and_pass_on_parts_of_divided_tables() {
+    let config = config(json!({ "sharding": "row_wise", "epochs": 1 }));
+    let whole = trained(4, &config).states;
+    let all = each(4, TIMEOUT, |group| {
+        let mut trainer = Trainer::of_rank(&objective(), &config, &Parts, OPTIONS(), group.clone()).unwrap();
+        fit(&mut trainer, &mut rows(2), Position::default(), |_, _| Ok::<_, TrainError>(ControlFlow::Continue(())))
+            .unwrap();
+        trainer.check_parameters().unwrap();
+        assert!(trainer.is_divided());
+        let mut streamed: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+        for (name, _) in trainer.state_shapes() {
+            let elements = streamed.entry(name.to_owned()).or_default();
+            trainer.stream(name, &mut |part| Ok(elements.extend(part.to_f32()))).unwrap();
+        }
+        let held = trainer.held().into_iter().filter(|held| held.moment.is_none() && held.parameter == "user.weight");
+        let held = held.map(|held| (held.rows.clone(), held.part(held.rows.clone()).unwrap().to_f32()));
+        (streamed, held.collect::<Vec<_>>(), trainer.held().len())
+    });
+    let expected: BTreeMap<String, Vec<f32>> =
+        whole.iter().map(|(name, state)| (name.clone(), state.to_f32())).collect();
+    assert_eq!(all[0].0, expected);
+    assert!(all[1..].iter().all(|(streamed, ..)| streamed.values().all(Vec::is_empty)));
+    // Two tables with a moment each.
+    assert!(all.iter().all(|(_, held, count)| held.len() == 1 && *count == 4));
+    let users: Vec<f32> = all.iter().flat_map(|(_, held, _)| held[0].1.clone()).collect();
+    assert_eq!(users, expected["user.weight"]);
+    assert_eq!(all.iter().map(|(_, held, _)| held[0].0.len()).collect::<Vec<_>>(), [3, 3, 3, 2]);
+}
+
+#[test]
+fn a_rank_uses_its_share_of_the_batches() {
+    for (from, ranks) in [(0, 1), (0, 3), (5, 3), (13, 4), (40, 2)] {
+        let shares = (0..ranks).map(|rank| {
+            let mut data = rows(2);
+            let share = data.share(1, Share { from, rank, ranks });
+            share.map(|batch| batch.unwrap().is_some()).collect::<Vec<_>>()
+        });
+        let shares: Vec<Vec<bool>> = shares.collect();
+        let rest = ROWS.div_ceil(2).saturating_sub(from as usize);
+        assert!(shares.iter().all(|share| share.len() == rest), "{from}, {ranks}");
+        for position in 0..rest {
+            let users: Vec<u64> = (0..ranks).filter(|rank| shares[*rank as usize][position]).collect();
+            assert_eq!(users, [position as u64 % ranks]);
+        }
+    }
 }

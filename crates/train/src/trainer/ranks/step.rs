@@ -77,9 +77,14 @@ impl Trainer {
     fn add(&self, ranks: &mut Ranks, sums: &mut Sums, results: &Outputs, share: f32) {
         let values = |name: &str| results.get(name).map(HostTensor::to_f32).unwrap_or_default();
         let dense = ranks.dense.iter().map(|dense| dense.gradient.as_str());
-        let all: Vec<f32> = dense.chain(self.reported.iter().map(String::as_str)).flat_map(values).collect();
-        debug_assert_eq!(all.len(), sums.dense.len(), "an output is missing");
-        sums.dense.iter_mut().zip(all).for_each(|(sum, value)| *sum += share * value);
+        let mut rest = sums.dense.as_mut_slice();
+        for name in dense.chain(self.reported.iter().map(String::as_str)) {
+            let values = values(name);
+            let (own, others) = rest.split_at_mut(values.len().min(rest.len()));
+            own.iter_mut().zip(values).for_each(|(sum, value)| *sum += share * value);
+            rest = others;
+        }
+        debug_assert!(rest.is_empty(), "an output is missing");
         for (table, sum) in ranks.tables.iter().zip(&mut sums.rows) {
             let values = values(&gradient(&table.name));
             debug_assert_eq!(values.len(), sum.values.len(), "rows of `{}` are missing", table.name);

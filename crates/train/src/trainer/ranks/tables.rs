@@ -224,7 +224,7 @@ impl Rows {
                 all_to_all_of(group, &values.collect::<Vec<_>>())?
             }
         };
-        Ok(merged(own.asked.iter().zip(values), width))
+        Ok(merged(&own.asked.iter().zip(values).collect::<Vec<_>>(), width))
     }
 
     /// The held rows of all columns, as tensors.
@@ -283,17 +283,23 @@ fn places(ids: &[u32], part: &Range<usize>) -> Range<usize> {
     place(part.start)..place(part.end)
 }
 
-/// The sums of gradients by row, added in their order.
-fn merged<'a>(all: impl Iterator<Item = (&'a Vec<u32>, Vec<f32>)>, width: usize) -> RowGradients {
-    let mut sums: BTreeMap<u32, Vec<f32>> = BTreeMap::new();
-    for (rows, values) in all {
-        for (row, values) in rows.iter().zip(values.chunks_exact(width.max(1))) {
-            match sums.get_mut(row) {
-                Some(sum) => sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value),
-                None => drop(sums.insert(*row, values.to_vec())),
+/// The sums of gradients by row, added in their order. The rows of each part ascend.
+fn merged(parts: &[(&Vec<u32>, Vec<f32>)], width: usize) -> RowGradients {
+    let mut rows: Vec<u32> = parts.iter().flat_map(|(rows, _)| rows.iter().copied()).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let mut has_sum = vec![false; rows.len()];
+    let mut values = vec![0.0; rows.len() * width];
+    for (own, gradients) in parts {
+        let mut place = 0;
+        for (row, gradient) in own.iter().zip(gradients.chunks_exact(width.max(1))) {
+            place += rows[place..].partition_point(|known| known < row);
+            let sum = &mut values[place * width..(place + 1) * width];
+            match std::mem::replace(&mut has_sum[place], true) {
+                true => sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value),
+                false => sum.copy_from_slice(gradient),
             }
         }
     }
-    let rows = sums.keys().copied().collect();
-    RowGradients { rows, asked: vec![], values: sums.into_values().flatten().collect() }
+    RowGradients { rows, asked: vec![], values }
 }
