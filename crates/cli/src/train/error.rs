@@ -75,11 +75,17 @@ impl TrainFailed {
 /// Why a training failed. If a [`Listener`](super::Listener) ended it, a cause is the error of the listener.
 #[derive(Debug, Error)]
 #[error(transparent)]
-pub struct TrainingError(#[from] CliError);
+pub struct TrainingError(Box<CliError>);
+
+impl From<CliError> for TrainingError {
+    fn from(error: CliError) -> Self {
+        Self(Box::new(error))
+    }
+}
 
 impl Coded for TrainingError {
     fn code(&self) -> &'static str {
-        match &self.0 {
+        match &*self.0 {
             CliError::Train(failed) => match &**failed {
                 TrainFailed::Model(error) => error.code(),
                 TrainFailed::Train(error) => error.code(),

@@ -187,3 +187,49 @@ fn stored(name: &str, tensor: &HostTensor) -> Result<StoredTensor, TrainError> {
     };
     Ok(StoredTensor { element, shape: tensor.shape().to_vec(), bytes: tensor.bytes().to_vec() })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::args::{Args, Command};
+    use crate::train::{listener::Silent, train_ranks};
+    use rewire::weights::Weights;
+    use rewire_tzrec::Checkpoint;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn each_rank_writes_the_rows_that_it_holds() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec/deepfm_taobao");
+        let text = std::fs::read_to_string(golden.join("pipeline.config")).unwrap();
+        for (ranks, sharding, parts) in [(1, "row_wise", 1), (3, "row_wise", 3), (2, "table_wise", 2)] {
+            let folder = tempfile::tempdir().unwrap();
+            let place = |name: &str| folder.path().join(name).display().to_string();
+            let config = text.replace("table_wise", sharding).replace("num_steps: 12", "num_steps: 2");
+            std::fs::write(place("pipeline.config"), config).unwrap();
+            let data = golden.join("data.parquet").display().to_string();
+            let (pipeline, out, exported, count) =
+                (place("pipeline.config"), place("out"), place("checkpoint"), ranks.to_string());
+            let all = ["rewire", "train", "--pipeline", &pipeline, "--data", &data, "--out", &out];
+            let more = ["--kernel", "cpu", "--export-dcp", &exported, "--ranks", &count];
+            let args = Args::parse_from_process(all.into_iter().chain(more).map(Into::into)).unwrap();
+            let Command::Train(train) = &args.command else { panic!("another command") };
+            train_ranks(train, &args.common, None, &mut Silent).unwrap();
+
+            let read = Checkpoint::open(Path::new(&exported)).unwrap();
+            let model = Weights::read(&Path::new(&out).join("model.safetensors")).unwrap();
+            assert_eq!(read.names().len(), model.names().count());
+            for name in model.names() {
+                let (tensor, own) = (model.get(name).unwrap().unwrap(), read.read(&format!("model.{name}")).unwrap());
+                assert_eq!((own.shape.as_slice(), own.bytes.as_slice()), (tensor.shape(), tensor.bytes()), "{name}");
+            }
+            let states = Checkpoint::open_optimizer(Path::new(&exported)).unwrap().unwrap();
+            let moments = states.names().into_iter().filter(|name| name.ends_with(".momentum1"));
+            let moments: Vec<_> = moments.map(|name| states.read(&name).unwrap()).collect();
+            assert!(!moments.is_empty() && moments.iter().all(|moment| moment.bytes.iter().any(|byte| *byte > 0)));
+            let shards = Path::new(&exported).join("model.ckpt-1/model");
+            let files = std::fs::read_dir(shards).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+            let expected = (0..parts).map(|rank| format!("__{rank}_0.distcp")).chain([".metadata".to_owned()]);
+            assert_eq!(files.collect::<BTreeSet<_>>(), expected.collect(), "{ranks} {sharding}");
+        }
+    }
+}

@@ -431,3 +431,64 @@ fn numbers_are_read_ahead_within_their_pages() {
     std::fs::remove_file(&path).unwrap();
     assert!(fault.contains("row 451: `unsigned`"), "{fault}");
 }
+
+#[test]
+fn skipped_row_groups_are_not_read() {
+    const GROUP: i64 = 50;
+    let path = std::env::temp_dir().join(format!("rewire-{}-skipped.parquet", std::process::id()));
+    let message = format!("message m {{ optional int64 some; required int64 plain; optional group list {LIST} }}");
+    let pages = WriterProperties::builder().set_data_page_row_count_limit(16).set_write_batch_size(4).build();
+    let message = Arc::new(parse_message_type(&message).unwrap());
+    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, pages.into()).unwrap();
+    for first in (0..4 * GROUP).step_by(GROUP as usize) {
+        let rows: Vec<i64> = (first..first + GROUP).collect();
+        let mut group = file.next_row_group().unwrap();
+        let definitions: Vec<i16> = rows.iter().map(|row| (row % 3 > 0).into()).collect();
+        column::<Int64Type>(
+            &mut group,
+            (&rows.iter().copied().filter(|row| row % 3 > 0).collect::<Vec<_>>(), &definitions, &[]),
+        );
+        column::<Int64Type>(&mut group, (&rows, &[], &[]));
+        // A row has two elements or none.
+        let full = |row: &i64| row % 4 > 0;
+        let elements: Vec<i64> = rows.iter().filter(|row| full(row)).flat_map(|row| [*row, -row]).collect();
+        let levels: Vec<(i16, i16)> =
+            rows.iter().flat_map(|row| if full(row) { vec![(3, 0), (3, 1)] } else { vec![(1, 0)] }).collect();
+        let (definitions, repetitions): (Vec<i16>, Vec<i16>) = levels.into_iter().unzip();
+        column::<Int64Type>(&mut group, (&elements, &definitions, &repetitions));
+        group.close().unwrap();
+    }
+    let metadata = file.close().unwrap();
+    let names = ["some", "plain", "list"].map(str::to_owned);
+    let all = crate::tables::open(&path, &names).unwrap().read(1000).unwrap();
+    assert_eq!(all.count, 4 * GROUP as usize);
+    for (skipped, read) in [(0, 3), (1, 1), (7, 11), (16, 1), (49, 2), (50, 1), (60, 45), (101, 3), (199, 1)] {
+        let mut table = crate::tables::open(&path, &names).unwrap();
+        let mut row = 0;
+        loop {
+            let passed = table.skip(skipped).unwrap();
+            assert_eq!(passed, skipped.min(4 * GROUP as u64 - row), "{skipped}, {read}");
+            row += passed;
+            let rows = table.read(read).unwrap();
+            for (own, expected) in rows.columns.iter().zip(&all.columns) {
+                assert_eq!(own[..], expected[row as usize..row as usize + rows.count], "{skipped}, {read} at {row}");
+            }
+            row += rows.count as u64;
+            if rows.count < read {
+                break;
+            }
+        }
+        assert_eq!(row, 4 * GROUP as u64);
+    }
+    // The second row group is damaged, which those who pass over it do not see.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let damaged = metadata.row_group(1).column(1);
+    let begin = damaged.data_page_offset() as usize;
+    bytes[begin..begin + damaged.compressed_size() as usize].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let mut table = crate::tables::open(&path, &names).unwrap();
+    assert_eq!((table.read(30).unwrap().count, table.skip(90).unwrap()), (30, 90));
+    assert_eq!(table.read(1).unwrap().columns[1], [Nested::One(Value::Integer(120))]);
+    assert!(crate::tables::open(&path, &names).unwrap().read(60).is_err());
+    std::fs::remove_file(&path).unwrap();
+}
