@@ -1,25 +1,34 @@
-use crate::Placed;
+use crate::{IdMap, Placed};
+use foldhash::fast::RandomState;
 use scc::HashIndex;
 use std::fmt;
 use std::sync::Arc;
 
-/// The rows of ids, shared by threads that look up and a map that changes.
+/// The rows of ids, shared by threads that look up and one that applies changes.
 #[derive(Clone, Default)]
-pub struct Rows(Arc<HashIndex<i64, u32>>);
+pub struct Rows(Arc<HashIndex<i64, u32, RandomState>>);
+
+impl From<&IdMap> for Rows {
+    /// The rows of a map now.
+    fn from(map: &IdMap) -> Self {
+        let rows = Self::default();
+        map.ids().for_each(|(id, row)| rows.insert(id, row));
+        rows
+    }
+}
 
 impl Rows {
-    /// The row of an id. While the map changes, it is the row before or after the change.
+    /// The row of an id.
     pub fn row(&self, id: i64) -> Option<u32> {
         self.0.peek_with(&id, |_, row| *row)
     }
 
-    /// Applies the [changes](crate::IdMap::changes) of a map whose rows these were. A lookup meanwhile finds the row before or after them,
-    /// or none.
+    /// Applies the [changes](IdMap::changes) of a map whose rows these were. A lookup meanwhile finds the row before or after them, or none.
     pub fn apply(&self, changes: &[Placed]) {
-        changes.iter().filter_map(|placed| placed.evicted).for_each(|id| self.remove(id));
-        for placed in changes {
-            self.insert(placed.id, placed.row);
+        for id in changes.iter().filter_map(|placed| placed.evicted) {
+            self.0.remove_sync(&id);
         }
+        changes.iter().for_each(|placed| self.insert(placed.id, placed.row));
     }
 
     /// The number of ids.
@@ -32,13 +41,9 @@ impl Rows {
         self.0.is_empty()
     }
 
-    /// False if the id has a row already.
-    pub(crate) fn insert(&self, id: i64, row: u32) -> bool {
-        self.0.insert_sync(id, row).is_ok()
-    }
-
-    pub(crate) fn remove(&self, id: i64) {
-        self.0.remove_sync(&id);
+    fn insert(&self, id: i64, row: u32) {
+        let is_new = self.0.insert_sync(id, row).is_ok();
+        debug_assert!(is_new, "{id} has a row");
     }
 }
 

@@ -1,6 +1,7 @@
 use crate::hash::{UNKNOWN, unit};
 use crate::ranking::Ranking;
-use crate::{Admission, Options, Rows, Threshold};
+use crate::{Admission, Options, Threshold};
+use foldhash::fast::RandomState;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,10 +37,10 @@ pub(crate) struct Entry {
 pub(crate) const FREE: Entry = Entry { id: UNKNOWN, count: 0, last: 0 };
 
 /// The rows of ids, with their use.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct IdMap {
     pub(crate) options: Options,
-    pub(crate) rows: Rows,
+    pub(crate) rows: HashMap<i64, u32, RandomState>,
     /// By row, up to the last one that was taken.
     pub(crate) entries: Vec<Entry>,
     /// Free rows among them, descending.
@@ -47,7 +48,7 @@ pub struct IdMap {
     /// The ids since the last admission.
     pub(crate) window: Vec<Entry>,
     /// The occurrences of ids that are not admitted.
-    pub(crate) waiting: HashMap<i64, u64>,
+    pub(crate) waiting: HashMap<i64, u64, RandomState>,
     ranking: Ranking,
     pub(crate) steps: u64,
     /// By row that ids took since the last call of [`IdMap::changes`], the id that had it then; `None` before the first call.
@@ -59,11 +60,11 @@ impl IdMap {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            rows: Rows::default(),
+            rows: HashMap::default(),
             entries: vec![],
             holes: vec![],
             window: vec![],
-            waiting: HashMap::new(),
+            waiting: HashMap::default(),
             ranking: Ranking::default(),
             steps: 0,
             changed: None,
@@ -80,14 +81,14 @@ impl IdMap {
         self.steps
     }
 
-    /// The rows of its ids now and later, for any thread.
-    pub fn rows(&self) -> Rows {
-        self.rows.clone()
+    /// The ids that have a row, with their rows, ascending by row.
+    pub fn ids(&self) -> impl Iterator<Item = (i64, u32)> {
+        self.entries.iter().zip(0..).map(|(entry, row)| (entry.id, row)).filter(|(id, _)| *id != UNKNOWN)
     }
 
     /// The row of an id.
     pub fn row(&self, id: i64) -> Option<u32> {
-        self.rows.row(id)
+        self.rows.get(&id).copied()
     }
 
     /// The id of a row.
@@ -108,8 +109,8 @@ impl IdMap {
         }
     }
 
-    /// The rows that other ids have now than at the last call, ascending, for [`Rows::apply`]; none at the first call, with which recording
-    /// begins.
+    /// The rows that other ids have now than at the last call, ascending, for [`Rows::apply`](crate::Rows::apply); none at the first call,
+    /// with which recording begins.
     pub fn changes(&mut self) -> Vec<Placed> {
         let changed = self.changed.replace(BTreeMap::new());
         let placed = |(row, evicted)| Some(Placed { row, id: self.id(row)?, evicted });
@@ -123,7 +124,7 @@ impl IdMap {
         }
         let mut new = vec![];
         for mut own in seen {
-            match self.rows.row(own.id).and_then(|row| self.entries.get_mut(row as usize)) {
+            match self.rows.get(&own.id).and_then(|row| self.entries.get_mut(*row as usize)) {
                 Some(entry) => {
                     entry.count = entry.count.saturating_add(own.count);
                     entry.last = own.last;
@@ -151,16 +152,14 @@ impl IdMap {
         let mut scored: Vec<(u64, Entry)> =
             new.into_iter().map(|entry| (eviction.score(&entry, self.steps), entry)).collect();
         scored.sort_unstable_by_key(|(score, entry)| (Reverse(*score), entry.id));
-        let (mut placed, mut is_ranked, count) = (vec![], false, scored.len());
+        if !eviction.is_steady() {
+            self.ranking.clear();
+        }
+        let (mut placed, count) = (vec![], scored.len());
         for (score, entry) in scored {
-            let free = self.free_row();
-            if free.is_none() && !is_ranked {
-                self.ranking.prepare(count - placed.len(), eviction, &self.entries, self.steps);
-                is_ranked = true;
-            }
-            let (row, evicted) = match free {
+            let (row, evicted) = match self.free_row() {
                 Some(row) => (row, None),
-                None => match self.ranking.lowest(eviction, &self.entries, self.steps) {
+                None => match self.ranking.lowest(count, eviction, &self.entries, self.steps) {
                     Some((lowest, row)) if lowest < score => (row, self.id(row)),
                     _ => break,
                 },
@@ -171,7 +170,9 @@ impl IdMap {
             if let Some(changed) = &mut self.changed {
                 changed.entry(row).or_insert(evicted);
             }
-            evicted.into_iter().for_each(|id| self.rows.remove(id));
+            if let Some(id) = evicted {
+                self.rows.remove(&id);
+            }
             self.rows.insert(entry.id, row);
             self.waiting.remove(&entry.id);
             placed.push(Placed { row, id: entry.id, evicted });
@@ -199,27 +200,6 @@ impl IdMap {
         all.select_nth_unstable(capacity - capacity / 8);
         for (_, id) in all.drain(capacity - capacity / 8..) {
             self.waiting.remove(&id);
-        }
-    }
-}
-
-impl Clone for IdMap {
-    /// A map of its own: the rows of one do not change with the other. It records no changes yet.
-    fn clone(&self) -> Self {
-        let rows = Rows::default();
-        for (entry, row) in self.entries.iter().zip(0..).filter(|(entry, _)| entry.id != UNKNOWN) {
-            rows.insert(entry.id, row);
-        }
-        Self {
-            options: self.options,
-            rows,
-            entries: self.entries.clone(),
-            holes: self.holes.clone(),
-            window: self.window.clone(),
-            waiting: self.waiting.clone(),
-            ranking: self.ranking.clone(),
-            steps: self.steps,
-            changed: None,
         }
     }
 }

@@ -3,9 +3,20 @@ use crate::map::Entry;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Rows by score, the lowest first. A score may have grown since it was noted: it is noted again when the row comes up.
+/// A refill ranks this fraction of all rows.
+const FRACTION: usize = 16;
+
+/// Rows by score, then by row, the lowest first.
+///
+/// A row that is in neither list has no lower score than the last one of `lowest`, since scores only grow. A noted score may have
+/// grown since; such a row moves on when it comes up.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ranking(BinaryHeap<Reverse<(u64, u32)>>);
+pub(crate) struct Ranking {
+    /// The lowest rows at the last refill, descending.
+    lowest: Vec<(u64, u32)>,
+    /// Rows of `lowest` whose scores have grown.
+    grown: BinaryHeap<Reverse<(u64, u32)>>,
+}
 
 impl Eviction {
     /// The score of an entry in a step. Scores compare as the numbers do.
@@ -22,35 +33,57 @@ impl Eviction {
     }
 
     /// True if the score of an id changes only when it occurs.
-    fn is_steady(self) -> bool {
+    pub(crate) fn is_steady(self) -> bool {
         !matches!(self, Self::DistanceLfu { .. })
     }
 }
 
 impl Ranking {
-    /// Ranks at least the `count` lowest of all rows, unless they are ranked.
-    pub fn prepare(&mut self, count: usize, eviction: Eviction, entries: &[Entry], step: u64) {
-        if eviction.is_steady() && !self.0.is_empty() {
-            return;
-        }
-        let mut all: Vec<(u64, u32)> = entries.iter().map(|entry| eviction.score(entry, step)).zip(0..).collect();
-        if !eviction.is_steady() && (1..all.len()).contains(&count) {
-            all.select_nth_unstable(count - 1);
-            all.truncate(count);
-        }
-        self.0 = all.into_iter().map(Reverse).collect();
+    /// Drops what it knows, because scores have shrunk.
+    pub fn clear(&mut self) {
+        self.lowest.clear();
+        self.grown.clear();
     }
 
-    /// The row with the lowest score.
-    pub fn lowest(&mut self, eviction: Eviction, entries: &[Entry], step: u64) -> Option<(u64, u32)> {
-        while let Some(mut top) = self.0.peek_mut() {
-            let Reverse((noted, row)) = *top;
-            let score = eviction.score(entries.get(row as usize)?, step);
-            if noted == score {
-                return Some((score, row));
+    /// The row with the lowest score, of which `count` are needed.
+    pub fn lowest(&mut self, count: usize, eviction: Eviction, entries: &[Entry], step: u64) -> Option<(u64, u32)> {
+        let score = |row: u32| entries.get(row as usize).map(|entry| eviction.score(entry, step));
+        loop {
+            let Some(&(noted, row)) = self.lowest.last() else {
+                if entries.is_empty() {
+                    return None;
+                }
+                self.refill(count, entries.iter().map(|entry| eviction.score(entry, step)));
+                continue;
+            };
+            let now = score(row)?;
+            if noted != now {
+                self.lowest.pop();
+                self.grown.push(Reverse((now, row)));
+                continue;
             }
-            *top = Reverse((score, row));
+            match self.grown.peek_mut() {
+                Some(mut top) if top.0 < (now, row) => {
+                    let (noted, other) = top.0;
+                    let now = score(other)?;
+                    if noted == now {
+                        return Some((now, other));
+                    }
+                    *top = Reverse((now, other));
+                }
+                _ => return Some((now, row)),
+            }
         }
-        None
+    }
+
+    fn refill(&mut self, count: usize, scores: impl Iterator<Item = u64>) {
+        self.grown.clear();
+        self.lowest = scores.zip(0..).collect();
+        let count = count.max(self.lowest.len() / FRACTION);
+        if count < self.lowest.len() {
+            self.lowest.select_nth_unstable(count);
+            self.lowest.truncate(count);
+        }
+        self.lowest.sort_unstable_by(|a, b| b.cmp(a));
     }
 }

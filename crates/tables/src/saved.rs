@@ -60,7 +60,7 @@ impl IdMap {
             map.entries.push(if id == UNKNOWN { FREE } else { entry });
             match id {
                 UNKNOWN => map.holes.push(row as u32),
-                _ if map.rows.insert(id, row as u32) => {}
+                _ if map.rows.insert(id, row as u32).is_none() => {}
                 _ => return Err(MapError::Twice { id }),
             }
         }

@@ -197,7 +197,7 @@ impl Group {
             count += 1;
             let Some(batch) = batch? else { continue };
             // The ids of all ranks grow the tables of each.
-            preparer.count(&batch);
+            preparer.count(&batch, position == rank);
             if position == rank {
                 self.batches.push(batch);
                 self.chunks.push(self.count);

@@ -7,8 +7,8 @@ use crate::GrowingTables;
 use crate::step::{Initial, names};
 use rewire_graph::{DType, HostTensor, Ordered};
 use rewire_runtime::{Inputs, RunValue};
-use rewire_tables::{IdMap, Run, runs};
-use std::collections::BTreeMap;
+use rewire_tables::{IdMap, Run};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The maps of an objective's tables.
@@ -17,7 +17,16 @@ pub(super) struct Growth {
     tables: Arc<[GrowingTables]>,
     maps: Vec<IdMap>,
     /// By map, the ids of the step so far.
-    seen: Vec<Vec<i64>>,
+    seen: Vec<Seen>,
+}
+
+/// Ids of a step.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    ids: Vec<i64>,
+    /// The first places of the inputs of batches that are run, and after a step their rows.
+    own: VecDeque<usize>,
+    rows: Vec<u32>,
 }
 
 /// A step of a map.
@@ -30,7 +39,7 @@ pub(super) struct MapStep {
 impl Growth {
     pub fn new(tables: &[GrowingTables]) -> Self {
         let maps = tables.iter().map(|growing| IdMap::new(growing.options)).collect();
-        Self { tables: tables.into(), maps, seen: vec![vec![]; tables.len()] }
+        Self { tables: tables.into(), maps, seen: vec![Seen::default(); tables.len()] }
     }
 
     /// True if there are no growing tables.
@@ -38,43 +47,59 @@ impl Growth {
         self.tables.is_empty()
     }
 
-    /// Counts the raw ids of a batch in the next step.
-    pub fn count(&mut self, batch: &Inputs) {
+    /// Counts the raw ids of a batch in the next step; `is_own` if it is run here.
+    pub fn count(&mut self, batch: &Inputs, is_own: bool) {
         for (growing, seen) in self.tables.iter().zip(&mut self.seen) {
-            growing.inputs.iter().filter_map(|input| raw(batch, input)).for_each(|ids| seen.extend(ids));
+            for ids in growing.inputs.iter().filter_map(|input| raw(batch, input)) {
+                seen.own.extend(is_own.then_some(seen.ids.len()));
+                seen.ids.extend(ids);
+            }
         }
     }
 
     /// Takes a step with the counted ids.
     pub fn step(&mut self) -> Vec<MapStep> {
-        let step = |(map, seen): (&mut IdMap, &mut Vec<i64>)| {
-            let runs = runs(std::mem::take(seen));
+        let step = |(map, seen): (&mut IdMap, &mut Seen)| {
+            let mut order: Vec<(i64, u32)> = std::mem::take(&mut seen.ids).into_iter().zip(0..).collect();
+            order.sort_unstable();
+            let equal = || order.chunk_by(|(a, _), (b, _)| a == b);
+            let runs: Vec<Run> = equal().map(|same| (same[0].0, same.len() as u32)).collect();
             map.step(&runs);
+            seen.rows = vec![map.options().rows; order.len()];
+            for same in equal() {
+                if let Some(row) = map.row(same[0].0) {
+                    same.iter().for_each(|(_, place)| seen.rows[*place as usize] = row);
+                }
+            }
             MapStep { number: map.steps(), runs }
         };
         self.maps.iter_mut().zip(&mut self.seen).map(step).collect()
     }
 
-    /// Replaces the raw ids of a batch by their rows.
-    pub fn look_up(&self, batch: &mut Inputs) -> Result<(), TrainError> {
-        for (growing, map) in self.tables.iter().zip(&self.maps) {
-            let rows = map.rows();
+    /// Replaces the raw ids of the next batch of a step by their rows.
+    pub fn look_up(&mut self, batch: &mut Inputs) -> Result<(), TrainError> {
+        for (growing, seen) in self.tables.iter().zip(&mut self.seen) {
             for input in &growing.inputs {
-                let Some(ids) = raw(batch, input) else { continue };
-                let shape = batch.get(input).map(|ids| ids.shape().to_vec()).unwrap_or_else(|| vec![ids.len()]);
-                let found: Vec<u32> = ids.into_iter().map(|id| rows.row(id).unwrap_or(growing.options.rows)).collect();
-                batch.insert(input, HostTensor::u32(shape, &found)?);
+                let Some(shape) = batch.get(input).filter(is_raw).map(|ids| ids.shape().to_vec()) else { continue };
+                let first = seen.own.pop_front().unwrap_or(seen.rows.len());
+                let rows = seen.rows.get(first..first + shape.iter().product::<usize>());
+                debug_assert!(rows.is_some(), "the ids of `{input}` are not counted");
+                batch.insert(input, HostTensor::u32(shape, rows.unwrap_or_default())?);
             }
         }
         Ok(())
     }
 }
 
+fn is_raw(ids: &&RunValue) -> bool {
+    matches!(ids, RunValue::Host(ids) if ids.dtype() == DType::I64)
+}
+
 /// The raw ids of an input; `None` if it has rows.
 fn raw(batch: &Inputs, input: &str) -> Option<Vec<i64>> {
-    match batch.get(input)? {
-        RunValue::Host(ids) if ids.dtype() == DType::I64 => ids.values(),
-        _ => None,
+    match batch.get(input).filter(is_raw)? {
+        RunValue::Host(ids) => ids.values(),
+        RunValue::Device(_) => None,
     }
 }
 

@@ -78,9 +78,9 @@ impl Preparer {
         !self.growth.is_empty()
     }
 
-    /// Counts the raw ids of a batch in the next step of growing tables.
-    pub(super) fn count(&mut self, batch: &Inputs) {
-        self.growth.count(batch);
+    /// Counts the raw ids of a batch in the next step of growing tables; `is_own` if it is of this rank.
+    pub(super) fn count(&mut self, batch: &Inputs, is_own: bool) {
+        self.growth.count(batch, is_own);
     }
 
     /// Prepares the batches of a step.
@@ -88,7 +88,7 @@ impl Preparer {
     /// # Errors
     /// [`TrainError::Run`] names an input that is missing or does not match its declaration.
     pub fn prepare(&mut self, batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
-        batches.iter().for_each(|batch| self.count(batch));
+        batches.iter().for_each(|batch| self.count(batch, true));
         self.prepare_counted(batches)
     }
 

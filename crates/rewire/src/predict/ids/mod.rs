@@ -42,7 +42,7 @@ impl IdRows {
         tensor: impl Fn(&str) -> Result<Option<HostTensor>, RankError>,
     ) -> Result<Self, RankError> {
         let maps = id_maps(features, parameters, tensor)?;
-        Ok(Self(maps.into_iter().map(|(name, map)| (name, (map.rows(), map.options().rows))).collect()))
+        Ok(Self(maps.into_iter().map(|(name, map)| (name, (Rows::from(&map), map.options().rows))).collect()))
     }
 
     /// Replaces raw ids by rows; ids without a row by the last row of the table.
