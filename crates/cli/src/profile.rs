@@ -8,7 +8,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     options.output.iter().try_for_each(|path| bench::check_place(path))?;
     let workload = bench::workload(&options.op, &options.sizes.shape()?, &options.weights, common.mapping)?;
     let parts = if options.parts { Some(workload.parts()?) } else { None };
-    let Placement { tables_on: tables, parameter_bytes } = options.placement;
+    let Placement { tables_on: tables, parameter_bytes, .. } = options.placement;
     let seconds = if options.parts { options.seconds } else { 0.0 };
     let with = BenchOptions { seconds, tables, parameter_bytes, ..BenchOptions::default() };
     let bench = bench::open_with(common, None, with)?;

@@ -7,5 +7,14 @@ pub mod parallel;
 
 pub use kernels::*;
 
-/// Rows that replace those of a table, in the layout of a host tensor of the type of the copies; `None` for others.
-pub type NewerRows<'a> = &'a (dyn Fn(usize) -> Option<&'a [u8]> + Sync);
+/// Rows of a table that are found elsewhere than in the table, in the layout of a host tensor of the type of the copies.
+pub trait RowOverlay: Sync {
+    /// Passes a row to `copy`; false if it has to be read from the table.
+    fn read(&self, row: usize, copy: &mut dyn FnMut(&[u8])) -> bool;
+
+    /// Is told which rows will be read from the table.
+    fn will_read(&self, rows: &[usize]);
+
+    /// Is told a row that was read from the table.
+    fn was_read(&self, row: usize, content: &[u8]);
+}

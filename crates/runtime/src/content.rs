@@ -2,6 +2,8 @@
 
 use crate::RunError;
 use crate::model::Backing;
+#[cfg(unix)]
+use memmap2::Advice;
 use memmap2::{Mmap, MmapMut};
 use rewire_graph::SharedBytes;
 use std::fmt;
@@ -157,11 +159,32 @@ impl fmt::Debug for MappedFile {
     }
 }
 
+#[cfg(unix)]
+impl MappedFile {
+    /// Advises the system about a part of the file. Reads are correct without it.
+    fn advise(&self, advice: Advice, part: &[u8]) {
+        let offset = part.as_ptr().addr().checked_sub(self.map.as_ptr().addr());
+        if let Some(offset) = offset.filter(|offset| offset + part.len() <= self.map.len()) {
+            drop(self.map.advise_range(advice, offset, part.len()));
+        }
+    }
+}
+
 impl Backing for MappedFile {
     fn check(&self) -> std::result::Result<(), RunError> {
         match self.file.metadata() {
             Ok(found) if State::of(&found) == self.state => Ok(()),
             _ => Err(RunError::FileChanged { path: self.path.clone() }),
         }
+    }
+
+    #[cfg(unix)]
+    fn read_by_rows(&self, part: &[u8]) {
+        self.advise(Advice::Random, part);
+    }
+
+    #[cfg(unix)]
+    fn read_ahead(&self, part: &[u8]) {
+        self.advise(Advice::WillNeed, part);
     }
 }

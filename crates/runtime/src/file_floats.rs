@@ -1,6 +1,8 @@
 //! Floats in files.
 
-use memmap2::{Advice, MmapMut};
+#[cfg(unix)]
+use memmap2::Advice;
+use memmap2::MmapMut;
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;

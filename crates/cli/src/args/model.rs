@@ -17,12 +17,17 @@ pub struct Placement {
     /// Memory limit of all parameters in bytes; three quarters of the device's memory, or the host's free memory, if left out.
     #[arg(long, value_name = "BYTES")]
     pub parameter_bytes: Option<u64>,
+    /// Memory limit in bytes of copies of the rows of tables on the host that are looked up most often, for tables in mapped files that
+    /// are larger than the memory.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub hot_rows: u64,
 }
 
 impl Placement {
     /// The model options for this placement.
     pub fn of_model(&self) -> RankOptions {
-        RankOptions { tables: self.tables_on, parameter_bytes: self.parameter_bytes, ..RankOptions::default() }
+        let (tables, parameter_bytes, hot_row_bytes) = (self.tables_on, self.parameter_bytes, self.hot_rows);
+        RankOptions { tables, parameter_bytes, hot_row_bytes, ..RankOptions::default() }
     }
 }
 

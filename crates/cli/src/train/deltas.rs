@@ -68,7 +68,7 @@ impl Deltas {
         if trainer.steps() == self.steps {
             return Ok(());
         }
-        let (delta, bytes) = Delta::new(self.version, trainer.steps(), learner.changes(trainer)?)?;
+        let (delta, bytes) = Delta::new(self.version, trainer.steps(), learner.changes(trainer)?.into())?;
         if self.writes {
             let path = self.folder.join(format!("{:08}.safetensors", delta.version().number()));
             write_file(&path, &bytes).map_err(|source| DeltaError::Write { path, source })?;

@@ -4,7 +4,7 @@ mod error;
 
 pub use error::CpuError;
 
-use crate::NewerRows;
+use crate::RowOverlay;
 use rewire_graph::{DType, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::Computation;
 
@@ -177,7 +177,7 @@ impl Memory {
     }
 
     /// Copies rows of a table.
-    pub fn copy_rows(&mut self, _: &HostTensor, _: NewerRows<'_>, _: &Self) -> Result<(), CpuError> {
+    pub fn copy_rows(&mut self, _: &HostTensor, _: &dyn RowOverlay, _: &Self) -> Result<(), CpuError> {
         match *self {}
     }
 

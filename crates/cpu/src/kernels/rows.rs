@@ -3,7 +3,7 @@
 use super::error::CpuError;
 use super::memory::Memory;
 use super::tasks;
-use crate::NewerRows;
+use crate::RowOverlay;
 use rewire_graph::{DType, HostTensor, StoredTypeError};
 
 /// Bytes of a task.
@@ -11,11 +11,11 @@ const TASK: usize = 1 << 16;
 
 impl Memory {
     /// Copies the rows of a table `[rows, width]` at the given ids, clamped. Nothing else of the table is read, and
-    /// nothing of rows in `newer`. If the table has another type, only these rows are converted.
+    /// nothing of rows in `overlay`. If the table has another type, only these rows are converted.
     ///
     /// # Errors
     /// [`CpuError::Content`] if this is no tensor of a row an id, [`CpuError::Memory`] if there is no room.
-    pub fn copy_rows(&mut self, table: &HostTensor, newer: NewerRows<'_>, ids: &Self) -> Result<(), CpuError> {
+    pub fn copy_rows(&mut self, table: &HostTensor, overlay: &dyn RowOverlay, ids: &Self) -> Result<(), CpuError> {
         let (dtype, shape) = (self.dtype(), self.shape().to_vec());
         let wrong = || CpuError::Content { dtype, shape: shape.clone() };
         let (&[rows, width], count) = (table.shape(), ids.shape().iter().product::<usize>()) else {
@@ -27,7 +27,7 @@ impl Memory {
             return Err(wrong());
         }
         let pitch = self.row_pitch().ok_or_else(wrong)?;
-        copy((table, newer), &named(ids, count), (dtype, pitch), self.bytes_mut()?)
+        copy((table, overlay), &named(ids, count), (dtype, pitch), self.bytes_mut()?)
     }
 
     /// Replaces rows of a matrix, given as rows of a host tensor. Rows that do not exist are ignored.
@@ -65,7 +65,7 @@ fn named(ids: &Memory, count: usize) -> Vec<i64> {
 
 /// Copies rows to kernel memory as elements of a type, with one row every `pitch` bytes.
 fn copy(
-    (table, newer): (&HostTensor, NewerRows<'_>),
+    (table, overlay): (&HostTensor, &dyn RowOverlay),
     named: &[i64],
     (dtype, pitch): (DType, usize),
     out: &mut [u8],
@@ -83,14 +83,24 @@ fn copy(
         tasks,
         || Ok(()),
         |(), (out, named): (&mut [u8], &[i64])| {
+            let (mut missing, mut places) = (vec![], vec![]);
             for (out, id) in out.chunks_exact_mut(pitch).zip(named) {
                 let row = (*id).clamp(0, last as i64) as usize;
-                let given = || bytes.get(row * row_bytes..(row + 1) * row_bytes).unwrap_or(&[]);
-                match newer(row) {
-                    Some(newer) => format.to_kernels(&[width], newer, out),
-                    None if table.dtype() == dtype => format.to_kernels(&[width], given(), out),
-                    None => format.to_kernels(&[width], converted(table, given(), dtype)?.bytes(), out),
+                if !overlay.read(row, &mut |content| format.to_kernels(&[width], content, out)) {
+                    missing.push(row);
+                    places.push(out);
                 }
+            }
+            overlay.will_read(&missing);
+            for (row, out) in missing.into_iter().zip(places) {
+                let given = bytes.get(row * row_bytes..(row + 1) * row_bytes).unwrap_or(&[]);
+                let converted = match table.dtype() == dtype {
+                    true => None,
+                    false => Some(converted(table, given, dtype)?),
+                };
+                let content = converted.as_ref().map_or(given, HostTensor::bytes);
+                format.to_kernels(&[width], content, out);
+                overlay.was_read(row, content);
             }
             Ok(())
         },

@@ -86,8 +86,12 @@ fn checked(weights: &Weights<'_>, deltas: &[PathBuf]) -> Result<ModelVersion, De
     let mut version = ModelVersion::of(weights)?;
     for path in deltas {
         let delta = Delta::read(path)?;
-        let fits = version.check_next(delta.before()).and_then(|()| {
-            delta.changes().iter().try_for_each(|(name, change)| Stored::of(weights, name, change).map(drop))
+        let fits = version.check_next(delta.before()).and_then(|()| match delta.changes().ids.keys().next() {
+            Some(table) => Err(DeltaError::Ids { table: table.clone() }),
+            None => {
+                let mut parameters = delta.changes().parameters.iter();
+                parameters.try_for_each(|(name, change)| Stored::of(weights, name, change).map(drop))
+            }
         });
         fits.map_err(|source| DeltaError::File { path: path.clone(), source: Box::new(source) })?;
         version = delta.version();
@@ -167,7 +171,7 @@ fn write_weights(
     }
     let starts: BTreeMap<&str, usize> = places.into_iter().map(|(name, start)| (name, bytes.len() + start)).collect();
     for path in deltas {
-        for (name, change) in Delta::read(path)?.changes() {
+        for (name, change) in &Delta::read(path)?.changes().parameters {
             let stored = Stored::of(weights, name, change)?;
             let start = *starts.get(name.as_str()).ok_or_else(|| DeltaError::Unknown { name: name.clone() })?;
             for (offset, bytes) in stored.ranges() {
@@ -186,7 +190,7 @@ fn to_package(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersi
     let by_column: HashSet<&str> = plan.parameters_by_column().collect();
     let mut changed: BTreeMap<String, HostTensor> = BTreeMap::new();
     for path in deltas {
-        for (name, change) in Delta::read(path)?.changes() {
+        for (name, change) in &Delta::read(path)?.changes().parameters {
             let before = match changed.remove(name) {
                 Some(before) => Some(before),
                 None => weights.laid(name, by_column.contains(name.as_str())).map_err(in_memory)?,

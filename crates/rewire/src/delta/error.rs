@@ -87,6 +87,12 @@ pub enum DeltaError {
     /// Another update of the model is in progress.
     #[error("another delta is being applied to the model: apply one after the other")]
     Busy,
+    /// The delta has ids of a table, which has none in the model.
+    #[error("it changes the ids of the table `{table}`, which has no ids in the model")]
+    Ids {
+        /// The table.
+        table: String,
+    },
     /// A tensor is not one of the model.
     #[error("the model has no tensor `{name}`")]
     Unknown {

@@ -10,6 +10,7 @@
 //! | `whole/<parameter>` | all of its values |
 //! | `rows/<parameter>` | `U32`, the rows of a table that changed |
 //! | `values/<parameter>` | the values of these rows, in the type of the table |
+//! | `ids/<table>` | `I64` `[n, 3]`, ids of a table that grows: [`PlacedId`] |
 //!
 //! A file with other kinds is an error.
 
@@ -43,6 +44,36 @@ const NEWEST: &str = "1";
 const WHOLE: &str = "whole/";
 const ROWS: &str = "rows/";
 const VALUES: &str = "values/";
+const IDS: &str = "ids/";
+
+/// The id of a row that had none, which no id is.
+const NONE: i64 = i64::MAX;
+
+/// An id that took a row of a table that grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedId {
+    /// The row.
+    pub row: u32,
+    /// The id.
+    pub id: i64,
+    /// The id that had the row before and has left the table.
+    pub evicted: Option<i64>,
+}
+
+/// What a delta changes, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Parameters.
+    pub parameters: BTreeMap<String, ParameterUpdate>,
+    /// Rows of tables that grow, which other ids took, by table.
+    pub ids: BTreeMap<String, Vec<PlacedId>>,
+}
+
+impl From<BTreeMap<String, ParameterUpdate>> for Changes {
+    fn from(parameters: BTreeMap<String, ParameterUpdate>) -> Self {
+        Self { parameters, ids: BTreeMap::new() }
+    }
+}
 
 /// Changes of a model's parameters, by name.
 ///
@@ -57,7 +88,7 @@ const VALUES: &str = "values/";
 /// let values = HostTensor::f32([1, 2], &[1.0, 2.0])?;
 /// let changes = BTreeMap::from([("table".to_owned(), ParameterUpdate::Rows { rows: vec![3], values })]);
 ///
-/// let (delta, bytes) = Delta::new(version, 10, changes)?;
+/// let (delta, bytes) = Delta::new(version, 10, changes.into())?;
 /// let read = Delta::parse(bytes)?;
 /// assert_eq!((read.before(), read.version()), (version, delta.version()));
 /// assert_eq!(read.version().number(), 1);
@@ -68,7 +99,7 @@ pub struct Delta {
     before: ModelVersion,
     version: ModelVersion,
     steps: u64,
-    changes: BTreeMap<String, ParameterUpdate>,
+    changes: Changes,
 }
 
 impl Delta {
@@ -76,13 +107,15 @@ impl Delta {
     ///
     /// # Errors
     /// [`DeltaError::Weights`] if there is not enough memory for the bytes.
-    pub fn new(
-        before: ModelVersion,
-        steps: u64,
-        changes: BTreeMap<String, ParameterUpdate>,
-    ) -> Result<(Self, Vec<u8>), DeltaError> {
+    pub fn new(before: ModelVersion, steps: u64, changes: Changes) -> Result<(Self, Vec<u8>), DeltaError> {
         let mut tensors = BTreeMap::new();
-        for (name, change) in &changes {
+        for (table, ids) in &changes.ids {
+            let placed = |own: &PlacedId| [i64::from(own.row), own.id, own.evicted.unwrap_or(NONE)];
+            let values: Vec<i64> = ids.iter().flat_map(placed).collect();
+            let tensor = HostTensor::i64([ids.len(), 3], &values).map_err(|error| DeltaError::content(table, error))?;
+            tensors.insert(format!("{IDS}{table}"), tensor);
+        }
+        for (name, change) in &changes.parameters {
             match change {
                 ParameterUpdate::Whole(tensor) => drop(tensors.insert(format!("{WHOLE}{name}"), tensor.clone())),
                 ParameterUpdate::Rows { rows, values } => {
@@ -152,8 +185,8 @@ impl Delta {
         self.steps
     }
 
-    /// The changed parameters by name.
-    pub fn changes(&self) -> &BTreeMap<String, ParameterUpdate> {
+    /// What it changes.
+    pub fn changes(&self) -> &Changes {
         &self.changes
     }
 }
@@ -172,8 +205,8 @@ fn place_of_hash(bytes: &[u8], text: &str) -> Option<usize> {
 }
 
 /// The changes in a file.
-fn changes(weights: &Weights<'_>) -> Result<BTreeMap<String, ParameterUpdate>, DeltaError> {
-    let mut changes = BTreeMap::new();
+fn changes(weights: &Weights<'_>) -> Result<Changes, DeltaError> {
+    let mut changes = Changes::default();
     for key in weights.names() {
         let Some(tensor) = weights.get(key)? else { continue };
         let (name, change) = if let Some(name) = key.strip_prefix(WHOLE) {
@@ -191,16 +224,29 @@ fn changes(weights: &Weights<'_>) -> Result<BTreeMap<String, ParameterUpdate>, D
                 ));
             }
             (name, ParameterUpdate::Rows { rows, values })
+        } else if let Some(table) = key.strip_prefix(IDS) {
+            changes.ids.insert(table.to_owned(), placed_ids(key, &tensor)?);
+            continue;
         } else if key.strip_prefix(VALUES).is_some_and(|name| weights.describe(&format!("{ROWS}{name}")).is_some()) {
             continue;
         } else {
             return Err(DeltaError::content(key, "it is no tensor of a delta"));
         };
-        if changes.insert(name.to_owned(), change).is_some() {
+        if changes.parameters.insert(name.to_owned(), change).is_some() {
             return Err(DeltaError::content(key, "the parameter changes twice"));
         }
     }
     Ok(changes)
+}
+
+fn placed_ids(key: &str, tensor: &HostTensor) -> Result<Vec<PlacedId>, DeltaError> {
+    let values = tensor.values::<i64>().filter(|_| matches!(tensor.shape(), [_, 3]));
+    let values = values.ok_or_else(|| DeltaError::content(key, "expected I64 [n, 3]"))?;
+    let placed = values.as_chunks().0.iter().map(|&[row, id, evicted]| {
+        let row = u32::try_from(row).map_err(|_| DeltaError::content(key, format!("{row} is not a row")))?;
+        Ok(PlacedId { row, id, evicted: Some(evicted).filter(|evicted| *evicted != NONE) })
+    });
+    placed.collect()
 }
 
 #[cfg(test)]
@@ -216,10 +262,15 @@ mod tests {
         ModelVersion::base(&BTreeMap::from([("table".to_owned(), tensor(9, 0.0))]))
     }
 
+    fn ids() -> [PlacedId; 2] {
+        [PlacedId { row: 7, id: -5, evicted: None }, PlacedId { row: 2, id: 1 << 40, evicted: Some(0) }]
+    }
+
     fn example(before: ModelVersion) -> (Delta, Vec<u8>) {
         let rows = ParameterUpdate::Rows { rows: vec![7, 2], values: tensor(2, 5.0) };
         let whole = ParameterUpdate::Whole(tensor(1, 0.5));
-        Delta::new(before, 40, [("table".to_owned(), rows), ("table/w".to_owned(), whole)].into()).unwrap()
+        let parameters = [("table".to_owned(), rows), ("table/w".to_owned(), whole)].into();
+        Delta::new(before, 40, Changes { parameters, ids: [("table".to_owned(), ids().to_vec())].into() }).unwrap()
     }
 
     #[test]
@@ -227,7 +278,8 @@ mod tests {
         let (delta, bytes) = example(base());
         let read = Delta::parse(bytes).unwrap();
         assert_eq!((read.before(), read.version(), read.steps()), (base(), delta.version(), 40));
-        match (&read.changes()["table"], &read.changes()["table/w"]) {
+        assert_eq!(read.changes().ids["table"], ids());
+        match (&read.changes().parameters["table"], &read.changes().parameters["table/w"]) {
             (ParameterUpdate::Rows { rows, values }, ParameterUpdate::Whole(whole)) => {
                 assert_eq!((rows.as_slice(), values, whole), (&[7, 2][..], &tensor(2, 5.0), &tensor(1, 0.5)));
             }
@@ -271,7 +323,7 @@ mod tests {
         assert!(matches!(refused(first.version(), &first), DeltaError::Applied { number: 1, latest: 1 }));
         assert!(matches!(refused(second.version(), &first), DeltaError::Applied { number: 1, latest: 2 }));
         assert!(matches!(refused(other, &first), DeltaError::Foreign { .. }));
-        let forked = Delta::new(base(), 41, BTreeMap::new()).unwrap().0;
+        let forked = Delta::new(base(), 41, Changes::default()).unwrap().0;
         assert!(matches!(refused(forked.version(), &second), DeltaError::Foreign { .. }));
     }
 }

@@ -42,7 +42,10 @@ impl Served {
     pub async fn update(&self, model: &Model, delta: &Delta) -> Result<(), DeltaError> {
         let _turn = self.begin(delta)?;
         let known: HashSet<&str> = model.plan().parameters().map(|Named { name, .. }| name).collect();
-        let changes = delta.changes().iter().filter(|(name, _)| known.contains(name.as_str()));
+        if let Some(table) = delta.changes().ids.keys().next() {
+            return Err(DeltaError::Ids { table: table.clone() });
+        }
+        let changes = delta.changes().parameters.iter().filter(|(name, _)| known.contains(name.as_str()));
         model.update_async(changes.map(|(name, change)| (name.as_str(), change.clone()))).await?;
         self.lock().version = Some(delta.version());
         Ok(())

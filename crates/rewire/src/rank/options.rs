@@ -41,6 +41,9 @@ pub struct RankOptions {
     /// Memory limit of all parameters in bytes, beyond which [`Tables::Auto`] keeps tables on the host; see
     /// [`ModelOptions::parameter_bytes`].
     pub parameter_bytes: Option<u64>,
+    /// Limit in bytes of copies of the rows of tables on the host that are looked up most often; see
+    /// [`ModelOptions::hot_row_bytes`].
+    pub hot_row_bytes: u64,
     /// Storage types of floats that are not rows with a scale. A package keeps its own by default.
     pub precision: Precision,
     /// Accepts weights with tensors that the model does not use. By default they are an error, because they indicate that
@@ -75,6 +78,7 @@ impl Default for RankOptions {
             pipelines: None,
             tables: Tables::Auto,
             parameter_bytes: None,
+            hot_row_bytes: 0,
             precision: Precision::default(),
             allow_unread: false,
             batch_rows: 1 << 13,
@@ -103,6 +107,7 @@ impl RankOptions {
             pipelines: self.pipelines.clone(),
             tables: self.tables,
             parameter_bytes: self.parameter_bytes,
+            hot_row_bytes: self.hot_row_bytes,
             ..ModelOptions::default()
         }
     }

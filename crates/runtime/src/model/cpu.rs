@@ -1,6 +1,7 @@
 //! The CPU part of a model: kernels and parameters, shared by all sessions.
 
-use super::parameters::{HostParameters, HostTable, out_of_memory};
+use super::host_table::HostTable;
+use super::parameters::{HostParameters, out_of_memory};
 use super::placement::BufferAssignment;
 use super::update::Changed;
 use crate::RuntimeError;
@@ -131,9 +132,9 @@ impl CpuSite {
         Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
     }
 
-    /// Bytes of parameters and constants, excluding tables for lookups on the host except for rows that were replaced.
+    /// Bytes of parameters and constants, excluding tables for lookups on the host except for copies of their rows.
     pub fn bytes(&self) -> u64 {
-        let replaced = self.weights.tables.values().map(|table| table.patch.bytes());
-        self.weights.memories.iter().flatten().map(Memory::bytes).chain(replaced).sum()
+        let rows = self.weights.tables.values().map(HostTable::bytes);
+        self.weights.memories.iter().flatten().map(Memory::bytes).chain(rows).sum()
     }
 }

@@ -61,6 +61,9 @@ pub struct ModelOptions {
     /// Limit in bytes of all parameters together, on the device or the CPU, above which [`Tables::Auto`] places tables
     /// on the host. If `None`, three quarters of the device's memory, or the available host memory.
     pub parameter_bytes: Option<u64>,
+    /// Limit in bytes of copies, in memory, of the rows of tables on the host that are looked up most often; none if 0.
+    /// For tables in mapped files that are larger than the memory: other rows are read from the disk.
+    pub hot_row_bytes: u64,
     /// The user-defined functions and custom operators that a plan from a file may contain.
     pub registry: Registry,
 }
@@ -134,7 +137,7 @@ impl Model {
             let ahead = timed("emitting kernels ahead", || EmittedAhead::of(&prepared.plan, &options));
             // The placement of tables depends on the device.
             let given = parameters.take_if(|_| whole.is_none());
-            let resident = given.map(|given| prepared.resident(given)).transpose()?;
+            let resident = given.map(|given| prepared.resident(given, &options)).transpose()?;
             Ok::<_, E>((whole, prepared, ahead, resident))
         };
         let (made, gpu) = open_beside(&options, prepare).await;
@@ -146,7 +149,7 @@ impl Model {
             }
         }
         if let Some(given) = parameters {
-            resident = Some(prepared.resident(given)?);
+            resident = Some(prepared.resident(given, &options)?);
         }
         let given = options.clone();
         let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
@@ -185,7 +188,7 @@ impl Model {
     ) -> Result<Self, RuntimeError> {
         validate(&plan)?;
         let prepared = Prepared::new(plan, &[], &options)?;
-        let resident = prepared.resident(parameters)?;
+        let resident = prepared.resident(parameters, &options)?;
         Self::load_prepared(prepared.plan, gpu, resident, options, emitter).await
     }
 
@@ -246,8 +249,9 @@ impl Prepared {
     }
 
     /// The parameters that stay in memory.
-    fn resident(&self, parameters: impl Parameters) -> Result<HostParameters, RuntimeError> {
-        timed("reading parameters", || HostParameters::new(&self.plan, self.lookups.clone(), parameters))
+    fn resident(&self, parameters: impl Parameters, options: &ModelOptions) -> Result<HostParameters, RuntimeError> {
+        let read = || HostParameters::new(&self.plan, self.lookups.clone(), options.hot_row_bytes, parameters);
+        timed("reading parameters", read)
     }
 }
 

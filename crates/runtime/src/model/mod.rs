@@ -5,6 +5,7 @@ mod cpu;
 #[cfg_attr(not(feature = "emit"), path = "prebuilt.rs")]
 mod emitter;
 mod gpu;
+mod host_table;
 mod load;
 #[cfg(feature = "emit")]
 mod matrices;
@@ -14,6 +15,7 @@ mod pipelines;
 mod placement;
 mod pool;
 mod recover;
+mod row_cache;
 mod row_patch;
 mod sites;
 mod tables;
@@ -101,7 +103,7 @@ pub struct Report {
     /// largest run so far.
     pub device_bytes: u64,
     /// Host memory in bytes of steps on the CPU, counted like device memory, without tables that are read in place, of which
-    /// only replaced rows count.
+    /// only replaced rows and copies of rows count.
     pub host_bytes: u64,
     /// Host memory in bytes of repacked weights for matmuls on the CPU, stored as f32. They are copies, not counted in
     /// `host_bytes`; all sessions share them, and [`Model::trim`] frees them.

@@ -52,6 +52,12 @@ pub trait Backing: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`RunError::FileChanged`].
     fn check(&self) -> Result<(), RunError>;
+
+    /// Prepares for reads of single rows of a part of the memory. Ignored for memory of others.
+    fn read_by_rows(&self, _part: &[u8]) {}
+
+    /// Starts to read a part of the memory, without waiting for it. Ignored for memory of others.
+    fn read_ahead(&self, _part: &[u8]) {}
 }
 
 impl<F: Fn(&str) -> Option<HostTensor> + Send> Parameters for F {

@@ -1,5 +1,7 @@
 use super::cpu::{CpuKernels, CpuSite};
+use super::host_table::HostTable;
 use super::placement::BufferAssignment;
+use super::row_cache::RowCache;
 use super::row_patch::{RowChange, RowPatch};
 use super::update::{Changed, ParameterUpdate};
 use super::{Backing, Parameters};
@@ -9,16 +11,8 @@ use crate::session::{CpuSide, Sizes};
 use crate::{RunError, RuntimeError};
 use rewire_graph::{DType, HostTensor, Ordered, similar_name};
 use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Lookup, Plan, Source, Step};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-/// A table from which the host copies rows.
-#[derive(Clone, Debug)]
-pub(crate) struct HostTable {
-    /// As the model was loaded with it.
-    pub given: HostTensor,
-    pub patch: RowPatch,
-}
 
 /// Tensors that stay in memory between runs, by buffer: parameters as given, constants, and values that the plan
 /// computes from them. Given tensors are shared, not copied.
@@ -27,22 +21,50 @@ pub(crate) struct HostParameters {
     tensors: Vec<Option<HostTensor>>,
     /// Rows of the tensors that updates replaced since.
     patches: BTreeMap<BufferId, RowPatch>,
+    /// Rows of tables that are looked up often.
+    caches: BTreeMap<BufferId, Arc<RowCache>>,
+    /// The limit in bytes of all caches.
+    hot_row_bytes: u64,
     /// The steps that copy rows of tables, which are read in place.
     lookups: Vec<Lookup>,
     /// True if some tensors were dropped.
     partial: bool,
     /// The owners of given tensors' memory.
-    backing: Vec<Arc<dyn Backing>>,
+    backing: Arc<[Arc<dyn Backing>]>,
 }
 
 impl HostParameters {
     /// Checks shapes and types of a plan's parameters, and computes the values derived from them.
-    pub fn new(plan: &Plan, lookups: Vec<Lookup>, parameters: impl Parameters) -> Result<Self, RuntimeError> {
-        let backing = parameters.backing();
-        let (tensors, patches) = (bound(plan, parameters)?, BTreeMap::new());
-        let mut resident = Self { tensors, patches, lookups, partial: false, backing };
+    pub fn new(
+        plan: &Plan,
+        lookups: Vec<Lookup>,
+        hot_row_bytes: u64,
+        parameters: impl Parameters,
+    ) -> Result<Self, RuntimeError> {
+        let backing = parameters.backing().into();
+        let tensors = bound(plan, parameters)?;
+        let mut resident = Self { tensors, lookups, hot_row_bytes, backing, ..Self::default() };
+        let tables: BTreeSet<BufferId> = resident.lookups.iter().map(|lookup| lookup.table).collect();
+        for table in tables {
+            resident.cache(plan, table);
+        }
         resident.compute(plan)?;
         Ok(resident)
+    }
+
+    /// Begins to read a table by rows, with a share of the memory for rows that are used often.
+    fn cache(&mut self, plan: &Plan, table: BufferId) {
+        self.caches.remove(&table);
+        let bytes = |id: BufferId| self.tensors.get(id.0 as usize)?.as_ref().map(|tensor| tensor.bytes().len() as u128);
+        let tables: BTreeSet<BufferId> = self.lookups.iter().map(|lookup| lookup.table).collect();
+        let all: u128 = tables.into_iter().filter_map(bytes).sum();
+        let (Some(own), Some(Some(given))) = (bytes(table), self.tensors.get(table.0 as usize)) else { return };
+        self.backing.iter().for_each(|backing| backing.read_by_rows(given.bytes()));
+        let limit = u128::from(self.hot_row_bytes) * own / all.max(1);
+        let width = given.shape().last().copied().unwrap_or(0);
+        let row_bytes = plan.buffer(table).and_then(|buffer| buffer.dtype.format().row_bytes(width));
+        let cache = row_bytes.and_then(|row_bytes| RowCache::new(row_bytes, u64::try_from(limit).ok()?));
+        self.caches.extend(cache.map(|cache| (table, Arc::new(cache))));
     }
 
     /// The lookup of a step, if it copies rows of a table.
@@ -54,7 +76,8 @@ impl HostParameters {
     pub fn tables(&self) -> BTreeMap<BufferId, HostTable> {
         let table = |id: BufferId| {
             let patch = self.patches.get(&id).cloned().unwrap_or_default();
-            Some((id, HostTable { given: self.tensors.get(id.0 as usize)?.clone()?, patch }))
+            let (given, cache) = (self.tensors.get(id.0 as usize)?.clone()?, self.caches.get(&id).cloned());
+            Some((id, HostTable { given, patch, cache, backing: self.backing.clone() }))
         };
         self.lookups.iter().filter_map(|lookup| table(lookup.table)).ordered_map()
     }
@@ -72,7 +95,7 @@ impl HostParameters {
         let tensors = self.tensors.iter().enumerate().map(kept).collect();
         let patches = self.patches.iter().filter(|(id, _)| is_kept(id.0 as usize));
         let patches = patches.map(|(id, patch)| (*id, patch.clone())).ordered_map();
-        Self { tensors, patches, lookups: self.lookups.clone(), partial: true, backing: self.backing.clone() }
+        Self { tensors, patches, partial: true, ..self.clone() }
     }
 
     /// Checks that no mapped file of parameters was modified.
@@ -103,6 +126,9 @@ impl HostParameters {
             ParameterUpdate::Whole(tensor) => {
                 self.tensors[n] = Some(parameter(plan, n, name, &[(name, tensor.clone())])?);
                 self.patches.remove(&id);
+                if self.lookups.iter().any(|lookup| lookup.table == id) {
+                    self.cache(plan, id);
+                }
                 changed.insert(id, Changed::Whole);
             }
             ParameterUpdate::Rows { rows, values } => {
@@ -306,7 +332,7 @@ mod tests {
 
     fn resident(dtype: DType, tensor: Option<HostTensor>) -> Result<Option<HostTensor>, RuntimeError> {
         let plan = plan(dtype);
-        HostParameters::new(&plan, vec![], move |_: &str| tensor.clone())?.tensor(&plan, BufferId(0))
+        HostParameters::new(&plan, vec![], 0, move |_: &str| tensor.clone())?.tensor(&plan, BufferId(0))
     }
 
     #[test]

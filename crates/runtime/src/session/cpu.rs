@@ -261,7 +261,7 @@ impl CpuSide {
 
     fn look_up(&self, lookup: Lookup, outputs: &mut [Memory]) -> Result<(), CpuError> {
         match (self.site.weights.tables.get(&lookup.table), self.memory(lookup.ids), outputs) {
-            (Some(table), Some(ids), [rows]) => rows.copy_rows(&table.given, &|row| table.patch.get(row), ids),
+            (Some(table), Some(ids), [rows]) => rows.copy_rows(&table.given, table, ids),
             _ => Err(CpuError::Count { what: "operands", expected: 2, actual: 0 }),
         }
     }
