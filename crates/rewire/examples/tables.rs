@@ -4,7 +4,7 @@
 //! cargo run --release -p rewire --example tables -- FOLDER [GIB] [SECONDS]
 //! ```
 //!
-//! The folder needs twice the space of the table. Run it in a group with limited memory: no part needs the table in memory.
+//! The folder needs the space of the table. Run it in a group with limited memory: no part needs the table in memory.
 
 use rewire::Tables;
 use rewire::delta::{Delta, ModelVersion};
@@ -53,9 +53,13 @@ fn main() -> Result<()> {
     let height = (gib * f64::from(1 << 30)) as usize / (WIDTH * 4);
     let file = folder.join("model.safetensors");
     println!("{height} rows of {WIDTH} floats, {:.2} GB", (height * WIDTH * 4) as f64 / 1e9);
-    train(&folder, height, seconds, &file)?;
-    serve(&file, height, seconds)?;
+    let begun = Instant::now();
+    write(&file, height)?;
+    println!("wrote the weights in {:.0} s{}", begun.elapsed().as_secs_f64(), memory());
+    let served = serve(&file, height, seconds);
     std::fs::remove_file(&file)?;
+    served?;
+    train(&folder, height, seconds)?;
     deltas(seconds)
 }
 
@@ -81,8 +85,8 @@ fn plan(height: usize) -> Result<Plan> {
     Ok(rewire::lower(&rewire::optimize(scope.finish(&[("logit", logit)])?)?.0)?)
 }
 
-/// Trains from zeros, and writes the weights.
-fn train(folder: &Path, height: usize, seconds: Duration, file: &Path) -> Result<()> {
+/// Trains from zeros.
+fn train(folder: &Path, height: usize, seconds: Duration) -> Result<()> {
     let scope = Scope::new();
     let logit = logits(&scope, height);
     let label = scope.input("label", DType::F32, [logit.dim(0)]);
@@ -116,28 +120,29 @@ fn train(folder: &Path, height: usize, seconds: Duration, file: &Path) -> Result
         measure(seconds, &mut step)?;
         report(&format!("training, {what} rows"), &measure(seconds, step)?, "rows looked up and updated");
     }
-    let begun = Instant::now();
-    let parameters = trainer.parameters()?;
-    write(file, [("out", &parameters["out"]), ("table", &parameters["table"])])?;
-    println!("wrote the weights in {:.0} s{}", begun.elapsed().as_secs_f64(), memory());
     Ok(())
 }
 
-/// Writes safetensors, one after the other.
-fn write(file: &Path, tensors: [(&str, &HostTensor); 2]) -> Result<()> {
-    let mut end = 0;
-    let entries = tensors.map(|(name, tensor)| {
-        let start = end;
-        end += tensor.bytes().len();
-        format!(r#""{name}":{{"dtype":"F32","shape":{:?},"data_offsets":[{start},{end}]}}"#, tensor.shape())
-    });
+/// Writes weights a part at a time.
+fn write(file: &Path, height: usize) -> Result<()> {
+    let (rest, dense) = (height * WIDTH * 4, out()?);
+    let entry = |name: &str, shape: [usize; 2], start: usize| {
+        let end = start + shape[0] * shape[1] * 4;
+        format!(r#""{name}":{{"dtype":"F32","shape":{shape:?},"data_offsets":[{start},{end}]}}"#)
+    };
+    let entries = [entry("out", [WIDTH, 1], 0), entry("table", [height, WIDTH], WIDTH * 4)];
     let mut header = format!("{{{}}}", entries.join(",")).into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    let mut out = File::create(file)?;
-    out.write_all(&(header.len() as u64).to_le_bytes())?;
-    out.write_all(&header)?;
-    tensors.iter().try_for_each(|(_, tensor)| out.write_all(tensor.bytes()))?;
-    Ok(out.sync_all()?)
+    let mut written = File::create(file)?;
+    written.write_all(&(header.len() as u64).to_le_bytes())?;
+    written.write_all(&header)?;
+    written.write_all(dense.bytes())?;
+    let mut noise = Noise(6);
+    let floats: Vec<u8> = (0..1 << 18).flat_map(|_| (noise.below(1000) as f32 / 1000.0).to_le_bytes()).collect();
+    for start in (0..rest).step_by(floats.len()) {
+        written.write_all(&floats[..floats.len().min(rest - start)])?;
+    }
+    Ok(written.sync_all()?)
 }
 
 /// Looks up rows of a mapped file, without and with copies of hot rows.

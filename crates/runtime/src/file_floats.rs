@@ -4,7 +4,7 @@
 use memmap2::Advice;
 use memmap2::MmapMut;
 use std::fmt;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{ErrorKind, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -66,18 +66,22 @@ impl FileFloats {
         bytemuck::cast_slice_mut(self.map.get_mut(..bytes).unwrap_or(&mut []))
     }
 
-    /// Asks the system to read ranges of floats from the disk, without waiting for them.
+    /// Asks the system to read ranges of floats from the disk, without waiting for them. It may do nothing.
+    #[cfg(unix)]
     pub fn read_ahead(&self, ranges: impl Iterator<Item = Range<usize>>) {
         for range in ranges {
             let (start, end) = (range.start.min(self.len), range.end.min(self.len));
-            #[cfg(unix)]
             if start < end {
                 let bytes = (end - start) * size_of::<f32>();
-                // Only an advice: reads wait for the disk without it.
+                // Reads wait for the disk without the advice.
                 drop(self.map.advise_range(Advice::WillNeed, start * size_of::<f32>(), bytes));
             }
         }
     }
+
+    /// Does nothing on this system.
+    #[cfg(not(unix))]
+    pub fn read_ahead(&self, _: impl Iterator<Item = Range<usize>>) {}
 }
 
 impl AsRef<[u8]> for FileFloats {
@@ -101,7 +105,7 @@ fn reserve(file: &std::fs::File, bytes: u64) -> Result<()> {
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size) } {
         0 => Ok(()),
         libc::EOPNOTSUPP | libc::EINVAL => file.set_len(bytes),
-        code => Err(Error::from_raw_os_error(code)),
+        code => Err(std::io::Error::from_raw_os_error(code)),
     }
 }
 

@@ -114,7 +114,7 @@ pub enum RankError {
     Package(#[from] PackageError),
     /// A delta cannot be applied.
     #[error(transparent)]
-    Delta(#[from] DeltaError),
+    Delta(Box<DeltaError>),
     /// The model cannot be traced.
     #[error("cannot trace the model")]
     Trace(#[source] Box<ModelError>),
@@ -234,6 +234,12 @@ impl Coded for RankError {
             Self::Export { source, .. } => source.code(),
             other => other.into(),
         }
+    }
+}
+
+impl From<DeltaError> for RankError {
+    fn from(error: DeltaError) -> Self {
+        Self::Delta(Box::new(error))
     }
 }
 

@@ -246,6 +246,7 @@ impl<'a> Weights<'a> {
     }
 
     /// True for a tensor that its file stores with its last two dimensions swapped.
+    #[cfg(feature = "files")]
     pub(crate) fn is_by_column(&self, name: &str) -> bool {
         self.entries.get(name).is_some_and(|entry| entry.by_column)
     }
