@@ -56,7 +56,7 @@ Usage: cargo xtask COMMAND
           bindings
   web [build | --port N]
           builds the page of web/ with its library into target/page, and serves it at port 8080 or N
-  bindings [browser|c|python|clusters|datafusion|kotlin|swift|swiftc|phones ...]
+  bindings [browser|c|python|clusters|ranks|datafusion|kotlin|swift|swiftc|phones ...]
           tests the library in its environments: in headless Chromium, from C with the small libraries, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
           (the bindings, and with a compiler a program), and checks for Android and iOS; reports the parts that are
           skipped for lack of a toolchain; Python packages and the Kotlin compiler come from registries
