@@ -2,6 +2,7 @@
 
 mod accumulate;
 mod attention;
+mod bits;
 mod call;
 mod conv;
 pub mod custom;
@@ -13,6 +14,7 @@ mod gradient;
 mod host;
 mod identity;
 mod integer_product;
+mod jacobi;
 mod jagged;
 mod matmul;
 mod movement;
@@ -23,10 +25,12 @@ mod registry;
 mod remap;
 mod role;
 mod score_values;
+mod sort;
 mod source;
 
 pub use accumulate::{Accumulated, Accumulator, Span};
 pub use attention::{ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
+pub use bits::Bits;
 pub use call::Call;
 pub use conv::{Unfold, Window};
 pub use detach::Detach;
@@ -38,6 +42,7 @@ pub(crate) use host::total;
 pub use host::{Check, HostError, HostOp, Requirement};
 pub use identity::{Compared, Identity};
 pub use integer_product::IntegerProduct;
+pub use jacobi::OrthogonalColumns;
 pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 pub use matmul::{JaggedJaggedMatMul, JaggedMatMul, MatMul};
 pub use movement::{Broadcast, Concat, Flip, Permute, Reshape, Slice};
@@ -48,6 +53,7 @@ pub use registry::{Registry, RegistryError};
 pub use remap::{IndexExpr, Remap};
 pub use role::Role;
 pub use score_values::{ScoreBroadcast, ScoreGather, ScoreIndex};
+pub use sort::{MergeRuns, SortRuns};
 pub use source::{Constant, Input, Parameter};
 
 use crate::interpret::Array;

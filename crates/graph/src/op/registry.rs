@@ -1,5 +1,5 @@
 use super::custom::Operator;
-use super::{IntegerProduct, Op};
+use super::{Bits, IntegerProduct, MergeRuns, Op, OrthogonalColumns, SortRuns};
 use crate::pointwise::{Function, ScalarFunction};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -107,7 +107,12 @@ impl Registry {
     /// # Errors
     /// [`RegistryError`] if it is not registered, or differs from the registered one.
     pub fn operator(&self, stored: &Operator) -> Result<Arc<dyn Op>, RegistryError> {
-        let own = Self::new().with_operator::<IntegerProduct>(IntegerProduct::NAME);
+        let own = Self::new()
+            .with_operator::<IntegerProduct>(IntegerProduct::NAME)
+            .with_operator::<SortRuns>(SortRuns::NAME)
+            .with_operator::<MergeRuns>(MergeRuns::NAME)
+            .with_operator::<OrthogonalColumns>(OrthogonalColumns::NAME)
+            .with_operator::<Bits>(Bits::NAME);
         let registry = if own.operators.contains_key(stored.name()) { &own } else { self };
         let made = make("operator", &registry.operators, stored.name(), stored.attributes())?;
         let different = || RegistryError::different("operator", stored.name(), stored.attributes());

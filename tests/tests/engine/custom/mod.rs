@@ -1,6 +1,7 @@
 //! Custom functions and operators: where they fuse, how they are found, and that every backend agrees.
 
 mod functions;
+mod imported;
 mod operators;
 
 use rewire_graph::{HostTensor, Scope, Tensor};
