@@ -63,6 +63,13 @@ impl Call<'_> {
     }
 
     fn missing<T>(&self, name: &str, expected: &str) -> Lowered<T> {
+        let refused = self.order.iter().find_map(|value| match value {
+            Value::Unsupported(reason) => Some(*reason),
+            _ => None,
+        });
+        if let Some(reason) = refused {
+            return Fault::unsupported(reason);
+        }
         Fault::program(format!("{}: the argument `{name}` is no {expected}", self.base))
     }
 

@@ -36,7 +36,17 @@ impl Elements<'_> {
             ScalarType::U64 | ScalarType::I64 => read!(i64, |x: i64| x),
             ScalarType::F32 => read!(f32, |x: f32| x),
             ScalarType::F64 => read!(f64, |x: f64| x as f32),
-            ScalarType::C64 => Err(ImportError::program(name, "a tensor of complex numbers")),
+            // Pairs of numbers along a last axis.
+            ScalarType::C64 => {
+                let values = self.values(name, |bytes: [u8; 8]| bytes)?;
+                let shape = [self.sizes, &[2]].concat();
+                let halves = values.iter().flat_map(|bytes| bytes.chunks_exact(4));
+                let parts: Vec<f32> = halves
+                    .map(|half| half.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte)))
+                    .map(f32::from_bits)
+                    .collect();
+                HostTensor::new(shape, &parts).map_err(failed)
+            }
             ScalarType::F16 => {
                 let values = self.values(name, |bytes: [u8; 2]| f16::from_le_bytes(bytes).to_f64())?;
                 HostTensor::from_f64(self.ty.dtype(), shape, &values).map_err(failed)

@@ -6,7 +6,7 @@ use rewire_graph::Tensor;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
 
 /// `((c[0] x + c[1]) x + ..) x + c[n]`
-fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
+pub(crate) fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
     let (first, rest) = coefficients.split_first().unwrap_or((&0.0, &[]));
     let mut sum = x * 0.0 + *first;
     for (n, &coefficient) in rest.iter().enumerate() {

@@ -52,6 +52,8 @@ pub(crate) enum Value {
     List(Vec<Value>),
     Number(Number),
     String(String),
+    /// A result without a lowering, and why.
+    Unsupported(&'static str),
 }
 
 impl Value {

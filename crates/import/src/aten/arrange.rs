@@ -27,6 +27,7 @@ pub(super) const ONE: One = &[
     ("aten.cartesian_prod", cartesian_product),
     ("aten.vander", vander),
     ("aten.trapezoid", trapezoid),
+    ("aten.cumulative_trapezoid", cumulative_trapezoid),
     ("aten.trapz", trapezoid),
     ("aten.masked_scatter", masked_scatter),
     ("aten.as_strided", strided),
@@ -103,6 +104,17 @@ fn vander(c: &Call<'_>) -> Lowered<Array> {
 }
 
 fn trapezoid(c: &Call<'_>) -> Lowered<Array> {
+    let (parts, axis) = trapezoids(c)?;
+    c.result(&c.cx.squeeze(&parts.sum(axis), axis)?)
+}
+
+fn cumulative_trapezoid(c: &Call<'_>) -> Lowered<Array> {
+    let (parts, axis) = trapezoids(c)?;
+    c.result(&prefix_sum(c.cx, &Array { tensor: parts, ty: ScalarType::F32 }, axis)?)
+}
+
+/// The areas between neighbours along an axis.
+fn trapezoids(c: &Call<'_>) -> Lowered<(Tensor, usize)> {
     let y = c.cx.cast(&c.tensor("y")?, c.ty(0)?).tensor;
     let axis = c.axis_or("dim", -1, y.rank())?;
     let len = c.cx.extent(&y, axis).minus(&1.into());
@@ -121,7 +133,7 @@ fn trapezoid(c: &Call<'_>) -> Lowered<Array> {
         }
         Some(_) => return Fault::unsupported("places that are no vector"),
     };
-    c.result(&c.cx.squeeze(&parts.sum(axis), axis)?)
+    Ok((parts, axis))
 }
 
 /// The elements of `source` one after the other where the mask holds.

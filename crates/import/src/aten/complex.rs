@@ -54,6 +54,16 @@ const OWN: One = &[
         let x = complex(c, &c.x()?)?;
         product(&x, &x, |a, b| Ok(a * b))?.array(c.cx)
     }),
+    ("aten.pow", power),
+    ("aten.reciprocal", |c| {
+        let Complex { re, im } = complex(c, &c.x()?)?;
+        let length = re.square() + im.square();
+        Complex { re: re / &length, im: -im / length }.array(c.cx)
+    }),
+    ("aten.log", |c| {
+        let Complex { re, im } = complex(c, &c.x()?)?;
+        Complex { re: (re.square() + im.square()).log() * 0.5, im: c.cx.atan2(&im, &re) }.array(c.cx)
+    }),
     ("aten.div", |c| {
         if c.has("rounding_mode") {
             return Fault::unsupported("a division of complex numbers that is rounded");
@@ -169,6 +179,19 @@ fn product(a: &Complex, b: &Complex, times: impl Fn(&Tensor, &Tensor) -> Lowered
     let re = times(&a.re, &b.re)? - times(&a.im, &b.im)?;
     let im = times(&a.re, &b.im)? + times(&a.im, &b.re)?;
     Ok(Complex { re, im })
+}
+
+/// A power with a small whole exponent.
+fn power(c: &Call<'_>) -> Lowered<Array> {
+    let (x, exponent) = (complex(c, &c.x()?)?, c.float("exponent")?);
+    if exponent.fract() != 0.0 || !(1.0..=16.0).contains(&exponent) {
+        return Fault::unsupported(format!("the power {exponent} of complex numbers"));
+    }
+    let mut result = Complex { re: x.re.clone(), im: x.im.clone() };
+    for _ in 1..exponent as usize {
+        result = product(&result, &x, |a, b| Ok(a * b))?;
+    }
+    result.array(c.cx)
 }
 
 fn matrices(c: &Call<'_>, other: &str) -> Lowered<Array> {

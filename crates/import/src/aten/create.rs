@@ -16,6 +16,19 @@ pub(super) const ONE: One = &[
     ("aten.full_like", |c| filled(c, "fill_value")),
     ("aten.new_full", |c| filled(c, "fill_value")),
     ("aten.fill", |c| filled(c, "value")),
+    ("aten.fill_diagonal", |c| {
+        let x = c.x()?;
+        let shape = c.cx.shape(&x.tensor);
+        if x.rank() < 2 || c.bool_or("wrap", false)? {
+            return Fault::unsupported("a vector, or a diagonal that begins again");
+        }
+        let first = c.cx.positions(&shape, 0)?;
+        let rest = (1..x.rank()).map(|axis| Ok(first.equal(&c.cx.positions(&shape, axis)?)));
+        let on = rest.collect::<Lowered<Vec<Tensor>>>()?.into_iter().reduce(|on, own| on.and(own));
+        let on = on.ok_or_else(|| Fault::Program("a tensor without axes".to_owned()))?;
+        let value = c.cx.number(&c.number("fill_value")?, x.ty)?;
+        c.result(&on.select(&value.tensor, &x.tensor))
+    }),
     ("aten.zeros", |c| constant(c, 0)),
     ("aten.zeros_like", |c| constant(c, 0)),
     ("aten.new_zeros", |c| constant(c, 0)),

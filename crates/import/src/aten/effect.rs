@@ -9,6 +9,7 @@ pub(super) const MANY: Many = &[
     ("aten._assert_scalar", nothing),
     ("aten._assert_tensor_metadata", nothing),
     ("aten._linalg_check_errors", nothing),
+    ("aten._print", nothing),
     ("aten.sym_constrain_range", nothing),
     ("aten.sym_constrain_range_for_size", nothing),
     ("higher_order.with_effects", |c| match c.order.get(1) {

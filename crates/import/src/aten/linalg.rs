@@ -15,6 +15,22 @@ pub(super) const ONE: One = &[
     ("aten.inverse", |c| c.result(&inverse(c.cx, &c.x()?.tensor)?)),
     ("aten.linalg_solve", |c| c.result(&solve(c)?)),
     ("aten.linalg_cholesky", |c| c.result(&cholesky(c)?)),
+    ("aten.cholesky", |c| c.result(&cholesky(c)?)),
+    ("aten.cholesky_solve", |c| {
+        let (b, factor) = (c.x()?.tensor, c.tensor("input2")?.tensor);
+        let factor = if c.bool_or("upper", false)? { factor.transpose(-1, -2) } else { factor };
+        let half = solution(c.cx, &factor, &b)?;
+        c.result(&solution(c.cx, &factor.transpose(-1, -2), &half)?)
+    }),
+    ("aten.logdet", |c| {
+        let x = c.x()?.tensor;
+        let pivots = Eliminated::of(c.cx, &x, rows_of(c.cx, &x)?)?;
+        let product =
+            pivots.pivots(c.cx)?.into_iter().fold(pivots.sign.clone(), |sign, pivot| sign * c.cx.sign(&pivot));
+        let log = pivots.pivots(c.cx)?.into_iter().fold(c.cx.f(0.0), |log, pivot| log + pivot.abs().log());
+        let log = product.lt(0.0).select(&c.cx.f(f64::NAN), &log);
+        c.result(&scalars(c.cx, &log)?)
+    }),
     ("aten.linalg_solve_triangular", solve_triangular),
     ("aten.linalg_matrix_power", matrix_power),
 ];

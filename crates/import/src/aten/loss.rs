@@ -3,7 +3,7 @@
 use super::activation::common;
 use super::norm::overall_mean;
 use super::order::along;
-use super::reduce::{float_sum, log_softmax, p_norm};
+use super::reduce::{count, float_sum, log_softmax, p_norm};
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
@@ -77,6 +77,8 @@ pub(super) const ONE: One = &[
         let loss = target.not_equal(1.0).select(&margin, &zero) + target.not_equal(-1.0).select(&x, &zero);
         reduced(c, &loss)
     }),
+    ("aten.multi_margin_loss", multi_margin),
+    ("aten.multilabel_soft_margin_loss", multilabel_soft_margin),
     ("aten.poisson_nll_loss", poisson),
     ("aten.triplet_margin_loss", triplet),
     ("aten.cosine_embedding_loss", cosine_embedding),
@@ -129,6 +131,36 @@ fn poisson(c: &Call<'_>) -> Lowered<Array> {
     } else {
         loss
     };
+    reduced(c, &loss)
+}
+
+/// The margins of the other classes by that of the target.
+fn multi_margin(c: &Call<'_>) -> Lowered<Array> {
+    let (x, target) = (c.x()?.tensor, c.tensor("target")?.tensor.cast(DType::I64));
+    let (p, axis) = (c.int_or("p", 1)?, x.rank().saturating_sub(1));
+    if x.rank() == 0 || !(1..=2).contains(&p) {
+        return Fault::unsupported("a number, or a power that is not 1 or 2");
+    }
+    let place = c.cx.unsqueeze(&target, target.rank())?;
+    let own = along(c.cx, &x, axis, &place)?;
+    let margin = (&x - own + c.float_or("margin", 1.0)?).maximum(0.0);
+    let loss = if p == 2 { margin.square() } else { margin };
+    let loss = match c.optional_tensor("weight")? {
+        Some(weight) => loss * weight.tensor.gather(&place),
+        None => loss,
+    };
+    let is_other = c.cx.positions(&c.cx.shape(&x), axis)?.not_equal(&place);
+    let others = is_other.select(&loss, &c.cx.f(0.0));
+    let loss = c.cx.squeeze(&(float_sum(&others, &[axis]) / count(c.cx, &c.cx.shape(&x), &[axis])?), axis)?;
+    reduced(c, &loss)
+}
+
+/// The mean over classes of the cross entropy of each.
+fn multilabel_soft_margin(c: &Call<'_>) -> Lowered<Array> {
+    let ([x, target], _) = common(c, ["self", "target"])?;
+    let axis = x.rank().saturating_sub(1);
+    let loss = weighted(c, x.softplus() - target * &x)?;
+    let loss = c.cx.squeeze(&(float_sum(&loss, &[axis]) / count(c.cx, &c.cx.shape(&x), &[axis])?), axis)?;
     reduced(c, &loss)
 }
 

@@ -8,8 +8,11 @@ pub(crate) mod complex;
 mod conv;
 mod create;
 mod effect;
+mod factor;
+mod grid;
 mod index;
 mod jagged;
+mod join;
 pub(crate) mod linalg;
 mod loss;
 mod matmul;
@@ -27,6 +30,7 @@ mod sample;
 mod scan;
 mod scatter;
 mod size;
+mod special;
 mod spectrum;
 
 pub(crate) use conv::Sliding;
@@ -34,6 +38,7 @@ pub(crate) use index::wrapped;
 pub(crate) use movement::{ViewRegion, permutation, region, replaced};
 pub(crate) use pool::{Combine, combined};
 pub(crate) use reduce::{mean, moments};
+pub(crate) use special::bits;
 
 use crate::array::Array;
 use crate::call::Call;
@@ -64,8 +69,11 @@ const ONE: &[One] = &[
     complex::ONE,
     conv::ONE,
     create::ONE,
+    factor::ONE,
+    grid::ONE,
     index::ONE,
     jagged::ONE,
+    join::ONE,
     linalg::ONE,
     loss::ONE,
     matmul::ONE,
@@ -81,6 +89,7 @@ const ONE: &[One] = &[
     sample::ONE,
     scan::ONE,
     scatter::ONE,
+    special::ONE,
     spectrum::ONE,
 ];
 
@@ -89,6 +98,7 @@ const MANY: &[Many] = &[
     arrange::MANY,
     attention::MANY,
     effect::MANY,
+    factor::MANY,
     index::MANY,
     jagged::MANY,
     linalg::MANY,

@@ -57,17 +57,6 @@ pub(super) const ONE: One = &[
     ("aten.slice_copy", ranged),
     ("aten.narrow", ranged),
     ("aten.narrow_copy", ranged),
-    ("aten.cat", cat),
-    ("aten.concat", cat),
-    ("aten.concatenate", cat),
-    ("aten.stack", stack),
-    ("aten.hstack", |c| joined(c, |rank| usize::from(rank > 1))),
-    ("aten.vstack", |c| joined(c, |_| 0)),
-    ("aten.column_stack", |c| {
-        let column = |x: Tensor| if x.rank() == 1 { c.cx.unsqueeze(&x, 1) } else { Ok(x) };
-        let parts = common_list(c)?.into_iter().map(column).collect::<Lowered<Vec<_>>>()?;
-        c.result(&c.cx.concat(&parts, 1))
-    }),
     ("aten.repeat", repeat),
     ("aten.tile", repeat),
     ("aten.repeat_interleave.self_int", repeat_interleave),
@@ -303,29 +292,6 @@ pub(super) fn common_list(c: &Call<'_>) -> Lowered<Vec<Tensor>> {
     let most = arrays.iter().map(Array::rank).max().unwrap_or(0);
     let is_ignored = |x: &Array| x.rank() == 1 && most > 1 && x.tensor.dim(0).as_const() == Some(0);
     Ok(arrays.iter().filter(|x| !is_ignored(x)).map(|x| c.cx.cast(x, ty).tensor).collect())
-}
-
-fn cat(c: &Call<'_>) -> Lowered<Array> {
-    let parts = common_list(c)?;
-    let rank = parts.first().map_or(0, Tensor::rank);
-    let axis = c.axis_or("dim", 0, rank)?;
-    c.result(&c.cx.concat(&parts, axis))
-}
-
-fn stack(c: &Call<'_>) -> Lowered<Array> {
-    let parts = common_list(c)?;
-    let axis = c.axis_or("dim", 0, parts.first().map_or(0, Tensor::rank) + 1)?;
-    let parts = parts.iter().map(|x| c.cx.unsqueeze(x, axis)).collect::<Lowered<Vec<_>>>()?;
-    c.result(&c.cx.concat(&parts, axis))
-}
-
-fn joined(c: &Call<'_>, axis: fn(usize) -> usize) -> Lowered<Array> {
-    let parts = common_list(c)?;
-    let rank = parts.first().map_or(0, Tensor::rank);
-    if rank < 2 && c.base == "aten.vstack" || rank == 0 {
-        return Fault::unsupported("tensors of less than two axes");
-    }
-    c.result(&c.cx.concat(&parts, axis(rank)))
 }
 
 fn repeat(c: &Call<'_>) -> Lowered<Array> {

@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::context::Context;
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Value};
-use rewire_graph::Tensor;
+use rewire_graph::{HostTensor, Tensor};
 
 pub(super) const ONE: One = &[
     ("aten.layer_norm", |c| {
@@ -51,6 +51,8 @@ pub(super) const ONE: One = &[
     }),
     ("aten.cdist", |c| distances(c, ["x1", "x2"])),
     ("aten._cdist_forward", |c| distances(c, ["x1", "x2"])),
+    ("aten.pdist", pairs_of_rows),
+    ("aten._pdist_forward", pairs_of_rows),
     ("aten.dist", |c| {
         let (a, b) = (c.x()?, c.tensor("other")?);
         let difference = a.tensor - b.tensor;
@@ -243,6 +245,27 @@ fn distances(c: &Call<'_>, names: [&str; 2]) -> Lowered<Array> {
     let norm = p_norm(c.cx, &difference, &[axis], c.float_or("p", 2.0)?)?;
     c.result(&c.cx.squeeze(&norm, axis)?)
 }
+
+/// The distances of all pairs of rows, those of the first row first.
+fn pairs_of_rows(c: &Call<'_>) -> Lowered<Array> {
+    let x = c.x()?.tensor;
+    let Some(rows) = c.cx.extent(&x, 0).as_extent().filter(|&rows| (2..=MOST_PAIRED).contains(&rows)) else {
+        return Fault::unsupported(format!(
+            "pairs of a number of rows that is not known, below 2 or above {MOST_PAIRED}"
+        ));
+    };
+    let pairs: Vec<[usize; 2]> = (0..rows).flat_map(|a| (a + 1..rows).map(move |b| [a, b])).collect();
+    let row = |side: usize| {
+        let places: Vec<i64> = pairs.iter().map(|pair| pair[side] as i64).collect();
+        let places = HostTensor::i64([places.len()], &places).map_err(|error| Fault::Program(error.to_string()))?;
+        Ok(x.gather(&c.cx.scope.constant(places)))
+    };
+    let norm = p_norm(c.cx, &(row(0)? - row(1)?), &[1], c.float_or("p", 2.0)?)?;
+    c.result(&c.cx.squeeze(&norm, 1)?)
+}
+
+/// Rows of which all pairs are compared.
+const MOST_PAIRED: usize = 1 << 10;
 
 /// The mean of the elements of a tensor.
 pub(super) fn overall_mean(cx: &Context, x: &Tensor) -> Lowered<Tensor> {

@@ -1,6 +1,6 @@
 //! Sorting: an element's rank is the number of elements before it.
 
-use super::reduce::limit;
+use super::reduce::{extreme, limit};
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::context::{Context, coord};
 use crate::size::Size;
 use crate::value::{Fault, Lowered, Number, Value};
-use rewire_graph::op::IndexExpr;
+use rewire_graph::op::{IndexExpr, MergeRuns, SortRuns};
 use rewire_graph::{DType, Tensor};
 
 pub(super) const ONE: One = &[
@@ -23,6 +23,12 @@ pub(super) const ONE: One = &[
         c.result(&along(c.cx, &x.tensor, 0, &index)?)
     }),
     ("aten.quantile.scalar", quantile),
+    ("aten.nanmedian", |c| {
+        let x = c.x()?;
+        let flat = c.cx.reshape(&x.tensor, &[Size::product(&c.cx.shape(&x.tensor))])?;
+        let (value, _) = median_without_nan(c.cx, &Array { tensor: flat, ty: x.ty }, 0)?;
+        c.result(&c.cx.squeeze(&value, 0)?)
+    }),
     ("aten.median", |c| {
         let x = c.x()?;
         let flat = c.cx.reshape(&x.tensor, &[Size::product(&c.cx.shape(&x.tensor))])?;
@@ -45,6 +51,13 @@ pub(super) const MANY: Many = &[
         let (value, index) = ranked(c, &x, axis, None)?;
         both(c, [value, index], axis)
     }),
+    ("aten.nanmedian.dim", |c| {
+        let x = c.x()?;
+        let axis = c.axis("dim", x.rank())?;
+        let (value, index) = median_without_nan(c.cx, &x, axis)?;
+        both(c, [value, index], axis)
+    }),
+    ("aten.mode", mode),
     ("aten.kthvalue", |c| {
         let x = c.x()?;
         let axis = c.axis_or("dim", -1, x.rank())?;
@@ -84,6 +97,50 @@ fn quantile(c: &Call<'_>) -> Lowered<Array> {
     c.result(&if is_kept { y } else { c.cx.reshape(&y, &c.shape(0)?)? })
 }
 
+/// The lower median of the elements that are not NaN, and its position; NaN without such.
+fn median_without_nan(cx: &Context, x: &Array, axis: usize) -> Lowered<(Tensor, Tensor)> {
+    let index = sorted(cx, x, axis, false)?;
+    let mut shape = cx.shape(&x.tensor);
+    shape[axis] = 1.into();
+    let middle = match x.ty.is_float() {
+        true => ((cx.is_nan(&x.tensor).not().cast(DType::F32).sum(axis) - 1.0) * 0.5).floor().maximum(0.0),
+        false => {
+            let last = cx.extent(&x.tensor, axis).minus(&1.into());
+            cx.number(&Number::Int(cx.quotient(&last, &2.into())?), ScalarType::F32)?.tensor
+        }
+    };
+    let index = along(cx, &index, axis, &cx.expand(&middle.cast(DType::I64), &shape)?)?;
+    Ok((along(cx, &x.tensor, axis, &index)?, index))
+}
+
+/// Elements of an axis that are compared with each other.
+const MOST_COMPARED: usize = 1 << 12;
+
+/// The most frequent element of an axis, the smallest of several, and its last position.
+fn mode(c: &Call<'_>) -> Lowered<Vec<Value>> {
+    let x = c.x()?;
+    if x.rank() == 0 || x.ty.is_float() && x.ty.bits() < 32 || x.ty == ScalarType::I64 || x.ty == ScalarType::U64 {
+        return Fault::unsupported("a tensor without axes, or of this type");
+    }
+    let axis = c.axis_or("dim", -1, x.rank())?;
+    limit(c.cx, &c.cx.extent(&x.tensor, axis), MOST_COMPARED, "an axis whose mode is taken")?;
+    let values = c.cx.cast(&x, ScalarType::I32.promote(x.ty)).tensor;
+    let equal = c.cx.unsqueeze(&values, axis + 1)?.equal(&c.cx.unsqueeze(&values, axis)?);
+    let frequency = c.cx.squeeze(&equal.cast(DType::F32).sum(axis + 1), axis + 1)?;
+    let own = Array { tensor: values.clone(), ty: ScalarType::I32.promote(x.ty) };
+    let is_most = frequency.equal(frequency.max(axis));
+    let most = match x.ty.is_float() {
+        true => c.cx.f(f64::INFINITY),
+        false => extreme(c.cx, &own, &[axis], true)?,
+    };
+    let candidates = Array { tensor: is_most.select(&values, &most), ty: own.ty };
+    let value = extreme(c.cx, &candidates, &[axis], false)?;
+    let places = c.cx.positions(&c.cx.shape(&values), axis)?.cast(DType::F32);
+    let hits = is_most.and(values.equal(&value));
+    let index = hits.select(&places, &c.cx.f(-1.0)).max(axis).cast(DType::I64);
+    both(c, [along(c.cx, &x.tensor, axis, &index)?, index], axis)
+}
+
 fn both(c: &Call<'_>, results: [Tensor; 2], axis: usize) -> Lowered<Vec<Value>> {
     let kept = c.bool_or("keepdim", false)?;
     let results = results.iter().enumerate().map(|(output, x)| {
@@ -105,7 +162,7 @@ pub(super) fn along(cx: &Context, x: &Tensor, axis: usize, index: &Tensor) -> Lo
 }
 
 /// The positions of the elements in order, an `I64`; of equal ones the first comes first. NaN is the largest.
-fn sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool) -> Lowered<Tensor> {
+pub(super) fn sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool) -> Lowered<Tensor> {
     if x.rank() == 0 {
         return Ok(cx.scalar(0.0, ScalarType::I64)?.tensor);
     }
@@ -113,11 +170,47 @@ fn sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool) -> Lowered<
     first_sorted(cx, x, axis, is_descending, &extent)
 }
 
+/// Elements of an axis whose ranks are counted instead of sorting them: the comparisons join other kernels.
+const MOST_COUNTED: usize = 32;
+
+/// Elements of an axis that is sorted.
+const MOST_SORTED: usize = 1 << 24;
+
 /// The positions of the first `k` elements in order.
 fn first_sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &Size) -> Lowered<Tensor> {
+    let extent = cx.extent(&x.tensor, axis);
+    if extent.as_extent().is_some_and(|extent| extent <= MOST_COUNTED) {
+        return counted(cx, x, axis, is_descending, k);
+    }
+    limit(cx, &extent, MOST_SORTED, "an axis that is sorted")?;
+    let keys = match x.ty {
+        ScalarType::Bool => x.tensor.cast(DType::I32),
+        // As unsigned numbers.
+        ScalarType::U64 => &x.tensor + i64::MIN,
+        _ => x.tensor.clone(),
+    };
+    let last = x.rank() - 1;
+    let keys = keys.transpose(axis, last);
+    let mut shape = cx.shape(&keys);
+    let rows = Size::product(&shape[..last]);
+    let keys = cx.reshape(&keys, &[rows, extent.clone()])?;
+    let mut order = cx.scope.apply(SortRuns { is_descending }, &[&keys]);
+    let most = cx.sizes.borrow().most(&extent).unwrap_or(MOST_SORTED).min(MOST_SORTED);
+    let mut run = SortRuns::LENGTH;
+    while run < most {
+        order = cx.scope.apply(MergeRuns { is_descending, run }, &[&keys, &order]);
+        run *= MergeRuns::WAYS;
+    }
+    let order = cx.slice(&order.cast(DType::I64), 1, (&0.into(), 1), k)?;
+    shape[last] = k.clone();
+    Ok(cx.reshape(&order, &shape)?.transpose(axis, last))
+}
+
+/// The same by counting for each element those before it.
+fn counted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &Size) -> Lowered<Tensor> {
     let values = if x.ty == ScalarType::Bool { x.tensor.cast(DType::F32) } else { x.tensor.clone() };
+    let values = if x.ty == ScalarType::U64 { values + i64::MIN } else { values };
     let mut shape = cx.shape(&values);
-    limit(cx, &shape[axis], 1 << 24, "an axis that is sorted")?;
     // Rows stand in the place of the axis, the elements they are compared with follow.
     shape.insert(axis, 1.into());
     let other = cx.reshape(&values, &shape)?;

@@ -2,6 +2,7 @@
 
 use super::conv::{Sliding, spread};
 use super::reduce::limit;
+use super::scatter::scattered;
 use super::{Many, One};
 use crate::array::Array;
 use crate::call::Call;
@@ -23,6 +24,8 @@ pub(super) const ONE: One = &[
     ("aten.adaptive_avg_pool3d", adaptive_avg_pool),
     ("aten._adaptive_avg_pool2d", adaptive_avg_pool),
     ("aten._adaptive_avg_pool3d", adaptive_avg_pool),
+    ("aten.max_unpool2d", max_unpool),
+    ("aten.max_unpool3d", max_unpool),
 ];
 
 pub(super) const MANY: Many = &[
@@ -195,6 +198,19 @@ fn avg_pool(c: &Call<'_>) -> Lowered<Array> {
     }
     let count = count.ok_or_else(|| Fault::Program("a window without axes".to_owned()))?;
     c.result(&(sum / count))
+}
+
+/// Elements at the places in their planes that a pool took them from.
+fn max_unpool(c: &Call<'_>) -> Lowered<Array> {
+    let (x, places, shape) = (c.x()?, c.tensor("indices")?, c.shape(0)?);
+    let outer = x.rank().saturating_sub(c.sizes("output_size")?.len());
+    let flat = |shape: &[Size]| [&shape[..outer], &[Size::product(&shape[outer..])]].concat();
+    let own = flat(&c.cx.shape(&x.tensor));
+    let zeros = Array { tensor: c.cx.expand(&c.cx.zero(&x.tensor), &flat(&shape))?, ty: x.ty };
+    let index = Array { tensor: c.cx.reshape(&places.tensor, &own)?, ty: places.ty };
+    let source = Array { tensor: c.cx.reshape(&x.tensor, &own)?, ty: x.ty };
+    let y = scattered(c, zeros, outer, index, source)?;
+    c.result(&c.cx.reshape(&y.tensor, &shape)?)
 }
 
 /// Whether element `j` of an axis belongs to place `i` of the result, `[places, elements]`.

@@ -34,6 +34,8 @@ struct Weights {
     input: Tensor,
     hidden: Tensor,
     biases: Option<[Tensor; 2]>,
+    /// Of the hidden state of an LSTM.
+    projection: Option<Tensor>,
 }
 
 /// The state of a layer: hidden, and the cell of an LSTM.
@@ -70,7 +72,10 @@ impl Weights {
             Cell::Lstm => {
                 let Some(own) = &state.cell else { return Fault::program("an LSTM without a cell") };
                 let kept = both(1).sigmoid() * own + both(0).sigmoid() * both(2).tanh();
-                Ok(State { hidden: both(3).sigmoid() * kept.tanh(), cell: Some(kept) })
+                let hidden = both(3).sigmoid() * kept.tanh();
+                let hidden =
+                    self.projection.as_ref().map_or_else(|| hidden.clone(), |matrix| hidden.linear(matrix, None));
+                Ok(State { hidden, cell: Some(kept) })
             }
             Cell::Tanh => Ok(State { hidden: both(0).tanh(), cell: None }),
             Cell::Relu => Ok(State { hidden: both(0).relu(), cell: None }),
@@ -92,10 +97,12 @@ fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
     let initial = if kind == Cell::Lstm { c.tensors("hx")? } else { vec![c.tensor("hx")?] };
     let (biased, directions) = (c.bool_or("has_biases", true)?, 1 + usize::from(c.bool_or("bidirectional", false)?));
     let parameters = tensors(&c.tensors("params")?);
-    let each = if biased { 4 } else { 2 };
     let count = usize::try_from(c.int_or("num_layers", 1)?).unwrap_or(0);
+    let own = if biased { 4 } else { 2 };
+    let is_projected = kind == Cell::Lstm && parameters.len() == (own + 1) * count * directions;
+    let each = own + usize::from(is_projected);
     if parameters.len() != each * count * directions {
-        return Fault::unsupported("projected hidden states");
+        return Fault::program("another number of weights than layers have");
     }
     let is_batch_first = c.bool_or("batch_first", false)?;
     let x = c.x()?;
@@ -114,7 +121,8 @@ fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
             let place = layer * directions + direction;
             let own = &parameters[place * each..(place + 1) * each];
             let biases = biased.then(|| [own[2].clone(), own[3].clone()]);
-            let weights = Weights { input: own[0].clone(), hidden: own[1].clone(), biases };
+            let projection = if is_projected { own.last().cloned() } else { None };
+            let weights = Weights { input: own[0].clone(), hidden: own[1].clone(), biases, projection };
             let start = |x: &Array| {
                 let x = if is_batched { x.tensor.clone() } else { c.cx.unsqueeze(&x.tensor, 1)? };
                 c.cx.select(&x, 0, &place.into())
@@ -169,7 +177,8 @@ fn cell(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
         (Some(a), Some(b)) => Some([a.tensor, b.tensor]),
         _ => None,
     };
-    let weights = Weights { input: c.tensor("w_ih")?.tensor, hidden: c.tensor("w_hh")?.tensor, biases };
+    let weights =
+        Weights { input: c.tensor("w_ih")?.tensor, hidden: c.tensor("w_hh")?.tensor, biases, projection: None };
     let Some(hidden) = initial.first() else { return Fault::program("no initial state") };
     let state = State { hidden: hidden.tensor.clone(), cell: initial.get(1).map(|x| x.tensor.clone()) };
     let next = weights.step(kind, &weights.projected(&x), &state)?;

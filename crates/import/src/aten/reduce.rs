@@ -49,6 +49,8 @@ pub(super) const ONE: One = &[
             Ok(none.select(&cx.f(0.0), &x.softmax(axis)))
         })
     }),
+    ("aten.special_softmax", |c| softmax(c, |x, axis, _| Ok(x.softmax(axis)))),
+    ("aten.special_log_softmax", |c| softmax(c, |x, axis, _| Ok(log_softmax(x, axis)))),
     ("aten.log_softmax", |c| softmax(c, |x, axis, _| Ok(log_softmax(x, axis)))),
     ("aten._log_softmax", |c| softmax(c, |x, axis, _| Ok(log_softmax(x, axis)))),
     ("aten.norm", norm),
@@ -60,6 +62,7 @@ pub(super) const ONE: One = &[
         norm(c)
     }),
     ("aten.linalg_matrix_norm", matrix_norm),
+    ("aten.histc", histogram),
     ("aten.trace", |c| {
         let x = c.x()?;
         let shape = c.cx.shape(&x.tensor);
@@ -348,6 +351,31 @@ fn truth(c: &Call<'_>, is_any: bool) -> Lowered<Array> {
     let y = extreme(c.cx, &x, &axes, is_any)?;
     let declared = c.ty(0)?;
     finished(c, &c.cx.cast(&Array { tensor: y, ty: ScalarType::Bool }, declared).tensor, &axes)
+}
+
+/// Bins of a histogram.
+const MOST_BINS: i64 = 1 << 12;
+
+/// The number of elements in each of equal parts of an interval, by default from the smallest element to the largest.
+fn histogram(c: &Call<'_>) -> Lowered<Array> {
+    let (x, bins) = (floats(c)?, c.int_or("bins", 100)?);
+    if !(1..=MOST_BINS).contains(&bins) {
+        return Fault::unsupported(format!("{bins} bins"));
+    }
+    let x = c.cx.reshape(&x, &[1.into(), Size::product(&c.cx.shape(&x))])?;
+    let (low, high) = (c.float_or("min", 0.0)?, c.float_or("max", 0.0)?);
+    let [low, high] = match low == high {
+        true => [x.min(1), x.max(1)],
+        false => [low, high].map(|bound| c.cx.f(bound)),
+    };
+    // Of equal bounds the interval has length 2.
+    let is_point = low.equal(&high);
+    let [low, high] = [is_point.select(&(&low - 1.0), &low), is_point.select(&(&high + 1.0), &high)];
+    let place = ((&x - &low) * bins as f64 / (&high - &low)).floor().minimum((bins - 1) as f64);
+    let inside = x.ge(&low).and(x.le(&high));
+    let rows = c.cx.positions(&[bins.into(), 1.into()], 0)?.cast(DType::F32);
+    let hits = inside.and(place.equal(&rows)).cast(DType::F32);
+    c.result(&c.cx.squeeze(&hits.sum(1), 1)?)
 }
 
 /// Mean and variance over axes, which stay with extent 1.

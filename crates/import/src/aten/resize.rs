@@ -174,7 +174,7 @@ fn interpolated(c: &Call<'_>, x: &Tensor, axis: usize, place: &Tensor, mode: Mod
 }
 
 /// The kernel of cubic convolution with a = -0.75 (Keys, 1981).
-fn cubic(distance: &Tensor) -> Tensor {
+pub(super) fn cubic(distance: &Tensor) -> Tensor {
     const A: f64 = -0.75;
     let x = distance;
     let near = ((x * (A + 2.0)) - (A + 3.0)) * x * x + 1.0;

@@ -1,21 +1,20 @@
-//! Images sampled at computed places, and other functions of vectors.
+//! Grids of places, and other functions of vectors.
 
 use super::One;
 use super::binary::{computed, operand};
+use super::grid::extent;
 use super::reduce::{extreme, limit};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::call::Call;
 use crate::context::coord;
 use crate::size::Size;
-use crate::value::{Fault, Lowered, Number};
+use crate::value::{Fault, Lowered};
 use rewire_graph::op::IndexExpr;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Tensor};
 
 pub(super) const ONE: One = &[
-    ("aten.grid_sampler", grid_sampler),
-    ("aten.grid_sampler_2d", grid_sampler),
     ("aten.affine_grid_generator", affine_grid),
     ("aten.linalg_cross", |c| cross(c, c.int_or("dim", -1)?)),
     ("aten.cross", |c| {
@@ -26,51 +25,6 @@ pub(super) const ONE: One = &[
     }),
     ("aten.isin", isin),
 ];
-
-/// The extent of an axis as a float.
-fn extent(c: &Call<'_>, size: &Size) -> Lowered<Tensor> {
-    Ok(c.cx.number(&Number::Int(size.clone()), ScalarType::F32)?.tensor)
-}
-
-fn grid_sampler(c: &Call<'_>) -> Lowered<Array> {
-    let (x, grid) = (c.x()?, c.tensor("grid")?);
-    let (mode, padding) = (c.int_or("interpolation_mode", 0)?, c.int_or("padding_mode", 0)?);
-    if x.rank() != 4 || mode > 1 || padding > 1 {
-        return Fault::unsupported("volumes, bicubic interpolation or reflected borders");
-    }
-    let aligned = c.bool_or("align_corners", false)?;
-    let shape = c.cx.shape(&x.tensor);
-    // By axis of the image, the place as a float.
-    let place = |axis: usize, component: i64| -> Lowered<Tensor> {
-        let unit = c.cx.select(&grid.tensor, 3, &component.into())?;
-        let size = extent(c, &shape[axis])?;
-        let place = match aligned {
-            true => (unit + 1.0) * 0.5 * (&size - 1.0),
-            false => ((unit + 1.0) * &size - 1.0) * 0.5,
-        };
-        Ok(if padding == 1 { place.maximum(0.0).minimum(&(size - 1.0)) } else { place })
-    };
-    let (row, column) = (place(2, 1)?, place(3, 0)?);
-    let result = c.shape(0)?;
-    let tap = |row: &Tensor, column: &Tensor| -> Lowered<Tensor> {
-        let (row, column) = (row.cast(DType::I64), column.cast(DType::I64));
-        let load = |operand: usize| IndexExpr::Load { operand, index: vec![coord(0), coord(2), coord(3)] };
-        let index = vec![coord(0), coord(1), load(2), load(3)];
-        c.cx.remap(&x.tensor, &result, index, Some(&c.cx.f(0.0)), &[&row, &column])
-    };
-    if mode == 1 {
-        return c.result(&tap(&row.round(), &column.round())?);
-    }
-    let (top, left) = (row.floor(), column.floor());
-    let (down, right) = (&row - &top, &column - &left);
-    let weight = |x: &Tensor| c.cx.unsqueeze(x, 1);
-    let (down, right) = (weight(&down)?, weight(&right)?);
-    let (up, before) = (c.cx.f(1.0) - &down, c.cx.f(1.0) - &right);
-    let (bottom, after) = (&top + 1.0, &left + 1.0);
-    let upper = tap(&top, &left)? * &before + tap(&top, &after)? * &right;
-    let lower = tap(&bottom, &left)? * &before + tap(&bottom, &after)? * &right;
-    c.result(&(upper * up + lower * down))
-}
 
 fn affine_grid(c: &Call<'_>) -> Lowered<Array> {
     let theta = c.tensor("theta")?.tensor;

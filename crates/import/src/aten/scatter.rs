@@ -6,10 +6,10 @@ use super::index::{Advanced, integers};
 use super::reduce::{extreme, limit, product, total};
 use crate::ScalarType;
 use crate::array::Array;
-use crate::call::Call;
+use crate::call::{Call, Declared};
 use crate::context::{Context, coord};
 use crate::size::Size;
-use crate::value::{Fault, Lowered, Number};
+use crate::value::{Fault, Lowered, Number, Value};
 use rewire_graph::op::IndexExpr;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Tensor};
@@ -184,6 +184,14 @@ fn scatter(c: &Call<'_>, reduce: Option<&str>) -> Lowered<Array> {
         _ => hit.select(&combined, own),
     };
     c.result(&y)
+}
+
+/// A tensor with sources written at places along an axis.
+pub(super) fn scattered(c: &Call<'_>, x: Array, axis: usize, index: Array, source: Array) -> Lowered<Array> {
+    let declared = Declared { ty: x.ty, shape: Ok(c.cx.shape(&x.tensor)) };
+    let arguments = [("dim", Value::int(axis)), ("index", index.into()), ("src", source.into())];
+    let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    scatter(&Call { arguments, order: vec![x.into()], declared: vec![Some(declared)], ..*c }, None)
 }
 
 /// What happens to an element that a source goes to.

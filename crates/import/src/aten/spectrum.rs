@@ -26,6 +26,15 @@ pub(super) const ONE: One = &[
     ("aten.fft_ifft", ifft),
     ("aten.fft_rfft", rfft),
     ("aten.fft_irfft", irfft),
+    ("aten.fft_hfft", |c| {
+        // The inverse transform of the conjugate, with the scale of a forward one.
+        let direction = Direction::Forward;
+        let axis = c.axis_or("dim", -1, rank(c)?)?;
+        let len = if c.has("n") { Some(c.size("n")?) } else { None };
+        let x = complex(c, &c.x()?)?;
+        Transform { c, axes: vec![(axis, len)], scale: scale(c, direction)? }
+            .to_real_of(Complex { re: x.re, im: -x.im })
+    }),
     ("aten.fft_fft2", fft_many),
     ("aten.fft_fftn", fft_many),
     ("aten.fft_ifft2", ifft_many),
@@ -38,6 +47,7 @@ pub(super) const ONE: One = &[
     ("aten._fft_r2c", real_to_complex),
     ("aten._fft_c2r", complex_to_real),
     ("aten.stft", stft),
+    ("aten.istft", istft),
     ("aten.fft_fftfreq", frequencies),
     ("aten.fft_rfftfreq", frequencies),
     ("aten.fft_fftshift", |c| shifted(c, false)),
@@ -194,9 +204,12 @@ impl<'c, 'a> Transform<'c, 'a> {
 
     /// To real numbers, of the first half of a spectrum along the last axis.
     fn to_real(&self) -> Lowered<Array> {
+        self.to_real_of(complex(self.c, &self.c.x()?)?)
+    }
+
+    fn to_real_of(&self, mut x: Complex) -> Lowered<Array> {
         let cx = self.c.cx;
         let Some(((last, len), others)) = self.axes.split_last() else { return Fault::program("no axes") };
-        let mut x = complex(self.c, &self.c.x()?)?;
         for (axis, len) in others {
             x = self.one(x, *axis, len.as_ref(), Direction::Inverse)?;
         }
@@ -260,14 +273,7 @@ fn stft(c: &Call<'_>) -> Lowered<Array> {
     let mut index: Vec<IndexExpr> = (0..last).map(coord).collect();
     index.push(coord(last).binary(BinaryOp::Mul, hop).binary(BinaryOp::Add, coord(last + 1)));
     let frames = cx.remap(&cx.cast(&x, ScalarType::F32).tensor, &shape, index, None, &[])?;
-    let window = match c.optional_tensor("window")? {
-        Some(window) => cx.cast(&window, ScalarType::F32).tensor,
-        None => cx.expand(&cx.f(1.0), &[width.into()])?,
-    };
-    // A shorter window lies in the middle.
-    let place = coord(0).binary(BinaryOp::Sub, (samples - width) / 2);
-    let window = cx.remap(&window, std::slice::from_ref(&n), vec![place], Some(&cx.f(0.0)), &[])?;
-    let frames = frames * window;
+    let frames = frames * window(c, samples, width)?;
     let bins = if c.bool_or("onesided", true)? { samples / 2 + 1 } else { samples };
     let [cos, sin] = waves(cx, [&n, &bins.into()], &n)?;
     let scale = if c.bool_or("normalized", false)? { Scale::Root } else { Scale::One };
@@ -275,6 +281,55 @@ fn stft(c: &Call<'_>) -> Lowered<Array> {
     let along = |wave: &Tensor| transform.scaled(contracted(cx, &frames, last + 1, wave)?.transpose(-1, -2), &n);
     Complex { re: along(&cos)?, im: -along(&sin)? }.array(cx)
 }
+
+/// The window of a transform; a shorter one lies in the middle.
+fn window(c: &Call<'_>, samples: i64, width: i64) -> Lowered<Tensor> {
+    let window = match c.optional_tensor("window")? {
+        Some(window) => c.cx.cast(&window, ScalarType::F32).tensor,
+        None => c.cx.expand(&c.cx.f(1.0), &[width.into()])?,
+    };
+    let place = coord(0).binary(BinaryOp::Sub, (samples - width) / 2);
+    c.cx.remap(&window, &[samples.into()], vec![place], Some(&c.cx.f(0.0)), &[])
+}
+
+/// The signal whose windows have a spectrum: the windows overlap, and their sum is divided by that of squared windows.
+fn istft(c: &Call<'_>) -> Lowered<Array> {
+    let (cx, samples) = (c.cx, c.int("n_fft")?);
+    let (hop, width) = (c.int_or("hop_length", samples / 4)?, c.int_or("win_length", samples)?);
+    if samples < 1 || hop < 1 || !(1..=samples).contains(&width) || samples / hop > MOST_OVERLAPPING {
+        return Fault::unsupported("windows of these sizes");
+    }
+    if !c.bool_or("onesided", true)? || c.bool_or("return_complex", false)? || c.ty(0)? == ScalarType::C64 {
+        return Fault::unsupported("of a whole spectrum, or to complex numbers");
+    }
+    let window = window(c, samples, width)?;
+    let bins = rank(c)?.checked_sub(2).ok_or_else(|| Fault::Program("istft: a vector".to_owned()))?;
+    let scale = if c.bool_or("normalized", false)? { Scale::Root } else { Scale::All };
+    let frames = Transform { c, axes: vec![(bins, Some(samples.into()))], scale }.to_real()?.tensor;
+    // `[.., windows, samples]`
+    let frames = frames.transpose(bins, bins + 1) * &window;
+    let mut shape = cx.shape(&frames);
+    let squares = cx.expand(&window.square(), &shape[bins..])?;
+    let start = if c.bool_or("center", true)? { samples / 2 } else { 0 };
+    shape.pop();
+    shape[bins] = c.shape(0)?.pop().ok_or_else(|| Fault::Program("istft: no samples".to_owned()))?;
+    let sum = |x: &Tensor, outer: usize, shape: &[Size]| {
+        let mut sum = None;
+        for n in 0..=(samples - 1) / hop {
+            let place = coord(outer).binary(BinaryOp::Add, start);
+            let frame = place.clone().binary(BinaryOp::Div, hop).binary(BinaryOp::Sub, n);
+            let within = place.binary(BinaryOp::Mod, hop).binary(BinaryOp::Add, n * hop);
+            let index = (0..outer).map(coord).chain([frame, within]).collect();
+            let part = cx.remap(x, shape, index, Some(&cx.f(0.0)), &[])?;
+            sum = Some(sum.map_or_else(|| part.clone(), |sum: Tensor| sum + &part));
+        }
+        sum.ok_or_else(|| Fault::Program("istft: no windows".to_owned()))
+    };
+    c.result(&(sum(&frames, bins, &shape)? / sum(&squares, 0, &shape[bins..])?))
+}
+
+/// Windows that overlap.
+const MOST_OVERLAPPING: i64 = 64;
 
 /// The frequencies of the bins of a transform; those of the second half are negative.
 fn frequencies(c: &Call<'_>) -> Lowered<Array> {

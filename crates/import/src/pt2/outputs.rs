@@ -85,10 +85,9 @@ impl Results {
         let name = name_of(argument).unwrap_or_default();
         let kind = match frame.value(argument)? {
             Value::Tensor(array) if array.ty == ScalarType::C64 => {
-                let mut unsupported = Unsupported::default();
-                unsupported.add("output", &format!("`{name}` is of complex numbers"), "");
-                return Err(ImportError::Unsupported(unsupported));
+                return Err(unsupported(&name, "complex numbers"));
             }
+            Value::Unsupported(reason) => return Err(unsupported(&name, reason)),
             Value::Tensor(array) => {
                 self.add(&name, array.tensor);
                 OutputKind::Tensor(name.clone(), array.ty)
@@ -117,6 +116,12 @@ impl Results {
             self.tensors.push((name.to_owned(), tensor));
         }
     }
+}
+
+fn unsupported(name: &str, content: &str) -> ImportError {
+    let mut unsupported = Unsupported::default();
+    unsupported.add("output", &format!("`{name}` is of {content}"), "");
+    ImportError::Unsupported(unsupported)
 }
 
 fn name_of(argument: &Argument) -> Option<String> {

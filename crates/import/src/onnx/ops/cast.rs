@@ -26,7 +26,12 @@ pub(super) const ONE: One = &[
         match ScalarType::of_onnx(code) {
             Some(ty) if ty.is_integer() && x.ty.is_integer() && ty.bits() == x.ty.bits() => Ok(n.cx.cast(&x, ty)),
             Some(ty) if ty == x.ty => Ok(x),
-            _ => Fault::unsupported("bits of a float as those of an integer, or the reverse"),
+            // A bool is a byte that is 0 or 1.
+            Some(ty) if ty.is_integer() && x.ty == ScalarType::Bool && ty.bits() == 8 => Ok(n.cx.cast(&x, ty)),
+            Some(ty @ (ScalarType::I32 | ScalarType::F32)) if matches!(x.ty, ScalarType::F32 | ScalarType::I32) => {
+                Ok(Array { tensor: crate::aten::bits(n.cx, &x.tensor)?, ty })
+            }
+            _ => Fault::unsupported("bits of these types"),
         }
     }),
 ];

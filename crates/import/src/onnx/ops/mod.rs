@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod boxes;
 mod bytes;
 mod cast;
 mod compute;
@@ -130,6 +131,7 @@ const ONE: &[One] = &[
 
 const MANY: &[Many] = &[
     attention::MANY,
+    boxes::MANY,
     compute::MANY,
     conv::MANY,
     create::MANY,

@@ -143,9 +143,6 @@ fn cumulative(n: &Node<'_>, base: &str, neutral: f64) -> Lowered<Array> {
 
 fn top_k(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let x = n.x()?;
-    if x.ty == ScalarType::U64 {
-        return Fault::unsupported("unsigned integers of 64 bits");
-    }
     let axis = n.axis("axis", -1, x.rank())?;
     let k = match n.attribute("k") {
         Some(_) => Size::from(n.int("k", 0)),
