@@ -167,7 +167,8 @@ tensors by name.
 - Checks of values (`_assert_async`, those of linear algebra) are left out, also where effect tokens order them. Other effects are refused.
 - Buffers that a program changes are states, which keep their values from run to run and begin with those of the file. Inputs that it changes are among the results.
 - 8-bit and 16-bit integers are computed in 32 bits and wrap around. 64-bit floats are computed in f32. Complex numbers occur inside of programs alone.
-- Sizes that depend on data (`nonzero`, `unique`, `item`) are refused, and random numbers.
+- Sizes that depend on data (`nonzero`, `unique`, `item`, an index of bools) are refused, and random numbers. So are singular vectors and
+  eigenvectors, whose signs are not defined; singular values, eigenvalues of symmetric matrices and pseudoinverses of up to 16 rows are not.
 
 ## Operators
 
