@@ -19,7 +19,8 @@ fn sorting(dtype: DType) -> Graph {
         }
         order
     };
-    scope.finish(&[("up", sorted(false)), ("down", sorted(true))]).unwrap()
+    let outputs = [("up", sorted(false)), ("down", sorted(true))];
+    scope.finish(&outputs).unwrap()
 }
 
 /// Keys of few values, so that many are equal, with both zeros and NaN among floats.

@@ -1,6 +1,6 @@
 //! The exported `STULayer` of the reference beside the one that is traced here.
 
-use rewire_graph::{DType, Graph, HostTensor, Scope};
+use rewire_graph::{DType, Dim, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_hstu::modules::{StuConfig, StuInput, StuLayer};
 use rewire_hstu::ops::SeqLen;
@@ -19,7 +19,7 @@ fn traced() -> Graph {
     let rows = scope.offsets("x_offsets");
     let x = scope.input("x", DType::F32, [rows.total.clone(), 16.into()]);
     let num_targets = Some(scope.host_input("num_targets", std::slice::from_ref(&rows.batch)));
-    let max_seq_len = SeqLen::Host(scope.host_input("length", []));
+    let max_seq_len = SeqLen::Host(scope.host_input("length", Vec::<Dim>::new()));
     let input = StuInput { x, rows, num_targets, max_seq_len };
     let y = scope.module("stu", |scope| layer.forward(scope, &input));
     scope.finish(&[("y", y)]).unwrap()
