@@ -110,6 +110,9 @@ fn convolution(c: &Call<'_>, transposed: Option<bool>) -> Lowered<Array> {
     c.result(&if is_batched { y } else { c.cx.squeeze(&y, 0)? })
 }
 
+/// Elements of a kernel of one channel that are added up in the loop over the places.
+const MOST_IN_LOOP: i64 = 49;
+
 struct Convolution<'a> {
     cx: &'a Context,
     /// `[N, C, ..]`
@@ -124,6 +127,9 @@ struct Convolution<'a> {
 
 impl Convolution<'_> {
     fn lower(&self) -> Lowered<Tensor> {
+        if let Some(images) = self.by_channel()? {
+            return Ok(images);
+        }
         if let Some(images) = self.of_constant_extents() {
             return Ok(images);
         }
@@ -151,6 +157,33 @@ impl Convolution<'_> {
         };
         let weight = self.cx.reshape(&weight, &[groups, outputs, depth])?;
         self.cx.reshape(&weight.matmul(&patches), &self.shape)
+    }
+
+    /// A convolution with a kernel for each channel: products of matrices with one row would copy all patches.
+    fn by_channel(&self) -> Lowered<Option<Tensor>> {
+        let (channels, kernel) = (self.cx.extent(&self.images, 1), &self.window.kernel);
+        let count = kernel.iter().try_fold(1i64, |count, &extent| count.checked_mul(extent));
+        let Some(count @ 1..=MOST_IN_LOOP) = count else { return Ok(None) };
+        if self.is_transposed || self.groups < 2 || channels.as_const() != Some(self.groups) {
+            return Ok(None);
+        }
+        let each = self.cx.quotient(&self.shape[1], &channels)?;
+        let weight = self.cx.reshape(&self.weight, &[self.shape[1].clone(), count.into()])?;
+        let mut along = vec![Size::from(1); kernel.len() + 1];
+        along[0] = self.shape[1].clone();
+        let mut sum: Option<Tensor> = None;
+        for flat in 0..count {
+            let mut index = vec![coord(0), coord(1).binary(BinaryOp::Div, self.cx.index(&each)?)];
+            let mut rest = count;
+            for (axis, &extent) in kernel.iter().enumerate() {
+                rest /= extent;
+                index.push(self.window.place(axis, coord(2 + axis), IndexExpr::Int(flat / rest % extent)));
+            }
+            let element = self.cx.remap(&self.images, &self.shape, index, Some(&self.cx.f(0.0)), &[])?;
+            let part = element * self.cx.reshape(&self.cx.select(&weight, 1, &flat.into())?, &along)?;
+            sum = Some(sum.map_or_else(|| part.clone(), |sum| sum + &part));
+        }
+        Ok(sum)
     }
 
     /// Elements by image, group, channel, element of the kernel and place.
