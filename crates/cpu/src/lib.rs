@@ -12,9 +12,9 @@ pub trait RowOverlay: Sync {
     /// Passes a row to `copy`; false if it has to be read from the table.
     fn read(&self, row: usize, copy: &mut dyn FnMut(&[u8])) -> bool;
 
-    /// Is told which rows will be read from the table.
+    /// Receives the rows that will be read from the table.
     fn will_read(&self, rows: &[usize]);
 
-    /// Is told a row that was read from the table.
+    /// Receives a row that was read from the table.
     fn was_read(&self, row: usize, content: &[u8]);
 }

@@ -236,7 +236,7 @@ fn tables_in_files_train_as_those_in_memory() {
         let found = alone(&in_files, 2);
         assert_eq!(found, expected);
         assert_near(&found, &alone(&in_memory, 2), "as one trainer");
-        // A tensor of a state keeps its values, and a resumed training goes on.
+        // A tensor of a state keeps its values, and a resumed training continues.
         let mut trainer = Trainer::new(&objective(), &in_files, initial, OPTIONS()).unwrap();
         let begun = run(&mut trainer, rows(2), Position::default(), Some(2)).unwrap();
         let kept = begun.states["item.weight"].to_f32();

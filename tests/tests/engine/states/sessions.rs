@@ -353,6 +353,8 @@ fn rows_of_states_are_replaced_between_runs() {
             }
             assert_eq!(session.state("table").unwrap().to_f32(), held);
             assert_eq!(session.state("moment").unwrap().to_f32(), moments);
+            let alone = session.state_rows("table", &[6]).unwrap();
+            assert_eq!((alone.shape(), alone.to_f32()), (&[1, WIDTH][..], held[6 * WIDTH..][..WIDTH].to_vec()));
         }
         let row = HostTensor::f32([1, WIDTH], &[0.0; WIDTH]).unwrap();
         assert!(matches!(session.set_state_rows("table", &[ROWS as u32], &row), Err(RunError::State { .. })));
