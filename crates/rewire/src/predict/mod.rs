@@ -11,6 +11,7 @@ mod ids;
 mod imported;
 mod predictor;
 mod signature;
+mod update;
 
 pub use caches::Caches;
 pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};

@@ -3,7 +3,7 @@ use super::ids::IdRows;
 use super::imported::{TOWERS, is_table};
 use super::signature::Signature;
 use super::{Column, EncodeError, Feature, Imported, LabelledTask, PredictedColumn, is_pipeline};
-use crate::delta::{Delta, DeltaError, ModelVersion, Served};
+use crate::delta::Served;
 use crate::package::{Package, PackageError};
 use crate::rank::{Description, Embedded, Kept, RankError, RankOptions, Sessions, compiled, store, text_of};
 use crate::weights::Weights;
@@ -30,8 +30,8 @@ pub struct Predictor(Arc<Loaded>);
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub model: Model,
-    sessions: Sessions,
-    served: Served,
+    pub sessions: Sessions,
+    pub served: Served,
     pub signature: Signature,
     /// The rows of raw ids.
     ids: IdRows,
@@ -202,30 +202,6 @@ impl Predictor {
     #[cfg(feature = "files")]
     pub fn load_package(path: &std::path::Path, options: &RankOptions) -> Result<Self, RankError> {
         Self::from_package(&crate::rank::read_package(path, options.mapping)?, options)
-    }
-
-    /// The version of the parameters; `None` for a model that no delta changes.
-    pub fn version(&self) -> Option<ModelVersion> {
-        self.0.served.version()
-    }
-
-    /// Applies the next delta while other threads predict. A call of [`Predictor::predict`] uses the parameters of one
-    /// version for all rows. [`Caches`](super::Caches) recompute the histories of earlier versions.
-    ///
-    /// # Errors
-    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
-    pub async fn update_async(&self, delta: &Delta) -> Result<(), DeltaError> {
-        self.0.served.update(&self.0.model, delta).await?;
-        self.0.sessions.follow();
-        Ok(())
-    }
-
-    /// [`Predictor::update_async`], blocking.
-    ///
-    /// # Errors
-    /// As [`Predictor::update_async`].
-    pub fn update(&self, delta: &Delta) -> Result<(), DeltaError> {
-        block_on(self.update_async(delta))
     }
 
     /// The columns of a table that the model reads.

@@ -9,6 +9,7 @@ mod memory;
 mod prepare;
 mod ranks;
 mod report;
+mod states;
 
 pub use changes::Changes;
 pub use error::{DataError, TrainError};
@@ -17,6 +18,7 @@ pub use initial::InitialValues;
 pub use prepare::{Prepared, Preparer};
 pub use ranks::Held;
 pub use report::StepReport;
+pub use states::ParameterMoment;
 
 use crate::step::{KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
@@ -33,7 +35,6 @@ use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{DeviceKind, Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session, devices};
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,14 +237,6 @@ impl Trainer {
         self.ranks.as_ref().map(|ranks| &ranks.group)
     }
 
-    /// A state now.
-    fn state(&self, name: &str) -> Result<HostTensor, TrainError> {
-        match &self.ranks {
-            Some(ranks) => ranks.get(name),
-            None => Ok(self.session.state(name)?),
-        }
-    }
-
     /// Creates a preparer of batches for [`Trainer::step`], for any thread. With growing tables, it prepares the steps that follow now, in
     /// their order.
     pub fn preparer(&self) -> Preparer {
@@ -295,180 +288,6 @@ impl Trainer {
         let names = self.row_sums.keys().map(|table| names::sum(table));
         names.filter_map(|name| results.value(&name).cloned().map(|value| (name, value))).collect()
     }
-
-    /// The first parameter with a non-finite element, in the model's order.
-    fn first_bad_parameter(&self) -> Option<String> {
-        let is_bad = |name: &&String| match &self.ranks {
-            Some(ranks) => ranks.is_finite(name).is_ok_and(|is_finite| !is_finite),
-            None => self.session.state(name).is_ok_and(|tensor| tensor.first_non_finite().is_some()),
-        };
-        self.parameters.iter().find(is_bad).cloned()
-    }
-
-    /// Checks that all trained parameters are finite: no loss has been computed from those of the last step.
-    ///
-    /// # Errors
-    /// [`TrainError::Diverged`] names the first parameter that is not finite.
-    pub fn check_parameters(&self) -> Result<(), TrainError> {
-        match self.first_bad_parameter() {
-            None => Ok(()),
-            parameter => Err(TrainError::Diverged { step: self.steps, loss: self.progress.loss, parameter }),
-        }
-    }
-
-    /// All parameters, including frozen ones, and states that the model sets, such as running statistics.
-    ///
-    /// # Errors
-    /// [`TrainError::Run`] if they cannot be read.
-    pub fn parameters(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
-        self.parameters_of(|_| true)
-    }
-
-    /// Some of the parameters. Those that ranks do not divide are read without the others.
-    ///
-    /// # Errors
-    /// As [`Trainer::parameters`].
-    pub fn parameters_of(&self, is_asked: impl Fn(&str) -> bool) -> Result<BTreeMap<String, HostTensor>, TrainError> {
-        let mut all = self.fixed.clone();
-        all.retain(|name, _| is_asked(name));
-        for name in self.parameters.iter().filter(|name| is_asked(name)) {
-            all.insert(name.clone(), self.state(name)?);
-        }
-        Ok(all)
-    }
-
-    /// Trained parameters, and states that the model sets: the states that make up the model with [the others](Trainer::frozen).
-    pub fn learned(&self) -> &[String] {
-        &self.parameters
-    }
-
-    /// Shapes of the states by name.
-    pub fn state_shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
-        self.states.iter().map(|(name, state)| (name.as_str(), state.shape.as_slice()))
-    }
-
-    /// Passes a state to `take` in parts of whole rows, in order, which are no larger than some MB each if ranks divide it. Of several
-    /// ranks, which all have to call this, the first one takes them. Parameters are states of their names.
-    ///
-    /// # Errors
-    /// [`TrainError::Write`] with the error of `take`, and as [`Trainer::parameters`].
-    pub fn stream(&self, name: &str, take: &mut dyn FnMut(&HostTensor) -> io::Result<()>) -> Result<(), TrainError> {
-        match &self.ranks {
-            Some(ranks) => ranks.stream(name, take),
-            None => take(&self.session.state(name)?).map_err(TrainError::Write),
-        }
-    }
-
-    /// True if ranks divide tables, so that no rank holds the whole model.
-    pub fn is_divided(&self) -> bool {
-        self.ranks.as_ref().is_some_and(Ranks::is_divided)
-    }
-
-    /// The parameters that are not trained.
-    pub fn frozen(&self) -> &BTreeMap<String, HostTensor> {
-        &self.fixed
-    }
-
-    /// The state with the average of a parameter, if there is one.
-    pub fn average(&self, parameter: &str) -> Option<String> {
-        Some(names::average(parameter)).filter(|name| self.states.contains_key(name))
-    }
-
-    /// The averages of the dense parameters by name; empty without `ema` in the configuration.
-    ///
-    /// # Errors
-    /// As [`Trainer::parameters`].
-    pub fn averages(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
-        let mut all = BTreeMap::new();
-        for name in &self.parameters {
-            if let Some(average) = self.average(name) {
-                all.insert(name.clone(), self.state(&average)?);
-            }
-        }
-        Ok(all)
-    }
-
-    /// The rows of divided tables, and of their moments, that this rank holds and no other one does.
-    pub fn held(&self) -> Vec<Held<'_>> {
-        self.ranks.iter().flat_map(|ranks| ranks.held(&self.moments)).collect()
-    }
-
-    /// The optimizer states of parameters.
-    ///
-    /// # Errors
-    /// As [`Trainer::parameters`].
-    pub fn moments(&self) -> Result<Vec<ParameterMoment>, TrainError> {
-        self.moments_of(|_| true)
-    }
-
-    /// The optimizer states of some parameters. Those that ranks do not divide are read without the others.
-    ///
-    /// # Errors
-    /// As [`Trainer::parameters`].
-    pub fn moments_of(&self, is_asked: impl Fn(&str) -> bool) -> Result<Vec<ParameterMoment>, TrainError> {
-        let mut states: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
-        let mut all = vec![];
-        let asked = self.moments.iter().filter(|moment| is_asked(&moment.parameter));
-        for KeptMoment { state, parameter, moment, start, shape } in asked {
-            if !states.contains_key(state.as_str()) {
-                states.insert(state, self.state(state)?.to_f32());
-            }
-            let count = shape.iter().product::<usize>();
-            let values = states.get(state.as_str()).and_then(|values| values.get(*start..start + count));
-            let tensor = HostTensor::f32(shape.clone(), values.unwrap_or_default())?;
-            all.push(ParameterMoment { parameter: parameter.clone(), moment, tensor });
-        }
-        Ok(all)
-    }
-
-    /// All states that the next step depends on, except the number of steps: parameters, optimizer states, averages, and the ids of
-    /// growing tables.
-    ///
-    /// # Errors
-    /// As [`Trainer::parameters`].
-    pub fn states(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
-        let mut all = self.ids();
-        for name in self.states.keys() {
-            all.insert(name.clone(), self.state(name)?);
-        }
-        Ok(all)
-    }
-
-    /// Resumes another training of the same objective and configuration: after `steps` steps, from the result of
-    /// [`Trainer::states`] at that point.
-    ///
-    /// # Errors
-    /// [`TrainError::Checkpoint`] names a state that is missing or has another shape, [`TrainError::Ids`] invalid ids of growing tables.
-    pub fn resume(&mut self, steps: u64, states: impl Fn(&str) -> Option<HostTensor>) -> Result<(), TrainError> {
-        let (growth, mut all) = (self.saved_ids(&states)?, vec![]);
-        for (name, state) in &self.states {
-            let tensor = states(name).filter(|tensor| tensor.shape() == state.shape);
-            let expected = || format!("{:?}", state.shape);
-            let tensor = tensor.ok_or_else(|| TrainError::Checkpoint { name: name.clone(), expected: expected() })?;
-            all.push((name, tensor));
-        }
-        for (name, tensor) in all {
-            match &mut self.ranks {
-                Some(ranks) => ranks.set(name, tensor)?,
-                None => self.session.set_state(name, tensor)?,
-            }
-        }
-        self.growth = growth;
-        self.steps = steps;
-        self.submitted.clear();
-        Ok(())
-    }
-}
-
-/// An optimizer state of a parameter.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ParameterMoment {
-    /// The parameter.
-    pub parameter: String,
-    /// The name of the moment, as in torch: `exp_avg`, `exp_avg_sq`, `sum`, `momentum_buffer` and the like.
-    pub moment: &'static str,
-    /// Its values, in the parameter's shape or one per row.
-    pub tensor: HostTensor,
 }
 
 /// The most tensors that a CPU kernel may read and write.

@@ -1,0 +1,31 @@
+//! Deltas of a model that predicts meanwhile.
+
+use super::Predictor;
+use crate::delta::{Delta, DeltaError, ModelVersion};
+use rewire_runtime::block_on;
+
+impl Predictor {
+    /// The version of the parameters; `None` for a model that no delta changes.
+    pub fn version(&self) -> Option<ModelVersion> {
+        self.loaded().served.version()
+    }
+
+    /// Applies the next delta while other threads predict. A call of [`Predictor::predict`] uses the parameters of one
+    /// version for all rows. [`Caches`](super::Caches) recompute the histories of earlier versions.
+    ///
+    /// # Errors
+    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
+    pub async fn update_async(&self, delta: &Delta) -> Result<(), DeltaError> {
+        self.loaded().served.update(&self.loaded().model, delta).await?;
+        self.loaded().sessions.follow();
+        Ok(())
+    }
+
+    /// [`Predictor::update_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Predictor::update_async`].
+    pub fn update(&self, delta: &Delta) -> Result<(), DeltaError> {
+        block_on(self.update_async(delta))
+    }
+}
