@@ -1,9 +1,12 @@
 //! Trainings of several ranks.
 
+use super::pipelines::golden;
 use super::{eight, number, steps};
 use crate::program::{DEMO, Folder, Run, run};
 #[cfg(not(feature = "mpi"))]
 use crate::program::{command, finish};
+use rewire::weights::Weights;
+use rewire_tzrec::read_dynamic;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -50,6 +53,33 @@ fn ranks_train_as_one_with_their_batches_together() {
         assert!(off.abs() < 1e-6, "{own}, not {expected}");
         assert_eq!(own["lr"], expected["lr"]);
     }
+}
+
+#[test]
+fn growing_tables_that_ranks_divide_are_exported_with_their_ids() {
+    let (folder, golden) = (Folder::new(), golden("deepfm_taobao"));
+    let text = std::fs::read_to_string(golden.join("pipeline.config")).unwrap();
+    let text = text.replace("table_wise", "row_wise").replace("num_steps: 12", "num_steps: 4");
+    let pipeline = folder.write("pipeline.config", text.replace("num_buckets: 100", "dynamicemb { max_capacity: 60 }"));
+    let [out, exported] = ["out", "exported"].map(|name| folder.0.join(name));
+    let [data, out, exported] = [&golden.join("data.parquet"), &out, &exported].map(|path| path.display().to_string());
+    let args = ["train", "--pipeline", &pipeline, "--data", &data, "--out", &out, "--kernel", "cpu", "--ranks", "3"];
+    let trained = run(&[&args[..], &["--export-dcp", &exported]].concat());
+    assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+
+    let model = Weights::read(&Path::new(&out).join("model.safetensors")).unwrap();
+    let tables = read_dynamic(Path::new(&exported)).unwrap();
+    assert_eq!(tables.len(), 2);
+    for table in tables {
+        let module = table.module.strip_prefix("model.").unwrap();
+        let part = |part: &str| model.get(&format!("{module}.embedding_bags.{}.{part}", table.table)).unwrap().unwrap();
+        assert_eq!((table.keys.len(), Some(&table.keys)), (60, part("ids").values().as_ref()));
+        assert_eq!(table.values, part("weight").to_f32()[..table.values.len()]);
+        assert_eq!(table.states.len(), table.values.len());
+        assert!(table.states.iter().any(|state| *state > 0.0));
+    }
+    let refused = run(&[&args[..], &["--delta-every", "1"]].concat());
+    refused.failed_with(&["`cms_segid_emb` do not hold its ids"]);
 }
 
 #[test]
