@@ -36,9 +36,9 @@ impl Program {
     }
 }
 
-/// Builds the tests of libraries, programs and the folders `tests`.
+/// Builds the tests of libraries, programs and the folders `tests`. `--lib` would also build libraries whose manifest excludes them.
 pub(crate) fn build() -> Result<Vec<Program>, String> {
-    let arguments = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"];
+    let arguments = ["test", "--workspace", "--tests", "--no-run"];
     eprintln!("\n$ cargo {}", arguments.join(" "));
     let mut command = cargo(&arguments);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
