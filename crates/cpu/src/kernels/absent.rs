@@ -172,6 +172,11 @@ impl Memory {
     }
 
     /// Gives the content an identity.
+    pub fn know_content(&mut self) {
+        match *self {}
+    }
+
+    /// The memory with [`Memory::know_content`].
     pub fn with_known_content(self) -> Self {
         match self {}
     }

@@ -133,8 +133,14 @@ impl Memory {
     }
 
     /// Gives the content an identity, so that kernels can cache data derived from it for as long as the content exists.
-    pub fn with_known_content(self) -> Self {
-        Self { content: Some(ContentId::default()), ..self }
+    pub fn know_content(&mut self) {
+        self.content = Some(ContentId::default());
+    }
+
+    /// The memory with [`Memory::know_content`].
+    pub fn with_known_content(mut self) -> Self {
+        self.know_content();
+        self
     }
 
     /// The identity of the content, if it has one.

@@ -120,7 +120,7 @@ impl CpuSite {
             match changed {
                 Changed::Rows(change) => {
                     weight.write_rows(&change.rows, change.values.bytes()).map_err(out_of_memory)?;
-                    *weight = weight.clone().with_known_content();
+                    weight.know_content();
                 }
                 Changed::Whole => {
                     let Some(tensor) = resident.tensor(plan, *id)? else { continue };
