@@ -8,7 +8,7 @@
 /// assert_eq!(random.below(0), None);
 ///
 /// let mut other = Random::new(7);
-/// other.skip(3);
+/// other.skip(2);
 /// assert_eq!(random.unit(), other.unit());
 /// ```
 #[derive(Clone, Debug)]
