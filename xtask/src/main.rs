@@ -31,7 +31,7 @@ Usage: cargo xtask COMMAND
   setup   installs missing requirements of the tests: rustfmt, clippy, the Vulkan loader and the software
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
   lint [all]
-          setup, then lints, documentation and the library for browsers; `all` adds more feature sets
+          setup, then lints and the library for browsers; `all` adds documentation and more feature sets
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, select the driver instead; if `drivers` has fetched the newest
           lavapipe, the kernels with cooperative matrices run on it as well
@@ -78,7 +78,10 @@ fn main() -> ExitCode {
         ["families", names @ ..] => families::run(names),
         ["test"] => setup::run().and_then(|()| test::run()),
         ["lint"] => setup::run().and_then(|()| test::lint()),
-        ["lint", "all"] => setup::run().and_then(|()| test::lint()).and_then(|()| features::lint_more()),
+        ["lint", "all"] => setup::run()
+            .and_then(|()| test::lint())
+            .and_then(|()| test::documentation())
+            .and_then(|()| features::lint_more()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
         ["capi", "--packages", folder] => capi::run(folder.as_ref(), true),

@@ -16,14 +16,18 @@ const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]
 /// The slowest test programs, which start first.
 const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "training", "devices"];
 
-/// Lints and documentation, which rebuild all libraries, and the supply chain.
+/// Lints, which rebuild all libraries, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     features::lint()?;
+    supply_chain()
+}
+
+/// The documentation of all libraries without warnings, a minute on two cores.
+pub(crate) fn documentation() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
-    run_command(docs)?;
-    supply_chain()
+    run_command(docs)
 }
 
 /// Checks licences, sources and, if their list can be fetched, advisories of all dependencies.
