@@ -40,9 +40,9 @@ impl Elements<'_> {
             ScalarType::C64 => {
                 let values = self.values(name, |bytes: [u8; 8]| bytes)?;
                 let shape = [self.sizes, &[2]].concat();
-                let halves = values.iter().flat_map(|bytes| bytes.chunks_exact(4));
-                let parts: Vec<f32> = halves
-                    .map(|half| half.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte)))
+                let reals = values.iter().flat_map(|bytes| bytes.chunks_exact(4));
+                let parts: Vec<f32> = reals
+                    .map(|real| real.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte)))
                     .map(f32::from_bits)
                     .collect();
                 HostTensor::new(shape, &parts).map_err(failed)

@@ -12,6 +12,7 @@ use rewire_tzrec::{CheckpointError, DynamicTable, ElementType, Shard, ShardWrite
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 /// Bytes of a shard of a divided table. A rank with more rows writes several.
 const SHARD: usize = 64 << 20;
@@ -60,13 +61,18 @@ pub fn export(
     Ok(())
 }
 
-/// The folder that the first rank created.
+/// The folder that the first rank created. The others receive its path as text.
 fn folder_of_all(unfinished: Option<&Unfinished>, group: Option<&dyn Collectives>) -> Result<PathBuf, CliError> {
-    let mut path = unfinished.map(|unfinished| unfinished.folder().into_os_string().into_encoded_bytes());
+    let own = unfinished.map(Unfinished::folder);
+    let mut path = own.as_ref().map_or_else(Vec::new, |own| own.as_os_str().as_encoded_bytes().to_vec());
     if let Some(group) = group {
-        group.broadcast(0, path.get_or_insert_default()).map_err(TrainError::from)?;
+        group.broadcast(0, &mut path).map_err(TrainError::from)?;
     }
-    Ok(PathBuf::from(String::from_utf8_lossy(&path.unwrap_or_default()).into_owned()))
+    let received = |error: FromUtf8Error| {
+        let (rank, expected) = (0, "a path in UTF-8".to_owned());
+        TrainError::from(CollectiveError::Length { rank, expected, actual: error.as_bytes().len() })
+    };
+    Ok(own.map_or_else(|| String::from_utf8(path).map(PathBuf::from).map_err(received), Ok)?)
 }
 
 /// What all ranks have written.
