@@ -150,7 +150,12 @@ impl CompiledMatmul {
         let weights = if shared && is_constant { Weights::of(&body.dag, kernel.b) } else { None };
         Ok(Self {
             stats: CompiledReductions::new(body, &kernel.stats)?,
-            a: ExprMatrix::new(body, kernel.a, (row, depth), (constant(&kernel.m), constant(&kernel.k)))?,
+            a: ExprMatrix::new(body, kernel.a, (row, depth), (constant(&kernel.m), constant(&kernel.k)))?.parted(
+                body,
+                kernel.a,
+                column,
+                constant(&kernel.k),
+            )?,
             b: ExprMatrix::new(body, kernel.b, (depth, column), (constant(&kernel.k), kernel.n.as_const()))?,
             shared,
             weights,

@@ -30,6 +30,7 @@ mod microkernels;
 mod operand;
 mod pairs;
 mod panel;
+mod parted;
 mod passes;
 mod philox;
 mod product;

@@ -7,10 +7,11 @@ use super::joined::{JoinedMachine, JoinedMatrix};
 use super::lanes::{LANES, ROWS, Row, copy, tile_rows};
 use super::machine::{RowInputs, Vm};
 use super::operand::Env;
+use super::parted::PartedMatrix;
 use super::product::Matrix;
 use super::program::{AnchorValue, Program};
 use super::reductions::{ReductionMachines, row_value};
-use super::run::{run_along, scattered};
+use super::run::{axes_along, run_along, scattered};
 use super::scratch::room;
 use super::storage::Elements;
 use super::window::{BindingChunks, WindowMachine};
@@ -26,6 +27,7 @@ pub(super) struct ExprMatrix {
     direct: Option<StridedOperand>,
     windows: Option<BindingChunks>,
     joined: Option<Joined>,
+    parted: Option<PartedMatrix>,
     row: u8,
     column: u8,
     /// True if it is computed column by column, since its loads read neighbours in that direction.
@@ -59,8 +61,9 @@ struct StridedOperand {
     operand: u16,
     /// Its indices.
     index: Program,
-    row_axis: usize,
-    column_axis: usize,
+    /// The dimensions that a row of the matrix moves along, as if they were one; the same for columns.
+    rows: Range<usize>,
+    columns: Range<usize>,
 }
 
 /// A panel bound to one run, with memory for its elements on one thread.
@@ -71,6 +74,7 @@ pub(super) struct PanelMachine<'a> {
     index: Option<Vm<'a>>,
     windows: Option<WindowMachine<'a>>,
     line: Option<JoinedMachine<'a>>,
+    parts: Option<Vm<'a>>,
     elements: Vec<f32>,
 }
 
@@ -101,7 +105,23 @@ impl ExprMatrix {
             Some(extents) => Joined::new(body, id, (row, column), extents)?,
             None => None,
         };
-        Ok(Self { segments, direct, windows, joined, row, column, by_column })
+        Ok(Self { segments, direct, windows, joined, parted: None, row, column, by_column })
+    }
+
+    /// Permits the matrix to be computed in parts of rows; `spare` is a coordinate that its expression does not depend
+    /// on, and `columns` their number, if constant.
+    pub(super) fn parted(
+        mut self,
+        body: &Body,
+        id: ExprId,
+        spare: u8,
+        columns: Option<usize>,
+    ) -> Result<Self, CpuError> {
+        let is_read = self.direct.is_some() || self.windows.is_some() || self.joined.is_some() || self.by_column;
+        if let Some(columns) = columns.filter(|_| !is_read) {
+            self.parted = PartedMatrix::new(body, id, (self.row, self.column, spare), columns)?;
+        }
+        Ok(self)
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<PanelMachine<'a>, CpuError> {
@@ -113,6 +133,7 @@ impl ExprMatrix {
             index: self.direct.as_ref().map(|direct| Vm::new(&direct.index, env)).transpose()?,
             windows: self.windows.as_ref().map(|windows| windows.machine(env)).transpose()?,
             line: self.joined.as_ref().map(|joined| joined.line.machine(env)).transpose()?,
+            parts: self.parted.as_ref().map(|parted| parted.machine(env)).transpose()?,
             elements: vec![],
         })
     }
@@ -195,18 +216,17 @@ impl StridedOperand {
     fn new(body: &Body, id: ExprId, row: u8, column: u8) -> Result<Option<Self>, CpuError> {
         let dag = &body.dag;
         let Expr::Load { operand, index } = dag.expr(id) else { return Ok(None) };
-        let plain = body
-            .operands
-            .get(usize::from(*operand))
-            .is_some_and(|operand| operand.dtype == DType::F32 && operand.space != MemorySpace::Host);
-        let (row_axis, column_axis) = (only_axis(dag, index, row), only_axis(dag, index, column));
-        let (Some(row_axis), Some(column_axis)) = (row_axis, column_axis) else { return Ok(None) };
-        if !plain || row_axis == column_axis || dag.values(id) != 0 {
+        let source = body.operands.get(usize::from(*operand));
+        let plain = source.filter(|source| source.dtype == DType::F32 && source.space != MemorySpace::Host);
+        let Some(source) = plain.filter(|_| dag.values(id) == 0) else { return Ok(None) };
+        let along = |coord| axes_along(dag, index, (source.dtype, &source.shape), coord);
+        let (Some(rows), Some(columns)) = (along(row), along(column)) else { return Ok(None) };
+        if rows.start < columns.end && columns.start < rows.end {
             return Ok(None);
         }
         let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
         let index = Program::compile(dag, &body.operands, index, u8::MAX, &none)?;
-        Ok(Some(Self { operand: *operand, index, row_axis, column_axis }))
+        Ok(Some(Self { operand: *operand, index, rows, columns }))
     }
 
     /// The matrix whose first element is at `coords`.
@@ -221,29 +241,21 @@ impl StridedOperand {
         let Elements::F32(elements) = view.elements else { return None };
         machine.rows(RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() });
         let mut offset = 0;
+        let (mut row, mut column) = ((0, 1), (0, 1));
         for (axis, (&extent, &stride)) in view.shape.iter().zip(&view.strides).enumerate() {
-            let first = usize::try_from(machine.ints(axis).at(0, 0, 1)?).ok()?;
-            let extra = match axis {
-                _ if axis == self.row_axis => rows,
-                _ if axis == self.column_axis => columns,
-                _ => 1,
-            };
-            if first + extra > extent {
-                return None;
-            }
+            let first = usize::try_from(machine.ints(axis).at(0, 0, 1)?).ok().filter(|&first| first < extent)?;
             offset += first * stride;
+            for (axes, (place, all)) in [(&self.rows, &mut row), (&self.columns, &mut column)] {
+                if axes.contains(&axis) {
+                    (*place, *all) = (*place * extent + first, *all * extent);
+                }
+            }
         }
-        let strides = (*view.strides.get(self.row_axis)?, *view.strides.get(self.column_axis)?);
+        if row.0 + rows > row.1 || column.0 + columns > column.1 {
+            return None;
+        }
+        let strides = (*view.strides.get(self.rows.end - 1)?, *view.strides.get(self.columns.end - 1)?);
         Matrix::new(elements.get(offset..)?, (rows, columns), strides)
-    }
-}
-
-/// The only index that depends on a coordinate, if it increases by one with it.
-fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
-    let mut axes = index.iter().enumerate().filter(|(_, id)| dag.access(std::slice::from_ref(*id)).moves(coord));
-    match (axes.next(), axes.next()) {
-        (Some((axis, &id)), None) => run_along(dag, id, coord).map(|_| axis),
-        _ => None,
     }
 }
 
@@ -275,6 +287,9 @@ impl PanelMachine<'_> {
         if let (Some(joined), Some(line)) = (&self.panel.joined, &mut self.line) {
             let matrix = joined.matrix(line, coords, &mut self.elements, (first, rows))?;
             return matrix.filter(|matrix| matrix.columns == columns).ok_or_else(out_of_range);
+        }
+        if let (Some(parted), Some(machine)) = (&self.panel.parted, &mut self.parts) {
+            return parted.matrix(machine, coords, &mut self.elements, (first, rows));
         }
         if self.panel.by_column {
             return self.columns(coords, first, (rows, columns));

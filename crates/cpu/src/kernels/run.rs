@@ -4,6 +4,7 @@ use rewire_graph::pointwise::{Affine, BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::plan::{Body, Operand};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Indices that increase by one element per point: the last ones, merged to one index of the elements they span.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,16 +28,33 @@ fn start_along(dag: &Dag, sum: &Affine<ExprId>, axis: u8) -> Option<Affine<ExprI
 /// The run of a tensor's indices. Dimensions without padding between their rows may be merged.
 pub(super) fn run(dag: &Dag, index: &[ExprId], (dtype, shape): (DType, &[Dim]), axis: u8) -> Option<Run> {
     let outer = index.iter().position(|id| dag.access(std::slice::from_ref(id)).moves(axis))?;
-    let width = shape.last().and_then(Dim::as_const);
-    let unpadded = width.is_some() && width.and_then(|width| dtype.format().pitch(width)) == width;
-    if index.len() != shape.len() || outer + 1 < index.len() && !unpadded {
+    if index.len() != shape.len() || outer + 1 < index.len() && !is_unpadded(dtype, shape) {
         return None;
     }
-    let place = match &index[outer..] {
-        &[last] => dag.affine(last),
-        spanned => dag.access(spanned).place(&shape[outer..])?,
-    };
+    let place = dag.access(&index[outer..]).place(&shape[outer..])?;
     Some(Run { outer, start: start_along(dag, &place, axis)? })
+}
+
+/// True if rows of a tensor are neighbours.
+fn is_unpadded(dtype: DType, shape: &[Dim]) -> bool {
+    let width = shape.last().and_then(Dim::as_const);
+    width.is_some() && width.and_then(|width| dtype.format().pitch(width)) == width
+}
+
+/// The dimensions that a coordinate moves along: one, or several that it traverses like one.
+pub(super) fn axes_along(
+    dag: &Dag,
+    index: &[ExprId],
+    (dtype, shape): (DType, &[Dim]),
+    axis: u8,
+) -> Option<Range<usize>> {
+    let moves = |id: &ExprId| dag.access(std::slice::from_ref(id)).moves(axis);
+    let axes = index.iter().position(moves)?..index.iter().rposition(moves)? + 1;
+    if axes.len() > 1 && axes.end == shape.len() && !is_unpadded(dtype, shape) {
+        return None;
+    }
+    let place = dag.access(index.get(axes.clone())?).place(shape.get(axes.clone())?)?;
+    start_along(dag, &place, axis).map(|_| axes)
 }
 
 /// The runs of all loads.

@@ -1,6 +1,7 @@
 //! Outputs of kernels.
 
 mod deal;
+mod divide;
 
 use super::chain::Destination;
 use super::error::CpuError;
@@ -20,6 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(super) use deal::{Blocks, SharedOutputs, deal};
+use divide::divide;
 
 /// The destination of an output's elements.
 #[derive(Clone, Debug)]
@@ -121,12 +123,12 @@ impl Stores {
         rows: Option<&[Dim]>,
         anchor: &dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
     ) -> Result<Self, CpuError> {
+        let (dag, outputs) = divide(&body.dag, outputs, axis);
         let mut groups: Vec<Group> = vec![];
         let mut parts: Vec<Option<(usize, usize)>> = outputs.iter().map(|output| output.columns).collect();
         parts.arrange();
         parts.dedup();
         for columns in parts {
-            let dag = &body.dag;
             let (mut roots, mut stores) = (vec![], vec![]);
             for output in outputs.iter().filter(|output| output.columns == columns) {
                 if dag.scalar(output.value) != output.dtype.scalar() || output.index.len() != output.shape.len() {
@@ -135,10 +137,10 @@ impl Stores {
                 }
                 let root = roots.len();
                 roots.push(output.value);
-                let pattern = pattern(dag, output, axis, rows, &mut roots);
+                let pattern = pattern(&dag, output, axis, rows, &mut roots);
                 stores.push(Store { target: output.target.into(), pattern, root });
             }
-            let program = Program::compile(dag, &body.operands, &roots, axis, anchor)?;
+            let program = Program::compile(&dag, &body.operands, &roots, axis, anchor)?;
             groups.push(Group { program, stores, columns });
         }
         Ok(Self(groups))

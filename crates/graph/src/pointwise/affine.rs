@@ -232,15 +232,16 @@ impl Access<'_> {
         self.dag.along(&column, axis).map(|(stride, _)| stride)
     }
 
-    /// The flat position of the accessed element in a tensor with these extents and without padding.
+    /// The flat position of the accessed element in a tensor with these extents and without padding. Only the first
+    /// extent may be symbolic.
     pub fn place(self, widths: &[Dim]) -> Option<Affine<ExprId>> {
-        let mut pairs = self.index.iter().zip(widths);
-        let is_whole = self.index.len() == widths.len();
-        let place = pairs.try_fold(Affine::default(), |place: Affine<ExprId>, (&index, width)| {
+        let (&first, rest) = self.index.split_first()?;
+        let (_, widths) = widths.split_first()?;
+        let place = rest.iter().zip(widths).try_fold(self.dag.affine(first), |place, (&index, width)| {
             let width = i128::try_from(width.as_const()?).ok()?;
             self.dag.rejoined(place.times(width)?.plus(&self.dag.affine(index), 1)?)
         });
-        place.filter(|_| is_whole)
+        place.filter(|_| rest.len() == widths.len())
     }
 
     fn depends(self, index: &[ExprId], axis: u8) -> bool {

@@ -1,7 +1,7 @@
 use super::naive::Point;
 use super::{Compiled, Data, Memory, Operand, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
-use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph::{DType, Dim, HostTensor, Scalar};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 /// `silu(a b + bias)`; `b` is `[k, n]` or `[n, k]`, of either storage type; with `norm`, rows of `a` are centred.
@@ -74,6 +74,70 @@ fn rows_in_a_vector_have_the_bits_of_rows_of_a_matrix() {
 }
 
 #[test]
+fn columns_of_heads_have_the_bits_of_columns_of_a_matrix() {
+    for (m, heads, width, k) in [(1, 3, 16, 5), (130, 3, 32, 20), (70, 2, 100, 7), (5, 4, 6, 9)] {
+        let n = heads * width;
+        let matrix = dense(DType::F32, n, k, false, false);
+        let mut nest = matrix.nest().unwrap().clone();
+        let dag = &mut nest.body.dag;
+        let (row, column) = (dag.coord(0, None), dag.coord(1, Some(n)));
+        let size = dag.int(width as i64);
+        let [head, within] = [BinaryOp::Div, BinaryOp::Mod].map(|op| dag.binary(op, column, size));
+        nest.outputs[0].shape = vec![heads.into(), symbol(0), width.into()];
+        nest.outputs[0].index = vec![head, row, within];
+        let by_head = Computation::of(nest).unwrap();
+        let (data, symbols) = (dense_data(DType::F32, m, n, k, false), vec![m as i64]);
+        let [a, b] = [matrix, by_head].map(|kernel| run_on_any_threads(&kernel, &data, &symbols)[0].to_f64());
+        for (n, value) in b.iter().enumerate() {
+            let (head, row, within) = (n / (m * width), n / width % m, n % width);
+            assert_eq!(*value, a[row * heads * width + head * width + within], "{m} {heads} {width} {k}");
+        }
+    }
+}
+
+/// `a b`, where a row of `a` is `parts` rows of a table side by side.
+fn looked_up(parts: usize, width: usize, n: usize) -> Computation {
+    let (mut dag, k) = (Dag::new(), parts * width);
+    let (row, column, x) = (dag.coord(0, None), dag.coord(1, Some(n)), dag.coord(2, Some(k)));
+    let size = dag.int(width as i64);
+    let [part, within] = [BinaryOp::Div, BinaryOp::Mod].map(|op| dag.binary(op, x, size));
+    let id = dag.load(1, DType::I32, vec![row, part]);
+    let a = dag.load(0, DType::F32, vec![id, within]);
+    let b = dag.load(2, DType::F32, vec![x, column]);
+    let value = dag.value(0, Scalar::F32);
+    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b], dtype: DType::F32 }];
+    let shape = vec![symbol(0), n.into()];
+    let output = Output { target: 0, dtype: DType::F32, shape, index: vec![row, column], value, columns: None };
+    let operands = vec![
+        device(DType::F32, vec![symbol(1), width.into()]),
+        device(DType::I32, vec![symbol(0), parts.into()]),
+        device(DType::F32, vec![k.into(), n.into()]),
+    ];
+    let mut axes = Axis::points([symbol(0), n.into()]);
+    axes.push(Axis::sum(Extent::Dense(k.into())));
+    Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
+}
+
+#[test]
+fn rows_of_a_table_side_by_side_are_a_factor() {
+    for (m, parts, width, n) in [(1, 3, 8, 5), (150, 20, 16, 70), (65, 5, 12, 3), (40, 4, 3, 17)] {
+        let rows = 30;
+        let ids: Vec<f64> = (0..m * parts).map(|n| (n * 7 % rows) as f64).collect();
+        let data = vec![
+            Data::Device(tensor(DType::F32, &[rows, width], 1)),
+            Data::Device(HostTensor::from_f64(DType::I32, vec![m, parts], &ids).unwrap()),
+            Data::Device(tensor(DType::F32, &[parts * width, n], 2)),
+        ];
+        let out = run_on_any_threads(&looked_up(parts, width, n), &data, &vec![m as i64, rows as i64]);
+        let (table, b) = (floats(&data[0]), floats(&data[2]));
+        let a = |row: usize, x: usize| table[ids[row * parts + x / width] as usize * width + x % width];
+        let element = |place: usize| (0..parts * width).map(|x| a(place / n, x) * b[x * n + place % n]).sum();
+        let expected: Vec<f64> = (0..m * n).map(element).collect();
+        assert_close(&out[0], &expected, 3e-6);
+    }
+}
+
+#[test]
 fn dense_products_meet_plain_loops() {
     for (m, n, k) in
         [(1, 1, 1), (1, 64, 50), (130, 25, 25), (64, 50, 1), (300, 1, 33), (5, 200, 600), (0, 8, 8), (3, 4, 0)]
@@ -141,7 +205,7 @@ fn a_row_does_not_depend_on_its_batch_mates() {
             let shape = if transposed { [n, k] } else { [k, n] };
             let with = |start: usize, m: usize| {
                 let bytes = rows.bytes()[start * k * 4..(start + m) * k * 4].to_vec();
-                let a = rewire_graph::HostTensor::from_bytes(DType::F32, vec![m, k], bytes).unwrap();
+                let a = HostTensor::from_bytes(DType::F32, vec![m, k], bytes).unwrap();
                 let (b, bias) = (tensor(DType::F32, &shape, 6), tensor(DType::F32, &[n], 7));
                 let data = [Data::Device(a), Data::Device(b), Data::Device(bias)];
                 run_on_any_threads(&kernel, &data, &vec![m as i64]).remove(0)
@@ -294,7 +358,7 @@ fn small_products_of_a_batch_meet_plain_loops() {
             let shaped = |data: &Data, [rows, columns]: [usize; 2], swap: bool| {
                 let Data::Device(tensor) = data else { unreachable!() };
                 let shape = if swap { vec![entries, columns, rows] } else { vec![entries, rows, columns] };
-                Data::Device(rewire_graph::HostTensor::from_bytes(DType::F32, shape, tensor.bytes().to_vec()).unwrap())
+                Data::Device(HostTensor::from_bytes(DType::F32, shape, tensor.bytes().to_vec()).unwrap())
             };
             let shaped = [shaped(&data[0], [m, k], transposed[0]), shaped(&data[1], [k, n], transposed[1])];
             let out = run_on_any_threads(&small([m, n, k], order, transposed), &shaped, &vec![entries as i64]);
