@@ -81,6 +81,39 @@ fn tiles_of_a_product_read_operands_again() {
 }
 
 #[test]
+fn matmuls_that_fill_no_tiles_take_other_forms() {
+    let scope = Scope::new();
+    let batch = scope.size("batch");
+    let x = scope.input("x", DType::F32, &[batch.clone(), 3.into(), 48.into()]);
+    let long = scope.input("long", DType::F32, &[batch.clone(), 80.into(), 48.into()]);
+    let other = scope.input("other", DType::F32, &[batch.clone(), 3.into(), 48.into()]);
+    let term = scope.input("term", DType::F32, &[batch.clone(), 1.into()]);
+    let weight =
+        |name: &str, rows: usize, columns: usize| scope.parameter(name, DType::F32, &[rows.into(), columns.into()]);
+    let outputs = [
+        ("entries", x.matmul(&weight("square", 48, 48)).relu()),
+        ("long", long.matmul(&weight("another", 48, 48))),
+        ("column", other.matmul(&weight("column", 48, 1))),
+        ("term", term.matmul(&weight("row", 1, 40))),
+        ("own", x.matmul(&x.transpose(1, 2))),
+    ];
+    let plan = plan(scope.finish(&outputs).unwrap());
+    let found: Vec<(&str, usize)> = plan
+        .steps
+        .iter()
+        .map(|step| {
+            let Computation::Nest(nest) = &step.computation else { panic!("a nest") };
+            (nest.schedule().name(), nest.rank())
+        })
+        .collect();
+    // Entries of 3 rows are one matrix; those of 80 rows, and those with right factors of their own, are not.
+    for form in [("product", 2), ("product", 3), ("reduction", 3), ("map", 2)] {
+        assert!(found.contains(&form), "{form:?} in {found:?}");
+    }
+    assert_eq!(found.iter().filter(|form| **form == ("product", 3)).count(), 2, "{found:?}");
+}
+
+#[test]
 fn attention_counts_the_pairs_that_its_mask_lets_through() {
     let count = |lengths: &[i64], window: Option<f64>| {
         let scope = Scope::new();

@@ -1,5 +1,6 @@
 use super::builder::{Builder, Placed};
 use super::custom::custom;
+use super::narrow::widened;
 use crate::error::NotLowerable;
 use crate::plan::{Computation, Nest, Output};
 use crate::schedule::{Bound, Fold};
@@ -46,7 +47,7 @@ fn formed(body: &Graph) -> Result<Computation, NotLowerable> {
     let nest = match sums.as_slice() {
         [] => map(body)?,
         sums if sums.iter().all(|&id| reduced(body, id).is_some()) => reduction(body, sums)?,
-        sums => products(body, &results(body, sums))?,
+        sums => widened(products(body, &results(body, sums))?),
     };
     Computation::of(nest)
 }

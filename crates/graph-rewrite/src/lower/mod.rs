@@ -4,7 +4,9 @@ mod builder;
 mod computation;
 mod custom;
 mod in_place;
+mod narrow;
 mod pooling;
+
 mod trials;
 
 pub use crate::error::{NotLowerable, RewriteError};
