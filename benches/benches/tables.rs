@@ -4,7 +4,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use rewire::graph::{DType, HostTensor, Ragged, Scope};
 use rewire::prelude::{Inputs, Kernel, ModelOptions};
-use rewire::train::tables::{Eviction, IdMap, Options, Rows, runs};
+use rewire::train::tables::{Eviction, IdMap, MapState, Options, Rows};
 use rewire::train::{
     Data, DataError, GrowingTables, InitialRows, Objective, Position, TrainConfig, TrainError, Trainer, fit, loss,
 };
@@ -56,13 +56,16 @@ fn cpu_seconds() -> f64 {
 
 fn lookups(criterion: &mut Criterion) {
     let before = resident();
-    let mut map = IdMap::new(Options { rows: IDS as u32, eviction: Eviction::Lru, ..Options::default() });
+    let options = Options { rows: IDS as u32, eviction: Eviction::Lru, ..Options::default() };
+    let (mut map, mut state) = (IdMap::new(options), MapState::new(options));
     for step in 0..IDS / 100_000 {
-        map.step(&runs((step * 100_000..(step + 1) * 100_000).map(id).collect()));
+        state.apply(&map.step(&(step * 100_000..(step + 1) * 100_000).map(id).collect::<Vec<_>>()));
     }
     let bytes = (resident() - before) as f64 / IDS as f64;
-    println!("a map of {IDS} ids takes {bytes:.1} bytes a row");
-    let rows = Rows::from(&map);
+    println!("a map in training takes {bytes:.1} bytes a row of {IDS}");
+    let before = resident();
+    let rows = Rows::from(&state);
+    println!("a served map takes {:.1} bytes a row", (resident() - before) as f64 / IDS as f64);
     assert!(rows.row(id(IDS - 1)).is_some());
     let mut noise = Noise(1);
     let hot: Vec<i64> = (0..LOOKUPS).map(|_| id((noise.next() % 1000) as i64)).collect();
@@ -82,9 +85,9 @@ fn lookups(criterion: &mut Criterion) {
         bencher.iter_batched(
             || {
                 next += LOOKUPS as i64;
-                runs((next..next + LOOKUPS as i64).map(id).collect())
+                (next..next + LOOKUPS as i64).map(id).collect::<Vec<_>>()
             },
-            |runs| map.step(&runs).len(),
+            |ids| map.step(&ids).placed.len(),
             BatchSize::LargeInput,
         );
     });

@@ -133,7 +133,7 @@ fn partial(path: &Path) -> Result<(PathBuf, File)> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{:0DIGITS$x}{PARTIAL}", RandomState::new().hash_one(())));
         let own = path.with_file_name(name);
-        match OpenOptions::new().write(true).create_new(true).open(&own) {
+        match OpenOptions::new().read(true).write(true).create_new(true).open(&own) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             opened => return Ok((own, opened?)),
         }

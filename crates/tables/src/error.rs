@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// Why a saved map is invalid.
+/// Why a saved map, or a change of a map, is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapError {
@@ -33,5 +33,19 @@ pub enum MapError {
     Twice {
         /// The id.
         id: i64,
+    },
+    /// A row is not one of the table.
+    #[error("row {row} is not one of {rows} rows with ids")]
+    Row {
+        /// The row.
+        row: u32,
+        /// The number of rows.
+        rows: u32,
+    },
+    /// A row has another id than the change expects.
+    #[error("row {row} has another id before the change than the change says")]
+    Other {
+        /// The row.
+        row: u32,
     },
 }

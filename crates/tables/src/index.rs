@@ -1,54 +1,89 @@
-use crate::{IdMap, Placed};
+use crate::{MapError, MapState, Placed};
 use foldhash::fast::RandomState;
-use scc::HashIndex;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The rows of ids, shared by threads that look up and one that applies changes.
-#[derive(Clone, Default)]
-pub struct Rows(Arc<HashIndex<i64, u32, RandomState>>);
+/// The fraction of a table that changes before the whole table is built anew.
+const FRACTION: usize = 8;
+/// Changes below which a table is not built anew.
+const LEAST: usize = 1 << 10;
 
-impl From<&IdMap> for Rows {
-    /// The rows of a map now.
-    fn from(map: &IdMap) -> Self {
-        let rows = Self::default();
-        map.ids().for_each(|(id, row)| rows.insert(id, row));
-        rows
+/// The rows of ids in one version of a map, for any number of threads. Clones share them, and so do versions: one that follows holds the
+/// changes beside the table of an earlier one, until they are an eighth of it.
+#[derive(Clone, Default)]
+pub struct Rows {
+    table: Arc<HashMap<i64, u32, RandomState>>,
+    /// Rows of ids that differ from those of the table; `None` for ids without one.
+    changed: Arc<HashMap<i64, Option<u32>, RandomState>>,
+    len: usize,
+}
+
+impl From<&MapState> for Rows {
+    fn from(state: &MapState) -> Self {
+        let table: HashMap<i64, u32, RandomState> = state.ids().collect();
+        Self { len: table.len(), table: Arc::new(table), changed: Arc::default() }
     }
 }
 
 impl Rows {
     /// The row of an id.
     pub fn row(&self, id: i64) -> Option<u32> {
-        self.0.peek_with(&id, |_, row| *row)
+        match self.changed.is_empty() {
+            true => self.table.get(&id).copied(),
+            false => self.changed.get(&id).copied().unwrap_or_else(|| self.table.get(&id).copied()),
+        }
     }
 
-    /// Applies the [changes](IdMap::changes) of a map whose rows these were. A lookup meanwhile finds the row before or after them, or none.
-    pub fn apply(&self, changes: &[Placed]) {
-        for id in changes.iter().filter_map(|placed| placed.evicted) {
-            self.0.remove_sync(&id);
+    /// The version with [changes](crate::MapChanges::placed) of the map.
+    ///
+    /// # Errors
+    /// [`MapError`] for changes of another version.
+    pub fn with(&self, changes: &[Placed]) -> Result<Self, MapError> {
+        let mut next = Self { changed: Arc::new((*self.changed).clone()), ..self.clone() };
+        let changed = Arc::make_mut(&mut next.changed);
+        for Placed { row, evicted, .. } in changes {
+            let Some(id) = evicted else { continue };
+            if self.row(*id) != Some(*row) {
+                return Err(MapError::Other { row: *row });
+            }
+            changed.insert(*id, None);
+            next.len -= 1;
         }
-        changes.iter().for_each(|placed| self.insert(placed.id, placed.row));
+        for Placed { row, id, .. } in changes {
+            let before = changed.get(id).copied().unwrap_or_else(|| self.table.get(id).copied());
+            if before.is_some() {
+                return Err(MapError::Twice { id: *id });
+            }
+            changed.insert(*id, Some(*row));
+            next.len += 1;
+        }
+        if changed.len() > LEAST + self.table.len() / FRACTION {
+            let mut table = (*self.table).clone();
+            for (id, row) in changed.drain() {
+                match row {
+                    Some(row) => drop(table.insert(id, row)),
+                    None => drop(table.remove(&id)),
+                }
+            }
+            next.table = Arc::new(table);
+        }
+        Ok(next)
     }
 
     /// The number of ids.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.len
     }
 
     /// True without ids.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn insert(&self, id: i64, row: u32) {
-        let is_new = self.0.insert_sync(id, row).is_ok();
-        debug_assert!(is_new, "{id} has a row");
+        self.len == 0
     }
 }
 
 impl fmt::Debug for Rows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ids", self.len())
+        write!(f, "{} ids", self.len)
     }
 }

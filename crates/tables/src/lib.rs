@@ -1,38 +1,47 @@
 //! Maps from raw 64-bit ids to the rows of embedding tables that grow.
 //!
-//! An [`IdMap`] belongs to a training. Before each step it counts the step's ids, admits new ones and evicts others as its
-//! [`Options`] say, and returns the rows that were [`Placed`]. Everything follows from the ids of the steps: equal steps give equal
-//! maps, also after [`IdMap::save`] and [`IdMap::load`].
+//! An [`IdMap`] belongs to a training. In each step it counts the step's ids, admits new ones and evicts others as its
+//! [`Options`] say, and returns the rows of the ids in a [`MapStep`]. Everything follows from the ids of the steps: equal steps give
+//! equal maps. A [`MapState`] follows the steps, without an index of ids: checkpoints hold it ([`MapState::save`], [`MapState::load`]).
 //!
-//! A [`Rows`] is for any number of threads: it looks up ids while the changes of a map are applied.
+//! [`Rows`] is one version of a map, for any number of threads that look up ids. [`MapChanges`] give the next version.
 //!
 //! ```
-//! use rewire_tables::{Eviction, IdMap, Options, Rows, hash, runs};
+//! use rewire_tables::{Eviction, IdMap, MapRecorder, MapState, Options, Rows, hash};
 //!
-//! let mut map = IdMap::new(Options { rows: 2, eviction: Eviction::Lru, ..Options::default() });
-//! map.step(&runs(vec![70, 80, 70]));
-//! assert_eq!((map.row(70), map.row(80)), (Some(0), Some(1)));
-//! let rows = Rows::from(&map);
-//! map.changes();
-//! map.step(&runs(vec![80]));
+//! let options = Options { rows: 2, eviction: Eviction::Lru, ..Options::default() };
+//! let (mut map, mut state) = (IdMap::new(options), MapState::new(options));
+//! let step = map.step(&[70, 80, 70]);
+//! assert_eq!(step.rows, [0, 1, 0]);
+//! state.apply(&step);
+//!
+//! let (before, mut recorder) = (Rows::from(&state), MapRecorder::default());
 //! // Both rows are taken: the id that was used least recently leaves.
-//! let placed = map.step(&runs(vec![hash("a new item")]));
-//! assert_eq!((placed[0].row, placed[0].evicted), (0, Some(70)));
-//! rows.apply(&map.changes());
-//! assert_eq!((rows.row(70), rows.row(80)), (None, Some(1)));
+//! for ids in [[80], [hash("a new item")]] {
+//!     let step = map.step(&ids);
+//!     recorder.record(&step);
+//!     state.apply(&step);
+//! }
+//! let after = before.with(&recorder.take(&state).placed)?;
+//! assert_eq!((before.row(70), before.row(80)), (Some(0), Some(1)));
+//! assert_eq!((after.row(70), after.row(hash("a new item"))), (None, Some(0)));
+//! # Ok::<(), rewire_tables::MapError>(())
 //! ```
 #![forbid(unsafe_code)]
 
+mod changes;
 mod error;
 mod hash;
 mod index;
 mod map;
 mod options;
 mod ranking;
-mod saved;
+mod state;
 
+pub use changes::{MapChanges, MapRecorder, RowSet, RowUse};
 pub use error::MapError;
 pub use hash::{UNKNOWN, hash};
 pub use index::Rows;
-pub use map::{IdMap, Placed, Run, runs};
+pub use map::{IdMap, MapStep, Placed};
 pub use options::{Admission, Eviction, Options, Threshold};
+pub use state::MapState;

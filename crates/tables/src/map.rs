@@ -1,18 +1,10 @@
 use crate::hash::{UNKNOWN, unit};
 use crate::ranking::Ranking;
+use crate::state::{Entry, FREE, MapState};
 use crate::{Admission, Options, Threshold};
 use foldhash::fast::RandomState;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
-
-/// An id with its occurrences in a step.
-pub type Run = (i64, u32);
-
-/// The ids of a step in ascending order, each once, with its occurrences.
-pub fn runs(mut ids: Vec<i64>) -> Vec<Run> {
-    ids.sort_unstable();
-    ids.chunk_by(|a, b| a == b).filter_map(|same| Some((*same.first()?, saturated(same.len() as u64)))).collect()
-}
+use std::collections::HashMap;
 
 /// A row that an id took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,65 +17,69 @@ pub struct Placed {
     pub evicted: Option<i64>,
 }
 
-/// The id of a row, with its use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub id: i64,
-    pub count: u32,
-    pub last: u32,
+/// The result of [`IdMap::step`], with which [`MapState::apply`] follows.
+#[derive(Clone, Debug, Default)]
+pub struct MapStep {
+    /// The steps of the map, including this one.
+    pub number: u64,
+    /// The row of each id of the step; that of ids without one is [`Options::rows`].
+    pub rows: Vec<u32>,
+    /// The rows that ids took, in the order in which they took them.
+    pub placed: Vec<Placed>,
+    /// New entries of rows.
+    pub(crate) used: Vec<(u32, Entry)>,
+    /// The ids of the step until the next admission; `None` if it admits ids.
+    pub(crate) window: Option<Vec<Entry>>,
+    /// New occurrences of ids that wait for admission, 0 for those that do not wait any more.
+    pub(crate) waiting: Vec<(i64, u64)>,
+    /// True if an id that occurs in the step may have lost its row.
+    displaces: bool,
 }
 
-/// A row that no id has.
-pub(crate) const FREE: Entry = Entry { id: UNKNOWN, count: 0, last: 0 };
+/// An id since the last admission, with its row.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    row: u32,
+    entry: Entry,
+}
 
-/// The rows of ids, with their use.
+/// The rows of ids, for one thread that counts, admits and evicts them.
 #[derive(Clone, Debug)]
 pub struct IdMap {
-    pub(crate) options: Options,
-    pub(crate) rows: HashMap<i64, u32, RandomState>,
-    /// By row, up to the last one that was taken.
-    pub(crate) entries: Vec<Entry>,
-    /// Free rows among them, descending.
-    pub(crate) holes: Vec<u32>,
-    /// The ids since the last admission.
-    pub(crate) window: Vec<Entry>,
-    /// The occurrences of ids that are not admitted.
-    pub(crate) waiting: HashMap<i64, u64, RandomState>,
+    /// Its window is empty: that of the map has rows.
+    state: MapState,
+    rows: HashMap<i64, u32, RandomState>,
+    /// Free rows among those of the state, descending.
+    holes: Vec<u32>,
+    window: Vec<Seen>,
+    /// By row, its place among the ids of a step, if it is there.
+    slots: Vec<u32>,
     ranking: Ranking,
-    pub(crate) steps: u64,
-    /// By row that ids took since the last call of [`IdMap::changes`], the id that had it then; `None` before the first call.
-    changed: Option<BTreeMap<u32, Option<i64>>>,
+}
+
+impl From<&MapState> for IdMap {
+    fn from(state: &MapState) -> Self {
+        let (mut state, mut holes) = (state.clone(), vec![]);
+        let mut rows = HashMap::with_capacity_and_hasher(state.entries.len(), RandomState::default());
+        for (entry, row) in state.entries.iter().zip(0..) {
+            match entry.id {
+                UNKNOWN => holes.push(row),
+                id => drop(rows.insert(id, row)),
+            }
+        }
+        holes.reverse();
+        let default = state.options.rows;
+        let seen = |entry: Entry| Seen { row: rows.get(&entry.id).copied().unwrap_or(default), entry };
+        let window = std::mem::take(&mut state.window).into_iter().map(seen).collect();
+        let slots = vec![0; state.entries.len()];
+        Self { state, rows, holes, window, slots, ranking: Ranking::default() }
+    }
 }
 
 impl IdMap {
     /// A map without ids.
     pub fn new(options: Options) -> Self {
-        Self {
-            options,
-            rows: HashMap::default(),
-            entries: vec![],
-            holes: vec![],
-            window: vec![],
-            waiting: HashMap::default(),
-            ranking: Ranking::default(),
-            steps: 0,
-            changed: None,
-        }
-    }
-
-    /// Its options.
-    pub fn options(&self) -> &Options {
-        &self.options
-    }
-
-    /// The steps so far.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// The ids that have a row, with their rows, ascending by row.
-    pub fn ids(&self) -> impl Iterator<Item = (i64, u32)> {
-        self.entries.iter().zip(0..).map(|(entry, row)| (entry.id, row)).filter(|(id, _)| *id != UNKNOWN)
+        Self::from(&MapState::new(options))
     }
 
     /// The row of an id.
@@ -91,123 +87,172 @@ impl IdMap {
         self.rows.get(&id).copied()
     }
 
-    /// The id of a row.
-    pub fn id(&self, row: u32) -> Option<i64> {
-        self.entries.get(row as usize).map(|entry| entry.id).filter(|id| *id != UNKNOWN)
-    }
-
-    /// Counts the ids of a step, and after every [`interval`](Options::interval) steps admits and evicts ids. Returns the rows that ids
-    /// took, in the order in which they took them.
-    pub fn step(&mut self, runs: &[Run]) -> Vec<Placed> {
-        self.steps += 1;
-        let last = saturated(self.steps);
-        let known = runs.iter().filter(|(id, _)| *id != UNKNOWN);
-        self.window.extend(known.map(|&(id, count)| Entry { id, count, last }));
-        match self.steps.is_multiple_of(u64::from(self.options.interval.max(1))) {
-            true => self.admit(),
-            false => vec![],
+    /// Counts the ids of a step, with repetitions, and after every [`interval`](Options::interval) steps admits and evicts ids.
+    pub fn step(&mut self, ids: &[i64]) -> MapStep {
+        self.state.steps += 1;
+        let mut step = MapStep { number: self.state.steps, ..MapStep::default() };
+        let (seen, new) = self.count(ids, &mut step.rows);
+        if !self.state.steps.is_multiple_of(u64::from(self.state.options.interval.max(1))) {
+            step.window = Some(seen.iter().map(|seen| seen.entry).collect());
+            self.window.extend(seen);
+            return step;
         }
+        self.admit(seen, &mut step);
+        self.correct(ids, &new, &mut step);
+        step
     }
 
-    /// The rows that other ids have now than at the last call, ascending, for [`Rows::apply`](crate::Rows::apply); none at the first call,
-    /// with which recording begins.
-    pub fn changes(&mut self) -> Vec<Placed> {
-        let changed = self.changed.replace(BTreeMap::new());
-        let placed = |(row, evicted)| Some(Placed { row, id: self.id(row)?, evicted });
-        changed.into_iter().flatten().filter_map(placed).filter(|placed| placed.evicted != Some(placed.id)).collect()
+    /// The rows of the ids of a step, and the different ids with their occurrences. Returns the ids without a row with their places, sorted.
+    fn count(&mut self, ids: &[i64], rows: &mut Vec<u32>) -> (Vec<Seen>, Vec<(i64, u32)>) {
+        let (last, default) = (saturated(self.state.steps), self.state.options.rows);
+        let (mut seen, mut new): (Vec<Seen>, Vec<(i64, u32)>) = (vec![], vec![]);
+        rows.reserve(ids.len());
+        for (&id, place) in ids.iter().zip(0..) {
+            let Some(&row) = self.rows.get(&id) else {
+                rows.push(default);
+                new.extend((id != UNKNOWN).then_some((id, place)));
+                continue;
+            };
+            rows.push(row);
+            let slot = &mut self.slots[row as usize];
+            match seen.get_mut(*slot as usize).filter(|seen| seen.row == row) {
+                Some(seen) => seen.entry.count = seen.entry.count.saturating_add(1),
+                None => {
+                    *slot = seen.len() as u32;
+                    seen.push(Seen { row, entry: Entry { id, count: 1, last } });
+                }
+            }
+        }
+        new.sort_unstable();
+        seen.extend(new.chunk_by(|(a, _), (b, _)| a == b).map(|same| {
+            let entry = Entry { id: same[0].0, count: saturated(same.len() as u64), last };
+            Seen { row: default, entry }
+        }));
+        (seen, new)
     }
 
-    fn admit(&mut self) -> Vec<Placed> {
-        let mut seen = merged(std::mem::take(&mut self.window));
-        if let Admission::Filter(threshold) = self.options.admission {
-            threshold.apply(&mut seen, self.steps);
+    /// Admits ids since the last admission.
+    fn admit(&mut self, seen: Vec<Seen>, step: &mut MapStep) {
+        let mut seen = merged(std::mem::take(&mut self.window), seen);
+        if let Admission::Filter(threshold) = self.state.options.admission {
+            threshold.apply(&mut seen, self.state.steps);
         }
         let mut new = vec![];
-        for mut own in seen {
-            match self.rows.get(&own.id).and_then(|row| self.entries.get_mut(*row as usize)) {
+        for Seen { row, entry: mut own } in seen {
+            match self.state.entries.get_mut(row as usize) {
                 Some(entry) => {
                     entry.count = entry.count.saturating_add(own.count);
                     entry.last = own.last;
+                    step.used.push((row, *entry));
                 }
-                None => new.extend(self.is_admitted(&mut own).then_some(own)),
+                None => new.extend(self.is_admitted(&mut own, step).then_some(own)),
             }
         }
-        let placed = self.place(new);
-        self.forget();
-        placed
+        self.place(new, step);
+        self.forget(step);
     }
 
     /// True if an id occurred often enough, which counts all of its occurrences.
-    fn is_admitted(&mut self, own: &mut Entry) -> bool {
-        let Admission::Count { threshold, .. } = self.options.admission else { return true };
-        let count = self.waiting.entry(own.id).or_insert(0);
-        *count = count.saturating_add(own.count.into());
-        own.count = saturated(*count);
-        *count >= threshold
+    fn is_admitted(&mut self, own: &mut Entry, step: &mut MapStep) -> bool {
+        let Admission::Count { threshold, .. } = self.state.options.admission else { return true };
+        let before = self.state.waiting.get(&own.id).copied().unwrap_or(0);
+        let count = before.saturating_add(own.count.into());
+        self.wait(own.id, count, step);
+        own.count = saturated(count);
+        count >= threshold
+    }
+
+    fn wait(&mut self, id: i64, count: u64, step: &mut MapStep) {
+        self.state.wait(id, count);
+        step.waiting.push((id, count));
     }
 
     /// Gives rows to new ids, those with the highest scores first: free rows, then those of ids with lower scores.
-    fn place(&mut self, new: Vec<Entry>) -> Vec<Placed> {
-        let eviction = self.options.eviction;
-        let mut scored: Vec<(u64, Entry)> =
-            new.into_iter().map(|entry| (eviction.score(&entry, self.steps), entry)).collect();
+    fn place(&mut self, new: Vec<Entry>, step: &mut MapStep) {
+        let Options { eviction, admission, .. } = self.state.options;
+        let now = self.state.steps;
+        let mut scored: Vec<(u64, Entry)> = new.into_iter().map(|entry| (eviction.score(&entry, now), entry)).collect();
         scored.sort_unstable_by_key(|(score, entry)| (Reverse(*score), entry.id));
         if !eviction.is_steady() {
             self.ranking.clear();
         }
-        let (mut placed, count) = (vec![], scored.len());
+        let count = scored.len();
         for (score, entry) in scored {
-            let (row, evicted) = match self.free_row() {
-                Some(row) => (row, None),
-                None => match self.ranking.lowest(count, eviction, &self.entries, self.steps) {
-                    Some((lowest, row)) if lowest < score => (row, self.id(row)),
+            let row = match self.free_row() {
+                Some(row) => row,
+                None => match self.ranking.lowest(count, eviction, &self.state.entries, now) {
+                    Some((lowest, row)) if lowest < score => row,
                     _ => break,
                 },
             };
-            if let Some(own) = self.entries.get_mut(row as usize) {
-                *own = entry;
-            }
-            if let Some(changed) = &mut self.changed {
-                changed.entry(row).or_insert(evicted);
-            }
+            let before = self.state.set(row, entry);
+            let evicted = Some(before.id).filter(|id| *id != UNKNOWN);
             if let Some(id) = evicted {
                 self.rows.remove(&id);
+                // Ids that a filter rejects are not marked as used.
+                step.displaces |= before.last == saturated(now) || matches!(admission, Admission::Filter(_));
             }
             self.rows.insert(entry.id, row);
-            self.waiting.remove(&entry.id);
-            placed.push(Placed { row, id: entry.id, evicted });
+            if matches!(admission, Admission::Count { .. }) {
+                self.wait(entry.id, 0, step);
+            }
+            step.used.push((row, entry));
+            step.placed.push(Placed { row, id: entry.id, evicted });
         }
-        placed
     }
 
     fn free_row(&mut self) -> Option<u32> {
         if let Some(row) = self.holes.pop() {
             return Some(row);
         }
-        let row = u32::try_from(self.entries.len()).ok().filter(|row| *row < self.options.rows)?;
-        self.entries.push(FREE);
+        let row = u32::try_from(self.state.entries.len()).ok().filter(|row| *row < self.state.options.rows)?;
+        self.state.entries.push(FREE);
+        self.slots.push(0);
         Some(row)
     }
 
     /// Forgets the ids that occurred least often, if too many wait for admission.
-    fn forget(&mut self) {
-        let Admission::Count { capacity, .. } = self.options.admission else { return };
-        if self.waiting.len() <= capacity {
+    fn forget(&mut self, step: &mut MapStep) {
+        let Admission::Count { capacity, .. } = self.state.options.admission else { return };
+        let waiting = &self.state.waiting;
+        if waiting.len() <= capacity {
             return;
         }
-        let mut all: Vec<(Reverse<u64>, i64)> = self.waiting.iter().map(|(id, count)| (Reverse(*count), *id)).collect();
+        let mut all: Vec<(Reverse<u64>, i64)> = waiting.iter().map(|(id, count)| (Reverse(*count), *id)).collect();
         // Room for later ids, so that not every step selects.
         all.select_nth_unstable(capacity - capacity / 8);
         for (_, id) in all.drain(capacity - capacity / 8..) {
-            self.waiting.remove(&id);
+            self.wait(id, 0, step);
+        }
+    }
+
+    /// The rows of the ids of a step after its admission; `new` are those that had none.
+    fn correct(&self, ids: &[i64], new: &[(i64, u32)], step: &mut MapStep) {
+        let (entries, default) = (&self.state.entries, self.state.options.rows);
+        if step.displaces {
+            for (id, row) in ids.iter().zip(&mut step.rows) {
+                if entries.get(*row as usize).is_some_and(|entry| entry.id != *id) {
+                    *row = default;
+                }
+            }
+        }
+        for placed in &step.placed {
+            let first = new.partition_point(|(id, _)| *id < placed.id);
+            for (_, place) in new[first..].iter().take_while(|(id, _)| *id == placed.id) {
+                step.rows[*place as usize] = placed.row;
+            }
         }
     }
 }
 
-/// The ids of several steps, ascending, each once.
-fn merged(mut all: Vec<Entry>) -> Vec<Entry> {
-    all.sort_unstable_by_key(|entry| (entry.id, entry.last));
-    all.dedup_by(|later, own| {
+/// The ids of several steps, each once.
+fn merged(mut all: Vec<Seen>, latest: Vec<Seen>) -> Vec<Seen> {
+    if all.is_empty() {
+        return latest;
+    }
+    all.extend(latest);
+    all.sort_unstable_by_key(|seen| (seen.entry.id, seen.entry.last));
+    all.dedup_by(|Seen { entry: later, .. }, Seen { entry: own, .. }| {
         let is_same = later.id == own.id;
         if is_same {
             *own = Entry { id: own.id, count: own.count.saturating_add(later.count), last: later.last };
@@ -219,10 +264,10 @@ fn merged(mut all: Vec<Entry>) -> Vec<Entry> {
 
 impl Threshold {
     /// Retains the ids that pass.
-    fn apply(self, seen: &mut Vec<Entry>, step: u64) {
-        let total: f64 = seen.iter().map(|entry| f64::from(entry.count)).sum();
+    fn apply(self, seen: &mut Vec<Seen>, step: u64) {
+        let total: f64 = seen.iter().map(|seen| f64::from(seen.entry.count)).sum();
         let mean = total / seen.len().max(1) as f64;
-        seen.retain(|entry| match self {
+        seen.retain(|Seen { entry, .. }| match self {
             Self::Above(least) => f64::from(entry.count) > least,
             Self::AboveMean(factor) => f64::from(entry.count) > mean * factor,
             Self::Probability(probability) => 1.0 - (1.0 - probability).powf(entry.count.into()) > unit(entry.id, step),

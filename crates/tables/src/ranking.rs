@@ -1,5 +1,5 @@
 use crate::Eviction;
-use crate::map::Entry;
+use crate::state::Entry;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

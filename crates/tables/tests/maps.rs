@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use rewire_tables::{Admission, Eviction, IdMap, MapError, Options, Placed, Rows, Threshold, UNKNOWN, hash, runs};
+use rewire_tables::{
+    Admission, Eviction, IdMap, MapChanges, MapError, MapRecorder, MapState, Options, Placed, Rows, Threshold, UNKNOWN,
+    hash,
+};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 
 #[derive(Clone, Debug)]
 struct Used {
@@ -103,100 +106,149 @@ fn steps() -> impl Strategy<Value = Vec<Vec<i64>>> {
     prop::collection::vec(prop::collection::vec(id, 0..12), 1..25)
 }
 
-fn loaded(map: &IdMap) -> IdMap {
-    let saved: HashMap<&str, Vec<i64>> = map.save().into_iter().collect();
-    IdMap::load(*map.options(), |part| saved.get(part).cloned()).unwrap()
+fn loaded(state: &MapState) -> MapState {
+    let saved: HashMap<&str, Vec<i64>> = state.save().into_iter().collect();
+    MapState::load(*state.options(), |part| saved.get(part).cloned()).unwrap()
+}
+
+/// A map with the state that follows it.
+struct Followed(IdMap, MapState);
+
+impl Followed {
+    fn new(options: Options) -> Self {
+        Self(IdMap::new(options), MapState::new(options))
+    }
+
+    fn step(&mut self, ids: &[i64]) -> Vec<Placed> {
+        let step = self.0.step(ids);
+        self.1.apply(&step);
+        step.placed
+    }
 }
 
 proptest! {
     #[test]
     fn a_map_is_its_model_also_after_a_restart(options in options(), steps in steps(), restart in 0..25usize) {
         let (mut map, mut model) = (IdMap::new(options), Model::new(options));
+        let mut state = MapState::new(options);
         let mut content: HashMap<u32, i64> = HashMap::new();
-        let mut served = Rows::from(&map);
+        let (mut served, mut copied, mut recorder) = (Rows::from(&state), state.clone(), MapRecorder::default());
         for (position, ids) in steps.iter().enumerate() {
             if position == restart {
-                map = loaded(&map);
-                served = Rows::from(&map);
-                prop_assert_eq!(map.changes(), []);
+                state = loaded(&state);
+                map = IdMap::from(&state);
             }
             model.step(ids);
-            for Placed { row, id, evicted } in map.step(&runs(ids.clone())) {
+            let step = map.step(ids);
+            recorder.record(&step);
+            state.apply(&step);
+            for Placed { row, id, evicted } in step.placed {
                 prop_assert_eq!(content.insert(row, id), evicted);
             }
             let rows: Vec<i64> = model.rows.iter().map(|used| used.id).collect();
-            if position % 3 == 0 && position >= restart {
-                served.apply(&map.changes());
+            for (id, row) in ids.iter().zip(step.rows) {
+                prop_assert_eq!(map.row(*id).unwrap_or(options.rows), row);
+            }
+            if position % 3 == 0 {
+                let (before, changes) = (served.clone(), recorder.take(&state));
+                served = served.with(&changes.placed).unwrap();
+                copied.change(&changes).unwrap();
+                copied.check().unwrap();
+                prop_assert_eq!(&copied.save()[..4], &state.save()[..4]);
                 prop_assert!((-30..30).all(|id| served.row(id) == map.row(id)));
                 prop_assert_eq!(served.len(), rows.len());
+                // An earlier version stays as it was.
+                let is_changed = |id| changes.placed.iter().any(|own| own.id == id || own.evicted == Some(id));
+                prop_assert!((-30..30).all(|id| is_changed(id) || before.row(id) == map.row(id)));
             }
-            prop_assert_eq!(map.ids().count(), rows.len());
+            prop_assert_eq!(state.ids().count(), rows.len());
             for (row, id) in rows.iter().enumerate() {
                 prop_assert_eq!(map.row(*id), Some(row as u32), "{:?}", map);
-                prop_assert_eq!(map.id(row as u32), Some(*id));
+                prop_assert_eq!(state.id(row as u32), Some(*id));
                 prop_assert_eq!(content.get(&(row as u32)), Some(id));
             }
             for absent in (-30..30).filter(|id| !rows.contains(id)) {
                 prop_assert_eq!(map.row(absent), None);
             }
         }
-        prop_assert_eq!(loaded(&map).save(), map.save());
-        prop_assert_eq!(map.clone().save(), map.save());
+        prop_assert_eq!(loaded(&state).save(), state.save());
     }
 }
 
 #[test]
-fn readers_see_rows_before_or_after_a_change() {
-    let mut map = IdMap::new(Options { rows: 64, eviction: Eviction::Lru, ..Options::default() });
-    // These ids are never evicted, others come and go.
-    let kept: Vec<i64> = (0..32).map(|id| hash(&id.to_string())).collect();
-    map.step(&runs(kept.clone()));
-    let expected: Vec<Option<u32>> = kept.iter().map(|id| map.row(*id)).collect();
-    let (rows, is_over) = (Rows::from(&map), AtomicBool::new(false));
-    map.changes();
+fn readers_see_one_version_while_others_follow() {
+    const STEPS: i64 = 100;
+    let mut map = Followed::new(Options { rows: 2048, eviction: Eviction::Lru, ..Options::default() });
+    // All ids of a version are those of one step; the next step has others in place of the first 256.
+    let ids = |step: i64| (step * 256..step * 256 + 2048).collect::<Vec<i64>>();
+    map.step(&ids(0));
+    let (latest, mut recorder) = (Mutex::new((0, Rows::from(&map.1))), MapRecorder::default());
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let mut passes = 0;
-                while passes == 0 || !is_over.load(Ordering::Relaxed) {
-                    assert!(kept.iter().map(|id| rows.row(*id)).eq(expected.iter().copied()));
-                    assert!((1000..1100).filter_map(|id| rows.row(id)).all(|row| row < 64));
-                    passes += 1;
+                loop {
+                    let (step, rows) = latest.lock().unwrap().clone();
+                    assert!(ids(step).into_iter().all(|id| rows.row(id).is_some()), "{step}");
+                    assert!(ids(step - 8).into_iter().chain(ids(step + 8)).all(|id| rows.row(id).is_none()), "{step}");
+                    if step == STEPS {
+                        break;
+                    }
                 }
             });
         }
-        for step in 0..400 {
-            let others = (0..20).map(|place| 1000 + (step * 7 + place * 3) % 100);
-            map.step(&runs(kept.iter().copied().chain(others).collect()));
-            rows.apply(&map.changes());
+        for number in 1..=STEPS {
+            let step = map.0.step(&ids(number));
+            recorder.record(&step);
+            map.1.apply(&step);
+            let next = latest.lock().unwrap().1.with(&recorder.take(&map.1).placed).unwrap();
+            *latest.lock().unwrap() = (number, next);
         }
-        is_over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(rows.len(), 64);
+    assert_eq!(latest.into_inner().unwrap().1.len(), 2048);
+}
+
+#[test]
+fn changes_of_another_map_are_refused() {
+    let options = Options { rows: 3, ..Options::default() };
+    let mut map = Followed::new(options);
+    map.step(&[5, 6]);
+    let rows = Rows::from(&map.1);
+    let refused = |row, id, evicted| {
+        let placed = vec![Placed { row, id, evicted }];
+        let changes = MapChanges { placed: placed.clone(), ..MapChanges::default() };
+        let mut state = map.1.clone();
+        let of_state = state.change(&changes).and_then(|()| state.check());
+        (of_state.unwrap_err(), rows.with(&placed).map(|rows| rows.len()))
+    };
+    assert_eq!(refused(0, 7, Some(6)), (MapError::Other { row: 0 }, Err(MapError::Other { row: 0 })));
+    assert_eq!(refused(2, 7, Some(9)), (MapError::Other { row: 2 }, Err(MapError::Other { row: 2 })));
+    assert_eq!(refused(2, 5, None), (MapError::Twice { id: 5 }, Err(MapError::Twice { id: 5 })));
+    assert_eq!(refused(3, 7, None).0, MapError::Row { row: 3, rows: 3 });
+    assert_eq!(rows.len(), 2);
 }
 
 #[test]
 fn ids_that_wait_are_forgotten_beyond_a_number() {
     let admission = Admission::Count { threshold: 3, capacity: 16 };
-    let mut map = IdMap::new(Options { rows: 4, admission, ..Options::default() });
-    map.step(&runs(vec![7, 7]));
-    map.step(&runs((100..200).collect()));
-    assert_eq!(map.step(&runs(vec![7])), [Placed { row: 0, id: 7, evicted: None }]);
+    let mut map = Followed::new(Options { rows: 4, admission, ..Options::default() });
+    map.step(&[7, 7]);
+    map.step(&(100..200).collect::<Vec<_>>());
+    assert_eq!(map.step(&[7]), [Placed { row: 0, id: 7, evicted: None }]);
     let waiting =
-        |map: &IdMap| map.save().into_iter().find(|(part, _)| *part == "waiting").map(|(_, own)| own.len() / 2);
+        |map: &Followed| map.1.save().into_iter().find(|(part, _)| *part == "waiting").map(|(_, own)| own.len() / 2);
     assert!(waiting(&map) <= Some(16), "{:?}", waiting(&map));
-    let before = map.save();
-    assert_eq!(map.step(&runs(vec![UNKNOWN; 9])), []);
-    assert_eq!((map.row(UNKNOWN), map.id(1)), (None, None));
-    assert_eq!(map.save()[..3], before[..3]);
+    let before = map.1.save();
+    assert_eq!(map.step(&[UNKNOWN; 9]), []);
+    assert_eq!((map.0.row(UNKNOWN), map.1.id(1)), (None, None));
+    assert_eq!(map.1.save()[..3], before[..3]);
 }
 
 #[test]
 fn random_admission_follows_from_ids_and_steps() {
     let admission = Admission::Filter(Threshold::Probability(0.3));
     let admitted = || {
-        let mut map = IdMap::new(Options { rows: 1000, admission, ..Options::default() });
-        map.step(&runs((0..1000).collect())).len()
+        let mut map = Followed::new(Options { rows: 1000, admission, ..Options::default() });
+        map.step(&(0..1000).collect::<Vec<_>>()).len()
     };
     assert!((230..370).contains(&admitted()), "{}", admitted());
     assert_eq!(admitted(), admitted());
@@ -205,14 +257,14 @@ fn random_admission_follows_from_ids_and_steps() {
 #[test]
 fn damaged_maps_are_refused() {
     let options = Options { rows: 3, ..Options::default() };
-    let mut map = IdMap::new(options);
-    map.step(&runs(vec![5, 6]));
-    let saved: HashMap<&str, Vec<i64>> = map.save().into_iter().collect();
+    let mut map = Followed::new(options);
+    map.step(&[5, 6]);
+    let saved: HashMap<&str, Vec<i64>> = map.1.save().into_iter().collect();
     let with = |part: &'static str, values: Option<Vec<i64>>| {
         let other = |name: &str| if name == part { values.clone() } else { saved.get(name).cloned() };
-        IdMap::load(options, other).map(|map| map.save())
+        MapState::load(options, other).map(|state| state.save())
     };
-    for part in IdMap::PARTS {
+    for part in MapState::PARTS {
         assert_eq!(with(part, None), Err(MapError::Missing { part }));
     }
     assert_eq!(with("ids", Some(vec![5, 5])), Err(MapError::Twice { id: 5 }));
@@ -229,12 +281,12 @@ fn damaged_maps_are_refused() {
         assert!(matches!(with(part, Some(values)), Err(MapError::Length { .. })), "{part}");
     }
     // A free row between others is the next one that is taken.
-    let mut other = IdMap::load(options, |name| match name {
+    let other = MapState::load(options, |name| match name {
         "ids" => Some(vec![UNKNOWN, 6]),
         name => saved.get(name).cloned(),
     });
-    let map = other.as_mut().unwrap();
-    assert_eq!(map.step(&runs(vec![8, 9])).iter().map(|placed| placed.row).collect::<Vec<_>>(), [0, 2]);
+    let mut map = IdMap::from(&other.unwrap());
+    assert_eq!(map.step(&[8, 9]).placed.iter().map(|placed| placed.row).collect::<Vec<_>>(), [0, 2]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Deltas {
         learner: &dyn Learner,
         trainer: &mut Trainer,
     ) -> Result<Self, TrainFailed> {
-        trainer.record_changes()?;
+        trainer.record_changes();
         let folder = out.join(FOLDER);
         let version = checkpoint.and_then(|checkpoint| checkpoint.metadata.get(VERSION)?.parse().ok());
         let version = match version {
@@ -68,7 +68,7 @@ impl Deltas {
         if trainer.steps() == self.steps {
             return Ok(());
         }
-        let (delta, bytes) = Delta::new(self.version, trainer.steps(), learner.changes(trainer)?.into())?;
+        let (delta, bytes) = Delta::new(self.version, trainer.steps(), learner.changes(trainer)?)?;
         if self.writes {
             let path = self.folder.join(format!("{:08}.safetensors", delta.version().number()));
             write_file(&path, &bytes).map_err(|source| DeltaError::Write { path, source })?;

@@ -31,8 +31,8 @@ use crate::rank::with_common;
 use listener::{Silent, Terminal};
 use record::Record;
 use report::SummaryLine;
+use rewire::delta::Changes;
 use rewire::rank::RankOptions;
-use rewire::runtime::ParameterUpdate;
 use rewire::train::distributed::{Collectives, in_process};
 use rewire::train::{RankTrainError, Trainer};
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ trait Learner {
     ) -> Result<(), RankTrainError>;
 
     /// The tensors of the model that changed since the last call. All ranks take part.
-    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError>;
+    fn changes(&self, trainer: &Trainer) -> Result<Changes, RankTrainError>;
 
     /// Writes the same for averages, if there are any.
     fn write_averages(&self, trainer: &Trainer, out: &mut dyn Write) -> Result<(), RankTrainError>;

@@ -14,9 +14,10 @@ use crate::predict::encoded;
 use crate::requests::{InputError, title};
 use crate::tables::{self, Table};
 use rewire::Mapping;
+use rewire::delta::Changes;
 use rewire::predict::{Column, Evaluator, Imported, is_imported};
 use rewire::rank::{RankError, read_config_text, read_weights};
-use rewire::runtime::{self, ParameterUpdate};
+use rewire::runtime;
 use rewire::train::{
     self, Data, DataError, NegativeRow, PipelineTask, RankTrainError, Share, Tensors, TrainConfig, Trainer,
 };
@@ -177,7 +178,7 @@ impl Learner for Learned<'_> {
         self.task.write_weights(trainer, &self.begin, metadata, out)
     }
 
-    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
+    fn changes(&self, trainer: &Trainer) -> Result<Changes, RankTrainError> {
         self.task.changes(trainer, &self.begin)
     }
 

@@ -12,8 +12,8 @@ use crate::error::CliError;
 use crate::rank::Tally;
 use crate::requests::{Chunk, Reading, Sizes, chunks, open};
 use rewire::Mapping;
+use rewire::delta::Changes;
 use rewire::rank::{RankError, Ranker, parse_config, read_config_text, read_weights};
-use rewire::runtime::ParameterUpdate;
 use rewire::train::{RankTask, RankTrainError, TrainConfig, Trainer};
 use rewire::weights::Weights;
 use std::collections::BTreeMap;
@@ -137,7 +137,7 @@ impl Learner for Inputs {
         self.task.write_weights(trainer, metadata, out)
     }
 
-    fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
+    fn changes(&self, trainer: &Trainer) -> Result<Changes, RankTrainError> {
         self.task.changes(trainer)
     }
 

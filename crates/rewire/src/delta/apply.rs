@@ -1,15 +1,15 @@
 //! Deltas of models in files.
 
+use super::rewritten::Rewritten;
 use super::{Delta, DeltaError, ModelVersion};
-use crate::package::{PackageError, Tables};
+use crate::package::{Package, PackageError, Tables};
+use crate::predict::ModelIds;
 use crate::rank::{RankError, read_config_text, read_package, read_weights};
-use crate::weights::{Described, Header, Weights, described, file_bytes, header, serialize, with_columns};
-use crate::write_file;
-use rewire_graph::{DType, HostTensor};
-use rewire_runtime::{Mapping, ParameterUpdate, RuntimeError, replace_file_with};
+use crate::weights::{Weights, with_columns};
+use crate::{write_file, write_file_with};
+use rewire_runtime::{Mapping, replace_file_with};
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "config.json";
@@ -19,7 +19,8 @@ const WEIGHTS: &str = "model.safetensors";
 /// that of the model. Quantised tensors stay so: new rows and values are quantised.
 ///
 /// Nothing is written if a delta is refused. However the program ends, `out` is the old or the new model. Tables of a
-/// package in a separate file go to another file beside `out`, whose name ends with the number of the last delta.
+/// package in a separate file go to another file beside `out`, whose name ends with the number of the last delta. Memory holds one delta,
+/// and the ids of growing tables.
 ///
 /// # Errors
 /// [`RankError::Delta`] names the delta that is damaged or out of order, or the tensor that the model does not have;
@@ -31,231 +32,109 @@ pub fn apply(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersio
     }
 }
 
-/// New values of a tensor in its storage type.
-enum Stored {
-    Whole(HostTensor),
-    Rows(Vec<u32>, HostTensor),
+/// A model with deltas that were checked.
+struct Changed<'a> {
+    rewritten: Rewritten<'a>,
+    version: ModelVersion,
+    deltas: &'a [PathBuf],
+    /// Without entries about tensors.
+    metadata: BTreeMap<String, String>,
 }
 
-impl Stored {
-    /// The stored form of a change to one of the tensors of `weights`.
-    fn of(weights: &Weights<'_>, name: &str, change: &ParameterUpdate) -> Result<Self, DeltaError> {
-        let Some((dtype, shape)) = weights.describe(name) else {
-            return Err(DeltaError::Unknown { name: name.to_owned() });
-        };
-        let mut shape = shape.to_vec();
-        if let (true, [.., rows, columns]) = (weights.is_by_column(name), shape.as_mut_slice()) {
-            std::mem::swap(rows, columns);
+impl<'a> Changed<'a> {
+    fn new(
+        config: Option<&str>,
+        weights: &Weights<'_>,
+        by_column: HashSet<&'a str>,
+        deltas: &'a [PathBuf],
+    ) -> Result<Self, RankError> {
+        let mut rewritten = Rewritten::new(weights, by_column)?;
+        let (mut version, mut ids) = (ModelVersion::of(weights)?, ModelIds::new(config, weights)?);
+        for path in deltas {
+            let delta = Delta::read(path)?;
+            let fits = version.check_next(delta.before());
+            let fits = fits.and_then(|()| rewritten.check(&delta)).and_then(|()| ids.change(&delta.changes().ids));
+            fits.map_err(|source| DeltaError::File { path: path.clone(), source: Box::new(source) })?;
+            version = delta.version();
         }
-        let stored = |tensor: &HostTensor, expected: Vec<usize>| match tensor.shape() == expected {
-            true => tensor.clone().stored_as(dtype).map_err(|error| RuntimeError::of_stored(name, error)),
-            false => {
-                let actual = tensor.shape().to_vec();
-                Err(RuntimeError::ParameterShape { name: name.to_owned(), expected, actual })
-            }
-        };
-        match change {
-            ParameterUpdate::Whole(tensor) => Ok(Self::Whole(stored(tensor, shape)?)),
-            ParameterUpdate::Rows { rows, values } => {
-                let &[height, width] = shape.as_slice() else {
-                    return Err(DeltaError::content(name, "it is no table"));
-                };
-                match rows.iter().find(|row| **row as usize >= height) {
-                    Some(row) => Err(DeltaError::content(name, format!("row {row} is not one of {height} rows"))),
-                    None => Ok(Self::Rows(rows.clone(), stored(values, vec![rows.len(), width])?)),
-                }
-            }
-        }
-    }
-
-    /// The ranges of bytes to replace in the tensor: offset and content.
-    fn ranges(&self) -> Vec<(usize, &[u8])> {
-        match self {
-            Self::Whole(tensor) => vec![(0, tensor.bytes())],
-            Self::Rows(rows, values) => {
-                let row_bytes = (values.bytes().len() / rows.len().max(1)).max(1);
-                let each = rows.iter().zip(values.bytes().chunks_exact(row_bytes));
-                each.map(|(row, bytes)| (*row as usize * row_bytes, bytes)).collect()
-            }
-        }
+        rewritten.tensors.extend(ids.tensors()?);
+        let mut metadata = weights.metadata().clone();
+        metadata.extend(version.metadata());
+        Ok(Self { rewritten, version, deltas, metadata })
     }
 }
 
-/// The version of a model with deltas, all of which are checked against its weights.
-fn checked(weights: &Weights<'_>, deltas: &[PathBuf]) -> Result<ModelVersion, DeltaError> {
-    let mut version = ModelVersion::of(weights)?;
-    for path in deltas {
-        let delta = Delta::read(path)?;
-        let fits = version.check_next(delta.before()).and_then(|()| match delta.changes().ids.keys().next() {
-            Some(table) => Err(DeltaError::Ids { table: table.clone() }),
-            None => {
-                let mut parameters = delta.changes().parameters.iter();
-                parameters.try_for_each(|(name, change)| Stored::of(weights, name, change).map(drop))
-            }
-        });
-        fits.map_err(|source| DeltaError::File { path: path.clone(), source: Box::new(source) })?;
-        version = delta.version();
+fn unwritten(path: &Path) -> impl Fn(io::Error) -> DeltaError {
+    move |error| match error.downcast() {
+        Ok(delta) => delta,
+        Err(source) => DeltaError::Write { path: path.to_owned(), source },
     }
-    Ok(version)
-}
-
-fn unwritten(path: &Path) -> impl Fn(std::io::Error) -> DeltaError {
-    move |source| DeltaError::Write { path: path.to_owned(), source }
 }
 
 fn to_folder(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersion, RankError> {
     let (config, weights) = (read_config_text(model, Mapping::Large)?, read_weights(model, Mapping::Large)?);
-    let version = checked(&weights, deltas)?;
+    let changed = Changed::new(Some(&config), &weights, HashSet::new(), deltas)?;
     if out.exists() {
         if read_config_text(out, Mapping::Large).is_ok_and(|own| own != config) {
-            return Err(unwritten(out)(std::io::Error::other("it holds another model")).into());
+            return Err(unwritten(out)(io::Error::other("it holds another model")).into());
         }
-        write_folder(&config, &weights, (deltas, version), out)?;
-        return Ok(version);
+        write_folder(&config, &changed, out)?;
+        return Ok(changed.version);
     }
     let mut name = out.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let partial = out.with_file_name(name);
     std::fs::create_dir_all(&partial).map_err(unwritten(&partial))?;
-    let written = write_folder(&config, &weights, (deltas, version), &partial);
-    let published = written.and_then(|()| std::fs::rename(&partial, out).map_err(|error| unwritten(out)(error).into()));
+    let written = write_folder(&config, &changed, &partial);
+    let published = written.and_then(|()| std::fs::rename(&partial, out).map_err(unwritten(out)));
     if published.is_err() {
         drop(std::fs::remove_dir_all(&partial));
     }
-    published.map(|()| version)
+    Ok(published.map(|()| changed.version)?)
 }
 
 /// Writes a folder. Only the file of the weights changes if it holds the model already.
-fn write_folder(
-    config: &str,
-    weights: &Weights<'_>,
-    (deltas, version): (&[PathBuf], ModelVersion),
-    out: &Path,
-) -> Result<(), RankError> {
+fn write_folder(config: &str, changed: &Changed<'_>, out: &Path) -> Result<(), DeltaError> {
     let place = out.join(CONFIG);
     if !place.exists() {
         write_file(&place, config.as_bytes()).map_err(unwritten(&place))?;
     }
-    let mut metadata = weights.metadata().clone();
-    metadata.extend(version.metadata());
-    let (tensors, place, mut failed) = (weights.tensors()?, out.join(WEIGHTS), None);
-    let written = replace_file_with(&place, |file| {
-        let written = write_weights(file, weights, (&tensors, &metadata), deltas);
-        written.map_err(|error| match error {
-            DeltaError::Write { source, .. } => source,
-            error => {
-                failed = Some(error);
-                std::io::Error::other("a delta changed")
-            }
-        })
-    });
-    match failed {
-        Some(error) => Err(error.into()),
-        None => Ok(written.map_err(unwritten(&place))?),
-    }
-}
-
-/// Writes a file of weights and then the changes of one delta after the other, so that memory holds only one.
-fn write_weights(
-    file: &mut File,
-    weights: &Weights<'_>,
-    (tensors, metadata): (&BTreeMap<String, HostTensor>, &BTreeMap<String, String>),
-    deltas: &[PathBuf],
-) -> Result<(), DeltaError> {
-    let failed = |source| DeltaError::Write { path: PathBuf::new(), source };
-    let described: Described = tensors.iter().map(|(name, tensor)| (name.as_str(), described(tensor))).collect();
-    let Header { bytes, places, .. } = header(&described, metadata)?;
-    file.write_all(&bytes).map_err(failed)?;
-    for tensor in places.iter().filter_map(|(name, _)| tensors.get(*name)) {
-        file.write_all(&file_bytes(tensor)).map_err(failed)?;
-    }
-    let starts: BTreeMap<&str, usize> = places.into_iter().map(|(name, start)| (name, bytes.len() + start)).collect();
-    for path in deltas {
-        for (name, change) in &Delta::read(path)?.changes().parameters {
-            let stored = Stored::of(weights, name, change)?;
-            let start = *starts.get(name.as_str()).ok_or_else(|| DeltaError::Unknown { name: name.clone() })?;
-            for (offset, bytes) in stored.ranges() {
-                file.seek(SeekFrom::Start((start + offset) as u64)).map_err(failed)?;
-                file.write_all(bytes).map_err(failed)?;
-            }
-        }
-    }
-    Ok(())
+    let place = out.join(WEIGHTS);
+    let written = replace_file_with(&place, |file| changed.rewritten.write(file, &changed.metadata, changed.deltas));
+    written.map_err(unwritten(&place))
 }
 
 fn to_package(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersion, RankError> {
     let package = read_package(model, Mapping::Large)?;
-    let (plan, weights) = (package.plan()?, package.weights());
-    let version = checked(weights, deltas)?;
+    let plan = package.plan()?;
     let by_column: HashSet<&str> = plan.parameters_by_column().collect();
-    let mut changed: BTreeMap<String, HostTensor> = BTreeMap::new();
-    for path in deltas {
-        for (name, change) in &Delta::read(path)?.changes().parameters {
-            let before = match changed.remove(name) {
-                Some(before) => Some(before),
-                None => weights.laid(name, by_column.contains(name.as_str())).map_err(in_memory)?,
-            };
-            let before = before.ok_or_else(|| DeltaError::Unknown { name: name.clone() })?;
-            changed.insert(name.clone(), patched(name, before, change, by_column.contains(name.as_str()))?);
-        }
-    }
-    let mut metadata = weights.metadata().clone();
-    metadata.extend(version.metadata());
-    metadata.extend(with_columns(plan.parameters_by_column()));
-    let apart: HashSet<&str> = package.names_of_tables_apart().collect();
-    let (mut own, mut tables) = (BTreeMap::new(), BTreeMap::new());
-    for name in weights.names() {
-        let tensor = match changed.remove(name) {
-            Some(tensor) => Some(tensor),
-            None => weights.laid(name, by_column.contains(name)).map_err(in_memory)?,
-        };
-        let place = if apart.contains(name) { &mut tables } else { &mut own };
-        place.extend(tensor.map(|tensor| (name.to_owned(), tensor)));
-    }
-    let tables = package.tables_file().map(|file| write_tables(file, version, &tables, out)).transpose()?;
-    let written = package.with_weights(&serialize(&own, &metadata)?, tables.as_ref())?;
-    write_file(out, written.bytes()).map_err(unwritten(out))?;
+    let mut changed = Changed::new(package.config(), package.weights(), by_column, deltas)?;
+    changed.metadata.extend(with_columns(plan.parameters_by_column()));
+    let apart = changed.rewritten.split(&package.names_of_tables_apart().collect());
+    let tables = package.tables_file().map(|file| write_tables(file, &changed, &apart, out)).transpose()?;
+    let Changed { rewritten, version, deltas, metadata } = changed;
+    write_package(&package, tables.as_ref(), (&rewritten, &metadata, deltas), out)?;
     Ok(version)
 }
 
-fn in_memory(error: rewire_graph::TensorSizeError) -> DeltaError {
-    DeltaError::Runtime(RuntimeError::Memory { reason: error.to_string() })
+fn write_package(
+    package: &Package,
+    tables: Option<&Tables>,
+    (rewritten, metadata, deltas): (&Rewritten<'_>, &BTreeMap<String, String>, &[PathBuf]),
+    out: &Path,
+) -> Result<(), DeltaError> {
+    let bytes = rewritten.bytes(metadata)?;
+    let written = write_file_with(out, |file| {
+        package.write_with(file, tables, (bytes, |file: &mut _| rewritten.write(file, metadata, deltas)))
+    });
+    written.map_err(unwritten(out))
 }
 
 /// Writes tables beside a package, to a file named like the old one and the version.
-fn write_tables(
-    file: &str,
-    version: ModelVersion,
-    tables: &BTreeMap<String, HostTensor>,
-    out: &Path,
-) -> Result<Tables, PackageError> {
+fn write_tables(file: &str, changed: &Changed<'_>, tables: &Rewritten<'_>, out: &Path) -> Result<Tables, PackageError> {
     let stem = file.strip_suffix(".safetensors").unwrap_or(file);
     let base = stem.rsplit_once('.').filter(|(_, number)| number.bytes().all(|digit| digit.is_ascii_digit()));
     let base = base.map_or(stem, |(base, _)| base);
-    Tables::write(&out.with_file_name(format!("{base}.{}.safetensors", version.number())), tables)
-}
-
-/// A tensor of a package with a change.
-fn patched(
-    name: &str,
-    before: HostTensor,
-    change: &ParameterUpdate,
-    by_column: bool,
-) -> Result<HostTensor, DeltaError> {
-    let stored = |tensor: &HostTensor, dtype: DType| {
-        let tensor = if by_column { tensor.clone().transposed().map_err(in_memory)? } else { tensor.clone() };
-        tensor.stored_as(dtype).map_err(|error| DeltaError::from(RuntimeError::of_stored(name, error)))
-    };
-    let (rows, values) = match change {
-        ParameterUpdate::Whole(tensor) => return stored(tensor, before.dtype()),
-        ParameterUpdate::Rows { .. } if by_column => {
-            return Err(DeltaError::content(name, "it is stored by column: its rows cannot be replaced"));
-        }
-        ParameterUpdate::Rows { rows, values } => (rows.clone(), stored(values, before.dtype())?),
-    };
-    let mut bytes = before.bytes().to_vec();
-    for (offset, content) in Stored::Rows(rows, values).ranges() {
-        bytes.get_mut(offset..offset + content.len()).into_iter().for_each(|place| place.copy_from_slice(content));
-    }
-    HostTensor::from_bytes(before.dtype(), before.shape().to_vec(), bytes).map_err(in_memory)
+    let path = out.with_file_name(format!("{base}.{}.safetensors", changed.version.number()));
+    Tables::write_changed(&path, &tables.tensors, |file, places| tables.change(file, places, changed.deltas))
 }

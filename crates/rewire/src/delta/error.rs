@@ -2,6 +2,7 @@ use super::ModelVersion;
 use crate::weights::WeightsError;
 use rewire_graph::Coded;
 use rewire_runtime::RuntimeError;
+use rewire_tables::MapError;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -92,6 +93,14 @@ pub enum DeltaError {
     Ids {
         /// The table.
         table: String,
+    },
+    /// The ids of a table do not fit those of the model.
+    #[error("it does not fit the ids of the table `{table}`")]
+    IdChanges {
+        /// The table.
+        table: String,
+        /// The reason.
+        source: MapError,
     },
     /// A tensor is not one of the model.
     #[error("the model has no tensor `{name}`")]

@@ -10,19 +10,25 @@
 //! | `whole/<parameter>` | all of its values |
 //! | `rows/<parameter>` | `U32`, the rows of a table that changed |
 //! | `values/<parameter>` | the values of these rows, in the type of the table |
-//! | `ids/<table>` | `I64` `[n, 3]`, ids of a table that grows: [`PlacedId`] |
+//! | `ids/<table>` | `I64` `[n, 3]`, for a table that grows: rows, the ids that took them, and the ids that had them ([`Placed`]) |
+//! | `used/<table>` | `U32` `[n, 3]`: rows, the occurrences of their ids, and the steps of the last ones ([`RowUse`]) |
+//! | `steps/<table>` | `I64` `[1]`, the steps of its map |
 //!
 //! A file with other kinds is an error.
 
 #[cfg(feature = "files")]
 mod apply;
 mod error;
+mod ids;
+#[cfg(feature = "files")]
+mod rewritten;
 mod served;
 mod version;
 
 #[cfg(feature = "files")]
 pub use apply::apply;
 pub use error::DeltaError;
+pub use rewire_tables::{MapChanges, Placed, RowUse};
 pub(crate) use served::Served;
 pub use version::ModelVersion;
 
@@ -44,29 +50,17 @@ const NEWEST: &str = "1";
 const WHOLE: &str = "whole/";
 const ROWS: &str = "rows/";
 const VALUES: &str = "values/";
-const IDS: &str = "ids/";
 
 /// The id of a row that had none, which no id is.
-const NONE: i64 = i64::MAX;
-
-/// An id that took a row of a table that grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlacedId {
-    /// The row.
-    pub row: u32,
-    /// The id.
-    pub id: i64,
-    /// The id that had the row before and has left the table.
-    pub evicted: Option<i64>,
-}
+const NONE: i64 = rewire_tables::UNKNOWN;
 
 /// What a delta changes, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Parameters.
     pub parameters: BTreeMap<String, ParameterUpdate>,
-    /// Rows of tables that grow, which other ids took, by table.
-    pub ids: BTreeMap<String, Vec<PlacedId>>,
+    /// Changes of the ids of tables that grow, by the name that features give the table.
+    pub ids: BTreeMap<String, MapChanges>,
 }
 
 impl From<BTreeMap<String, ParameterUpdate>> for Changes {
@@ -109,11 +103,9 @@ impl Delta {
     /// [`DeltaError::Weights`] if there is not enough memory for the bytes.
     pub fn new(before: ModelVersion, steps: u64, changes: Changes) -> Result<(Self, Vec<u8>), DeltaError> {
         let mut tensors = BTreeMap::new();
-        for (table, ids) in &changes.ids {
-            let placed = |own: &PlacedId| [i64::from(own.row), own.id, own.evicted.unwrap_or(NONE)];
-            let values: Vec<i64> = ids.iter().flat_map(placed).collect();
-            let tensor = HostTensor::i64([ids.len(), 3], &values).map_err(|error| DeltaError::content(table, error))?;
-            tensors.insert(format!("{IDS}{table}"), tensor);
+        for (table, changes) in &changes.ids {
+            let named = ids::tensors(table, changes).map_err(|error| DeltaError::content(table, error))?;
+            tensors.extend(named);
         }
         for (name, change) in &changes.parameters {
             match change {
@@ -224,10 +216,10 @@ fn changes(weights: &Weights<'_>) -> Result<Changes, DeltaError> {
                 ));
             }
             (name, ParameterUpdate::Rows { rows, values })
-        } else if let Some(table) = key.strip_prefix(IDS) {
-            changes.ids.insert(table.to_owned(), placed_ids(key, &tensor)?);
+        } else if let Some(table) = key.strip_prefix(ids::STEPS) {
+            changes.ids.insert(table.to_owned(), ids::changes(table, weights)?);
             continue;
-        } else if key.strip_prefix(VALUES).is_some_and(|name| weights.describe(&format!("{ROWS}{name}")).is_some()) {
+        } else if is_read_with(key, weights) {
             continue;
         } else {
             return Err(DeltaError::content(key, "it is no tensor of a delta"));
@@ -239,14 +231,12 @@ fn changes(weights: &Weights<'_>) -> Result<Changes, DeltaError> {
     Ok(changes)
 }
 
-fn placed_ids(key: &str, tensor: &HostTensor) -> Result<Vec<PlacedId>, DeltaError> {
-    let values = tensor.values::<i64>().filter(|_| matches!(tensor.shape(), [_, 3]));
-    let values = values.ok_or_else(|| DeltaError::content(key, "expected I64 [n, 3]"))?;
-    let placed = values.as_chunks().0.iter().map(|&[row, id, evicted]| {
-        let row = u32::try_from(row).map_err(|_| DeltaError::content(key, format!("{row} is not a row")))?;
-        Ok(PlacedId { row, id, evicted: Some(evicted).filter(|evicted| *evicted != NONE) })
-    });
-    placed.collect()
+/// True for a tensor that another one is read with.
+fn is_read_with(key: &str, weights: &Weights<'_>) -> bool {
+    let pairs = [(VALUES, ROWS), (ids::IDS, ids::STEPS), (ids::USED, ids::STEPS)];
+    pairs.into_iter().any(|(own, first)| {
+        key.strip_prefix(own).is_some_and(|name| weights.describe(&format!("{first}{name}")).is_some())
+    })
 }
 
 #[cfg(test)]
@@ -262,15 +252,18 @@ mod tests {
         ModelVersion::base(&BTreeMap::from([("table".to_owned(), tensor(9, 0.0))]))
     }
 
-    fn ids() -> [PlacedId; 2] {
-        [PlacedId { row: 7, id: -5, evicted: None }, PlacedId { row: 2, id: 1 << 40, evicted: Some(0) }]
+    fn ids() -> MapChanges {
+        let placed = |row, id, evicted| Placed { row, id, evicted };
+        let used = |row, count| RowUse { row, count, last: 39 };
+        let placed = vec![placed(7, -5, None), placed(2, 1 << 40, Some(0))];
+        MapChanges { steps: 40, placed, used: vec![used(1, u32::MAX), used(2, 3), used(7, 1)] }
     }
 
     fn example(before: ModelVersion) -> (Delta, Vec<u8>) {
         let rows = ParameterUpdate::Rows { rows: vec![7, 2], values: tensor(2, 5.0) };
         let whole = ParameterUpdate::Whole(tensor(1, 0.5));
         let parameters = [("table".to_owned(), rows), ("table/w".to_owned(), whole)].into();
-        Delta::new(before, 40, Changes { parameters, ids: [("table".to_owned(), ids().to_vec())].into() }).unwrap()
+        Delta::new(before, 40, Changes { parameters, ids: [("table".to_owned(), ids())].into() }).unwrap()
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use super::{Delta, DeltaError, ModelVersion};
 use crate::weights::Weights;
 use rewire_graph_rewrite::plan::Named;
-use rewire_runtime::Model;
-use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use rewire_runtime::{Attachment, Model};
+use rewire_tables::MapChanges;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The version of a loaded model, which deltas advance.
 #[derive(Debug)]
@@ -38,15 +39,28 @@ impl Served {
         self.lock().version
     }
 
-    /// Applies a delta to a model. Parameters that its plan does not read are skipped.
+    /// Applies a delta to a model without ids. Parameters that its plan does not read are skipped.
     pub async fn update(&self, model: &Model, delta: &Delta) -> Result<(), DeltaError> {
+        let without = |ids: &BTreeMap<String, MapChanges>| match ids.keys().next() {
+            Some(table) => Err(DeltaError::Ids { table: table.clone() }),
+            None => Ok(Arc::new(()) as Attachment),
+        };
+        self.update_with(model, delta, without).await
+    }
+
+    /// [`Served::update`] with the value that the model is given with the new parameters, from the changes of ids.
+    pub async fn update_with(
+        &self,
+        model: &Model,
+        delta: &Delta,
+        attachment: impl FnOnce(&BTreeMap<String, MapChanges>) -> Result<Attachment, DeltaError>,
+    ) -> Result<(), DeltaError> {
         let _turn = self.begin(delta)?;
+        let attachment = attachment(&delta.changes().ids)?;
         let known: HashSet<&str> = model.plan().parameters().map(|Named { name, .. }| name).collect();
-        if let Some(table) = delta.changes().ids.keys().next() {
-            return Err(DeltaError::Ids { table: table.clone() });
-        }
         let changes = delta.changes().parameters.iter().filter(|(name, _)| known.contains(name.as_str()));
-        model.update_async(changes.map(|(name, change)| (name.as_str(), change.clone()))).await?;
+        let changes = changes.map(|(name, change)| (name.as_str(), change.clone()));
+        model.update_attached_async(changes, attachment).await?;
         self.lock().version = Some(delta.version());
         Ok(())
     }

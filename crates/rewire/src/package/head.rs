@@ -9,9 +9,17 @@ use rewire_graph::DType;
 use rewire_graph_rewrite::plan::{Named, Plan};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+#[cfg(feature = "files")]
+use std::{
+    fs::File,
+    io::{self, Seek, SeekFrom, Write},
+};
 
 /// Alignment of parts in bytes; tensors of the weights are aligned to their elements.
 const ALIGNMENT: usize = 64;
+
+/// The part with the weights.
+pub(super) const WEIGHTS: &str = "weights";
 
 /// Bytes of the number that holds the length of the head.
 const LENGTH: usize = 8;
@@ -87,14 +95,53 @@ impl Head {
     pub fn content(mut self, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, PackageError> {
         let lengths = parts.iter().map(|(name, part)| PartLength { name: (*name).to_owned(), bytes: part.len() });
         self.parts = lengths.collect();
-        let head = serde_json::to_vec(&self).map_err(|error| PackageError::part("head", error))?;
-        let mut content = (head.len() as u64).to_le_bytes().to_vec();
-        content.extend(head);
+        let mut content = self.bytes()?;
         for (_, part) in parts {
             content.resize((BYTES + content.len()).next_multiple_of(ALIGNMENT) - BYTES, 0);
             content.extend_from_slice(part);
         }
         Ok(content)
+    }
+
+    /// The head of a package whose weights have another length, and whose tables in a separate file are others.
+    #[cfg(feature = "files")]
+    pub fn with_weights(&self, bytes: usize, tables: Option<Identity>) -> Self {
+        let length = |part: &PartLength| PartLength {
+            name: part.name.clone(),
+            bytes: if part.name == WEIGHTS { bytes } else { part.bytes },
+        };
+        Self { tables, parts: self.parts.iter().map(length).collect(), ..self.clone() }
+    }
+
+    /// The bytes of the head, after its length.
+    fn bytes(&self) -> Result<Vec<u8>, PackageError> {
+        let head = serde_json::to_vec(self).map_err(|error| PackageError::part("head", error))?;
+        Ok([&(head.len() as u64).to_le_bytes()[..], &head].concat())
+    }
+
+    /// Writes a head after the header of a package, and its parts: the weights by `weights`, other parts as they are in `package`.
+    #[cfg(feature = "files")]
+    pub fn write(
+        &self,
+        file: &mut File,
+        package: &[u8],
+        weights: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (_, old) = Self::read(&package[BYTES..]).map_err(io::Error::other)?;
+        file.seek(SeekFrom::Start(BYTES as u64))?;
+        file.write_all(&self.bytes().map_err(io::Error::other)?)?;
+        let mut weights = Some(weights);
+        for (name, range) in old.iter() {
+            let end = file.stream_position()?.next_multiple_of(ALIGNMENT as u64);
+            file.set_len(end)?;
+            file.seek(SeekFrom::Start(end))?;
+            match weights.take_if(|_| name == WEIGHTS) {
+                Some(weights) => weights(file)?,
+                None => file.write_all(&package[range])?,
+            }
+            file.seek(SeekFrom::End(0))?;
+        }
+        Ok(())
     }
 
     /// Reads the head of a whole package from the bytes after its header.
@@ -120,7 +167,7 @@ impl Head {
 
     /// Reads the head of a file that starts like a package, without checks.
     #[cfg(feature = "files")]
-    pub fn peek(file: &mut impl std::io::Read) -> Option<Self> {
+    pub fn peek(file: &mut impl io::Read) -> Option<Self> {
         use std::io::Read as _;
         let mut first = [0; BYTES + LENGTH];
         file.read_exact(&mut first).ok()?;

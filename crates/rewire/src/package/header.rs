@@ -2,6 +2,11 @@
 
 use super::PackageError;
 use std::fmt;
+#[cfg(feature = "files")]
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom, Write},
+};
 use twox_hash::XxHash3_128;
 
 /// The first bytes of a package. Those after the name reveal a transfer that converted line endings.
@@ -37,18 +42,58 @@ impl fmt::Display for Version {
 
 /// The header of a package with this format and these content bytes.
 pub(super) fn header(format: u32, content: &[u8]) -> [u8; BYTES] {
+    let mut header = unsealed(format, (BYTES + content.len()) as u64);
+    let hash = hash(&header, content);
+    seal(&mut header, hash);
+    header
+}
+
+/// The header of a file of this length, without a hash.
+fn unsealed(format: u32, length: u64) -> [u8; BYTES] {
     let mut header = [0; BYTES];
-    let length = (BYTES + content.len()) as u64;
     let [major, minor, patch] = Version::own().0.map(u32::to_le_bytes);
     let fields: [&[u8]; 6] = [&MAGIC, &format.to_le_bytes(), &major, &minor, &patch, &length.to_le_bytes()];
     for (place, byte) in header.iter_mut().zip(fields.concat()) {
         *place = byte;
     }
-    let hash = hash(&header, content);
+    header
+}
+
+fn seal(header: &mut [u8; BYTES], hash: u128) {
     for (place, byte) in header.iter_mut().skip(HASH).zip(hash.to_le_bytes()) {
         *place = byte;
     }
-    header
+}
+
+/// Writes the header of a file whose content is complete.
+#[cfg(feature = "files")]
+pub(super) fn write(file: &mut File, format: u32) -> io::Result<()> {
+    let mut header = unsealed(format, file.seek(SeekFrom::End(0))?);
+    let mut hasher = XxHash3_128::new();
+    hasher.write(&header[..HASH]);
+    hash_rest(file, BYTES as u64, &mut hasher)?;
+    seal(&mut header, hasher.finish_128());
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&header)
+}
+
+/// Hashes a file from an offset on.
+#[cfg(feature = "files")]
+pub(super) fn hash_rest(file: &mut File, from: u64, hasher: &mut XxHash3_128) -> io::Result<()> {
+    file.seek(SeekFrom::Start(from))?;
+    let mut part = vec![0; 1 << 18];
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(()),
+            count => hasher.write(&part[..count]),
+        }
+    }
+}
+
+/// The format of a package whose header was checked.
+#[cfg(feature = "files")]
+pub(super) fn format(bytes: &[u8]) -> u32 {
+    bytes.get(MAGIC.len()..).and_then(|rest| rest.first_chunk()).map_or(FORMAT, |word| u32::from_le_bytes(*word))
 }
 
 /// Checks the header of a package and that its bytes are complete and unchanged; returns the bytes after the header.

@@ -36,7 +36,7 @@ use crate::program::Signature;
 use crate::rank::RankOptions;
 use crate::weights::{Part, Weights, serialize};
 use error::decoded;
-use head::Head;
+use head::{Head, WEIGHTS};
 use kernels::Told;
 use rewire_graph::{DType, HostTensor, Ordered, SharedBytes};
 use rewire_graph_rewrite::device::Target;
@@ -48,7 +48,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 #[cfg(feature = "files")]
-use std::{io::Read, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
 use tables::{Identity, SharedTables};
 
 /// The first format that can hold a plan.
@@ -102,7 +106,7 @@ impl<'a> Contents<'a> {
             parts.push((STATES.to_owned(), serialize(states, &BTreeMap::new())?));
         }
         let mut parts: Vec<(&str, &[u8])> = parts.iter().map(|(name, part)| (name.as_str(), part.as_slice())).collect();
-        parts.push(("weights", weights));
+        parts.push((WEIGHTS, weights));
         let content = Head::of(self).content(&parts)?;
         let header = header::header(if tables.is_some() { 3 } else { format(plan) }, &content);
         let bytes = [&header[..], &content].concat();
@@ -244,7 +248,7 @@ impl Package {
     #[cfg(feature = "files")]
     pub fn is_at(path: &Path) -> bool {
         let mut first = [0; header::MAGIC.len()];
-        let mut read = || std::fs::File::open(path)?.read_exact(&mut first);
+        let mut read = || File::open(path)?.read_exact(&mut first);
         path.is_file() && read().is_ok() && first == header::MAGIC
     }
 
@@ -266,7 +270,7 @@ impl Package {
 
     #[cfg(feature = "files")]
     fn head_at(path: &Path) -> Option<Head> {
-        let mut file = Self::is_at(path).then(|| std::fs::File::open(path).ok()).flatten()?;
+        let mut file = Self::is_at(path).then(|| File::open(path).ok()).flatten()?;
         Head::peek(&mut file)
     }
 
@@ -275,7 +279,7 @@ impl Package {
         tables: impl FnOnce(&Identity) -> Result<Option<SharedTables>, PackageError>,
     ) -> Result<Self, PackageError> {
         let (head, parts) = Head::read(header::check((*bytes).as_ref())?)?;
-        let mut weights = Weights::shared(Arc::new(Part::of(&bytes, parts.get("weights")?)))?;
+        let mut weights = Weights::shared(Arc::new(Part::of(&bytes, parts.get(WEIGHTS)?)))?;
         let tables = match &head.tables {
             None => None,
             Some(identity) => {
@@ -296,24 +300,18 @@ impl Package {
         Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, states, weights, tables })
     }
 
-    /// The package with other weights of the same names, types and shapes, and other tables in a separate file.
+    /// Writes the package with other weights, a file of `bytes` bytes that `weights` writes from where the file is, and other tables in a
+    /// separate file.
     #[cfg(feature = "files")]
-    pub(crate) fn with_weights(&self, weights: &[u8], tables: Option<&Tables>) -> Result<Self, PackageError> {
-        let (plan, states, kernels) = (self.plan()?, self.states()?, self.kernels()?);
-        let tower = |output: &String| self.tower(output).map(|plan| plan.map(|plan| (output.clone(), plan)));
-        let towers: Vec<_> =
-            self.towers.keys().filter_map(|output| tower(output).transpose()).collect::<Result<_, _>>()?;
-        let contents = Contents {
-            towers: &towers,
-            config: self.config(),
-            signature: self.signature(),
-            states: &states,
-            weights,
-            tables,
-            kernels: &kernels,
-            ..Contents::of(&plan)
-        };
-        contents.store()
+    pub(crate) fn write_with(
+        &self,
+        file: &mut File,
+        tables: Option<&Tables>,
+        (bytes, weights): (usize, impl FnOnce(&mut File) -> io::Result<()>),
+    ) -> io::Result<()> {
+        let head = self.head.with_weights(bytes, tables.map(|tables| tables.identity.clone()));
+        head.write(file, self.bytes(), weights)?;
+        header::write(file, header::format(self.bytes()))
     }
 
     /// The tables in a separate file.

@@ -143,7 +143,8 @@ pub(super) fn check_name(file: &str) -> Result<(), PackageError> {
 #[cfg(feature = "files")]
 mod file {
     use super::*;
-    use crate::weights::{Described, Header, described, file_bytes, header};
+    use crate::package::header::hash_rest;
+    use crate::weights::{Described, described, header};
     use rewire_graph::HostTensor;
     use rewire_runtime::{Mapping, create_file_with, read_file};
     use std::collections::BTreeMap;
@@ -161,47 +162,84 @@ mod file {
         /// # Errors
         /// [`PackageError::Write`] and [`PackageError::OtherTables`].
         pub fn write(path: &Path, tables: &BTreeMap<String, HostTensor>) -> Result<Self, PackageError> {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            check_name(&name)?;
             let unwritten = |source| PackageError::Write { path: path.to_owned(), source };
-            match read_file(path, Mapping::Large) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    match create_file_with(path, |file| store(file, tables)) {
-                        // Another program wrote the file first; its tables are compared below, like those of an older file.
-                        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                        created => created.map_err(unwritten)?,
-                    }
-                }
-                Err(error) => return Err(unwritten(error)),
-                Ok(_) => {}
+            check_name(&name_of(path))?;
+            if !path.try_exists().map_err(unwritten)? {
+                create(path, |file| store(file, tables, |_, _| Ok(()))).map_err(unwritten)?;
             }
-            let found = read_file(path, Mapping::Large).map_err(unwritten);
-            let found = found.and_then(|file| Self::of(&name, file.bytes().clone()));
+            let found = Self::found(path)?;
             let of_file = |source| PackageError::Tables { path: path.to_owned(), source: Box::new(source) };
-            let found = found.map_err(of_file)?;
             let stored = found.data.weights.tensors().map_err(|error| of_file(error.into()))?;
             match tables.iter().all(|(name, tensor)| stored.get(name) == Some(tensor)) {
                 true => Ok(found),
                 false => Err(of_file(PackageError::OtherTables)),
             }
         }
+
+        /// [`Tables::write`] with changes that `change` writes over the content, which memory does not hold; it is passed the places of
+        /// tensors in the file.
+        pub(crate) fn write_changed(
+            path: &Path,
+            tables: &BTreeMap<String, HostTensor>,
+            change: impl FnOnce(&mut File, &BTreeMap<&str, u64>) -> std::io::Result<()>,
+        ) -> Result<Self, PackageError> {
+            let unwritten = |source| PackageError::Write { path: path.to_owned(), source };
+            let content = create(path, |file| store(file, tables, change)).map_err(unwritten)?;
+            let found = Self::found(path)?;
+            match found.identity.content == content {
+                true => Ok(found),
+                false => {
+                    Err(PackageError::Tables { path: path.to_owned(), source: Box::new(PackageError::OtherTables) })
+                }
+            }
+        }
+
+        /// The tables in a file.
+        fn found(path: &Path) -> Result<Self, PackageError> {
+            let unread = |source| PackageError::Write { path: path.to_owned(), source };
+            let file = read_file(path, Mapping::Large).map_err(unread)?;
+            let found = Self::of(&name_of(path), file.bytes().clone());
+            found.map_err(|source| PackageError::Tables { path: path.to_owned(), source: Box::new(source) })
+        }
     }
 
-    /// Writes a file, and finally the hash of its content into its header.
-    fn store(file: &mut File, tables: &BTreeMap<String, HostTensor>) -> std::io::Result<()> {
-        let blank = "0".repeat(Hash::of(&[]).0.len());
-        let described: Described = tables.iter().map(|(name, table)| (name.as_str(), described(table))).collect();
-        let header = header(&described, &BTreeMap::from([(CONTENT.to_owned(), blank.clone())]));
-        let Header { bytes, places, .. } = header.map_err(std::io::Error::other)?;
-        let place = bytes.windows(blank.len()).position(|window| window == blank.as_bytes());
-        file.write_all(&bytes)?;
-        let mut hasher = XxHash3_128::new();
-        for table in places.iter().filter_map(|(name, _)| tables.get(*name)) {
-            let content = file_bytes(table);
-            hasher.write(&content);
-            file.write_all(&content)?;
+    fn name_of(path: &Path) -> String {
+        path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Creates a file, unless another program was first; returns the hash of its own content.
+    fn create(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<Hash>) -> std::io::Result<Hash> {
+        let mut content = Err(ErrorKind::Other.into());
+        let created = create_file_with(path, |file| {
+            content = write(file);
+            content.as_ref().map(drop).map_err(|error| error.kind().into())
+        });
+        match created {
+            // The tables of the other program are compared.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => content,
+            Err(error) => content.and(Err(error)),
+            Ok(()) => content,
         }
+    }
+
+    /// Writes a file, changes it, and finally writes the hash of its content into its header.
+    fn store(
+        file: &mut File,
+        tables: &BTreeMap<String, HostTensor>,
+        change: impl FnOnce(&mut File, &BTreeMap<&str, u64>) -> std::io::Result<()>,
+    ) -> std::io::Result<Hash> {
+        let blank = "0".repeat(Hash::of(&[]).0.len());
+        let metadata = BTreeMap::from([(CONTENT.to_owned(), blank.clone())]);
+        let described: Described = tables.iter().map(|(name, table)| (name.as_str(), described(table))).collect();
+        let header = header(&described, &metadata).map_err(std::io::Error::other)?;
+        let place = header.bytes.windows(blank.len()).position(|window| window == blank.as_bytes());
+        let places = header.write(file, tables)?;
+        change(file, &places)?;
+        let mut hasher = XxHash3_128::new();
+        hash_rest(file, header.bytes.len() as u64, &mut hasher)?;
+        let content = Hash::from(hasher.finish_128());
         file.seek(SeekFrom::Start(place.unwrap_or(0) as u64))?;
-        file.write_all(Hash::from(hasher.finish_128()).0.as_bytes())
+        file.write_all(content.0.as_bytes())?;
+        Ok(content)
     }
 }

@@ -135,7 +135,11 @@ impl Requests for Rows<'_> {
         let (apart, tokens) = (signature.apart().ok_or(RankError::NotApart)?, self.tokens(requests.clone())?);
         let kept = kept.get(requests.clone()).unwrap_or_default();
         let placed = Placed::all(requests, &tokens, kept);
-        let predicted = self.predictor.run_apart(session, apart, &self.column(), &placed, since).await?;
+        // Ids and parameters of all runs are of one version.
+        session.hold();
+        let predicted = self.predictor.run_apart(session, apart, &self.column(), &placed, since).await;
+        session.release();
+        let predicted = predicted?;
         let is_one = predicted.is_some();
         predicted.into_iter().for_each(|predicted| self.predicted.append(predicted));
         Ok(is_one)

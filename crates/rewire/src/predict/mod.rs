@@ -16,6 +16,8 @@ mod update;
 pub use caches::Caches;
 pub use evaluator::{Evaluated, Evaluation, Evaluator, Negatives};
 pub use ids::IdentifiedRows;
+#[cfg(feature = "files")]
+pub(crate) use ids::ModelIds;
 #[cfg(feature = "train")]
 pub(crate) use ids::{growing_of, id_maps, ids_beside, is_of_ids, take_identified};
 pub use imported::{Imported, is_pipeline};

@@ -33,8 +33,8 @@ pub(super) struct Loaded {
     pub sessions: Sessions,
     pub served: Served,
     pub signature: Signature,
-    /// The rows of raw ids.
-    ids: IdRows,
+    /// The rows of raw ids before the first delta; later ones are attached to the parameters.
+    pub ids: IdRows,
     /// Tokens of histories per run.
     pub most: usize,
 }
@@ -399,7 +399,7 @@ impl Loaded {
         rows: usize,
     ) -> Result<Predicted, RankError> {
         let Self { model, signature, ids, .. } = self;
-        ids.look_up(signature.features(), &mut encoded);
+        session.attachment::<IdRows>().as_deref().unwrap_or(ids).look_up(signature.features(), &mut encoded);
         let candidates = signature.counts(&encoded);
         let is_read = |name: &str| model.plan().inputs().any(|input| input.name == name);
         let mut inputs = Inputs::new();

@@ -1,8 +1,11 @@
 //! Deltas of a model that predicts meanwhile.
 
 use super::Predictor;
+use super::ids::IdRows;
+use super::predictor::Loaded;
 use crate::delta::{Delta, DeltaError, ModelVersion};
-use rewire_runtime::block_on;
+use rewire_runtime::{Attachment, block_on};
+use std::sync::Arc;
 
 impl Predictor {
     /// The version of the parameters; `None` for a model that no delta changes.
@@ -10,13 +13,18 @@ impl Predictor {
         self.loaded().served.version()
     }
 
-    /// Applies the next delta while other threads predict. A call of [`Predictor::predict`] uses the parameters of one
+    /// Applies the next delta while other threads predict. A call of [`Predictor::predict`] uses the parameters and ids of one
     /// version for all rows. [`Caches`](super::Caches) recompute the histories of earlier versions.
     ///
     /// # Errors
     /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
     pub async fn update_async(&self, delta: &Delta) -> Result<(), DeltaError> {
-        self.loaded().served.update(&self.loaded().model, delta).await?;
+        let Loaded { served, model, signature, ids, .. } = &**self.loaded();
+        let next = |changes: &_| {
+            let before = model.attachment::<IdRows>();
+            Ok(Arc::new(before.as_deref().unwrap_or(ids).with(signature.features(), changes)?) as Attachment)
+        };
+        served.update_with(model, delta, next).await?;
         self.loaded().sessions.follow();
         Ok(())
     }

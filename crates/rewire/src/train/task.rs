@@ -1,6 +1,7 @@
 use super::initial::Drawn;
 use super::written::{Written, write};
 use super::{Changes, Examples, InitialValues, RankTrainError, TrainConfig, Trainer, objective};
+use crate::delta;
 use crate::rank::{Config, RankError, RankOptions, Ranker, capacity, check_buffers, schema};
 use crate::weights::{Weights, serialize};
 use rewire_graph::{DType, HostTensor};
@@ -106,11 +107,11 @@ impl RankTask {
     ///
     /// # Errors
     /// As [`Trainer::changes`].
-    pub fn changes(&self, trainer: &Trainer) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
-        let Changes { whole, rows } = trainer.changes()?;
+    pub fn changes(&self, trainer: &Trainer) -> Result<delta::Changes, RankTrainError> {
+        let Changes { whole, rows, ids } = trainer.changes()?;
         let whole = whole.into_iter().map(|(name, tensor)| (name, ParameterUpdate::Whole(tensor)));
         let rows = rows.into_iter().map(|(name, (rows, values))| (name, ParameterUpdate::Rows { rows, values }));
-        Ok(whole.chain(rows).collect())
+        Ok(delta::Changes { parameters: whole.chain(rows).collect(), ids })
     }
 
     /// The `model.safetensors` of the averages of the model; `None` without `ema` in the configuration.

@@ -245,12 +245,6 @@ impl<'a> Weights<'a> {
         Some((entry.dtype, &entry.shape))
     }
 
-    /// True for a tensor that its file stores with its last two dimensions swapped.
-    #[cfg(feature = "files")]
-    pub(crate) fn is_by_column(&self, name: &str) -> bool {
-        self.entries.get(name).is_some_and(|entry| entry.by_column)
-    }
-
     /// The type of all floats, where kernels write it; `F32` where there are several.
     pub(crate) fn common_float(&self) -> DType {
         let mut floats = self.entries.values().map(|entry| entry.dtype).filter(|dtype| dtype.is_float());

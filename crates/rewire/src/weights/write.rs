@@ -44,6 +44,24 @@ pub(crate) struct Header<'a> {
     pub content: usize,
 }
 
+#[cfg(feature = "files")]
+impl Header<'_> {
+    /// Writes the header and its tensors from where a file is; returns the places of the tensors in the file.
+    pub fn write(
+        &self,
+        file: &mut std::fs::File,
+        tensors: &BTreeMap<String, HostTensor>,
+    ) -> std::io::Result<BTreeMap<&str, u64>> {
+        use std::io::{Seek, Write};
+        let start = file.stream_position()? + self.bytes.len() as u64;
+        file.write_all(&self.bytes)?;
+        for tensor in self.places.iter().filter_map(|(name, _)| tensors.get(*name)) {
+            file.write_all(&file_bytes(tensor))?;
+        }
+        Ok(self.places.iter().map(|(name, place)| (*name, start + *place as u64)).collect())
+    }
+}
+
 /// The header of a file with these tensors and this metadata.
 pub(crate) fn header<'a>(
     tensors: &Described<'a>,

@@ -293,36 +293,59 @@ const APPLIED: &str = "REWIRE_TEST_APPLIED";
 #[test]
 #[ignore = "runs through `a_kill_leaves_the_old_model_or_the_new`"]
 fn inner_apply() {
-    let folder = PathBuf::from(std::env::var_os(APPLIED).unwrap());
-    let deltas: Vec<PathBuf> = (0..40).map(|at| folder.join(format!("{at}.safetensors"))).collect();
-    for delta in deltas {
-        drop(apply(&folder.join("model"), &[delta], &folder.join("model")));
+    let model = PathBuf::from(std::env::var_os(APPLIED).unwrap());
+    for at in 0..40 {
+        drop(apply(&model, &[model.with_file_name(format!("{at}.safetensors"))], &model));
     }
+}
+
+/// A model as a package with its tables in a separate file.
+fn packed(model: &Path, value: &Value) -> PathBuf {
+    let package = model.with_file_name("model.rewire");
+    let given = rewire::rank::read_weights(model, Mapping::Large).unwrap();
+    let tables_file = Some(model.with_file_name("tables.safetensors"));
+    let options = PackOptions { tables_file, ..PackOptions::default() };
+    std::fs::write(&package, pack("test", &value.to_string(), &given, &options).unwrap().bytes()).unwrap();
+    package
+}
+
+/// The content of a model, whose files are whole, and the number of its latest delta.
+fn whole(model: &Path) -> (Vec<u8>, usize) {
+    let (bytes, version) = if model.is_dir() {
+        let file = model.join("model.safetensors");
+        (std::fs::read(&file).unwrap(), ModelVersion::of(&Weights::read(&file).unwrap()))
+    } else {
+        let package = Package::read(model).unwrap();
+        package.check_tables().unwrap();
+        (package.bytes().to_vec(), ModelVersion::of(package.weights()))
+    };
+    (bytes, version.unwrap().number() as usize)
 }
 
 #[test]
 #[cfg(unix)]
 fn a_kill_leaves_the_old_model_or_the_new() {
-    let (folder, model, deltas) = in_files(&bare(), 40);
-    let mut last = 0;
-    for round in 0..3 {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["deltas::inner_apply", "--exact", "--ignored"])
-            .env(APPLIED, folder.path())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(40 + 25 * round));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let weights = Weights::read(&model.join("model.safetensors")).unwrap();
-        let number = ModelVersion::of(&weights).unwrap().number() as usize;
-        assert!(number >= last, "{number} after {last}");
-        last = number;
-        let (whole, base, _) = in_files(&bare(), 0);
-        apply(&base, &deltas[..number], &base).unwrap();
-        let [own, expected] = [&model, &base].map(|model| std::fs::read(model.join("model.safetensors")).unwrap());
-        assert!(own == expected, "delta {number}");
-        drop(whole);
+    for is_package in [false, true] {
+        let of = |model: PathBuf| if is_package { packed(&model, &bare()) } else { model };
+        let (_folder, model, deltas) = in_files(&bare(), 40);
+        let (model, mut last) = (of(model), 0);
+        for round in 0..3 {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["deltas::inner_apply", "--exact", "--ignored"])
+                .env(APPLIED, &model)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(40 + 25 * round));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let (own, number) = whole(&model);
+            assert!(number >= last, "{number} after {last}");
+            last = number;
+            let (_others, base, _) = in_files(&bare(), 0);
+            let base = of(base);
+            apply(&base, &deltas[..number], &base).unwrap();
+            assert!(number == 0 || own == whole(&base).0, "delta {number}");
+        }
     }
 }

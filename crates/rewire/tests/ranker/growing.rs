@@ -1,6 +1,7 @@
 //! Pipelines whose tables grow: training, its checkpoints, predictions and packages.
 
 use super::{Noise, RankOptions};
+use rewire::delta::{Changes, Delta, DeltaError, MapChanges, ModelVersion, Placed, apply};
 use rewire::graph::HostTensor;
 use rewire::predict::{Column, Evaluator, Imported, OwnedCell, Predicted, Predictor};
 use rewire::rank::{PackOptions, RankError, pack};
@@ -14,6 +15,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const USERS: &str = "embedding_group.emb_impls.__BASE__.mc_ebc._embedding_module.embedding_bags.user_emb.weight";
 const MANAGED: &str =
@@ -284,4 +287,182 @@ fn ids_in_the_layout_of_the_reference() {
     let mut many = identified.clone();
     many[0].ids.extend(100..120);
     assert!(matches!(imported.identified(&many).unwrap_err(), RankError::Ids { .. }));
+}
+
+/// The model at the start of a training with its version, the deltas of all steps, and the model at some steps.
+struct WithDeltas {
+    pipeline: Value,
+    first: Vec<u8>,
+    deltas: Vec<(Delta, Vec<u8>)>,
+    models: BTreeMap<usize, Tensors>,
+}
+
+impl WithDeltas {
+    fn new() -> Self {
+        let pipeline = pipeline(true);
+        let task = task(&pipeline);
+        let mut trainer = task.trainer(&SEED).unwrap();
+        trainer.record_changes();
+        trainer.report_every(NonZeroU64::MIN);
+        let tensors = task.tensors(&trainer, &SEED).unwrap();
+        let mut version = ModelVersion::base(&tensors);
+        let first = serialize(&tensors, &version.metadata()).unwrap();
+        let (mut deltas, mut models) = (vec![], BTreeMap::new());
+        let fitted = fit(&mut trainer, &mut Batches(&task), Position::default(), |trainer, event| {
+            if matches!(event, Event::Step(..)) {
+                let made = Delta::new(version, trainer.steps(), task.changes(trainer, &SEED)?).unwrap();
+                version = made.0.version();
+                deltas.push(made);
+                if [11, 26, 40].contains(&deltas.len()) {
+                    models.insert(deltas.len(), task.tensors(trainer, &SEED)?);
+                }
+            }
+            Ok::<_, RankTrainError>(ControlFlow::Continue(()))
+        });
+        fitted.unwrap();
+        assert_eq!(deltas.len(), 40);
+        let evictions = |name: &str| {
+            let placed =
+                deltas.iter().filter_map(|(delta, _)| delta.changes().ids.get(name)).flat_map(|own| &own.placed);
+            placed.filter(|placed| placed.evicted.is_some()).count()
+        };
+        assert!(evictions("user_emb") > 20 && evictions("item") > 3, "{} {}", evictions("user_emb"), evictions("item"));
+        Self { pipeline, first, deltas, models }
+    }
+
+    fn predictor(&self) -> Predictor {
+        let weights = Weights::parse(self.first.clone()).unwrap();
+        Predictor::new("", &text(&self.pipeline), &weights, &options()).unwrap()
+    }
+
+    /// A folder with the first model, and the files of the deltas.
+    fn in_files(&self) -> (tempfile::TempDir, PathBuf, Vec<PathBuf>) {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model");
+        std::fs::create_dir(&model).unwrap();
+        std::fs::write(model.join("config.json"), text(&self.pipeline)).unwrap();
+        std::fs::write(model.join("model.safetensors"), &self.first).unwrap();
+        let file = |(at, (_, bytes)): (usize, &(Delta, Vec<u8>))| {
+            let path = folder.path().join(format!("{at}.safetensors"));
+            std::fs::write(&path, bytes).unwrap();
+            path
+        };
+        let deltas = self.deltas.iter().enumerate().map(file).collect();
+        (folder, model, deltas)
+    }
+}
+
+/// Rows of all batches, more than a run computes.
+fn many() -> (usize, Rows) {
+    let batches = || (0..75).map(|batch| Rows::new(batch % 15));
+    let rows = Rows {
+        users: batches().flat_map(|rows| rows.users).collect(),
+        items: batches().flat_map(|rows| rows.items).collect(),
+        clicks: batches().flat_map(|rows| rows.clicks).collect(),
+        labels: batches().flat_map(|rows| rows.labels).collect(),
+    };
+    (rows.users.len(), rows)
+}
+
+#[test]
+fn requests_see_the_ids_and_rows_of_one_version() {
+    let trained = WithDeltas::new();
+    let (count, rows) = many();
+    let columns = rows.columns();
+    let (alone, mut expected) = (trained.predictor(), vec![]);
+    expected.push(alone.predict(count, &columns).unwrap());
+    for (number, (delta, _)) in (1..).zip(&trained.deltas) {
+        alone.update(delta).unwrap();
+        expected.push(alone.predict(count, &columns).unwrap());
+        if let Some(tensors) = trained.models.get(&number) {
+            let loaded = Predictor::new("", &text(&trained.pipeline), &stored(tensors), &options()).unwrap();
+            assert_eq!(expected[number], loaded.predict(count, &columns).unwrap(), "{number}");
+        }
+    }
+    assert!(expected.windows(2).all(|pair| pair[0] != pair[1]), "a delta changes nothing");
+
+    let (served, predicted, done) = (trained.predictor(), AtomicUsize::new(0), AtomicUsize::new(0));
+    let predict = || {
+        let (mut version, mut seen) = (0, 0);
+        loop {
+            let is_last = done.load(Ordering::Acquire) == 1;
+            let found = served.predict(count, &columns).unwrap();
+            let own = (version..expected.len()).find(|at| expected[*at] == found);
+            let own = own.expect("a result of several versions, or of one before the last");
+            seen += usize::from(own != version);
+            version = own;
+            predicted.fetch_add(1, Ordering::AcqRel);
+            if is_last {
+                assert_eq!(version, trained.deltas.len(), "the last delta is applied");
+                return seen;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [(); 3].map(|()| scope.spawn(predict));
+        for (at, (delta, _)) in trained.deltas.iter().enumerate() {
+            while predicted.load(Ordering::Acquire) < at {
+                std::thread::yield_now();
+            }
+            served.update(delta).unwrap();
+        }
+        done.store(1, Ordering::Release);
+        let seen = threads.map(|thread| thread.join().unwrap());
+        assert!(seen.iter().all(|versions| *versions > 3), "{seen:?}");
+    });
+}
+
+#[test]
+fn files_with_deltas_have_the_ids_of_the_training() {
+    let trained = WithDeltas::new();
+    let (folder, model, deltas) = trained.in_files();
+    let (out, package) = (folder.path().join("out"), folder.path().join("model.rewire"));
+    let weights = Weights::parse(trained.first.clone()).unwrap();
+    let packed = pack("", &text(&trained.pipeline), &weights, &PackOptions::default()).unwrap();
+    std::fs::write(&package, packed.bytes()).unwrap();
+    let rows = Rows::new(9);
+    for (from, to) in [(0, 11), (11, 26), (26, 40)] {
+        let version = apply(if from == 0 { &model } else { &out }, &deltas[from..to], &out).unwrap();
+        let expected = serialize(&trained.models[&to], &version.metadata()).unwrap();
+        assert!(std::fs::read(out.join("model.safetensors")).unwrap() == expected, "{to}");
+        assert_eq!(apply(&package, &deltas[from..to], &package).unwrap(), version);
+        let found = Predictor::load(&package, &options()).unwrap().predict(8, &rows.columns()).unwrap();
+        assert_eq!(found, predicted(&trained.pipeline, &trained.models[&to], &rows), "{to}");
+    }
+}
+
+#[test]
+fn deltas_of_other_ids_are_refused() {
+    let trained = WithDeltas::new();
+    let (folder, model, deltas) = trained.in_files();
+    let (served, rows) = (trained.predictor(), Rows::new(3));
+    served.update(&trained.deltas[0].0).unwrap();
+    apply(&model, &deltas[..1], &model).unwrap();
+    let files = || std::fs::read(model.join("model.safetensors")).unwrap();
+    let (before, predicted) = (files(), served.predict(8, &rows.columns()).unwrap());
+    let version = trained.deltas[0].0.version();
+    let with = |table: &str, placed: Placed| {
+        let ids = MapChanges { placed: vec![placed], steps: 2, ..MapChanges::default() };
+        let parameters = trained.deltas[1].0.changes().parameters.clone();
+        Delta::new(version, 2, Changes { parameters, ids: [(table.to_owned(), ids)].into() }).unwrap()
+    };
+    let placed = |row, evicted| Placed { row, id: 1 << 50, evicted };
+    let wrong = [
+        (with("user_emb", placed(0, Some(77))), "has another id"),
+        (with("user_emb", placed(19, None)), "is not one of 19 rows"),
+        (with("none", placed(0, None)), "which has no ids in the model"),
+        (trained.deltas[2].clone(), "needs delta 2"),
+    ];
+    let path = folder.path().join("wrong");
+    for ((delta, bytes), part) in wrong {
+        std::fs::write(&path, bytes).unwrap();
+        let errors: [&dyn std::error::Error; 2] =
+            [&served.update(&delta).unwrap_err(), &apply(&model, &[path.clone()], &model).unwrap_err()];
+        for error in errors {
+            assert!(rewire::describe(error).contains(part), "{}", rewire::describe(error));
+        }
+        assert!(files() == before && served.predict(8, &rows.columns()).unwrap() == predicted, "{part}");
+    }
+    assert!(matches!(served.update(&trained.deltas[0].0), Err(DeltaError::Applied { .. })));
+    served.update(&trained.deltas[1].0).unwrap();
 }

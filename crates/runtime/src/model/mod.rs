@@ -29,7 +29,7 @@ pub use named::{Backing, Parameters};
 pub use pipelines::PipelineStore;
 pub use placement::transfers;
 pub use tables::{ParseTablesError, Tables};
-pub use update::ParameterUpdate;
+pub use update::{Attachment, ParameterUpdate};
 
 pub(crate) use cpu::{CpuSite, CpuStep, CpuWeights};
 pub(crate) use emitter::{EMITTER, ParsedKernel};

@@ -38,7 +38,8 @@ impl Model {
                 (None, _) => return Err(lost.clone().into()),
             };
             // An update may have finished first; its parameters have to be on the new device.
-            if self.replace_sites(&current, BoundModel { updates: current.updates, ..recovered }) {
+            let (updates, attachment) = (current.updates, current.attachment.clone());
+            if self.replace_sites(&current, BoundModel { updates, attachment, ..recovered }) {
                 let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
                 tracing::warn!("{lost}; continuing on {place}");
                 return Ok(());

@@ -9,7 +9,7 @@ use super::parameters::HostParameters;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use super::row_patch::RowPatch;
-use super::update::Changed;
+use super::update::{Attachment, Changed};
 use crate::timing::timed_async;
 use crate::{Gpu, GpuError, Kernel, KernelRule, RuntimeError};
 use rewire_graph::HostTensor;
@@ -30,6 +30,8 @@ pub(crate) struct BoundModel {
     pub resident: Arc<HostParameters>,
     /// Number of updates of parameters.
     pub updates: u64,
+    /// The value of the app that belongs to the parameters.
+    pub attachment: Option<Attachment>,
 }
 
 impl BoundModel {
@@ -92,7 +94,7 @@ impl BoundModel {
             true => resident.clone(),
             false => Arc::new(resident.needed_again(plan)),
         };
-        Ok(Self { placement: Arc::new(placement), gpu, cpu, constants, resident, updates: 0 })
+        Ok(Self { placement: Arc::new(placement), gpu, cpu, constants, resident, updates: 0, attachment: None })
     }
 
     /// The same steps with other parameters; `changed` lists those that differ.
@@ -125,7 +127,8 @@ impl BoundModel {
             false => resident.needed_again(plan),
         };
         let (constants, resident) = (Arc::new(constants), Arc::new(kept));
-        Ok(Self { placement: self.placement.clone(), gpu, cpu, constants, resident, updates: self.updates + 1 })
+        let (placement, updates) = (self.placement.clone(), self.updates + 1);
+        Ok(Self { placement, gpu, cpu, constants, resident, updates, attachment: None })
     }
 
     /// The devices that run the steps, with the memory of parameters and constants.

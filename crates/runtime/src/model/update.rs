@@ -3,7 +3,12 @@ use super::row_patch::RowChange;
 use crate::{RuntimeError, block_on};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{BufferId, Source};
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A value that belongs to one state of a model's parameters.
+pub type Attachment = Arc<dyn Any + Send + Sync>;
 
 /// New values of a parameter.
 #[derive(Clone, Debug)]
@@ -68,11 +73,34 @@ impl Model {
         parameters: impl IntoIterator<Item = (N, U)>,
     ) -> Result<(), RuntimeError> {
         let parameters: Vec<_> = parameters.into_iter().map(|(name, update)| (name, update.into())).collect();
-        self.threads().within(self.update_here(&parameters)).await
+        self.threads().within(self.update_here(&parameters, None)).await
+    }
+
+    /// [`Model::update_async`] with a value that belongs to the new parameters: a session that runs with them has it as
+    /// [`Session::attachment`](crate::Session::attachment). Updates without a value keep it.
+    ///
+    /// # Errors
+    /// As [`Model::update_async`].
+    pub async fn update_attached_async<N: AsRef<str>, U: Into<ParameterUpdate>>(
+        &self,
+        parameters: impl IntoIterator<Item = (N, U)>,
+        attachment: Attachment,
+    ) -> Result<(), RuntimeError> {
+        let parameters: Vec<_> = parameters.into_iter().map(|(name, update)| (name, update.into())).collect();
+        self.threads().within(self.update_here(&parameters, Some(&attachment))).await
+    }
+
+    /// The [attachment](Model::update_attached_async) of the parameters of now; `None` if there is none of this type.
+    pub fn attachment<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.sites().attachment.clone()?.downcast().ok()
     }
 
     /// [`Model::update_async`] on the installed threads.
-    async fn update_here<N: AsRef<str>>(&self, parameters: &[(N, ParameterUpdate)]) -> Result<(), RuntimeError> {
+    async fn update_here<N: AsRef<str>>(
+        &self,
+        parameters: &[(N, ParameterUpdate)],
+        attachment: Option<&Attachment>,
+    ) -> Result<(), RuntimeError> {
         let _turn = self.turn().await;
         loop {
             let sites = self.sites();
@@ -85,7 +113,8 @@ impl Model {
             if changed.keys().any(computed) {
                 resident.compute(self.plan())?;
             }
-            let updated = sites.with_parameters(self.plan(), resident, &changed).await?;
+            let mut updated = sites.with_parameters(self.plan(), resident, &changed).await?;
+            updated.attachment = attachment.or(sites.attachment.as_ref()).cloned();
             // Another update or recovery may have finished first; this one has to build on it.
             if self.replace_sites(&sites, updated) {
                 return Ok(());

@@ -37,6 +37,7 @@ use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{self, Count, Counter};
 use rewire_graph_rewrite::plan::{Plan, ShapeValues};
 use states::States;
+use std::any::Any;
 use std::sync::Arc;
 
 /// Runs a model for one caller at a time, at any batch size, and holds the memory of its tensors.
@@ -116,6 +117,12 @@ impl Session {
         self.held = None;
         self.follow();
         self.held = Some(self.sites.updates);
+    }
+
+    /// The [attachment](Model::update_attached_async) of the parameters that [`Session::hold`] adopted, or of those of the
+    /// latest run; `None` if there is none of this type.
+    pub fn attachment<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.sites.attachment.clone()?.downcast().ok()
     }
 
     /// Lets runs follow updates of the model again.

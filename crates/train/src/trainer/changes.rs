@@ -3,8 +3,9 @@
 use super::{Prepared, TrainError, Trainer};
 use rewire_distributed::{CollectiveError, Collectives, all_gather_of};
 use rewire_graph::HostTensor;
+use rewire_tables::{MapChanges, MapRecorder, RowSet};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Changes of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,81 +14,74 @@ pub struct Changes {
     pub whole: BTreeMap<String, HostTensor>,
     /// Changed rows of tables, ascending, and their values.
     pub rows: BTreeMap<String, (Vec<u32>, HostTensor)>,
+    /// Changes of the maps of growing tables, by the names of the maps.
+    pub ids: BTreeMap<String, MapChanges>,
 }
 
-/// The rows of tables that steps updated, by table.
+/// What steps changed since the last call of [`Trainer::changes`].
 #[derive(Debug, Default)]
-pub(super) struct UpdatedRows(Mutex<BTreeMap<String, RowSet>>);
+pub(super) struct Recorded(Mutex<Records>);
 
-/// A set of rows, one bit each.
 #[derive(Debug, Default)]
-struct RowSet(Vec<u64>);
+struct Records {
+    /// By table, its updated rows.
+    rows: BTreeMap<String, RowSet>,
+    /// By map of growing tables.
+    maps: BTreeMap<String, MapRecorder>,
+}
 
-impl RowSet {
-    fn insert(&mut self, row: u32) {
-        let (word, bit) = (row as usize / 64, row % 64);
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        self.0[word] |= 1 << bit;
-    }
-
-    /// The rows in ascending order.
-    fn rows(&self) -> Vec<u32> {
-        let bits = |(word, bits): (usize, &u64)| {
-            let bits = *bits;
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| word as u32 * 64 + bit)
-        };
-        self.0.iter().enumerate().filter(|(_, bits)| **bits != 0).flat_map(bits).collect()
+impl Recorded {
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl UpdatedRows {
-    fn insert(&self, table: &str, rows: &[u32]) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let set = all.entry(table.to_owned()).or_default();
-        rows.iter().for_each(|row| set.insert(*row));
-    }
-
-    fn take(&self, table: &str) -> Vec<u32> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.remove(table).map(|set| set.rows()).unwrap_or_default()
+impl Records {
+    fn insert(&mut self, table: &str, rows: impl IntoIterator<Item = u32>) {
+        let set = self.rows.entry(table.to_owned()).or_default();
+        rows.into_iter().for_each(|row| set.insert(row));
     }
 }
 
 impl Trainer {
     /// Records which rows of tables steps update from now on, for [`Trainer::changes`].
-    ///
-    /// # Errors
-    /// [`TrainError::GrowingChanges`] for growing tables: changes do not hold the ids of rows.
-    pub fn record_changes(&mut self) -> Result<(), TrainError> {
-        if let Some((name, _)) = self.id_maps().next() {
-            return Err(TrainError::GrowingChanges { name: name.to_owned() });
-        }
-        self.updated = Some(UpdatedRows::default());
-        Ok(())
+    pub fn record_changes(&mut self) {
+        self.recorded = Some(Recorded::default());
     }
 
-    /// Records the rows that a step updates.
+    /// Records what a step changes: the rows that it looks up, and those that ids take, which may not occur in it.
     pub(super) fn record(&self, step: &Prepared) {
-        let Some(updated) = &self.updated else { return };
+        let Some(mut recorded) = self.recorded.as_ref().map(Recorded::lock) else { return };
         for (table, lookup) in &self.tables {
-            updated.insert(table, &step.rows(self.lookups.get(*lookup)));
+            recorded.insert(table, step.rows(self.lookups.get(*lookup)));
+        }
+        for (growing, step) in self.grown.tables.iter().zip(&step.grown) {
+            recorded.maps.entry(growing.name.clone()).or_default().record(step);
+            for table in &growing.tables {
+                recorded.insert(table, step.placed.iter().map(|placed| placed.row));
+            }
         }
     }
 
-    /// Dense parameters now, and the rows of tables that were updated since the last call or
+    /// Dense parameters now, and the rows of tables that were updated, with the ids of growing ones, since the last call or
     /// [`Trainer::record_changes`], without which it returns no rows. All ranks have to call it.
     ///
     /// # Errors
     /// [`TrainError::Diverged`] if a value is not finite, and the errors of [`Trainer::parameters`].
     pub fn changes(&self) -> Result<Changes, TrainError> {
         let mut changes = Changes::default();
+        let mut recorded = self.recorded.as_ref().map(Recorded::lock).map(|mut own| std::mem::take(&mut *own));
+        let maps = recorded.iter_mut().flat_map(|recorded| std::mem::take(&mut recorded.maps));
+        for (name, mut recorder) in maps {
+            let map = self.id_maps().find(|(own, _)| *own == name);
+            changes.ids.extend(map.map(|(_, map)| (name, recorder.take(map))));
+        }
         for name in self.parameters.iter().filter(|name| !self.tables.contains_key(*name)) {
             changes.whole.insert(name.clone(), self.state(name)?);
         }
         for name in self.tables.keys() {
-            let own = self.updated.as_ref().map(|updated| updated.take(name)).unwrap_or_default();
+            let own = recorded.as_mut().and_then(|recorded| recorded.rows.remove(name));
+            let own = own.map(|own| own.rows()).unwrap_or_default();
             let (rows, values) = match &self.ranks {
                 None => {
                     let values = self.session.state_rows(name, &own)?;
@@ -120,19 +114,4 @@ fn of_all_ranks(own: &[u32], group: &dyn Collectives) -> Result<Vec<u32>, Collec
     rows.sort_unstable();
     rows.dedup();
     Ok(rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_taken_once_in_ascending_order() {
-        let updated = UpdatedRows::default();
-        for rows in [&[700, 3, 64][..], &[], &[3, 63, 127, 128]] {
-            updated.insert("a", rows);
-        }
-        assert_eq!(updated.take("a"), [3, 63, 64, 127, 128, 700]);
-        assert!(updated.take("a").is_empty() && updated.take("b").is_empty());
-    }
 }

@@ -51,12 +51,6 @@ pub enum TrainError {
         #[source]
         source: MapError,
     },
-    /// The changes of a growing table cannot be recorded.
-    #[error("the changes of the growing table `{name}` do not hold its ids: write the whole model instead of deltas")]
-    GrowingChanges {
-        /// The name of the map.
-        name: String,
-    },
     /// Steps with raw ids were prepared by several preparers, or submitted in another order.
     #[error(
         "expected step {expected} of the growing table `{name}`, got step {actual}: submit the steps of one preparer in their order"

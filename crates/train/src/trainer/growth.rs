@@ -1,15 +1,34 @@
-//! Maps from raw ids to rows, before a step and with it.
+//! Maps from raw ids to rows.
 //!
-//! A preparer runs ahead of the trainer: both have the maps, and take the same steps with them.
+//! A preparer runs ahead of the trainer and has the maps. The trainer follows their steps, and has their states of its own step.
 
 use super::{TrainError, Trainer};
 use crate::GrowingTables;
 use crate::step::{Initial, names};
 use rewire_graph::{DType, HostTensor, Ordered};
 use rewire_runtime::{Inputs, RunValue};
-use rewire_tables::{IdMap, Run};
+use rewire_tables::{IdMap, MapState, MapStep};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+/// The states of the maps of an objective's tables.
+#[derive(Clone, Debug)]
+pub(super) struct Grown {
+    pub tables: Arc<[GrowingTables]>,
+    pub maps: Vec<MapState>,
+}
+
+impl Grown {
+    pub fn new(tables: &[GrowingTables]) -> Self {
+        Self { tables: tables.into(), maps: tables.iter().map(|growing| MapState::new(growing.options)).collect() }
+    }
+
+    /// The maps with these states, for the steps that follow.
+    pub fn growth(&self) -> Growth {
+        let (maps, seen) = (self.maps.iter().map(IdMap::from).collect(), vec![Seen::default(); self.tables.len()]);
+        Growth { tables: self.tables.clone(), maps, seen }
+    }
+}
 
 /// The maps of an objective's tables.
 #[derive(Clone, Debug)]
@@ -29,19 +48,7 @@ struct Seen {
     rows: Vec<u32>,
 }
 
-/// A step of a map.
-#[derive(Clone, Debug)]
-pub(super) struct MapStep {
-    number: u64,
-    runs: Vec<Run>,
-}
-
 impl Growth {
-    pub fn new(tables: &[GrowingTables]) -> Self {
-        let maps = tables.iter().map(|growing| IdMap::new(growing.options)).collect();
-        Self { tables: tables.into(), maps, seen: vec![Seen::default(); tables.len()] }
-    }
-
     /// True if there are no growing tables.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -60,18 +67,10 @@ impl Growth {
     /// Takes a step with the counted ids.
     pub fn step(&mut self) -> Vec<MapStep> {
         let step = |(map, seen): (&mut IdMap, &mut Seen)| {
-            let mut order: Vec<(i64, u32)> = std::mem::take(&mut seen.ids).into_iter().zip(0..).collect();
-            order.sort_unstable();
-            let equal = || order.chunk_by(|(a, _), (b, _)| a == b);
-            let runs: Vec<Run> = equal().map(|same| (same[0].0, same.len() as u32)).collect();
-            map.step(&runs);
-            seen.rows = vec![map.options().rows; order.len()];
-            for same in equal() {
-                if let Some(row) = map.row(same[0].0) {
-                    same.iter().for_each(|(_, place)| seen.rows[*place as usize] = row);
-                }
-            }
-            MapStep { number: map.steps(), runs }
+            let mut step = map.step(&seen.ids);
+            seen.ids.clear();
+            seen.rows = std::mem::take(&mut step.rows);
+            step
         };
         self.maps.iter_mut().zip(&mut self.seen).map(step).collect()
     }
@@ -105,28 +104,29 @@ fn raw(batch: &Inputs, input: &str) -> Option<Vec<i64>> {
 
 impl Trainer {
     /// The maps of growing tables now, by name.
-    pub fn id_maps(&self) -> impl Iterator<Item = (&str, &IdMap)> {
-        self.growth.tables.iter().map(|growing| growing.name.as_str()).zip(&self.growth.maps)
+    pub fn id_maps(&self) -> impl Iterator<Item = (&str, &MapState)> {
+        self.grown.tables.iter().map(|growing| growing.name.as_str()).zip(&self.grown.maps)
     }
 
     /// Replaces the map of a growing table before the first step, for instance by that of an earlier training.
-    pub fn set_id_map(&mut self, name: &str, map: IdMap) {
-        let mut own = self.growth.tables.iter().zip(&mut self.growth.maps);
+    pub fn set_id_map(&mut self, name: &str, map: MapState) {
+        let mut own = self.grown.tables.iter().zip(&mut self.grown.maps);
         if let Some((_, own)) = own.find(|(growing, _)| growing.name == name) {
             *own = map;
         }
     }
 
-    /// Takes a step with the maps: the rows of new ids get initial values, and their moments those of a new training.
+    /// Follows a step of the maps: the rows of new ids get initial values, and their moments those of a new training.
     pub(super) fn grow(&mut self, steps: &[MapStep]) -> Result<(), TrainError> {
-        let tables = self.growth.tables.clone();
+        let tables = self.grown.tables.clone();
         for (place, (growing, step)) in tables.iter().zip(steps).enumerate() {
-            let Some(map) = self.growth.maps.get_mut(place) else { continue };
+            let Some(map) = self.grown.maps.get_mut(place) else { continue };
             if map.steps() + 1 != step.number {
                 let (name, expected) = (growing.name.clone(), map.steps() + 1);
                 return Err(TrainError::Order { name, expected, actual: step.number });
             }
-            let mut rows: Vec<u32> = map.step(&step.runs).into_iter().map(|placed| placed.row).collect();
+            map.apply(step);
+            let mut rows: Vec<u32> = step.placed.iter().map(|placed| placed.row).collect();
             rows.sort_unstable();
             if rows.is_empty() {
                 continue;
@@ -157,21 +157,21 @@ impl Trainer {
 
     /// The maps of growing tables now, as tensors by the names of states.
     pub fn ids(&self) -> BTreeMap<String, HostTensor> {
-        let parts = |(name, map): (&str, &IdMap)| {
+        let parts = |(name, map): (&str, &MapState)| {
             let tensor = |(part, values): (&str, Vec<i64>)| (names::ids(name, part), HostTensor::vector(&values));
             map.save().into_iter().map(tensor).collect::<Vec<_>>()
         };
         self.id_maps().flat_map(parts).ordered_map()
     }
 
-    /// The maps of tensors by the names of states.
-    pub(super) fn saved_ids(&self, states: &impl Fn(&str) -> Option<HostTensor>) -> Result<Growth, TrainError> {
+    /// The states of maps in tensors by the names of states.
+    pub(super) fn saved_ids(&self, states: &impl Fn(&str) -> Option<HostTensor>) -> Result<Grown, TrainError> {
         let load = |growing: &GrowingTables| {
             let part = |part: &str| states(&names::ids(&growing.name, part))?.values();
             let failed = |source| TrainError::Ids { name: growing.name.clone(), source };
-            IdMap::load(growing.options, part).map_err(failed)
+            MapState::load(growing.options, part).map_err(failed)
         };
-        let maps = self.growth.tables.iter().map(load).collect::<Result<_, _>>()?;
-        Ok(Growth { maps, ..Growth::new(&self.growth.tables) })
+        let maps = self.grown.tables.iter().map(load).collect::<Result<_, _>>()?;
+        Ok(Grown { tables: self.grown.tables.clone(), maps })
     }
 }

@@ -22,8 +22,8 @@ pub use states::ParameterMoment;
 
 use crate::step::{KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
-use changes::UpdatedRows;
-use growth::Growth;
+use changes::Recorded;
+use growth::Grown;
 use memory::Limited;
 use ranks::Ranks;
 use report::{Progress, Submitted};
@@ -84,11 +84,11 @@ pub struct Trainer {
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
     /// The maps of growing tables.
-    growth: Growth,
+    grown: Grown,
     /// Tables, with the positions of their lookups.
     tables: BTreeMap<String, usize>,
     /// Set if changes are recorded.
-    updated: Option<UpdatedRows>,
+    recorded: Option<Recorded>,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
     /// Trained parameters, in the order of the model, and states that the model sets.
@@ -216,11 +216,11 @@ impl Trainer {
             indices: sorting(indices)?,
             lookups: lookups.into(),
             row_sums: Arc::new(row_sums),
-            growth: Growth::new(&objective.growing),
+            grown: Grown::new(&objective.growing),
             parameters: learned.filter(|name| states.contains_key(name)).collect(),
             fixed,
             tables,
-            updated: None,
+            recorded: None,
             states,
             moments,
             reported,
@@ -240,7 +240,7 @@ impl Trainer {
     /// Creates a preparer of batches for [`Trainer::step`], for any thread. With growing tables, it prepares the steps that follow now, in
     /// their order.
     pub fn preparer(&self) -> Preparer {
-        Preparer::new(self.indices.session(), self.lookups.clone(), self.row_sums.clone(), self.growth.clone())
+        Preparer::new(self.indices.session(), self.lookups.clone(), self.row_sums.clone(), self.grown.growth())
     }
 
     /// Steps so far.

@@ -1,8 +1,9 @@
 use super::TrainError;
-use super::growth::{Growth, MapStep};
+use super::growth::Growth;
 use crate::step::{Lookup, names};
 use rewire_graph::{HostTensor, TensorSizeError, Type};
 use rewire_runtime::{Inputs, RunValue, Session};
+use rewire_tables::MapStep;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

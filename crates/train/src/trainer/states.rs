@@ -160,7 +160,7 @@ impl Trainer {
     /// # Errors
     /// [`TrainError::Checkpoint`] names a state that is missing or has another shape, [`TrainError::Ids`] invalid ids of growing tables.
     pub fn resume(&mut self, steps: u64, states: impl Fn(&str) -> Option<HostTensor>) -> Result<(), TrainError> {
-        let (growth, mut all) = (self.saved_ids(&states)?, vec![]);
+        let (grown, mut all) = (self.saved_ids(&states)?, vec![]);
         for (name, state) in &self.states {
             let tensor = states(name).filter(|tensor| tensor.shape() == state.shape);
             let expected = || format!("{:?}", state.shape);
@@ -173,7 +173,7 @@ impl Trainer {
                 None => self.session.set_state(name, tensor)?,
             }
         }
-        self.growth = growth;
+        self.grown = grown;
         self.steps = steps;
         self.submitted.clear();
         Ok(())

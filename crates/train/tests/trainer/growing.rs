@@ -4,7 +4,7 @@ use super::ranks::{each, noise};
 use rewire_distributed::Collectives;
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_runtime::{Inputs, Kernel, ModelOptions};
-use rewire_train::tables::{Admission, Eviction, IdMap, Options};
+use rewire_train::tables::{Admission, Eviction, IdMap, MapState, Options};
 use rewire_train::{
     Data, DataError, Event, GrowingTables, InitialRows, Objective, Position, StepError, TrainConfig, TrainError,
     Trainer, fit, loss,
@@ -119,8 +119,8 @@ fn run(trainer: &mut Trainer, data: Batches, from: Position, steps: usize) -> (V
     (losses, trainer.states().unwrap(), position)
 }
 
-fn map_of(states: &States, options: Options) -> IdMap {
-    IdMap::load(options, |part| states[&format!("train:ids:{part}:map")].values()).unwrap()
+fn map_of(states: &States, options: Options) -> MapState {
+    MapState::load(options, |part| states[&format!("train:ids:{part}:map")].values()).unwrap()
 }
 
 /// The states of both trainings but for ids.
@@ -139,9 +139,9 @@ fn a_growing_table_trains_as_a_fixed_one_of_its_final_ids() {
         let config = config(30, accumulated);
         let mut grown = trainer(&growing(options, true), 41, &config);
         let (losses, states, _) = run(&mut grown, Batches(None), Position::default(), usize::MAX);
-        let map = map_of(&states, options);
+        let map = IdMap::from(&map_of(&states, options));
         let rows: BTreeMap<i64, u32> = (0..BATCHES).flat_map(ids).map(|id| (id, map.row(id).unwrap())).collect();
-        assert_eq!(rows.len(), map.ids().count());
+        assert_eq!(rows.len(), map_of(&states, options).ids().count());
         let mut fixed = trainer(&objective(41), 41, &config);
         let (expected, others, _) = run(&mut fixed, Batches(Some(rows)), Position::default(), usize::MAX);
         assert_eq!(losses, expected);
@@ -199,7 +199,7 @@ fn an_id_that_returns_begins_anew() {
     // The step that takes the rows again is the first one of its ids, except for the decay by the number of steps.
     let [momentum, table] = ["train:moment:exp_avg:table", "table"].map(|name| grown.states().unwrap()[name].to_f32());
     step(&mut grown, 0).unwrap();
-    let map = map_of(&grown.states().unwrap(), options);
+    let map = IdMap::from(&map_of(&grown.states().unwrap(), options));
     let place = map.row(ids(0)[0]).unwrap() as usize * WIDTH;
     let after = grown.states().unwrap();
     let moved: Vec<f32> = after["table"].to_f32()[place..place + WIDTH].to_vec();
@@ -261,11 +261,43 @@ fn steps_of_other_preparers_are_refused() {
     assert!(matches!(error, TrainError::Order { expected: 2, actual: 1, .. }), "{error}");
 }
 
+/// A table with changed rows.
+fn changed(table: &HostTensor, (rows, values): &(Vec<u32>, HostTensor)) -> HostTensor {
+    let (width, values) = (table.shape()[1], values.to_f32());
+    let mut all = table.to_f32();
+    for (row, values) in rows.iter().zip(values.chunks(width)) {
+        all[*row as usize * width..][..width].copy_from_slice(values);
+    }
+    HostTensor::f32(table.shape().to_vec(), &all).unwrap()
+}
+
 #[test]
-fn changes_of_a_growing_table_are_not_recorded() {
-    let options = Options { rows: 9, ..Options::default() };
-    let error = trainer(&growing(options, true), 10, &config(9, 1)).record_changes().unwrap_err();
-    assert!(matches!(&error, TrainError::GrowingChanges { name } if name == "map"), "{error}");
+fn changes_have_the_ids_of_changed_rows() {
+    for (options, every) in small().into_iter().flat_map(|options| [(options, 1), (options, 5)]) {
+        let (config, mut data) = (config(40, 2), Batches(None));
+        let mut grown = trainer(&growing(options, true), 10, &config);
+        grown.record_changes();
+        let (mut tables, mut map) = (grown.states().unwrap(), MapState::new(options));
+        grown.report_every(NonZeroU64::MIN);
+        let mut placed = 0;
+        let followed = fit(&mut grown, &mut data, Position::default(), |trainer, event| {
+            if matches!(event, Event::Step(..)) && trainer.steps().is_multiple_of(every) {
+                let changes = trainer.changes()?;
+                placed += changes.ids["map"].placed.len();
+                map.change(&changes.ids["map"]).unwrap();
+                let states = trainer.states()?;
+                for (name, rows) in &changes.rows {
+                    tables.insert(name.clone(), changed(&tables[name], rows));
+                    assert_eq!(tables[name], states[name], "{name} {options:?}");
+                }
+                // Without ids that wait.
+                assert_eq!(map.save()[..4], map_of(&states, options).save()[..4], "{options:?}");
+            }
+            Ok::<_, TrainError>(ControlFlow::Continue(()))
+        });
+        followed.unwrap();
+        assert!(placed > 9 || options.eviction == Eviction::Lfu && placed == 9, "{placed} {options:?}");
+    }
 }
 
 #[test]

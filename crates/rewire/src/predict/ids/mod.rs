@@ -3,20 +3,29 @@
 //! Those of `zch` have the names and the layout of the reference's modules; of `dynamicemb`, whose ids the reference keeps in separate
 //! files, they are `ids`, `counts`, `last` and `steps` beside the table's `weight`.
 
+#[cfg(any(feature = "files", feature = "train"))]
+mod beside;
 mod identified;
+#[cfg(feature = "files")]
+mod model;
 #[cfg(feature = "train")]
 mod write;
 
+#[cfg(any(feature = "files", feature = "train"))]
+pub(crate) use beside::ids_beside;
 pub use identified::IdentifiedRows;
+#[cfg(feature = "files")]
+pub(crate) use model::ModelIds;
 #[cfg(feature = "train")]
-pub(crate) use write::{ids_beside, take_identified};
+pub(crate) use write::take_identified;
 
 use super::imported::is_table;
 use super::{Feature, Features};
+use crate::delta::DeltaError;
 use crate::rank::RankError;
 use rewire_features::{Growing, Origin};
 use rewire_graph::{DType, HostTensor};
-use rewire_tables::{IdMap, MapError, Rows, UNKNOWN};
+use rewire_tables::{MapChanges, MapError, MapState, Rows, UNKNOWN};
 use std::collections::BTreeMap;
 
 /// The modules of the reference that manage ids.
@@ -27,7 +36,7 @@ const SORTED_COUNTS: &str = "_mch_counts";
 const SORTED_LAST: &str = "_mch_last_access_iter";
 const ITERATION: &str = "_current_iter_tensor";
 
-/// The tensors of a table of `dynamicemb`, which are those of [`IdMap::save`].
+/// The tensors of a table of `dynamicemb`, which are those of [`MapState::save`].
 const DYNAMIC: [&str; 4] = ["ids", "counts", "last", "steps"];
 
 /// The rows of ids in the growing tables of a model, by the names that features give the tables.
@@ -43,6 +52,25 @@ impl IdRows {
     ) -> Result<Self, RankError> {
         let maps = id_maps(features, parameters, tensor)?;
         Ok(Self(maps.into_iter().map(|(name, map)| (name, (Rows::from(&map), map.options().rows))).collect()))
+    }
+
+    /// Those with changes of maps. Maps of tables that the model does not read are skipped.
+    pub fn with(&self, features: &Features, changes: &BTreeMap<String, MapChanges>) -> Result<Self, DeltaError> {
+        let (mut next, known) = (self.clone(), features.growing());
+        for (table, changes) in changes {
+            let failed = |source| DeltaError::IdChanges { table: table.clone(), source };
+            match next.0.get_mut(table) {
+                Some((rows, most)) => {
+                    if let Some(placed) = changes.placed.iter().find(|placed| placed.row >= *most) {
+                        return Err(failed(MapError::Row { row: placed.row, rows: *most }));
+                    }
+                    *rows = rows.with(&changes.placed).map_err(failed)?;
+                }
+                None if known.contains_key(table.as_str()) => {}
+                None => return Err(DeltaError::Ids { table: table.clone() }),
+            }
+        }
+        Ok(next)
     }
 
     /// Replaces raw ids by rows; ids without a row by the last row of the table.
@@ -61,8 +89,8 @@ pub(crate) fn id_maps<'n>(
     features: &Features,
     parameters: impl IntoIterator<Item = &'n str>,
     tensor: impl Fn(&str) -> Result<Option<HostTensor>, RankError>,
-) -> Result<BTreeMap<String, IdMap>, RankError> {
-    let mut maps: BTreeMap<String, (&str, IdMap)> = BTreeMap::new();
+) -> Result<BTreeMap<String, MapState>, RankError> {
+    let mut maps: BTreeMap<String, (&str, MapState)> = BTreeMap::new();
     for parameter in parameters {
         let Some((feature, growing)) = growing_of(features, parameter) else { continue };
         let map = read(parameter, growing, &tensor)?;
@@ -103,7 +131,7 @@ fn read(
     table: &str,
     growing: &Growing,
     tensor: &impl Fn(&str) -> Result<Option<HostTensor>, RankError>,
-) -> Result<IdMap, RankError> {
+) -> Result<MapState, RankError> {
     let prefix = prefix(table, growing.origin);
     let failed = |source| RankError::Ids { table: table.to_owned(), source };
     let part = |name: &str| Ok::<_, RankError>(tensor(&format!("{prefix}{name}"))?.and_then(|tensor| tensor.values()));
@@ -149,5 +177,5 @@ fn read(
             parts.insert("steps", vec![iteration.clamp(0, u32::MAX.into())]);
         }
     }
-    IdMap::load(growing.options, |name| parts.get(name).cloned()).map_err(failed)
+    MapState::load(growing.options, |name| parts.get(name).cloned()).map_err(failed)
 }

@@ -7,7 +7,7 @@ use crate::rank::RankError;
 use crate::train::initial::Draw;
 use crate::train::{GrowingTables, InitialRows, RankTrainError, Trainer};
 use rewire_features::{DefaultRow, Origin};
-use rewire_tables::IdMap;
+use rewire_tables::MapState;
 use std::collections::BTreeMap;
 
 impl PipelineTask {
@@ -46,7 +46,7 @@ impl PipelineTask {
     }
 
     /// The maps that a training begins with; none for a new one.
-    pub(super) fn id_maps(&self, begin: &Begin) -> Result<BTreeMap<String, IdMap>, RankError> {
+    pub(super) fn id_maps(&self, begin: &Begin) -> Result<BTreeMap<String, MapState>, RankError> {
         let Begin::Tensors(tensors) = begin else { return Ok(BTreeMap::new()) };
         let tables = self.tensors.keys().filter(|name| growing_of(&self.traced.features, name).is_some());
         let tables: Vec<&str> = tables.map(String::as_str).collect();

@@ -6,6 +6,7 @@ mod initial;
 
 use super::written::{Written, not_stored, write};
 use super::{Changes, InitialValues, Objective, RankTrainError, TrainConfig, TrainError, Trainer};
+use crate::delta;
 use crate::predict::{Column, Imported};
 use crate::rank::RankOptions;
 use config::{Assignment, train_config};
@@ -216,12 +217,8 @@ impl PipelineTask {
     ///
     /// # Errors
     /// As [`Trainer::changes`].
-    pub fn changes(
-        &self,
-        trainer: &Trainer,
-        begin: &Begin,
-    ) -> Result<BTreeMap<String, ParameterUpdate>, RankTrainError> {
-        let Changes { whole, rows } = trainer.changes()?;
+    pub fn changes(&self, trainer: &Trainer, begin: &Begin) -> Result<delta::Changes, RankTrainError> {
+        let Changes { whole, rows, ids } = trainer.changes()?;
         let mut all = BTreeMap::new();
         for (name, tensor) in whole {
             let stored = self.stored(&name, tensor)?;
@@ -232,7 +229,7 @@ impl PipelineTask {
             all.insert(name, ParameterUpdate::Rows { rows, values });
         }
         all.extend(self.counts(trainer, begin)?.into_iter().map(|(name, tensor)| (name, tensor.into())));
-        Ok(all)
+        Ok(delta::Changes { parameters: all, ids })
     }
 
     /// Writes [`PipelineTask::tensors`] as `model.safetensors` with metadata, without gathering tables that ranks divide. All ranks take
