@@ -457,7 +457,7 @@ fn deltas_of_other_ids_are_refused() {
     for ((delta, bytes), part) in wrong {
         std::fs::write(&path, bytes).unwrap();
         let errors: [&dyn std::error::Error; 2] =
-            [&served.update(&delta).unwrap_err(), &apply(&model, &[path.clone()], &model).unwrap_err()];
+            [&served.update(&delta).unwrap_err(), &apply(&model, std::slice::from_ref(&path), &model).unwrap_err()];
         for error in errors {
             assert!(rewire::describe(error).contains(part), "{}", rewire::describe(error));
         }
