@@ -5,11 +5,13 @@ mod metadata;
 mod write;
 
 pub use error::WeightsError;
+#[cfg(feature = "train")]
+pub(crate) use write::Header;
 pub use write::serialize;
 
 pub(crate) use metadata::with_columns;
 #[cfg(any(feature = "files", feature = "train"))]
-pub(crate) use write::{Described, Header, described, file_bytes, header};
+pub(crate) use write::{Described, described, file_bytes, header};
 
 use error::format_error;
 use metadata::{COLUMNS, ROWS, told_of};
