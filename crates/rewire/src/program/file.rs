@@ -4,8 +4,8 @@ use crate::package::Package;
 #[cfg(all(feature = "emit", feature = "files"))]
 use crate::rank::pack;
 #[cfg(feature = "files")]
-use crate::rank::{CacheOptions, ModelConfig, compiled};
-use crate::rank::{Description, Precision, RankError, trace_text};
+use crate::rank::{CacheOptions, compiled};
+use crate::rank::{Description, ModelConfig, Precision, RankError, trace_text};
 #[cfg(feature = "emit")]
 use crate::rank::{PackOptions, Packed, names_of_tables, repack};
 use crate::weights::{Weights, serialize};
@@ -30,6 +30,21 @@ pub enum ModelFile {
     Package(Box<Package>),
     /// A model exported from another framework.
     Exported(Box<ImportedModel>),
+}
+
+/// The kind of a model, by which a program chooses the type that loads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelKind {
+    /// Scores candidates of requests: [`Ranker`](crate::rank::Ranker).
+    Ranking,
+    /// Computes vectors of users and items: [`Embedder`](crate::rank::Embedder).
+    Matching,
+    /// Reads tables: [`Predictor`](crate::predict::Predictor).
+    Imported,
+    /// Continues prompts: [`Decoder`](crate::generate::decoder::Decoder).
+    Language,
+    /// Reads named tensors: [`Program`](super::Program).
+    Tensors,
 }
 
 /// A folder with `config.json` and `model.safetensors`, which is read on demand.
@@ -116,6 +131,20 @@ impl ModelFile {
             Self::Package(package) => config_of_package(package),
             Self::Exported(_) => None,
         }
+    }
+
+    /// The kind of the model, judged by its configuration.
+    ///
+    /// # Errors
+    /// [`RankError`] names the invalid key.
+    pub fn kind(&self) -> Result<ModelKind, RankError> {
+        let Some((name, text)) = self.config() else { return Ok(ModelKind::Tensors) };
+        Ok(match ModelConfig::parse(&name, text)? {
+            ModelConfig::Ranking(_) => ModelKind::Ranking,
+            ModelConfig::Matching(_) => ModelKind::Matching,
+            ModelConfig::Imported(_) => ModelKind::Imported,
+            ModelConfig::Language(_) => ModelKind::Language,
+        })
     }
 
     /// The graph as traced or exported; `None` for a package that holds no configuration to trace.

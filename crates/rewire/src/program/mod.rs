@@ -21,8 +21,8 @@ mod signature;
 
 #[cfg(feature = "files")]
 pub use file::Folder;
-pub use file::ModelFile;
 pub(crate) use file::config_of_package;
+pub use file::{ModelFile, ModelKind};
 pub use results::{ResultValue, Results};
 pub use rewire_import::{OutputKind, OutputSpec, ScalarType, TypedTensor};
 pub use signature::{Extent, Port, Signature, TypedInput};

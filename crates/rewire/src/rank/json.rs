@@ -61,6 +61,19 @@ impl Batch {
     }
 }
 
+/// Adds a request from a part of a larger document. The value is an error if the request does not fit the model.
+impl<'de> DeserializeSeed<'de> for &mut Batch {
+    type Value = Result<(), RequestError>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let mut row = self.open();
+        match RequestSeed(&mut row).deserialize(deserializer)? {
+            Some(user) => Ok(row.finish(user)),
+            None => Err(D::Error::custom(row.missing(false).map(|fault| fault.to_string()).unwrap_or_default())),
+        }
+    }
+}
+
 /// Fills a row and returns the user, if given.
 struct RequestSeed<'r, 'a>(&'r mut OpenRow<'a>);
 
