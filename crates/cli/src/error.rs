@@ -112,6 +112,12 @@ pub enum CliError {
     NoGraph { model: String },
     #[error(transparent)]
     Bisect(#[from] BisectError),
+    #[cfg(feature = "serve")]
+    #[error(transparent)]
+    Serve(#[from] crate::serve::ServerError),
+    #[cfg(feature = "serve")]
+    #[error("{connections} connections were cut off after the time of grace")]
+    CutOff { connections: usize },
 }
 
 impl From<RankError> for CliError {

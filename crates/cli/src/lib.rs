@@ -28,6 +28,8 @@ mod rank;
 mod requests;
 mod retrieve;
 mod run;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod sid;
 mod spread;
 mod stages;
@@ -108,6 +110,8 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Compile(options) => compile::run(options, &args.common, output),
         Command::Profile(options) => profile::run(options, &args.common, output),
         Command::Graph(options) => graph::run(options, &args.common, output),
+        #[cfg(feature = "serve")]
+        Command::Serve(options) => serve::run(options, &args.common, output),
         Command::Describe(options) => describe::run(options, &args.common, output),
     }
 }

@@ -112,6 +112,8 @@ impl Files {
             | Command::Tune(_)
             | Command::Graph(_)
             | Command::Describe(_) => {}
+            #[cfg(feature = "serve")]
+            Command::Serve(_) => {}
         }
         files
     }

@@ -1,5 +1,6 @@
 //! The command that draws graphs.
 
+use super::values::nonzero_bytes;
 use clap::ValueEnum;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -15,8 +16,8 @@ pub struct Graph {
     /// Rewrite the graph with the gradients of its parameters.
     #[arg(long)]
     pub backward: bool,
-    /// Recompute tensors that exceed BYTES, at the sizes assumed for predictions.
-    #[arg(long, value_name = "BYTES")]
+    /// Recompute tensors that exceed BYTES, such as 2GiB, at the sizes assumed for predictions.
+    #[arg(long, value_name = "BYTES", value_parser = nonzero_bytes)]
     pub memory_limit: Option<NonZeroU64>,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]

@@ -2,7 +2,7 @@
 
 use super::model::{Placement, TABLES, WEIGHTS, Weights, dtype, dtypes, storage};
 use super::quality::Quality;
-use super::seconds;
+use super::values::seconds;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rewire::Kernel;
 use rewire::graph::DType;

@@ -7,7 +7,10 @@ mod measure;
 mod model;
 mod quality;
 mod retrieve;
+#[cfg(feature = "serve")]
+mod serve;
 mod sid;
+mod values;
 mod watching;
 
 pub use generate::Generate;
@@ -16,6 +19,8 @@ pub use measure::{Bench, Compile, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
 pub use quality::Quality;
 pub use retrieve::{IndexKind, Retrieve};
+#[cfg(feature = "serve")]
+pub use serve::Serve;
 pub use sid::Sid;
 pub use watching::Watching;
 
@@ -24,9 +29,9 @@ use clap::{Parser, Subcommand};
 use rewire::graph_rewrite::device::Tuning;
 use rewire::rank::Embedded;
 use rewire::{Kernel, KernelRule, Mapping, MatrixTier};
-use rewire_measure::MOST_SECONDS;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use values::{ascii, embedded, file_name, nonzero_bytes, seconds};
 
 /// Ranks candidates with fused kernels on a GPU or the CPU.
 #[derive(Debug, Parser)]
@@ -111,6 +116,9 @@ pub enum Command {
     Profile(Box<Profile>),
     /// Draws the graph of a model or golden case.
     Graph(Graph),
+    /// Serves models by HTTP: requests of many clients run together.
+    #[cfg(feature = "serve")]
+    Serve(Box<Serve>),
     /// Prints the inputs and outputs of a model: features with their ranges, tasks, tensors and an example request.
     Describe(Describe),
 }
@@ -284,7 +292,7 @@ pub struct Train {
     pub fresh: bool,
     /// Memory limit of a step's tensors in bytes; tensors that exceed it are recomputed. Overrides `memory_limit` of the
     /// configuration.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = nonzero_bytes)]
     pub memory_limit: Option<NonZeroU64>,
     /// Keep tables and their optimizer states in files of this folder rather than in memory: the system keeps the rows in use in memory.
     /// The files have no names and end with the program.
@@ -434,29 +442,4 @@ pub struct Models {
     pub stored: Stored,
     #[command(flatten)]
     pub weights: Weights,
-}
-
-fn embedded(text: &str) -> Embedded {
-    if text == "users" { Embedded::Users } else { Embedded::Items }
-}
-
-/// An ASCII character that is not part of a number or of CSV syntax.
-fn ascii(text: &str) -> Result<u8, String> {
-    match text.as_bytes() {
-        [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"+-.\"\r\n".contains(byte) => Ok(*byte),
-        _ => Err("expected one ASCII character that is no part of a number, such as ; or |".to_owned()),
-    }
-}
-
-/// A file name without a folder.
-fn file_name(text: &str) -> Result<String, String> {
-    match std::path::Path::new(text).file_name() {
-        Some(name) if name == text => Ok(text.to_owned()),
-        _ => Err("expected the name of a file, without a folder".to_owned()),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=MOST_SECONDS).contains(seconds));
-    seconds.ok_or_else(|| format!("expected a number from 0 to {MOST_SECONDS}"))
 }

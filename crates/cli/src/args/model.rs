@@ -1,5 +1,6 @@
 //! Options of a model: its storage types, and the placement of its parameters.
 
+use super::values::bytes;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rewire::Tables;
 use rewire::graph::DType;
@@ -14,12 +15,12 @@ pub struct Placement {
     #[arg(long, default_value = "auto", value_name = "PLACE",
           value_parser = PossibleValuesParser::new(["auto", "device", "host"]).try_map(|text| text.parse::<Tables>()))]
     pub tables_on: Tables,
-    /// Memory limit of all parameters in bytes; three quarters of the device's memory, or the host's free memory, if left out.
-    #[arg(long, value_name = "BYTES")]
+    /// Memory limit of all parameters, such as 8GiB; three quarters of the device's memory, or the host's free memory, if left out.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub parameter_bytes: Option<u64>,
-    /// Memory limit in bytes of copies of the rows of tables on the host that are looked up most often, for tables in mapped files that
+    /// Memory limit of copies of the rows of tables on the host that are looked up most often, for tables in mapped files that
     /// are larger than the memory.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
     pub hot_rows: u64,
 }
 

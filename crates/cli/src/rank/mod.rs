@@ -6,7 +6,7 @@ mod table;
 
 pub(crate) use fitted::Fitted;
 pub use items::Titles;
-pub(crate) use report::Tally;
+pub(crate) use report::{Tally, UserLine};
 pub(crate) use table::count;
 
 use crate::args::{Common, Rank};
@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::requests::{Chunk, InputError, Reading, Requests, Sizes, chunks, open, title};
 use crate::spread::{self, Devices};
 use crate::stages;
-use report::{SummaryLine, UserLine};
+use report::SummaryLine;
 use rewire::predict::is_imported;
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Spread};
 use rewire::weights::Weights;

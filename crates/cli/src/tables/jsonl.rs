@@ -79,7 +79,7 @@ impl<R: BufRead + Send> Table for Lines<R> {
 }
 
 /// A value as a cell. Keys of objects become integers if they are written as such.
-fn nested(value: Json) -> Option<Nested> {
+pub fn nested(value: Json) -> Option<Nested> {
     Some(match value {
         Json::Array(items) => {
             let is_flat = |item: &Json| !item.is_object();

@@ -7,6 +7,8 @@ mod jsonl;
 mod parquet;
 
 pub use items::{Items, integer};
+#[cfg(feature = "serve")]
+pub use jsonl::nested;
 
 use crate::requests::{InputError, Progress, Value, title};
 use rewire::predict::OwnedCell;

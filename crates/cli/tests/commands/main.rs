@@ -29,6 +29,8 @@ mod predict_vectors;
 mod program;
 mod rank;
 mod run;
+#[cfg(all(feature = "parquet", feature = "serve"))]
+mod serve;
 mod spread;
 #[cfg(target_os = "linux")]
 mod streams;

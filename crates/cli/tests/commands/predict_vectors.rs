@@ -38,7 +38,7 @@ fn users() -> Vec<Value> {
 }
 
 /// A matching model with the demo's features and untrained parameters.
-fn matching(folder: &Folder) -> String {
+pub fn matching(folder: &Folder) -> String {
     let config = json!({
         "model": "hstu_match",
         "features": {
