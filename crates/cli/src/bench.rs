@@ -2,7 +2,6 @@ use crate::args::{Bench as Options, Common, Sizes, Weights as WeightsOptions};
 use crate::caches;
 use crate::demo;
 use crate::error::CliError;
-use crate::log::say;
 use crate::output::Output;
 use crate::quality;
 use crate::sweep;
@@ -110,7 +109,7 @@ pub fn announce(doing: &str, count: usize, seconds: f64, bench: &Bench) {
         0 => "a few runs of each".to_owned(),
         seconds => format!("about {}", HumanDuration(Duration::from_secs(seconds))),
     };
-    say(format_args!("{doing} {count} {workloads} on {}: {time}, and the time to load each", bench.adapter()));
+    tracing::info!("{doing} {count} {workloads} on {}: {time}, and the time to load each", bench.adapter());
 }
 
 /// Stores the roofline for predictions.

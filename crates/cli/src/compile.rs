@@ -1,7 +1,6 @@
 use crate::args::{Common, Compile};
 use crate::bench;
 use crate::error::CliError;
-use crate::log::say;
 use crate::output::Output;
 use crate::table::table;
 use rewire::graph_rewrite::lower::lower;
@@ -29,7 +28,7 @@ pub fn run(options: &Compile, common: &Common, output: &mut Output) -> Result<()
     let (cases, works): (Vec<_>, Vec<_>) = works.iter().cloned().partition(|work| is_case(work));
     let jobs = bench::jobs(&works, options.suite.as_deref(), &options.sizes)?;
     let compiler = KernelCompiler::open(common.adapter.as_deref(), common.matrices)?;
-    say(format_args!("compiling kernels for {}", compiler.name()));
+    tracing::info!("compiling kernels for {}", compiler.name());
     let mut summary = Summary::default();
     let mut take = |name: &str, plan: Plan| -> Result<(), CliError> {
         let steps = compile(name, plan, &compiler, options.tuning, options.isa.is_some())?;

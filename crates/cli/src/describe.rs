@@ -7,7 +7,7 @@ use rewire::rank::Description;
 
 /// Prints the inputs and outputs of a model.
 pub fn run(options: &Describe, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let description = match &options.model {
+    let description = match &*options.model {
         Some(model) => ModelFile::open(model, common.mapping)?.describe()?,
         None => Description::parse("the built-in model", demo::CONFIG)?,
     };

@@ -53,7 +53,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     if options.view.bisect {
         return bisect(options, &pipeline, output);
     }
-    let traced = match &options.model {
+    let traced = match &*options.model {
         None => rank::trace(&demo::config()?)?,
         Some(path) if ModelFile::is_at(path) => {
             let file = ModelFile::open(path, common.mapping)?;

@@ -5,6 +5,7 @@ mod apply;
 mod args;
 mod bench;
 mod caches;
+mod compare;
 mod compile;
 mod continued;
 mod demo;
@@ -16,6 +17,7 @@ mod generate;
 mod graph;
 mod import;
 mod log;
+mod man;
 mod output;
 mod package;
 mod paths;
@@ -44,6 +46,7 @@ use args::{Args, Command};
 use error::{CliError, USAGE};
 use output::Output;
 use rewire::{ThreadPool, ThreadPoolOptions};
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -59,7 +62,7 @@ pub fn main(stdout_is_open: bool) -> ExitCode {
     let mut output = Output::stdout(stdout_is_open);
     let (result, code) = match Args::parse_from_process(std::env::args_os()) {
         Ok(args) => {
-            log::to_stderr(args.common.verbose.then_some(begun));
+            log::to_stderr(args.common.quiet, args.common.verbose, begun);
             (on_threads(|| run(&args, begun, &mut output)), ExitCode::SUCCESS)
         }
         Err(message) => usage(&message, &mut output),
@@ -83,10 +86,17 @@ fn on_threads(work: impl FnOnce() -> Result<(), CliError>) -> Result<(), CliErro
 /// Prints requested help to standard output, and errors of arguments to stderr.
 fn usage(message: &clap::Error, output: &mut Output) -> (Result<(), CliError>, ExitCode) {
     if message.use_stderr() {
-        log::say(message.render().to_string().trim_end());
+        match io::stderr().is_terminal() {
+            // With colours, where the terminal has them.
+            true => drop(message.print()),
+            false => log::say(message.render().to_string().trim_end()),
+        }
         return (Ok(()), ExitCode::from(USAGE));
     }
-    (output.text(message.render()).map_err(CliError::from), ExitCode::SUCCESS)
+    match io::stdout().is_terminal() {
+        true => (message.print().map_err(CliError::from), ExitCode::SUCCESS),
+        false => (output.text(message.render()).map_err(CliError::from), ExitCode::SUCCESS),
+    }
 }
 
 fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError> {
@@ -105,6 +115,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Package(options) => package::run(options, &args.common, output),
         Command::Apply(options) => apply::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),
+        Command::Compare(options) => compare::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),
         Command::Tune(options) => tune::run(options, &args.common, output),
         Command::Compile(options) => compile::run(options, &args.common, output),
@@ -113,5 +124,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         #[cfg(feature = "serve")]
         Command::Serve(options) => serve::run(options, &args.common, output),
         Command::Describe(options) => describe::run(options, &args.common, output),
+        Command::Completions(options) => man::completions(options.shell, output),
+        Command::Man(options) => man::pages(&options.out),
     }
 }

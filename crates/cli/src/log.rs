@@ -12,18 +12,23 @@ pub fn say(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Prints messages from level `info` on, one per line, or from `debug` on with the time since the start. Other crates are printed from
-/// level `error` on.
-pub fn to_stderr(verbose_since: Option<Instant>) {
-    let lowest = if verbose_since.is_some() { Level::DEBUG } else { Level::INFO };
+/// Prints messages from level `info` on, or from `warn` on if `quiet`; with `verbose` from `debug` on and with the time since the start. Other
+/// crates are printed from level `error` on, or all with `verbose` above 1.
+pub fn to_stderr(quiet: bool, verbose: u8, begun: Instant) {
+    let lowest = match verbose {
+        0 if quiet => Level::WARN,
+        0 => Level::INFO,
+        1 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
     let is_wanted = move |event: &Metadata<'_>| {
-        let own = event.target().starts_with("rewire");
-        *event.level() <= if own { lowest } else { Level::ERROR }
+        let is_own = event.target().starts_with("rewire");
+        *event.level() <= if is_own || verbose > 1 { lowest } else { Level::ERROR }
     };
     listen(is_wanted, move |level, text| {
-        let time = verbose_since.map(|begun| format!("{:9.4} s  ", begun.elapsed().as_secs_f64())).unwrap_or_default();
+        let time = if verbose > 0 { format!("{:9.4} s  ", begun.elapsed().as_secs_f64()) } else { String::new() };
         match level {
-            Level::INFO | Level::DEBUG => say(format_args!("{time}{text}")),
+            Level::INFO | Level::DEBUG | Level::TRACE => say(format_args!("{time}{text}")),
             _ => say(format_args!("{}: {time}{text}", level.as_str().to_lowercase())),
         }
     });

@@ -34,7 +34,7 @@ struct Packaged {
 }
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    match (&options.out, &options.model) {
+    match (&options.out, &*options.model) {
         (Some(out), _) => write(out, options, common, output),
         (None, Some(model)) => check(model, common, output),
         (None, None) => Ok(()),

@@ -97,7 +97,7 @@ impl Files {
             }
             Command::Profile(options) => {
                 files.model("the model", Some(Path::new(&options.op)));
-                files.add("--output", Access::Writes, options.output.as_deref());
+                files.add("--out", Access::Writes, options.out.as_deref());
             }
             Command::Compile(options) => {
                 options.works.iter().for_each(|work| files.model("the work", Some(Path::new(work))));
@@ -111,7 +111,10 @@ impl Files {
             | Command::Eval(_)
             | Command::Tune(_)
             | Command::Graph(_)
-            | Command::Describe(_) => {}
+            | Command::Compare(_)
+            | Command::Describe(_)
+            | Command::Completions(_) => {}
+            Command::Man(options) => files.add("--out", Access::WritesBelow, Some(&options.out)),
             #[cfg(feature = "serve")]
             Command::Serve(_) => {}
         }

@@ -5,7 +5,7 @@ use crate::output::Output;
 use rewire_measure::{BenchOptions, chrome_trace};
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    options.output.iter().try_for_each(|path| bench::check_place(path))?;
+    options.out.iter().try_for_each(|path| bench::check_place(path))?;
     let workload = bench::workload(&options.op, &options.sizes.shape()?, &options.weights, common.mapping)?;
     let parts = if options.parts { Some(workload.parts()?) } else { None };
     let Placement { tables_on: tables, parameter_bytes, .. } = options.placement;
@@ -22,7 +22,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     bench::announce("profiling", 1, 0.0, &bench);
     let trace = chrome_trace(&format!("{} on {}", options.op, bench.adapter()), &bench.profile(&workload)?);
-    match &options.output {
+    match &options.out {
         Some(path) => bench::write(path, trace.to_string()),
         None => Ok(output.json(&trace)?),
     }

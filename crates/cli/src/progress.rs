@@ -16,9 +16,10 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), start: Instant::now() }
     }
 
-    /// Shows how much was read, and a message.
+    /// Shows how much was read, and a message, unless the program is quiet.
     pub fn update(&mut self, read: requests::Progress, message: impl Display) {
-        if self.bar.is_hidden() && self.start.elapsed() > PATIENCE && read.done < read.all {
+        let is_shown = tracing::enabled!(tracing::Level::INFO);
+        if is_shown && self.bar.is_hidden() && self.start.elapsed() > PATIENCE && read.done < read.all {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent}% {msg}, {eta} left") {
                 self.bar.set_style(style);

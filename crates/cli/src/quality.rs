@@ -2,7 +2,6 @@
 
 use crate::args::{Bench as Options, Common, Quality as Asked};
 use crate::error::CliError;
-use crate::log::say;
 use crate::output::Output;
 use crate::table::table;
 use crate::train::larger_is_better;
@@ -83,7 +82,7 @@ fn train(op: &str, seed: u64, asked: &Asked, common: &Common) -> Result<BTreeMap
     for (name, file) in data.chain(others.into_iter().filter_map(|(name, file)| Some((name, file.as_ref()?)))) {
         command.arg(name).arg(file);
     }
-    say(format_args!("training {op} with seed {seed}"));
+    tracing::info!("training {op} with seed {seed}");
     let done = command.stderr(Stdio::piped()).output().map_err(|error| failed(error.to_string()))?;
     if !done.status.success() {
         let text = String::from_utf8_lossy(&done.stderr);

@@ -83,7 +83,9 @@ fn arguments(options: Options<'_>) -> PyResult<(Train, Common)> {
         matrices: None,
         mapping: mapping_of(&options.mapping)?,
         json: false,
-        verbose: false,
+        quiet: false,
+        verbose: 0,
+        config_file: None,
     };
     let watching = Watching {
         tensorboard: options.tensorboard,
@@ -92,7 +94,7 @@ fn arguments(options: Options<'_>) -> PyResult<(Train, Common)> {
         stop_after: options.stop_after,
     };
     let train = Train {
-        model: options.model,
+        model: options.model.into(),
         pipeline: options.pipeline,
         checkpoint: options.checkpoint,
         data: options.data,

@@ -1,6 +1,6 @@
 //! Arguments that contradict each other.
 
-use super::{Args, Command, Common, Format, IndexKind};
+use super::{Args, Command, Common, Format, IndexKind, config, examples};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
@@ -14,7 +14,10 @@ impl Args {
     ///
     /// `--kernel cpu` overrides environment variables that only apply to adapters; all other contradictions are errors.
     pub fn parse_from_process(arguments: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let mut command = Self::command();
+        let arguments = current(arguments.collect());
+        let mut command = Self::complete_command();
+        command = config::with_defaults(command.clone(), &arguments)
+            .map_err(|error| command.error(ErrorKind::ValueValidation, error))?;
         let matches = command.try_get_matches_from_mut(arguments)?;
         let mut args = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if source(&matches, "kernel") == Some(ValueSource::CommandLine) && args.common.kernel == Kernel::Cpu {
@@ -24,6 +27,11 @@ impl Args {
             None => Ok(args),
             Some(reason) => Err(command.error(ErrorKind::ArgumentConflict, reason)),
         }
+    }
+
+    /// The command line with the examples of all commands.
+    pub fn complete_command() -> clap::Command {
+        examples::added(Self::command())
     }
 
     fn forget_variables_of_adapters(&mut self, matches: &ArgMatches) {
@@ -37,6 +45,7 @@ impl Args {
         match &mut self.command {
             Command::Rank(rank) if is_variable("tuning") => rank.tuning = Tuning::default(),
             Command::Verify(verify) if is_variable("tuning") => verify.tuning = Tuning::default(),
+            Command::Compare(compare) if is_variable("tuning") => compare.tuning = Tuning::default(),
             _ => {}
         }
     }
@@ -69,6 +78,7 @@ fn of_adapters(common: &Common, command: &Command) -> Option<&'static str> {
     let tuning = match command {
         Command::Rank(rank) => Some(rank.tuning),
         Command::Verify(verify) => Some(verify.tuning),
+        Command::Compare(compare) => Some(compare.tuning),
         Command::Bench(bench) => bench.tuning,
         _ => None,
     };
@@ -94,4 +104,16 @@ fn source(matches: &ArgMatches, name: &str) -> Option<ValueSource> {
         _ => None,
     };
     of(matches).or_else(|| of(matches.subcommand()?.1))
+}
+
+/// The arguments with `compare` in place of `verify --against`, which is the same.
+fn current(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_against =
+        |word: &OsString| word.to_str().is_some_and(|word| word == "--against" || word.starts_with("--against="));
+    if let Some(word) =
+        arguments.iter().any(is_against).then(|| arguments.iter_mut().find(|word| *word == "verify")).flatten()
+    {
+        *word = "compare".into();
+    }
+    arguments
 }

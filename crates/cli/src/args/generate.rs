@@ -1,5 +1,5 @@
-use super::Placement;
 use super::model::{WEIGHTS, storage};
+use super::{Placement, RequiredModel};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rewire::graph::DType;
 use std::num::NonZeroUsize;
@@ -7,9 +7,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Generate {
-    /// Folder of Hugging Face, with config.json, and model.safetensors or its index; or a package of one.
-    #[arg(value_name = "MODEL")]
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub model: RequiredModel,
     /// JSON Lines: `id`, and `tokens`, a list.
     #[arg(long, value_name = "FILE")]
     pub prompts: PathBuf,

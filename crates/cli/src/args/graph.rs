@@ -1,15 +1,15 @@
 //! The command that draws graphs.
 
+use super::OptionalModel;
 use super::values::nonzero_bytes;
 use clap::ValueEnum;
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Graph {
-    /// Model folder, package, exported model (.pt2, .onnx) or golden case; the built-in model if left out.
-    #[arg(value_name = "MODEL|CASE")]
-    pub model: Option<PathBuf>,
+    /// A golden case is drawn, too.
+    #[command(flatten)]
+    pub model: OptionalModel,
     /// The stage to draw: as traced from the model's code, with the gradients of its parameters, or rewritten and fused.
     #[arg(long, value_enum, default_value_t = Stage::Rewritten)]
     pub stage: Stage,

@@ -123,10 +123,10 @@ pub struct Profile {
     #[arg(value_name = "OP|MODEL")]
     pub op: String,
     /// The file to write; stdout if left out.
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    #[arg(long, alias = "output", value_name = "FILE")]
+    pub out: Option<PathBuf>,
     /// Time the parts instead: the lookups of the rows that inputs name, the computation on those rows, and the whole.
-    #[arg(long, conflicts_with = "output")]
+    #[arg(long, conflicts_with = "out")]
     pub parts: bool,
     /// Seconds to repeat each part for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, requires = "parts")]

@@ -1,10 +1,14 @@
 //! The command line.
 
+mod compare;
+mod config;
 mod contradictions;
+mod examples;
 mod generate;
 mod graph;
 mod measure;
 mod model;
+mod named;
 mod quality;
 mod retrieve;
 #[cfg(feature = "serve")]
@@ -13,10 +17,12 @@ mod sid;
 mod values;
 mod watching;
 
+pub use compare::Compare;
 pub use generate::Generate;
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Compile, Profile, Sizes, Tune};
 pub use model::{Asked, Devices, Placement, Stored, Weights};
+pub use named::{OptionalModel, RequiredModel};
 pub use quality::Quality;
 pub use retrieve::{IndexKind, Retrieve};
 #[cfg(feature = "serve")]
@@ -25,7 +31,8 @@ pub use sid::Sid;
 pub use watching::Watching;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
+use clap_complete::Shell;
 use rewire::graph_rewrite::device::Tuning;
 use rewire::rank::Embedded;
 use rewire::{Kernel, KernelRule, Mapping, MatrixTier};
@@ -45,6 +52,7 @@ pub struct Args {
 
 #[expect(missing_docs, reason = "clap would show it as the description of the program")]
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub struct Common {
     /// Where kernels run: auto selects a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
@@ -71,9 +79,16 @@ pub struct Common {
     /// Print one JSON object per line.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Log the duration of each stage to stderr, with the seconds since the start.
-    #[arg(short, long, global = true)]
-    pub verbose: bool,
+    /// Print only warnings and errors to stderr.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Log the duration of each stage to stderr, with the seconds since the start; -vv logs all that libraries log.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// TOML file with defaults of options: keys are options of all commands, and tables named like commands hold options of these.
+    /// ~/.config/rewire/config.toml if left out.
+    #[arg(long, global = true, env = "REWIRE_CONFIG", value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -105,6 +120,8 @@ pub enum Command {
     Apply(Apply),
     /// Replays golden cases and compares the results.
     Verify(Verify),
+    /// Compares the logits of two models for the same users.
+    Compare(Compare),
     /// Times operators, modules and models against the roofline of the device.
     Bench(Box<Bench>),
     /// Tunes the kernels of operators, modules and models on the adapter, and stores the fastest variants for later runs.
@@ -121,20 +138,37 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Prints the inputs and outputs of a model: features with their ranges, tasks, tensors and an example request.
     Describe(Describe),
+    /// Prints the completions of a shell.
+    Completions(Completions),
+    /// Writes the manual pages of all commands.
+    #[command(hide = true)]
+    Man(Man),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Man {
+    /// The folder of the pages.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Describe {
-    /// Model folder, package or exported model (.pt2, .onnx); the built-in model if left out.
-    #[arg(value_name = "MODEL")]
-    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: OptionalModel,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Eval {
-    /// Folder with config.json and model.safetensors, or a package.
-    #[arg(long, value_name = "MODEL")]
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub model: RequiredModel,
     /// JSON Lines, CSV (by its ending) or Parquet with features and labels; `-` for JSON Lines from stdin. Ranking models read JSON Lines and
     /// Parquet, with `labels`.
     #[arg(long, value_name = "FILE")]
@@ -156,9 +190,8 @@ pub struct Eval {
 
 #[derive(Debug, clap::Args)]
 pub struct Rank {
-    /// Folder with config.json and model.safetensors, or a package; the built-in model if left out.
-    #[arg(long, value_name = "MODEL")]
-    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: OptionalModel,
     /// JSON Lines or Parquet, `-` for JSON Lines from stdin; the built-in data if left out.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
@@ -186,9 +219,8 @@ pub struct Rank {
 
 #[derive(Debug, clap::Args)]
 pub struct Predict {
-    /// Folder with config.json and model.safetensors, or a package; the built-in model if left out.
-    #[arg(long, value_name = "MODEL")]
-    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: OptionalModel,
     /// JSON Lines, CSV (by its extension) or Parquet, uncompressed or with snappy, gzip, brotli, lz4 or zstd; `-` for JSON Lines from
     /// stdin; the built-in data if left out.
     #[arg(long, value_name = "IN")]
@@ -244,13 +276,12 @@ pub struct Predict {
 /// A training.
 #[derive(Debug, clap::Args)]
 pub struct Train {
-    /// Folder with config.json and, optionally, model.safetensors to start from, or a package; the built-in model, from scratch,
-    /// if left out.
-    #[arg(long, value_name = "MODEL")]
-    pub model: Option<PathBuf>,
+    /// The model.
+    #[command(flatten)]
+    pub model: OptionalModel,
     /// A TorchEasyRec pipeline, a file that ends in .config, which sets losses, optimizers, schedules, batches and steps. --model accepts
     /// an imported pipeline as well.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "config"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["any_model", "config"])]
     pub pipeline: Option<PathBuf>,
     /// The checkpoint that the training of --pipeline starts from, as for `import`; random parameters if left out.
     #[arg(long, value_name = "DIR", requires = "pipeline")]
@@ -337,9 +368,8 @@ pub struct Import {
 
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// Model folder, package, or an exported model, .pt2 or .onnx.
-    #[arg(value_name = "MODEL")]
-    pub model: PathBuf,
+    #[command(flatten)]
+    pub model: RequiredModel,
     /// The input tensors, safetensors, with the names that `describe` prints.
     #[arg(long, value_name = "FILE")]
     pub inputs: PathBuf,
@@ -360,15 +390,14 @@ pub struct Run {
 
 #[derive(Debug, clap::Args)]
 pub struct Package {
-    /// Model folder, exported model (.pt2, .onnx), or a package to convert; the built-in model if left out.
-    #[arg(long, value_name = "MODEL")]
-    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: OptionalModel,
     /// The output file. It is written under a temporary name and renamed, so programs that have loaded an older package of this name keep
     /// it. Copying over a package in place makes them fail.
     #[arg(long, value_name = "FILE", required_unless_present = "check")]
     pub out: Option<PathBuf>,
-    /// Read the whole package --model and its file of tables, report whether both are intact, and write nothing.
-    #[arg(long, requires = "model", conflicts_with_all = ["out", "tables_file", "devices", "tune"])]
+    /// Read the whole package and its file of tables, report whether both are intact, and write nothing.
+    #[arg(long, requires = "any_model", conflicts_with_all = ["out", "tables_file", "devices", "tune"])]
     pub check: bool,
     #[command(flatten)]
     pub stored: Stored,
@@ -408,7 +437,7 @@ pub struct Apply {
 #[derive(Debug, clap::Args)]
 pub struct Verify {
     /// Golden cases, or folders of them.
-    #[arg(required_unless_present = "against", value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Write the computed results to DIR/<op>/<case>.safetensors.
     #[arg(long, value_name = "DIR")]
@@ -422,24 +451,4 @@ pub struct Verify {
     /// Replay every case with each tuning worth measuring, forced in turn: one line per case and variant.
     #[arg(long, conflicts_with_all = ["save", "tuning"])]
     pub variants: bool,
-    #[command(flatten)]
-    pub models: Models,
-}
-
-/// Two models to compare by their scores.
-#[derive(Debug, clap::Args)]
-pub struct Models {
-    /// Compare a model's logits with those of this folder or package, instead of golden cases.
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["paths", "save", "backward", "variants"])]
-    pub against: Option<PathBuf>,
-    /// The model to compare, a folder or a package; the built-in model if left out.
-    #[arg(long, value_name = "MODEL", requires = "against")]
-    pub model: Option<PathBuf>,
-    /// Users to compare the models on, with or without labels: JSON Lines or Parquet; the built-in data if left out.
-    #[arg(long, value_name = "FILE", requires = "against")]
-    pub data: Option<PathBuf>,
-    #[command(flatten)]
-    pub stored: Stored,
-    #[command(flatten)]
-    pub weights: Weights,
 }

@@ -271,7 +271,7 @@ impl Origin<'_> {
             options.stored.precision(),
             options.stored.cache()
         );
-        let (model, data, items) = (options.model.clone(), options.data.clone(), options.items.clone());
+        let (model, data, items) = ((*options.model).clone(), options.data.clone(), options.items.clone());
         let identify = move || {
             let data = match &data {
                 None => Some(format!("the data in the program {}", hash_files(items.as_deref())?)),

@@ -1,6 +1,5 @@
 //! Progress and summary of a run.
 
-use crate::log::say;
 use crate::progress::Progress;
 use crate::rank::count;
 use crate::requests;
@@ -56,7 +55,7 @@ impl Meter {
             self.bar.update(read, format_args!("{rows} rows, {rate:.0} rows a second"));
         } else if self.told.elapsed() > EVERY && read.done > first.done {
             let left = (read.all - read.done.min(read.all)) as f64 * seconds / (read.done - first.done) as f64;
-            say(format_args!("{rows} rows, {rate:.0} rows a second, {left:.0} s left"));
+            tracing::info!("{rows} rows, {rate:.0} rows a second, {left:.0} s left");
             self.told = Instant::now();
         }
     }

@@ -1,7 +1,6 @@
 //! Receivers of the events of a training.
 
 use super::report::{Progress, StepLine};
-use crate::log::say;
 use crate::output::Output;
 use std::io;
 use std::sync::Arc;
@@ -67,8 +66,8 @@ impl Listener for Terminal<'_> {
 
     fn message(&mut self, text: &str) {
         match &self.progress {
-            Some(progress) => progress.aside(|| say(text)),
-            None => say(text),
+            Some(progress) => progress.aside(|| tracing::info!("{text}")),
+            None => tracing::info!("{text}"),
         }
     }
 }

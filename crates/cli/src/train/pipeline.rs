@@ -119,7 +119,7 @@ struct Begin {
 
 impl Begin {
     fn read(options: &Train, mapping: Mapping) -> Result<Self, CliError> {
-        match (&options.pipeline, &options.model) {
+        match (&options.pipeline, &*options.model) {
             (Some(file), _) => Self::of_file(file, options.checkpoint.as_deref()),
             (None, Some(model)) => Self::of_model(model, options.fresh, mapping),
             (None, None) => Err(TrainFailed::NoData.into()),

@@ -75,7 +75,7 @@ pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Li
 
 impl Inputs {
     fn new(options: &Train, common: &Common, group: Group) -> Result<(Self, Source), CliError> {
-        let (model, weights) = match &options.model {
+        let (model, weights) = match &*options.model {
             None => (demo::CONFIG.to_owned(), None),
             Some(model) => (read_config_text(model, common.mapping)?, weights(model, options.fresh, common.mapping)?),
         };

@@ -1,6 +1,6 @@
 //! Compares two models' logits for the same users.
 
-use crate::args::{Common, Verify};
+use crate::args::{Common, Compare};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::rank::{load, with_common};
@@ -9,7 +9,6 @@ use crate::table::table;
 use rewire::rank::{Change, Comparison, RankOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// The result of a comparison.
 #[derive(Debug, Serialize)]
@@ -42,19 +41,16 @@ impl Task {
 }
 
 /// Compares the model of the options with another one.
-pub fn run(against: &Path, options: &Verify, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let with = RankOptions {
-        tuning: options.tuning,
-        allow_unread: options.models.weights.allow_unread,
-        ..RankOptions::default()
-    };
+pub fn run(options: &Compare, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let with =
+        RankOptions { tuning: options.tuning, allow_unread: options.weights.allow_unread, ..RankOptions::default() };
     let with = with_common(common, with);
-    let against = load(Some(against), &with)?;
-    let stored = &options.models.stored;
+    let against = load(Some(&options.against), &with)?;
+    let stored = &options.stored;
     let with = RankOptions { precision: stored.precision(), cache: stored.cache(), ..with };
-    let model = load(options.models.model.as_deref(), &with)?;
+    let model = load(options.model.as_deref(), &with)?;
     let mut comparison = Comparison::new(&model, &against)?;
-    let data = options.models.data.as_deref();
+    let data = options.data.as_deref();
     let reading = Reading { empty: model.batch(), sizes: Sizes::default(), rejects: false, ahead: 2 };
     for Chunk { batch, end, .. } in chunks(open(data, model.schema())?, reading)? {
         let (ranked, expected) = (model.rank_batch(&batch)?, against.rank_batch(&batch)?);

@@ -1,5 +1,3 @@
-mod models;
-
 use crate::args::{Common, Verify};
 use crate::caches;
 use crate::error::CliError;
@@ -8,9 +6,6 @@ use crate::output::Output;
 use rewire_verify::{CaseReport, Status, Verifier, VerifyOptions, cases};
 
 pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    if let Some(against) = &options.models.against {
-        return models::run(against, options, common, output);
-    }
     let mut files = Vec::new();
     for path in &options.paths {
         // Unreadable paths get a separate line, like invalid files.
