@@ -8,7 +8,6 @@
 use rewire::generate::Trie;
 use rewire::generate::decoder::{Config, Decoder, Task};
 use rewire::graph::{DType, HostTensor};
-use rewire::hstu::models::parameters;
 use rewire::runtime::ModelOptions;
 use rewire::train::Random;
 use rewire::weights::{Weights, serialize};
@@ -37,7 +36,7 @@ fn config(layers: usize) -> Result<Config, Box<dyn Error>> {
 fn checkpoint(config: &Config) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut random = Random::new(1);
     let mut tensors = BTreeMap::new();
-    for parameter in parameters(&config.trace(DType::BF16)?) {
+    for parameter in config.trace(DType::BF16)?.parameters() {
         let bound = if parameter.shape.len() > 1 { 0.05 } else { 1.0 };
         let tensor = HostTensor::generate(parameter.shape, || ((random.unit() * 2.0 - 1.0) * bound) as f32)?;
         tensors.insert(parameter.name, tensor.stored_as(DType::BF16)?);

@@ -4,7 +4,6 @@
 pub mod graphs;
 
 use rewire::graph::{DType, Graph, HostTensor};
-use rewire::hstu::models::parameters;
 use rewire::prelude::{Inputs, Kernel, Model, ModelOptions, Session};
 use rewire::runtime::wgpu;
 use rewire::{Gpu, lower, optimize};
@@ -75,7 +74,7 @@ impl BenchCase {
     /// Compiles a graph with noise as parameters. `host` values are read by the shape program.
     pub fn new(graph: &Graph, backend: &Backend, tensors: &[(&str, HostTensor)], host: &[(&str, HostTensor)]) -> Self {
         let mut noise = Noise::new(1);
-        let specs = parameters(graph).into_iter();
+        let specs = graph.parameters().into_iter();
         let parameters: HashMap<String, HostTensor> =
             specs.map(|spec| (spec.name, noise.floats(spec.dtype, &spec.shape).unwrap())).collect();
         let plan = lower(&optimize(graph.clone()).unwrap().0).unwrap();

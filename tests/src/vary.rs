@@ -89,10 +89,8 @@ pub fn has_room_for_targets(golden: &Golden) -> bool {
 pub fn check(golden: &Golden, kernel: Kernel, seed: u64) -> Result<(), String> {
     let replay = golden.trace()?;
     let graph = &replay.graph;
-    let parameters: Tensors = rewire_hstu::models::parameters(graph)
-        .iter()
-        .map(|p| (p.name.clone(), parameter(&p.name, p.dtype, &p.shape, seed)))
-        .collect();
+    let parameters: Tensors =
+        graph.parameters().iter().map(|p| (p.name.clone(), parameter(&p.name, p.dtype, &p.shape, seed))).collect();
     let inputs: Tensors = golden
         .inputs(graph)
         .into_iter()

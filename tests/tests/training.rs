@@ -2,7 +2,6 @@
 
 use rewire::train::{Objective, TrainConfig, Trainer, loss};
 use rewire_graph::{DType, HostTensor, Mode, Scope};
-use rewire_hstu::models::parameters;
 use rewire_hstu::modules::MlpConfig;
 use rewire_runtime::{Inputs, Kernel};
 use rewire_tests::backend::options;
@@ -94,7 +93,7 @@ fn batch_norms_learn_statistics_scale_and_shift() {
     let error = (config.forward(&scope, &x) - 0.75).square();
     let objective = Objective::new(scope.finish(&[("loss", error.sum(1).mean(0))]).unwrap(), "loss");
     let shapes: BTreeMap<String, Vec<usize>> =
-        parameters(objective.graph()).into_iter().map(|own| (own.name, own.shape)).collect();
+        objective.graph().parameters().into_iter().map(|own| (own.name, own.shape)).collect();
     // Running statistics are states, no parameters. Variances are above 0 in `parameter` where names end with `var`.
     let statistics = |name: &str| if name.starts_with("mlp.0.") { vec![7] } else { vec![1] };
     let begin = |name: &str| {

@@ -13,7 +13,6 @@ use rewire::graph_rewrite::lower::{kernel, lower};
 use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
 use rewire::graph_rewrite::plan::{Binding, Plan};
 use rewire::graph_rewrite::recompute::{Timeline, recompute};
-use rewire::hstu::models::parameters;
 use rewire::program::ModelFile;
 use rewire::rank::{self, Precision, RankError};
 use rewire::runtime::transfers;
@@ -298,7 +297,8 @@ fn count(
     let fixed = graph.fixed().unwrap_or_default();
     let load_steps = graph.ids().filter(|&id| fixed.contains(&id) && graph.op::<Fused>(id).is_some()).count();
     let sizes = || {
-        parameters(graph)
+        graph
+            .parameters()
             .into_iter()
             .map(|p| (p.shape.iter().product::<usize>(), p.dtype.format().host_bytes(&p.shape).unwrap_or(usize::MAX)))
     };

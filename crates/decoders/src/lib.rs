@@ -144,7 +144,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Graph`] names the operator that does not take its operands.
     pub fn trace(&self, dtype: DType) -> Result<Graph, ConfigError> {
-        let scope = Scope::new().with_weights(dtype);
+        let scope = Scope::new().without_places().with_weights(dtype);
         let logits = match self {
             Self::Causal(config) => config.forward(&scope),
             Self::T5(config) => config.forward(&scope),

@@ -33,7 +33,7 @@ pub fn trace_cached(config: &Value, dtype: DType) -> Result<TracedCached, TraceE
         let reason = "must have a ranking model of the HSTU family whose histories can be separated from candidates";
         return Err(Problem::new("/model_config", reason).into());
     };
-    let scope = Scope::new();
+    let scope = Scope::new().without_places();
     let (kept, requests) = (pipeline.model(&scope, HISTORIES), pipeline.model(&scope, ""));
     let histories = groups(&kept, hstu.history_groups())?;
     let requested = groups(&requests, hstu.request_groups())?;

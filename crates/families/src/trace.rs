@@ -161,7 +161,7 @@ pub enum OutputRows {
 /// [`TraceError::Config`] lists the unsupported keys, by their JSON pointers.
 pub fn trace(config: &Value) -> Result<Traced, TraceError> {
     let pipeline = Pipeline::parse(config)?;
-    let scope = Scope::new();
+    let scope = Scope::new().without_places();
     let model = pipeline.model(&scope, "");
     let predictions = match &pipeline.hstu {
         Some(hstu) => hstu::predictions(&model, hstu)?,

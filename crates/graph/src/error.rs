@@ -1,6 +1,7 @@
 use crate::Coded;
 use crate::SizeDef;
 use crate::limits::LimitError;
+use std::panic::Location;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
@@ -29,22 +30,26 @@ impl TypeError {
 #[non_exhaustive]
 pub enum GraphError {
     /// An operator does not accept its operands.
-    #[error("{op}{}: {source}", at(path))]
+    #[error("{op}{}{}: {source}", at(path), placed(*place))]
     Type {
         /// The operator.
         op: String,
         /// Module path; empty at top level.
         path: String,
+        /// The line of the model's code that called the operator, if it is known.
+        place: Option<&'static Location<'static>>,
         /// What is wrong.
-        source: TypeError,
+        source: Box<TypeError>,
     },
     /// A result is larger than kernels support.
-    #[error("{op}{}: the result {source}", at(path))]
+    #[error("{op}{}{}: the result {source}", at(path), placed(*place))]
     Limit {
         /// The operator.
         op: String,
         /// Module path; empty at top level.
         path: String,
+        /// The line of the model's code that called the operator, if it is known.
+        place: Option<&'static Location<'static>>,
         /// The limit that is exceeded.
         source: LimitError,
     },
@@ -142,10 +147,26 @@ impl Coded for GraphError {
 }
 
 impl GraphError {
+    /// An operator of a module does not accept an operand.
+    pub fn of_type(op: &str, path: &str, source: TypeError) -> Self {
+        Self::Type { op: op.to_owned(), path: path.to_owned(), place: None, source: Box::new(source) }
+    }
+
+    /// The error with the line of the model's code that called its operator.
+    pub(crate) fn at(mut self, line: Option<&'static Location<'static>>) -> Self {
+        if let Self::Type { place, .. } | Self::Limit { place, .. } = &mut self {
+            *place = line;
+        }
+        self
+    }
+
     /// The error with the names of sizes instead of their symbols, `rows` for `s0`.
     pub(crate) fn with_names(mut self, sizes: &[SizeDef]) -> Self {
         let texts = match &mut self {
-            Self::Type { source, .. } => [&mut source.expected, &mut source.actual],
+            Self::Type { source, .. } => {
+                let TypeError { expected, actual, .. } = &mut **source;
+                [expected, actual]
+            }
             Self::Mismatch { recorded, inferred, .. } => [recorded, inferred],
             _ => return self,
         };
@@ -169,6 +190,10 @@ fn named(text: &str, sizes: &[SizeDef]) -> String {
         rest = after;
     }
     result
+}
+
+fn placed(place: Option<&Location<'_>>) -> String {
+    place.map_or_else(String::new, |place| format!(" at {place}"))
 }
 
 fn at(path: &str) -> String {

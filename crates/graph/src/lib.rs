@@ -70,7 +70,7 @@ pub use differentiate::{DifferentiateError, Seed, differentiate};
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};
 pub use error::{GraphError, TypeError};
-pub use graph::{Copies, Graph, Ids, Node, NodeId, Remarks, SizeDef, SizeSource, Value, reached};
+pub use graph::{Copies, Graph, Ids, Node, NodeId, ParameterSpec, Remarks, SizeDef, SizeSource, Value, reached};
 pub use interpret::{Array, InterpretError, interpret};
 pub use keys::keys_to;
 pub use names::{nearest_names, similar_name};

@@ -5,7 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
 
+/// Elements that `Debug` shows.
+const SHOWN: usize = 8;
+
 /// A tensor on the host: row major, unpadded, little-endian. Clones share their elements.
+///
+/// `Debug` shows the type and the first elements, `f32[2] [0.5, 1.0]`.
 #[derive(Clone)]
 pub struct HostTensor {
     dtype: DType,
@@ -431,10 +436,14 @@ impl PartialEq for HostTensor {
 
 impl fmt::Debug for HostTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostTensor")
-            .field("dtype", &self.dtype)
-            .field("shape", &self.shape)
-            .field("bytes", &self.bytes())
-            .finish()
+        write!(f, "{}{:?} ", self.dtype, self.shape)?;
+        let mut list = f.debug_list();
+        match self.dtype.format().codec {
+            Codec::Float { decode, .. } => {
+                list.entries(self.pieces().flat_map(decode).take(SHOWN).map(|value| value as f32))
+            }
+            Codec::Integer { decode, .. } => list.entries(self.pieces().flat_map(decode).take(SHOWN)),
+        };
+        if self.len() > SHOWN { list.finish_non_exhaustive() } else { list.finish() }
     }
 }

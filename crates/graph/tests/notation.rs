@@ -106,13 +106,62 @@ fn an_axis_that_is_not_there_is_an_error() {
         |_, x| x.slice(2, 0, 0),
         |_, x| x.transpose(0, 2),
         |scope, x| scope.concat(&[x, x], -3),
-        |scope, _| scope.concat(&[], 0),
+        |scope, _| scope.concat(&[] as &[Tensor], 0),
     ];
     for (number, body) in bodies.into_iter().enumerate() {
         let error = finish(body).unwrap_err().to_string();
         let argument = if number == 6 { "`parts`" } else { "`axis`" };
         assert!(error.contains(argument), "{number}: {error}");
     }
+}
+
+#[test]
+fn tensors_are_taken_by_value_and_by_reference() {
+    let bodies: [[Body; 2]; 4] = [
+        [|_, x| x.matmul(&x.transpose(0, 1)), |_, x| x.matmul(x.transpose(0, 1))],
+        [|_, x| x.gt(0.0).select(x, &x.exp()), |_, x| x.gt(0.0).select(x, x.exp())],
+        [|scope, x| scope.concat(&[x, &x.exp()], 0), |scope, x| scope.concat(&[x.clone(), x.exp()], 0)],
+        [|scope, x| scope.top_k(&-x, 2).0, |scope, x| scope.top_k(-x, 2).0],
+    ];
+    for [by_reference, by_value] in bodies {
+        assert_eq!(run(by_reference), run(by_value));
+    }
+}
+
+#[test]
+fn a_shape_error_names_the_line_that_called_the_operator() {
+    let bodies: [(Body, u32); 6] = [
+        (|_, x| x.matmul(x), line!()),
+        (|_, x| x + x.reshape([6]), line!()),
+        (|_, x| x.linear(x.slice(1, 0, 2), None), line!()),
+        (|_, x| x.layer_norm(x, x, 1e-5), line!()),
+        (|_, x| x.clamp(None, Some(1.0)) + x.sum(2), line!()),
+        (|scope, x| scope.top_k(x, 0).0, line!()),
+    ];
+    for (body, line) in bodies {
+        let error = finish(body).unwrap_err();
+        let GraphError::Type { place: Some(place), .. } = error else { panic!("{error}") };
+        assert_eq!((place.file(), place.line()), (file!(), line), "{error}");
+        assert!(error.to_string().contains(&format!(" at {}:{line}:", file!())), "{error}");
+    }
+    let scope = Scope::new().without_places();
+    let x = scope.input("x", DType::F32, [2, 3]);
+    let y = x.matmul(&x);
+    let error = y.error().unwrap();
+    assert!(error.to_string().starts_with("matmul: `"), "{error}");
+    assert_eq!(scope.finish(&[("y", y)]).err(), Some(error));
+}
+
+#[test]
+fn debug_shows_types_and_a_few_values() {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, (scope.size("rows"), 32));
+    assert_eq!(format!("{x:?} {:?} {scope:?}", x.sum(7)), "f32[s0, 32] poisoned Scope(\"\")");
+    let values = [0.1f32, -2.0, 3.5];
+    assert_eq!(format!("{:?}", HostTensor::new([3, 1], &values).unwrap()), "f32[3, 1] [0.1, -2.0, 3.5]");
+    assert_eq!(format!("{:?}", HostTensor::vector(&[true, false])), "bool[2] [1, 0]");
+    let long: Vec<i64> = (0..1000).collect();
+    assert_eq!(format!("{:?}", HostTensor::vector(&long)), "i64[1000] [0, 1, 2, 3, 4, 5, 6, 7, ..]");
 }
 
 #[test]

@@ -166,8 +166,7 @@ fn a_feature_is_named_once() {
 fn tensors_that_a_model_does_not_know_are_found() {
     let config = Config::from_json(&demo().to_string()).unwrap();
     let graph = dlrm_hstu::trace(&config).unwrap();
-    let mut names: Vec<String> =
-        rewire_hstu::models::parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
+    let mut names: Vec<String> = graph.parameters().into_iter().map(|parameter| parameter.name).collect();
     names.extend(config.buffers().unwrap().into_iter().map(|buffer| buffer.name));
     let all = || names.iter().map(String::as_str);
     assert_eq!(config.unread(&graph, all()).unwrap(), [""; 0]);

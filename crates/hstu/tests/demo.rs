@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, HostTensor, interpret};
-use rewire_hstu::models;
 use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -65,7 +64,7 @@ fn weights() -> HashMap<String, HostTensor> {
 fn every_tensor_of_the_checkpoint_is_a_parameter_or_a_buffer() {
     let config = Config::from_json(&std::fs::read_to_string(demo("model/config.json")).unwrap()).unwrap();
     let mut stored = weights();
-    for parameter in models::parameters(&dlrm_hstu::trace(&config).unwrap()) {
+    for parameter in dlrm_hstu::trace(&config).unwrap().parameters() {
         let tensor = stored.remove(&parameter.name).unwrap_or_else(|| panic!("no {}", parameter.name));
         assert_eq!(
             (tensor.dtype(), tensor.shape()),

@@ -26,7 +26,7 @@ pub(crate) fn coord(axis: usize) -> IndexExpr {
 
 impl Context {
     pub fn new() -> Self {
-        let scope = Scope::new();
+        let scope = Scope::new().without_places();
         let sizes = RefCell::new(Sizes::new(&scope));
         Self { scope, sizes, hosts: RefCell::default() }
     }

@@ -6,8 +6,10 @@ const ABSENT: f64 = -1e9;
 /// Softmax cross entropy of logits `[N, K]` with classes `[N]`, an `I64` in `0..K`: `[N]`.
 ///
 /// With the label smoothing `s` from 0 to 1 the target distribution is `1 - s` at the class plus `s / K` everywhere.
-pub fn softmax_cross_entropy(scope: &Scope, logits: &Tensor, labels: &Tensor, smoothing: f64) -> Tensor {
-    let op = "softmax_cross_entropy";
+#[track_caller]
+pub fn cross_entropy(scope: &Scope, logits: impl AsRef<Tensor>, labels: impl AsRef<Tensor>, smoothing: f64) -> Tensor {
+    let (logits, labels) = (logits.as_ref(), labels.as_ref());
+    let op = "cross_entropy";
     logits.require_shape(op, "logits", &[labels.dim(0), logits.width().into()]);
     logits.require(op, "smoothing", (0.0..=1.0).contains(&smoothing), "from 0 to 1", smoothing);
     let (rows, count) = (labels.dim(0), logits.width());
@@ -23,21 +25,23 @@ pub fn softmax_cross_entropy(scope: &Scope, logits: &Tensor, labels: &Tensor, sm
 /// Joint ranking and calibration (Sheng et al., 2023) of logits `[N, 2]` with classes `[N]`, an `I64` of 0 or 1, in sessions `[N]`,
 /// integers: `[N]`.
 ///
-/// `alpha` from 0 to 1 weights [`softmax_cross_entropy`], and `1 - alpha` the ranking loss of each example: the softmax cross
+/// `alpha` from 0 to 1 weights [`cross_entropy`], and `1 - alpha` the ranking loss of each example: the softmax cross
 /// entropy of its logit of its class among those of the examples of the other class in its session.
+#[track_caller]
 pub fn joint_ranking_calibration(
     scope: &Scope,
-    logits: &Tensor,
-    labels: &Tensor,
-    sessions: &Tensor,
+    logits: impl AsRef<Tensor>,
+    labels: impl AsRef<Tensor>,
+    sessions: impl AsRef<Tensor>,
     alpha: f64,
 ) -> Tensor {
+    let (logits, labels, sessions) = (logits.as_ref(), labels.as_ref(), sessions.as_ref());
     let op = "joint_ranking_calibration";
     let rows = labels.dim(0);
     logits.require_shape(op, "logits", &[rows.clone(), 2.into()]);
     sessions.require_shape(op, "sessions", labels.shape());
     logits.require(op, "alpha", (0.0..=1.0).contains(&alpha), "from 0 to 1", alpha);
-    let calibration = softmax_cross_entropy(scope, logits, labels, 0.0);
+    let calibration = cross_entropy(scope, logits, labels, 0.0);
     let (column, row) = ([rows.clone(), 1.into()], [1.into(), rows.clone()]);
     let [negative, positive] = [0, 1].map(|class| logits.slice(1, class, 1));
     let is_positive = labels.reshape(&column).equal(1);

@@ -27,7 +27,7 @@ mod classes;
 mod matching;
 
 pub use binary::{binary_cross_entropy, binary_focal, smooth_labels, squared_error};
-pub use classes::{joint_ranking_calibration, softmax_cross_entropy};
+pub use classes::{cross_entropy, joint_ranking_calibration};
 pub use matching::{HardNegatives, MatchLogits, split_rows, unit_rows};
 
 use rewire_graph::{DType, Dim, Scope, Tensor};
@@ -35,7 +35,9 @@ use rewire_graph::{DType, Dim, Scope, Tensor};
 /// The mean of losses `[N, ..]` over the first axis, `[..]`; 0 if it is empty.
 ///
 /// With `weights` `[N]` it is the mean of loss times weight divided by the mean of weights, or 0 if that is 0.
-pub fn mean(scope: &Scope, losses: &Tensor, weights: Option<&Tensor>) -> Tensor {
+#[track_caller]
+pub fn mean(scope: &Scope, losses: impl AsRef<Tensor>, weights: Option<&Tensor>) -> Tensor {
+    let losses = losses.as_ref();
     let Some((count, rest)) = losses.shape().split_first() else { return losses.clone() };
     let Some(weights) = weights else {
         let count = scope.host_size(count).maximum(1).cast(DType::F32);

@@ -8,13 +8,17 @@ const SHORTEST: f64 = 1e-6;
 
 /// Rows `[N, E]` divided by their Euclidean norms, or by `1e-6` if they are shorter. Dot products of such rows are cosine
 /// similarities.
-pub fn unit_rows(x: &Tensor) -> Tensor {
+#[track_caller]
+pub fn unit_rows(x: impl AsRef<Tensor>) -> Tensor {
+    let x = x.as_ref();
     x.unit_rows(SHORTEST)
 }
 
 /// Splits rows `[N, ..]` into consecutive parts of `counts` rows: items that passed through a tower together, such as
 /// positives, negatives and hard negatives. A run with fewer rows is an error.
-pub fn split_rows(scope: &Scope, x: &Tensor, counts: &[Dim]) -> Vec<Tensor> {
+#[track_caller]
+pub fn split_rows(scope: &Scope, x: impl AsRef<Tensor>, counts: &[Dim]) -> Vec<Tensor> {
+    let x = x.as_ref();
     let rows = |count: &Dim| Ragged::dense(scope, 1, &scope.host_size(count));
     let (all, mut start) = (rows(&x.dim(0)), Dim::default());
     let part = |count: &Dim| {
@@ -49,20 +53,24 @@ pub struct HardNegatives {
 
 impl MatchLogits {
     /// Every user `[B, E]` with the items `[B, E]` of all users: `B` columns, with the user's own on the diagonal.
-    pub fn in_batch(users: &Tensor, items: &Tensor, temperature: f64) -> Self {
+    #[track_caller]
+    pub fn in_batch(users: impl AsRef<Tensor>, items: impl AsRef<Tensor>, temperature: f64) -> Self {
+        let (users, items) = (users.as_ref(), items.as_ref());
         let positive = own(users, items, temperature);
         Self { positive, columns: vec![all(users, items, temperature)] }
     }
 
     /// Every user `[B, E]` with its own item of `positives` `[B, E]`, with all `negatives` `[S, E]`, and with its hard negatives:
     /// `1 + S + slot_count` columns, the first of which is the user's own. Slots without a hard negative are `-1e32`.
+    #[track_caller]
     pub fn sampled(
-        users: &Tensor,
-        positives: &Tensor,
-        negatives: &Tensor,
+        users: impl AsRef<Tensor>,
+        positives: impl AsRef<Tensor>,
+        negatives: impl AsRef<Tensor>,
         hard: Option<&HardNegatives>,
         temperature: f64,
     ) -> Self {
+        let (users, positives, negatives) = (users.as_ref(), positives.as_ref(), negatives.as_ref());
         let positive = own(users, positives, temperature);
         let mut columns = vec![positive.clone(), all(users, negatives, temperature)];
         columns.extend(hard.map(|hard| hard.similarities(users, temperature)));
@@ -70,11 +78,13 @@ impl MatchLogits {
     }
 
     /// All columns, concatenated, `[B, N]`.
+    #[track_caller]
     pub fn columns(&self, scope: &Scope) -> Tensor {
         scope.concat(&self.columns.iter().collect::<Vec<_>>(), 1)
     }
 
     /// Softmax cross entropy with the user's own item as label, `log sum_j e^(s_j) - s`, `[B]`.
+    #[track_caller]
     pub fn cross_entropy(&self) -> Tensor {
         let largest = self.columns.iter().map(|part| part.max(1)).reduce(|a, b| a.maximum(b));
         let largest = largest.unwrap_or_else(|| self.positive.clone()).detach();
@@ -85,6 +95,7 @@ impl MatchLogits {
 }
 
 /// The similarity of every user with the item of the same row, `[B, 1]`.
+#[track_caller]
 fn own(users: &Tensor, items: &Tensor, temperature: f64) -> Tensor {
     users.require("match", "temperature", temperature > 0.0, "above 0", temperature);
     items.require_shape("match", "items", users.shape());
@@ -92,12 +103,14 @@ fn own(users: &Tensor, items: &Tensor, temperature: f64) -> Tensor {
 }
 
 /// The similarity of every user with every item, `[B, N]`.
+#[track_caller]
 fn all(users: &Tensor, items: &Tensor, temperature: f64) -> Tensor {
     users.matmul(&items.transpose(0, 1)) * temperature.recip()
 }
 
 impl HardNegatives {
     /// `[B, slot_count]`
+    #[track_caller]
     fn similarities(&self, users: &Tensor, temperature: f64) -> Tensor {
         let own = own(&users.gather(&self.users), &self.items, temperature);
         let slots = self.slot_count as i64;

@@ -107,7 +107,7 @@ impl Rows {
 
 impl<'a> Draft<'a> {
     pub fn new(shape: &'a Shape) -> Self {
-        let scope = Scope::new().with_weights(shape.dtype);
+        let scope = Scope::new().without_places().with_weights(shape.dtype);
         Self { scope, shape, noise: Noise::new(shape.seed), inputs: vec![], memory: HostMemory::now(), state_rows: 1 }
     }
 

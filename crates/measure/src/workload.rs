@@ -7,12 +7,13 @@ use rewire::package::{Package, PackageError};
 use rewire::predict::Imported;
 use rewire::weights::Weights;
 use rewire::{lower, optimize};
+use rewire_graph::ParameterSpec;
 use rewire_graph::shape::{HostInput, ShapeError};
 use rewire_graph::{DType, Graph, HostTensor};
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Named, Plan, Precision, Source};
+use rewire_hstu::models::ModelError;
 use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
-use rewire_hstu::models::{ModelError, ParameterSpec, parameters};
 use rewire_runtime::HostMemory;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -90,7 +91,7 @@ impl Workload {
         let outputs = (op.build)(&mut draft).map_err(failed)?;
         let Draft { scope, mut noise, inputs, mut memory, state_rows, .. } = draft;
         let graph = scope.finish(&outputs).map_err(|error| failed(ModelError::from(error).into()))?;
-        let parameters = random(parameters(&graph), &mut noise, &mut memory).map_err(failed)?;
+        let parameters = random(graph.parameters(), &mut noise, &mut memory).map_err(failed)?;
         let workload = Self {
             op: op.name.to_owned(),
             shape: shape.only(op.sizes),
@@ -177,7 +178,7 @@ impl Workload {
         let failed = |error: DraftError| BenchError::draft(name, error);
         let mut given = weights.map_or(Ok(BTreeMap::new()), Weights::tensors).map_err(PackageError::from)?;
         let (known, unknown): (Vec<_>, _) =
-            parameters(&graph).into_iter().partition(|spec| given.contains_key(&spec.name));
+            graph.parameters().into_iter().partition(|spec| given.contains_key(&spec.name));
         let mut values = random(unknown, &mut noise, &mut memory).map_err(failed)?;
         values.extend(known.into_iter().filter_map(|spec| given.remove_entry(&spec.name)));
         let workload = Self {

@@ -6,7 +6,6 @@
 
 use rewire::graph::GraphError;
 use rewire::graph::op::ReduceOp;
-use rewire::hstu::models::parameters;
 use rewire::prelude::*;
 use rewire::train::loss;
 use rewire::train::metrics::{Auc, NormalizedEntropy};
@@ -131,8 +130,7 @@ fn options() -> ModelOptions {
 /// Trains, and compares metrics of new batches before and after.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = trace("loss")?;
-    let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
-    let begin = initial(&shapes, 1)?;
+    let begin = initial(&graph.parameters(), 1)?;
     let before = figures(&begin)?;
 
     let objective = Objective::new(graph, "loss").tables(["embedding.item.weight"]);

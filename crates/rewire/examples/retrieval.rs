@@ -5,7 +5,6 @@
 //! cargo run --release -p rewire --example retrieval
 //! ```
 
-use rewire::hstu::models::parameters;
 use rewire::hstu::modules::{Features, HstuConfig, HstuMatchEncoder, RetrievalConfig, Sequence, Similarity};
 use rewire::prelude::*;
 use rewire::train::loss::{self, MatchLogits};
@@ -135,8 +134,7 @@ fn options() -> ModelOptions {
 /// Trains, and compares the hit rate before and after.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = objective()?;
-    let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
-    let begin = initial(&shapes, 1)?;
+    let begin = initial(&graph.parameters(), 1)?;
     let before = hit_rate(&begin)?;
 
     let objective = Objective::new(graph, "loss").tables(["embedding.item.weight"]);

@@ -5,7 +5,6 @@
 //! ```
 
 use rewire::graph::GraphError;
-use rewire::hstu::models::parameters;
 use rewire::prelude::*;
 use rewire::train::loss::{self, MatchLogits};
 use rewire::train::metrics::TopK;
@@ -103,8 +102,7 @@ fn options() -> ModelOptions {
 /// Trains, and compares metrics of new batches before and after.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let graph = trace("loss")?;
-    let shapes = parameters(&graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
-    let begin = initial(&shapes, 1)?;
+    let begin = initial(&graph.parameters(), 1)?;
     let before = hit_rate(&begin)?;
 
     let objective = Objective::new(graph, "loss").tables(["embedding.user.weight", "embedding.item.weight"]);

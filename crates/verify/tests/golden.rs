@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{HostTensor, interpret};
-use rewire_hstu::models;
 use rewire_verify::{GoldenCase, cases};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,13 +23,13 @@ fn check(case: &GoldenCase) -> Result<(), String> {
         parameters.insert("table".to_owned(), rows.map_err(|error| error.to_string())?);
     }
     let given = parameters.clone();
-    for parameter in models::parameters(&replay.graph) {
+    for parameter in replay.graph.parameters() {
         let stored = parameters.get(&parameter.name).ok_or(format!("no parameter {}", parameter.name))?;
         if stored.shape() != parameter.shape || stored.dtype() != parameter.dtype {
             return Err(format!("{}: {:?} for {parameter:?}", parameter.name, stored.shape()));
         }
     }
-    let known: Vec<String> = models::parameters(&replay.graph).into_iter().map(|p| p.name).collect();
+    let known: Vec<String> = replay.graph.parameters().into_iter().map(|p| p.name).collect();
     parameters.retain(|name, _| !known.contains(name));
     parameters.retain(|name, _| !BUFFERS.iter().any(|buffer| name.ends_with(buffer)));
     if !parameters.is_empty() {

@@ -175,7 +175,7 @@ impl Builder {
 
     /// Values for the parameters of modules.
     fn module_parameters(&mut self, graph: &Graph) {
-        for parameter in rewire_hstu::models::parameters(graph) {
+        for parameter in graph.parameters() {
             let scale = 1.0 / (parameter.shape.last().copied().unwrap_or(1).max(1) as f64).sqrt();
             let mut noise = Noise::new(self.seed, &parameter.name);
             self.parameters

@@ -9,7 +9,6 @@ use rewire_emit::mapping::map;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_hstu::models::hstu_match::MatchConfig;
-use rewire_hstu::models::parameters;
 use rewire_runtime::{Kernel, Tables};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -193,7 +192,7 @@ pub fn matching() -> &'static Parts {
             let values: Vec<f32> = (0..count).map(|_| (noise.bits() % 2000) as f32 / 1000.0 - 1.0).collect();
             HostTensor::f32(shape, &values).unwrap()
         };
-        let specs = parameters(&MatchConfig::from_json(&text).unwrap().trace().unwrap());
+        let specs = MatchConfig::from_json(&text).unwrap().trace().unwrap().parameters();
         let tensors: BTreeMap<_, _> = specs.into_iter().map(|spec| (spec.name, tensor(spec.shape))).collect();
         let weights = serialize(&tensors, &BTreeMap::new()).unwrap();
         let package = pack("test", &text, &Weights::parse(&weights).unwrap(), &PackOptions::default()).unwrap();

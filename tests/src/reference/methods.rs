@@ -3,11 +3,14 @@
 use super::source::{docs, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use syn::{FnArg, ImplItem, ImplItemFn, Item, ReturnType, Visibility};
+use syn::parse::{ParseStream, Parser};
+use syn::{Attribute, FnArg, Ident, ImplItem, ImplItemFn, Item, ItemMacro, ReturnType, Token, Visibility};
 
 /// Types with the folders or files of their methods.
-const TYPES: [(&str, &str); 12] = [
+const TYPES: [(&str, &str); 14] = [
     ("Scope", "graph/src/trace"),
+    ("Tensor", "graph/src/trace"),
+    ("Ragged", "graph/src/trace"),
     ("HostTensor", "graph/src/tensor.rs"),
     ("Plan", "graph-rewrite/src/plan"),
     ("Model", "runtime/src/model"),
@@ -46,6 +49,7 @@ fn read(item: &'static str, path: &str) -> Result<Methods, String> {
         for own in syn::parse_file(&file).map_err(|error| format!("{path}: {error}"))?.items {
             match own {
                 Item::Struct(own) if own.ident == item => about = docs(&own.attrs),
+                Item::Macro(own) if item == "Tensor" => functions.extend(listed(&own)),
                 Item::Impl(own) if own.trait_.is_none() && text(&own.self_ty).split('<').next() == Some(item) => {
                     functions.extend(own.items.into_iter().filter_map(public));
                 }
@@ -64,6 +68,29 @@ fn read(item: &'static str, path: &str) -> Result<Methods, String> {
         (format!("`{}`{also}", call(item, function)), sentence(&told))
     });
     Ok(Methods { item, docs: sentence(&about), lines: lines.collect(), names })
+}
+
+/// The methods of `Tensor` that the macros `unary` and `binary` define from documented names.
+fn listed(list: &ItemMacro) -> Vec<ImplItemFn> {
+    let arguments = match list.mac.path.get_ident().map(Ident::to_string).as_deref() {
+        Some("unary") => "&self",
+        Some("binary") => "&self, other: impl Operand",
+        _ => return vec![],
+    };
+    let entries = |input: ParseStream<'_>| {
+        let mut functions = vec![];
+        while !input.is_empty() {
+            let attrs = input.call(Attribute::parse_outer)?;
+            let name: Ident = input.parse()?;
+            input.parse::<Token![=>]>()?;
+            input.parse::<Ident>()?;
+            input.parse::<Option<Token![,]>>()?;
+            let function: ImplItemFn = syn::parse_str(&format!("pub fn {name}({arguments}) -> Tensor {{}}"))?;
+            functions.push(ImplItemFn { attrs, ..function });
+        }
+        Ok(functions)
+    };
+    entries.parse2(list.mac.tokens.clone()).unwrap_or_default()
 }
 
 /// A file, or all Rust files and written guides of a folder of the repository, with their texts.

@@ -18,7 +18,6 @@ use rewire_graph::{Dim, Graph, GraphError, Scope, Tensor};
 use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{self, Plan};
 use rewire_graph_rewrite::schedule::Schedule;
-use rewire_hstu::models;
 use rewire_runtime::{Kernel, Model, ModelOptions};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,7 +174,7 @@ fn schedule(kernel: &plan::Computation) -> &'static str {
 }
 
 fn loads(plan: Plan, graph: &Graph) -> Result<(), String> {
-    let parameters = models::parameters(graph);
+    let parameters = graph.parameters();
     let find = |name: &str| {
         let parameter = parameters.iter().find(|parameter| parameter.name == name)?;
         Some(crate::noise::Noise::new(1, name).floats(parameter.dtype, &parameter.shape, 1.0))
@@ -257,10 +256,8 @@ fn write_module(page: &mut String, source: &Source, module: &Module) -> Result<(
     let backends = backends(&graph).map_err(|error| format!("{title}: {error}"))?;
     let _ = write!(page, "\n### {title}\n\n{}\n\n- Backends: {backends}\n", source.docs(item)?);
     let _ = writeln!(page, "- Example: `{}`", module.config);
-    let parameters: Vec<String> = models::parameters(&graph)
-        .into_iter()
-        .map(|parameter| format!("`{}` {:?}", parameter.name, parameter.shape))
-        .collect();
+    let parameters: Vec<String> =
+        graph.parameters().into_iter().map(|parameter| format!("`{}` {:?}", parameter.name, parameter.shape)).collect();
     if !parameters.is_empty() {
         let _ = writeln!(page, "- Parameters: {}", parameters.join(", "));
     }

@@ -78,6 +78,48 @@ fn the_best_items_are_those_of_a_sort() {
     }
 }
 
+/// The best items that are not among those seen, of random scores with ties.
+#[test]
+fn seen_items_are_left_out() {
+    // Users without a history, with repeated, unknown and all items; one user, and none.
+    let histories: [&[&[i64]]; 3] =
+        [&[&[], &[3, 3, 11], &[-1, 13, i64::MAX, 12], &(0..13).collect::<Vec<_>>()], &[&[5]], &[]];
+    for (number, histories) in histories.into_iter().enumerate() {
+        let (items, k) = (13, 4);
+        let scope = Scope::new();
+        let rows = scope.lengths("lengths", scope.size("users"));
+        let ids = scope.input("ids", DType::I64, [&rows.total]);
+        let scores = scope.input("scores", DType::F32, (&rows.batch, items));
+        let (best, found) = scope.top_k_unseen(scores, k, ids, rows);
+        let graph = scope.finish(&[("best", best), ("items", found)]).unwrap();
+
+        let mut noise = Noise::new(number as u64, "unseen");
+        let scores: Vec<f32> = noise.floats(DType::F32, &[histories.len(), items], 1.0).to_f32();
+        let scores: Vec<f32> = scores.iter().map(|score| (score * 4.0).round()).collect();
+        let lengths: Vec<i64> = histories.iter().map(|history| history.len() as i64).collect();
+        let inputs = Tensors::from([
+            ("lengths".to_owned(), HostTensor::lengths(&lengths)),
+            ("ids".to_owned(), HostTensor::vector(&histories.concat())),
+            ("scores".to_owned(), HostTensor::f32([histories.len(), items], &scores).unwrap()),
+        ]);
+        let expected: Vec<i64> = histories
+            .iter()
+            .zip(scores.chunks(items))
+            .flat_map(|(history, scores)| {
+                let mut unseen: Vec<i64> = (0..items as i64).filter(|item| !history.contains(item)).collect();
+                unseen.sort_by(|a, b| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b)));
+                unseen.resize(unseen.len().max(k), -1);
+                unseen.into_iter().take(k)
+            })
+            .collect();
+        assert_eq!(oracle(&graph, &inputs, &Tensors::new()).unwrap()["items"].to_i64(), expected);
+        for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+            let Some(mut session) = session(&graph, &Tensors::new(), kernel).unwrap() else { continue };
+            assert_eq!(run(&mut session, &inputs).unwrap()["items"].to_i64(), expected, "{kernel:?}");
+        }
+    }
+}
+
 #[test]
 fn a_kernel_an_item_reads_the_similarities() {
     let plan = plan(&retrieval(Similarity::InnerProduct, 4, 100)).unwrap();

@@ -4,7 +4,7 @@ use crate::program::{DEMO, Folder, Run, jsonl, run, user};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use rewire::HostTensor;
-use rewire::hstu::models::{hstu_match, parameters};
+use rewire::hstu::models::hstu_match;
 use rewire::weights::{Weights, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub fn matching(folder: &Folder) -> String {
     let text = config.to_string();
     let config = hstu_match::MatchConfig::from_json(&text).unwrap();
     let (mut tensors, mut state) = (BTreeMap::new(), 1u64);
-    for parameter in parameters(&config.trace().unwrap()) {
+    for parameter in config.trace().unwrap().parameters() {
         let values = (0..parameter.shape.iter().product()).map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             ((state >> 40) as f32 / (1 << 23) as f32 - 1.0) * 0.5

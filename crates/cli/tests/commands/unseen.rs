@@ -3,7 +3,6 @@
 
 use crate::program::{Folder, run};
 use rewire::HostTensor;
-use rewire::hstu::models::parameters;
 use rewire::rank::{parse_config, trace};
 use rewire::weights::serialize;
 use serde_json::{Value, json};
@@ -82,7 +81,7 @@ fn model(config: &Value) -> Folder {
         let values: Vec<f32> = (0..shape.iter().product()).map(|_| noise.below(2001) as f32 / 2000.0 - 0.5).collect();
         HostTensor::f32(shape, &values).unwrap()
     };
-    let specs = parameters(&trace(&parse_config("test", &text).unwrap()).unwrap());
+    let specs = trace(&parse_config("test", &text).unwrap()).unwrap().parameters();
     let tensors: BTreeMap<_, _> = specs.into_iter().map(|spec| (spec.name, tensor(spec.shape))).collect();
     folder.write("config.json", text);
     folder.write("model.safetensors", serialize(&tensors, &BTreeMap::new()).unwrap());

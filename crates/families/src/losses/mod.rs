@@ -116,7 +116,7 @@ pub struct Matching {
 pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceError> {
     check(config, mode)?;
     let pipeline = Pipeline::parse(config)?;
-    let scope = Scope::new().with_mode(mode);
+    let scope = Scope::new().without_places().with_mode(mode);
     let extra = Extras::default();
     let model = Model { extra: Some(&extra), ..pipeline.model(&scope, "") };
     let message = if model.is_match() { Some(MatchMessage::read(&model, HardSampler::read(config)?)?) } else { None };

@@ -118,7 +118,7 @@ impl<'a> Tracer<'a> {
                 }
                 Loss::BinaryFocal(of) => loss::binary_focal(x, &label, of.gamma, of.alpha),
                 Loss::L2(_) => loss::squared_error(x, &label),
-                Loss::SoftmaxCrossEntropy(of) => loss::softmax_cross_entropy(scope, x, &label, of.label_smoothing),
+                Loss::SoftmaxCrossEntropy(of) => loss::cross_entropy(scope, x, &label, of.label_smoothing),
                 Loss::Jrc(of) => {
                     let sessions = self.labels.session(scope, &of.session_name, &rows);
                     loss::joint_ranking_calibration(scope, x, &label, &sessions, of.alpha)

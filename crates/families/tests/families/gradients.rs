@@ -6,7 +6,6 @@ use rewire_families::{TOTAL, trace_losses};
 use rewire_features::NegativeRow;
 use rewire_graph::op::{Detach, Input};
 use rewire_graph::{DType, HostTensor, Mode, Seed, differentiate, interpret};
-use rewire_hstu::models::parameters;
 use std::collections::HashMap;
 use std::error::Error;
 
@@ -61,7 +60,7 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
     let is_read =
         |name: &str| traced.graph.ids().filter_map(|id| traced.graph.op::<Input>(id)).any(|op| op.name == name);
     inputs.retain(|name, _| is_read(name));
-    let known = parameters(&traced.graph);
+    let known = traced.graph.parameters();
     // A buffer of the reference's module, which does not learn.
     let learned = || known.iter().map(|known| known.name.as_str()).filter(|name| !name.ends_with(".0.base"));
     let graph = differentiate(&traced.graph, &[(TOTAL, Seed::One)], &learned().collect::<Vec<_>>())?;

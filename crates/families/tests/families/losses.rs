@@ -177,7 +177,7 @@ fn variational_dropout_is_regularised() {
         let mut case = Case::new("wide_and_deep_taobao");
         case.config["model_config"]["variational_dropout"] = json!({ "regularization_lambda": 0.5 });
         let traced = trace_losses(&case.config, mode).unwrap();
-        let parameters = rewire_hstu::models::parameters(&traced.graph);
+        let parameters = traced.graph.parameters();
         let mut expected = vec![];
         for parameter in parameters.iter().filter(|known| known.name.ends_with("feature_p")) {
             let p: Vec<f32> = (0..parameter.shape[0]).map(|at| at as f32 * 0.7 - 1.5).collect();

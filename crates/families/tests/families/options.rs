@@ -3,7 +3,6 @@
 use rewire_families::{TraceError, Traced, trace};
 use rewire_features::{Column, OwnedCell};
 use rewire_graph::{HostTensor, interpret};
-use rewire_hstu::models::parameters;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,7 +29,7 @@ fn deep(encoders: Value) -> Value {
 
 /// The parameters that are not tables.
 fn names(traced: &Traced) -> Vec<String> {
-    let all = parameters(&traced.graph).into_iter().map(|parameter| parameter.name);
+    let all = traced.graph.parameters().into_iter().map(|parameter| parameter.name);
     all.filter(|name| !name.contains("emb_impls")).collect()
 }
 
@@ -44,7 +43,7 @@ fn logits(traced: &Traced, rows: usize) -> Vec<f32> {
     let column = |name: &str| Column::of_cells((0..rows).map(|row| cell(name, row)).collect()).unwrap();
     let columns: HashMap<String, Column<'_>> = traced.columns.iter().map(|name| (name.clone(), column(name))).collect();
     let inputs = traced.interface.features.encode(&traced.columns, |name| columns.get(name), 0..rows).unwrap();
-    let weights = parameters(&traced.graph).into_iter().map(|parameter| {
+    let weights = traced.graph.parameters().into_iter().map(|parameter| {
         let count: usize = parameter.shape.iter().product();
         let values: Vec<f32> = (0..count).map(|n| ((n * 7 + 3) % 11) as f32 * 0.05 + 0.1).collect();
         (parameter.name, HostTensor::f32(parameter.shape, &values).unwrap())
@@ -81,7 +80,7 @@ fn encoders_of_steps() {
     let sum = of(json!({"pooling_encoder": {"input": "q", "pooling_type": "sum", "max_seq_length": 1}}));
     let attention = of(json!({"simple_attention": {"input": "q"}}));
     let shapes = |traced: &Traced| -> BTreeMap<String, Vec<usize>> {
-        parameters(&traced.graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect()
+        traced.graph.parameters().into_iter().map(|parameter| (parameter.name, parameter.shape)).collect()
     };
     // The number and both ids, and the encoder's two columns.
     assert_eq!(shapes(&mean)["towers.all.mlp.0.perceptron.0.weight"], [2, 7]);
@@ -110,7 +109,7 @@ fn mask_blocks_follow_each_other_where_they_are_not_parallel() {
     });
     let traced = trace(&config(groups, "mask_net", json!({"mask_net_module": module}))).unwrap();
     let shapes: BTreeMap<String, Vec<usize>> =
-        parameters(&traced.graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
+        traced.graph.parameters().into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
     let block = |index: usize, name: &str| &shapes[&format!("mask_net_layer.mask_blocks.{index}.{name}.weight")];
     assert_eq!((&block(0, "mask_generator.0")[..], &block(0, "ffn.0")[..]), (&[2, 5][..], &[4, 5][..]));
     // The second block masks the first one's row, by a mask of the whole row.

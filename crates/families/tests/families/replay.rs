@@ -5,7 +5,6 @@
 use crate::table;
 use rewire_families::{Traced, trace};
 use rewire_graph::{DType, HostTensor, interpret};
-use rewire_hstu::models::parameters;
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -43,7 +42,7 @@ pub fn tensors(path: &Path) -> Result<Tensors, Box<dyn Error>> {
 
 /// Parameters and tensors of a checkpoint are the same, except for buffers and tensors that only training uses.
 fn check_names(traced: &Traced, weights: &Tensors) -> Result<(), Box<dyn Error>> {
-    let read: BTreeSet<String> = parameters(&traced.graph).into_iter().map(|parameter| parameter.name).collect();
+    let read: BTreeSet<String> = traced.graph.parameters().into_iter().map(|parameter| parameter.name).collect();
     let is_other = |name: &str| {
         ["num_batches_tracked", "windows_len", "feature_dim_repeat"].iter().any(|end| name.ends_with(end))
             || name.starts_with("booster_")

@@ -75,7 +75,7 @@ impl CompiledPattern {
         let results: Vec<Value> = graph.outputs().iter().map(|(_, value)| *value).collect();
         if results.is_empty() {
             let source = TypeError::new("pattern", "a function with a result", "nothing");
-            return Err(GraphError::Type { op: "pattern".to_owned(), path: String::new(), source });
+            return Err(GraphError::of_type("pattern", "", source));
         }
         let mut form = Self { graph, results, locals: HashMap::new() };
         form.check_connected()?;
@@ -99,7 +99,7 @@ impl CompiledPattern {
             if position > 0 && known.is_disjoint(&needed) {
                 let source =
                     TypeError::new(format!("result {position}"), "computed from values of another one", "apart");
-                return Err(GraphError::Type { op: "pattern".to_owned(), path: String::new(), source });
+                return Err(GraphError::of_type("pattern", "", source));
             }
             known.extend(needed);
         }

@@ -5,6 +5,7 @@ mod draw;
 mod ids;
 mod learned;
 mod order;
+mod parameters;
 mod svg;
 mod verify;
 
@@ -12,6 +13,7 @@ pub use copies::Copies;
 pub use draw::Remarks;
 pub use ids::Ids;
 pub use order::reached;
+pub use parameters::ParameterSpec;
 
 use crate::limits::check_shape;
 use crate::op::{HostOp, Op, Role, result_types};
@@ -151,13 +153,9 @@ impl Graph {
             .iter()
             .map(|&value| self.ty(value).ok_or_else(|| dangling(format!("node {}", value.node.number()))))
             .collect::<Result<Vec<_>, _>>()?;
-        let types = result_types(op.as_ref(), &types).map_err(|source| GraphError::Type {
-            op: op.name().to_owned(),
-            path: path.to_owned(),
-            source,
-        })?;
+        let types = result_types(op.as_ref(), &types).map_err(|source| GraphError::of_type(op.name(), path, source))?;
         if let Some(source) = types.iter().find_map(|ty| check_shape(&ty.shape).err()) {
-            return Err(GraphError::Limit { op: op.name().to_owned(), path: path.to_owned(), source });
+            return Err(GraphError::Limit { op: op.name().to_owned(), path: path.to_owned(), place: None, source });
         }
         Ok(self.insert(Arc::new(Node::new(op, types, path)), inputs))
     }

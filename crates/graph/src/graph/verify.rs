@@ -99,11 +99,8 @@ impl Graph {
 
 /// Fails if the types of a node differ from those that its operator infers.
 fn verify_types(node: &Node, operands: &[&Type]) -> Result<(), GraphError> {
-    let inferred = result_types(node.op.as_ref(), operands).map_err(|source| GraphError::Type {
-        op: node.op.name().to_owned(),
-        path: node.path.clone(),
-        source,
-    })?;
+    let inferred = result_types(node.op.as_ref(), operands)
+        .map_err(|source| GraphError::of_type(node.op.name(), &node.path, source))?;
     if inferred == node.types {
         return Ok(());
     }

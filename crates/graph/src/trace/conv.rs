@@ -13,7 +13,9 @@ impl Tensor {
     /// let y = x.conv2d(&weight, None, &Window { stride: [2, 1], groups: 2, ..Window::default() });
     /// assert_eq!(y.shape()[1..], [6.into(), 4.into(), 5.into()]);
     /// ```
-    pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, window: &Window) -> Tensor {
+    #[track_caller]
+    pub fn conv2d(&self, weight: impl AsRef<Tensor>, bias: Option<&Tensor>, window: &Window) -> Tensor {
+        let weight = weight.as_ref();
         let groups = window.groups;
         let (Some([channels, height, width]), Some([out, per_group, kh, kw])) = (extents(self, 1), extents(weight, 0))
         else {
@@ -33,8 +35,10 @@ impl Tensor {
         }
         let kernel = weight.reshape(&[groups.into(), (out / groups).into(), columns.dim(2)]);
         let images = kernel.matmul(&columns).reshape(&[self.dim(0), out.into(), rows.into(), places.into()]);
-        let bias = bias.map(|bias| bias.reshape(&[out.into(), 1.into(), 1.into()]));
-        bias.map_or_else(|| images.clone(), |bias| &images + &bias)
+        match bias {
+            Some(bias) => images + bias.reshape(&[out.into(), 1.into(), 1.into()]),
+            None => images,
+        }
     }
 }
 

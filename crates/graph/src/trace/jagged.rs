@@ -42,16 +42,26 @@ pub struct Ragged {
     pub total: Dim,
 }
 
+impl AsRef<Ragged> for Ragged {
+    fn as_ref(&self) -> &Ragged {
+        self
+    }
+}
+
 impl Ragged {
     /// From host lengths `[B]`. A run fails if one of them is negative.
-    pub fn from_lengths(lengths: &Tensor) -> Self {
+    #[track_caller]
+    pub fn from_lengths(lengths: impl AsRef<Tensor>) -> Self {
+        let lengths = lengths.as_ref();
         let lengths = lengths.counts("lengths");
         let offsets = lengths.host(HostOp::Offsets, &[]);
         Self { batch: lengths.dim(0), total: lengths.total(), lengths, offsets }
     }
 
     /// From host offsets `[B + 1]`. A run fails if they do not begin with 0, or descend.
-    pub fn from_offsets(offsets: &Tensor) -> Self {
+    #[track_caller]
+    pub fn from_offsets(offsets: impl AsRef<Tensor>) -> Self {
+        let offsets = offsets.as_ref();
         let lengths = offsets.host(HostOp::Lengths, &[]);
         let total = lengths.total();
         let offsets = offsets.checked(Check::Offsets { rows: total.clone() }, "rows", &[]);
@@ -59,11 +69,14 @@ impl Ragged {
     }
 
     /// Samples of equal length.
-    pub fn dense(scope: &Scope, batch: impl Into<Dim>, length: &Tensor) -> Self {
+    #[track_caller]
+    pub fn dense(scope: &Scope, batch: impl Into<Dim>, length: impl AsRef<Tensor>) -> Self {
+        let length = length.as_ref();
         Self::from_lengths(&scope.host_fill(batch, length))
     }
 
     /// From host offsets `[B + 1]` that are known to divide `total` rows.
+    #[track_caller]
     pub(crate) fn of(offsets: &Tensor, total: &Dim) -> Self {
         let value = offsets.value.map(|value| offsets.unchecked(value));
         let lengths = Tensor { value, ..offsets.clone() }.host(HostOp::Lengths, &[]);
@@ -74,27 +87,43 @@ impl Ragged {
     }
 
     /// The same rows. A run fails if there are not `total` of them.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Scope};
+    /// let scope = Scope::new();
+    /// let values = scope.input("values", DType::F32, (scope.size("rows"), 4));
+    /// let rows = scope.lengths("lengths", scope.size("users")).of_total(&values.dim(0));
+    /// let sums = values.jagged_sum(&rows);
+    /// assert_eq!(sums.shape(), [rows.batch.clone(), 4.into()]);
+    /// # let _ = scope.finish(&[("sums", sums)])?;
+    /// # Ok::<(), rewire_graph::GraphError>(())
+    /// ```
+    #[track_caller]
     pub fn of_total(&self, total: &Dim) -> Self {
         let check = Check::Offsets { rows: total.clone() };
         Self { offsets: self.offsets.checked(check, "rows", &[]), ..self.clone() }
     }
 
     /// The length of the longest sample, a host scalar; 0 without samples.
+    #[track_caller]
     pub fn max(&self) -> Tensor {
         self.lengths.host(HostOp::Max, &[])
     }
 
     /// The sum of both lengths for every sample.
-    pub fn plus(&self, other: &Self) -> Self {
-        Self::from_lengths(&(&self.lengths + &other.lengths))
+    #[track_caller]
+    pub fn plus(&self, other: impl AsRef<Ragged>) -> Self {
+        Self::from_lengths(&self.lengths + &other.as_ref().lengths)
     }
 
     /// The position of every row within its sample, `[total]`, an `I32`.
+    #[track_caller]
     pub fn position(&self) -> Tensor {
         self.offsets.apply(RowIndex { kind: RowIndexKind::Position, rows: self.total.clone() }, &[])
     }
 
     /// For every row, the first row after its sample, counted over all samples: `[total]`, an `I32`.
+    #[track_caller]
     pub fn sample_end(&self) -> Tensor {
         self.offsets.apply(RowIndex { kind: RowIndexKind::SampleEnd, rows: self.total.clone() }, &[])
     }
@@ -102,16 +131,19 @@ impl Ragged {
 
 impl Scope {
     /// Lengths `[B]` bound by name for each run; a run fails if one is negative.
+    #[track_caller]
     pub fn lengths(&self, name: &str, batch: impl Into<Dim>) -> Ragged {
         Ragged::from_lengths(&self.host_input(name, [batch]))
     }
 
     /// A number for each of `batch` samples, `[B]`, bound by name for each run; a run fails if one is negative.
+    #[track_caller]
     pub fn counts(&self, name: &str, batch: impl Into<Dim>) -> Tensor {
         self.host_input(name, [batch]).counts(name)
     }
 
     /// Offsets `[B + 1]` bound by name for each run; a run fails if they do not begin with 0, or descend.
+    #[track_caller]
     pub fn offsets(&self, name: &str) -> Ragged {
         let extent = self.size(&format!("{name} entries"));
         Ragged::from_offsets(&self.host_input(name, [extent]))
@@ -226,7 +258,14 @@ impl Tensor {
 
     /// For every sample, the rows of this `[total, ..]` followed by those of `other`; also returns how the result is
     /// divided.
-    pub fn jagged_concat(&self, rows: &Ragged, other: &Tensor, other_rows: &Ragged) -> (Tensor, Ragged) {
+    #[track_caller]
+    pub fn jagged_concat(
+        &self,
+        rows: impl AsRef<Ragged>,
+        other: impl AsRef<Tensor>,
+        other_rows: impl AsRef<Ragged>,
+    ) -> (Tensor, Ragged) {
+        let (rows, other, other_rows) = (rows.as_ref(), other.as_ref(), other_rows.as_ref());
         let both = rows.plus(other_rows);
         let values = self.apply(JaggedConcat, &[other, &rows.offsets, &other_rows.offsets, &both.offsets]);
         (values, both)
@@ -234,24 +273,37 @@ impl Tensor {
 
     /// From every sample `kept` rows, starting at row `starts` `[B]` of the sample; both are host values. A run fails
     /// if they extend beyond their sample.
-    pub fn jagged_slice(&self, rows: &Ragged, starts: &Tensor, kept: &Ragged) -> Tensor {
+    #[track_caller]
+    pub fn jagged_slice(
+        &self,
+        rows: impl AsRef<Ragged>,
+        starts: impl AsRef<Tensor>,
+        kept: impl AsRef<Ragged>,
+    ) -> Tensor {
+        let (rows, starts, kept) = (rows.as_ref(), starts.as_ref(), kept.as_ref());
         let op = JaggedSlice { rows: kept.total.clone() };
         self.apply(op, &[&rows.offsets, starts, &kept.offsets])
     }
 
     /// The last `kept` rows of every sample. A run fails if a sample has fewer.
-    pub fn jagged_tail(&self, rows: &Ragged, kept: &Ragged) -> Tensor {
-        self.jagged_slice(rows, &(&rows.lengths - &kept.lengths), kept)
+    #[track_caller]
+    pub fn jagged_tail(&self, rows: impl AsRef<Ragged>, kept: impl AsRef<Ragged>) -> Tensor {
+        let (rows, kept) = (rows.as_ref(), kept.as_ref());
+        self.jagged_slice(rows, &rows.lengths - &kept.lengths, kept)
     }
 
     /// The first `kept` rows of every sample. A run fails if a sample has fewer.
-    pub fn jagged_head(&self, rows: &Ragged, kept: &Ragged) -> Tensor {
+    #[track_caller]
+    pub fn jagged_head(&self, rows: impl AsRef<Ragged>, kept: impl AsRef<Ragged>) -> Tensor {
+        let (rows, kept) = (rows.as_ref(), kept.as_ref());
         let starts = &rows.lengths * 0.0;
         self.jagged_slice(rows, &starts, kept)
     }
 
     /// Repeats one row per sample, `[B, ..]`, for each row of the sample.
-    pub fn jagged_broadcast(&self, rows: &Ragged) -> Tensor {
+    #[track_caller]
+    pub fn jagged_broadcast(&self, rows: impl AsRef<Ragged>) -> Tensor {
+        let rows = rows.as_ref();
         self.apply(JaggedBroadcast { rows: rows.total.clone() }, &[&rows.offsets])
     }
 }

@@ -29,6 +29,8 @@ use crate::scope_tags::ScopeId;
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
 use state::{State, Trace};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 /// Whether a model is traced for inference or for training.
@@ -56,7 +58,7 @@ pub enum Mode {
 /// assert_eq!(graph.len(), 4);
 /// # Ok::<(), rewire_graph::GraphError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Scope {
     state: Trace,
     path: String,
@@ -64,7 +66,14 @@ pub struct Scope {
     mode: Mode,
 }
 
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Scope").field(&self.path).finish()
+    }
+}
+
 impl Default for Scope {
+    #[track_caller]
     fn default() -> Self {
         Self::new()
     }
@@ -78,6 +87,12 @@ impl Scope {
 
     fn of(state: State) -> Self {
         Self { state: Trace::new(state), path: String::new(), weights: DType::F32, mode: Mode::Eval }
+    }
+
+    /// The same trace; its errors do not name lines of the source. For models that are traced from configurations.
+    pub fn without_places(self) -> Self {
+        self.state.lock().has_no_places = true;
+        self
     }
 
     /// The same place, with weights stored as `dtype`.
@@ -99,7 +114,9 @@ impl Scope {
     ///
     /// The seed is the input `seed` of a run, an `I64` scalar. The `n`-th dropout of a graph adds `n 2^32` to it, so
     /// that each draws different numbers.
-    pub fn dropout(&self, x: &Tensor, ratio: f32) -> Tensor {
+    #[track_caller]
+    pub fn dropout(&self, x: impl AsRef<Tensor>, ratio: f32) -> Tensor {
+        let x = x.as_ref();
         if self.mode == Mode::Eval || ratio == 0.0 {
             return x.clone();
         }
@@ -139,15 +156,18 @@ impl Scope {
     }
 
     /// A tensor bound by name for each run.
+    #[track_caller]
     pub fn input(&self, name: &str, dtype: DType, shape: impl Shape) -> Tensor {
         self.named_input(name, Type::device(dtype, shape.dims()))
     }
 
     /// An integer vector on the host, bound by name for each run.
+    #[track_caller]
     pub fn host_input(&self, name: &str, shape: impl Shape) -> Tensor {
         self.named_input(name, Type::host(shape.dims()))
     }
 
+    #[track_caller]
     fn named_input(&self, name: &str, ty: Type) -> Tensor {
         self.state.lock().graph.bind_sizes(name, &ty.shape);
         let op = Input { name: name.to_owned(), ty: ty.clone() };
@@ -155,6 +175,7 @@ impl Scope {
     }
 
     /// A value bound by its module path and name when a plan is loaded. Repeated calls return the same value.
+    #[track_caller]
     pub fn parameter(&self, name: &str, dtype: DType, shape: impl Shape) -> Tensor {
         let ty = Type::device(dtype, shape.dims());
         let name = self.join(name);
@@ -163,16 +184,19 @@ impl Scope {
     }
 
     /// A parameter of floats in the scope's storage type of weights, `F32` by default.
+    #[track_caller]
     pub fn weight(&self, name: &str, shape: impl Shape) -> Tensor {
         self.parameter(name, self.weights, shape)
     }
 
     /// A tensor that is part of the graph.
+    #[track_caller]
     pub fn constant(&self, tensor: HostTensor) -> Tensor {
         self.shared(Constant { tensor }, &[])
     }
 
     /// A scalar that is part of the graph.
+    #[track_caller]
     pub fn scalar(&self, dtype: DType, value: impl Into<Number>) -> Tensor {
         match Constant::scalar(dtype, value) {
             Ok(constant) => self.shared(constant, &[]),
@@ -181,12 +205,15 @@ impl Scope {
     }
 
     /// A size as a host value.
+    #[track_caller]
     pub fn host_size(&self, dim: impl Into<Dim>) -> Tensor {
         self.shared(HostOp::Size(dim.into()), &[])
     }
 
     /// `len` equal entries, as a host vector.
-    pub fn host_fill(&self, len: impl Into<Dim>, value: &Tensor) -> Tensor {
+    #[track_caller]
+    pub fn host_fill(&self, len: impl Into<Dim>, value: impl AsRef<Tensor>) -> Tensor {
+        let value = value.as_ref();
         self.shared(HostOp::Fill(len.into()), &[value])
     }
 
@@ -201,19 +228,22 @@ impl Scope {
     /// assert_eq!(outputs["n"].to_i64(), [0, 1, 2]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn host_iota(&self, len: impl Into<Dim>) -> Tensor {
         self.shared(HostOp::Iota(len.into()), &[])
     }
 
     /// Adds any operator, including custom ones.
+    #[track_caller]
     pub fn apply(&self, op: impl Op, operands: &[&Tensor]) -> Tensor {
         apply(&self.state, Arc::new(op), operands)
     }
 
     /// A value that reports an error at [`Scope::finish`].
+    #[track_caller]
     pub fn fail(&self, op: &str, source: TypeError) -> Tensor {
         let path = self.state.lock().path.clone();
-        poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
+        poison(&self.state, GraphError::of_type(op, &path, source))
     }
 
     /// The traced graph with its outputs, verified, or the first error.
@@ -242,6 +272,7 @@ impl Scope {
     }
 
     /// An input of any type, for scopes within another graph.
+    #[track_caller]
     pub fn capture(&self, name: &str, ty: &Type) -> Tensor {
         self.named_input(name, ty.clone())
     }
@@ -327,10 +358,12 @@ impl Scope {
         result
     }
 
+    #[track_caller]
     fn shared(&self, op: impl Op, operands: &[&Tensor]) -> Tensor {
         shared(&self.state, op, operands)
     }
 
+    #[track_caller]
     fn named(&self, kind: &'static str, name: String, ty: Type, op: Arc<dyn Op>) -> Tensor {
         if operands::own_sizes(&self.state, &format!("the {kind} `{name}`"), &[], &ty.shape).is_err() {
             return poisoned(&self.state);
@@ -358,6 +391,7 @@ impl Scope {
     }
 }
 
+#[track_caller]
 fn apply(state: &Trace, op: Arc<dyn Op>, operands: &[&Tensor]) -> Tensor {
     let values = match operands::values(state, op.as_ref(), operands) {
         Ok(values) => values,
@@ -381,6 +415,7 @@ fn apply(state: &Trace, op: Arc<dyn Op>, operands: &[&Tensor]) -> Tensor {
     }
 }
 
+#[track_caller]
 fn shared(state: &Trace, op: impl Op, operands: &[&Tensor]) -> Tensor {
     let values = match operands::values(state, &op, operands) {
         Ok(values) => values,
@@ -403,15 +438,19 @@ fn shared(state: &Trace, op: impl Op, operands: &[&Tensor]) -> Tensor {
     tensor
 }
 
+#[track_caller]
 fn poison(state: &Trace, error: GraphError) -> Tensor {
     let mut inner = state.lock();
     if inner.error.is_none() {
-        inner.error = Some(error.with_names(inner.graph.sizes()));
+        let caller = Location::caller();
+        let place = (!inner.has_no_places).then_some(caller);
+        inner.error = Some(error.with_names(inner.graph.sizes()).at(place));
     }
     drop(inner);
     poisoned(state)
 }
 
+#[track_caller]
 fn poisoned(state: &Trace) -> Tensor {
     Tensor { state: state.clone(), value: None, ty: Type::device(DType::F32, vec![]) }
 }

@@ -4,12 +4,14 @@ impl Tensor {
     /// Rows divided by their Euclidean norms, `x / max(|x|, shortest)` along the last axis, in the shape of `x`.
     ///
     /// No gradient passes through the norm of a row that is not longer than `shortest`, such as a row of zeros.
+    #[track_caller]
     pub fn unit_rows(&self, shortest: f64) -> Tensor {
         // The square root has no derivative at 0, so the sum is clamped first.
         self / self.square().sum(-1).maximum(shortest * shortest).sqrt()
     }
 
     /// `e^(x - max x) / sum e^(x - max x)` along an axis.
+    #[track_caller]
     pub fn softmax(&self, axis: impl Axis) -> Tensor {
         let exp = (self - self.max(axis)).exp();
         &exp / exp.sum(axis)
@@ -19,6 +21,7 @@ impl Tensor {
     ///
     /// The mean of the centered row is subtracted too: in a row of equal elements it is the rounding error of the mean,
     /// which a small `eps` would magnify.
+    #[track_caller]
     pub fn normalize(&self, eps: f64) -> Tensor {
         self.require_norm("normalize", eps, &[]);
         let centered = self - self.mean(-1);
@@ -29,26 +32,33 @@ impl Tensor {
 
     /// Layer norm over the last axis (Ba et al., 2016): `normalize(x) * weight + bias`, with `weight` and `bias`
     /// `[width]`. `eps` is added to the variance.
-    pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
+    #[track_caller]
+    pub fn layer_norm(&self, weight: impl AsRef<Tensor>, bias: impl AsRef<Tensor>, eps: f64) -> Tensor {
+        let (weight, bias) = (weight.as_ref(), bias.as_ref());
         self.require_norm("layer_norm", eps, &[("weight", weight), ("bias", bias)]);
         self.normalize(eps) * weight + bias
     }
 
     /// RMS norm over the last axis (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) + eps) * weight`, with `weight`
     /// `[width]`.
-    pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
+    #[track_caller]
+    pub fn rms_norm(&self, weight: impl AsRef<Tensor>, eps: f64) -> Tensor {
+        let weight = weight.as_ref();
         self.require_norm("rms_norm", eps, &[("weight", weight)]);
         self * (self.square().mean(-1) + eps).rsqrt() * weight
     }
 
     /// `x * sigmoid(layer_norm(x))`, with the arguments of [`Tensor::layer_norm`].
-    pub fn swish_layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
+    #[track_caller]
+    pub fn swish_layer_norm(&self, weight: impl AsRef<Tensor>, bias: impl AsRef<Tensor>, eps: f64) -> Tensor {
+        let (weight, bias) = (weight.as_ref(), bias.as_ref());
         self.require_norm("swish_layer_norm", eps, &[("weight", weight), ("bias", bias)]);
         self * self.layer_norm(weight, bias, eps).sigmoid()
     }
 
     /// Batch norm for inference (Ioffe and Szegedy, 2015), over `axis` of this:
     /// `(x - mean) / sqrt(variance + eps) * weight + bias`, with statistics and affine parameters `[extent of axis]`.
+    #[track_caller]
     pub fn batch_norm(&self, axis: impl Axis, [mean, variance, weight, bias]: [&Tensor; 4], eps: f64) -> Tensor {
         let named = [("mean", mean), ("variance", variance), ("weight", weight), ("bias", bias)];
         let Some(axis) = self.axis("batch_norm", axis) else { return poisoned(&self.state) };
@@ -65,6 +75,7 @@ impl Tensor {
         (self - along(mean)) * along(&scale) + along(bias)
     }
 
+    #[track_caller]
     fn require_norm(&self, op: &str, eps: f64, affine: &[(&str, &Tensor)]) {
         let floats = self.rank() > 0 && self.dtype().is_float();
         self.require(op, "x", floats, "of floats with at least one axis", self.ty());
@@ -74,6 +85,7 @@ impl Tensor {
         }
     }
 
+    #[track_caller]
     fn require_eps(&self, op: &str, eps: f64) {
         self.require(op, "eps", eps >= 0.0 && (eps as f32).is_finite(), "at least 0 and finite in f32", eps);
     }

@@ -6,6 +6,7 @@ use crate::{Dim, GraphError, Value};
 
 /// The operand values of an operator. If operands or sizes are of several scopes, or one is poisoned, returns the
 /// operator's result instead.
+#[track_caller]
 pub(super) fn values(state: &Trace, op: &dyn Op, operands: &[&Tensor]) -> Result<Vec<Value>, Tensor> {
     let checked =
         one_scope(state, op.name(), operands).and_then(|()| own_sizes(state, op.name(), operands, &op.sizes()));
@@ -14,6 +15,7 @@ pub(super) fn values(state: &Trace, op: &dyn Op, operands: &[&Tensor]) -> Result
 }
 
 /// Checks that all operands are of the scope of `state`; otherwise records the error in every scope that they are of.
+#[track_caller]
 pub(super) fn one_scope(state: &Trace, op: &str, operands: &[&Tensor]) -> Result<(), GraphError> {
     let is_own = |operand: &&&Tensor| operand.state.is(state);
     let Some(other) = operands.iter().find(|operand| !is_own(operand)) else { return Ok(()) };
@@ -26,6 +28,7 @@ pub(super) fn one_scope(state: &Trace, op: &str, operands: &[&Tensor]) -> Result
 }
 
 /// Checks that all sizes are of the scope of `state`.
+#[track_caller]
 pub(super) fn own_sizes(state: &Trace, op: &str, operands: &[&Tensor], sizes: &[Dim]) -> Result<(), GraphError> {
     let Some(own) = state.lock().id else { return Ok(()) };
     let Some(size) = sizes.iter().find_map(|dim| dim.foreign(own)) else { return Ok(()) };

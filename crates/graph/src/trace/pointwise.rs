@@ -9,7 +9,7 @@ macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
         /// Functions of one value, element by element.
         impl Tensor {
-            $($(#[$doc])* pub fn $name(&self) -> Tensor { self.unary(UnaryOp::$op) })*
+            $($(#[$doc])* #[track_caller] pub fn $name(&self) -> Tensor { self.unary(UnaryOp::$op) })*
         }
     };
 }
@@ -71,6 +71,7 @@ pub trait Operand {
 macro_rules! operands {
     ($function:ident: $($ty:ty $(as $view:ident)?),*) => {$(
         impl Operand for $ty {
+            #[track_caller]
             fn after(self, first: &Tensor, op: BinaryOp) -> Tensor {
                 first.$function(op, self$(.$view())?)
             }
@@ -85,7 +86,11 @@ macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
         /// Functions of two values, element by element, broadcast like in numpy.
         impl Tensor {
-            $($(#[$doc])* pub fn $name(&self, other: impl Operand) -> Tensor { other.after(self, BinaryOp::$op) })*
+            $(
+                $(#[$doc])*
+                #[track_caller]
+                pub fn $name(&self, other: impl Operand) -> Tensor { other.after(self, BinaryOp::$op) }
+            )*
         }
     };
 }
@@ -119,11 +124,13 @@ binary! {
 
 impl Tensor {
     /// A function of one value, element by element.
+    #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         self.apply(op, &[])
     }
 
     /// A function of two values, element by element. The result of two host values is a host value.
+    #[track_caller]
     pub fn binary(&self, op: BinaryOp, other: &Tensor) -> Tensor {
         if self.is_host() && other.is_host() {
             return self.host(HostOp::Binary(op), &[other]);
@@ -132,48 +139,79 @@ impl Tensor {
     }
 
     /// A function of this and a constant of the same type; for integers the constant must be whole.
+    #[track_caller]
     pub fn binary_scalar(&self, op: BinaryOp, value: impl Into<Number>) -> Tensor {
-        self.number(op, "b", value.into()).map_or_else(|failed| failed, |number| self.binary(op, &number))
+        match self.number(op, "b", value.into()) {
+            Ok(number) => self.binary(op, &number),
+            Err(failed) => failed,
+        }
     }
 
     /// A function of a constant and this, like [`Tensor::binary_scalar`].
+    ///
+    /// ```
+    /// use rewire_graph::{DType, HostTensor, Scope, interpret, pointwise::BinaryOp};
+    /// let scope = Scope::new();
+    /// let x = scope.constant(HostTensor::vector(&[2.0f32, 4.0]));
+    /// let graph = scope.finish(&[("y", x.after_scalar(BinaryOp::Div, 5.0).ceil())])?;
+    /// assert_eq!(interpret(&graph, &Default::default(), &Default::default())?["y"].to_f32(), [3.0, 2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
     pub fn after_scalar(&self, op: BinaryOp, value: impl Into<Number>) -> Tensor {
-        self.number(op, "a", value.into()).map_or_else(|failed| failed, |number| number.binary(op, self))
+        match self.number(op, "a", value.into()) {
+            Ok(number) => number.binary(op, self),
+            Err(failed) => failed,
+        }
     }
 
     /// A constant of the type that a function of this and a number requires.
+    #[track_caller]
     fn number(&self, op: BinaryOp, argument: &str, value: Number) -> Result<Tensor, Tensor> {
         if self.is_host() {
-            let size = value.whole().and_then(|whole| usize::try_from(whole).ok());
-            let size = size.ok_or_else(|| self.fail(op.name(), argument, "a non-negative integer", value))?;
-            return Ok(super::shared(&self.state, HostOp::Size(size.into()), &[]));
+            return match value.whole().and_then(|whole| usize::try_from(whole).ok()) {
+                Some(size) => Ok(super::shared(&self.state, HostOp::Size(size.into()), &[])),
+                None => Err(self.fail(op.name(), argument, "a non-negative integer", value)),
+            };
         }
         let dtype = if self.dtype().is_float() { DType::F32 } else { self.dtype() };
         Ok(self.scalar(dtype, value))
     }
 
     /// `x * x`
+    #[track_caller]
     pub fn square(&self) -> Tensor {
         self * self
     }
 
     /// Elements converted to another type.
+    #[track_caller]
     pub fn cast(&self, dtype: DType) -> Tensor {
         if dtype == self.dtype() && !self.is_host() { self.clone() } else { self.apply(Cast { dtype }, &[]) }
     }
 
     /// `self ? a : b`
-    pub fn select(&self, a: &Tensor, b: &Tensor) -> Tensor {
+    #[track_caller]
+    pub fn select(&self, a: impl AsRef<Tensor>, b: impl AsRef<Tensor>) -> Tensor {
+        let (a, b) = (a.as_ref(), b.as_ref());
         self.apply(Where, &[a, b])
     }
 
     /// Clamps to `low..=high`.
+    #[track_caller]
     pub fn clamp<N: Into<Number>>(&self, low: Option<N>, high: Option<N>) -> Tensor {
-        let above = low.map_or_else(|| self.clone(), |low| self.binary_scalar(BinaryOp::Max, low));
-        high.map_or_else(|| above.clone(), |high| above.binary_scalar(BinaryOp::Min, high))
+        let above = match low {
+            Some(low) => self.binary_scalar(BinaryOp::Max, low),
+            None => self.clone(),
+        };
+        match high {
+            Some(high) => above.binary_scalar(BinaryOp::Min, high),
+            None => above,
+        }
     }
 
     /// The same values; no gradient passes through them.
+    #[track_caller]
     pub fn detach(&self) -> Tensor {
         self.apply(Detach, &[])
     }
@@ -199,11 +237,13 @@ impl Tensor {
     }
 
     /// `0.5 x (1 + erf(x / sqrt 2))`
+    #[track_caller]
     pub fn gelu_erf(&self) -> Tensor {
         self * (((self * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5)
     }
 
     /// `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`
+    #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
         let cubic = self.square() * self * 0.044715;
         let inner = (self + cubic) * (2.0 / std::f64::consts::PI).sqrt();
@@ -211,7 +251,9 @@ impl Tensor {
     }
 
     /// Elements become 0 with probability `ratio`, the others are divided by `1 - ratio`; `seed` is an `I64` scalar.
-    pub fn dropout(&self, ratio: f32, seed: &Tensor) -> Tensor {
+    #[track_caller]
+    pub fn dropout(&self, ratio: f32, seed: impl AsRef<Tensor>) -> Tensor {
+        let seed = seed.as_ref();
         self.apply(Dropout { ratio }, &[seed])
     }
 }
@@ -228,6 +270,7 @@ macro_rules! overload {
     (@tensors $trait:ident $method:ident $op:ident $left:ty, $right:ty) => {
         impl $trait<$right> for $left {
             type Output = Tensor;
+            #[track_caller]
             fn $method(self, other: $right) -> Tensor {
                 self.binary(BinaryOp::$op, other.borrow())
             }
@@ -240,6 +283,7 @@ macro_rules! overload {
     (@number $trait:ident $method:ident $op:ident $number:ty, $tensor:ty) => {
         impl $trait<$number> for $tensor {
             type Output = Tensor;
+            #[track_caller]
             fn $method(self, other: $number) -> Tensor {
                 self.binary_scalar(BinaryOp::$op, other)
             }
@@ -247,6 +291,7 @@ macro_rules! overload {
 
         impl $trait<$tensor> for $number {
             type Output = Tensor;
+            #[track_caller]
             fn $method(self, other: $tensor) -> Tensor {
                 other.after_scalar(BinaryOp::$op, self)
             }

@@ -27,6 +27,7 @@ impl Scope {
     /// assert_eq!((second["before"].to_f64(), second["count"].to_f64()), (vec![1.0], vec![2.0]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn state(&self, name: &str, dtype: DType, shape: impl Shape) -> Tensor {
         let shape = shape.dims();
         if let Some(dim) = shape.iter().find(|dim| dim.as_const().is_none() && dim.as_symbol().is_none()) {
@@ -44,7 +45,9 @@ impl Scope {
     ///
     /// [`Scope::finish`] returns [`GraphError::State`] if the state does not exist, is set twice, or `value` has
     /// another type or shape.
-    pub fn set_state(&self, name: &str, value: &Tensor) {
+    #[track_caller]
+    pub fn set_state(&self, name: &str, value: impl AsRef<Tensor>) {
+        let value = value.as_ref();
         let name = self.join(name);
         self.update(&name, &[value], |ty| match ty == value.ty() || value.is_poisoned() {
             true => Ok(value.clone()),
@@ -82,7 +85,9 @@ impl Scope {
     /// assert_eq!(interpret(&graph, &ids, &HashMap::new())?["seen"].to_f64(), [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_state_rows(&self, name: &str, index: &Tensor, rows: &Tensor) {
+    #[track_caller]
+    pub fn set_state_rows(&self, name: &str, index: impl AsRef<Tensor>, rows: impl AsRef<Tensor>) {
+        let (index, rows) = (index.as_ref(), rows.as_ref());
         let name = self.join(name);
         let table = self.state.lock().named.get(&("input", name.clone())).copied();
         let set = |table| apply(&self.state, Arc::new(SetRows), &[&self.value(table), index, rows]);
@@ -90,6 +95,7 @@ impl Scope {
     }
 
     /// Records the new value of a state, computed from its type, or the error.
+    #[track_caller]
     fn update(&self, name: &str, operands: &[&Tensor], value: impl FnOnce(&Type) -> Result<Tensor, String>) {
         if operands::one_scope(&self.state, &format!("the state `{name}`"), operands).is_err() {
             return;

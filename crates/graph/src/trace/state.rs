@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The trace so far.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
     /// `None` for a part of another graph, which may contain sizes of any scope.
     pub id: Option<ScopeId>,
     pub graph: Graph,
     pub path: String,
     pub error: Option<GraphError>,
+    /// True if errors do not name lines of the source.
+    pub has_no_places: bool,
     /// Host values and constants, which belong to no module, by operator and operands.
     pub shared: HashMap<(Identity, Vec<Value>), Value>,
     pub named: HashMap<(&'static str, String), Value>,
@@ -27,7 +29,7 @@ pub(super) struct State {
 }
 
 /// State shared by a scope and its values. Only one thread traces at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Trace(Arc<Mutex<State>>);
 
 impl Trace {

@@ -66,7 +66,7 @@ pub struct Config {
 /// # Errors
 /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
 pub fn trace(config: &Config) -> Result<Graph, ModelError> {
-    let scope = Scope::new();
+    let scope = Scope::new().without_places();
     let logits = forward(config, &scope)?;
     Ok(scope.finish(&[("logits", logits)])?)
 }
@@ -76,7 +76,7 @@ pub fn trace(config: &Config) -> Result<Graph, ModelError> {
 /// # Errors
 /// As [`trace`].
 pub fn trace_users(config: &Config) -> Result<Graph, ModelError> {
-    let (scope, model) = (Scope::new(), Model::new(config)?);
+    let (scope, model) = (Scope::new().without_places(), Model::new(config)?);
     let users = model.users(&scope, &model.features(&scope));
     Ok(scope.finish(&[("embeddings", users)])?)
 }
@@ -86,7 +86,7 @@ pub fn trace_users(config: &Config) -> Result<Graph, ModelError> {
 /// # Errors
 /// As [`trace`].
 pub fn trace_items(config: &Config) -> Result<Graph, ModelError> {
-    let (scope, model) = (Scope::new(), Model::new(config)?);
+    let (scope, model) = (Scope::new().without_places(), Model::new(config)?);
     let rows = model.tables.candidates(&scope, &scope.size("candidates"));
     let items = model.items(&scope, &rows);
     Ok(scope.finish(&[("embeddings", items)])?)
@@ -145,7 +145,7 @@ impl Config {
     /// # Errors
     /// [`ModelError`] if the configuration is not valid.
     pub fn unread<'a>(&self, graph: &Graph, names: impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>, ModelError> {
-        let mut known: HashSet<String> = super::parameters(graph).into_iter().map(|parameter| parameter.name).collect();
+        let mut known: HashSet<String> = graph.parameters().into_iter().map(|parameter| parameter.name).collect();
         let counts = known.iter().filter_map(|name| name.strip_suffix("running_mean"));
         let counts: Vec<String> = counts.map(|norm| format!("{norm}num_batches_tracked")).collect();
         known.extend(counts);

@@ -96,7 +96,7 @@ impl MatchConfig {
     /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
     pub fn trace(&self) -> Result<Graph, ModelError> {
         self.check()?;
-        let scope = Scope::new();
+        let scope = Scope::new().without_places();
         let tables = Tables::new(&self.features, &self.feature_groups)?;
         let (users, items) = (self.users(&scope, &tables)?, self.items(&scope, &tables));
         Ok(scope.finish(&[(USERS, users), (ITEMS, items)])?)

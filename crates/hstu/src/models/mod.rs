@@ -7,8 +7,7 @@ pub mod semantic_ids;
 
 use crate::modules::ConfigError;
 use rewire_graph::Coded;
-use rewire_graph::op::Parameter;
-use rewire_graph::{Arrange, DType, Graph, GraphError, TensorSizeError, keys_to};
+use rewire_graph::{GraphError, TensorSizeError, keys_to};
 use serde::de::DeserializeOwned;
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -55,29 +54,4 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, ModelError
         Some(keys) => ModelError::Key { keys, source },
         None => ModelError::Parse(source),
     })
-}
-
-/// A parameter of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParameterSpec {
-    /// The state-dict name.
-    pub name: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Shape.
-    pub shape: Vec<usize>,
-}
-
-/// The parameters of a graph, by name.
-pub fn parameters(graph: &Graph) -> Vec<ParameterSpec> {
-    let mut specs: Vec<ParameterSpec> = graph
-        .ids()
-        .filter_map(|id| {
-            let parameter = graph.op::<Parameter>(id)?;
-            let shape = parameter.ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<_>>()?;
-            Some(ParameterSpec { name: parameter.name.clone(), dtype: parameter.ty.dtype, shape })
-        })
-        .collect();
-    specs.arrange_by(|a, b| a.name.cmp(&b.name));
-    specs
 }

@@ -96,7 +96,7 @@ impl Config {
     /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
     pub fn trace(&self) -> Result<Graph, ModelError> {
         self.check()?;
-        let scope = Scope::new();
+        let scope = Scope::new().without_places();
         let logits = self.forward(&scope);
         Ok(scope.finish(&[("logits", logits)])?)
     }

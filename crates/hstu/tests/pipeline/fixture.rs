@@ -1,7 +1,7 @@
 //! A ranker of two channels, and three users.
 
+use rewire_graph::ParameterSpec;
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
-use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_hstu::pipeline::{Group, Groups, HstuModel};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -145,7 +145,7 @@ pub fn weights(graph: &Graph) -> Tensors {
         let values: Vec<f32> = values.iter().map(|x| x * scale + f32::from(parameter.name.contains("norm"))).collect();
         (parameter.name.clone(), HostTensor::f32(parameter.shape.clone(), &values).unwrap())
     };
-    parameters(graph).iter().map(weight).collect()
+    graph.parameters().iter().map(weight).collect()
 }
 
 /// A ranker of two channels.

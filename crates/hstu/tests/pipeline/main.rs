@@ -5,7 +5,6 @@ mod fixture;
 
 use fixture::*;
 use rewire_graph::{DType, HostTensor, Mode, Scope, Seed, differentiate, interpret};
-use rewire_hstu::models::parameters;
 use rewire_hstu::modules::{Activation, MlpConfig, Padding};
 use rewire_hstu::ops::{Positions, TimeBucketFn, TimeBuckets, add_timestamp_positional_embeddings};
 use rewire_hstu::pipeline::HstuModel;
@@ -26,7 +25,7 @@ fn outputs_have_the_references_names_and_shapes() {
         ("y_time", vec![6]),
     ];
     assert_eq!(shapes, expected);
-    let names: Vec<String> = parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
+    let names: Vec<String> = graph.parameters().into_iter().map(|parameter| parameter.name).collect();
     for name in [
         "_hstu_transducer._transducers.1._stu_module._stu_layers.2._uvqk_weight",
         "_multitask_module.tower_mlp.mlp.0.perceptron.2.weight",

@@ -21,7 +21,7 @@ fn smoothed_labels_spread_over_all_classes() {
             inputs: vec![("x", logits), ("x.y", classes(len, count as i64))],
             wanted: &["x"],
             trace: &|scope: &Scope, given: &Inputs<'_>| {
-                let losses = loss::softmax_cross_entropy(scope, &given["x"], &given["x.y"], smoothing);
+                let losses = loss::cross_entropy(scope, &given["x"], &given["x.y"], smoothing);
                 loss::mean(scope, &losses, None)
             },
             reference: &|values: &Values<'_>| {
@@ -104,6 +104,6 @@ fn wrong_operands_are_errors() {
     };
     let jrc = error(&|scope, x, y| loss::joint_ranking_calibration(scope, x, y, y, 0.5));
     assert!(jrc.contains("joint_ranking_calibration") && jrc.contains("logits"), "{jrc}");
-    let smoothing = error(&|scope, x, y| loss::softmax_cross_entropy(scope, x, y, 1.5));
+    let smoothing = error(&|scope, x, y| loss::cross_entropy(scope, x, y, 1.5));
     assert!(smoothing.contains("smoothing") && smoothing.contains("1.5"), "{smoothing}");
 }

@@ -5,7 +5,6 @@ use super::{Codebooks, GenerateError, SidOptions, floats};
 use crate::train::{Objective, Random, TrainConfig, Trainer, initial};
 use rewire_graph::{DType, Graph, GraphError, HostTensor, Mode, Scope, Tensor};
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_hstu::models::parameters;
 use rewire_runtime::{Inputs, Model, ModelOptions, Session};
 use std::collections::BTreeMap;
 
@@ -63,7 +62,7 @@ impl RqVae {
         with: &ModelOptions,
     ) -> Result<Self, GenerateError> {
         Codebooks::check(vectors, width, &options.codes)?;
-        let mut begin = initial(&shapes(&options.objective(width)?), options.seed)?;
+        let mut begin = initial(&options.objective(width)?.parameters(), options.seed)?;
         let mut encoder = options.encoder(width, &begin, with)?;
         let sid = SidOptions {
             codes: options.codes.clone(),
@@ -118,10 +117,6 @@ fn embedding(centroids: &str) -> String {
     format!("quantizer.{}", centroids.replace("centroids", "embedding.weight"))
 }
 
-fn shapes(graph: &Graph) -> BTreeMap<String, Vec<usize>> {
-    parameters(graph).into_iter().map(|parameter| (parameter.name, parameter.shape)).collect()
-}
-
 fn encode(session: &mut Session, vectors: &[f32], width: usize, encoded: usize) -> Result<Vec<f32>, GenerateError> {
     const ROWS: usize = 1 << 12;
     let mut all = vec![];
@@ -140,7 +135,7 @@ impl RqVaeOptions {
         parameters: &BTreeMap<String, HostTensor>,
         with: &ModelOptions,
     ) -> Result<Session, GenerateError> {
-        let scope = Scope::new();
+        let scope = Scope::new().without_places();
         let x = scope.input("x", DType::F32, (scope.size("rows"), width));
         let z = self.encoded(&scope, &x);
         let graph = scope.finish(&[("z", z)]).map_err(traced)?;
@@ -153,7 +148,7 @@ impl RqVaeOptions {
 
     /// The loss of a batch of vectors.
     fn objective(&self, width: usize) -> Result<Graph, GenerateError> {
-        let scope = Scope::new().with_mode(Mode::Train);
+        let scope = Scope::new().without_places().with_mode(Mode::Train);
         let x = scope.input("x", DType::F32, (scope.size("rows"), width));
         let z = self.encoded(&scope, &x);
         let (mut residual, mut sum, mut commitment) = (z.detach(), None, vec![]);

@@ -5,9 +5,9 @@ use crate::rank::{CacheOptions, RankError};
 use crate::weights::Weights;
 use rewire_families::{TraceError, Traced, trace, trace_cached};
 use rewire_features::Features;
+use rewire_graph::ParameterSpec;
 use rewire_graph::op::Input;
 use rewire_graph::{Arrange, Dim, Graph, HostTensor, Type};
-use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_hstu::modules::Buffer;
 use serde::Deserialize;
 use serde_json::Value;
@@ -171,7 +171,7 @@ impl Imported {
 
     /// The parameters of the graph.
     pub fn parameters(&self) -> Vec<ParameterSpec> {
-        parameters(&self.traced.graph)
+        self.traced.graph.parameters()
     }
 
     /// Tensors of a checkpoint that follow from the configuration.

@@ -40,7 +40,7 @@ impl Index {
             Ok((ids, HostTensor::f32([order.len(), width], &rows.flatten().copied().collect::<Vec<_>>())?))
         };
         let blocks = order.chunks(BLOCK).map(block).collect::<Result<_, RankError>>()?;
-        let scope = Scope::new();
+        let scope = Scope::new().without_places();
         let users = scope.input("users", DType::F32, (scope.size("batch"), width));
         let table = scope.input("items", DType::F32, (scope.size("block"), width));
         let graph = scope.finish(&[(OUTPUT, users.matmul(&table.transpose(0, 1)))]);

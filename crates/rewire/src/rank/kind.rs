@@ -6,8 +6,8 @@ use super::{CacheOptions, Config, RankError, parse_config, trace, unread};
 use crate::predict::{Imported, is_pipeline};
 use crate::weights::Weights;
 use rewire_graph::{DType, Graph};
+use rewire_hstu::models::ModelError;
 use rewire_hstu::models::hstu_match::MatchConfig;
-use rewire_hstu::models::{ModelError, parameters};
 use serde::Deserialize;
 use std::collections::HashSet;
 
@@ -136,7 +136,7 @@ impl ModelConfig {
             // The folder keeps what training needs.
             Self::Imported(_) | Self::Language(_) => {}
             Self::Matching(_) => {
-                let read: HashSet<String> = parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
+                let read: HashSet<String> = graph.parameters().into_iter().map(|parameter| parameter.name).collect();
                 unread::refuse(weights.names().filter(|name| !read.contains(*name)).collect(), &graph, weights)?;
             }
         }

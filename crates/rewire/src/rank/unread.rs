@@ -2,7 +2,6 @@ use super::RankError;
 use crate::weights::Weights;
 use rewire_graph::Graph;
 use rewire_hstu::models::dlrm_hstu::{Config, trace};
-use rewire_hstu::models::parameters;
 use thiserror::Error;
 
 /// Tensors of weights that a model does not use: the weights belong to another model, or its configuration is incomplete.
@@ -39,7 +38,7 @@ pub(super) fn check(config: &Config, graph: &Graph, weights: &Weights<'_>) -> Re
 
 /// Returns an error for unused tensors, unless a parameter is missing.
 pub(super) fn refuse(unread: Vec<&str>, graph: &Graph, weights: &Weights<'_>) -> Result<(), RankError> {
-    let is_whole = || parameters(graph).iter().all(|parameter| weights.describe(&parameter.name).is_some());
+    let is_whole = || graph.parameters().iter().all(|parameter| weights.describe(&parameter.name).is_some());
     if unread.is_empty() || !is_whole() {
         return Ok(());
     }

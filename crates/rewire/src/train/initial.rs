@@ -1,5 +1,5 @@
 use super::{InitialValues, Random};
-use rewire_graph::{HostTensor, TensorSizeError};
+use rewire_graph::{HostTensor, ParameterSpec, TensorSizeError};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -31,28 +31,27 @@ impl Draw {
     }
 }
 
-/// The initial values of a ranking model's parameters, by name, for their shapes: tables normal with standard deviation 0.1; linear layers
+/// Initial values of parameters, by name, drawn by the conventions of ranking models: tables normal with standard deviation 0.1; linear layers
 /// and their biases uniform in +-1/sqrt(fan in), those of the transducer's encoders Xavier uniform with biases of 0; STU weights Xavier
 /// uniform, those of contextual tokens Xavier normal; position tables uniform in +-sqrt(1/rows); norms 1 and 0. The same seed gives the
 /// same values, whatever other parameters exist.
 ///
 /// ```
-/// use std::collections::BTreeMap;
-/// let shapes = BTreeMap::from([("embedding.item.weight".to_owned(), vec![100, 8])]);
-/// let values = rewire::train::initial(&shapes, 1)?;
+/// use rewire::prelude::*;
+/// let scope = Scope::new();
+/// let table = scope.parameter("embedding.item.weight", DType::F32, [100, 8]);
+/// let graph = scope.finish(&[("norms", table.square().sum(1))])?;
+/// let values = rewire::train::initial(&graph.parameters(), 1)?;
 /// assert_eq!(values["embedding.item.weight"].shape(), [100, 8]);
-/// assert_eq!(values, rewire::train::initial(&shapes, 1)?);
+/// assert_eq!(values, rewire::train::initial(&graph.parameters(), 1)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
 /// [`TensorSizeError`] if there is not enough memory for the values.
-pub fn initial(
-    shapes: &BTreeMap<String, Vec<usize>>,
-    seed: u64,
-) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
-    let drawn = Drawn { shapes: shapes.clone(), seed };
-    let values = shapes.keys().filter_map(|name| Some((name.clone(), drawn.tensor(name).transpose()?)));
+pub fn initial(parameters: &[ParameterSpec], seed: u64) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
+    let drawn = Drawn::of(parameters, seed);
+    let values = drawn.shapes.keys().filter_map(|name| Some((name.clone(), drawn.tensor(name).transpose()?)));
     values.map(|(name, value)| Ok((name, value?))).collect()
 }
 
@@ -60,6 +59,12 @@ pub fn initial(
 pub(super) struct Drawn {
     pub shapes: BTreeMap<String, Vec<usize>>,
     pub seed: u64,
+}
+
+impl Drawn {
+    pub fn of(parameters: &[ParameterSpec], seed: u64) -> Self {
+        Self { shapes: parameters.iter().map(|own| (own.name.clone(), own.shape.clone())).collect(), seed }
+    }
 }
 
 impl InitialValues for Drawn {

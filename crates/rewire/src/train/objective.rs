@@ -14,7 +14,7 @@ use rewire_train::loss::{binary_cross_entropy, mean};
 /// # Errors
 /// [`ModelError`] names the invalid key of the configuration, or the operator that does not fit.
 pub fn objective(config: &Config) -> Result<Objective, ModelError> {
-    let scope = Scope::new().with_mode(Mode::Train);
+    let scope = Scope::new().without_places().with_mode(Mode::Train);
     let logits = forward(config, &scope)?;
     let candidates = logits.dim(0);
     let labels = scope.input(LABELS, DType::I64, [&candidates]);
@@ -33,7 +33,7 @@ pub fn objective(config: &Config) -> Result<Objective, ModelError> {
     let outputs = losses.iter().map(|(name, loss)| (name.as_str(), loss.clone())).chain([("loss", loss)]);
     let graph = scope.finish(&outputs.collect::<Vec<_>>())?;
     let tables = config.features.keys().map(|feature| format!("{EMBEDDINGS}.{feature}.weight"));
-    let used = |name: &String| rewire_hstu::models::parameters(&graph).iter().any(|parameter| parameter.name == *name);
+    let used = |name: &String| graph.parameters().iter().any(|parameter| parameter.name == *name);
     let tables: Vec<String> = tables.filter(used).collect();
     Ok(Objective::new(graph, "loss").tables(tables).examples(LABELS))
 }

@@ -5,7 +5,6 @@ use crate::delta;
 use crate::rank::{Config, RankError, RankOptions, Ranker, capacity, check_buffers, schema};
 use crate::weights::{Weights, serialize};
 use rewire_graph::{DType, HostTensor};
-use rewire_hstu::models;
 use rewire_runtime::ParameterUpdate;
 use rewire_train::distributed::Collectives;
 use std::collections::BTreeMap;
@@ -64,11 +63,9 @@ impl RankTask {
             check_buffers(&self.config, weights)?;
         }
         let objective = objective(&self.config)?;
-        let shapes = models::parameters(objective.graph());
-        let shapes = shapes.into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
         let begin: Box<dyn InitialValues> = match weights {
             Some(weights) => Box::new(weights.tensors().map_err(RankError::from)?),
-            None => Box::new(Drawn { shapes, seed: train.shuffle_seed.unwrap_or(0) }),
+            None => Box::new(Drawn::of(&objective.graph().parameters(), train.shuffle_seed.unwrap_or(0))),
         };
         let (options, group) = (self.options.of_model(), self.group.clone());
         Ok(Trainer::with_group(&objective, train, begin.as_ref(), options, group)?)

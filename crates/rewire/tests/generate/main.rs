@@ -6,7 +6,6 @@ mod sid;
 
 use rewire::generate::{Config, Found, GenerateError, Generator, Trie};
 use rewire::graph::{DType, Graph, HostTensor, interpret};
-use rewire::hstu::models::parameters;
 use rewire::runtime::ModelOptions;
 use rewire::{Gpu, Kernel};
 use serde_json::json;
@@ -40,7 +39,7 @@ fn config() -> Config {
 
 fn weights(graph: &Graph) -> HashMap<String, HostTensor> {
     let mut noise = Noise(4);
-    parameters(graph).into_iter().map(|spec| (spec.name, noise.floats(&spec.shape))).collect()
+    graph.parameters().into_iter().map(|spec| (spec.name, noise.floats(&spec.shape))).collect()
 }
 
 fn id(noise: &mut Noise) -> Vec<u32> {

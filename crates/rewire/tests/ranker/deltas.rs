@@ -3,7 +3,6 @@
 use super::{Noise, bare, config, on_cpu, plain, requests, trace, weights};
 use rewire::delta::{Delta, DeltaError, ModelVersion, apply};
 use rewire::graph::{DType, HostTensor};
-use rewire::hstu::models::parameters;
 use rewire::package::Package;
 use rewire::rank::{CacheLimits, Caches, PackOptions, Precision, RankOptions, Ranked, Ranker, Request, pack};
 use rewire::runtime::{ParameterUpdate, RuntimeError};
@@ -32,8 +31,8 @@ fn changes(value: &Value, noise: &mut Noise) -> BTreeMap<String, ParameterUpdate
         let values: Vec<f64> = (0..shape.iter().product()).map(|_| noise.float()).collect();
         HostTensor::from_f64(DType::F32, shape.to_vec(), &values).unwrap()
     };
-    let specs = parameters(&trace(&config(value)).unwrap());
-    let change = |(at, spec): (usize, rewire::hstu::models::ParameterSpec)| {
+    let specs = trace(&config(value)).unwrap().parameters();
+    let change = |(at, spec): (usize, rewire::graph::ParameterSpec)| {
         let change = match (spec.name.starts_with("embedding."), spec.shape.as_slice()) {
             (true, &[rows, width]) => {
                 let rows = [at * 5 % rows, (at * 3 + 1) % rows, rows - 1].map(|row| row as u32);

@@ -11,7 +11,6 @@ mod refining;
 mod waiting;
 
 use rewire::graph::{DType, HostTensor};
-use rewire::hstu::models::parameters;
 use rewire::rank::{Config, RankError, RankOptions, Ranked, Ranker, Request, Spread, parse_config, trace};
 use rewire::runtime::Report;
 use rewire::weights::{Weights, serialize};
@@ -95,7 +94,7 @@ fn weights(config: &Config) -> Vec<u8> {
         let values: Vec<f64> = (0..shape.iter().product()).map(|_| noise.float()).collect();
         HostTensor::from_f64(DType::F32, shape, &values).unwrap()
     };
-    let specs = parameters(&trace(config).unwrap());
+    let specs = trace(config).unwrap().parameters();
     let tensors = specs.into_iter().map(|spec| (spec.name, tensor(spec.shape))).collect();
     serialize(&tensors, &BTreeMap::new()).unwrap()
 }

@@ -73,7 +73,7 @@ pub(super) fn trace(attrs: &Value, tensors: &Tensors) -> Result<Graph, ReplayErr
 
 impl Nodes {
     fn trace(&self, tensors: &Tensors, batch: Option<&dyn Fn(&Scope) -> Dim>) -> Result<Graph, ReplayError> {
-        let scope = Scope::new();
+        let scope = Scope::new().without_places();
         let mut values = self.sources(&scope, tensors, batch.map(|batch| batch(&scope)))?;
         for node in &self.nodes {
             let operands = node.inputs.iter().map(|name| value(&values, name)).collect::<Result<Vec<_>, _>>()?;

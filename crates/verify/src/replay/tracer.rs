@@ -24,7 +24,7 @@ impl<'a> CaseTracer<'a> {
         let learns = attrs.get("mode").and_then(Value::as_str) == Some("train")
             || attrs.get("training").and_then(Value::as_bool) == Some(true);
         let mode = if learns { Mode::Train } else { Mode::Eval };
-        let scope = Scope::new().with_weights(narrow.unwrap_or(DType::F32)).with_mode(mode);
+        let scope = Scope::new().without_places().with_weights(narrow.unwrap_or(DType::F32)).with_mode(mode);
         Self { scope, op, attrs: without_nulls(attrs), tensors, samples: RefCell::default() }
     }
 

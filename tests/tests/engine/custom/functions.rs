@@ -256,11 +256,12 @@ fn wrong_operands_are_errors_that_name_the_function() {
     let scope = Scope::new();
     let x = scope.input("x", DType::I64, &[scope.size("rows")]);
     let error = scope.clone().finish(&[("y", softsign(&scope, &x, 1.0))]).unwrap_err().to_string();
-    assert_eq!(error, "softsign: `operand 0` must be of floats, got i64[rows]");
+    assert!(error.starts_with("softsign"), "{error}");
+    assert!(error.ends_with(": `operand 0` must be of floats, got i64[rows]"), "{error}");
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows")]);
     let error = scope.clone().finish(&[("y", scope.apply(Call::new(Blend), &[&x]))]).unwrap_err().to_string();
-    assert_eq!(error, "blend: `operands` must be 3 values, got 1");
+    assert!(error.starts_with("blend") && error.ends_with(": `operands` must be 3 values, got 1"), "{error}");
 }
 
 #[test]

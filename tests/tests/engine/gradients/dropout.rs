@@ -23,7 +23,8 @@ fn run_all(
     let x = scope.input("x", dtype, &[scope.size("rows"), width.into()]);
     let outputs = model(&scope, &x);
     let graph = scope.finish(&outputs).unwrap();
-    let parameters: Tensors = rewire_hstu::models::parameters(&graph)
+    let parameters: Tensors = graph
+        .parameters()
         .into_iter()
         .map(|p| (p.name.clone(), Noise::new(3, &p.name).floats(p.dtype, &p.shape, 0.4)))
         .collect();
@@ -136,7 +137,8 @@ fn a_layer_that_learns_drops_its_output() {
     let graphs = [layer(0.4, Mode::Train), layer(0.4, Mode::Eval), layer(0.0, Mode::Train)];
     let kernels = graphs.each_ref().map(|graph| plan(graph).unwrap().steps.len());
     assert_eq!(kernels, [kernels[1]; 3], "dropout takes no kernel");
-    let parameters: Tensors = rewire_hstu::models::parameters(&graphs[0])
+    let parameters: Tensors = graphs[0]
+        .parameters()
         .into_iter()
         .map(|p| (p.name.clone(), Noise::new(3, &p.name).floats(p.dtype, &p.shape, 0.4)))
         .collect();

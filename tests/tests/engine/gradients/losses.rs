@@ -33,7 +33,7 @@ fn classes(scope: &Scope) -> Objective {
     let logits = scope.input("logits", F32, (&candidates, 3));
     let [classes, clicks] = ["classes", "clicks"].map(|name| scope.input(name, DType::I64, [&candidates]));
     let sessions = scope.input("sessions", DType::U32, [&candidates]);
-    let softmax = loss::softmax_cross_entropy(scope, &logits, &classes, 0.1);
+    let softmax = loss::cross_entropy(scope, &logits, &classes, 0.1);
     let ranking = loss::joint_ranking_calibration(scope, &logits.slice(1, 1, 2), &clicks, &sessions, 0.25);
     let loss = loss::mean(scope, &softmax, None) + loss::mean(scope, &ranking, None) * 2.0;
     Objective { loss, wanted: &["logits"] }

@@ -58,7 +58,7 @@ fn values(graph: &Graph, samples: &[(i64, i64)]) -> (Tensors, Tensors) {
     .into();
     let takes = |name: &str| graph.ids().any(|id| graph.node(id).unwrap().op.attributes()["name"] == name);
     inputs.retain(|name, _| takes(name));
-    let parameters = rewire_hstu::models::parameters(graph).into_iter();
+    let parameters = graph.parameters().into_iter();
     let value = |shape: &[usize], name: &str| Noise::new(3, name).floats(DType::F32, shape, 0.4);
     (inputs, parameters.map(|p| (p.name.clone(), value(&p.shape, &p.name))).collect())
 }
@@ -149,7 +149,7 @@ fn what_learns_drops_the_same_elements() {
 #[test]
 fn gradients_of_the_rest_are_not_computed() {
     let graph = model(&json!({"output_dropout_ratio": 0.4}), Mode::Train, of_targets);
-    let parameters = rewire_hstu::models::parameters(&graph);
+    let parameters = graph.parameters();
     let wanted: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).chain(["x"]).collect();
     let [fewer, graph] =
         [SelectRows.select(&graph).unwrap(), graph].map(|graph| differentiate(&graph, &[("out", Seed::One)], &wanted));

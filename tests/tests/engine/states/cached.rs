@@ -2,7 +2,6 @@
 
 use rewire_graph::{DType, HostTensor};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
-use rewire_hstu::models::parameters;
 use rewire_runtime::{Kernel, Session};
 use rewire_tests::backend::{Tensors, kernels, oracle, run, session};
 use rewire_tests::compare::{Tolerance, differences};
@@ -151,13 +150,13 @@ impl Model {
     fn new(changes: &[(&str, Value)]) -> Self {
         let config = config(changes);
         let graph = trace(&config).unwrap();
-        let weight = |parameter: &rewire_hstu::models::ParameterSpec| {
+        let weight = |parameter: &rewire_graph::ParameterSpec| {
             let mut noise = Noise::new(7, &parameter.name);
             let inner = parameter.shape.first().copied().unwrap_or(1).max(1) as f64;
             let scale = if parameter.name.contains("norm") { 1.0 } else { 1.5 / inner.sqrt() };
             (parameter.name.clone(), noise.floats(DType::F32, &parameter.shape, scale))
         };
-        let weights = parameters(&graph).iter().map(weight).collect();
+        let weights = graph.parameters().iter().map(weight).collect();
         let interleaved = config.hstu.input_preprocessor.kind() == "contextual_interleave_preprocessor";
         let context = config.feature_groups.contextual.len();
         Self { config, weights, rows_per_event: if interleaved { 2 } else { 1 }, context }

@@ -53,7 +53,7 @@ impl Config {
             let expected = "causal or semi-local, and aware of targets";
             return Err(ConfigError::new("hstu.stu", expected, "candidates that are not apart").into());
         }
-        let scope = Scope::new();
+        let scope = Scope::new().without_places();
         let logits = model.cached(&scope, options);
         Ok(scope.finish(&[("logits", logits)])?)
     }

@@ -17,7 +17,7 @@ const ABSENT: f64 = -1e9;
 /// # Errors
 /// [`GenerateError::Encoder`] for a model with an encoder.
 pub fn objective(config: &Config) -> Result<Objective, GenerateError> {
-    let scope = Scope::new().with_mode(Mode::Train);
+    let scope = Scope::new().without_places().with_mode(Mode::Train);
     let logits = config.logits(&scope).ok_or(GenerateError::Encoder)?;
     of_logits(scope, &logits)
 }
@@ -28,7 +28,7 @@ pub fn objective(config: &Config) -> Result<Objective, GenerateError> {
 /// # Errors
 /// [`GenerateError::Encoder`] for a model with an encoder.
 pub fn objective_in_trie(config: &Config) -> Result<Objective, GenerateError> {
-    let scope = Scope::new().with_mode(Mode::Train);
+    let scope = Scope::new().without_places().with_mode(Mode::Train);
     let logits = config.logits(&scope).ok_or(GenerateError::Encoder)?;
     let allowed = scope.input(ALLOWED, DType::Bool, [logits.dim(0), logits.dim(1)]);
     let absent = scope.constant(HostTensor::vector(&[ABSENT as f32]));
@@ -39,7 +39,7 @@ fn of_logits(scope: Scope, logits: &Tensor) -> Result<Objective, GenerateError> 
     let rows = logits.dim(0);
     let targets = scope.input(TARGETS, DType::I64, [&rows]);
     let weights = scope.input(WEIGHTS, DType::F32, [&rows]);
-    let losses = loss::softmax_cross_entropy(&scope, logits, &targets, 0.0);
+    let losses = loss::cross_entropy(&scope, logits, &targets, 0.0);
     let mean = loss::mean(&scope, &losses, Some(&weights));
     let graph = scope.finish(&[("loss", mean)]).map_err(super::ConfigError::from)?;
     Ok(Objective::new(graph, "loss"))

@@ -11,7 +11,6 @@ use rewire_families::{LOSS, SIMILARITY, Task, TracedLosses, trace_losses};
 use rewire_features::NegativeRow;
 use rewire_graph::{HostTensor, Mode, Ordered};
 use rewire_graph_rewrite::plan::Plan;
-use rewire_hstu::models::parameters;
 use rewire_metrics::{Batch, Metric, MetricConfig, Read};
 use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Parameters, Report, Session, block_on};
 use serde_json::Value;
@@ -93,7 +92,7 @@ impl Evaluator {
         let bad = |problems| RankError::Pipeline { name: name.to_owned(), problems };
         let traced = trace_losses(&pipeline, Mode::Eval).map_err(|error| bad(problems_of(error)))?;
         let metrics = metrics(&traced).map_err(bad)?;
-        let known = parameters(&traced.graph).into_iter().map(|known| known.name);
+        let known = traced.graph.parameters().into_iter().map(|known| known.name);
         let tables: HashSet<String> = known.filter(|name| is_table(name)).collect();
         let plan = compiled(&tables, traced.graph.clone(), options.precision)?;
         let size = |key: &str| pipeline.pointer(&format!("/data_config/{key}")).and_then(Value::as_u64);

@@ -5,7 +5,7 @@ use super::{growing_of, prefix};
 use crate::rank::RankError;
 use rewire_features::{DefaultRow, Growing, Origin};
 use rewire_graph::HostTensor;
-use rewire_hstu::models::ParameterSpec;
+use rewire_graph::ParameterSpec;
 use rewire_runtime::RuntimeError;
 use rewire_tables::{Eviction, MapError};
 use std::collections::BTreeMap;

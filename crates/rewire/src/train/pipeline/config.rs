@@ -233,7 +233,7 @@ mod tests {
             },
         });
         let traced = rewire_families::trace_losses(&pipeline, rewire_graph::Mode::Train).unwrap();
-        let known = rewire_hstu::models::parameters(&traced.graph);
+        let known = traced.graph.parameters();
         let tables: BTreeMap<&str, &str> = known
             .iter()
             .filter_map(|known| {

@@ -4,8 +4,8 @@ use crate::predict::growing_of;
 use crate::train::Random;
 use crate::train::initial::{Draw, draw, drawn, fans, numbers, values};
 use rewire_features::{DefaultRow, Features};
+use rewire_graph::ParameterSpec;
 use rewire_graph::{HostTensor, TensorSizeError};
-use rewire_hstu::models::ParameterSpec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

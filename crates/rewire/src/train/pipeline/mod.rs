@@ -12,9 +12,9 @@ use crate::rank::RankOptions;
 use config::{Assignment, train_config};
 use rewire_families::{TOTAL, TraceError, TracedLosses, trace_losses};
 use rewire_features::{EncodeError, NegativeRow, Problem, Problems};
+use rewire_graph::ParameterSpec;
 use rewire_graph::op::Input;
 use rewire_graph::{DType, HostTensor, Mode, TensorSizeError};
-use rewire_hstu::models::{ParameterSpec, parameters};
 use rewire_runtime::{Inputs, ParameterUpdate};
 use rewire_train::distributed::Collectives;
 use serde_json::Value;
@@ -63,7 +63,7 @@ impl PipelineTask {
             other => RankTrainError::Pipeline(Problems(vec![Problem::new("/model_config", other.to_string())])),
         })?;
         let in_use = Imported::new(pipeline).map_err(RankTrainError::Pipeline)?;
-        let learned = parameters(&traced.graph);
+        let learned = traced.graph.parameters();
         let names = || learned.iter().map(|known| known.name.as_str());
         let assignment = Assignment::new(pipeline, plan, &traced, names());
         let dense = || names().filter(|name| !assignment.tables.iter().any(|table| table == name));
