@@ -14,11 +14,14 @@ mod onnx;
 #[cfg(test)]
 mod packages;
 mod programs;
+mod release;
 mod sanitize;
 mod setup;
 mod shell;
 mod small;
+mod supply;
 mod test;
+mod venv;
 mod vulkan;
 mod web;
 
@@ -31,7 +34,8 @@ Usage: cargo xtask COMMAND
   setup   installs missing requirements of the tests: rustfmt, clippy, the Vulkan loader and the software
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
   lint [all]
-          setup, then lints and the library for browsers; `all` adds documentation and more feature sets
+          setup, then lints and the library for browsers; `all` adds documentation, more feature sets, advisories and the versions of changed
+          interfaces, and installs cargo-deny, cargo-audit and cargo-semver-checks
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, select the driver instead; if `drivers` has fetched the newest
           lavapipe, the kernels with cooperative matrices run on it as well
@@ -66,6 +70,10 @@ Usage: cargo xtask COMMAND
   distributed
           builds the program with MPI, and checks trainings of 2 and 4 processes: losses, bits, divided tables, a resume with another number
           of ranks, and a rank that is killed or hangs; needs Open MPI and libclang
+  release checks that every published crate compiles from its own archive
+  dist FOLDER [program|wheel|c|npm ...]
+          builds the files of a release into a folder: the program, the wheel, the C library and the package for npm, with SHA-256 sums, a bill of
+          materials (CycloneDX) and the licences of all libraries; equal sources and compilers give equal bytes
   reference
           writes docs/reference.md and docs/kernels.md, and the figures of docs/measurements.json into the pages
 ";
@@ -81,6 +89,7 @@ fn main() -> ExitCode {
         ["lint", "all"] => setup::run()
             .and_then(|()| test::lint())
             .and_then(|()| test::documentation())
+            .and_then(|()| supply::check_all())
             .and_then(|()| features::lint_more()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
@@ -95,6 +104,8 @@ fn main() -> ExitCode {
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
         ["bindings", rest @ ..] => bindings::Options::parse(rest).and_then(|options| bindings::run(&options)),
+        ["release"] => release::check(),
+        ["dist", rest @ ..] => release::Options::parse(rest).and_then(|options| release::run(&options)),
         ["distributed"] => distributed::run(),
         ["onnx"] => onnx::run("cpu"),
         ["onnx", kernel @ ("cpu" | "wgpu")] => onnx::run(kernel),

@@ -1,6 +1,6 @@
 //! Checks the packages for crates.io: each published crate has its licences and all files that its sources include.
 
-use crate::shell::{cargo, root};
+use crate::shell::{cargo, output_of};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -13,8 +13,9 @@ const SHOWN: [&str; 5] = ["description", "license", "readme", "keywords", "categ
 
 /// Checks the packages of all crates that are published.
 fn check() -> Result<(), String> {
-    let metadata: Value = serde_json::from_str(&output(&["metadata", "--no-deps", "--format-version", "1"])?)
-        .map_err(|error| format!("cargo metadata: {error}"))?;
+    let metadata: Value =
+        serde_json::from_str(&output_of(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?)
+            .map_err(|error| format!("cargo metadata: {error}"))?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let faults: Vec<String> =
         packages.filter(|package| package["publish"].is_null()).map(faults).collect::<Result<Vec<_>, _>>()?.concat();
@@ -30,11 +31,13 @@ fn faults(package: &Value) -> Result<Vec<String>, String> {
         _ => true,
     };
     let unset = SHOWN.iter().filter(is_empty).map(|key| format!("{name}: its manifest has no `{key}`"));
-    let listed = output(&["package", "--package", name, "--list", "--allow-dirty", "--no-verify"])?;
+    let listed = output_of(&mut cargo(&["package", "--package", name, "--list", "--allow-dirty", "--no-verify"]))?;
     let listed: BTreeSet<PathBuf> = listed.lines().map(PathBuf::from).collect();
+    let is_documented = package["metadata"]["docs"]["rs"].is_object();
+    let undocumented = (!is_documented).then(|| format!("{name}: its manifest has no `package.metadata.docs.rs`"));
     let absent = EVERYWHERE.iter().filter(|file| !listed.contains(Path::new(file)));
     let absent = absent.map(|file| format!("{name}: its package has no {file}"));
-    let mut faults: Vec<String> = unset.chain(absent).collect();
+    let mut faults: Vec<String> = unset.chain(undocumented).chain(absent).collect();
     let folder = Path::new(package["manifest_path"].as_str().unwrap_or_default()).parent().unwrap_or(Path::new(""));
     for file in listed.iter().filter(|file| file.extension().is_some_and(|ending| ending == "rs")) {
         let text =
@@ -65,15 +68,6 @@ fn normal(path: &Path) -> PathBuf {
         }
         whole
     })
-}
-
-fn output(arguments: &[&str]) -> Result<String, String> {
-    let output =
-        cargo(arguments).current_dir(root()).output().map_err(|error| format!("cargo does not start: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("cargo {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr))),
-    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,16 @@ pub(crate) fn run_captured(mut command: Command) -> Result<String, String> {
     }
 }
 
+/// The standard output of a command, which is not shown.
+pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
+    let line = line(command);
+    let output = command.output().map_err(|error| format!("`{line}` does not start: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("`{line}` failed: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
 /// True if the command succeeds. Its output is dropped.
 pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();

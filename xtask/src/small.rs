@@ -45,14 +45,19 @@ impl Carried<'_> {
     }
 }
 
-/// Unwind tables are smaller if all functions have frame pointers. Panics name the sources of dependencies without the build machine's
-/// folder, and those of the standard library in the same way whether or not this machine has them.
+/// Unwind tables are smaller if all functions have frame pointers.
 fn flags() -> Vec<String> {
+    ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(remapped()).collect()
+}
+
+/// Flags with which panics name the sources of dependencies without the build machine's folder, and those of the standard library in the same
+/// way whether or not this machine has them.
+pub(crate) fn remapped() -> Vec<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
     let folders = registries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned()));
     let shortened = folders.map(|folder| format!("--remap-path-prefix={folder}="));
-    ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(shortened).chain(standard_library()).collect()
+    shortened.chain(standard_library()).collect()
 }
 
 /// The compiled parts of the standard library name their sources by the commit of the compiler; so do those that are compiled here.

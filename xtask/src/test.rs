@@ -3,6 +3,7 @@ use crate::families;
 use crate::features;
 use crate::programs::{self, Job};
 use crate::shell::{cargo, run as run_command};
+use crate::supply;
 use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,7 +21,7 @@ const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "traini
 pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     features::lint()?;
-    supply_chain()
+    supply::check()
 }
 
 /// The documentation of all libraries without warnings, a minute on two cores.
@@ -28,23 +29,6 @@ pub(crate) fn documentation() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     run_command(docs)
-}
-
-/// Checks licences, sources and, if their list can be fetched, advisories of all dependencies.
-fn supply_chain() -> Result<(), String> {
-    if !cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
-        eprintln!(
-            "\nxtask: the supply chain is not checked: `cargo install --locked cargo-deny` installs what does it"
-        );
-        return Ok(());
-    }
-    run_command(cargo(&["deny", "check", "licenses", "bans", "sources"]))?;
-    let fetched = cargo(&["deny", "fetch", "db"]).output().is_ok_and(|output| output.status.success());
-    if !fetched {
-        eprintln!("\nxtask: advisories are not checked: their list cannot be fetched");
-        return Ok(());
-    }
-    run_command(cargo(&["deny", "check", "advisories"]))
 }
 
 /// Formatting and all tests.

@@ -1,5 +1,6 @@
 use crate::features::{WEB, has_web};
 use crate::shell::{cargo, rewire, root, run, succeeds};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -74,6 +75,19 @@ pub(crate) fn build() -> Result<PathBuf, String> {
         copy(&root().join("crates/cli/demo").join(from), &folder.join(to))?;
     }
     Ok(folder)
+}
+
+/// True for a file of the page that the package for npm contains.
+pub(crate) fn is_packaged(name: &str) -> Result<bool, String> {
+    let path = root().join("web/package.json");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let manifest: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let is_listed = |pattern: &str| match pattern.strip_suffix('*') {
+        Some(begin) => name.starts_with(begin),
+        None => name == pattern,
+    };
+    let mut listed = manifest["files"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    Ok(name == "package.json" || listed.any(is_listed))
 }
 
 /// Compiles the library.

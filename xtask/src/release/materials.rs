@@ -1,0 +1,82 @@
+//! The bill of materials: all libraries in the built files, as CycloneDX.
+
+use super::text;
+use crate::shell::root;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The packages that a package contains: its dependencies without those of builds and tests, for a target, in order of names.
+pub(super) fn contained<'a>(metadata: &'a Value, name: &str) -> Vec<&'a Value> {
+    let packages: BTreeMap<&str, &Value> =
+        metadata["packages"].as_array().into_iter().flatten().map(|package| (text(package, "id"), package)).collect();
+    let nodes: BTreeMap<&str, &Value> =
+        metadata["resolve"]["nodes"].as_array().into_iter().flatten().map(|node| (text(node, "id"), node)).collect();
+    let mut open: Vec<&str> =
+        packages.iter().filter(|(_, package)| text(package, "name") == name).map(|(id, _)| *id).collect();
+    let mut found: BTreeMap<(&str, &str), &Value> = BTreeMap::new();
+    while let Some(id) = open.pop() {
+        let (Some(package), Some(node)) = (packages.get(id), nodes.get(id)) else { continue };
+        if found.insert((text(package, "name"), text(package, "version")), package).is_some() {
+            continue;
+        }
+        let is_linked = |dependency: &&Value| {
+            dependency["dep_kinds"].as_array().into_iter().flatten().any(|kind| kind["kind"].is_null())
+        };
+        let dependencies = node["deps"].as_array().into_iter().flatten().filter(is_linked);
+        open.extend(dependencies.map(|dependency| text(dependency, "pkg")));
+    }
+    // Crates of the workspace have no source.
+    found.into_values().filter(|package| !package["source"].is_null()).collect()
+}
+
+/// The document, without a time and a serial number: equal libraries give equal bytes.
+pub(super) fn bill(packages: &[&Value], version: &str) -> Result<Value, String> {
+    let path = root().join("Cargo.lock");
+    let lock = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let components: Vec<Value> = packages.iter().map(|package| component(package, &lock)).collect();
+    Ok(json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": { "component": { "type": "application", "name": "rewire", "version": version } },
+        "components": components,
+    }))
+}
+
+fn component(package: &Value, lock: &str) -> Value {
+    let (name, version) = (text(package, "name"), text(package, "version"));
+    let entry = lock.split_once(&format!("name = \"{name}\"\nversion = \"{version}\"\n")).map_or("", |(_, rest)| rest);
+    let entry = entry.split("\n\n").next().unwrap_or_default();
+    let checksum = entry.lines().find_map(|line| line.strip_prefix("checksum = \"")?.strip_suffix('"'));
+    let mut component = json!({
+        "type": "library",
+        "name": name,
+        "version": version,
+        "purl": format!("pkg:cargo/{name}@{version}"),
+        "licenses": [{ "expression": text(package, "license") }],
+    });
+    if let Some(checksum) = checksum {
+        component["hashes"] = json!([{ "alg": "SHA-256", "content": checksum }]);
+    }
+    component
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_that_are_linked_are_listed_with_their_checksums() {
+        let metadata = super::super::metadata(&["--offline"]).unwrap();
+        let packages = contained(&metadata, "rewire-cli");
+        let bill = bill(&packages, "1.2.3").unwrap();
+        let components = bill["components"].as_array().unwrap();
+        let find = |name: &str| components.iter().find(|component| component["name"] == name);
+        let half = find("half").unwrap();
+        assert_eq!(half["hashes"][0]["content"].as_str().map(str::len), Some(64), "{half}");
+        assert!(half["licenses"][0]["expression"].as_str().unwrap().contains("MIT"), "{half}");
+        assert!(find("proptest").is_none() && find("rewire-graph").is_none() && components.len() > 50);
+        let page = super::super::licences::page(&packages).unwrap();
+        assert!(page.contains("\nhalf ") && page.contains("Permission is hereby granted"));
+    }
+}

@@ -1,0 +1,23 @@
+//! What a release consists of: archives of the crates, and built files with their checksums, licences and bill of materials.
+
+mod archives;
+mod dist;
+mod licences;
+mod materials;
+
+pub(crate) use archives::check;
+pub(crate) use dist::{Options, run};
+
+use crate::shell::{cargo, output_of};
+use serde_json::Value;
+
+/// The metadata of the workspace and of its dependencies.
+fn metadata(arguments: &[&str]) -> Result<Value, String> {
+    let text = output_of(&mut cargo(&[&["metadata", "--format-version", "1"], arguments].concat()))?;
+    serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))
+}
+
+/// A string of a JSON object.
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}

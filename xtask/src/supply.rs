@@ -1,0 +1,50 @@
+//! The supply chain, and the compatibility of the libraries with the last release.
+
+use crate::shell::{cargo, output_of, root, run};
+use std::process::Command;
+
+/// Tools that `cargo install` installs: subcommands of cargo, and their packages.
+const TOOLS: [(&str, &str); 3] =
+    [("deny", "cargo-deny"), ("audit", "cargo-audit"), ("semver-checks", "cargo-semver-checks")];
+
+fn has(tool: &str) -> bool {
+    cargo(&[tool, "--version"]).output().is_ok_and(|output| output.status.success())
+}
+
+/// Installs missing tools, and checks what [`check`] leaves out without them.
+pub(crate) fn check_all() -> Result<(), String> {
+    for (tool, package) in TOOLS {
+        if !has(tool) {
+            run(cargo(&["install", "--locked", package]))?;
+        }
+    }
+    check()?;
+    run(cargo(&["audit"]))?;
+    versions()
+}
+
+/// Checks licences, sources and, if their list can be fetched, advisories of all dependencies.
+pub(crate) fn check() -> Result<(), String> {
+    if !has("deny") {
+        eprintln!("\nxtask: the supply chain is not checked: `cargo xtask lint all` installs cargo-deny");
+        return Ok(());
+    }
+    run(cargo(&["deny", "check", "licenses", "bans", "sources"]))?;
+    let fetched = cargo(&["deny", "fetch", "db"]).output().is_ok_and(|output| output.status.success());
+    if !fetched {
+        eprintln!("\nxtask: advisories are not checked: their list cannot be fetched");
+        return Ok(());
+    }
+    run(cargo(&["deny", "check", "advisories"]))
+}
+
+/// Compares the interfaces of the published libraries with those of the last release, the newest tag `v*`.
+fn versions() -> Result<(), String> {
+    let mut describe = Command::new("git");
+    describe.args(["describe", "--tags", "--abbrev=0", "--match", "v*"]).current_dir(root());
+    let Ok(tag) = output_of(&mut describe) else {
+        eprintln!("\nxtask: versions are not checked: there is no release, a tag `v*`, to compare with");
+        return Ok(());
+    };
+    run(cargo(&["semver-checks", "--workspace", "--baseline-rev", tag.trim()]))
+}

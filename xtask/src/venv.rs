@@ -1,0 +1,22 @@
+//! A virtual environment of Python in the build folder.
+
+use crate::shell::{root, run};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A program of the environment.
+pub(crate) fn program(name: &str) -> PathBuf {
+    root().join("target/python/bin").join(name)
+}
+
+/// Installs packages, or options of pip with them.
+pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
+    if !program("pip").exists() {
+        let mut command = Command::new("python3");
+        command.args(["-m", "venv"]).arg(root().join("target/python"));
+        run(command)?;
+    }
+    let mut command = Command::new(program("pip"));
+    command.args(["install", "--quiet"]).args(packages);
+    run(command)
+}
