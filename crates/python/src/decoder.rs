@@ -1,9 +1,10 @@
 use crate::errors;
-use crate::ranker::options_of;
+use crate::options::options_of;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rewire::generate::decoder::{self, Task};
 use rewire::generate::{Found, GenerateError, Sampling, Trie};
+use rewire::package::Package;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -15,18 +16,20 @@ pub struct Decoder(Mutex<decoder::Decoder>);
 #[pymethods]
 impl Decoder {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
-    fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        kernel: &str,
-        adapter: Option<String>,
-        pipelines: Option<PathBuf>,
-        mapping: &str,
-        kernel_for: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines, mapping, kernel_for)?;
+    #[pyo3(signature = (path, **options))]
+    fn new(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
         let opened = py.detach(|| decoder::Decoder::open(&path, &options));
+        opened.map(|decoder| Self(Mutex::new(decoder))).map_err(|error| errors::of_model(&error))
+    }
+
+    /// A model from the bytes of a package.
+    #[staticmethod]
+    #[pyo3(signature = (data, **options))]
+    fn from_bytes(py: Python<'_>, data: Vec<u8>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
+        let package = py.detach(|| Package::parse(data)).map_err(|error| errors::of_model(&error))?;
+        let opened = py.detach(|| decoder::Decoder::from_package(&package, &options));
         opened.map(|decoder| Self(Mutex::new(decoder))).map_err(|error| errors::of_model(&error))
     }
 

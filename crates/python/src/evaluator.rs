@@ -1,6 +1,6 @@
 //! Losses and metrics of imported models.
 
-use crate::ranker::options_of;
+use crate::options::options_of;
 use crate::{columns, errors};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -20,17 +20,9 @@ pub struct Evaluator {
 #[pymethods]
 impl Evaluator {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
-    fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        kernel: &str,
-        adapter: Option<String>,
-        pipelines: Option<PathBuf>,
-        mapping: &str,
-        kernel_for: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines, mapping, kernel_for)?;
+    #[pyo3(signature = (path, **options))]
+    fn new(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
         let loaded = py.detach(|| predict::Evaluator::load(&path, &options));
         let (evaluator, weights) = loaded.map_err(|error| errors::of_model(&error))?;
         Ok(Self { evaluator, weights })

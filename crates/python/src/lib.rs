@@ -7,9 +7,12 @@ mod decoder;
 mod errors;
 mod evaluator;
 mod model;
+mod options;
+mod package;
 mod predictions;
 mod predictor;
 mod ranker;
+mod requests;
 mod table;
 mod trace;
 mod training;
@@ -26,6 +29,8 @@ mod _rewire {
     #[pymodule_export]
     use crate::model::{Model, Session};
     #[pymodule_export]
+    use crate::package::package;
+    #[pymodule_export]
     use crate::predictions::Predictions;
     #[pymodule_export]
     use crate::predictor::{Predictor, load};
@@ -35,4 +40,7 @@ mod _rewire {
     use crate::trace::{Graph, Ragged, Scope, Size, Tensor};
     #[pymodule_export]
     use crate::training::train;
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name in Python")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
 }

@@ -1,12 +1,13 @@
-use crate::ranker::{kernel_of, options_of, rules_of};
+use crate::options::options_of;
 use crate::trace::Graph;
 use crate::{arrays, errors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 use rewire::graph::{DType, HostTensor};
-use rewire::program::{ModelFile, Program};
-use rewire::runtime::{self, Inputs, ModelOptions, PipelineStore, RunValue};
+use rewire::program::{ModelFile, Program, stored};
+use rewire::rank::RankOptions;
+use rewire::runtime::{self, Inputs, ModelOptions, RunValue};
 use rewire::weights::Weights;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,32 +42,29 @@ impl Model {
 #[pymethods]
 impl Model {
     #[new]
-    #[pyo3(signature = (graph, parameters = None, *, kernel = "auto", adapter = None, pipelines = None, kernel_for = None))]
+    #[pyo3(signature = (graph, parameters = None, **options))]
     fn new(
         py: Python<'_>,
         graph: &Bound<'_, PyAny>,
         parameters: Option<&Bound<'_, PyAny>>,
-        kernel: &str,
-        adapter: Option<String>,
-        pipelines: Option<PathBuf>,
-        kernel_for: Option<&Bound<'_, PyDict>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let options = options_of(options)?;
         if let Ok(path) = graph.extract::<PathBuf>() {
             if parameters.is_some() {
                 return Err(PyTypeError::new_err("a model of a file has its parameters"));
             }
-            let options = options_of(kernel, adapter, pipelines, "large", kernel_for)?;
             let loaded = py.detach(|| Program::load(&ModelFile::open(&path, options.mapping)?, &options));
             return loaded.map(Self::of_program).map_err(|error| errors::of_model(&error));
         }
         let graph: PyRef<'_, Graph> = graph.extract()?;
         let graph = &graph.0;
-        let pipelines = pipelines.map(PipelineStore::at);
-        let (kernel, kernel_rules) = (kernel_of(kernel)?, rules_of(kernel_for)?);
-        let options = ModelOptions { kernel, adapter, pipelines, kernel_rules, ..ModelOptions::default() };
+        let RankOptions { kernel, adapter, pipelines, kernel_rules, tables, precision, .. } = options;
+        let options = ModelOptions { kernel, adapter, pipelines, kernel_rules, tables, ..ModelOptions::default() };
         let plan = py.detach(|| rewire::lower(&rewire::optimize(graph.clone())?.0));
         let plan = plan.map_err(|error| errors::of_graph(&error))?;
         let types = plan.parameters().map(|parameter| (parameter.name.to_owned(), parameter.dtype)).collect();
+        let plan = stored(plan, precision).map_err(|error| errors::of_model(&error))?;
         let model = match parameters {
             None => py.detach(|| runtime::Model::load(plan, (), options)),
             Some(parameters) => match parameters.extract::<PathBuf>() {
@@ -85,16 +83,9 @@ impl Model {
 
     /// A model from the bytes of a package, an archive of `torch.export.save` or an ONNX file.
     #[staticmethod]
-    #[pyo3(signature = (data, *, kernel = "auto", adapter = None, pipelines = None, kernel_for = None))]
-    fn from_bytes(
-        py: Python<'_>,
-        data: Vec<u8>,
-        kernel: &str,
-        adapter: Option<String>,
-        pipelines: Option<PathBuf>,
-        kernel_for: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines, "large", kernel_for)?;
+    #[pyo3(signature = (data, **options))]
+    fn from_bytes(py: Python<'_>, data: Vec<u8>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
         let loaded = py.detach(|| Program::load(&ModelFile::parse(data)?, &options));
         loaded.map(Self::of_program).map_err(|error| errors::of_model(&error))
     }
@@ -163,6 +154,11 @@ impl Model {
             })
             .collect::<PyResult<_>>()?;
         py.detach(|| self.model.update(given)).map_err(|error| errors::of_model(&error))
+    }
+
+    fn __repr__(&self) -> String {
+        let inputs: Vec<&str> = self.model.plan().inputs().map(|input| input.name).collect();
+        format!("<rewire.Model of {} on {}>", inputs.join(", "), self.device())
     }
 }
 

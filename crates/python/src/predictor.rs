@@ -1,8 +1,10 @@
+use crate::options::options_of;
 use crate::predictions::Predictions;
-use crate::ranker::{Ranker, options_of};
+use crate::ranker::Ranker;
 use crate::{columns, errors, table};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
+use rewire::package::Package;
 use rewire::predict::{self, Column, Predicted};
 use rewire_arrow::OwnedTable;
 use std::path::PathBuf;
@@ -14,18 +16,19 @@ pub struct Predictor(predict::Predictor);
 #[pymethods]
 impl Predictor {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
-    pub fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        kernel: &str,
-        adapter: Option<String>,
-        pipelines: Option<PathBuf>,
-        mapping: &str,
-        kernel_for: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines, mapping, kernel_for)?;
+    #[pyo3(signature = (path, **options))]
+    pub fn new(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
         py.detach(|| predict::Predictor::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))
+    }
+
+    /// A model from the bytes of a package.
+    #[staticmethod]
+    #[pyo3(signature = (data, **options))]
+    fn from_bytes(py: Python<'_>, data: Vec<u8>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
+        let loaded = py.detach(|| predict::Predictor::from_package(&Package::parse(data)?, &options));
+        loaded.map(Self).map_err(|error| errors::of_model(&error))
     }
 
     /// Names of the columns that it reads.
@@ -95,18 +98,10 @@ impl Predictor {
 
 /// Loads the model of a folder or package, of either kind.
 #[pyfunction]
-#[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
-pub fn load<'py>(
-    py: Python<'py>,
-    path: PathBuf,
-    kernel: &str,
-    adapter: Option<String>,
-    pipelines: Option<PathBuf>,
-    mapping: &str,
-    kernel_for: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
+#[pyo3(signature = (path, **options))]
+pub fn load<'py>(py: Python<'py>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
     Ok(match predict::is_imported(&path) {
-        true => Bound::new(py, Predictor::new(py, path, kernel, adapter, pipelines, mapping, kernel_for)?)?.into_any(),
-        false => Bound::new(py, Ranker::new(py, path, kernel, adapter, pipelines, mapping, kernel_for)?)?.into_any(),
+        true => Bound::new(py, Predictor::new(py, path, options)?)?.into_any(),
+        false => Bound::new(py, Ranker::new(py, path, options)?)?.into_any(),
     })
 }

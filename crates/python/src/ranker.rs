@@ -1,55 +1,12 @@
+use crate::options::options_of;
 use crate::predictions::Predictions;
+use crate::requests::request_of;
 use crate::{errors, table};
-use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyList, PyMapping, PyString};
-use rewire::Mapping;
-use rewire::rank::{self, Batch, RankOptions, Ranked};
-use rewire::runtime::{Kernel, KernelRule, PipelineStore};
+use pyo3::types::{PyDict, PyList, PyMapping, PyString};
+use rewire::package::Package;
+use rewire::rank::{self, Batch, Ranked};
 use std::path::PathBuf;
-
-/// Parses the name of a kernel backend.
-pub fn kernel_of(name: &str) -> PyResult<Kernel> {
-    name.parse().map_err(|error| PyValueError::new_err(format!("kernel: {error}")))
-}
-
-/// Parses the name of a mapping mode.
-pub fn mapping_of(name: &str) -> PyResult<Mapping> {
-    name.parse().map_err(|error: rewire::runtime::ParseMappingError| PyValueError::new_err(error.to_string()))
-}
-
-/// Kernel backends by patterns of operators and modules.
-pub fn rules_of(kernel_for: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<KernelRule>> {
-    let rule = |(pattern, kernel): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-        Ok(KernelRule { pattern: pattern.extract()?, kernel: kernel_of(&kernel.extract::<String>()?)? })
-    };
-    kernel_for.into_iter().flatten().map(rule).collect()
-}
-
-/// The loading options of a model.
-pub fn options_of(
-    kernel: &str,
-    adapter: Option<String>,
-    pipelines: Option<PathBuf>,
-    mapping: &str,
-    kernel_for: Option<&Bound<'_, PyDict>>,
-) -> PyResult<RankOptions> {
-    let (kernel, mapping, pipelines) = (kernel_of(kernel)?, mapping_of(mapping)?, pipelines.map(PipelineStore::at));
-    let kernel_rules = rules_of(kernel_for)?;
-    Ok(RankOptions { kernel, adapter, pipelines, mapping, kernel_rules, ..RankOptions::default() })
-}
-
-/// Converts values of numpy, pandas, polars and pyarrow, which `json` does not support, to lists and numbers.
-#[pyfunction]
-fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    for method in ["tolist", "to_list"] {
-        if value.hasattr(method)? {
-            return value.call_method0(method);
-        }
-    }
-    let found = value.get_type().name()?;
-    Err(PyTypeError::new_err(format!("a request holds `{found}`: expected integers, strings, lists or arrays")))
-}
 
 /// A loaded ranking model. Any number of threads may rank with it at the same time.
 #[pyclass(frozen, module = "rewire")]
@@ -58,18 +15,19 @@ pub struct Ranker(rank::Ranker);
 #[pymethods]
 impl Ranker {
     #[new]
-    #[pyo3(signature = (path, *, kernel = "auto", adapter = None, pipelines = None, mapping = "large", kernel_for = None))]
-    pub fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        kernel: &str,
-        adapter: Option<String>,
-        pipelines: Option<PathBuf>,
-        mapping: &str,
-        kernel_for: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
-        let options = options_of(kernel, adapter, pipelines, mapping, kernel_for)?;
+    #[pyo3(signature = (path, **options))]
+    pub fn new(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
         py.detach(|| rank::Ranker::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))
+    }
+
+    /// A model from the bytes of a package.
+    #[staticmethod]
+    #[pyo3(signature = (data, **options))]
+    fn from_bytes(py: Python<'_>, data: Vec<u8>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = options_of(options)?;
+        let loaded = py.detach(|| rank::Ranker::from_package(&Package::parse(data)?, &options));
+        loaded.map(Self).map_err(|error| errors::of_model(&error))
     }
 
     /// Names of the tasks, in the order of logits.
@@ -103,15 +61,16 @@ impl Ranker {
 
     /// Ranks the candidates of requests, best first.
     fn rank<'py>(&self, py: Python<'py>, requests: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let dumps = py.import("json")?.getattr("dumps")?;
-        let options = [("default", wrap_pyfunction!(plain, py)?)].into_py_dict(py)?;
         let mut batch = self.0.batch();
-        let mut push = |request: &Bound<'py, PyAny>| {
-            let text: String = match request.cast::<PyString>() {
-                Ok(text) => text.extract()?,
-                Err(_) => dumps.call((request,), Some(&options))?.extract()?,
-            };
-            batch.push_json(text.as_bytes()).map_err(|error| errors::of_request(&error))
+        let mut push = |request: &Bound<'py, PyAny>| match request.cast::<PyMapping>() {
+            Ok(mapping) => {
+                let request = request_of(self.0.schema(), mapping)?;
+                batch.push(&request).map_err(|error| errors::of_request(&error))
+            }
+            Err(_) => {
+                let text: String = request.extract()?;
+                batch.push_json(text.as_bytes()).map_err(|error| errors::of_request(&error))
+            }
         };
         let is_one = requests.cast::<PyMapping>().is_ok() || requests.cast::<PyString>().is_ok();
         if is_one {

@@ -4,7 +4,7 @@ mod collectives;
 mod listener;
 
 use crate::errors;
-use crate::ranker::{kernel_of, mapping_of, rules_of};
+use crate::options::{kernel_of, mapping_of, rules_of};
 use collectives::OfPython;
 use listener::Progress;
 use pyo3::exceptions::PyValueError;

@@ -99,6 +99,17 @@ def test_rows_of_samples_and_tables():
     assert results["position"].tolist() == [0, 1, 2, 3, 0, 1, 2]
 
 
+def test_seen_items_are_left_out():
+    scope = rewire.Scope()
+    rows = scope.lengths("lengths", scope.size("users"))
+    seen = scope.input("seen", "i64", [rows.total])
+    best, items = scope.top_k_unseen(scope.input("scores", "f32", [rows.batch, 4]), 2, seen, rows)
+    scores = [[0.4, 0.3, 0.2, 0.1], [1, 2, 3, 4], [1, 2, 3, 4]]
+    _, results = run(scope, {"best": best, "items": items}, None, {"lengths": [2, 0, 4], "seen": [0, 2, 0, 1, 2, 3], "scores": scores})
+    assert results["items"].tolist() == [[1, 3], [3, 2], [-1, -1]]
+    numpy.testing.assert_allclose(results["best"][:2], [[0.3, 0.1], [4, 3]], rtol=1e-6)
+
+
 def test_gradients():
     scope = rewire.Scope()
     x = scope.input("x", "f32", [scope.size("rows"), 5])
@@ -106,12 +117,22 @@ def test_gradients():
     loss = ((x @ weight).tanh().square().sum(0).sum(1) * 0.5).reshape([])
     graph = scope.finish({"loss": loss})
     assert graph.outputs == ["loss"] and len(graph) > 4 and "tanh" in str(graph)
+    assert repr(graph) == f"<rewire.Graph of loss with {len(graph)} operators>" and repr(scope) == '<rewire.Scope "">'
     graph = graph.differentiate("loss", of=["weight"])
     values, start = normal(11, 5), normal(5, 3)
     results = rewire.Model(graph, {"weight": start}, kernel="cpu").session().run({"x": values})
     hidden = numpy.tanh(values @ start)
     numpy.testing.assert_allclose(results["loss"], 0.5 * (hidden**2).sum(), rtol=1e-5)
     numpy.testing.assert_allclose(results["grad.weight"], values.T @ (hidden * (1 - hidden**2)), rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_are_stored_as_they_are_asked_for():
+    scope = rewire.Scope()
+    weight, given = normal(32, 16), normal(5, 32)
+    graph = scope.finish({"y": scope.input("x", "f32", [scope.size("rows"), 32]) @ scope.parameter("weight", [32, 16])})
+    model = rewire.Model(graph, {"weight": weight}, kernel="cpu", dtype="int8")
+    assert repr(model) == "<rewire.Model of x on cpu>" and model.parameters == {"weight": "rows8"}
+    numpy.testing.assert_allclose(model.session().run({"x": given})["y"], given @ weight, atol=0.2)
 
 
 def test_types_come_and_go():
@@ -153,12 +174,18 @@ def test_a_state_lives_as_long_as_its_session():
 def test_mistakes_are_named():
     scope = rewire.Scope()
     x = scope.input("x", "f32", [scope.size("rows"), 4])
-    wrong = scope.module("head", lambda scope: x @ scope.parameter("weight", [3, 2]))
     with pytest.raises(rewire.GraphError, match="head") as caught:
-        scope.finish({"y": wrong + 1})
-    assert caught.value.code == "graph.type"
-    with pytest.raises(rewire.GraphError):
+        scope.module("head", lambda scope: x @ scope.parameter("weight", [3, 2]))
+    assert caught.value.code == "graph.type" and "src/" not in str(caught.value)
+    assert "lambda" in str(caught.traceback[-1].statement)
+    with pytest.raises(rewire.GraphError, match="head"):
         scope.finish({"y": x})
+    with pytest.raises(TypeError):
+        numpy.ones(4) * x
+    with pytest.raises(TypeError, match="there is no option `kernels`"):
+        rewire.Model("nowhere", kernels="cpu")
+    with pytest.raises(ValueError, match="tables: expected one of f32"):
+        rewire.Model("nowhere", tables="f8")
     with pytest.raises(ValueError, match="dtype: expected one of f32"):
         rewire.Scope().input("x", "float", [1])
     with pytest.raises(ValueError, match="Size"):

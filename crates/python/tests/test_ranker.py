@@ -1,5 +1,6 @@
 """Rankings and predictions are those of the program."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -37,6 +38,36 @@ def test_requests_are_ranked_as_by_the_program(ranker):
     assert ranker.rank(json.dumps(USERS[0])) == results[0]
     assert ranker.rank([]) == []
     assert ranker.device == "cpu" and "item_id" in ranker.schema["candidates"]
+
+
+def test_a_package_is_loaded_from_bytes(ranker, tmp_path):
+    rewire.package(MODEL, tmp_path / "model.rewire")
+    loaded = rewire.Ranker.from_bytes((tmp_path / "model.rewire").read_bytes(), kernel="cpu")
+    assert loaded.rank(USERS) == ranker.rank(USERS)
+    with pytest.raises(rewire.ModelError) as caught:
+        rewire.Ranker.from_bytes(b"rewire", kernel="cpu")
+    assert caught.value.code.startswith("package.")
+    with pytest.raises(OSError, match="nowhere"):
+        rewire.package(MODEL, tmp_path / "nowhere/model.rewire")
+    with pytest.raises(rewire.ModelError, match="nowhere"):
+        rewire.package(tmp_path / "nowhere", tmp_path / "model.rewire")
+
+
+@pytest.mark.parametrize("options", [{"tables": "int8"}, {"dtype": "f16", "activations": "f16"}])
+def test_floats_are_stored_as_they_are_asked_for(ranker, tmp_path, options):
+    loaded = rewire.Ranker(MODEL, kernel="cpu", table_placement="host", **options)
+    rewire.package(MODEL, tmp_path / "model.rewire", **options)
+    packaged = rewire.Ranker(tmp_path / "model.rewire", kernel="cpu")
+    results = loaded.rank(USERS)
+    assert results == packaged.rank(USERS) and results != ranker.rank(USERS)
+    for one, other in zip(results, ranker.rank(USERS)):
+        logits = [{one["item"]: one["logits"] for one in result["candidates"]} for result in (one, other)]
+        for item, expected in logits[1].items():
+            assert logits[0][item] == pytest.approx(expected, abs=0.05)
+
+
+def test_the_version_is_that_of_the_package():
+    assert rewire.__version__ == importlib.metadata.version("rewire-engine")
 
 
 def test_a_description_has_a_request(ranker):

@@ -22,12 +22,12 @@ def test_programs_run_and_print_the_scores(tmp_path, monkeypatch, capsys):
     lines = (ROOT / "crates/cli/demo/interactions.jsonl").read_text().splitlines()[:20]
     parquet.write_table(dotted([json.loads(line) for line in lines]), "users.parquet")
     programs = [code for code in re.findall(r"```python\n(.*?)```", README + PAGE, re.S) if not code.startswith(CLUSTERS)]
-    assert len(programs) == 4
+    assert len(programs) == 5
     names, printed = {}, []
     for program in programs:
         exec(compile(program, "README.md", "exec"), names)
         printed.append(capsys.readouterr().out)
     assert printed[0] == re.search(r"```text scores\n(.*?)```", README, re.S)[1]
     assert names["scores"].num_rows == sum(len(json.loads(line)["candidates"]["item_id"]) for line in lines)
-    assert printed[2].splitlines()[-1].startswith("20 ")
-    assert printed[3].endswith("(103, 128)\n")
+    assert printed[3].splitlines()[-1].startswith("20 ")
+    assert printed[4].endswith("(103, 128)\n")

@@ -1,7 +1,7 @@
 //! Tests the wheel in a virtual environment, and the clusters that use it.
 
 use crate::shell::{cargo, root, run, succeeds};
-use std::path::PathBuf;
+use crate::venv::{self, program};
 use std::process::Command;
 
 /// Checks Python's requirements for a test.
@@ -18,7 +18,8 @@ pub(super) fn missing_of_clusters() -> Option<String> {
 }
 
 pub(super) fn test() -> Result<(), String> {
-    install(&["numpy", "pandas", "polars", "pyarrow", "pytest"])?;
+    install(&["mypy", "numpy", "pandas", "polars", "pyarrow", "pytest"])?;
+    run(python(&["-m", "mypy", "--strict", "--warn-unused-ignores", "--ignore-missing-imports", "typed.py"]))?;
     run(cargo(&["build", "-p", "rewire-cli"]))?;
     let mut command = pytest(&[
         "test_ranker.py",
@@ -46,37 +47,30 @@ pub(super) fn test_ranks() -> Result<(), String> {
     run(pytest(&["test_training.py"]))
 }
 
-fn environment() -> PathBuf {
-    root().join("target/python")
-}
-
-fn program(name: &str) -> PathBuf {
-    environment().join("bin").join(name)
-}
-
 /// Builds the wheel and installs it together with packages of the registry.
 fn install(packages: &[&str]) -> Result<(), String> {
-    if !program("pip").exists() {
-        let mut command = Command::new("python3");
-        command.args(["-m", "venv"]).arg(environment());
-        run(command)?;
-    }
-    let pip = |arguments: &[&str]| {
-        let mut command = Command::new(program("pip"));
-        command.args(["install", "--quiet"]).args(arguments);
-        run(command)
-    };
-    pip(&[&["maturin>=1.10,<2"], packages].concat())?;
+    venv::install(&[&["maturin>=1.10,<2"], packages].concat())?;
     let wheels = root().join("target/wheels");
     let mut command = Command::new(program("maturin"));
     command.args(["build", "--profile", "dev", "--out"]).arg(&wheels).current_dir(root().join("crates/python"));
     run(command)?;
-    pip(&["--force-reinstall", "--no-deps", "--no-index", "--find-links", &wheels.to_string_lossy(), "rewire"])
+    venv::install(&[
+        "--force-reinstall",
+        "--no-deps",
+        "--no-index",
+        "--find-links",
+        &wheels.to_string_lossy(),
+        "rewire-engine",
+    ])
 }
 
 fn pytest(files: &[&str]) -> Command {
+    python(&[&["-m", "pytest", "--quiet", "-p", "no:cacheprovider"], files].concat())
+}
+
+/// Python with the wheel, beside its tests.
+fn python(arguments: &[&str]) -> Command {
     let mut command = Command::new(program("python"));
-    command.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).args(files);
-    command.current_dir(root().join("crates/python/tests"));
+    command.args(arguments).current_dir(root().join("crates/python/tests"));
     command
 }

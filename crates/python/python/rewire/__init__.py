@@ -27,6 +27,10 @@
 
 >>> rewire.Decoder("qwen3").generate([[87, 173]], items=[[319, 360], [319, 338]])  # doctest: +SKIP
 
+`package` writes a model as one file with its compiled plan, its weights as they are or quantised:
+
+>>> rewire.package("model", "model.rewire", dtype="f16", tables="int8")  # doctest: +SKIP
+
 `train` trains rankers and pipelines on files, alone or as ranks of `torchrun`, Ray or this process:
 
 >>> rewire.train("dlrm.config", "data.parquet", "trained", progress=print)  # doctest: +SKIP
@@ -36,6 +40,8 @@
 `rewire.tables` scores tables and copies columns to the result, `rewire.spark` and `rewire.ray` score tables of any size. `rewire.distributed` connects
 the ranks of a training.
 """
+
+from typing import Any
 
 from ._rewire import (
     Decoder,
@@ -56,12 +62,14 @@ from ._rewire import (
     Session,
     Size,
     Tensor,
+    __version__,
     load,
+    package,
 )
 from .training import train
 
 
-def from_export(program, **options):
+def from_export(program: Any, **options: Any) -> Model:
     """Loads a `torch.export.ExportedProgram`; options are those of `Model`. No code of the program is executed."""
     import io
 
@@ -72,7 +80,7 @@ def from_export(program, **options):
     return Model.from_bytes(archive.getvalue(), **options)
 
 
-def from_onnx(model, **options):
+def from_onnx(model: Any, **options: Any) -> Model:
     """Loads an ONNX file by its path, or an `onnx.ModelProto` with all its data; options are those of `Model`."""
     if hasattr(model, "SerializeToString"):
         return Model.from_bytes(model.SerializeToString(), **options)
@@ -98,8 +106,10 @@ __all__ = [
     "Session",
     "Size",
     "Tensor",
+    "__version__",
     "from_export",
     "from_onnx",
     "load",
+    "package",
     "train",
 ]

@@ -10,6 +10,9 @@ Extent = int | Size
 DType = Literal["f32", "f16", "bf16", "i64", "i32", "u32", "bool", "rows8", "rows4", "rows2"] | type[numpy.generic] | numpy.dtype[Any]
 Operand = Tensor | float | int
 Kernel = Literal["auto", "wgpu", "cpu"]
+Storage = Literal["f32", "f16", "bf16", "int8", "int4", "int2"]
+
+__version__: str
 
 class ArrowTable(Protocol):
     """A table with Arrow's C stream interface: pyarrow, polars, pandas from 2.2 on."""
@@ -54,7 +57,27 @@ class Decoder:
         pipelines: str | PathLike[str] | None = None,
         mapping: Literal["large", "never"] = "large",
         kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
     ) -> None: ...
+    @staticmethod
+    def from_bytes(
+        data: bytes,
+        *,
+        kernel: Kernel = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
+        kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
+    ) -> Decoder:
+        """Loads a model from the bytes of a package. Raises `ModelError`."""
+
     @property
     def vocab_size(self) -> int:
         """Tokens of the vocabulary."""
@@ -91,7 +114,9 @@ class Ranker:
     GPU if one exists, `wgpu` any GPU, `cpu` none. `adapter` is a part of a GPU's name, driver or backend, or `#` and its number. `pipelines` is a
     folder that caches compiled kernels for later starts. `mapping` selects the files that are memory-mapped: `large` those of 4 MiB and more, which
     must be replaced by renaming others over them, `never` none, so that the model does not depend on its files. `kernel_for` maps patterns to
-    backends: steps whose operator or module matches a pattern run there; `*` matches any text, and the last matching pattern counts.
+    backends: steps whose operator or module matches a pattern run there; `*` matches any text, and the last matching pattern counts. `dtype`, `tables`
+    and `activations` are the storage types of weights, of embedding tables and of values between kernels; without them a model keeps its own.
+    `table_placement` keeps embedding tables on the device or on the host; `auto` uses the host if they exceed the device's memory.
 
     Raises `ModelError` if the model cannot be read, the requested device is not available or a pattern matches no step, `ValueError` for an unknown
     kernel or mapping.
@@ -106,7 +131,27 @@ class Ranker:
         pipelines: str | PathLike[str] | None = None,
         mapping: Literal["large", "never"] = "large",
         kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
     ) -> None: ...
+    @staticmethod
+    def from_bytes(
+        data: bytes,
+        *,
+        kernel: Kernel = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
+        kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
+    ) -> Ranker:
+        """Loads a model from the bytes of a package. Raises `ModelError`."""
+
     @property
     def tasks(self) -> list[str]:
         """Names of the tasks, in the order of logits."""
@@ -156,7 +201,27 @@ class Predictor:
         pipelines: str | PathLike[str] | None = None,
         mapping: Literal["large", "never"] = "large",
         kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
     ) -> None: ...
+    @staticmethod
+    def from_bytes(
+        data: bytes,
+        *,
+        kernel: Kernel = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
+        kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
+    ) -> Predictor:
+        """Loads a model from the bytes of a package. Raises `ModelError`."""
+
     @property
     def columns(self) -> list[str]:
         """Names of the columns that it reads: features by their full names."""
@@ -203,6 +268,10 @@ class Evaluator:
         pipelines: str | PathLike[str] | None = None,
         mapping: Literal["large", "never"] = "large",
         kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
     ) -> None: ...
     @property
     def columns(self) -> list[str]:
@@ -247,6 +316,10 @@ def load(
     pipelines: str | PathLike[str] | None = None,
     mapping: Literal["large", "never"] = "large",
     kernel_for: dict[str, Kernel] | None = None,
+    dtype: Storage | None = None,
+    tables: Storage | None = None,
+    activations: Storage | None = None,
+    table_placement: Literal["auto", "device", "host"] = "auto",
 ) -> Ranker | Predictor:
     """Loads the model of a folder or package, of either kind."""
 
@@ -323,6 +396,9 @@ class Scope:
     def top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The `k` largest values of every row of `[rows, columns]` in descending order, and their columns."""
 
+    def top_k_unseen(self, x: Tensor, k: int, seen: Tensor, rows: Ragged) -> tuple[Tensor, Tensor]:
+        """`top_k` without the columns `seen` of each row, such as the items of a user's history, which `rows` divides among the rows of `x`."""
+
     def dropout(self, x: Tensor, ratio: float) -> Tensor:
         """`x`, or in training a random part of its elements, drawn from the input `seed` of a run."""
 
@@ -332,8 +408,11 @@ class Scope:
 class Tensor:
     """A symbolic value. Python operators and the methods below return new ones; unless noted, they are elementwise and broadcast as in numpy.
 
-    `&`, `|` and `~` are logical on bools and bitwise on integers; `==` compares the objects, `equal` the elements.
+    `&`, `|` and `~` are logical on bools and bitwise on integers; `==` compares the objects, `equal` the elements. A shape error is raised by the call
+    that causes it.
     """
+
+    __array_ufunc__: None
 
     @property
     def shape(self) -> tuple[Extent, ...]: ...
@@ -480,7 +559,7 @@ class Model:
     of threads may share it, each with a session.
 
     `parameters` are arrays by name, or the path of a safetensors file. Numbers may have any type that only loses precision of floats. `kernel`,
-    `adapter`, `pipelines` and `kernel_for` are those of `Ranker`. Raises `ModelError`, and `GraphError` if the graph cannot be lowered.
+    and the other options are those of `Ranker`. Raises `ModelError`, and `GraphError` if the graph cannot be lowered.
     """
 
     def __init__(
@@ -491,7 +570,12 @@ class Model:
         kernel: Kernel = "auto",
         adapter: str | None = None,
         pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
         kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
     ) -> None: ...
     @property
     def device(self) -> str:
@@ -516,7 +600,12 @@ class Model:
         kernel: Kernel = "auto",
         adapter: str | None = None,
         pipelines: str | PathLike[str] | None = None,
+        mapping: Literal["large", "never"] = "large",
         kernel_for: dict[str, Kernel] | None = None,
+        dtype: Storage | None = None,
+        tables: Storage | None = None,
+        activations: Storage | None = None,
+        table_placement: Literal["auto", "device", "host"] = "auto",
     ) -> Model:
         """Loads a model from the bytes of a package, an archive of `torch.export.save` or an ONNX file. Raises `ModelError`."""
 
@@ -542,6 +631,20 @@ class Session:
 
     def set_state(self, name: str, value: ArrayLike) -> None:
         """Sets a state for the next run. Raises `RunError`."""
+
+def package(
+    model: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    mapping: Literal["large", "never"] = "large",
+    dtype: Storage | None = None,
+    tables: Storage | None = None,
+    activations: Storage | None = None,
+) -> None:
+    """Writes a model as a package: one file with its compiled plan and its weights, stored as these types; without them a model keeps its own.
+
+    `model` is a folder, another package, an archive of `torch.export.save` or an ONNX file. Raises `ModelError` and `OSError`.
+    """
 
 def train(options: dict[str, Any]) -> dict[str, Any]:
     """Trains with the options of `rewire.train`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
@@ -22,11 +22,14 @@ from .distributed import torch as torch_collectives
 from .tables import predict as predict_table
 from .training import train as train_rank
 
+if TYPE_CHECKING:
+    from ._rewire import Kernel
+
 
 class Scorer:
     """A worker with a loaded model."""
 
-    def __init__(self, model: str, columns: Sequence[str], kernel: str) -> None:
+    def __init__(self, model: str, columns: Sequence[str], kernel: Kernel) -> None:
         self.model = load(model, kernel=kernel)
         self.columns = columns
 
@@ -39,7 +42,7 @@ def predict(
     model: str,
     *,
     columns: Sequence[str] = (),
-    kernel: str = "auto",
+    kernel: Kernel = "auto",
     workers: int = 1,
     gpus: float = 0,
     batch_size: int = 256,

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,8 +15,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from .tables import fields, predict as predict_table, model_of
 
+if TYPE_CHECKING:
+    from ._rewire import Kernel
 
-def predict(frame: DataFrame, model: str, *, columns: Sequence[str] = (), kernel: str = "auto") -> DataFrame:
+
+def predict(frame: DataFrame, model: str, *, columns: Sequence[str] = (), kernel: Kernel = "auto") -> DataFrame:
     """The scores of all candidates of `frame`, one row each, or the predictions of an imported model, in the format of `rewire predict`.
 
     `model` is a package or a folder that every worker reads once. `columns` are copied to the result. Spark reruns a failed task elsewhere, with the

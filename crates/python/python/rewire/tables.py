@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ._rewire import Evaluator, Predictor, Ranker, load
+
+if TYPE_CHECKING:
+    from ._rewire import Kernel
 
 INDEX = "__request"
 
@@ -88,6 +91,6 @@ def fields(model: Ranker | Predictor, table: pa.Schema, columns: Sequence[str] =
 
 
 @lru_cache(maxsize=4)
-def model_of(path: str, kernel: str) -> Ranker | Predictor:
+def model_of(path: str, kernel: Kernel) -> Ranker | Predictor:
     """The model, loaded once per process."""
     return load(path, kernel=kernel)

@@ -26,6 +26,10 @@ impl Graph {
         self.0.len()
     }
 
+    fn __repr__(&self) -> String {
+        format!("<rewire.Graph of {} with {} operators>", self.outputs().join(", "), self.0.len())
+    }
+
     fn __str__(&self) -> String {
         self.0.text()
     }

@@ -1,4 +1,5 @@
 use super::extent::{ElementType, Extent, Size, dims};
+use super::tensor::Traced;
 use super::{Graph, Ragged, Tensor};
 use crate::{arrays, errors};
 use pyo3::prelude::*;
@@ -15,7 +16,7 @@ impl Scope {
     #[pyo3(signature = (*, train = false))]
     fn new(train: bool) -> Self {
         let mode = if train { Mode::Train } else { Mode::Eval };
-        Self(graph::Scope::new().with_mode(mode))
+        Self(graph::Scope::new().without_places().with_mode(mode))
     }
 
     /// The module path, empty at top level.
@@ -29,22 +30,26 @@ impl Scope {
         self.0.module(name, |scope| body.call1((Bound::new(py, Self(scope.clone()))?,)))
     }
 
+    fn __repr__(&self) -> String {
+        format!("<rewire.Scope {:?}>", self.path())
+    }
+
     fn size(&self, name: &str) -> Size {
         Size(self.0.size(name))
     }
 
-    fn input(&self, name: &str, dtype: ElementType, shape: Vec<Extent>) -> Tensor {
-        Tensor(self.0.input(name, dtype.0, dims(shape)))
+    fn input(&self, name: &str, dtype: ElementType, shape: Vec<Extent>) -> Traced {
+        Traced(self.0.input(name, dtype.0, dims(shape)))
     }
 
     #[pyo3(signature = (name, shape, dtype = ElementType(graph::DType::F32)))]
-    fn parameter(&self, name: &str, shape: Vec<Extent>, dtype: ElementType) -> Tensor {
-        Tensor(self.0.parameter(name, dtype.0, dims(shape)))
+    fn parameter(&self, name: &str, shape: Vec<Extent>, dtype: ElementType) -> Traced {
+        Traced(self.0.parameter(name, dtype.0, dims(shape)))
     }
 
     /// A value that a session keeps from run to run.
-    fn state(&self, name: &str, dtype: ElementType, shape: Vec<Extent>) -> Tensor {
-        Tensor(self.0.state(name, dtype.0, dims(shape)))
+    fn state(&self, name: &str, dtype: ElementType, shape: Vec<Extent>) -> Traced {
+        Traced(self.0.state(name, dtype.0, dims(shape)))
     }
 
     /// Sets the value of a state after a run.
@@ -64,28 +69,34 @@ impl Scope {
 
     /// An array that is a constant of the graph.
     #[pyo3(signature = (values, dtype = None))]
-    fn constant(&self, values: &Bound<'_, PyAny>, dtype: Option<ElementType>) -> PyResult<Tensor> {
-        Ok(Tensor(self.0.constant(arrays::tensor("values", values, dtype.map(|dtype| dtype.0))?)))
+    fn constant(&self, values: &Bound<'_, PyAny>, dtype: Option<ElementType>) -> PyResult<Traced> {
+        Ok(Traced(self.0.constant(arrays::tensor("values", values, dtype.map(|dtype| dtype.0))?)))
     }
 
-    fn concat(&self, parts: Vec<PyRef<'_, Tensor>>, axis: i32) -> Tensor {
+    fn concat(&self, parts: Vec<PyRef<'_, Tensor>>, axis: i32) -> Traced {
         let parts: Vec<&graph::Tensor> = parts.iter().map(|part| &part.0).collect();
-        Tensor(self.0.concat(&parts, axis))
+        Traced(self.0.concat(&parts, axis))
     }
 
-    fn stack(&self, parts: Vec<PyRef<'_, Tensor>>, axis: i32) -> Tensor {
+    fn stack(&self, parts: Vec<PyRef<'_, Tensor>>, axis: i32) -> Traced {
         let parts: Vec<&graph::Tensor> = parts.iter().map(|part| &part.0).collect();
-        Tensor(self.0.stack(&parts, axis))
+        Traced(self.0.stack(&parts, axis))
     }
 
     /// The largest values of every row, and their columns.
-    fn top_k(&self, x: &Tensor, k: usize) -> (Tensor, Tensor) {
+    fn top_k(&self, x: &Tensor, k: usize) -> (Traced, Traced) {
         let (values, columns) = self.0.top_k(&x.0, k);
-        (Tensor(values), Tensor(columns))
+        (Traced(values), Traced(columns))
     }
 
-    fn dropout(&self, x: &Tensor, ratio: f32) -> Tensor {
-        Tensor(self.0.dropout(&x.0, ratio))
+    /// The largest values of every row without some columns, and their columns.
+    fn top_k_unseen(&self, x: &Tensor, k: usize, seen: &Tensor, rows: &Ragged) -> (Traced, Traced) {
+        let (values, columns) = self.0.top_k_unseen(&x.0, k, &seen.0, &rows.0);
+        (Traced(values), Traced(columns))
+    }
+
+    fn dropout(&self, x: &Tensor, ratio: f32) -> Traced {
+        Traced(self.0.dropout(&x.0, ratio))
     }
 
     /// The graph, or the first error.

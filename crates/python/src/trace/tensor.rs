@@ -1,6 +1,7 @@
 use super::Ragged;
 use super::extent::{ElementType, Extent, dims, object};
 use super::scope::Constant;
+use crate::errors;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rewire::graph;
@@ -11,6 +12,22 @@ use rewire::graph::pointwise::{BinaryOp, UnaryOp};
 #[pyclass(frozen, module = "rewire")]
 pub struct Tensor(pub graph::Tensor);
 
+/// The result of an operator: a [`Tensor`], or the error of the operator, which is raised at the line that called it.
+pub struct Traced(pub graph::Tensor);
+
+impl<'py> IntoPyObject<'py> for Traced {
+    type Target = Tensor;
+    type Output = Bound<'py, Tensor>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        match self.0.error() {
+            Some(error) => Err(errors::of_graph(&error)),
+            None => Bound::new(py, Tensor(self.0)),
+        }
+    }
+}
+
 /// The other operand of an operator.
 #[derive(FromPyObject)]
 enum Operand<'py> {
@@ -19,19 +36,19 @@ enum Operand<'py> {
 }
 
 impl Tensor {
-    fn unary(&self, op: UnaryOp) -> Self {
-        Self(self.0.unary(op))
+    fn unary(&self, op: UnaryOp) -> Traced {
+        Traced(self.0.unary(op))
     }
 
-    fn binary(&self, op: BinaryOp, other: Operand<'_>) -> Self {
+    fn binary(&self, op: BinaryOp, other: Operand<'_>) -> Traced {
         match other {
-            Operand::Tensor(other) => Self(self.0.binary(op, &other.0)),
-            Operand::Number(number) => Self(self.0.binary_scalar(op, number)),
+            Operand::Tensor(other) => Traced(self.0.binary(op, &other.0)),
+            Operand::Number(number) => Traced(self.0.binary_scalar(op, number)),
         }
     }
 
-    fn after(&self, op: BinaryOp, number: Constant) -> Self {
-        Self(self.0.after_scalar(op, number))
+    fn after(&self, op: BinaryOp, number: Constant) -> Traced {
+        Traced(self.0.after_scalar(op, number))
     }
 }
 
@@ -39,6 +56,10 @@ impl Tensor {
 #[pymethods]
 #[rustfmt::skip]
 impl Tensor {
+    /// Makes numpy leave operators to this class.
+    #[classattr]
+    fn __array_ufunc__() -> Option<bool> { None }
+
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let extents = self.0.shape().iter().map(|dim| object(py, dim)).collect::<PyResult<Vec<_>>>()?;
@@ -51,88 +72,88 @@ impl Tensor {
     fn __repr__(&self) -> String { self.0.ty().to_string() }
 
     #[pyo3(signature = (weight, bias = None))]
-    fn linear(&self, weight: &Self, bias: Option<&Self>) -> Self { Self(self.0.linear(&weight.0, bias.map(|bias| &bias.0))) }
+    fn linear(&self, weight: &Self, bias: Option<&Self>) -> Traced { Traced(self.0.linear(&weight.0, bias.map(|bias| &bias.0))) }
 
     #[pyo3(signature = (weight, bias, eps = 1e-5))]
-    fn layer_norm(&self, weight: &Self, bias: &Self, eps: f64) -> Self { Self(self.0.layer_norm(&weight.0, &bias.0, eps)) }
+    fn layer_norm(&self, weight: &Self, bias: &Self, eps: f64) -> Traced { Traced(self.0.layer_norm(&weight.0, &bias.0, eps)) }
 
     #[pyo3(signature = (weight, eps = 1e-6))]
-    fn rms_norm(&self, weight: &Self, eps: f64) -> Self { Self(self.0.rms_norm(&weight.0, eps)) }
+    fn rms_norm(&self, weight: &Self, eps: f64) -> Traced { Traced(self.0.rms_norm(&weight.0, eps)) }
 
-    fn jagged_concat(&self, rows: &Ragged, other: &Self, other_rows: &Ragged) -> (Self, Ragged) {
+    fn jagged_concat(&self, rows: &Ragged, other: &Self, other_rows: &Ragged) -> (Traced, Ragged) {
         let (values, rows) = self.0.jagged_concat(&rows.0, &other.0, &other_rows.0);
-        (Self(values), Ragged(rows))
+        (Traced(values), Ragged(rows))
     }
 
     #[pyo3(signature = (rows, keys, keep = None))]
-    fn softmax_scores(&self, rows: &Ragged, keys: &Ragged, keep: Option<&Self>) -> Self {
-        Self(self.0.softmax_scores(keep.map(|keep| &keep.0), &rows.0, &keys.0))
+    fn softmax_scores(&self, rows: &Ragged, keys: &Ragged, keep: Option<&Self>) -> Traced {
+        Traced(self.0.softmax_scores(keep.map(|keep| &keep.0), &rows.0, &keys.0))
     }
 
-    fn __add__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Add, other) }
-    fn __radd__(&self, other: Constant) -> Self { self.after(BinaryOp::Add, other) }
-    fn __sub__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Sub, other) }
-    fn __rsub__(&self, other: Constant) -> Self { self.after(BinaryOp::Sub, other) }
-    fn __mul__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Mul, other) }
-    fn __rmul__(&self, other: Constant) -> Self { self.after(BinaryOp::Mul, other) }
-    fn __truediv__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Div, other) }
-    fn __rtruediv__(&self, other: Constant) -> Self { self.after(BinaryOp::Div, other) }
-    fn __mod__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Mod, other) }
-    fn __pow__(&self, other: Operand<'_>, _modulo: Option<i64>) -> Self { self.binary(BinaryOp::Pow, other) }
-    fn __matmul__(&self, other: &Self) -> Self { Self(self.0.matmul(&other.0)) }
-    fn __and__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::And, other) }
-    fn __or__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Or, other) }
-    fn __lt__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Lt, other) }
-    fn __le__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Le, other) }
-    fn __gt__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Gt, other) }
-    fn __ge__(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Ge, other) }
-    fn __neg__(&self) -> Self { self.unary(UnaryOp::Neg) }
-    fn __invert__(&self) -> Self { self.unary(UnaryOp::Not) }
-    fn __abs__(&self) -> Self { self.unary(UnaryOp::Abs) }
+    fn __add__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Add, other) }
+    fn __radd__(&self, other: Constant) -> Traced { self.after(BinaryOp::Add, other) }
+    fn __sub__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Sub, other) }
+    fn __rsub__(&self, other: Constant) -> Traced { self.after(BinaryOp::Sub, other) }
+    fn __mul__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Mul, other) }
+    fn __rmul__(&self, other: Constant) -> Traced { self.after(BinaryOp::Mul, other) }
+    fn __truediv__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Div, other) }
+    fn __rtruediv__(&self, other: Constant) -> Traced { self.after(BinaryOp::Div, other) }
+    fn __mod__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Mod, other) }
+    fn __pow__(&self, other: Operand<'_>, _modulo: Option<i64>) -> Traced { self.binary(BinaryOp::Pow, other) }
+    fn __matmul__(&self, other: &Self) -> Traced { Traced(self.0.matmul(&other.0)) }
+    fn __and__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::And, other) }
+    fn __or__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Or, other) }
+    fn __lt__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Lt, other) }
+    fn __le__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Le, other) }
+    fn __gt__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Gt, other) }
+    fn __ge__(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Ge, other) }
+    fn __neg__(&self) -> Traced { self.unary(UnaryOp::Neg) }
+    fn __invert__(&self) -> Traced { self.unary(UnaryOp::Not) }
+    fn __abs__(&self) -> Traced { self.unary(UnaryOp::Abs) }
 
-    fn equal(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Eq, other) }
-    fn not_equal(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Ne, other) }
-    fn minimum(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Min, other) }
-    fn maximum(&self, other: Operand<'_>) -> Self { self.binary(BinaryOp::Max, other) }
+    fn equal(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Eq, other) }
+    fn not_equal(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Ne, other) }
+    fn minimum(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Min, other) }
+    fn maximum(&self, other: Operand<'_>) -> Traced { self.binary(BinaryOp::Max, other) }
 
-    fn exp(&self) -> Self { self.unary(UnaryOp::Exp) }
-    fn log(&self) -> Self { self.unary(UnaryOp::Log) }
-    fn sqrt(&self) -> Self { self.unary(UnaryOp::Sqrt) }
-    fn rsqrt(&self) -> Self { self.unary(UnaryOp::Rsqrt) }
-    fn sigmoid(&self) -> Self { self.unary(UnaryOp::Sigmoid) }
-    fn silu(&self) -> Self { self.unary(UnaryOp::Silu) }
-    fn softplus(&self) -> Self { self.unary(UnaryOp::Softplus) }
-    fn relu(&self) -> Self { self.unary(UnaryOp::Relu) }
-    fn tanh(&self) -> Self { self.unary(UnaryOp::Tanh) }
-    fn erf(&self) -> Self { self.unary(UnaryOp::Erf) }
-    fn sin(&self) -> Self { self.unary(UnaryOp::Sin) }
-    fn cos(&self) -> Self { self.unary(UnaryOp::Cos) }
-    fn floor(&self) -> Self { self.unary(UnaryOp::Floor) }
-    fn ceil(&self) -> Self { self.unary(UnaryOp::Ceil) }
-    fn square(&self) -> Self { Self(self.0.square()) }
-    fn gelu(&self) -> Self { Self(self.0.gelu_erf()) }
-    fn detach(&self) -> Self { Self(self.0.detach()) }
-    fn cast(&self, dtype: ElementType) -> Self { Self(self.0.cast(dtype.0)) }
-    fn select(&self, a: &Self, b: &Self) -> Self { Self(self.0.select(&a.0, &b.0)) }
+    fn exp(&self) -> Traced { self.unary(UnaryOp::Exp) }
+    fn log(&self) -> Traced { self.unary(UnaryOp::Log) }
+    fn sqrt(&self) -> Traced { self.unary(UnaryOp::Sqrt) }
+    fn rsqrt(&self) -> Traced { self.unary(UnaryOp::Rsqrt) }
+    fn sigmoid(&self) -> Traced { self.unary(UnaryOp::Sigmoid) }
+    fn silu(&self) -> Traced { self.unary(UnaryOp::Silu) }
+    fn softplus(&self) -> Traced { self.unary(UnaryOp::Softplus) }
+    fn relu(&self) -> Traced { self.unary(UnaryOp::Relu) }
+    fn tanh(&self) -> Traced { self.unary(UnaryOp::Tanh) }
+    fn erf(&self) -> Traced { self.unary(UnaryOp::Erf) }
+    fn sin(&self) -> Traced { self.unary(UnaryOp::Sin) }
+    fn cos(&self) -> Traced { self.unary(UnaryOp::Cos) }
+    fn floor(&self) -> Traced { self.unary(UnaryOp::Floor) }
+    fn ceil(&self) -> Traced { self.unary(UnaryOp::Ceil) }
+    fn square(&self) -> Traced { Traced(self.0.square()) }
+    fn gelu(&self) -> Traced { Traced(self.0.gelu_erf()) }
+    fn detach(&self) -> Traced { Traced(self.0.detach()) }
+    fn cast(&self, dtype: ElementType) -> Traced { Traced(self.0.cast(dtype.0)) }
+    fn select(&self, a: &Self, b: &Self) -> Traced { Traced(self.0.select(&a.0, &b.0)) }
 
-    fn sum(&self, axis: i32) -> Self { Self(self.0.sum(axis)) }
-    fn mean(&self, axis: i32) -> Self { Self(self.0.mean(axis)) }
-    fn max(&self, axis: i32) -> Self { Self(self.0.max(axis)) }
-    fn min(&self, axis: i32) -> Self { Self(self.0.min(axis)) }
-    fn softmax(&self, axis: i32) -> Self { Self(self.0.softmax(axis)) }
+    fn sum(&self, axis: i32) -> Traced { Traced(self.0.sum(axis)) }
+    fn mean(&self, axis: i32) -> Traced { Traced(self.0.mean(axis)) }
+    fn max(&self, axis: i32) -> Traced { Traced(self.0.max(axis)) }
+    fn min(&self, axis: i32) -> Traced { Traced(self.0.min(axis)) }
+    fn softmax(&self, axis: i32) -> Traced { Traced(self.0.softmax(axis)) }
 
-    fn reshape(&self, shape: Vec<Extent>) -> Self { Self(self.0.reshape(dims(shape))) }
-    fn broadcast(&self, shape: Vec<Extent>) -> Self { Self(self.0.broadcast(dims(shape))) }
-    fn permute(&self, axes: Vec<usize>) -> Self { Self(self.0.permute(&axes)) }
-    fn transpose(&self, a: i32, b: i32) -> Self { Self(self.0.transpose(a, b)) }
-    fn slice(&self, axis: i32, start: usize, len: usize) -> Self { Self(self.0.slice(axis, start, len)) }
-    fn gather(&self, index: &Self) -> Self { Self(self.0.gather(&index.0)) }
+    fn reshape(&self, shape: Vec<Extent>) -> Traced { Traced(self.0.reshape(dims(shape))) }
+    fn broadcast(&self, shape: Vec<Extent>) -> Traced { Traced(self.0.broadcast(dims(shape))) }
+    fn permute(&self, axes: Vec<usize>) -> Traced { Traced(self.0.permute(&axes)) }
+    fn transpose(&self, a: i32, b: i32) -> Traced { Traced(self.0.transpose(a, b)) }
+    fn slice(&self, axis: i32, start: usize, len: usize) -> Traced { Traced(self.0.slice(axis, start, len)) }
+    fn gather(&self, index: &Self) -> Traced { Traced(self.0.gather(&index.0)) }
 
-    fn jagged_head(&self, rows: &Ragged, kept: &Ragged) -> Self { Self(self.0.jagged_head(&rows.0, &kept.0)) }
-    fn jagged_tail(&self, rows: &Ragged, kept: &Ragged) -> Self { Self(self.0.jagged_tail(&rows.0, &kept.0)) }
-    fn jagged_broadcast(&self, rows: &Ragged) -> Self { Self(self.0.jagged_broadcast(&rows.0)) }
-    fn jagged_sum(&self, rows: &Ragged) -> Self { Self(self.0.segment_reduce(ReduceOp::Sum, &rows.0)) }
+    fn jagged_head(&self, rows: &Ragged, kept: &Ragged) -> Traced { Traced(self.0.jagged_head(&rows.0, &kept.0)) }
+    fn jagged_tail(&self, rows: &Ragged, kept: &Ragged) -> Traced { Traced(self.0.jagged_tail(&rows.0, &kept.0)) }
+    fn jagged_broadcast(&self, rows: &Ragged) -> Traced { Traced(self.0.jagged_broadcast(&rows.0)) }
+    fn jagged_sum(&self, rows: &Ragged) -> Traced { Traced(self.0.segment_reduce(ReduceOp::Sum, &rows.0)) }
 
-    fn scores(&self, k: &Self, rows: &Ragged, keys: &Ragged) -> Self { Self(self.0.scores(&k.0, &rows.0, &keys.0)) }
-    fn weighted_sum(&self, v: &Self, rows: &Ragged, keys: &Ragged) -> Self { Self(self.0.weighted_sum(&v.0, &rows.0, &keys.0)) }
+    fn scores(&self, k: &Self, rows: &Ragged, keys: &Ragged) -> Traced { Traced(self.0.scores(&k.0, &rows.0, &keys.0)) }
+    fn weighted_sum(&self, v: &Self, rows: &Ragged, keys: &Ragged) -> Traced { Traced(self.0.weighted_sum(&v.0, &rows.0, &keys.0)) }
 }

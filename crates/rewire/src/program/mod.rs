@@ -172,8 +172,11 @@ impl Program {
     }
 }
 
-/// A plan with floats stored at a precision.
-pub(crate) fn stored(mut plan: Plan, precision: Precision) -> Result<Plan, RankError> {
+/// A plan with floats stored at a precision; parameters of which it only reads rows are tables.
+///
+/// # Errors
+/// [`RankError`] names a type that does not support the width of a parameter's rows.
+pub fn stored(mut plan: Plan, precision: Precision) -> Result<Plan, RankError> {
     store(&names_of_tables(&plan), &mut plan, precision)?;
     Ok(plan)
 }
