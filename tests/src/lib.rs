@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod golden;
 pub mod gradients;
 pub mod kernels;
+pub mod languages;
 pub mod noise;
 pub mod onnx;
 pub mod program;

@@ -89,6 +89,14 @@ fn the_page_of_errors_is_current() {
 }
 
 #[test]
+fn the_page_of_languages_is_current_and_its_tests_exist() {
+    let capabilities = rewire_tests::languages::read().unwrap();
+    let faults = capabilities.faults().unwrap();
+    assert!(faults.is_empty(), "docs/languages.json:\n{}", faults.join("\n"));
+    hold_page("languages.md", &capabilities.page());
+}
+
+#[test]
 fn the_page_of_every_figure_is_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();

@@ -623,8 +623,8 @@ enum rewire_status rewire_evaluation_values(struct rewire_evaluation *evaluation
 // `evaluation` is null, or a handle that is no longer used.
 void rewire_evaluation_free(struct rewire_evaluation *evaluation);
 
-// Opens a model: a package or, unless the library was built only for packages, a model folder or an archive of `torch.export.save` with
-// the extension `.pt2`. `options` may be null.
+// Opens a model: a package or, unless the library was built only for packages, a model folder, an archive of `torch.export.save` (.pt2)
+// or an ONNX model (.onnx). `options` may be null.
 //
 // # Safety
 // `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.

@@ -123,8 +123,8 @@ fn open(path: &Path, options: &RankOptions) -> Result<Program, RankError> {
     return Program::from_package(&Package::read_mapping(path, options.mapping)?, options);
 }
 
-/// Opens a model: a package or, unless the library was built only for packages, a model folder or an archive of `torch.export.save` with
-/// the extension `.pt2`. `options` may be null.
+/// Opens a model: a package or, unless the library was built only for packages, a model folder, an archive of `torch.export.save` (.pt2)
+/// or an ONNX model (.onnx). `options` may be null.
 ///
 /// # Safety
 /// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.

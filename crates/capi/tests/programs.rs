@@ -169,8 +169,11 @@ fn a_program_in_c_runs_an_exported_model() {
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("model.rewire");
     std::fs::write(&package, file.pack(&rewire::rank::PackOptions::default()).unwrap().bytes()).unwrap();
-    let without_gpus = [("VK_DRIVER_FILES", "/nowhere")];
-    let text = run_with(&package, &without_gpus, "cc", &["-std=c11"], "tests/c/model.c", &["-lrewire_c"]);
+    let onnx = here("../../tests/onnx/test_leakyrelu_example/model.onnx").to_string_lossy().into_owned();
+    let environment = [("VK_DRIVER_FILES", "/nowhere"), ("ONNX_MODEL", &onnx)];
+    let ran = |model: &Path| run_with(model, &environment, "cc", &["-std=c11"], "tests/c/model.c", &["-lrewire_c"]);
+    let text = ran(&package);
+    assert_eq!(text, ran(&source), "an archive gives the results of its package");
     let options = RankOptions { kernel: rewire::Kernel::Cpu, ..RankOptions::default() };
     let mut program = Program::load(&file, &options).unwrap();
     let values: Vec<f32> = (0..32).map(|n| n as f32 / 8.0).collect();

@@ -22,3 +22,9 @@ pub use ranking::Ranking;
 pub use request::Request;
 
 uniffi::setup_scaffolding!("rewire");
+
+/// The version of the library.
+#[uniffi::export]
+pub fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}

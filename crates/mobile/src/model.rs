@@ -55,8 +55,8 @@ pub struct Model(Mutex<Program>);
 
 #[uniffi::export]
 impl Model {
-    /// Opens a model: a package or, unless the library was built only for packages, a model folder or an archive of
-    /// `torch.export.save` (.pt2). Blocks.
+    /// Opens a model: a package or, unless the library was built only for packages, a model folder, an archive of
+    /// `torch.export.save` (.pt2) or an ONNX model (.onnx). Blocks.
     #[uniffi::constructor(default(options = None))]
     pub fn open(path: String, options: Option<Options>) -> Result<Self, RewireError> {
         let options = options.map(RankOptions::from).unwrap_or_default();

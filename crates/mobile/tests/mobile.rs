@@ -1,9 +1,11 @@
 //! The API of Kotlin and Swift, called from Rust. `cargo xtask bindings kotlin swiftc` calls it from there.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use rewire::program::{ModelFile, Program};
+use rewire::rank::RankOptions;
 use rewire_mobile::{
-    CancellationToken, Decoder, Generated, Kernel, KernelRule, Mapping, Options, Ranker, Ranking, Request, RewireError,
-    TokenListener,
+    CancellationToken, Decoder, Elements, Generated, Kernel, KernelRule, Mapping, Model, NamedTensor, Options, Ranker,
+    Ranking, Request, RewireError, TokenListener,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -71,6 +73,42 @@ fn records_and_json_are_ranked_alike() {
     let by_rule = Ranker::load(kept("format-1.rewire"), ruled("*")).unwrap();
     assert_eq!((by_rule.rank(vec![request()], None).unwrap(), by_rule.device()), (one, "cpu".into()));
     assert!(ranker.rank(vec![], None).unwrap().users.is_empty());
+}
+
+#[test]
+fn models_run_on_named_tensors() {
+    let file = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(path).display().to_string();
+    let run = |model: &Model, shape: Vec<u64>, values: Vec<f32>| {
+        let name = model.inputs()[0].name.clone();
+        let tensor = NamedTensor { shape, elements: Elements::Floats { values } };
+        model.run([(name, tensor)].into()).unwrap().into_values().next().unwrap()
+    };
+    let exported = Model::open(file("pt2/linear_relu/model.pt2"), on_cpu()).unwrap();
+    assert_eq!((exported.inputs()[0].dtype.as_str(), &exported.inputs()[0].shape[..]), ("f32", &[None, Some(16)][..]));
+    let given: Vec<f32> = (0..48).map(|n| n as f32 / 8.0).collect();
+    let result = run(&exported, vec![3, 16], given.clone());
+    let source = ModelFile::open(file("pt2/linear_relu/model.pt2").as_ref(), rewire::Mapping::Never).unwrap();
+    let mut program =
+        Program::load(&source, &RankOptions { kernel: rewire::Kernel::Cpu, ..RankOptions::default() }).unwrap();
+    let x = rewire::HostTensor::f32([3, 16], &given).unwrap();
+    let expected = program.run([(program.inputs()[0].name.clone(), x.into())].into()).unwrap().tensors();
+    let values = expected.into_values().next().unwrap().tensor.to_f32();
+    assert_eq!(result, NamedTensor { shape: vec![3, 4], elements: Elements::Floats { values } });
+
+    let onnx = Model::open(file("onnx/test_leakyrelu_example/model.onnx"), on_cpu()).unwrap();
+    let result = run(&onnx, vec![3], vec![-1.0, 0.0, 2.0]);
+    assert!(
+        matches!(&result.elements, Elements::Floats { values } if values[1..] == [0.0, 2.0] && (values[0] + 0.1).abs() < 1e-6)
+    );
+
+    let error = onnx.run([].into()).unwrap_err();
+    assert!(matches!(&error, RewireError::Run { .. }), "{error:?}");
+    assert!(matches!(Model::from_bytes(b"rewire".to_vec(), None), Err(RewireError::Model { .. })));
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(rewire_mobile::version(), env!("CARGO_PKG_VERSION"));
 }
 
 #[test]

@@ -47,5 +47,18 @@ int main(int argc, char **argv) {
     CHECK(rewire_model_open("/nowhere", NULL, &model) == REWIRE_STATUS_MODEL);
     free(values);
     rewire_model_free(model);
+
+    /* An ONNX model of three floats. */
+    float given[] = {-1, 0, 1};
+    CHECK(rewire_model_open(getenv("ONNX_MODEL"), NULL, &model) == REWIRE_STATUS_OK);
+    CHECK(rewire_model_input(model, 0, &input) == REWIRE_STATUS_OK && input.rank == 1 && input.shape[0] == 3);
+    input.data = given;
+    input.bytes = sizeof given;
+    CHECK(rewire_model_run(model, &input, 1, &results) == REWIRE_STATUS_OK);
+    CHECK(rewire_results_tensor(results, 0, &output) == REWIRE_STATUS_OK && output.rank == 1 && output.shape[0] == 3);
+    y = output.data;
+    CHECK(y[0] < -0.09f && y[0] > -0.11f && y[1] == 0 && y[2] == 1);
+    rewire_results_free(results);
+    rewire_model_free(model);
     return 0;
 }

@@ -59,6 +59,19 @@ fn an_exported_model_runs_and_so_does_its_package() {
 }
 
 #[test]
+fn an_onnx_model_runs() {
+    let folder = Folder::new();
+    let (inputs, out) = (folder.0.join("i.safetensors"), folder.0.join("o.safetensors"));
+    let x = BTreeMap::from([("x".to_owned(), HostTensor::vector(&[-1.0f32, 0.0, 2.0]))]);
+    std::fs::write(&inputs, rewire::weights::serialize(&x, &BTreeMap::new()).unwrap()).unwrap();
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/onnx/test_leakyrelu_example/model.onnx");
+    let ran = run_model(&model, &inputs, &out);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let expected = HostTensor::vector(&[-0.1f32, 0.0, 2.0]);
+    assert_close(&read(&out), &BTreeMap::from([("y".to_owned(), TypedTensor::from(expected))]));
+}
+
+#[test]
 fn the_inputs_of_an_imported_model_have_the_types_of_its_file() {
     let folder = Folder::new();
     let source = text(&exported("slicing").join("model.pt2"));

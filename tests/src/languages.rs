@@ -1,0 +1,156 @@
+//! The page of what each language can do, from `docs/languages.json`.
+
+use serde::Deserialize;
+use std::fmt::Write;
+use std::path::Path;
+
+/// What every language can do.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capabilities {
+    /// The languages, in the order of cells.
+    pub languages: Vec<Language>,
+    rows: Vec<Row>,
+}
+
+/// A language of the library.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Language {
+    name: String,
+    /// Folders with its tests.
+    tests: Vec<String>,
+    /// Files and folders that declare its interface.
+    interface: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    group: String,
+    what: String,
+    cells: Vec<Cell>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum Cell {
+    /// A call, and the test that covers it.
+    Tested {
+        call: String,
+        test: String,
+    },
+    Missing {
+        reason: String,
+    },
+}
+
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Reads `docs/languages.json`.
+///
+/// # Errors
+/// A file that cannot be read or parsed.
+pub fn read() -> Result<Capabilities, String> {
+    let text = std::fs::read_to_string(root().join("docs/languages.json")).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| format!("docs/languages.json: {error}"))
+}
+
+/// The texts of a file, or of all files of a folder.
+fn texts(path: &Path, found: &mut String) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            texts(&entry.map_err(failed)?.path(), found)?;
+        }
+    } else if let Ok(text) = std::fs::read_to_string(path) {
+        found.push_str(&text);
+    }
+    Ok(())
+}
+
+fn all(paths: &[String]) -> Result<String, String> {
+    let mut found = String::new();
+    paths.iter().try_for_each(|path| texts(&root().join(path), &mut found))?;
+    Ok(found)
+}
+
+/// The words of a call, as interfaces declare them: `Model.fromBytes` is `Model` and `fromBytes`, or `from_bytes` in Rust.
+fn words(call: &str) -> impl Iterator<Item = [String; 2]> {
+    let words = call.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    words.map(|word| {
+        let snake = word.chars().fold(String::new(), |mut snake, c| {
+            snake.push_str(if c.is_uppercase() && !snake.is_empty() { "_" } else { "" });
+            snake.push(c.to_ascii_lowercase());
+            snake
+        });
+        [word.to_owned(), snake]
+    })
+}
+
+impl Capabilities {
+    /// Cells whose test or call does not exist, and rows without a cell for every language.
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn faults(&self) -> Result<Vec<String>, String> {
+        let mut faults = vec![];
+        for row in self.rows.iter().filter(|row| row.cells.len() != self.languages.len()) {
+            faults.push(format!("`{}` has {} cells", row.what, row.cells.len()));
+        }
+        for (number, Language { name, tests, interface }) in self.languages.iter().enumerate() {
+            let (tests, interface) = (all(tests)?, all(interface)?);
+            let is_defined = |test: &str| tests.contains(&format!(" {test}("));
+            let is_declared = |call: &str| words(call).all(|forms| forms.iter().any(|word| interface.contains(word)));
+            for row in &self.rows {
+                let Some(Cell::Tested { call, test }) = row.cells.get(number) else { continue };
+                if !is_defined(test) {
+                    faults.push(format!("{name}, `{}`: there is no test `{test}`", row.what));
+                }
+                if !is_declared(call) {
+                    faults.push(format!("{name}, `{}`: there is no `{call}`", row.what));
+                }
+            }
+        }
+        Ok(faults)
+    }
+
+    /// `docs/languages.md`.
+    pub fn page(&self) -> String {
+        let mut page = "# What each language can do\n\n<!-- Written by `cargo xtask reference` from `docs/languages.json`. -->\n\n\
+            Every call has a test in its language, which the file names. A number stands for the reason below why there is no call.\n"
+            .to_owned();
+        let mut reasons: Vec<&str> = vec![];
+        let mut group = "";
+        for row in &self.rows {
+            if row.group != group {
+                group = &row.group;
+                let names: Vec<&str> = self.languages.iter().map(|language| language.name.as_str()).collect();
+                let rule = "| --- ".repeat(names.len() + 1);
+                let _ = write!(page, "\n## {group}\n\n| | {} |\n{rule}|\n", names.join(" | "));
+            }
+            let _ = write!(page, "| {} |", row.what);
+            for cell in &row.cells {
+                let _ = match cell {
+                    Cell::Tested { call, .. } => write!(page, " `{call}` |"),
+                    Cell::Missing { reason } => {
+                        let known = reasons.iter().position(|known| known == reason);
+                        let number = known.unwrap_or_else(|| {
+                            reasons.push(reason);
+                            reasons.len() - 1
+                        });
+                        write!(page, " ({}) |", number + 1)
+                    }
+                };
+            }
+            page.push('\n');
+        }
+        page.push_str("\n## Why there is no call\n\n");
+        for (number, reason) in reasons.iter().enumerate() {
+            let _ = writeln!(page, "{}. {reason}", number + 1);
+        }
+        page
+    }
+}
