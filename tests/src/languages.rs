@@ -120,7 +120,7 @@ impl Capabilities {
     /// `docs/languages.md`.
     pub fn page(&self) -> String {
         let mut page = "# What each language can do\n\n<!-- Written by `cargo xtask reference` from `docs/languages.json`. -->\n\n\
-            Every call has a test in its language, which the file names. A number stands for the reason below why there is no call.\n"
+            Every call has a test in its language, which the file names. Numbers refer to the reasons below why there is no call.\n"
             .to_owned();
         let mut reasons: Vec<&str> = vec![];
         let mut group = "";

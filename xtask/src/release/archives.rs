@@ -46,6 +46,11 @@ fn workspace_of(names: &[&str], members: &[String]) -> Result<String, String> {
     let path: PathBuf = root().join("Cargo.toml");
     let own = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let profiles = own.find("[profile.dev]").map_or("", |begin| &own[begin..]);
+    let of_member = |section: &&str| match section.strip_prefix("[profile.dev.package.") {
+        Some(rest) if rest.starts_with("rewire") => rest.split_once(']').is_some_and(|(name, _)| names.contains(&name)),
+        _ => true,
+    };
+    let profiles = profiles.split("\n\n").filter(of_member).collect::<Vec<_>>().join("\n\n");
     let patches: String =
         names.iter().zip(members).map(|(name, member)| format!("{name} = {{ path = \"{member}\" }}\n")).collect();
     Ok(format!("[workspace]\nresolver = \"3\"\nmembers = {members:?}\n\n[patch.crates-io]\n{patches}\n{profiles}"))
