@@ -1,4 +1,4 @@
-//! Time of a prompt and of each token of beam searches, for a language model of a shape with random weights, that of Qwen3-0.6B if not said otherwise.
+//! Time of a prompt and of each token of beam searches, for a language model of a shape with random weights, that of Qwen3-0.6B by default.
 //!
 //! ```sh
 //! cargo bench -p rewire-benches --bench decoder -- --kernel wgpu --widths 1,32,256 --prompt 512 --layers 28

@@ -224,7 +224,7 @@ pub unsafe extern "C" fn rewire_generate(
 /// The lists that a caller describes.
 ///
 /// # Safety
-/// Its offsets are one more than lists, and its tokens as many as the last of them says.
+/// Its offsets are one more than lists, and the last of them is the number of tokens.
 unsafe fn lists<'a>(lists: &TokenLists, name: &str) -> Result<Vec<&'a [u32]>, Failure> {
     let places = lists.count.checked_add(1).ok_or_else(|| Failure::argument(name, "fewer lists"))?;
     // SAFETY: the caller's promise.

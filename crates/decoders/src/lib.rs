@@ -14,7 +14,7 @@
 //! | `before.lengths` | integers `[B]`, read on the host | cache rows that a sequence continues |
 //! | `before` | U32 `[rows before]` | these rows, in order; sequences may share them |
 //! | `wanted` | U32 `[n]` | the rows of `tokens` to compute logits for |
-//! | `asked.rows`, `asked.tokens` | U32 `[m]` | rows of the logits, and tokens whose probabilities they tell |
+//! | `asked.rows`, `asked.tokens` | U32 `[m]` | rows of the logits, and tokens whose probabilities are computed |
 //! | `cos`, `sin` | F32 `[rows, width of a head / 2]` | [`Rope::tables`] of the positions, for decoders without an encoder |
 //! | `encoder.kept.lengths` | integers `[P]`, read on the host | tokens of every prompt, for T5, as all that follow |
 //! | `encoder.tokens`, `encoder.kept` | U32 `[prompt rows]` | the tokens, and the rows of the cross-attention caches for them |

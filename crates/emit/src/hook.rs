@@ -120,7 +120,7 @@ pub(super) enum Ahead {
     Streamed,
 }
 
-/// Four f16 values of each result's own in memory that the hook which writes results reads.
+/// Four f16 values of each result's own in memory that the epilogue reads.
 pub(super) struct Streamed {
     id: ExprId,
     /// The device function `streamed`, which loads them.

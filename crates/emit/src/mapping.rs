@@ -34,8 +34,8 @@ pub struct NotEmitted {
 /// assert!(map(&plan, &Target::BASELINE, &Tuning::default()).iter().all(Result::is_ok));
 ///
 /// let small = Target { workgroup_bytes: 1024, ..Target::BASELINE };
-/// let refusal = map(&plan, &small, &Tuning::default()).into_iter().find_map(Result::err);
-/// assert!(refusal.is_some_and(|refusal| refusal.to_string().starts_with("step 0 (matmul, ``): the kernel needs")));
+/// let error = map(&plan, &small, &Tuning::default()).into_iter().find_map(Result::err);
+/// assert!(error.is_some_and(|error| error.to_string().starts_with("step 0 (matmul, ``): the kernel needs")));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedKernel, NotEmitted>> {

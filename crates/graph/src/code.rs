@@ -1,4 +1,4 @@
-/// An error with a stable code, by which programs and other languages tell errors apart. Codes do not change between
+/// An error with a stable code, by which programs and other languages distinguish errors. Codes do not change between
 /// versions.
 ///
 /// ```

@@ -26,9 +26,9 @@ macro_rules! integers {
 /// Element type of a stored tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DType {
-    /// IEEE 754 single precision (f32).
+    /// IEEE 754 binary32 (f32).
     F32,
-    /// IEEE 754 half precision (f16). Computed in f32 and rounded to nearest when stored; values from 65520 become
+    /// IEEE 754 binary16 (f16). Computed in f32 and rounded to nearest when stored; values from 65520 become
     /// infinite.
     F16,
     /// bfloat16: the range of f32 with eight bits of precision. Computed in f32 and rounded to nearest, ties to even,

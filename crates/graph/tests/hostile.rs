@@ -127,7 +127,7 @@ fn sizes_of_another_scope_are_an_error() {
         let x = own.input("x", DType::F32, &[rows.clone(), 2.into()]);
         own.host_size(rows.clone());
         let count = other.size("count");
-        // Sizes are numbered per scope, so only the scope tells these apart.
+        // Sizes are numbered per scope, so only the scope distinguishes these.
         assert_eq!(count, rows);
         assert!(traced(&own, &x, &count).is_poisoned(), "{number}");
         let error = own.finish(&[("y", x)]).unwrap_err().to_string();

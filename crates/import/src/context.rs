@@ -100,7 +100,7 @@ impl Context {
     /// A constant without axes.
     pub fn scalar(&self, value: f64, ty: ScalarType) -> Lowered<Array> {
         if value.is_finite() && !(value as f32).is_finite() {
-            return Fault::unsupported(format!("{value:e} is beyond single precision"));
+            return Fault::unsupported(format!("{value:e} is out of the range of f32"));
         }
         if ty.is_float() {
             let tensor = self.scope.scalar(DType::F32, value);

@@ -17,7 +17,7 @@ pub enum ImportError {
         /// Why.
         source: std::io::Error,
     },
-    /// The name of the file says no format that is read.
+    /// The extension of the file is not that of a supported format.
     #[error("{path}: expected the name of an exported model, which ends in .pt2")]
     Format {
         /// The file.

@@ -19,7 +19,7 @@ pub fn is_model(path: &Path) -> bool {
     reader(path).is_some()
 }
 
-/// Reads the model of a file, whose format its name says.
+/// Reads the model of a file, in the format of its extension.
 ///
 /// # Errors
 /// [`ImportError::Format`] if the name ends otherwise, or the error of the format's reader.

@@ -129,7 +129,7 @@ impl Context {
         self.log1p(&(x * 2.0 / (self.f(1.0) - x))) * 0.5
     }
 
-    /// Giles, Approximating the erfinv function, single precision.
+    /// Giles, Approximating the erfinv function, f32.
     pub fn erfinv(&self, x: &Tensor) -> Tensor {
         let w = -((self.f(1.0) - x) * (x + 1.0)).log();
         let near = [

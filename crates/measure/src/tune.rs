@@ -21,7 +21,7 @@ pub struct TunedKernel {
     pub name: String,
     /// Its module path.
     pub path: String,
-    /// The sizes that the tuning is for, as powers of two: all up to them, and above their halves.
+    /// The sizes that the tuning is for, as powers of two: all up to them, and above half of them.
     pub sizes: String,
     /// Tunings that were tried.
     pub candidates: usize,

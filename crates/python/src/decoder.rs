@@ -103,7 +103,7 @@ impl Decoder {
 }
 
 impl Decoder {
-    /// Other threads of Python go on meanwhile.
+    /// Other threads of Python continue meanwhile.
     fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut decoder::Decoder) -> T + Send) -> T {
         py.detach(|| work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }

@@ -1,4 +1,4 @@
-// Multiply-adds of cooperative matrices in registers: the rate that products in half precision are measured against.
+// Multiply-adds of cooperative matrices in registers: the rate that f16 matmuls are measured against.
 //
 // Bindings: params (uniform, zeros), operand_0 (read), output_0 (read_write): one vector each. A subgroup does eight products
 // of SIZE x SIZE matrices in each of 128 rounds, into sums that do not wait for each other.

@@ -1,7 +1,7 @@
 //! Maps from raw 64-bit ids to the rows of embedding tables that grow.
 //!
 //! An [`IdMap`] belongs to a training. In each step it counts the step's ids, admits new ones and evicts others as its
-//! [`Options`] say, and returns the rows of the ids in a [`MapStep`]. Everything follows from the ids of the steps: equal steps give
+//! [`Options`] define, and returns the rows of the ids in a [`MapStep`]. Everything follows from the ids of the steps: equal steps give
 //! equal maps. A [`MapState`] follows the steps, without an index of ids: checkpoints hold it ([`MapState::save`], [`MapState::load`]).
 //!
 //! [`Rows`] is one version of a map, for any number of threads that look up ids. [`MapChanges`] give the next version.

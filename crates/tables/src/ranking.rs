@@ -39,7 +39,7 @@ impl Eviction {
 }
 
 impl Ranking {
-    /// Drops what it knows, because scores have shrunk.
+    /// Drops its ranking, because scores have decreased.
     pub fn clear(&mut self) {
         self.lowest.clear();
         self.grown.clear();

@@ -15,7 +15,7 @@ pub struct OpenedDecoder {
     description: String,
 }
 
-/// Prompts, and how they go on.
+/// Prompts, and how they continue.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Asked {

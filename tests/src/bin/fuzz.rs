@@ -17,7 +17,7 @@ fn chosen() -> &'static Target {
         let name = std::env::var("REWIRE_FUZZ_TARGET").expect("REWIRE_FUZZ_TARGET names a target");
         let target = target(&name).expect("REWIRE_FUZZ_TARGET names a target");
         let seeds = (target.seeds)();
-        // A reader may set a panic hook at its first use.
+        // A reader may set a `panic::set_hook` at its first use.
         seeds.iter().take(1).for_each(|seed| (target.run)(seed));
         watch_panics();
         if let Ok(folder) = std::env::var("REWIRE_FUZZ_CORPUS") {

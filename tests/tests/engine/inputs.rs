@@ -49,7 +49,7 @@ fn said(
                 let short = |result: Result<usize, &String>| format!("{result:?}");
                 let (other, expected) =
                     (short(other.as_ref().map(|r| r.len())), short(expected.as_ref().map(|r| r.len())));
-                return Err(format!("{kernel} says {other}, the interpreter {expected}"));
+                return Err(format!("{kernel} reports {other}, the interpreter {expected}"));
             }
         }
     }
@@ -345,12 +345,12 @@ fn changed(golden: &Golden, kernels: &[Kernel]) -> Result<(), String> {
             change(&mut values);
             let mut inputs = inputs.clone();
             inputs.insert(name.clone(), HostTensor::lengths(&values));
-            let said = said(&replay.graph, &mut sessions, &inputs, &parameters, relative)
+            let reported = said(&replay.graph, &mut sessions, &inputs, &parameters, relative)
                 .map_err(|error| format!("`{name}` changed in way {way} to {values:?}: {error}"))?;
-            if said.as_ref().is_some_and(|said| !said.contains(&name)) {
-                return Err(format!("`{name}` changed in way {way} to {values:?}: {said:?} does not name it"));
+            if reported.as_ref().is_some_and(|error| !error.contains(&name)) {
+                return Err(format!("`{name}` changed in way {way} to {values:?}: {reported:?} does not name it"));
             }
-            if said.is_none() && way != MAY_BE && !(way == LONGER && may_be_longer(golden, &name)) {
+            if reported.is_none() && way != MAY_BE && !(way == LONGER && may_be_longer(golden, &name)) {
                 return Err(format!("`{name}` changed in way {way} to {values:?} is taken"));
             }
         }

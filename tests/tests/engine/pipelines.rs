@@ -81,7 +81,7 @@ fn kernels_come_from_the_file() {
     for content in [&damaged[..], &kept[..kept.len() - 1], &kept[..5], b"", b"of someone else's making"] {
         std::fs::write(file, content).unwrap();
         assert_eq!(result(&gpu, &folder.0), expected, "{} bytes", content.len());
-        assert_ne!(std::fs::read(file).unwrap(), content, "the file is made anew");
+        assert_ne!(std::fs::read(file).unwrap(), content, "the file is written again");
     }
 }
 

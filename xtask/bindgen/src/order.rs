@@ -8,7 +8,7 @@ use wasmparser::{
     Parser, Payload, TypeRef,
 };
 
-/// Characters of a name that tell where its function is from: among those of one place, those of a size are alike.
+/// The part of a name that identifies the crate of its function: functions of one crate and size are alike.
 const PLACE: usize = 10;
 
 /// The module without its names.

@@ -50,5 +50,5 @@ fn expect(folder: &Path, source: &str, begins: &str) -> Result<(), String> {
     let mut command = Command::new(&program);
     command.arg(root().join("crates/cli/tests/packages/format-1.rewire")).env("LD_LIBRARY_PATH", folder.join("lib"));
     let text = run_captured(with_driver(command, SoftwareDriver::Lavapipe.manifest().as_deref()))?;
-    if text.contains(begins) { Ok(()) } else { Err(format!("{source} said\n{text}")) }
+    if text.contains(begins) { Ok(()) } else { Err(format!("{source} printed\n{text}")) }
 }

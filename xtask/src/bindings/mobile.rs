@@ -156,7 +156,7 @@ fn with_users(mut command: Command) -> Command {
 }
 
 fn expect(text: String) -> Result<(), String> {
-    if text.contains("4 candidates of 2 requests") { Ok(()) } else { Err(format!("it said\n{text}")) }
+    if text.contains("4 candidates of 2 requests") { Ok(()) } else { Err(format!("it printed\n{text}")) }
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -21,7 +21,7 @@ const PAGE: [&str; 12] = [
 ];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
 
-/// What makes the library small where its standard library is compiled with it: a panic is a trap without a text, which says `crashed` all the same.
+/// Options that make the library small if its standard library is compiled with it: a panic is a trap without a message, and still a `crashed` error.
 const SMALL: &str = "-Zunstable-options -Cpanic=immediate-abort";
 
 /// Vectors, which every current browser has: a module with some runs nowhere without.

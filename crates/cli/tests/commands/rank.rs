@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 const TOLERANCE: f64 = 2e-4;
 
-/// A user who owns nothing.
+/// A user without files.
 #[cfg(target_os = "linux")]
 const NOBODY: u32 = 65534;
 

@@ -1,6 +1,6 @@
 //! Matmuls for processors without fused multiply-add: with the library's vectors for the web, and elsewhere with arrays
 //! of four floats, which the compiler vectorises.
-#![allow(clippy::too_many_arguments, reason = "the library says which there are")]
+#![allow(clippy::too_many_arguments, reason = "the library defines them")]
 
 use gemm_common::simd::Scalar;
 use gemm_common::{Parallelism, gemm::gemm_basic_generic};

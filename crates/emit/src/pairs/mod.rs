@@ -116,7 +116,7 @@ impl Emitter<'_> {
         if self.kernel.softmax { "LOWEST".to_owned() } else { Combine(sum.op).identity() }
     }
 
-    /// Fills a template with device functions for its pairs, with `hooks`, and with the common parts.
+    /// Fills a template with device functions for its pairs, with its epilogue's, and with the common parts.
     fn fill(
         &self,
         module: Module,
@@ -214,8 +214,8 @@ impl Emitter<'_> {
         }
         let ty = format!("Weights{number}");
         code.line(&format!("return {ty}({});", weights.join(", ")));
-        let hook = function(&format!("weigh{number}"), pair, &more, &ty, &code.take());
-        Ok(format!("struct {ty} {{\n{}}}\n\n{hook}", members.concat()))
+        let weigh = function(&format!("weigh{number}"), pair, &more, &ty, &code.take());
+        Ok(format!("struct {ty} {{\n{}}}\n\n{weigh}", members.concat()))
     }
 
     /// Those of `read` values that a row has, each with its parameter of a device function.

@@ -135,7 +135,7 @@ fn random_mask(b: &mut Build, mut ints: Vec<ExprId>, mut seed: u64) -> ExprId {
     truths[truths.len() - 1]
 }
 
-/// What a value is weighed with: the score of a pair or its share in the softmax of a row, 0 where a mask says so.
+/// What a value is weighed with: the score of a pair or its share in the softmax of a row, 0 where a mask excludes the pair.
 fn weight(
     b: &mut Build,
     softmax: bool,

@@ -1,4 +1,4 @@
-//! Kernels that cannot be emitted say why.
+//! Errors of kernels that cannot be emitted have the reason.
 
 use crate::build::{Build, output, own};
 use crate::{attention, matmul};

@@ -7,7 +7,7 @@ use rewire_graph_rewrite::plan::{Axis, Computation, Extent, Nest, Output, Reduce
 
 const WIDTHS: [usize; 8] = [1, 3, 4, 25, 50, 64, 130, 1000];
 
-/// The rows of samples, in two parts, combined in two ways; of the sums some columns in half precision.
+/// The rows of samples, in two parts, combined in two ways; of the sums some columns in f16.
 pub fn by_sample(w: Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let (samples, parts) = (sym(0), Dim::from(2));

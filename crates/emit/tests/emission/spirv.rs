@@ -40,10 +40,10 @@ fn count(words: &[u32], op: u32) -> usize {
     count
 }
 
-/// Asks `spirv-val`, where `REWIRE_TEST_SPIRV_VAL` tells how it is called.
+/// Runs `spirv-val` if `REWIRE_TEST_SPIRV_VAL` has its command.
 fn validate(name: &str, words: &[u32]) {
     let Ok(call) = std::env::var("REWIRE_TEST_SPIRV_VAL") else {
-        eprintln!("{name}: not validated, REWIRE_TEST_SPIRV_VAL does not tell how spirv-val is called");
+        eprintln!("{name}: not validated, REWIRE_TEST_SPIRV_VAL is not set to the command of spirv-val");
         return;
     };
     let mut call = call.split_whitespace();

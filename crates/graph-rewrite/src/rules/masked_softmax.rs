@@ -110,7 +110,7 @@ impl Reader<'_> {
         is.then_some(Softmax { scores, axis })
     }
 
-    /// The scores, and the axis, along which a condition tells that there are none: by the largest, or by whether any is not
+    /// The scores, and the axis, along which a condition tests that there are none: by the largest, or by whether any is not
     /// negative infinity.
     fn without_score(&self, none: Value) -> Option<(Value, usize)> {
         if let Some(largest) = self.compared(none) {

@@ -1,7 +1,7 @@
 //! Which operands of a product may be f16 on matrix hardware.
 //!
 //! f16 ends at 65504 and has every integer up to 2048, so an operand is rounded to it only if that is what storing it
-//! in half precision would do: it is made of stored f16 values, and no larger than those times what its rows have in common. A
+//! as f16 would do: it is made of stored f16 values, and no larger than those times what its rows have in common. A
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
 //! powers, exponentials without a bound, user-defined functions, integers and bounded functions of f32 do not.
 //! Rows of 8 bits, which are coarser than f16, are kept within the largest of those as they are loaded.

@@ -1,4 +1,4 @@
-//! Tensors put together of others, or taken apart, along axes that the operator's name tells.
+//! Tensors put together of others, or taken apart, along axes given by the operator's name.
 
 use super::movement::common_list;
 use super::scan::prefix_sum;

@@ -204,7 +204,7 @@ fn native_batch_norm(c: &Call<'_>) -> Lowered<Vec<Value>> {
     std::iter::once(c.nth(0, &y)).chain(others).collect()
 }
 
-/// By the moments of the samples, with the statistics that go on from those before.
+/// By the moments of the samples, with running statistics.
 fn trained_batch_norm(c: &Call<'_>) -> Lowered<Vec<Value>> {
     if !c.bool_or("training", false)? {
         return Fault::unsupported("statistics of inference");

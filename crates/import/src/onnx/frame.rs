@@ -118,7 +118,7 @@ impl<'a> Frame<'a> {
         if let Ok(items) = &checked
             && items.iter().any(is_poisoned)
         {
-            // The scope tells why only once.
+            // The scope reports the reason only once.
             let finished = self.program.cx.scope.clone().finish(&[]);
             let reason = finished
                 .err()

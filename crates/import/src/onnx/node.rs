@@ -281,7 +281,7 @@ impl Node<'_> {
         self.cx.cast(&Array { tensor: tensor.clone(), ty: own }, ty)
     }
 
-    /// Floats of single precision.
+    /// f32 values.
     pub fn f32(&self, x: &Array) -> Tensor {
         self.cx.cast(x, ScalarType::F32).tensor
     }

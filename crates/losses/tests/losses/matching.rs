@@ -193,7 +193,7 @@ fn items_that_went_through_a_tower_together_are_parted() {
 
 #[test]
 fn similarities_may_be_large_and_rows_short() {
-    // Exponentials of these are beyond single precision.
+    // Exponentials of these are beyond f32.
     let users = [300.0, 0.0, 0.0, 0.0, 0.0, 0.0, 400.0, 0.0, 0.0, 0.0];
     let zeros = [0.0; 2 * WIDTH];
     for (users, cosine, expected) in [(&users, false, 0.0), (&zeros, true, 2f64.ln())] {

@@ -24,7 +24,7 @@ pub(super) struct Search<'a> {
     ended: Vec<Ended>,
 }
 
-/// A beginning that may go on.
+/// A prefix that may be continued.
 #[derive(Clone, Debug)]
 struct Open {
     beam: Beam,
@@ -45,7 +45,7 @@ enum Candidate<'a> {
     Ended(&'a Ended),
     /// A beginning with another code, which is an item.
     Leaf(&'a Open, u32, f64, u32),
-    /// A beginning with another code, which may go on.
+    /// A prefix with another code, which may be continued.
     Open(&'a Open, &'a Node, f64),
 }
 

@@ -25,7 +25,7 @@ pub enum GenerateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A file has other contents than it should.

@@ -61,7 +61,7 @@ impl Generator {
     /// The best semantic ids of a trie for each user, best first; of equal ones that of smaller codes first. A user's history is semantic ids,
     /// oldest first; one too long keeps its newest.
     ///
-    /// At every level as many beginnings are kept as `widths` says, those of the largest probability. So the search is exact where all
+    /// Every level keeps the number of prefixes in `widths`, those of the largest probability. So the search is exact where all
     /// beginnings of a level are kept. The codes of a level are weighed against all of its codes, valid or not.
     ///
     /// # Errors

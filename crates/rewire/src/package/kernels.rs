@@ -38,7 +38,7 @@ pub struct TargetKernels {
 pub struct TunedKernel {
     /// Position in the plan.
     pub step: usize,
-    /// The sizes that it is for, as powers of two: all up to them, and above their halves.
+    /// The sizes that it is for, as powers of two: all up to them, and above half of them.
     pub sizes: String,
     /// The tuning.
     pub tuning: Tuning,

@@ -83,7 +83,7 @@ fn vectors_that_cannot_be_are_errors() {
     }
 }
 
-/// Vectors of few directions: an autoencoder of fewer elements learns them, and the codes of an item tell its group.
+/// Vectors of few directions: an autoencoder of fewer elements learns them, and the codes of an item determine its group.
 #[test]
 fn an_autoencoder_learns_codes_that_tell_groups() {
     let mut noise = Noise(5);

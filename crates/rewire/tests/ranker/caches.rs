@@ -1,4 +1,4 @@
-//! Users who come back, against rankings that keep nothing.
+//! Returning users, compared with rankings without caches.
 
 use super::{Noise, bare, both_ways, config, interleaved, load, on_cpu, plain, request};
 use rewire::graph::{DType, HostTensor};

@@ -182,8 +182,8 @@ impl Gpu {
     /// # fn example(device: rewire_runtime::wgpu::Device, queue: rewire_runtime::wgpu::Queue) {
     /// use rewire_runtime::Gpu;
     /// let gpu = Gpu::from_device(device.clone(), queue);
-    /// let told = gpu.clone();
-    /// device.set_device_lost_callback(move |reason, message| told.report_loss(&format!("{reason:?}: {message}")));
+    /// let lost = gpu.clone();
+    /// device.set_device_lost_callback(move |reason, message| lost.report_loss(&format!("{reason:?}: {message}")));
     /// # }
     /// ```
     pub fn report_loss(&self, reason: &str) {

@@ -70,9 +70,9 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The memory for parameters on a device, where a quarter is reserved for runs, or on the host. `told` overrides
+    /// The memory for parameters on a device, where a quarter is reserved for runs, or on the host. `limit` overrides
     /// it.
-    pub fn of(gpu: Option<&Gpu>, told: Option<u64>) -> Self {
+    pub fn of(gpu: Option<&Gpu>, limit: Option<u64>) -> Self {
         let (found, largest) = match gpu {
             Some(gpu) => {
                 let largest = (gpu.limits().max_buffer_size, i32::MAX as u64);
@@ -80,14 +80,14 @@ impl Room {
             }
             None => (Some(HostMemory::now().left()), (u64::MAX, u64::MAX)),
         };
-        Self { bytes: told.or(found).unwrap_or(u64::MAX), largest }
+        Self { bytes: limit.or(found).unwrap_or(u64::MAX), largest }
     }
 }
 
 /// True if a plan has tables that may be too large for some device.
-pub(super) fn may_exceed(plan: &Plan, told: Option<u64>) -> bool {
+pub(super) fn may_exceed(plan: &Plan, limit: Option<u64>) -> bool {
     let tables = plan.tables();
-    !tables.is_empty() && (told.is_some() || sum(tables.iter().filter_map(|id| plan.buffer(*id))) > SMALL)
+    !tables.is_empty() && (limit.is_some() || sum(tables.iter().filter_map(|id| plan.buffer(*id))) > SMALL)
 }
 
 /// The tables that have to stay on the host so that all other parameters fit: the largest ones.

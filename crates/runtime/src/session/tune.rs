@@ -20,7 +20,7 @@ pub struct Tuned {
     pub name: String,
     /// Module path of the step.
     pub path: String,
-    /// The sizes that it is for, as powers of two: all up to them, and above their halves.
+    /// The sizes that it is for, as powers of two: all up to them, and above half of them.
     pub sizes: String,
     /// Number of tunings measured.
     pub candidates: usize,

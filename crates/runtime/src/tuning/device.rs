@@ -52,7 +52,7 @@ impl DeviceTunings {
     }
 
     /// Adds a tuning of a kernel of a loaded [`Model::plan`](crate::Model::plan), for all sizes up to the powers of two of those
-    /// that `size` tells, and above their halves.
+    /// of `size`, and above half of them.
     pub fn insert(&mut self, computation: &Computation, size: impl Fn(Symbol) -> Option<i64>, tuning: Tuning) {
         if let Some(kernel) = identity(computation) {
             let bucket = Bucket::new(&symbols(computation), size);

@@ -130,6 +130,6 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(kept.len(), 40);
         assert_eq!(kept["3 7"].get(&Bucket::new(&[], |_| None)), Some(tuning(7)));
-        assert_ne!(path, other, "the kernels of another source are tuned anew");
+        assert_ne!(path, other, "the kernels of another source are tuned again");
     }
 }

@@ -108,10 +108,10 @@ pub enum Sharding {
 /// A 16-bit storage type of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum MixedPrecision {
-    /// Half precision.
+    /// f16.
     #[serde(rename = "FP16")]
     F16,
-    /// The upper half of single precision.
+    /// bf16.
     #[serde(rename = "BF16")]
     BF16,
 }

@@ -5,7 +5,7 @@ use rewire_graph::Tensor;
 /// Adam (Kingma and Ba, 2015), with a second moment per element or per row.
 ///
 /// `1 - beta^t` is updated from step to step, `c' = (1 - beta) + beta c`: computed from `beta^t` it would lose precision in the
-/// first steps, and only the device knows which steps count.
+/// first steps, and the number of applied steps is on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamRule {
     betas: [f64; 2],

@@ -31,7 +31,7 @@ pub enum TrainError {
     /// A run failed.
     #[error(transparent)]
     Run(Box<RunError>),
-    /// The ranks of the training cannot go on together.
+    /// The ranks of the training cannot continue together.
     #[error(transparent)]
     Ranks(#[from] CollectiveError),
     /// An id is no row of its table.

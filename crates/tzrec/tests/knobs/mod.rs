@@ -14,7 +14,7 @@ const BEGIN: &str = "\
 Every key of TorchEasyRec's pipeline configuration, by message: what it does here. Defaults are those of the reference.
 
 - *acts*: it does what it does in the reference.
-- *no effect*: it is accepted, and results do not depend on it. The remark says why, or what takes its place.
+- *no effect*: it is accepted, and results do not depend on it. The remark has the reason or the replacement.
 - *refused*: a configuration with it is an error that names the key and its line.
 
 `kernel`, TF32, sorting by length and the sizes of batches are choices of the program: see `rewire --help`. Batches have no largest size.

@@ -349,7 +349,7 @@ fn an_operator_becomes_what_it_stands_for() {
     let [before, after] = [&case, &decomposed].map(|case| oracle(&case.graph, &case.inputs, &case.parameters).unwrap());
     assert!(differences(&after, &before, Tolerance::EXACT).is_empty());
     let sums = model(Mode::Eval, true);
-    assert!(rewrite(&sums, &[&Decompose]).unwrap().1.is_empty(), "it says nothing");
+    assert!(rewrite(&sums, &[&Decompose]).unwrap().1.is_empty(), "no rule applies");
 }
 
 #[test]

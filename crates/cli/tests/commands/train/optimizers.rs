@@ -111,7 +111,7 @@ impl Start {
         Self { begin, gradients }
     }
 
-    /// A parameter went as a rule says. Gradients close to zero say nothing about it.
+    /// A parameter changed by a rule. Gradients close to zero do not determine it.
     fn check(&self, what: &str, name: &str, after: &[f64], rule: &Rule) {
         let (begin, [a, b]) = (&self.begin[name], [0, 1].map(|batch| &self.gradients[batch][name]));
         let direction = rule(begin, [a, a, b]);

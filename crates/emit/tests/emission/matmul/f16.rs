@@ -70,7 +70,7 @@ fn only_what_f16_holds_is_rounded_to_f16() {
             let small = b.bin(BinaryOp::Mod, ids, limit);
             (vec![], b.body.dag.cast(Scalar::F32, small))
         }),
-        ("truth values", |b, [.., ids]| {
+        ("bools", |b, [.., ids]| {
             let zero = b.body.dag.int(0);
             let positive = b.bin(BinaryOp::Gt, ids, zero);
             (vec![], b.body.dag.cast(Scalar::F32, positive))
@@ -146,7 +146,7 @@ fn bools_are_f16_and_bounded_functions_of_f32_are_not() {
     });
     let bounded = made(DType::F32, |b, x| b.body.dag.unary(UnaryOp::Tanh, x));
     for (name, dtype, kernel, expected) in
-        [("truth values", DType::I32, positive, true), ("a bounded function", DType::F32, bounded, false)]
+        [("bools", DType::I32, positive, true), ("a bounded function", DType::F32, bounded, false)]
     {
         let data = [noise(dtype, &[9, 48], 1), noise(dtype, &[48, 64], 2)];
         for (matrix, subgroup) in [(8, 8), (16, 32)] {

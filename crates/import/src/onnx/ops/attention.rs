@@ -162,7 +162,7 @@ fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<M
 
 /// How heads are turned.
 pub(super) struct Rotation {
-    /// Heads of tensors with three axes; 0 where the caches tell.
+    /// Heads of tensors with three axes; 0 if the caches determine them.
     pub heads: i64,
     /// Elements of a head that are turned; 0 for all.
     pub width: i64,

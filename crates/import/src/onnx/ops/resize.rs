@@ -92,7 +92,7 @@ fn targets(n: &Node<'_>, extents: &[Size], first: usize) -> Lowered<Vec<Target>>
     let known = |size: &Size| size.as_extent().map(|extent| extent as f64);
     let count = extents.len();
     if scales.len() == count {
-        // Scales are of single precision.
+        // Scales are f32.
         let to = |scale: f64, size: &Size| known(size).map_or(0.0, |extent| (scale * extent).floor());
         return Ok(scales.iter().zip(extents).map(|(&scale, size)| Target { scale, to: to(scale, size) }).collect());
     }

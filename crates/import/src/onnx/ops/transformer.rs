@@ -269,7 +269,7 @@ fn grouped(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, x.ty)?.into(), n.stored(&k, x.ty)?.into(), n.stored(&v, x.ty)?.into()])
 }
 
-/// Heads turned by their positions, which are given or go on from the past.
+/// Heads turned by their positions, which are given or continue those of the past.
 fn turned(n: &Node<'_>, x: &Tensor, starts: &Tensor) -> Lowered<Tensor> {
     let (cos, sin) = (n.array(7)?, n.array(8)?);
     let half = n.extents(&cos)?.last().copied().unwrap_or(0) as i64;

@@ -72,7 +72,7 @@ impl<'a> Queue<'a> {
         self.requests.held().iter().sum()
     }
 
-    /// Runs once, and tells which requests went on. After an error no request is left.
+    /// Runs once, and returns the requests that continue. After an error no request is left.
     ///
     /// # Errors
     /// What failed while it ran.

@@ -52,17 +52,17 @@ fn the_loss_of_an_apps_device_is_noticed() {
         };
         gpu.on_loss(listener(&heard));
         match told {
-            true => gpu.report_loss("the app says so"),
+            true => gpu.report_loss("lost by the app"),
             false => gpu.device().destroy(),
         }
         for _ in 0..2 {
             let error = session.run(&kept(5)).unwrap_err();
-            assert!(is_lost(&error) && (!told || error.to_string().ends_with("the app says so")), "{error}");
+            assert!(is_lost(&error) && (!told || error.to_string().ends_with("lost by the app")), "{error}");
             assert!(!session.is_retryable(&error));
         }
         gpu.clone().on_loss(listener(&heard));
         let heard = heard.lock().unwrap();
-        assert!(heard.len() == 2 && heard[0] == heard[1] && (!told || heard[0] == "the app says so"), "{heard:?}");
+        assert!(heard.len() == 2 && heard[0] == heard[1] && (!told || heard[0] == "lost by the app"), "{heard:?}");
         assert!(is_lost(&block_on(session.read_async(&tensor)).unwrap_err()));
         assert!(is_lost(&session.upload(&self::tensor(2, 1)).unwrap_err()));
         assert!(matches!(gpu.wait(), Err(GpuError::Lost { .. })));
