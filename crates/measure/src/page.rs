@@ -1,3 +1,4 @@
+use crate::record::{in_word, in_words};
 use crate::{BenchError, Record, rounded};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -80,10 +81,12 @@ pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchEr
     let References { about, figures } = references()?;
     let mut page = format!(
         "# Performance\n\nWritten by `rewire bench --suite NAME --markdown FILE`.\n\n\
-         The floor is the longer of bytes over copy bandwidth and operations over the rate of multiply-adds or of cooperative \
-         matrices,\nmeasured in the same run; the share is the floor over the time. On a GPU the time is that of the kernels by its own clock, on \
-         the CPU that of\na whole run. Times are medians. Operations are those of products, half the square of every sequence \
-         for causal attention;\nbytes are every tensor once. \"x\" is how many times as fast as another library: {about}.\n",
+         - **floor**: the longer of bytes over copy bandwidth and operations over the rate of multiply-adds or of cooperative matrices, \
+         measured in the\n  same run. Operations are those of matmuls, half the square of every sequence for causal attention; bytes are \
+         every tensor once.\n\
+         - **time**: on a GPU the kernels by its own clock, on the CPU a whole run; **run**: as seen by the caller. Medians.\n\
+         - **share**: the floor over the time.\n\
+         - **x**: the speed relative to another library: {about}.\n",
     );
     if let Some(picture) = picture {
         let _ = writeln!(page, "\n![Rooflines of the devices below]({picture})");
@@ -124,21 +127,51 @@ fn write_device(page: &mut String, device: &str, records: &[&Record], faster: im
         (false, true) => format!("cooperative matrices {most:.0} TFLOP/s"),
         (false, false) => format!("multiply-adds {least:.2} TFLOP/s"),
     };
+    let _ = write!(page, "\n## {device}\n\nCopy {gbps:.0} GB/s, {rates}.\n");
+    let mut ops: Vec<&str> = vec![];
+    for record in records {
+        if !ops.contains(&&*record.op) {
+            ops.push(&record.op);
+        }
+    }
+    for op in ops {
+        let own: Vec<&Record> = records.iter().copied().filter(|record| record.op == op).collect();
+        write_op(page, op, &own, &faster);
+    }
+}
+
+/// The records of an operator, with a column for each size that differs among them.
+fn write_op(page: &mut String, op: &str, records: &[&Record], faster: impl Fn(&Record) -> String) {
+    let sizes: Vec<Map<String, Value>> = records.iter().map(|record| record.sizes()).collect();
+    let mut equal = sizes.first().cloned().unwrap_or_default();
+    equal.retain(|name, size| sizes.iter().all(|sizes| sizes.get(name) == Some(size)));
+    let mut names: Vec<&String> = vec![];
+    for name in sizes.iter().flat_map(Map::keys) {
+        if !equal.contains_key(name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let _ = write!(page, "\n### {op}\n\n");
+    if !equal.is_empty() {
+        let _ = write!(page, "All: {}.\n\n", in_words(&equal));
+    }
+    let heads: String = names.iter().map(|name| format!("| {} ", name.replace('_', " "))).collect();
     let _ = write!(
         page,
-        "\n## {device}\n\nCopy {gbps:.0} GB/s, {rates}.\n\n\
-         | work | type | kernels | floor ms | time ms | share | run ms | TFLOP/s | GB/s | MiB | x |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
+        "{heads}| type | kernels | floor ms | time ms | share | run ms | TFLOP/s | GB/s | MiB | x |\n\
+         {}|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
+        "|---:".repeat(names.len())
     );
-    for record in records {
-        let work = record.title();
+    for (record, sizes) in records.iter().zip(&sizes) {
+        let own = names.iter().map(|name| sizes.get(*name).map_or_else(String::new, in_word));
+        let own: String = own.map(|size| format!("| {size} ")).collect();
         if let Some(error) = &record.error {
-            let _ = writeln!(page, "| {work} | {} | {} |||||||||", record.dtype, error.replace('|', "/"));
+            let _ = writeln!(page, "{own}| {} | {} |||||||||", record.dtype, error.replace('|', "/"));
             continue;
         }
         let _ = writeln!(
             page,
-            "| {work} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} | {} |",
+            "{own}| {} | {} | {} | {} | {} | {} | {} | {} | {:.1} | {} |",
             record.dtype,
             record.kernels.unwrap_or_default(),
             number(record.floor().map(|(floor, _)| floor)),
@@ -163,7 +196,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_record_is_told_with_its_floor_and_references() {
+    fn a_record_has_its_floor_and_references() {
         let Value::Object(shape) = json!({ "m": 4096, "k": 4096, "n": 4096, "epilogue": false, "seed": 1 }) else {
             panic!()
         };
@@ -188,7 +221,8 @@ mod tests {
         assert!(page.contains("(roof.svg)\n\n## NVIDIA") && page.contains("another library: Triton"));
         assert!(page.contains("multiply-adds 50.00 TFLOP/s, cooperative matrices 500 TFLOP/s"));
         let line = page.lines().find(|line| line.contains("0.2000")).unwrap();
-        assert!(line.contains("| 50 % |") && line.contains("cuBLAS 0.50") && line.contains("(m 4096, k 4096, n 4096)"));
+        assert!(line.contains("| 50 % |") && line.contains("cuBLAS 0.50"));
+        assert!(page.contains("### addmm\n\nAll: m 4096, k 4096, n 4096.\n\n| type |"));
         assert!(page.contains("no room"));
         assert!(page.contains(
             "## NVIDIA H200 (vulkan), matrices of tier wgsl\n\nCopy 4000 GB/s, cooperative matrices 500 TFLOP/s.\n"
@@ -208,7 +242,7 @@ mod tests {
         };
         let faster = |records: &[Record]| page(records, None).unwrap().lines().any(|line| line.contains("| PyTorch "));
         let gpu = of("NVIDIA H200 (vulkan)", Some("Xeon, 2 threads"));
-        assert!(page(&[of("cpu", None)], None).unwrap().contains("| addmm"));
+        assert!(page(&[of("cpu", None)], None).unwrap().contains("### addmm"));
         assert!(!faster(&[of("cpu", None)]) && !faster(&[of("cpu", Some("EPYC, 2 threads")), gpu.clone()]));
         assert!(faster(&[of("cpu", Some("Xeon, 2 threads")), gpu]));
     }

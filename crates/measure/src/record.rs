@@ -123,14 +123,17 @@ impl Record {
         self.predicted_ms = Some(counts.iter().map(|count| machine.seconds(count)).sum::<f64>() * 1e3);
     }
 
-    /// A readable title of the work, without default sizes.
-    pub fn title(&self) -> String {
-        let is_told = |(name, value): &(&String, &Value)| {
+    /// The sizes of the work, without default ones.
+    pub(crate) fn sizes(&self) -> Map<String, Value> {
+        let is_shown = |(name, value): &(&String, &Value)| {
             *name != "seed" && *name != "dtype" && value.as_u64() != Some(0) && value.as_bool() != Some(false)
         };
-        let sizes: Map<String, Value> =
-            self.shape.iter().filter(is_told).map(|(k, v)| (k.clone(), v.clone())).collect();
-        format!("{} ({})", self.op, in_words(&sizes))
+        self.shape.iter().filter(is_shown).map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// A readable title of the work, without default sizes.
+    pub fn title(&self) -> String {
+        format!("{} ({})", self.op, in_words(&self.sizes()))
     }
 }
 
@@ -150,9 +153,13 @@ impl fmt::Display for Bound {
 /// assert_eq!(rewire_measure::in_words(shape.as_object().unwrap()), "max len 64, len dist full");
 /// ```
 pub fn in_words(shape: &Map<String, Value>) -> String {
-    let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let sizes = shape.iter().map(|(name, size)| format!("{} {}", name.replace('_', " "), value(size)));
+    let sizes = shape.iter().map(|(name, size)| format!("{} {}", name.replace('_', " "), in_word(size)));
     sizes.collect::<Vec<_>>().join(", ")
+}
+
+/// A size as text.
+pub(crate) fn in_word(size: &Value) -> String {
+    size.as_str().map_or_else(|| size.to_string(), str::to_owned)
 }
 
 /// A figure with its significant digits.

@@ -117,7 +117,7 @@ fn records_are_compared_drawn_and_put_on_a_page() {
     let sizes = ["layer-norm", "addmm", "--rows", "30", "--m", "20", "--k", "8", "--n", "12"];
     let records = bench(&[&sizes[..], &["--svg", &file("roof.svg"), "--markdown", &file("page.md")]].concat());
     assert!(std::fs::read_to_string(file("roof.svg")).unwrap().matches("<circle").count() == 2);
-    assert!(std::fs::read_to_string(file("page.md")).unwrap().contains("addmm (m 20, k 8, n 12)"));
+    assert!(std::fs::read_to_string(file("page.md")).unwrap().contains("### addmm\n\nAll: m 20, k 8, n 12."));
 
     let lines: String =
         records.iter().map(|record| format!("{}\n", record.to_string().replace("\"cpu\"", "\"other\""))).collect();
