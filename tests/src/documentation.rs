@@ -9,6 +9,12 @@ struct Deploying;
 #[doc = include_str!("../../docs/distributed.md")]
 struct Distributed;
 
+#[doc = include_str!("../../docs/from-onnxruntime.md")]
+struct FromOnnxRuntime;
+
+#[doc = include_str!("../../docs/from-pytorch.md")]
+struct FromPytorch;
+
 #[doc = include_str!("../../docs/matrices.md")]
 struct Matrices;
 
@@ -29,3 +35,6 @@ struct Sessions;
 
 #[doc = include_str!("../../docs/training.md")]
 struct Training;
+
+#[doc = include_str!("../../docs/tzrec.md")]
+struct TorchEasyRec;

@@ -1,8 +1,10 @@
 //! The page of error codes, from the enums of errors in the crates.
 
+use crate::reference::unlinked;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
-use syn::{Attribute, Expr, ExprLit, Item, ItemEnum, Lit, LitStr, Meta};
+use syn::{Attribute, Expr, ExprLit, ExprMatch, ImplItem, Item, ItemEnum, Lit, LitStr, Meta, Pat, Stmt};
 
 /// Errors of an area: the first part of their codes.
 struct Area {
@@ -20,8 +22,9 @@ pub fn page() -> Result<String, String> {
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates"), &mut areas)?;
     areas.sort_by(|a, b| a.prefix.cmp(&b.prefix));
     let mut page = "# Errors by code\n\n<!-- Written by `cargo xtask reference`. -->\n\n\
-        Every error has a code that stays the same from version to version: `Coded::code` in Rust, `code` of exceptions in Python, JavaScript, Kotlin \
-        and Swift. C has a `rewire_status` for groups of them. The message names the argument, the expected and the given value, and the way out.\n"
+        Every error has a stable code: `Coded::code` in Rust, `code` of exceptions in Python, JavaScript, Kotlin and Swift. C has a\n\
+        `rewire_status` for groups of them. The message names the argument, the expected and the given value. [Troubleshooting](troubleshooting.md)\n\
+        has the causes and remedies of the frequent ones.\n"
         .to_owned();
     for Area { prefix, meaning, errors } in areas {
         let _ = write!(page, "\n## `{prefix}`\n\n{meaning}\n\n| code | meaning |\n| --- | --- |\n");
@@ -42,27 +45,47 @@ fn collect(folder: &Path, areas: &mut Vec<Area>) -> Result<(), String> {
             let text = std::fs::read_to_string(&path).map_err(|error| failed(&error))?;
             if text.contains("prefix = \"") {
                 let file = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-                areas.extend(file.items.iter().filter_map(area));
+                areas.extend(file.items.iter().filter_map(|item| area(item, &file.items)));
             }
         }
     }
     Ok(())
 }
 
-fn area(item: &Item) -> Option<Area> {
-    let Item::Enum(ItemEnum { attrs, variants, .. }) = item else { return None };
+fn area(item: &Item, file: &[Item]) -> Option<Area> {
+    let Item::Enum(ItemEnum { attrs, variants, ident, .. }) = item else { return None };
     let prefix = attrs.iter().find_map(prefix)?;
-    let is_own = |attrs: &[Attribute]| {
-        attrs.iter().all(|attribute| !attribute.path().is_ident("error") || !is_transparent(attribute))
-    };
-    let errors = variants.iter().filter(|variant| is_own(&variant.attrs));
+    let delegated: BTreeSet<String> = file.iter().flat_map(|item| delegated(item, &ident.to_string())).collect();
+    let errors = variants.iter().filter(|variant| !delegated.contains(&variant.ident.to_string()));
     let errors = errors.map(|variant| (snake(&variant.ident.to_string()), meaning(&variant.attrs))).collect();
     Some(Area { prefix: prefix.trim_end_matches('.').to_owned(), meaning: meaning(attrs), errors })
 }
 
-/// True for an error whose code is that of its cause.
-fn is_transparent(attribute: &Attribute) -> bool {
-    attribute.parse_args::<syn::Ident>().is_ok_and(|ident| ident == "transparent")
+/// The variants whose code is that of their cause: the arms of `Coded::code` that call `code` again.
+fn delegated(item: &Item, name: &str) -> Vec<String> {
+    let Item::Impl(block) = item else { return vec![] };
+    let is_coded = block.trait_.as_ref().is_some_and(|(path, _)| path.is_ident("Coded"));
+    let is_own = matches!(&*block.self_ty, syn::Type::Path(path) if path.path.is_ident(name));
+    let functions = block.items.iter().filter(|_| is_coded && is_own);
+    let bodies =
+        functions.filter_map(|item| if let ImplItem::Fn(function) = item { Some(&function.block) } else { None });
+    let matches = bodies.flat_map(|body| &body.stmts).filter_map(|statement| match statement {
+        Stmt::Expr(Expr::Match(ExprMatch { arms, .. }), _) => Some(arms),
+        _ => None,
+    });
+    let arms = matches.flatten().filter(|arm| matches!(&*arm.body, Expr::MethodCall(call) if call.method == "code"));
+    arms.flat_map(|arm| variants(&arm.pat)).collect()
+}
+
+/// The variants of a pattern.
+fn variants(pattern: &Pat) -> Vec<String> {
+    let last = |path: &syn::Path| path.segments.last().map(|segment| segment.ident.to_string()).into_iter().collect();
+    match pattern {
+        Pat::TupleStruct(pattern) => last(&pattern.path),
+        Pat::Struct(pattern) => last(&pattern.path),
+        Pat::Or(pattern) => pattern.cases.iter().flat_map(variants).collect(),
+        _ => vec![],
+    }
 }
 
 fn prefix(attribute: &Attribute) -> Option<String> {
@@ -90,7 +113,7 @@ fn meaning(attributes: &[Attribute]) -> String {
         _ => None,
     };
     let lines: Vec<String> = attributes.iter().filter_map(line).take_while(|line| !line.is_empty()).collect();
-    lines.join(" ").replace('|', "\\|")
+    unlinked(&lines.join(" ")).replace('|', "\\|")
 }
 
 fn snake(name: &str) -> String {

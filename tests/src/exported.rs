@@ -145,10 +145,10 @@ impl Shown {
 const TEXT: &str = "\
 # Exported models
 
-Written by `cargo xtask reference` from the importer itself; a test fails where it is stale.
+Written by `cargo xtask reference` from the importer; a test fails if it is stale. [PyTorch](from-pytorch.md) is the guide.
 
-A model of PyTorch comes in as the archive that `torch.export.save` writes (`.pt2`, as exported or after `run_decompositions()`). It becomes a graph of the same
-primitives as traced models, with symbolic sizes: every rewrite, kernel, device and binding takes it.
+The importer reads archives of `torch.export.save` (`.pt2`), as exported or after `run_decompositions()`. An archive becomes a graph of the same
+primitives as a traced model, with symbolic sizes, and runs with every rewrite, kernel, device and language.
 
 ```sh
 rewire run model.pt2 --inputs inputs.safetensors --out outputs.safetensors
@@ -156,25 +156,27 @@ rewire import model.pt2 --out model.rewire
 rewire describe model.rewire
 ```
 
-`bench`, `graph`, `profile`, `compile`, `package`, `describe` and `run` take archives and packages alike. Rust reads one with `rewire::import::pt2::read` and runs
-it with `rewire::program::Program`; `rewire.from_export` and `rewire.Model` in Python, `rewire_model_open` in C, and `Model` in Kotlin and Swift do the same on
-tensors by name.
+`bench`, `graph`, `profile`, `compile`, `package`, `describe` and `run` accept archives and packages. In Rust, `rewire::import::pt2::read` reads an archive
+and `rewire::program::Program` runs it; `rewire.from_export` and `rewire.Model` in Python, `rewire_model_open` in C, and `Model` in Kotlin and Swift do
+the same on named tensors.
 
-- Nothing of a file is executed: payloads that need pickle are refused. A file with operators that are not below is one error that names all of them, how often
-  each occurs, and in which module.
-- Rows that a program pads, computes with and takes out of the padding again are computed without it, where the padded rows that it sums are zeros: an exported
-  `STULayer` has the kernels of a traced one. `rewire graph --explain` shows the rule, `padding and back`, or why it does not apply.
-- Checks of values (`_assert_async`, those of linear algebra) are left out, also where effect tokens order them. Other effects are refused.
-- Buffers that a program changes are states, which keep their values from run to run and begin with those of the file. Inputs that it changes are among the results.
-- 8-bit and 16-bit integers are computed in 32 bits and wrap around. 64-bit floats are computed in f32. Complex numbers occur inside of programs alone.
-- Sizes that depend on data (`nonzero`, `unique`, `item`, an index of bools) are refused, and random numbers. So are singular vectors and
-  eigenvectors, whose signs are not defined; singular values, eigenvalues of symmetric matrices and pseudoinverses of up to 16 rows are not.
+- Nothing in a file is executed: payloads that need pickle are rejected. A file with unsupported operators is one error that lists all of them, their
+  counts and their modules.
+- Padding is removed: if a program pads rows, computes with them and removes the padding again, rewire computes only the real rows, provided that the
+  padded rows it sums are zeros. An exported `STULayer` has the kernels of a traced one. `rewire graph --explain` shows the rule, `padding and back`, or
+  why it does not apply.
+- Checks of values (`_assert_async`, those of linear algebra) are left out, also if effect tokens order them. Other effects are rejected.
+- Buffers that a program changes are states: they keep their values between runs and start with those of the file. Inputs that it changes are among the
+  results.
+- 8-bit and 16-bit integers are computed in 32 bits and wrap around. 64-bit floats are computed in f32. Complex numbers are supported only inside a
+  program.
+- Sizes that depend on data (`nonzero`, `unique`, `item`, an index of bools), random numbers, and singular vectors and eigenvectors, whose signs are
+  undefined, are rejected. Singular values, eigenvalues of symmetric matrices and pseudoinverses of up to 16 rows are supported.
 
 ## Operators
 
-Operators with other overloads than those below have the same line. The models of `tests/pt2` are replayed against PyTorch on the CPU and on GPUs. The table has the
-types that the results of an operator have in them, and whether a gradient passes through it from a result to an input. All operators become the same primitives;
-gradients follow from these.
+One line covers all overloads of an operator. The models of `tests/pt2` are replayed against PyTorch on the CPU and on GPUs. The table has the result
+types that occur in them, and whether a gradient passes from a result to an input. All operators become the same primitives, which define the gradients.
 
 | operator | results | gradient | replayed by |
 |---|---|---|---|

@@ -147,12 +147,11 @@ fn pipeline(keep: impl Fn(&str) -> bool) -> Result<Pipeline, String> {
 pub fn page() -> Result<String, String> {
     let (models, fusions, imported) = (models()?, fusions()?, imported()?);
     let mut page = format!(
-        "# Kernels\n\nWritten by `cargo xtask reference` from the pipeline itself; a test fails where it is stale.\n\n\
-         Kernels are the dispatches of one run. Traced, every operator that computes on the device is one of its own. Bytes \
-         are\nthose of device memory that the kernels of one run read and write, as predicted by \
-         `rewire_graph_rewrite::cost::traffic`\nfor {ASSUMED_SAMPLES} sequences with {ASSUMED_ROWS} rows in all. They \
-         are no measurements.\n\nVertical fusion alone is \
-         the passes {}.\nThe pipeline is all of {}.\n",
+        "# Kernels\n\nWritten by `cargo xtask reference` from the pipeline; a test fails if it is stale.\n\n\
+         Kernels are the dispatches of one run. In the traced graph, every operator that computes on the device is a kernel. \
+         Bytes are\nthe device memory that the kernels of one run read and write, as predicted by \
+         `rewire_graph_rewrite::cost::traffic`\nfor {ASSUMED_SAMPLES} sequences with {ASSUMED_ROWS} rows in all; they are not \
+         measured.\n\nVertical fusion consists of the passes {}.\nThe pipeline consists of all passes:\n{}.\n",
         code(&VERTICAL),
         code(&Pipeline::default().passes().map(|pass| pass.name()).collect::<Vec<_>>()),
     );
@@ -174,7 +173,7 @@ pub fn page() -> Result<String, String> {
     write_gradients(&mut page, &models)?;
     page.push_str(
         "\n## What each pass contributes\n\nWithout: the pipeline less the pass. Alone: vertical fusion and the pass. \
-         A pass may matter only with another, or do\nwhat another would have done.\n",
+         Some passes have an effect only with\nanother one, or the same effect as another.\n",
     );
     for example in &models {
         write_contributions(&mut page, &example.name, std::slice::from_ref(example))?;

@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod build;
 pub mod case;
+pub mod charts;
 pub mod compare;
 #[cfg(doctest)]
 mod documentation;
@@ -18,5 +19,6 @@ pub mod languages;
 pub mod noise;
 pub mod onnx;
 pub mod program;
+pub mod prose;
 pub mod reference;
 pub mod vary;

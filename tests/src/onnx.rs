@@ -213,7 +213,7 @@ pub fn page() -> String {
     let (standard, missing): (Vec<&str>, Vec<&str>) = STANDARD.iter().partition(|name| own.contains(name));
     let others: Vec<&str> = own.into_iter().filter(|name| name.contains('.')).collect();
     let mut page =
-        "# Operators of ONNX\n\nWritten by `cargo xtask reference`. [ONNX models](onnx.md) says how they are read.\n"
+        "# Operators of ONNX\n\nWritten by `cargo xtask reference`. [ONNX models](onnx.md) documents the importer.\n"
             .to_owned();
     let mut section = |title: &str, names: &[&str]| {
         let list: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();

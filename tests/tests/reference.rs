@@ -2,14 +2,16 @@
 //!
 //! `REWIRE_WRITE_REFERENCE=1` writes the pages.
 
+use rewire_tests::charts;
 use rewire_tests::exported;
 use rewire_tests::figures::{Measurements, unmarked, written};
 use rewire_tests::kernels;
+use rewire_tests::prose;
 use rewire_tests::reference::{
     Function, Source, called, composites, methods, modules, ops, page, primitives, ranking, ranking_functions,
 };
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Items without an entry: fused operators, which rewriting makes, operators that only importers use, and parts of modules that the crates
 /// of models share.
@@ -31,12 +33,14 @@ const UNLISTED: [&str; 14] = [
 ];
 
 /// Pages all of whose figures are those of `docs/measurements.json`.
-const MEASURED: [&str; 14] = [
+const MEASURED: [&str; 17] = [
     "../README.md",
+    "benchmarks.md",
     "browser.md",
     "building.md",
     "c.md",
     "deploying.md",
+    "fast.md",
     "matrices.md",
     "measuring.md",
     "mobile.md",
@@ -45,6 +49,7 @@ const MEASURED: [&str; 14] = [
     "reliability.md",
     "rust.md",
     "sessions.md",
+    "start.md",
     "training.md",
 ];
 
@@ -182,52 +187,44 @@ fn wrong_configurations_are_errors_that_name_the_key() {
     }
 }
 
-/// Private words, and what to write in their place.
-const WORDS: [(&str, &str); 11] = [
-    ("anew", "again"),
-    ("goes on", "continues"),
-    ("of a user's own", "user-defined"),
-    ("is told", "is passed, reports"),
-    ("are told", "are passed, report"),
-    ("stands for", "represents"),
-    ("stand for", "represent"),
-    ("truth value", "bool"),
-    ("singles", "f32"),
-    ("good for nothing", "may only be"),
-    ("whoever", "name the caller"),
-];
+/// The text of every file below the repository with one of the endings.
+fn texts(endings: &[&str]) -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = prose::files(&root, endings).unwrap();
+    files.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+}
 
 #[test]
-fn pages_and_comments_use_the_words_of_the_field() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut found = vec![];
-    for folder in ["docs", "crates", "xtask", "tests", "benches", "examples"] {
-        look(&root.join(folder), &mut found);
-    }
+fn pages_comments_and_messages_use_the_words_of_the_field() {
+    let is_list = |path: &PathBuf| path.ends_with("tests/src/prose.rs");
+    let read = texts(&["md", "rs", "wgsl"]).into_iter().filter(|(path, _)| !is_list(path));
+    let found: Vec<String> = read.flat_map(|(path, text)| prose::private_words(&path, &text)).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-fn look(path: &Path, found: &mut Vec<String>) {
-    if path.is_dir() {
-        std::fs::read_dir(path).unwrap().for_each(|entry| look(&entry.unwrap().path(), found));
-        return;
-    }
-    let is_page = path.extension().is_some_and(|extension| extension == "md");
-    if !is_page && path.extension().is_none_or(|extension| extension != "rs" && extension != "wgsl") {
-        return;
-    }
-    let mut is_code = false;
-    for (line, text) in (1..).zip(std::fs::read_to_string(path).unwrap().lines()) {
-        is_code ^= is_page && text.starts_with("```");
-        let prose =
-            if is_page { Some(text).filter(|_| !is_code) } else { text.split_once("//").map(|(_, comment)| comment) };
-        let words = prose.map(|prose| {
-            format!(" {} ", prose.to_lowercase().replace(|c: char| !c.is_alphanumeric() && !"'_".contains(c), " "))
-        });
-        for (word, better) in WORDS {
-            if words.as_ref().is_some_and(|words| words.contains(&format!(" {word} "))) {
-                found.push(format!("{}:{line}: `{word}`, better: {better}", path.display()));
-            }
-        }
-    }
+#[test]
+fn lines_of_prose_in_the_book_are_short() {
+    // Paragraphs of the reference are those of rustdoc, on one line each.
+    let is_page = |path: &PathBuf| {
+        path.parent().is_some_and(|parent| parent.ends_with("docs")) && !path.ends_with("reference.md")
+    };
+    let pages = texts(&["md"]).into_iter().filter(|(path, _)| is_page(path) || path.ends_with("../README.md"));
+    let long: Vec<String> = pages.flat_map(|(path, text)| prose::long_lines(&path, &text)).collect();
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let broken: Vec<String> =
+        texts(&["md"]).into_iter().flat_map(|(path, text)| prose::broken_links(&path, &text).unwrap()).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_page_of_charts_is_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let measurements: Measurements = serde_json::from_str(&read("measurements.json")).unwrap();
+    hold_page("speedups.svg", &charts::speedups(&read("performance.md"), &measurements).unwrap());
+    hold_page("losses.svg", &charts::losses(&read("examples.md")).unwrap());
 }

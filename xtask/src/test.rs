@@ -2,9 +2,10 @@ use crate::drivers::NewerLavapipe;
 use crate::families;
 use crate::features;
 use crate::programs::{self, Job};
-use crate::shell::{cargo, run as run_command};
+use crate::shell::{cargo, root, run as run_command};
 use crate::supply;
 use crate::vulkan::{SoftwareDriver, with_driver};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -24,11 +25,28 @@ pub(crate) fn lint() -> Result<(), String> {
     supply::check()
 }
 
-/// The documentation of all libraries without warnings, a minute on two cores.
+/// The documentation of all libraries and the book without warnings, a minute on two cores.
 pub(crate) fn documentation() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
-    run_command(docs)
+    run_command(docs)?;
+    book()
+}
+
+/// Builds the book into `target/book`. Tests check its links and run its programs.
+fn book() -> Result<(), String> {
+    let mut command = Command::new("mdbook");
+    command.args(["build", "docs"]).current_dir(root());
+    let output = match command.output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!("\nxtask: the book is not built: `cargo install --locked mdbook` installs mdBook");
+            return Ok(());
+        }
+        other => other.map_err(|error| format!("mdbook: {error}"))?,
+    };
+    let log = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let is_clean = output.status.success() && !log.contains("WARN") && !log.contains("ERROR");
+    if is_clean { Ok(()) } else { Err(format!("the book has errors or warnings:\n{log}")) }
 }
 
 /// Formatting and all tests.

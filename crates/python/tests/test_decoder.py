@@ -1,6 +1,7 @@
 """Items of decoders are those of the reference."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,10 @@ def test_tokens_are_drawn_and_watched(decoder):
         decoder.generate([[3]], on_token=lambda prompt, tokens: 1 / 0)
     with pytest.raises(rewire.RunError, match="400"):
         decoder.generate([[400]])
+
+
+def test_the_program_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(FOLDER)
+    page = (FOLDER.parents[2] / "docs/decoders.md").read_text()
+    exec(compile(re.search(r"```python\n(.*?)```", page, re.S)[1], "decoders.md", "exec"), {"rewire": rewire})

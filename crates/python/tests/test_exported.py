@@ -1,6 +1,7 @@
 """Exported models give what PyTorch gives, from files and from live programs."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy
@@ -43,11 +44,24 @@ def test_the_program_of_the_readme(tmp_path, monkeypatch):
 
     model, x = Own().eval(), torch.randn(5, 8)
     code = re.search(r"```python export\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    guide = re.search(r"```python\n(.*?)```", (ROOT / "docs/from-pytorch.md").read_text(), re.S)[1]
+    assert all(line.split("  ")[0] in code for line in guide.splitlines())
     names = {"torch": torch, "rewire": rewire, "model": model, "x": x}
     exec(compile(code, "README.md", "exec"), names)
     torch.testing.assert_close(names["y"], model(x).detach(), rtol=1e-4, atol=1e-5)
     own = rewire.Model("own.pt2", kernel="cpu")
     torch.testing.assert_close(next(iter(own.run({"x": x[:1]}).values())), names["y"][:1], rtol=1e-5, atol=1e-6)
+
+
+def test_the_program_of_the_page_for_onnx_runtime(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "tests/onnx/test_leakyrelu_example/model.onnx", "model.onnx")
+    page = (ROOT / "docs/from-onnxruntime.md").read_text()
+    exec(compile(re.search(r"```python onnx\n(.*?)```", page, re.S)[1], "from-onnxruntime.md", "exec"), {})
+    assert capsys.readouterr().out == re.search(r"```text onnx\n(.*?)```", page, re.S)[1]
+    names = {"rewire": rewire, "x": numpy.array([-1, 0, 1], dtype="float32")}
+    exec(compile(re.search(r"```python\n(.*?)```", (ROOT / "docs/onnx.md").read_text(), re.S)[1], "onnx.md", "exec"), names)
+    numpy.testing.assert_allclose(names["y"], [-0.1, 0, 1], rtol=1e-6)
 
 
 def test_buffers_that_change_are_kept():

@@ -105,7 +105,7 @@ fn files(path: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     let is_text = |path: &PathBuf| match path.extension().and_then(|extension| extension.to_str()) {
         Some("md") => !path.ends_with("reference.md"),
         Some(extension) => extension == "rs",
-        None => true,
+        None => !path.ends_with("target"),
     };
     let files: Result<Vec<_>, _> = within.filter(is_text).map(|path| files(&path)).collect();
     Ok(files?.concat())
@@ -114,7 +114,7 @@ fn files(path: &Path) -> Result<Vec<(PathBuf, String)>, String> {
 /// The functions that tests, benches, examples, guides and examples in documentation call.
 pub fn called() -> Result<BTreeSet<String>, String> {
     let mut calls = BTreeSet::new();
-    for folder in ["benches", "crates", "docs", "tests/src", "tests/tests"] {
+    for folder in ["benches", "crates", "docs", "examples", "tests/src", "tests/tests"] {
         for (path, text) in files(Path::new(folder))? {
             let is_of = |part: &&str| path.iter().any(|own| own == *part);
             if !path.starts_with("crates") || ["tests", "tests.rs", "examples"].iter().any(is_of) {

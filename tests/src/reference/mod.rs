@@ -11,6 +11,7 @@ mod source;
 
 pub use methods::{Methods, called, methods};
 pub use source::Source;
+pub(crate) use source::unlinked;
 
 use crate::backend;
 use rewire_emit::emit;
@@ -151,8 +152,8 @@ pub fn ranking() -> Vec<Module> {
     ranking::all()
 }
 
-/// The schedules of a graph's kernels, after checking that they run on the CPU and are emitted for every WebGPU device.
-pub fn backends(graph: &Graph) -> Result<String, String> {
+/// The kernels of a graph by schedule, after checking that they run on the CPU and are emitted for every WebGPU device.
+pub fn kernels(graph: &Graph) -> Result<String, String> {
     let plan = backend::plan(graph)?;
     let schedules: BTreeSet<&str> = plan.steps.iter().map(|step| schedule(&step.computation)).collect();
     for step in &plan.steps {
@@ -162,10 +163,10 @@ pub fn backends(graph: &Graph) -> Result<String, String> {
     loads(plan, graph)?;
     let schedules: Vec<&str> = schedules.into_iter().collect();
     Ok(match count {
-        0 if load > 0 => "CPU, once, when parameters are bound".to_owned(),
-        0 => "host".to_owned(),
-        1 => format!("CPU, GPU: {}", schedules.join(", ")),
-        _ => format!("CPU, GPU: {count} kernels ({})", schedules.join(", ")),
+        0 if load > 0 => "on the CPU, once, when parameters are bound".to_owned(),
+        0 => "none, the host computes it".to_owned(),
+        1 => schedules.join(", "),
+        _ => format!("{count} ({})", schedules.join(", ")),
     })
 }
 
@@ -187,10 +188,9 @@ fn loads(plan: Plan, graph: &Graph) -> Result<(), String> {
 pub fn page() -> Result<String, String> {
     let source = Source::read()?;
     let mut page = String::from(
-        "# Reference\n\nWritten by `cargo xtask reference` from the source, from the kernels that an example of each entry \
-         lowers to, and from the\nerrors that wrong uses of it give; a test fails where it is stale. Attributes are options \
-         of the operator or keys of\n`config.json`, with their defaults. Each constraint is an error that names the operator \
-         and the argument or key.\n",
+        "# Reference\n\nWritten by `cargo xtask reference` from the source, from the kernels that an example of each entry lowers to, and from \
+         the errors of\ninvalid uses. Kernels are listed by schedule; every kernel runs on the CPU and on GPUs. Constraints are errors that name \
+         the operator and\nthe argument or key. A wrong number of operands, and an unknown or missing key, is an error everywhere.\n",
     );
     write_methods(&mut page)?;
     let sections = [
@@ -203,10 +203,12 @@ pub fn page() -> Result<String, String> {
         ("Operators of generative recommenders", "`rewire_hstu::ops`.", ops()),
         ("Functions for ranking", "`rewire_hstu::modules::ranking`.", ranking_functions()),
     ];
+    let mut written = BTreeSet::new();
     for (title, about, functions) in sections {
         let _ = write!(page, "\n## {title}\n\n{about}\n");
         for function in functions {
             write_function(&mut page, &source, &function)?;
+            written.insert(function.item.to_owned());
         }
     }
     let sections = [
@@ -216,18 +218,19 @@ pub fn page() -> Result<String, String> {
     for (title, about, modules) in sections {
         let _ = write!(page, "\n## {title}\n\n{about} The parameters are those of the example.\n");
         for module in modules {
-            write_module(&mut page, &source, &module)?;
+            write_module(&mut page, &source, &module, &mut written)?;
         }
     }
-    let _ = write!(page, "\n## Options\n\nTypes of attributes, in order of name.\n");
-    for item in source.options() {
-        write_options(&mut page, &source, &item)?;
+    let _ = write!(page, "\n## Options\n\nOther types of keys, in order of name.\n");
+    for item in source.options().iter().filter(|item| !written.contains(*item)) {
+        let _ = write!(page, "\n### `{item}`\n\n{}\n", source.docs(item)?);
+        write_fields(&mut page, &source, item)?;
     }
     Ok(page)
 }
 
 fn write_methods(page: &mut String) -> Result<(), String> {
-    page.push_str("\n## Methods\n\nWhat one calls. A method with two names blocks under the first and is a future under the second.\n");
+    page.push_str("\n## Methods\n\nA method with two names blocks under the first and is a future under the second.\n");
     for Methods { item, docs, lines, .. } in methods()? {
         let _ = write!(page, "\n### `{item}`\n\n{docs}\n\n| method | meaning |\n|---|---|\n");
         for (call, meaning) in lines {
@@ -240,56 +243,95 @@ fn write_methods(page: &mut String) -> Result<(), String> {
 fn write_function(page: &mut String, source: &Source, function: &Function) -> Result<(), String> {
     let item = function.item;
     let graph = function.graph().map_err(|error| format!("{item}: {error}"))?;
-    let backends = backends(&graph).map_err(|error| format!("{item}: {error}"))?;
-    let _ = write!(page, "\n### `{item}`\n\n{}\n\n- Backends: {backends}\n", source.docs(item)?);
-    for error in function.errors() {
-        let error = error.ok_or_else(|| format!("{item}: a wrong use is no error"))?;
-        let _ = writeln!(page, "- Constraint: {}", constraint(&error));
-    }
+    let kernels = kernels(&graph).map_err(|error| format!("{item}: {error}"))?;
+    let errors: Option<Vec<GraphError>> = function.errors().into_iter().collect();
+    let errors = errors.ok_or_else(|| format!("{item}: an invalid use is no error"))?;
+    let own = item.rsplit("::").next().unwrap_or(item);
+    let _ = write!(page, "\n### `{item}`\n\n{}\n\n- Kernels: {kernels}\n", source.docs(item)?);
+    write_constraints(page, errors.iter().filter_map(|error| constraint(error, own)));
     write_fields(page, source, item)
 }
 
-fn write_module(page: &mut String, source: &Source, module: &Module) -> Result<(), String> {
+fn write_module(
+    page: &mut String,
+    source: &Source,
+    module: &Module,
+    written: &mut BTreeSet<String>,
+) -> Result<(), String> {
     let item = module.item;
     let title = if module.kind.is_empty() { format!("`{item}`") } else { format!("`{item}`, `{}`", module.kind) };
     let graph = module.graph().map_err(|error| format!("{title}: {error}"))?;
-    let backends = backends(&graph).map_err(|error| format!("{title}: {error}"))?;
-    let _ = write!(page, "\n### {title}\n\n{}\n\n- Backends: {backends}\n", source.docs(item)?);
+    let kernels = kernels(&graph).map_err(|error| format!("{title}: {error}"))?;
+    let is_first = written.insert(item.to_owned());
+    let docs = if is_first { format!("{}\n\n", source.docs(item)?) } else { String::new() };
+    let _ = write!(page, "\n### {title}\n\n{docs}- Kernels: {kernels}\n");
     let _ = writeln!(page, "- Example: `{}`", module.config);
     let parameters: Vec<String> =
         graph.parameters().into_iter().map(|parameter| format!("`{}` {:?}", parameter.name, parameter.shape)).collect();
     if !parameters.is_empty() {
         let _ = writeln!(page, "- Parameters: {}", parameters.join(", "));
     }
-    for (error, (pointer, _)) in module.errors().into_iter().zip(&module.violations) {
-        let error = error.ok_or_else(|| format!("{title}: a wrong `{pointer}` is no error"))?;
-        let _ = writeln!(page, "- Constraint: {}", error.replace('\n', " "));
+    let errors: Option<Vec<String>> = module.errors().into_iter().collect();
+    let errors = errors.ok_or_else(|| format!("{title}: an invalid value is no error"))?;
+    write_constraints(page, errors.iter().filter_map(|error| constraint_of_key(error)));
+    if is_first { write_fields(page, source, item) } else { Ok(()) }
+}
+
+/// Different constraints on one line.
+fn write_constraints(page: &mut String, constraints: impl Iterator<Item = String>) {
+    let mut listed: Vec<String> = vec![];
+    for constraint in constraints {
+        if !listed.contains(&constraint) {
+            listed.push(constraint);
+        }
     }
-    Ok(())
+    if !listed.is_empty() {
+        let _ = writeln!(page, "- Constraints: {}", listed.join("; "));
+    }
 }
 
-fn write_options(page: &mut String, source: &Source, item: &str) -> Result<(), String> {
-    let _ = write!(page, "\n### `{item}`\n\n{}\n", source.docs(item)?);
-    write_fields(page, source, item)
-}
-
+/// A table without the columns that no field fills.
 fn write_fields(page: &mut String, source: &Source, item: &str) -> Result<(), String> {
     let fields = source.fields(item)?;
+    let has_types = fields.iter().any(|field| !field.ty.is_empty());
+    let has_defaults = fields.iter().any(|field| field.default.is_some());
+    let heads = [Some("name"), has_types.then_some("type"), has_defaults.then_some("default"), Some("meaning")];
+    let heads: Vec<&str> = heads.into_iter().flatten().collect();
     if !fields.is_empty() {
-        page.push_str("\n| attribute | type | default | meaning |\n|---|---|---|---|\n");
+        let _ = write!(page, "\n| {} |\n|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
     }
+    let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
     for field in fields {
-        let default = field.default.map_or_else(String::new, |default| format!("`{default}`"));
-        let ty = if field.ty.is_empty() { String::new() } else { format!("`{}`", field.ty) };
-        let _ = writeln!(page, "| `{}` | {ty} | {default} | {} |", field.name, field.docs);
+        let default = field.default.as_deref().unwrap_or("");
+        let cells = [
+            Some(code(&field.name)),
+            has_types.then(|| code(&field.ty)),
+            has_defaults.then(|| code(default)),
+            Some(field.docs),
+        ];
+        let _ = writeln!(page, "| {} |", cells.into_iter().flatten().collect::<Vec<_>>().join(" | "));
     }
     Ok(())
 }
 
-/// The constraint that an error reports.
-fn constraint(error: &GraphError) -> String {
+/// The constraint that an error of an operator reports, with the operator if that is a part of the entry; none for a number of operands.
+fn constraint(error: &GraphError, own: &str) -> Option<String> {
     match error {
-        GraphError::Type { op, source, .. } => format!("{op}: `{}` must be {}", source.argument, source.expected),
-        other => other.to_string(),
+        GraphError::Type { source, .. } if source.argument == "operands" => None,
+        GraphError::Type { op, source, .. } => {
+            let is_own = op.replace('_', "").eq_ignore_ascii_case(&own.replace('_', ""));
+            let of = if is_own { String::new() } else { format!("{op}: ") };
+            Some(format!("{of}`{}` must be {}", source.argument, source.expected))
+        }
+        other => Some(other.to_string()),
     }
+}
+
+/// The constraint that an error of a configuration reports, without the invalid value; none for unknown and missing keys and types.
+fn constraint_of_key(error: &str) -> Option<String> {
+    let is_general =
+        ["unknown field", "missing field", "invalid type", "invalid value"].iter().any(|start| error.contains(start));
+    let text = error.replace('\n', " ");
+    let text = text.rsplit_once(", got ").map_or(text.as_str(), |(text, _)| text);
+    (!is_general).then(|| text.to_owned())
 }

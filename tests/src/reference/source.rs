@@ -293,8 +293,35 @@ pub(super) fn docs(attributes: &[Attribute]) -> String {
         },
         _ => None,
     });
-    let lines: Vec<String> = lines.take_while(|line| !line.starts_with("```") && !line.starts_with('#')).collect();
-    lines.join(" ").trim().replace('|', "\\|")
+    let is_prose = |line: &String| !line.starts_with("```") && !line.starts_with('#');
+    let lines: Vec<String> = lines.take_while(is_prose).filter(|line| !line.is_empty()).collect();
+    unlinked(&lines.join(" ")).replace('|', "\\|")
+}
+
+/// A text without links to items of Rust, which only rustdoc follows.
+pub(crate) fn unlinked(text: &str) -> String {
+    let (mut plain, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('[') {
+        plain.push_str(before);
+        let Some((label, tail)) = after.split_once(']') else {
+            plain.push('[');
+            rest = after;
+            continue;
+        };
+        let target = tail.strip_prefix('(').and_then(|tail| tail.split_once(')'));
+        let is_item = match target {
+            Some((target, _)) => !target.contains('/') && !target.contains('.') && !target.contains(' '),
+            None => label.len() > 2 && label.starts_with('`') && label.ends_with('`'),
+        };
+        if is_item {
+            plain.push_str(label);
+            rest = target.map_or(tail, |(_, tail)| tail);
+        } else {
+            plain.push('[');
+            rest = after;
+        }
+    }
+    plain + rest
 }
 
 fn text_of_all(attributes: &[Attribute]) -> String {

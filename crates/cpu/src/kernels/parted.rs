@@ -49,7 +49,7 @@ impl PartedMatrix {
             _ => None,
         };
         let Some(width) = dag.reachable(&[id]).into_iter().filter_map(divisor).min() else { return Ok(None) };
-        if width < WIDE || columns % width != 0 || dag.values(id) != 0 {
+        if width < WIDE || !columns.is_multiple_of(width) || dag.values(id) != 0 {
             return Ok(None);
         }
         let (mut parted, parts) = (Dag::new(), columns / width);

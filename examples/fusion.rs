@@ -1,7 +1,7 @@
 //! Fusion in five steps: trace, a pass by hand, a pattern, fused against unfused, and a convolution with batch norm.
 //!
 //! ```sh
-//! cargo run --release -p rewire --example fusion
+//! cargo run --release -p rewire-examples --example fusion
 //! ```
 
 use rewire::graph::Value;

@@ -1,7 +1,7 @@
 //! A small deep interest network (Zhou et al., 2018): which of a user's past items matter depends on the candidate.
 //!
 //! ```sh
-//! cargo run --release -p rewire --example din
+//! cargo run --release -p rewire-examples --example din
 //! ```
 
 use rewire::graph::GraphError;

@@ -1,7 +1,7 @@
 //! Runs a model that PyTorch exported (`.pt2`), an ONNX file or a package on named tensors:
 //!
 //! ```sh
-//! cargo run --release -p rewire --example exported -- tests/pt2/linear_relu/model.pt2
+//! cargo run --release -p rewire-examples --example exported -- tests/pt2/linear_relu/model.pt2
 //! ```
 
 use rewire::Mapping;

@@ -2,7 +2,7 @@
 //! negatives; then the best of all items by similarity.
 //!
 //! ```sh
-//! cargo run --release -p rewire --example retrieval
+//! cargo run --release -p rewire-examples --example retrieval
 //! ```
 
 use rewire::hstu::modules::{Features, HstuConfig, HstuMatchEncoder, RetrievalConfig, Sequence, Similarity};

@@ -1,7 +1,7 @@
 //! A two-tower model: users and items as vectors, trained on users' choices, with the items of other users as negatives.
 //!
 //! ```sh
-//! cargo run --release -p rewire --example two_tower
+//! cargo run --release -p rewire-examples --example two_tower
 //! ```
 
 use rewire::graph::GraphError;

@@ -13,10 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .candidates("item_id", [12, 5, 99])
         .candidates("genre", [6, 4, 1])
         .candidates("timestamp", [1738400000; 3]);
-    for ranked in ranker.rank(&[request])? {
-        for candidate in ranked.candidates {
-            println!("{} {:.3}", candidate.item, candidate.score);
-        }
+    for candidate in &ranker.rank(&[request])?[0].candidates {
+        println!("{} {:.3}", candidate.item, candidate.score);
     }
     Ok(())
 }

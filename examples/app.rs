@@ -1,7 +1,7 @@
 //! An app with its own device: threads serve users with one model, and take turns on the app's queue.
 //!
 //! ```sh
-//! cargo run --release -p rewire --example app
+//! cargo run --release -p rewire-examples --example app
 //! ```
 
 use rewire::block_on;
@@ -56,9 +56,9 @@ pub fn main() -> Result<(), Failure> {
             let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
             queue.submit(commands)
         });
-        let told = gpu.clone();
-        device.set_device_lost_callback(move |reason, message| told.report_loss(&format!("{reason:?}: {message}")));
-        gpu.on_loss(|reason| eprintln!("going on on the CPU: {reason}"));
+        let lost = gpu.clone();
+        device.set_device_lost_callback(move |reason, message| lost.report_loss(&format!("{reason:?}: {message}")));
+        gpu.on_loss(|reason| eprintln!("continuing on the CPU: {reason}"));
         options.gpu = Some(gpu);
     }
     let plan = rewire::lower(&rewire::optimize(trace()?)?.0)?;
@@ -87,10 +87,8 @@ pub fn main() -> Result<(), Failure> {
     })?;
     let mut served = served.into_inner().unwrap_or_else(PoisonError::into_inner);
     served.sort();
-    let adapter = model.report().adapter;
-    println!("{} users on {}", served.len(), adapter.as_deref().unwrap_or("the CPU"));
+    eprintln!("on {}", model.report().adapter.as_deref().unwrap_or("the CPU"));
+    println!("{} users with {BEST} items each", served.iter().filter(|(_, best)| best.len() == BEST).count());
     println!("the best items of the first: {:?}", served[0].1);
-    assert_eq!(served.len(), USERS);
-    assert!(served.iter().all(|(_, best)| best.len() == BEST));
     Ok(())
 }
