@@ -333,5 +333,10 @@ fn constraint_of_key(error: &str) -> Option<String> {
         ["unknown field", "missing field", "invalid type", "invalid value"].iter().any(|start| error.contains(start));
     let text = error.replace('\n', " ");
     let text = text.rsplit_once(", got ").map_or(text.as_str(), |(text, _)| text);
-    (!is_general).then(|| text.to_owned())
+    // Lines of the source change more often than what they report.
+    let text = match text.split_once(" at crates/").and_then(|(op, place)| Some((op, place.split_once(": ")?.1))) {
+        Some((op, reason)) => format!("{op}: {reason}"),
+        None => text.to_owned(),
+    };
+    (!is_general).then_some(text)
 }

@@ -3,6 +3,8 @@
 mod compare;
 mod config;
 mod contradictions;
+#[cfg(test)]
+mod documented;
 mod examples;
 mod generate;
 mod graph;
@@ -66,8 +68,8 @@ pub struct Common {
     /// the number of a rank of `train` on its machine: #{rank} gives each rank a GPU.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
-    /// f16 matmul tier: none uses multiply-adds, wgsl cooperative matrices, spirv these with operations on elements in registers,
-    /// which `rewire devices` says who has; as fast as the adapter can if left out.
+    /// f16 matmul tier: none uses multiply-adds, wgsl cooperative matrices, spirv the same with elementwise work in
+    /// registers; the best available if left out. `rewire devices` lists the tier of each adapter.
     #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
           value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]
     pub matrices: Option<MatrixTier>,
