@@ -35,11 +35,12 @@ fn words(command: &str) -> Vec<String> {
 /// The arguments of a command of the program; none for commands of other programs, and for those that leave something out.
 fn arguments(command: &str) -> Option<Vec<String>> {
     let words = words(command);
-    let is_whole = !command.contains("...") && !command.contains('[');
+    let is_whole = !command.contains("...") && !command.contains(['[', '|']);
     let at = words.iter().position(|word| word == "rewire" || word.ends_with("/rewire"));
     let at = at.or_else(|| words.starts_with(&["cargo", "run", "--release", "--"].map(str::to_owned)).then_some(3))?;
     // Before it are assignments to variables, or what starts it as several processes.
-    let is_started = words[..at].iter().all(|word| word.contains('=')) || ["cargo", "mpirun"].contains(&&*words[0]);
+    let is_started =
+        at == 3 && words[3] == "--" || words[0] == "mpirun" || words[..at].iter().all(|word| word.contains('='));
     (is_whole && is_started).then(|| words[at + 1..].to_vec())
 }
 
