@@ -3,6 +3,9 @@
 #[doc = include_str!("../../docs/decoders.md")]
 struct Decoders;
 
+#[doc = include_str!("../../docs/deltas.md")]
+struct Deltas;
+
 #[doc = include_str!("../../docs/deploying.md")]
 struct Deploying;
 

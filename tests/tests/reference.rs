@@ -221,6 +221,18 @@ fn links_between_pages_lead_somewhere() {
 }
 
 #[test]
+fn rust_programs_of_all_pages_are_compiled() {
+    let known = include_str!("../src/documentation.rs");
+    let is_compiled =
+        |path: &PathBuf| path.file_name().is_some_and(|name| known.contains(&format!("docs/{}\"", name.display())));
+    for (path, text) in texts(&["md"]) {
+        let is_page = path.parent().is_some_and(|parent| parent.ends_with("docs"));
+        let has_programs = text.lines().any(|line| line.trim_start().starts_with("```rust"));
+        assert!(!is_page || !has_programs || is_compiled(&path), "{}: src/documentation.rs lacks it", path.display());
+    }
+}
+
+#[test]
 fn the_page_of_charts_is_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();

@@ -9,7 +9,7 @@ use crate::rope::Rope;
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 use serde_json::Value;
 
-/// What the decoders differ in beside their keys.
+/// The differences between decoders besides their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Llama,

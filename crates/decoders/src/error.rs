@@ -22,7 +22,7 @@ pub enum ConfigError {
     Value {
         /// The key, with the keys that lead to it.
         key: String,
-        /// What it may be.
+        /// The valid values.
         expected: String,
         /// Its value.
         actual: String,

@@ -153,7 +153,7 @@ impl<'a> Keys<'a> {
         self.typed(key, expected, |value| allowed(value).then_some(())).map(|_| ())
     }
 
-    /// That every key is read or does not change what the model computes.
+    /// Checks that every key is read or has no effect on the results.
     pub fn finish(&self) -> Result<(), ConfigError> {
         let read = self.read.borrow();
         let is_off = |value: &Value| match value {

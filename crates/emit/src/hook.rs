@@ -127,7 +127,7 @@ pub(super) struct Streamed {
     pub hook: String,
 }
 
-/// The first f16 values of each result's own that what is written reads, if it reads any.
+/// The first f16 values that each result reads when it is written, if any.
 pub(super) fn streamed(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<Option<Streamed>, EmitError> {
     let results = four.coords.iter().fold(0, |bits, (axis, _)| bits | 1u32 << axis);
     let dag = &module.body.dag;

@@ -92,7 +92,7 @@ pub enum RewriteError {
     Graph {
         /// The pass, or `input`.
         stage: String,
-        /// What is wrong.
+        /// The reason.
         source: Box<GraphError>,
     },
     /// No schedule supports the form of a fused operator.
@@ -119,7 +119,7 @@ pub enum RewriteError {
         node: usize,
         /// Module path; empty at top level.
         path: String,
-        /// What is wrong.
+        /// The reason.
         source: Box<PatchError>,
     },
     /// The rules do not terminate: they undo each other.

@@ -38,7 +38,7 @@ pub enum GraphError {
         path: String,
         /// The line of the model's code that called the operator, if it is known.
         place: Option<&'static Location<'static>>,
-        /// What is wrong.
+        /// The reason.
         source: Box<TypeError>,
     },
     /// A result is larger than kernels support.

@@ -125,7 +125,7 @@ impl Context {
         Array { tensor: self.wrapped(&tensor, ty), ty }
     }
 
-    /// What a computation in [`ScalarType::computed`] stores: narrow integers wrap around, narrow floats are rounded.
+    /// The value that a computation in [`ScalarType::computed`] stores: narrow integers wrap around, narrow floats are rounded.
     fn wrapped(&self, x: &Tensor, ty: ScalarType) -> Tensor {
         match ty {
             ScalarType::F16 | ScalarType::BF16 => self.rounded(x, ty).cast(ty.dtype()),

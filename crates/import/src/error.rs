@@ -28,7 +28,7 @@ pub enum ImportError {
     Archive {
         /// The entry of the archive.
         entry: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The file needs a version of the format that is not known.
@@ -52,7 +52,7 @@ pub enum ImportError {
     Program {
         /// The node, tensor or symbol.
         node: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Operators without a lowering, all of them.
@@ -69,7 +69,7 @@ pub enum ImportError {
     Graph {
         /// The node that was lowered last.
         node: String,
-        /// What is wrong with the graph.
+        /// The fault of the graph.
         source: Box<GraphError>,
     },
     /// A tensor has an impossible size.
@@ -77,7 +77,7 @@ pub enum ImportError {
     Tensor {
         /// The tensor.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         source: TensorSizeError,
     },
 }

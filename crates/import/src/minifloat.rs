@@ -64,7 +64,7 @@ impl ScalarType {
 }
 
 impl Context {
-    /// A float rounded to a narrow type. What is beyond the largest value becomes that, or no number.
+    /// A float rounded to a narrow type. Larger values become the largest one, or NaN.
     pub fn narrowed(&self, x: &Tensor, ty: ScalarType, saturates: bool) -> Tensor {
         if ty == ScalarType::F8E8M0 {
             return x.clone();

@@ -29,7 +29,7 @@ pub struct Requests {
     pub contextual: Vec<(String, Values)>,
     /// Past events, oldest first.
     pub history: Vec<(String, Lists)>,
-    /// What is to be ranked.
+    /// The candidates to rank.
     pub candidates: Vec<(String, Lists)>,
 }
 

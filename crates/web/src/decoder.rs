@@ -34,7 +34,7 @@ impl OpenedDecoder {
     /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of a package that is not good, or of a device that is not there or refuses.
+    /// [`Failure`] of an invalid package, or of a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         let package = Package::parse(package)?;
@@ -46,7 +46,7 @@ impl OpenedDecoder {
     /// continues, with the tokens of its best beginning; a prompt for which it breaks has no results.
     ///
     /// # Errors
-    /// [`Failure`] of an option or a prompt that is not good, or of the run.
+    /// [`Failure`] of an invalid option or prompt, or of the run.
     pub async fn generate(
         &mut self,
         asked: &str,
@@ -72,12 +72,12 @@ impl OpenedDecoder {
         Ok(found.iter().map(|found| found.iter().map(entry).collect::<Value>()).collect())
     }
 
-    /// What the model reads and gives, for people.
+    /// The inputs and outputs of the model as text.
     pub fn describe(&self) -> &str {
         &self.description
     }
 
-    /// What it is, for JavaScript: its vocabulary, and what runs it now.
+    /// A description for JavaScript: its vocabulary, and its device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.decoder.report());
         report["vocabSize"] = json!(self.decoder.config().vocabulary());

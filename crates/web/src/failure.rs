@@ -8,9 +8,9 @@ use std::fmt;
 /// An error as JavaScript sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is wrong, `device.lost`: where, and the kind of error.
+    /// The code, such as `device.lost`.
     pub code: &'static str,
-    /// What is wrong, for people.
+    /// The message.
     pub message: String,
 }
 

@@ -13,7 +13,7 @@ impl Opened {
     /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of a package that is not good, or of a device that is not there or refuses.
+    /// [`Failure`] of an invalid package, or of a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         Ok(Self(Ranker::from_package_async(&Package::parse(package)?, &options).await?))
@@ -49,12 +49,12 @@ impl Opened {
         self.0.tasks().iter().map(|task| task.name.as_str())
     }
 
-    /// What the model reads and gives, for people, with an example request as a line of JSON.
+    /// The inputs and outputs of the model as text, with an example request as a line of JSON.
     pub fn describe(&self) -> String {
         self.0.describe().to_string()
     }
 
-    /// What it is, for JavaScript: tasks, what requests hold, and what runs it now.
+    /// A description for JavaScript: tasks, what requests hold, and its device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.0.report());
         let columns = |columns: &[Column]| -> Vec<Value> {

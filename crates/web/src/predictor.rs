@@ -12,7 +12,7 @@ impl OpenedPredictor {
     /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of a package that is not good, or of a device that is not there or refuses.
+    /// [`Failure`] of an invalid package, or of a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         Ok(Self(Predictor::from_package_async(&Package::parse(package)?, &options).await?))
@@ -21,7 +21,7 @@ impl OpenedPredictor {
     /// The predictions of the rows of a table.
     ///
     /// # Errors
-    /// [`Failure`] of the column and row that is not good, or of the run.
+    /// [`Failure`] of an invalid column and row, or of the run.
     pub async fn predict(&self, columns: &[(&str, Column<'_>)]) -> Result<Predicted, Failure> {
         let rows = rows_of(columns).map_err(Failure::of_request)?;
         Ok(self.0.predict_async(rows, columns).await?)
@@ -37,12 +37,12 @@ impl OpenedPredictor {
         self.0.columns()
     }
 
-    /// What the model reads and gives, for people, with an example row as a line of JSON.
+    /// The inputs and outputs of the model as text, with an example row as a line of JSON.
     pub fn describe(&self) -> String {
         self.0.describe().to_string()
     }
 
-    /// What it is, for JavaScript: the columns that it reads and gives, and what runs it now.
+    /// A description for JavaScript: the columns that it reads and gives, and its device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.0.report());
         report["columns"] = json!(self.columns());

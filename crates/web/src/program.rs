@@ -24,13 +24,13 @@ impl OpenedProgram {
     /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of a package that is not good, or of a device that is not there or refuses.
+    /// [`Failure`] of an invalid package, or of a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         Ok(Self(Program::from_package_async(&Package::parse(package)?, &options).await?))
     }
 
-    /// Runs the model. States keep what the run set them to.
+    /// Runs the model. States keep the values that the run set.
     ///
     /// # Errors
     /// [`Failure`] of the tensor that does not fit, or of the run.
@@ -53,7 +53,7 @@ impl OpenedProgram {
         Ok(self.0.reset()?)
     }
 
-    /// What a run takes, for people: a tensor a line.
+    /// The inputs of a run as text, one tensor per line.
     pub fn describe(&self) -> String {
         let shown = |port: &Port| {
             let extents: Vec<String> = port.shape.iter().map(Extent::to_string).collect();
@@ -62,7 +62,7 @@ impl OpenedProgram {
         self.0.inputs().iter().map(shown).collect::<Vec<_>>().join("\n")
     }
 
-    /// What it is, for JavaScript: the tensors that it takes, and what runs it now.
+    /// A description for JavaScript: the tensors that it takes, and its device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.0.report());
         report["inputs"] = json!(self.0.inputs());

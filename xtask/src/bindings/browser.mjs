@@ -191,6 +191,18 @@ async function theProgramOfTheReadmePrintsItsScores(page) {
   }
 }
 
+/** The other programs of the page, which are served as `programs.js`. */
+async function theProgramsOfThePageRun(page) {
+  const outcome = await page.call(async () => {
+    const { ranked, scores, y, found } = await import("./programs.js");
+    return { items: ranked.candidates.map(({ item }) => item), scores: [...scores.scores], shape: y.shape, found: found.map(({ items }) => items.length) };
+  });
+  assert.deepEqual(outcome.items, [12, 99, 5]);
+  assert.ok([0.408, 0.317, 0.185].every((score, n) => Math.abs(outcome.scores[n] - score) < 1e-3), outcome.scores);
+  assert.deepEqual(outcome.shape, [2, 4]);
+  assert.ok(outcome.found.length > 0 && outcome.found.every((count) => count > 0));
+}
+
 async function theLibraryIsSmall() {
   const file = new URL("target/page/rewire_web_bg.wasm", ROOT);
   const library = readFileSync(file);
@@ -215,6 +227,7 @@ const TESTS = [
   kernelsAreMadeBesideOtherWork,
   aLostDeviceRecovers,
   theProgramOfTheReadmePrintsItsScores,
+  theProgramsOfThePageRun,
   withoutAnAdapterThePageTakesTheCpu,
   withoutWebGpuThePageTakesTheCpu,
   theCpuAnswersUntilWebGpuIsReady,

@@ -22,6 +22,7 @@ pub(super) fn test() -> Result<(), String> {
     let folder = web::build()?;
     readme::write_program("README.md", "js", &folder.join("readme.js"))?;
     write_example(&folder.join("predict.js"))?;
+    write_programs(&folder.join("programs.js"))?;
     check_types(&folder)?;
     bundle(&folder)?;
     std::fs::copy(folder.join("demo.rewire"), folder.join("model.rewire"))
@@ -107,6 +108,26 @@ fn package(model: &Path, package: &Path) -> Result<(), String> {
     let mut command = rewire(&["package", "--model"]);
     command.arg(model).arg("--out").arg(package);
     run(command)
+}
+
+/// Writes the programs of the page besides the prediction example as a module that exports their results: they rank the request of the README,
+/// run an exported model and generate items.
+fn write_programs(file: &Path) -> Result<(), String> {
+    let page = std::fs::read_to_string(root().join("docs/browser.md")).map_err(|error| format!("the page: {error}"))?;
+    let blocks = page.split("```js\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0));
+    let programs: String = blocks.filter(|block| !block.contains("Predictor.load")).collect();
+    let readme = readme::block("README.md", "js")?;
+    let request = readme.lines().filter(|line| {
+        line.starts_with("const history") || line.starts_with("history.") || line.starts_with("const candidates")
+    });
+    let request: Vec<&str> = request.collect();
+    let module = format!(
+        "{}\nconst request = {{ user: \"u1\", age_bucket: 3, country: 7, history, candidates }};\n{}\n\
+         export {{ ranked, scores, y, found }};\n",
+        request.join("\n"),
+        programs.replace("own.rewire", "model.pt2.rewire")
+    );
+    std::fs::write(file, module).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// Writes the prediction example of the page as a module that exports its output.

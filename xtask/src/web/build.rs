@@ -27,7 +27,7 @@ const SMALL: &str = "-Zunstable-options -Cpanic=immediate-abort";
 /// Vectors, which every current browser has: a module with some runs nowhere without.
 const VECTORS: &str = "-Ctarget-feature=+simd128";
 
-/// What the library is built with where kernels of the CPU run on threads: memory that workers share, and what each of them has of its own.
+/// Flags of the library with threads: memory that workers share, and memory of each worker.
 const SHARED: [&str; 8] = [
     "-Ctarget-feature=+atomics,+bulk-memory,+mutable-globals",
     "-Clink-arg=--shared-memory",
@@ -114,7 +114,7 @@ fn compile_with(features: &str) -> Result<(), String> {
     run(command)
 }
 
-/// Compiles the library for the CPU alone, with threads: what is of WebGPU stays on one.
+/// Compiles the library for the CPU alone, with threads: WebGPU objects cannot leave their thread.
 fn library_with_threads() -> Result<PathBuf, String> {
     let folder = "target/threads";
     let mut command = from_source(folder, &format!("{VECTORS} {}", SHARED.join(" ")))?;

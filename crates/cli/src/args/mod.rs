@@ -345,7 +345,7 @@ pub struct Train {
     /// Seconds after which a rank that waits for another one gives up and names it.
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     pub rank_timeout: f64,
-    /// What is recorded.
+    /// The records to write.
     #[command(flatten)]
     pub watching: Watching,
 }

@@ -22,17 +22,17 @@ pub struct Sid {
     /// Passes of k-means over the vectors of a level.
     #[arg(long, value_name = "N", default_value_t = 25)]
     pub iterations: usize,
-    /// Train a residual-quantized autoencoder by the JSON configuration of a training, and quantize what it encodes of the vectors. Its parameters are
+    /// Train a residual-quantized autoencoder by the JSON configuration of a training, and quantize its encodings of the vectors. Its parameters are
     /// written as `model.safetensors`.
     #[arg(long, value_name = "FILE")]
     pub rq_vae: Option<PathBuf>,
-    /// Elements of what the autoencoder encodes.
+    /// Elements of an encoding.
     #[arg(long, value_name = "N", default_value = "64", requires = "rq_vae")]
     pub width: NonZeroUsize,
-    /// Widths between the vectors and what is encoded.
+    /// Widths between the vectors and their encoding.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "256", requires = "rq_vae")]
     pub hidden: Vec<NonZeroUsize>,
-    /// Make what is left of vectors as long as 1 before each level.
+    /// Normalize the residuals of vectors to length 1 before each level.
     #[arg(long)]
     pub normalize_residuals: bool,
     /// What random numbers are drawn from.

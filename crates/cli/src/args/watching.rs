@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-/// What a training records, and when it stops early. For both kinds of models.
+/// Records of a training, and early stopping, for both kinds of models.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Watching {
     /// Write losses, learning rates and the metrics of --eval to this folder as a TensorBoard event file.

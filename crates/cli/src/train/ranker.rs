@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What is trained, and how.
+/// The model and its training.
 struct Inputs {
     task: RankTask,
     /// The metrics of evaluations.

@@ -26,7 +26,7 @@ const STEPS: u64 = 20;
 /// The time limit of an operation.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What a step costs the first rank, on average.
+/// The mean cost of a step for the first rank.
 #[derive(Serialize)]
 struct Scaling {
     ranks: usize,

@@ -187,7 +187,7 @@ fn what_is_no_whole_package_is_an_error() {
         changed(|bytes| bytes.truncate(end)).failed_with(&["x.rewire is not a valid package", &format!("{end} bytes")]);
     }
     changed(|bytes| bytes.push(0)).failed_with(&[&format!("{} bytes: expected {length}", length + 1)]);
-    changed(|bytes| bytes[3] ^= 1).failed_with(&["does not start like a package"]);
+    changed(|bytes| bytes[3] ^= 1).failed_with(&["it is not a package"]);
     for at in [13, 32, 47, 48, 60, 700, 5000, length / 2, length - 1] {
         changed(|bytes| bytes[at] ^= 1).failed_with(&["x.rewire is not a valid package", "is not what was written"]);
     }

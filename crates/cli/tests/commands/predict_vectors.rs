@@ -156,8 +156,8 @@ fn a_packaged_matching_model_has_the_vectors_of_its_folder() {
         }
     }
     for args in [&["rank", "--model"][..], &["verify", "--against"]] {
-        run(&[args, &[&file, "--data", &data]].concat()).failed_with(&["is of a matching model", "--embeddings"]);
-        run(&[args, &[&model, "--data", &data]].concat()).failed_with(&["is of a matching model", "--embeddings"]);
+        run(&[args, &[&file, "--data", &data]].concat()).failed_with(&["of a matching model", "--embeddings"]);
+        run(&[args, &[&model, "--data", &data]].concat()).failed_with(&["of a matching model", "--embeddings"]);
     }
     let weights = Weights::read(&folder.0.join("model.safetensors")).unwrap();
     let mut tensors = weights.tensors().unwrap();

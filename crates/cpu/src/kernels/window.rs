@@ -268,7 +268,7 @@ impl WindowMachine<'_> {
         Some(base)
     }
 
-    /// Plans what is copied.
+    /// Plans the copies.
     fn plan(
         &mut self,
         (lines, places): (usize, usize),

@@ -1,4 +1,4 @@
-//! Device capabilities and kernels as data: what a run needs to dispatch kernels, and what packages contain.
+//! Device capabilities and kernels as data, as runs dispatch and packages store them.
 //!
 //! The crate `rewire-emit` creates the kernels.
 

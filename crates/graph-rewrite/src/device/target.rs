@@ -128,7 +128,7 @@ impl Target {
         self.workgroup_matrices > 0 && self.cooperative().is_some()
     }
 
-    /// What it offers of cooperative matrices: their size, f16 accumulators, operations on elements, and invocations that share them.
+    /// Its support of cooperative matrices: their size, f16 accumulators, operations on elements, and invocations that share them.
     pub fn matrices(&self) -> (u32, bool, bool, u32) {
         (self.matrix, self.half_sums, self.matrix_elements, self.workgroup_matrices)
     }

@@ -65,7 +65,7 @@ impl Reader<'_> {
         if is_float { self.0.inputs(value.node).try_into().ok() } else { None }
     }
 
-    /// What a reduction combines along an axis.
+    /// The operand of a reduction along an axis.
     fn reduced(&self, value: Value, op: ReduceOp) -> Option<(Value, usize)> {
         let reduce = self.0.op::<Reduce>(value.node).filter(|reduce| reduce.op == op)?;
         Some((*self.0.inputs(value.node).first()?, reduce.axis))

@@ -80,7 +80,7 @@ const OWN: One = &[
     ("aten.matmul", |c| matrices(c, "other")),
 ];
 
-/// Operators that do to both parts what they do to real numbers.
+/// Operators that apply to both parts as to real numbers.
 const BY_PARTS: [&str; 41] = [
     "aten.alias",
     "aten.cat",

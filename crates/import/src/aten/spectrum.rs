@@ -61,7 +61,7 @@ enum Direction {
     Inverse,
 }
 
-/// What the sums of a transform over n samples are divided by.
+/// The divisor of the sums of a transform over n samples.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scale {
     One,

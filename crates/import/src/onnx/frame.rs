@@ -24,7 +24,7 @@ pub(super) struct Slot {
     pub item: Item,
     /// Inputs of the model that its elements depend on.
     pub sources: Rc<BTreeSet<String>>,
-    /// True of results of nodes without a lowering, and of what is computed from them.
+    /// True of results of nodes without a lowering, and of all computed from them.
     pub is_tainted: bool,
 }
 
@@ -36,7 +36,7 @@ impl Slot {
 
 type Scope = HashMap<String, Slot>;
 
-/// What the nodes of a model share.
+/// The data that the nodes of a model share.
 pub(super) struct Program<'a> {
     pub cx: &'a Context,
     pub store: &'a Store,

@@ -123,7 +123,7 @@ impl Store {
         Self { parameters: RefCell::default(), quantized: RefCell::default(), is_inline }
     }
 
-    /// Notes what a tensor was made of.
+    /// Records the source of a tensor.
     pub fn note_quantized(&self, x: &Array, parts: Quantized) {
         self.quantized.borrow_mut().extend(x.tensor.value().map(|value| (value, parts)));
     }

@@ -69,7 +69,7 @@ pub(super) struct Frame<'a> {
     unsupported: &'a mut Unsupported,
     slots: HashMap<String, Slot>,
     parameters: HashMap<String, HostTensor>,
-    /// Results of nodes without a lowering, and what is computed from them.
+    /// Results of nodes without a lowering, and all computed from them.
     tainted: HashSet<String>,
 }
 

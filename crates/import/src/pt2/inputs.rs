@@ -1,4 +1,4 @@
-//! What a program is given: parameters, buffers, constants and tensors of a run.
+//! The inputs of a program: parameters, buffers, constants and tensors of a run.
 
 use super::archive::{Archive, StoredTensor, element_type};
 use super::expr::parse;

@@ -54,7 +54,7 @@ const VALUES: &str = "values/";
 /// The id of a row that had none, which no id is.
 const NONE: i64 = rewire_tables::UNKNOWN;
 
-/// What a delta changes, by name.
+/// The parameters that a delta changes, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Parameters.
@@ -177,7 +177,7 @@ impl Delta {
         self.steps
     }
 
-    /// What it changes.
+    /// The changed parameters.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }

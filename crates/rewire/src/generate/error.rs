@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why nothing could be generated.
+/// Why items or tokens cannot be generated.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "generate.")]
 #[non_exhaustive]
 pub enum GenerateError {
-    /// The configuration is not good.
+    /// The configuration is invalid.
     #[error("cannot trace the model")]
     Trace(#[from] ModelError),
-    /// The configuration of a language model is not good.
+    /// The configuration of a language model is invalid.
     #[error("cannot trace the model")]
     Config(#[source] Box<ConfigError>),
     /// A file cannot be read.
@@ -28,18 +28,18 @@ pub enum GenerateError {
         /// The error of the system.
         source: std::io::Error,
     },
-    /// A file has other contents than it should.
+    /// The content of a file is invalid.
     #[error("{}: {reason}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The weights are not good.
+    /// The weights are invalid.
     #[error(transparent)]
     Weights(Box<WeightsError>),
-    /// The folder or the package is not good.
+    /// The folder or the package is invalid.
     #[error(transparent)]
     Model(Box<RankError>),
     /// There is no memory for a tensor.
@@ -51,23 +51,23 @@ pub enum GenerateError {
         /// Its place among the prompts.
         prompt: usize,
     },
-    /// A token of a prompt is none of the model's.
-    #[error("the token {token} is beyond the vocabulary of {vocabulary}")]
+    /// A token of a prompt is outside the vocabulary.
+    #[error("token {token} is outside the vocabulary of {vocabulary} tokens")]
     Token {
         /// The token.
         token: u32,
         /// Tokens of the model.
         vocabulary: usize,
     },
-    /// A sequence to learn is no sequence of items.
-    #[error("token {place} of sequence {sequence} continues no item of the trie")]
+    /// A training sequence is not a sequence of items.
+    #[error("token {place} of sequence {sequence} is not the next token of an item in the trie")]
     Outside {
         /// The place of the sequence among those of the batch.
         sequence: usize,
         /// The place of the token in it.
         place: usize,
     },
-    /// A model with an encoder is not trained.
+    /// Models with an encoder cannot be trained.
     #[error("a model with an encoder cannot be trained: expected one that continues its prompt")]
     Encoder,
     /// A training failed.
@@ -77,7 +77,7 @@ pub enum GenerateError {
     /// Vectors cannot have codebooks.
     #[error("the vectors {reason}")]
     Vectors {
-        /// What is wrong with them.
+        /// The reason.
         reason: String,
     },
     /// A request needs more rows of the caches than there are.
@@ -97,7 +97,7 @@ pub enum GenerateError {
     /// A run failed.
     #[error("cannot run the model")]
     Run(#[source] Box<RunError>),
-    /// A semantic id is none of the model's.
+    /// A semantic id does not fit the model.
     #[error("the semantic id {id:?} of item {item} does not fit levels of {codes:?} codes")]
     Id {
         /// The item.
@@ -107,12 +107,12 @@ pub enum GenerateError {
         /// Codes of every level.
         codes: Vec<usize>,
     },
-    /// There is not a width a level, or one is 0.
-    #[error("`widths` must be {levels} numbers of at least 1, one a level, got {widths:?}")]
+    /// The number of widths is not that of levels, or a width is 0.
+    #[error("`widths` must be {levels} numbers of at least 1, one per level, got {widths:?}")]
     Widths {
         /// Levels of the model.
         levels: usize,
-        /// What was given.
+        /// The given widths.
         widths: Vec<usize>,
     },
     /// An option of sampling is out of range.
@@ -120,10 +120,10 @@ pub enum GenerateError {
     Sampling {
         /// The option.
         option: &'static str,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// The trie is of another number of levels.
+    /// The trie has another number of levels than the model.
     #[error("the trie has {actual} levels, the model has {expected}")]
     Levels {
         /// Of the model.
@@ -131,12 +131,12 @@ pub enum GenerateError {
         /// Of the trie.
         actual: usize,
     },
-    /// The model gave something else than finite numbers.
+    /// An output of the model is not finite.
     #[error("the model's output `{name}` {reason}")]
     Output {
         /// The output.
         name: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }

@@ -52,7 +52,7 @@ impl Generator {
     /// Takes a configuration and the weights of its parameters.
     ///
     /// # Errors
-    /// [`GenerateError`] names the key or tensor that is not good, or what is missing for a device.
+    /// [`GenerateError`] names the invalid key or tensor, or the missing feature of a device.
     pub fn load(config: &Config, weights: impl Parameters, options: ModelOptions) -> Result<Self, GenerateError> {
         let plan = lower(&optimize(config.trace()?)?.0)?;
         Ok(Self { config: config.clone(), session: Model::load(plan, weights, options)?.session() })

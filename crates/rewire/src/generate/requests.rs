@@ -22,7 +22,7 @@ pub(super) trait Autoregressive {
     async fn run(&mut self, sequences: &[Sequence], prompts: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError>;
 }
 
-/// What a run computes of a sequence.
+/// The part of a sequence that a run computes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequence {
     pub tokens: Vec<u32>,
@@ -35,7 +35,7 @@ pub(super) struct Sequence {
     pub asked: Asked,
 }
 
-/// What is asked of a sequence's next code.
+/// The query of a sequence's next code.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Asked {
     /// The logits of all tokens.
@@ -63,7 +63,7 @@ pub struct Progress {
     pub request: RequestId,
     /// The tokens of its best beginning.
     pub tokens: Vec<u32>,
-    /// What it found, best first, where it has ended.
+    /// The results, best first, if it has ended.
     pub found: Option<Vec<Found>>,
 }
 
@@ -231,7 +231,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// What it needs next.
+    /// The next step that it needs.
     fn sequences<M: Autoregressive>(&mut self, model: &M, sequences: &mut Vec<Sequence>) {
         let level = self.work.level();
         let left = &mut self.left;

@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 pub struct RqVaeOptions {
     /// Codes of each level.
     pub codes: Vec<usize>,
-    /// Elements of what is quantized.
+    /// Elements of an encoding.
     pub width: usize,
-    /// Widths between the vectors and what is quantized; the decoder has them in reverse.
+    /// Widths between the vectors and their encoding; the decoder has them in reverse.
     pub hidden: Vec<usize>,
-    /// Whether what is left is made as long as 1 before each level.
+    /// Whether residuals are normalized to length 1 before each level.
     pub normalize_residuals: bool,
     /// Weights of the loss that draws the encoder to the codes, and of that which draws the codes to it.
     pub commitment: [f64; 2],
@@ -93,7 +93,7 @@ impl RqVae {
         Ok(Self { encoder: options.encoder(width, &parameters, with)?, codebooks, parameters })
     }
 
-    /// What is quantized of vectors, back to back; its codes are those of [`RqVae::codebooks`].
+    /// The encodings of vectors, back to back; its codes are those of [`RqVae::codebooks`].
     ///
     /// # Errors
     /// What failed while it ran.

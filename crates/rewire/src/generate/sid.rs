@@ -1,11 +1,11 @@
-//! Semantic ids of items by residual k-means: each level has a codebook of what the levels before leave of the items' vectors.
+//! Semantic ids of items by residual k-means: each level has a codebook of the residuals that the levels before leave.
 
 use super::GenerateError;
 use super::random::SplitMix;
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
-/// The length of what is left at least, where it is made as long as 1.
+/// The least length of a residual that is normalized.
 pub(super) const SHORTEST: f32 = 1e-12;
 
 /// How codebooks are made. The defaults are those of TorchEasyRec's `SidRqkmeans` and its k-means.
@@ -17,7 +17,7 @@ pub struct SidOptions {
     pub iterations: usize,
     /// Vectors of a level that are looked at for each of its codes, at most.
     pub points_per_code: usize,
-    /// Whether what is left of vectors is made as long as 1 before each level.
+    /// Whether residuals are normalized to length 1 before each level.
     pub normalize_residuals: bool,
     /// What random numbers are drawn from.
     pub seed: u64,
@@ -131,7 +131,7 @@ impl Codebooks {
         walked.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// The id of a vector, and what the levels but the last leave of it.
+    /// The id of a vector, and the residual of all levels but the last.
     fn walk(&self, vector: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let (mut id, mut residual, mut left) = (vec![], vector.to_vec(), vec![]);
         for centroids in &self.levels {

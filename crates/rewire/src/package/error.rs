@@ -44,7 +44,7 @@ pub enum PackageError {
         source: Box<PackageError>,
     },
     /// The file holds tables of another package.
-    #[error("its tables are others: names, types, shapes or content differ")]
+    #[error("its tables differ from those of the package in names, types, shapes or content")]
     OtherTables,
     /// The tables are in a separate file, which was not given.
     #[error("its tables are in the file `{file}`: read both")]
@@ -53,7 +53,7 @@ pub enum PackageError {
         file: String,
     },
     /// The bytes are not a package.
-    #[error("it does not start like a package")]
+    #[error("it is not a package: its first bytes differ")]
     NotPackage,
     /// The package was written by a newer version of this program.
     #[error("it has format {format}: this program reads up to {newest}, rewire {program} reads it")]
@@ -74,7 +74,7 @@ pub enum PackageError {
         actual: u64,
     },
     /// The bytes differ from those that were written.
-    #[error("its content is not what was written: the hash of its bytes differs from the one in it")]
+    #[error("its content is damaged: the hash of its bytes differs from the stored one")]
     Changed,
     /// A part is missing or invalid.
     #[error("its {part}: {reason}")]

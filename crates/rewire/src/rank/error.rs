@@ -36,32 +36,34 @@ pub enum RankError {
         /// The cause.
         source: Box<ModelError>,
     },
-    /// The configuration of a language model is not good.
-    #[error("{name} is not a good configuration")]
+    /// The configuration of a language model is invalid.
+    #[error("{name} is not a valid configuration of a language model")]
     Decoder {
         /// The file.
         name: String,
-        /// What is wrong.
+        /// The reason.
         source: Box<ConfigError>,
     },
-    /// The configuration is of a language model, where another one is meant.
-    #[error("{name} is of a language model, which continues prompts: `generate` and `Decoder` take it")]
+    /// The configuration is of a language model, but another model is expected.
+    #[error("{name} is the configuration of a language model: use `generate` or `Decoder`")]
     Language {
         /// The file.
         name: String,
     },
-    /// The configuration is of another model, where that of a language model is meant.
-    #[error("{name} is of no language model: expected a `config.json` of Hugging Face with a `model_type`")]
+    /// The configuration is of another model, but a language model is expected.
+    #[error(
+        "{name} is not the configuration of a language model: expected a Hugging Face `config.json` with a `model_type`"
+    )]
     NotLanguage {
         /// The file.
         name: String,
     },
-    /// The index of a folder's weights is not good.
+    /// The index of a folder's weights is invalid.
     #[error("{}: {reason}", path.display())]
     Index {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The pipeline of an imported model has options that are not supported.
@@ -74,14 +76,14 @@ pub enum RankError {
     },
     /// The configuration is of an imported model, but a model that reads requests is expected.
     #[error(
-        "{name} is of an imported model, which reads tables and not requests: use `predict`, `package` or `Predictor`"
+        "{name} is the configuration of an imported model, which reads tables, not requests: use `predict`, `package` or `Predictor`"
     )]
     Imported {
         /// The file.
         name: String,
     },
     /// The configuration is of a model that reads requests, but an imported one is expected.
-    #[error("{name} is of a model that reads requests and not tables: use `Ranker`")]
+    #[error("{name} is the configuration of a model that reads requests, not tables: use `Ranker`")]
     NotImported {
         /// The file.
         name: String,
@@ -99,8 +101,8 @@ pub enum RankError {
     Columns(#[from] EncodeError),
     /// The configuration is of a matching model, but a ranking model is expected.
     #[error(
-        "{name} is of a matching model, which has vectors of users and items and no logits of candidates: `predict` takes it with \
-         `--embeddings` and `--items`"
+        "{name} is the configuration of a matching model, which computes vectors of users and items, not logits of candidates: use `predict` with \
+         `--embeddings` or `--items`"
     )]
     Matching {
         /// The file.
@@ -154,7 +156,7 @@ pub enum RankError {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// A batch was created for a model with another schema.
-    #[error("the batch has another schema than the model: create it with the model's schema")]
+    #[error("the schema of the batch differs from the model's: create it with the model's schema")]
     Schema,
     /// The call's [`CancellationToken`](super::CancellationToken) was cancelled.
     #[error("the ranking was cancelled")]
@@ -173,7 +175,7 @@ pub enum RankError {
         actual: Vec<f64>,
     },
     /// The ids of a growing table are missing or invalid.
-    #[error("the table `{table}` grows, and the weights have no valid ids for it")]
+    #[error("the weights have no valid ids for the growing table `{table}`")]
     Ids {
         /// The table.
         table: String,

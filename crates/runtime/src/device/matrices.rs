@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 use strum::EnumString;
 
-/// f16 matmul tiers of a device. Each tier computes what the one before does, sooner.
+/// f16 matmul tiers of a device. Each tier computes the same as the one before, faster.
 ///
 /// ```
 /// use rewire_runtime::MatrixTier;

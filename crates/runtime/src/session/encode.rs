@@ -18,7 +18,7 @@ impl Session {
     /// # fn example(gpu: &rewire_runtime::Gpu, session: &mut rewire_runtime::Session, inputs: &rewire_runtime::Inputs)
     /// # -> Result<(), rewire_runtime::RunError> {
     /// let mut encoder = gpu.device().create_command_encoder(&Default::default());
-    /// // What the app computes before goes into the same encoder.
+    /// // Earlier work of the app is in the same encoder.
     /// let outputs = session.encode(&mut encoder, inputs)?;
     /// // And so does what reads the results.
     /// gpu.queue().submit([encoder.finish()]);

@@ -105,7 +105,7 @@ pub struct Trainer {
     progress: Progress,
 }
 
-/// What a step consists of, alone or as one of several ranks.
+/// The parts of a step, alone or as one of several ranks.
 struct Parts {
     session: Session,
     ranks: Option<Ranks>,

@@ -166,7 +166,7 @@ impl<'a> Shard<'a> {
     }
 }
 
-/// What a process has written. Serialized, it travels to the process that finishes the checkpoint.
+/// The parts that a process has written, which it sends to the process that finishes the checkpoint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Written([Vec<Chunk>; 2]);
 

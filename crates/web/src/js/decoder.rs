@@ -33,12 +33,12 @@ impl Decoder {
         Ok(self.0.generate(&asked, watch).await?.to_string())
     }
 
-    /// What the model reads and gives, for people.
+    /// The inputs and outputs of the model as text.
     pub fn describe(&self) -> String {
         self.0.describe().to_owned()
     }
 
-    /// What it is and what runs it, as JSON.
+    /// A description of the model and its device, as JSON.
     pub fn report(&self) -> String {
         self.0.report().to_string()
     }

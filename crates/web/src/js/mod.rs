@@ -47,12 +47,12 @@ impl Ranker {
         Ok(objects::scores(&self.0.rank_columns(&requests).await?))
     }
 
-    /// What the model reads and gives, for people.
+    /// The inputs and outputs of the model as text.
     pub fn describe(&self) -> String {
         self.0.describe()
     }
 
-    /// What it is and what runs it, as JSON.
+    /// A description of the model and its device, as JSON.
     pub fn report(&self) -> String {
         self.0.report().to_string()
     }
@@ -76,12 +76,12 @@ impl Predictor {
         Ok(table::predictions(self.0.outputs(), &self.0.predict(&columns).await?))
     }
 
-    /// What the model reads and gives, for people.
+    /// The inputs and outputs of the model as text.
     pub fn describe(&self) -> String {
         self.0.describe()
     }
 
-    /// What it is and what runs it, as JSON.
+    /// A description of the model and its device, as JSON.
     pub fn report(&self) -> String {
         self.0.report().to_string()
     }
@@ -109,12 +109,12 @@ impl Model {
         Ok(self.0.reset()?)
     }
 
-    /// What the model takes, for people.
+    /// The inputs of the model as text.
     pub fn describe(&self) -> String {
         self.0.describe()
     }
 
-    /// What it is and what runs it, as JSON.
+    /// A description of the model and its device, as JSON.
     pub fn report(&self) -> String {
         self.0.report().to_string()
     }

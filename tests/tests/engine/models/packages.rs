@@ -132,7 +132,7 @@ fn what_a_package_must_not_say_of_its_tables_has_an_error() {
     }
     assert!(with("/bytes", json!(u64::MAX)).contains("880 bytes: expected 18446744073709551615"));
     assert!(with("/bytes", json!(-1)).contains("head: invalid value"));
-    assert!(with("/header", json!("")).contains("its tables are others"));
+    assert!(with("/header", json!("")).contains("its tables differ"));
     assert!(with("", json!({ "file": "x" })).contains("head: missing field"));
     let (parts, _) = kept_apart();
     assert!(error(parts.sealed()).contains("its tables are in the file `format-3.safetensors`: read both"));

@@ -71,7 +71,7 @@ fn tables_that_others_read_are_not_replaced() {
     let before = std::fs::read(folder.0.join(NAME)).unwrap();
     let other = folder.0.join("other.rewire").display().to_string();
     let with = ["package", "--tables", "int8", "--tables-file", NAME, "--out", &other];
-    run(&with).failed_with(&[NAME, "does not hold the tables of the package", "its tables are others"]);
+    run(&with).failed_with(&[NAME, "does not hold the tables of the package", "its tables differ"]);
     folder.write(NAME, "something else");
     run(&with).failed_with(&[NAME, "does not hold the tables of the package", "expected a whole safetensors file"]);
     assert!(!Path::new(&other).exists());
@@ -111,13 +111,13 @@ fn a_file_of_other_tables_is_an_error() {
     for at in (0..header).step_by(17) {
         let mut changed = tables.clone();
         changed[at] ^= 1;
-        fails(&changed, &["its tables are others"]);
+        fails(&changed, &["its tables differ"]);
     }
     let text = String::from_utf8_lossy(&tables[8..header]).into_owned();
     for (from, to) in [("[1500,32]", "[3000,16]"), ("F32", "I32"), ("item_id", "item_ie")] {
         assert!(text.contains(from), "{text}");
         let changed = [&tables[..8], text.replace(from, to).as_bytes(), &tables[header..]].concat();
-        fails(&changed, &["its tables are others"]);
+        fails(&changed, &["its tables differ"]);
     }
     // The same shapes, of a model that was trained otherwise.
     let other = Folder::new();
@@ -129,7 +129,7 @@ fn a_file_of_other_tables_is_an_error() {
     };
     let trained = other.model(|_| {}, trained);
     package(&other.0.join("x.rewire"), &["--model", &trained, "--tables-file", NAME]);
-    fails(&std::fs::read(other.0.join(NAME)).unwrap(), &["its tables are others"]);
+    fails(&std::fs::read(other.0.join(NAME)).unwrap(), &["its tables differ"]);
     std::fs::remove_file(&path).unwrap();
     rank(&model, &[]).failed_with(&["cannot read", NAME, "No such file"]);
 }
@@ -148,7 +148,7 @@ fn bytes_of_tables_are_checked_when_asked() {
         tables[at] ^= 1;
         std::fs::write(&path, &tables).unwrap();
         assert_eq!(rank(&model, &["--tables-on", "host"]).code, Some(0));
-        check().failed_with(&[NAME, "its content is not what was written"]);
+        check().failed_with(&[NAME, "its content is damaged"]);
         tables[at] ^= 1;
     }
     let mut bytes = std::fs::read(&file).unwrap();

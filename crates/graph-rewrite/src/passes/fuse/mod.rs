@@ -25,7 +25,7 @@ const FUSION: &str = "fusion";
 /// Replaces the operators of a graph by fused operators, one per kernel.
 ///
 /// Drops nodes that no output needs. Fails if an operator fits in no kernel. Without its rule `fusion` each operator is a kernel of its own,
-/// but for scores and what is computed from them, which are never stored.
+/// except scores and all computed from them, which are never stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fuse;
 

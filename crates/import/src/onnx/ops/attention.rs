@@ -61,7 +61,7 @@ pub(super) fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
     n.cx.remap(x, &shape, index, None, &[])
 }
 
-/// What is added to scores, and what keeps them.
+/// The bias added to scores, and the mask that keeps them.
 #[derive(Default)]
 pub(super) struct Mask {
     bias: Option<Tensor>,

@@ -37,7 +37,7 @@ struct Left {
     zero: Option<Tensor>,
 }
 
-/// What is taken from elements of a type to make them signed bytes.
+/// The offset subtracted from elements of a type to make them signed bytes.
 fn half(ty: ScalarType) -> Option<i64> {
     match ty {
         ScalarType::U8 => Some(HALF),

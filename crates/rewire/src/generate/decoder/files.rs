@@ -25,7 +25,7 @@ fn read(path: &Path) -> Result<String, GenerateError> {
 /// The prompts of a file, a JSON object a line.
 ///
 /// # Errors
-/// [`GenerateError`] names the file and the line that is not good.
+/// [`GenerateError`] names the invalid file and line.
 pub fn read_prompts(path: &Path) -> Result<Vec<Prompt>, GenerateError> {
     let text = read(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -39,7 +39,7 @@ pub fn read_prompts(path: &Path) -> Result<Vec<Prompt>, GenerateError> {
 /// The valid items of a file, `{"items": [[token]]}`, a token a level.
 ///
 /// # Errors
-/// [`GenerateError`] names the file that is not good.
+/// [`GenerateError`] names the invalid file.
 pub fn read_items(path: &Path) -> Result<Vec<Vec<u32>>, GenerateError> {
     let items = serde_json::from_str(&read(path)?);
     let Items { items } =

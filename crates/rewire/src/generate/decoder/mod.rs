@@ -68,7 +68,7 @@ impl Decoder {
     /// f32.
     ///
     /// # Errors
-    /// [`GenerateError`] names the tensor that does not fit, or what a device lacks.
+    /// [`GenerateError`] names the tensor that does not fit, or the missing feature of a device.
     pub fn load(config: &Config, weights: &Weights<'_>, options: ModelOptions) -> Result<Self, GenerateError> {
         let plan = lower(&optimize(config.trace(weights.common_float())?)?.0)?;
         let options = ModelOptions { clamp_ids: false, ..options };
@@ -83,7 +83,7 @@ impl Decoder {
     /// Takes a folder of Hugging Face, or a package of one.
     ///
     /// # Errors
-    /// [`GenerateError`] names the file, key or tensor that is not good, or what a device lacks.
+    /// [`GenerateError`] names the invalid file, key or tensor, or the missing feature of a device.
     pub async fn from_file_async(file: &ModelFile, options: &RankOptions) -> Result<Self, GenerateError> {
         if let ModelFile::Package(package) = file {
             return Self::from_package_async(package, options).await;

@@ -3,7 +3,7 @@ use crate::generate::requests::Requests;
 use crate::generate::{GenerateError, Progress, RequestId, Sampling, Trie};
 use rewire_runtime::block_on;
 
-/// What is made of a prompt.
+/// The result of a prompt.
 #[derive(Clone, Debug)]
 pub enum Task<'a> {
     /// Items of a trie, by beam search.
@@ -17,7 +17,7 @@ pub enum Task<'a> {
     Sample(Sampling),
 }
 
-/// Requests of different lengths that run together, and come and go between runs. What one finds does not depend on the others, to the bit.
+/// Requests of different lengths that run together, and come and go between runs. The results of one have the same bits whatever the others are.
 ///
 /// Each run computes the prompts of the requests that begin, and a token of all others. A request holds rows of the decoder's caches for its
 /// prompt and for all tokens that it may take, until it has ended; requests for which there are no rows wait.

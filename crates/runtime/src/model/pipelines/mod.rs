@@ -189,7 +189,7 @@ impl KernelCache {
         alike.map(|known| known.pipeline.clone())
     }
 
-    /// Compiles on all threads; in a browser on this one, as what is of WebGPU stays on its thread.
+    /// Compiles on all threads; in a browser on this one, because WebGPU objects cannot leave their thread.
     async fn compile_all(&self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
         let cache = self.stored.as_ref().map(|stored| stored.cache());
         let compile_one = |Job { what, label, shader, layout, checked, lasting, .. }| {
