@@ -17,6 +17,8 @@ from users import MODEL, PACKAGES, USERS, dotted, nested
 import rewire
 from rewire import tables
 
+DEMO = PACKAGES.parents[1] / "demo"
+DEMO_USERS = [json.loads(line) for line in (DEMO / "interactions.jsonl").read_text().splitlines()[:8]]
 EXPECTED = [json.loads(line) for line in (PACKAGES / "format-1.jsonl").read_text().splitlines()]
 EXPECTED = {line["user"]: line for line in EXPECTED if "user" in line}
 
@@ -40,10 +42,10 @@ def test_requests_are_ranked_as_by_the_program(ranker):
     assert ranker.device == "cpu" and "item_id" in ranker.schema["candidates"]
 
 
-def test_a_package_is_loaded_from_bytes(ranker, tmp_path):
-    rewire.package(MODEL, tmp_path / "model.rewire")
+def test_a_package_is_loaded_from_bytes(tmp_path):
+    rewire.package(DEMO / "model", tmp_path / "model.rewire")
     loaded = rewire.Ranker.from_bytes((tmp_path / "model.rewire").read_bytes(), kernel="cpu")
-    assert loaded.rank(USERS) == ranker.rank(USERS)
+    assert loaded.rank(DEMO_USERS) == rewire.Ranker(DEMO / "model", kernel="cpu").rank(DEMO_USERS)
     with pytest.raises(rewire.ModelError) as caught:
         rewire.Ranker.from_bytes(b"rewire", kernel="cpu")
     assert caught.value.code.startswith("package.")
@@ -54,16 +56,15 @@ def test_a_package_is_loaded_from_bytes(ranker, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"tables": "int8"}, {"dtype": "f16", "activations": "f16"}])
-def test_floats_are_stored_as_they_are_asked_for(ranker, tmp_path, options):
-    loaded = rewire.Ranker(MODEL, kernel="cpu", table_placement="host", **options)
-    rewire.package(MODEL, tmp_path / "model.rewire", **options)
-    packaged = rewire.Ranker(tmp_path / "model.rewire", kernel="cpu")
-    results = loaded.rank(USERS)
-    assert results == packaged.rank(USERS) and results != ranker.rank(USERS)
-    for one, other in zip(results, ranker.rank(USERS)):
-        logits = [{one["item"]: one["logits"] for one in result["candidates"]} for result in (one, other)]
-        for item, expected in logits[1].items():
-            assert logits[0][item] == pytest.approx(expected, abs=0.05)
+def test_floats_are_stored_as_they_are_asked_for(tmp_path, options):
+    loaded = rewire.Ranker(DEMO / "model", kernel="cpu", table_placement="host", **options)
+    rewire.package(DEMO / "model", tmp_path / "model.rewire", **options)
+    results, expected = loaded.rank(DEMO_USERS), rewire.Ranker(DEMO / "model", kernel="cpu").rank(DEMO_USERS)
+    assert results == rewire.Ranker(tmp_path / "model.rewire", kernel="cpu").rank(DEMO_USERS) and results != expected
+    for one, other in zip(results, expected):
+        logits = [{candidate["item"]: candidate["logits"] for candidate in result["candidates"]} for result in (one, other)]
+        for item, expected_logits in logits[1].items():
+            assert logits[0][item] == pytest.approx(expected_logits, abs=0.05)
 
 
 def test_the_version_is_that_of_the_package():
