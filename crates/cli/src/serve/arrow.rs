@@ -22,21 +22,21 @@ impl From<ArrowError> for ServeError {
 
 /// Reads the columns of a model. Others are ignored, missing ones are null.
 pub fn read(body: &[u8], names: &[String], limit: usize) -> Result<TableRows, Fault> {
-    let mut table = TableRows { count: 0, columns: vec![vec![]; names.len()] };
+    let (mut count, mut columns) = (0, vec![vec![]; names.len()]);
     for batch in StreamReader::try_new(body, None).map_err(ServeError::from)? {
         let batch = batch.map_err(ServeError::from)?;
-        table.count += batch.num_rows();
-        if table.count > limit {
+        count += batch.num_rows();
+        if count > limit {
             return Err(ServeError::RowsLimit { limit }.into());
         }
-        for (name, column) in names.iter().zip(&mut table.columns) {
+        for (name, column) in names.iter().zip(&mut columns) {
             match batch.column_by_name(name) {
                 Some(array) => column.extend(cells(name, array)?),
                 None => column.extend((0..batch.num_rows()).map(|_| OwnedCell::Null)),
             }
         }
     }
-    table.checked(names)
+    TableRows::new(count, names, columns)
 }
 
 /// The cells of an array.

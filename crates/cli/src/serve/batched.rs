@@ -91,12 +91,11 @@ impl Batched for Predictor {
 
     /// Only rows of equal column types run together, since the cells of a column take one common type.
     fn run(&mut self, jobs: Vec<TableRows>) -> Vec<Result<Predicted, Fault>> {
-        let mut groups: Vec<(Vec<Kind>, Vec<usize>)> = vec![];
+        let mut groups: Vec<(&Vec<Kind>, Vec<usize>)> = vec![];
         for (place, job) in jobs.iter().enumerate() {
-            let kinds = job.kinds();
-            match groups.iter_mut().find(|(known, _)| *known == kinds) {
+            match groups.iter_mut().find(|(known, _)| **known == job.kinds) {
                 Some((_, places)) => places.push(place),
-                None => groups.push((kinds, vec![place])),
+                None => groups.push((&job.kinds, vec![place])),
             }
         }
         let mut results: Vec<Option<Result<Predicted, Fault>>> = jobs.iter().map(|_| None).collect();

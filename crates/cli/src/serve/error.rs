@@ -46,7 +46,7 @@ pub enum ServeError {
         /// The method.
         actual: String,
         /// The expected one.
-        expected: &'static str,
+        expected: String,
     },
     /// The body has a type that the operation does not read.
     #[error("the content type is `{actual}`: expected {expected}")]

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// How long the rest of a refused body is read, so that the client reads the answer before the connection is reset.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// The parts of an operation's path.
+const OPERATION: usize = 4;
+
 /// The label of requests that name no model or operation.
 const NONE: &str = "";
 
@@ -39,7 +42,14 @@ impl Answer {
 pub async fn respond(app: &App, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (begun, mut labels) = (Instant::now(), [NONE, NONE]);
     let path = request.uri().path().to_owned();
-    let answer = answer(app, &path, request, &mut labels).await;
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let expected = if parts.len() == OPERATION { Method::POST } else { Method::GET };
+    let answer = match *request.method() == expected {
+        true => answer(app, &parts, request, &mut labels).await,
+        false => {
+            Err(ServeError::Method { actual: request.method().to_string(), expected: expected.to_string() }.into())
+        }
+    };
     let (status, code) = match &answer {
         Ok(_) => (StatusCode::OK, None),
         Err(fault) => (fault.status, Some(fault.code)),
@@ -48,7 +58,7 @@ pub async fn respond(app: &App, request: Request<Incoming>) -> Response<Full<Byt
     app.metrics.answered(labels, status.as_u16(), code, begun.elapsed());
     match answer {
         Ok(Answer { content_type, body }) => response(status, content_type, body),
-        Err(fault) => refusal(&fault),
+        Err(fault) => refusal(&fault, &expected),
     }
 }
 
@@ -60,12 +70,12 @@ fn response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Re
 }
 
 /// The answer with an error.
-fn refusal(fault: &Fault) -> Response<Full<Bytes>> {
+fn refusal(fault: &Fault, expected: &Method) -> Response<Full<Bytes>> {
     let body = json!({ "error": fault }).to_string().into_bytes();
     let mut response = response(fault.status, Format::Json.content_type(), body);
-    let header: Option<(HeaderName, &str)> = match fault.status {
+    let header: Option<(HeaderName, &'static str)> = match fault.status {
         StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, "1")),
-        StatusCode::METHOD_NOT_ALLOWED => Some((ALLOW, "GET, POST")),
+        StatusCode::METHOD_NOT_ALLOWED => Some((ALLOW, if *expected == Method::POST { "POST" } else { "GET" })),
         // The rest of the body was not read.
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => Some((CONNECTION, "close")),
         _ => None,
@@ -78,18 +88,11 @@ fn refusal(fault: &Fault) -> Response<Full<Bytes>> {
 
 async fn answer<'a>(
     app: &'a App,
-    path: &str,
+    parts: &[&str],
     request: Request<Incoming>,
     labels: &mut [&'a str; 2],
 ) -> Result<Answer, Fault> {
-    let unknown = || ServeError::Path { path: path.to_owned() };
-    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let expected = if parts.len() == 4 { Method::POST } else { Method::GET };
-    if request.method() != expected {
-        let (actual, expected) = (request.method().to_string(), if parts.len() == 4 { "POST" } else { "GET" });
-        return Err(ServeError::Method { actual, expected }.into());
-    }
-    match parts[..] {
+    match *parts {
         ["healthz"] => Ok(Answer::of_text("ok\n")),
         ["readyz"] => app.models().map(|_| Answer::of_text("ready\n")).map_err(Fault::from),
         ["metrics"] => {
@@ -116,7 +119,7 @@ async fn answer<'a>(
             let body = Body { bytes: &bytes, format, accepted, rows_limit: app.limits.rows };
             Ok(Answer { content_type: accepted.content_type(), body: operation.answer(body).await? })
         }
-        _ => Err(unknown().into()),
+        _ => Err(ServeError::Path { path: request.uri().path().to_owned() }.into()),
     }
 }
 
@@ -161,7 +164,7 @@ async fn read(app: &App, mut body: Incoming) -> Result<Bytes, Fault> {
     let collected = tokio::time::timeout(time, collected).await.unwrap_or_else(late);
     if let Err(ServeError::BodyLimit { .. }) = &collected {
         let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-        // The answer is the same if the client goes on.
+        // The answer is the same if the client continues.
         let _ = tokio::time::timeout(LINGER, rest).await;
     }
     Ok(collected?)

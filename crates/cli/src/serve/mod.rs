@@ -116,6 +116,8 @@ pub struct Closed {
     pub answered: u64,
     /// Connections that were cut off after the time of grace.
     pub cut_off: usize,
+    /// True if all connections and all threads of models have ended.
+    pub is_clean: bool,
 }
 
 /// The state that all connections share.
@@ -216,10 +218,10 @@ impl Server {
             cut_off = connections::serve(listener, &app, stop) => cut_off,
         };
         let answered = app.answered.load(Ordering::Relaxed);
-        drop(app);
         // Threads of models end with their queues.
-        let _ = timeout(LAST, ended.recv()).await;
-        Ok(Closed { answered, cut_off })
+        let is_last = Arc::into_inner(app).is_some();
+        let is_clean = timeout(LAST, ended.recv()).await.is_ok() && is_last;
+        Ok(Closed { answered, cut_off, is_clean })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::error::{Fault, ServeError};
 use crate::tables::nested;
-use rewire::predict::{Column, OwnedCell};
+use rewire::predict::{MixedCells, OwnedCell};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,6 +12,8 @@ pub struct TableRows {
     pub count: usize,
     /// Cells by column of the model.
     pub columns: Vec<Vec<OwnedCell>>,
+    /// The type of each column.
+    pub kinds: Vec<Kind>,
 }
 
 /// The type of a column's cells.
@@ -48,48 +50,58 @@ impl TableRows {
             };
             columns.push(rows.iter_mut().enumerate().map(cell).collect::<Result<Vec<_>, Fault>>()?);
         }
-        Self { count: rows.len(), columns }.checked(names)
+        Self::new(rows.len(), names, columns)
     }
 
-    /// Rejects columns that mix values with lists or maps.
-    pub fn checked(self, names: &[String]) -> Result<Self, Fault> {
-        for (name, cells) in names.iter().zip(&self.columns) {
-            Column::of_cells(cells.clone()).map_err(|mixed| Fault::of_text(format!("`{name}`: {mixed}")))?;
-        }
-        Ok(self)
-    }
-
-    /// The types of all columns.
-    pub fn kinds(&self) -> Vec<Kind> {
-        self.columns.iter().map(|cells| Kind::of(&cells.iter().collect::<Vec<_>>())).collect()
+    /// Rows with cells by column. Columns that mix values with lists or maps are rejected.
+    pub fn new(count: usize, names: &[String], columns: Vec<Vec<OwnedCell>>) -> Result<Self, Fault> {
+        let kind = |(name, cells): (&String, &Vec<OwnedCell>)| {
+            let kind = Kind::of(&cells.iter().collect::<Vec<_>>());
+            kind.map_err(|mixed| Fault::of_text(format!("`{name}`: {mixed}")))
+        };
+        let kinds = names.iter().zip(&columns).map(kind).collect::<Result<_, _>>()?;
+        Ok(Self { count, columns, kinds })
     }
 }
 
 impl Kind {
-    /// The common type of cells, as [`Column::of_cells`] chooses it.
-    fn of(cells: &[&OwnedCell]) -> Self {
-        let (mut kind, mut items, mut keys, mut values) = (Self::Integers, vec![], vec![], vec![]);
+    /// The common type of cells, as [`Column::of_cells`](rewire::predict::Column::of_cells) chooses it.
+    fn of(cells: &[&OwnedCell]) -> Result<Self, MixedCells> {
+        let (mut kind, mut items, mut keys, mut values) = (None, vec![], vec![], vec![]);
         for cell in cells {
-            match cell {
-                OwnedCell::Null | OwnedCell::Int(_) => {}
-                OwnedCell::Float(_) if kind == Self::Integers => kind = Self::Floats,
-                OwnedCell::Float(_) => {}
-                OwnedCell::Text(_) => kind = Self::Texts,
+            let own = match cell {
+                OwnedCell::Null => continue,
+                OwnedCell::Int(_) => Self::Integers,
+                OwnedCell::Float(_) => Self::Floats,
+                OwnedCell::Text(_) => Self::Texts,
                 OwnedCell::List(own) => {
-                    kind = Self::Lists(Box::new(Self::Integers));
                     items.extend(own);
+                    Self::Lists(Box::new(Self::Integers))
                 }
                 OwnedCell::Map(entries) => {
-                    kind = Self::Maps(Box::new([Self::Integers, Self::Integers]));
                     keys.extend(entries.iter().map(|(key, _)| key));
                     values.extend(entries.iter().map(|(_, value)| value));
+                    Self::Maps(Box::new([Self::Integers, Self::Integers]))
                 }
-            }
+            };
+            kind = Some(kind.map_or(Ok(own.clone()), |known: Self| known.common(own))?);
         }
-        match kind {
-            Self::Lists(_) => Self::Lists(Box::new(Self::of(&items))),
-            Self::Maps(_) => Self::Maps(Box::new([Self::of(&keys), Self::of(&values)])),
+        Ok(match kind.unwrap_or(Self::Integers) {
+            Self::Lists(_) => Self::Lists(Box::new(Self::of(&items)?)),
+            Self::Maps(_) => Self::Maps(Box::new([Self::of(&keys)?, Self::of(&values)?])),
             kind => kind,
+        })
+    }
+
+    /// The common type of two cells.
+    fn common(self, other: Self) -> Result<Self, MixedCells> {
+        match (self, other) {
+            (lists @ Self::Lists(_), Self::Lists(_)) => Ok(lists),
+            (maps @ Self::Maps(_), Self::Maps(_)) => Ok(maps),
+            (Self::Lists(_) | Self::Maps(_), _) | (_, Self::Lists(_) | Self::Maps(_)) => Err(MixedCells),
+            (Self::Texts, _) | (_, Self::Texts) => Ok(Self::Texts),
+            (Self::Floats, _) | (_, Self::Floats) => Ok(Self::Floats),
+            (Self::Integers, Self::Integers) => Ok(Self::Integers),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::import::{block, page};
 use crate::program::{DEMO, user, users};
 use client::{Started, demo, on_cpu, read, request};
 use rewire::rank::Ranker;
-use rewire_cli::serve::{Limits, QueueLimits};
+use rewire_cli::serve::{Closed, Limits, QueueLimits};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -224,7 +224,7 @@ fn a_shutdown_under_load_answers_all_that_was_accepted() {
         }
         is_over.store(true, Ordering::Relaxed);
         let closed = server.stop();
-        assert_eq!(closed.cut_off, 0);
+        assert_eq!((closed.cut_off, closed.is_clean), (0, true));
         let begun = Instant::now();
         // Clients may still be reading their last answers.
         while answered.load(Ordering::Relaxed) < closed.answered && begun.elapsed() < Duration::from_secs(10) {
@@ -232,6 +232,34 @@ fn a_shutdown_under_load_answers_all_that_was_accepted() {
         }
         assert_eq!(answered.load(Ordering::Relaxed), closed.answered);
     });
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let server = demo(Limits { body_timeout: Duration::from_millis(200), ..limits() });
+    let mut deaf = server.connect();
+    server.wait_for("rewire_connections", 2.0);
+    let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(10_000);
+    // The server may end the connection before it has read all.
+    let _ = deaf.write_all(requests.as_bytes());
+    server.wait_for("rewire_connections", 1.0);
+    let mut rest = vec![];
+    let _ = deaf.read_to_end(&mut rest);
+    assert!(rest.windows(8).filter(|eight| eight == b"HTTP/1.1").count() < 10_000);
+    assert!(server.stop().is_clean);
+}
+
+#[test]
+fn a_shutdown_ends_after_the_time_of_grace() {
+    let server = demo(Limits { grace: Duration::from_millis(100), ..waiting(5.0) });
+    let mut late = server.connect();
+    late.write_all(&request(RANK, "", body(&[user("u", 3, 2)]).to_string().as_bytes())).unwrap();
+    server.wait_for("rewire_connections", 2.0);
+    let begun = Instant::now();
+    let closed = server.stop();
+    assert!(matches!(closed, Closed { cut_off: 1, is_clean: true, .. }), "{closed:?}");
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    assert!(read(late).is_err(), "an answer");
 }
 
 /// The page has the numbers of one processor: others round the last digits of sums differently.

@@ -1,7 +1,7 @@
 //! Models of all kinds behind one server.
 
 use super::client::{Started, on_cpu, start, start_with};
-use super::limits;
+use super::{limits, waiting};
 use crate::import::{golden, import};
 use crate::predict_vectors::matching;
 use crate::program::{DEMO, Folder, user};
@@ -46,7 +46,7 @@ fn models_of_all_kinds_answer_what_the_library_answers() {
         named("text", &decoder),
         Source::parse(&linear.display().to_string(), &on_cpu(), None),
     ];
-    let server = start(limits(), sources);
+    let server = start(waiting(0.02), sources);
     let models = server.get("/v1/models").json();
     let operations: Vec<_> = models["models"].as_array().unwrap().iter().map(|model| &model["operations"]).collect();
     let expected = [json!(["predict"]), json!(["users", "items"]), json!(["generate"]), json!(["run"])];
@@ -92,6 +92,7 @@ fn predictions(server: &Started, model: &Path) {
     for (output, expected) in predictor.outputs().iter().zip(&predicted.columns) {
         assert_eq!(floats(&answer["columns"][&output.name]), expected.values, "{}", output.name);
     }
+    together(server, path, &rows[0]);
     let invalid = json!({ "rows": [{ "user_id": {} }, { "user_id": 7 }] });
     assert_eq!(server.post_json(path, &invalid).code(400), "request.text");
     let text = table(&rows, predictor.columns());
@@ -109,6 +110,31 @@ fn predictions(server: &Started, model: &Path) {
     cut.truncate(cut.len() / 2);
     assert_eq!(server.post(path, ARROW, &cut).code(400), "serve.arrow");
     assert_eq!(server.post(path, ARROW, b"rows").code(400), "serve.arrow");
+}
+
+/// Rows of equal and of other types run together with an invalid one; each has the bits of one alone.
+fn together(server: &Started, path: &str, example: &Value) {
+    let mut texts = example.clone();
+    texts.as_object_mut().unwrap().values_mut().for_each(|value| {
+        if value.is_i64() {
+            *value = value.to_string().into();
+        }
+    });
+    let mut invalid = example.clone();
+    invalid.as_object_mut().unwrap().values_mut().for_each(|value| *value = json!({ "x": "y" }));
+    let all = [json!([example]), json!([example, {}]), json!([texts]), json!([{}]), json!([invalid])];
+    let send = |rows: &Value| {
+        let answer = server.post_json(path, &json!({ "rows": rows }));
+        (answer.status, answer.text())
+    };
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let sent: Vec<_> = all.iter().map(|rows| scope.spawn(|| send(rows))).collect();
+        sent.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    for (rows, answer) in all.iter().zip(&answers) {
+        assert_eq!(send(rows), *answer, "{rows}");
+    }
+    assert_eq!(answers.iter().map(|(status, _)| *status).collect::<Vec<_>>(), [200, 200, 200, 200, 400]);
 }
 
 /// Rows as a stream of Arrow: integers, floats, strings and lists of integers with nulls.
