@@ -291,3 +291,20 @@ fn the_program_of_the_page_leaves_nothing_allocated() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_fragment_of_the_page_prints_the_best_items() {
+    let folder = installed();
+    std::os::unix::fs::symlink(here("../../tests/decoders/qwen3"), folder.path().join("model")).unwrap();
+    let (source, program) = (folder.path().join("generate.c"), folder.path().join("generate"));
+    let fragment = block("docs/c.md", "c fragment");
+    let text = format!("#include <rewire.h>\n#include <stdio.h>\n\nint main(void) {{\n{fragment}return 0;\n}}\n");
+    std::fs::write(&source, text).unwrap();
+    build("cc", &["-std=c11"], &source, &["-lrewire_c"], &program);
+    let mut command = Command::new(&program);
+    command.current_dir(&folder).env("LD_LIBRARY_PATH", libraries()).env("VK_DRIVER_FILES", "/nowhere");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), block("docs/c.md", "text fragment"));
+}

@@ -46,7 +46,7 @@ pub struct Passes {
     pub only: Option<String>,
 }
 
-/// What to print instead of a drawing.
+/// Output instead of a drawing.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub struct View {

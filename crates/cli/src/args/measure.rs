@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
 pub struct Bench {
-    /// What to time: operators and modules as listed below, `demo`, model folders and packages.
+    /// Workloads to time: operators and modules as listed below, `demo`, model folders and packages.
     #[arg(required_unless_present_any = ["suite", "records", "scaling"], value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also time a set of workloads, each at its standard sizes.
@@ -77,7 +77,7 @@ pub struct Bench {
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
 pub struct Tune {
-    /// What to tune: operators and modules as listed below, `demo`, model folders and packages.
+    /// Workloads to tune: operators and modules as listed below, `demo`, model folders and packages.
     #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also tune a set of workloads, each at its standard sizes.
@@ -95,7 +95,7 @@ pub struct Tune {
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
 pub struct Compile {
-    /// What to compile: operators and modules as listed below, `demo`, model folders, packages and golden cases; `demo` if left out.
+    /// Workloads to compile: operators and modules as listed below, `demo`, model folders, packages and golden cases; `demo` if left out.
     #[arg(value_name = "WORK")]
     pub works: Vec<String>,
     /// Also compile a set of workloads, each at its standard sizes.
@@ -119,7 +119,7 @@ pub struct Compile {
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
 pub struct Profile {
-    /// What to run: an operator or module as listed below, `demo`, a model folder or a package.
+    /// The workload: an operator or module as listed below, `demo`, a model folder or a package.
     #[arg(value_name = "OP|MODEL")]
     pub op: String,
     /// The file to write; stdout if left out.

@@ -108,7 +108,7 @@ pub enum Command {
     Generate(Generate),
     /// Gives items semantic ids by residual k-means of their vectors, or by an autoencoder, and writes the trie of them.
     Sid(Sid),
-    /// Trains a ranking model on what became of candidates.
+    /// Trains a ranking model or a TorchEasyRec pipeline.
     Train(Train),
     /// Computes the metrics and losses of a model on a file with labels.
     Eval(Eval),

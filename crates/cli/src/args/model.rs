@@ -85,8 +85,8 @@ pub struct Stored {
     #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     pub activations: Option<DType>,
-    /// What sums of products are kept in: f32; f16, of f16 on matrix hardware; or i32, by int8 weights without matrix hardware, with
-    /// values rounded to 8 bits. f32 if left out, or as the package has them.
+    /// Accumulators of matmuls: f32; f16 for f16 operands on matrix hardware; or i32 for int8 weights without matrix hardware, with
+    /// activations rounded to 8 bits. f32 if left out, or as in the package.
     #[arg(long, env = "REWIRE_SUMS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(["f32", "f16", "i32"]).try_map(|text| dtype(&text)))]
     pub sums: Option<DType>,
