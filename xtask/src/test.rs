@@ -6,7 +6,7 @@ use crate::shell::{cargo, root, run as run_command};
 use crate::supply;
 use crate::vulkan::{SoftwareDriver, with_driver};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The test program that runs on every driver; the others only run on the first one.
@@ -46,7 +46,37 @@ fn book() -> Result<(), String> {
     };
     let log = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let is_clean = output.status.success() && !log.contains("WARN") && !log.contains("ERROR");
-    if is_clean { Ok(()) } else { Err(format!("the book has errors or warnings:\n{log}")) }
+    if is_clean {
+        lead_out(&root().join("target/book"))
+    } else {
+        Err(format!("the book has errors or warnings:\n{log}"))
+    }
+}
+
+/// Links of the built pages to files of the repository, which are relative to `docs` and named as pages.
+fn lead_out(book: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", book.display());
+    for entry in std::fs::read_dir(book).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_none_or(|ending| ending != "html") {
+            continue;
+        }
+        let page = std::fs::read_to_string(&path).map_err(failed)?;
+        let mut parts = page.split("href=\"../");
+        let mut written = parts.next().unwrap_or("").to_owned();
+        for part in parts {
+            let (target, rest) = part.split_once('"').unwrap_or((part, ""));
+            let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
+            let file = file.strip_suffix(".html").map_or(file.to_owned(), |name| format!("{name}.md"));
+            if !root().join(&file).exists() {
+                return Err(format!("{}: there is no `{file}`", path.display()));
+            }
+            let anchor = anchor.map_or(String::new(), |anchor| format!("#{anchor}"));
+            written += &format!("href=\"../../{file}{anchor}\"{rest}");
+        }
+        std::fs::write(&path, written).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Formatting and all tests.
@@ -109,5 +139,28 @@ impl Environment {
         // lavapipe takes longer to compile a shader than a test takes to run it.
         command.env("GALLIVM_PERF", "nopt");
         with_driver(command, self.driver.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_out_of_the_book_lead_to_files() {
+        let folder = root().join("target/book-links");
+        std::fs::create_dir_all(&folder).unwrap();
+        let page = folder.join("page.html");
+        let links = |text: &str| {
+            std::fs::write(&page, text).unwrap();
+            lead_out(&folder).map(|()| std::fs::read_to_string(&page).unwrap())
+        };
+        let text =
+            "<a href=\"../README.html#platforms\">a</a><a href=\"../Cargo.toml\">b</a><a href=\"other.html\">c</a>";
+        let expected =
+            "<a href=\"../../README.md#platforms\">a</a><a href=\"../../Cargo.toml\">b</a><a href=\"other.html\">c</a>";
+        assert_eq!(links(text).unwrap(), expected);
+        assert!(links("<a href=\"../none.html\">").unwrap_err().contains("`none.md`"));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
