@@ -64,8 +64,8 @@ fn read(item: &'static str, path: &str) -> Result<Methods, String> {
         let twin = all.get(&format!("{name}_async"));
         let also = if twin.is_some() { format!(", `{name}_async`") } else { String::new() };
         let own = docs(&function.attrs);
-        let told = twin.filter(|_| own.contains("], blocking")).map_or(own, |twin| docs(&twin.attrs));
-        (format!("`{}`{also}", call(item, function)), sentence(&told))
+        let shown = twin.filter(|_| own.contains("`, blocking")).map_or(own, |twin| docs(&twin.attrs));
+        (format!("`{}`{also}", call(item, function)), sentence(&shown))
     });
     Ok(Methods { item, docs: sentence(&about), lines: lines.collect(), names })
 }
@@ -160,17 +160,8 @@ fn call(item: &str, function: &ImplItemFn) -> String {
     call.replace('|', "\\|").replace(">+", "> +").replace("Fn (", "Fn(").replace("FnOnce (", "FnOnce(")
 }
 
-/// The first sentence, with links replaced by their names.
+/// The first sentence.
 fn sentence(docs: &str) -> String {
-    let first = docs.split_once(". ").map_or(docs, |(first, _)| first).trim_end_matches('.');
-    let mut plain = String::new();
-    for (n, part) in first.split("`]").enumerate() {
-        let part = part
-            .strip_prefix('(')
-            .filter(|_| n > 0)
-            .map_or(part, |rest| rest.split_once(')').map_or(part, |(_, rest)| rest));
-        plain.push_str(if n > 0 { "`" } else { "" });
-        plain.push_str(&part.replace("[`", "`"));
-    }
-    format!("{plain}.")
+    let first = docs.split_once(". ").map_or(docs, |(first, _)| first);
+    format!("{}.", first.trim_end_matches('.'))
 }
