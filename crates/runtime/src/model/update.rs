@@ -79,6 +79,26 @@ impl Model {
     /// [`Model::update_async`] with a value that belongs to the new parameters: a session that runs with them has it as
     /// [`Session::attachment`](crate::Session::attachment). Updates without a value keep it.
     ///
+    /// ```
+    /// # use rewire_graph::{DType, HostTensor, Scope};
+    /// # use rewire_graph_rewrite::{lower, optimize};
+    /// # use rewire_runtime::{Kernel, Model, ModelOptions, block_on};
+    /// # use std::sync::Arc;
+    /// # let scope = Scope::new();
+    /// # let y = scope.input("x", DType::F32, [1]) * scope.parameter("scale", DType::F32, [1]);
+    /// # let plan = lower(&optimize(scope.finish(&[("y", y)])?)?.0)?;
+    /// # let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    /// # let number = |value: f32| HostTensor::f32([1], &[value]);
+    /// let model = Model::load(plan, [("scale", number(1.0)?)], options)?;
+    /// let mut session = model.session();
+    /// session.hold();
+    /// block_on(model.update_attached_async([("scale", number(2.0)?)], Arc::new("two")))?;
+    /// assert_eq!((session.attachment::<&str>(), model.attachment::<&str>().as_deref()), (None, Some(&"two")));
+    /// session.hold();
+    /// assert_eq!(session.attachment::<&str>().as_deref(), Some(&"two"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Model::update_async`].
     pub async fn update_attached_async<N: AsRef<str>, U: Into<ParameterUpdate>>(
