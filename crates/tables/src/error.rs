@@ -43,7 +43,7 @@ pub enum MapError {
         rows: u32,
     },
     /// A row has another id than the change expects.
-    #[error("row {row} has another id before the change than the change says")]
+    #[error("the id of row {row} before the change differs from the one in the change")]
     Other {
         /// The row.
         row: u32,

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The fraction of a table that changes before the whole table is built again.
+/// The fraction of a table that changes before the whole table is rebuilt.
 const FRACTION: usize = 8;
-/// Changes below which a table is not built again.
+/// Changes below which a table is not rebuilt.
 const LEAST: usize = 1 << 10;
 
 /// The rows of ids in one version of a map, for any number of threads. Clones share them, and so do versions: one that follows holds the

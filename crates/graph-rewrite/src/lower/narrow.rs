@@ -22,7 +22,7 @@ pub(super) fn widened(nest: Nest) -> Nest {
     nest
 }
 
-/// The matmul of a nest without statistics of rows, with its factors multiplied, if it accumulates in single precision.
+/// The matmul of a nest without statistics of rows, with its factors multiplied, if it accumulates in f32.
 fn multiplied(nest: &Nest) -> Option<(Product, Nest, ExprId)> {
     let product = Product::of(nest).ok().filter(|product| product.stats.is_empty())?;
     nest.accumulations.first().filter(|sum| sum.dtype == DType::F32)?;
