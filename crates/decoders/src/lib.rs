@@ -98,7 +98,7 @@ impl Config {
         }
     }
 
-    /// The name of the table of token embeddings, if it is no factor of the logits as well.
+    /// The name of the table of token embeddings, if it is not also a factor of the logits.
     pub fn table(&self) -> Option<&'static str> {
         match self {
             Self::Causal(config) => (!config.is_tied).then_some("model.embed_tokens.weight"),

@@ -56,7 +56,7 @@ impl Rope {
     /// Cosines and sines of positions, `[positions, width / 2]` each. Angles are rounded to f32 as the reference rounds them.
     ///
     /// # Errors
-    /// [`TensorSizeError`] where there is no memory for them.
+    /// [`TensorSizeError`] if their memory cannot be allocated.
     pub fn tables(&self, positions: &[u32]) -> Result<[HostTensor; 2], TensorSizeError> {
         let angles = || {
             let of = |&position: &u32| self.frequencies.iter().map(move |frequency| position as f32 * frequency);

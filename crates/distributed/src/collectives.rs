@@ -94,7 +94,7 @@ impl<C: Collectives + ?Sized> Collectives for Arc<C> {
 /// [`Collectives::all_to_all`] of elements.
 ///
 /// # Errors
-/// As there; [`CollectiveError::Length`] if a rank sent a part that is no whole number of elements.
+/// As there; [`CollectiveError::Length`] if a rank sent a part that is not a whole number of elements.
 pub fn all_to_all_of<T: Pod>(group: &dyn Collectives, parts: &[Vec<T>]) -> Result<Vec<Vec<T>>, CollectiveError> {
     let bytes = parts.iter().map(|part| bytemuck::cast_slice(part).to_vec()).collect();
     let parts = group.all_to_all(bytes)?.into_iter().enumerate();

@@ -48,7 +48,7 @@ pub(crate) struct Call<'a> {
     pub arguments: HashMap<String, Value>,
     /// Arguments in their order.
     pub order: Vec<Value>,
-    /// By result; `None` where it is no tensor.
+    /// By result; `None` if it is not a tensor.
     pub declared: Vec<Option<Declared>>,
 }
 

@@ -32,7 +32,7 @@ impl Size {
         }
     }
 
-    /// The constant, if it is no negative one.
+    /// The constant, unless it is negative.
     pub fn as_extent(&self) -> Option<usize> {
         self.as_const().and_then(|value| usize::try_from(value).ok())
     }

@@ -64,7 +64,7 @@ const TYPES: [(ScalarType, Dtype); 13] = [
 /// The tensors of a safetensors file, by name.
 ///
 /// # Errors
-/// [`ImportError`] if it is no such file, or has tensors of other types.
+/// [`ImportError`] if the file is invalid or has tensors of other types.
 pub fn deserialize(bytes: &[u8]) -> Result<BTreeMap<String, TypedTensor>, ImportError> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| ImportError::archive("the tensors", error))?;
     let tensors = file.iter().map(|(name, view)| {

@@ -22,7 +22,7 @@ impl Opened {
     /// Ranks requests, one a line of JSON.
     ///
     /// # Errors
-    /// [`Failure`] of the first line that is no request of the model, or of the run.
+    /// [`Failure`] of the first line that does not fit the model, or of the run.
     pub async fn rank_json(&self, lines: &str) -> Result<RankedColumns, Failure> {
         let mut batch = self.0.batch();
         let lines = lines.lines().filter(|line| !line.trim().is_empty());
@@ -33,7 +33,7 @@ impl Opened {
     /// Ranks the requests of columns.
     ///
     /// # Errors
-    /// [`Failure`] of the first row that is no request of the model, or of the run.
+    /// [`Failure`] of the first row that does not fit the model, or of the run.
     pub async fn rank_columns(&self, requests: &Requests) -> Result<RankedColumns, Failure> {
         let mut batch = self.0.batch();
         batch.extend(&requests.columns())?;

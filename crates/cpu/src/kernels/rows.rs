@@ -14,7 +14,7 @@ impl Memory {
     /// nothing of rows in `overlay`. If the table has another type, only these rows are converted.
     ///
     /// # Errors
-    /// [`CpuError::Content`] if this is no tensor of a row an id, [`CpuError::Memory`] if there is no room.
+    /// [`CpuError::Content`] if this is not a tensor with one row per id, [`CpuError::Memory`] if there is no room.
     pub fn copy_rows(&mut self, table: &HostTensor, overlay: &dyn RowOverlay, ids: &Self) -> Result<(), CpuError> {
         let (dtype, shape) = (self.dtype(), self.shape().to_vec());
         let wrong = || CpuError::Content { dtype, shape: shape.clone() };

@@ -46,7 +46,7 @@ impl ThreadPoolOptions {
     /// The default options, with the number of threads in the environment variable `REWIRE_THREADS`.
     ///
     /// # Errors
-    /// [`ThreadPoolError::Variable`] if its value is no number of threads.
+    /// [`ThreadPoolError::Variable`] if its value is not a number of threads.
     pub fn from_env() -> Result<Self, ThreadPoolError> {
         let Some(value) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
             return Ok(Self::default());

@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The value of an input, which is none of the model then. Shapes may depend on it.
+    /// The value of an input, which becomes part of the model. Shapes may depend on it.
     #[must_use]
     pub fn bind(mut self, name: &str, tensor: TypedTensor) -> Self {
         self.bound.insert(name.to_owned(), tensor);
@@ -62,7 +62,7 @@ impl Options {
 /// Reads a model with its external data.
 ///
 /// # Errors
-/// [`ImportError`] if the file is no ONNX model, contradicts its format, has operators without a lowering, or shapes that depend on
+/// [`ImportError`] if the file is not an ONNX model, contradicts its format, has operators without a lowering, or shapes that depend on
 /// the values of inputs.
 pub fn open(path: &Path) -> Result<ImportedModel, ImportError> {
     open_with(path, Options::default())

@@ -40,7 +40,7 @@ pub fn operator_of(target: &str) -> String {
 /// ```
 ///
 /// # Errors
-/// [`ImportError`] if the file is no archive of a known version, contradicts its format, or has operators without a lowering.
+/// [`ImportError`] if the file is not an archive of a known version, contradicts its format, or has operators without a lowering.
 pub fn read(path: &Path) -> Result<ImportedModel, ImportError> {
     let failed = |source| ImportError::Io { path: path.display().to_string(), source };
     parse(&std::fs::read(path).map_err(failed)?)

@@ -406,7 +406,7 @@ impl Package {
         self.kernels.as_ref().map_or(Ok(vec![]), |part| kernels::told(part.as_ref()))
     }
 
-    /// The kernels, for people, other programs, and this one if it is built without `emit`. With `emit` it runs none of them: it emits its
+    /// The kernels, for readers, other programs, and this one if it is built without `emit`. With `emit` it runs none of them: it emits its
     /// own, while the device opens if [`Package::targets`] lists it.
     ///
     /// # Errors

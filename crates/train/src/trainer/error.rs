@@ -34,7 +34,7 @@ pub enum TrainError {
     /// The ranks of the training cannot continue together.
     #[error(transparent)]
     Ranks(#[from] CollectiveError),
-    /// An id is no row of its table.
+    /// An id is outside its table.
     #[error("an id is {id}, but its table has {rows} rows: expected 0 to {rows} exclusive")]
     Id {
         /// The id.
