@@ -2,9 +2,9 @@
 
 use super::{Noise, RankOptions};
 use rewire::delta::{Changes, Delta, DeltaError, MapChanges, ModelVersion, Placed, apply};
-use rewire::graph::HostTensor;
+use rewire::graph::{DType, HostTensor};
 use rewire::predict::{Column, Evaluator, Imported, OwnedCell, Predicted, Predictor};
-use rewire::rank::{PackOptions, RankError, pack};
+use rewire::rank::{PackOptions, Precision, RankError, pack};
 use rewire::runtime::Inputs;
 use rewire::train::{
     Begin, Checkpoint, Data, DataError, Event, PipelineTask, Position, RankTrainError, Tensors, TrainConfig, Trainer,
@@ -429,6 +429,19 @@ fn files_with_deltas_have_the_ids_of_the_training() {
         let found = Predictor::load(&package, &options()).unwrap().predict(8, &rows.columns()).unwrap();
         assert_eq!(found, predicted(&trained.pipeline, &trained.models[&to], &rows), "{to}");
     }
+
+    // New rows of quantised tables are quantised.
+    let precision = Precision { tables: Some(DType::Rows8), ..Precision::default() };
+    let options_of_pack = PackOptions { precision, ..PackOptions::default() };
+    let packed = pack("", &text(&trained.pipeline), &weights, &options_of_pack).unwrap();
+    std::fs::write(&package, packed.bytes()).unwrap();
+    let served = Predictor::load(&package, &options()).unwrap();
+    trained.deltas.iter().for_each(|(delta, _)| served.update(delta).unwrap());
+    apply(&package, &deltas, &package).unwrap();
+    let loaded = Predictor::load(&package, &options()).unwrap();
+    let [served, loaded] = [served, loaded].map(|model| model.predict(8, &rows.columns()).unwrap());
+    assert_eq!(served, loaded);
+    assert_ne!(loaded, predicted(&trained.pipeline, &trained.models[&40], &rows));
 }
 
 #[test]
