@@ -131,7 +131,7 @@ fn formats(headers: &HeaderMap) -> Result<(Format, Format), ServeError> {
         None | Some("application/json") => Format::Json,
         Some(Format::ARROW) => Format::Arrow,
         Some(other) => {
-            let expected = "application/json, or application/vnd.apache.arrow.stream for `predict`";
+            let expected = "application/json or application/vnd.apache.arrow.stream";
             return Err(ServeError::ContentType { actual: other.to_owned(), expected });
         }
     };

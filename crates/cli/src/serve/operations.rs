@@ -42,6 +42,19 @@ pub struct Body<'a> {
     pub rows_limit: usize,
 }
 
+impl Body<'_> {
+    /// The requests of the body, added to an empty batch.
+    fn requests(&self, empty: &Batch) -> Result<RankBody, Fault> {
+        match self.format {
+            Format::Json => RankBody::parse(self.bytes, empty.clone(), self.rows_limit),
+            Format::Arrow => {
+                let batch = arrow::read_requests(self.bytes, empty.clone(), self.rows_limit)?;
+                Ok(RankBody { batch, top: None })
+            }
+        }
+    }
+}
+
 /// An operation of a model, and the queue of the thread that answers it.
 pub enum Operation {
     Rank(Ranking),
@@ -91,10 +104,8 @@ impl Operation {
 
     /// Answers a request. Dropping the future cancels it.
     pub async fn answer(&self, body: Body<'_>) -> Result<Vec<u8>, Fault> {
-        if let Self::Predict(prediction) = self {
-            return prediction.answer(body).await;
-        }
-        if body.format == Format::Arrow {
+        let has_arrow = body.format == Format::Arrow || body.accepted == Format::Arrow;
+        if has_arrow && matches!(self, Self::Generate(_) | Self::Run(_)) {
             let (actual, expected) = (Format::ARROW.to_owned(), Format::Json.content_type());
             return Err(ServeError::ContentType { actual, expected }.into());
         }
@@ -115,9 +126,13 @@ pub fn to_json(value: &impl Serialize) -> Result<Vec<u8>, Fault> {
 
 impl Ranking {
     async fn answer(&self, body: Body<'_>) -> Result<Vec<u8>, Fault> {
-        let RankBody { batch, top } = RankBody::parse(body.bytes, self.empty.clone(), body.rows_limit)?;
-        let ranked = self.queue.answer(batch).await?;
+        let RankBody { batch, top } = body.requests(&self.empty)?;
+        let mut ranked = self.queue.answer(batch).await?;
         let top = top.unwrap_or(usize::MAX);
+        if body.accepted == Format::Arrow {
+            ranked.iter_mut().for_each(|ranked| ranked.candidates.truncate(top));
+            return Ok(arrow::ranked(&ranked, &self.tasks)?);
+        }
         let lines: Vec<_> = ranked.iter().map(|ranked| UserLine::new(ranked, top, &self.tasks)).collect();
         to_json(&BTreeMap::from([("ranked", lines)]))
     }
@@ -133,11 +148,15 @@ struct Embedded<'a> {
 
 impl Embedding {
     async fn answer(&self, body: Body<'_>) -> Result<Vec<u8>, Fault> {
-        let RankBody { batch, top } = RankBody::parse(body.bytes, self.empty.clone(), body.rows_limit)?;
+        let RankBody { batch, top } = body.requests(&self.empty)?;
         if top.is_some() {
             return Err(Fault::of_text("`top` applies to `rank` only"));
         }
-        let Vectors { width, values, of, .. } = self.queue.answer(batch).await?;
+        let vectors = self.queue.answer(batch).await?;
+        if body.accepted == Format::Arrow {
+            return Ok(arrow::vectors(vectors)?);
+        }
+        let Vectors { width, values, of, .. } = vectors;
         let subjects = values.chunks(width.max(1)).zip(of);
         let vectors = subjects.map(|(vector, (request, item))| Embedded { request, item, vector });
         to_json(&BTreeMap::from([("vectors", vectors.collect::<Vec<_>>())]))

@@ -127,7 +127,7 @@ fn invalid_requests_are_named_by_code() {
     assert_eq!(server.get(RANK).code(405), "serve.method");
     assert_eq!(refused(&server, RANK, "content-type: text/csv\r\n", "{}", 415), "serve.content_type");
     let arrow = "content-type: application/vnd.apache.arrow.stream\r\n";
-    assert_eq!(refused(&server, RANK, arrow, "{}", 415), "serve.content_type");
+    assert_eq!(refused(&server, RANK, arrow, "{}", 400), "serve.arrow");
     assert_eq!(server.metric("rewire_batch_requests_count"), 0.0, "a run");
     assert_eq!(server.post_json(RANK, &body(&[])).json(), json!({ "ranked": [] }));
     server.stop();

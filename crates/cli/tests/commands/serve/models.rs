@@ -6,10 +6,13 @@ use crate::import::{golden, import};
 use crate::predict_vectors::matching;
 use crate::program::{DEMO, Folder, user};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Int64Type};
-use arrow_array::{ArrayRef, Float64Array, Int32Array, ListArray, RecordBatch, StringArray};
+use arrow_array::types::{Float32Type, Float64Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
+use arrow_schema::Field;
 use rewire::HostTensor;
 use rewire::delta::{Delta, ModelVersion};
 use rewire::generate::decoder::Decoder;
@@ -45,16 +48,19 @@ fn models_of_all_kinds_answer_what_the_library_answers() {
         named("vectors", Path::new(&matching)),
         named("text", &decoder),
         Source::parse(&linear.display().to_string(), &on_cpu(), None),
+        Source::demo(&on_cpu()),
     ];
     let server = start(waiting(0.02), sources);
     let models = server.get("/v1/models").json();
     let operations: Vec<_> = models["models"].as_array().unwrap().iter().map(|model| &model["operations"]).collect();
-    let expected = [json!(["predict"]), json!(["users", "items"]), json!(["generate"]), json!(["run"])];
+    let expected =
+        [json!(["predict"]), json!(["users", "items"]), json!(["generate"]), json!(["run"]), json!(["rank"])];
     assert_eq!(operations, expected.iter().collect::<Vec<_>>());
     predictions(&server, &imported);
     embeddings(&server, Path::new(&matching));
     generations(&server, &decoder, &trie);
     tensors(&server);
+    tables_of_requests(&server);
     server.stop();
 }
 
@@ -98,18 +104,100 @@ fn predictions(server: &Started, model: &Path) {
     let text = table(&rows, predictor.columns());
     let answer = server.post(path, ARROW, &text);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let batches: Vec<RecordBatch> =
-        StreamReader::try_new(&answer.body[..], None).unwrap().map(Result::unwrap).collect();
-    let [batch] = &batches[..] else { panic!("{} batches", batches.len()) };
+    let [batch] = &batches(&answer.body)[..] else { panic!("several batches") };
     for (output, expected) in predictor.outputs().iter().zip(&predicted.columns) {
         let column = batch.column_by_name(&output.name).unwrap().as_primitive::<Float32Type>();
         assert_eq!(column.values().to_vec(), expected.values);
     }
     assert_eq!(batch.column_by_name("row").unwrap().as_primitive::<Int64Type>().values().to_vec(), [0, 1, 2]);
-    let mut cut = text;
-    cut.truncate(cut.len() / 2);
-    assert_eq!(server.post(path, ARROW, &cut).code(400), "serve.arrow");
+    assert_eq!(server.post(path, ARROW, &text[..text.len() / 2]).code(400), "serve.arrow");
     assert_eq!(server.post(path, ARROW, b"rows").code(400), "serve.arrow");
+    damaged(server, path, &text);
+}
+
+/// A damaged stream is an error, or a table of other values.
+fn damaged(server: &Started, path: &str, bytes: &[u8]) {
+    let mut state = 7u64;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    // Sizes of messages are in their first bytes.
+    for round in 0..60 {
+        let mut damaged = bytes.to_vec();
+        let most = if round % 2 == 0 { bytes.len() } else { bytes.len().min(400) };
+        (0..1 + below(3)).for_each(|_| damaged[below(most)] = below(256) as u8);
+        let answer = server.post(path, ARROW, &damaged);
+        assert!([200, 400].contains(&answer.status), "{}", answer.text());
+    }
+}
+
+fn batches(bytes: &[u8]) -> Vec<RecordBatch> {
+    StreamReader::try_new(bytes, None).unwrap().map(Result::unwrap).collect()
+}
+
+fn written(batch: &RecordBatch) -> Vec<u8> {
+    let mut bytes = vec![];
+    let mut writer = StreamWriter::try_new(&mut bytes, &batch.schema()).unwrap();
+    writer.write(batch).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// Requests as a table have the scores and vectors of the same requests as JSON.
+fn tables_of_requests(server: &Started) {
+    let users: Vec<Value> = [(3, 2), (25, 7), (0, 4)].into_iter().map(|(a, b)| user("u", a, b)).collect();
+    let list = |group: &str, name: &str| {
+        let integers = |list: &Value| list.as_array().unwrap().iter().map(|item| item.as_i64()).collect::<Vec<_>>();
+        let lists = users.iter().map(|user| Some(integers(&user[group][name])));
+        Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists)) as ArrayRef
+    };
+    let numbers = |name: &'static str| users.iter().map(move |user| user[name].as_i64().unwrap());
+    let mut columns: Vec<(String, ArrayRef)> = vec![
+        ("user".to_owned(), Arc::new(StringArray::from_iter_values(users.iter().map(|_| "u")))),
+        ("age_bucket".to_owned(), Arc::new(numbers("age_bucket").map(|one| one as i32).collect::<Int32Array>())),
+        ("country".to_owned(), Arc::new(numbers("country").collect::<Int64Array>())),
+        ("unread".to_owned(), Arc::new(StringArray::from_iter_values(["a", "b", "c"]))),
+    ];
+    for name in ["item_id", "genre", "action", "watchtime", "timestamp"] {
+        columns.push((format!("history.{name}"), list("history", name)));
+    }
+    let candidates = ["item_id", "genre", "timestamp"].map(|name| {
+        let array = list("candidates", name);
+        (Arc::new(Field::new(name, array.data_type().clone(), true)), array)
+    });
+    columns.push(("candidates".to_owned(), Arc::new(StructArray::from(candidates.to_vec()))));
+    let bytes = written(&RecordBatch::try_from_iter(columns.clone()).unwrap());
+    let path = "/v1/models/demo/rank";
+    let json = server.post_json(path, &json!({ "requests": users })).json();
+    let expected: Vec<(u64, i64, f64)> = (0..3)
+        .flat_map(|request| {
+            let candidates = json["ranked"][request]["candidates"].as_array().unwrap();
+            let row = |one: &Value| (request as u64, one["item"].as_i64().unwrap(), one["score"].as_f64().unwrap());
+            candidates.iter().map(row).collect::<Vec<_>>()
+        })
+        .collect();
+    let answer = server.post(path, ARROW, &bytes);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let [batch] = &batches(&answer.body)[..] else { panic!("several batches") };
+    let integers = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec();
+    let scores = batch.column_by_name("score").unwrap().as_primitive::<Float64Type>().values().to_vec();
+    let found: Vec<_> =
+        integers("request").into_iter().zip(integers("item")).zip(scores).map(|((a, b), c)| (a as u64, b, c)).collect();
+    assert_eq!(found, expected);
+    let answer = server.post("/v1/models/vectors/items", ARROW, &bytes);
+    assert_eq!((answer.status, batches(&answer.body)[0].num_rows()), (200, 13));
+    let again = server.post(path, &format!("{ARROW}accept: application/json\r\n"), &bytes);
+    assert_eq!(again.json(), json);
+    columns[1].1 = Arc::new(StringArray::from_iter_values(["a", "b", "c"]));
+    let wrong = written(&RecordBatch::try_from_iter(columns).unwrap());
+    let answer = server.post(path, ARROW, &wrong);
+    assert_eq!(answer.code(400), "serve.arrow");
+    assert!(answer.text().contains("`age_bucket` is Utf8: expected integers"), "{}", answer.text());
+    let columns = [("country", Arc::new(Int64Array::from(vec![1])) as ArrayRef)];
+    let short = written(&RecordBatch::try_from_iter(columns).unwrap());
+    assert_eq!(server.post(path, ARROW, &short).code(400), "rank.request");
+    damaged(server, path, &bytes);
 }
 
 /// Rows of equal and of other types run together with an invalid one; each has the bits of one alone.
@@ -157,12 +245,7 @@ fn table(rows: &[Value], names: &[String]) -> Vec<u8> {
         };
         (name.clone(), array, true)
     };
-    let batch = RecordBatch::try_from_iter_with_nullable(names.iter().map(column)).unwrap();
-    let mut bytes = vec![];
-    let mut writer = StreamWriter::try_new(&mut bytes, &batch.schema()).unwrap();
-    writer.write(&batch).unwrap();
-    writer.finish().unwrap();
-    bytes
+    written(&RecordBatch::try_from_iter_with_nullable(names.iter().map(column)).unwrap())
 }
 
 fn embeddings(server: &Started, model: &Path) {

@@ -1,5 +1,9 @@
 //! Tables as streams of Arrow's IPC format.
 
+mod requests;
+
+pub use requests::{ranked, read as read_requests, vectors};
+
 use super::error::{Fault, ServeError};
 use super::rows::TableRows;
 use arrow_array::cast::AsArray;
@@ -7,11 +11,12 @@ use arrow_array::types::{
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, Float32Array, ListArray, PrimitiveArray, RecordBatch};
-use arrow_buffer::OffsetBuffer;
-use arrow_ipc::reader::StreamReader;
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_schema::{ArrowError, DataType, Field};
 use rewire::predict::{Lists, OwnedCell, Predicted, PredictedColumn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 impl From<ArrowError> for ServeError {
@@ -20,19 +25,36 @@ impl From<ArrowError> for ServeError {
     }
 }
 
+/// Reads the parts of a table with up to `limit` rows. The library panics on some damaged streams; these are errors, too. The decoder
+/// allocates no more than there are bytes.
+fn parts(body: &[u8], limit: usize) -> Result<Vec<RecordBatch>, ServeError> {
+    let read = || {
+        let (mut decoder, mut rest) = (StreamDecoder::new(), Buffer::from(body));
+        let (mut parts, mut rows) = (vec![], 0usize);
+        while !rest.is_empty() {
+            let Some(part) = decoder.decode(&mut rest)? else { continue };
+            rows = rows.saturating_add(part.num_rows());
+            if rows > limit {
+                return Err(ServeError::RowsLimit { limit });
+            }
+            parts.push(part);
+        }
+        decoder.finish()?;
+        Ok(parts)
+    };
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(ServeError::Arrow { reason: "it is damaged".to_owned() }))
+}
+
 /// Reads the columns of a model. Others are ignored, missing ones are null.
 pub fn read(body: &[u8], names: &[String], limit: usize) -> Result<TableRows, Fault> {
     let (mut count, mut columns) = (0, vec![vec![]; names.len()]);
-    for batch in StreamReader::try_new(body, None).map_err(ServeError::from)? {
-        let batch = batch.map_err(ServeError::from)?;
-        count += batch.num_rows();
-        if count > limit {
-            return Err(ServeError::RowsLimit { limit }.into());
-        }
+    for part in parts(body, limit)? {
+        count += part.num_rows();
         for (name, column) in names.iter().zip(&mut columns) {
-            match batch.column_by_name(name) {
+            match part.column_by_name(name) {
                 Some(array) => column.extend(cells(name, array)?),
-                None => column.extend((0..batch.num_rows()).map(|_| OwnedCell::Null)),
+                None => column.extend((0..part.num_rows()).map(|_| OwnedCell::Null)),
             }
         }
     }
@@ -55,6 +77,7 @@ fn cells(name: &str, array: &dyn Array) -> Result<Vec<OwnedCell>, ServeError> {
         DataType::Float64 => each(array.as_primitive::<Float64Type>().iter(), OwnedCell::Float),
         DataType::Utf8 => each(array.as_string::<i32>().iter(), |text| OwnedCell::Text(text.to_owned())),
         DataType::LargeUtf8 => each(array.as_string::<i64>().iter(), |text| OwnedCell::Text(text.to_owned())),
+        DataType::Utf8View => each(array.as_string_view().iter(), |text| OwnedCell::Text(text.to_owned())),
         DataType::List(_) => lists(name, array.as_list::<i32>().iter())?,
         DataType::LargeList(_) => lists(name, array.as_list::<i64>().iter())?,
         DataType::Map(..) => maps(name, array)?,
@@ -74,9 +97,17 @@ fn integers<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &dyn Array) -> Vec<
     each(array.iter(), |value| OwnedCell::Int(value.into()))
 }
 
+/// The cells of lists or maps. Without a type their number is not bounded by that of bytes.
+fn items(name: &str, array: &dyn Array) -> Result<Vec<OwnedCell>, ServeError> {
+    match array.data_type() {
+        DataType::Null => Err(ServeError::Arrow { reason: format!("`{name}` has lists of nulls without a type") }),
+        _ => cells(name, array),
+    }
+}
+
 fn lists(name: &str, lists: impl Iterator<Item = Option<ArrayRef>>) -> Result<Vec<OwnedCell>, ServeError> {
     let list = |list: Option<ArrayRef>| match list {
-        Some(items) => cells(name, &items).map(OwnedCell::List),
+        Some(own) => items(name, &own).map(OwnedCell::List),
         None => Ok(OwnedCell::Null),
     };
     lists.map(list).collect()
@@ -85,7 +116,7 @@ fn lists(name: &str, lists: impl Iterator<Item = Option<ArrayRef>>) -> Result<Ve
 fn maps(name: &str, array: &dyn Array) -> Result<Vec<OwnedCell>, ServeError> {
     let map = |entries: Option<arrow_array::StructArray>| match entries {
         Some(entries) => {
-            let (keys, values) = (cells(name, entries.column(0))?, cells(name, entries.column(1))?);
+            let (keys, values) = (items(name, entries.column(0))?, items(name, entries.column(1))?);
             Ok(OwnedCell::Map(keys.into_iter().zip(values).collect()))
         }
         None => Ok(OwnedCell::Null),
@@ -96,7 +127,7 @@ fn maps(name: &str, array: &dyn Array) -> Result<Vec<OwnedCell>, ServeError> {
 /// Predictions as a table, a row per prediction, with the row of the request in the last column, `row`.
 pub fn write(outputs: &[PredictedColumn], predicted: Predicted) -> Result<Vec<u8>, ServeError> {
     let Predicted { counts, columns } = predicted;
-    let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (vec![], vec![]);
+    let mut arrays: Vec<(String, ArrayRef)> = vec![];
     for (output, Lists { ends, values }) in outputs.iter().zip(columns) {
         let values = Float32Array::from(values);
         let array: ArrayRef = match output.is_list {
@@ -108,13 +139,16 @@ pub fn write(outputs: &[PredictedColumn], predicted: Predicted) -> Result<Vec<u8
                 Arc::new(ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), Arc::new(values), None)?)
             }
         };
-        fields.push(Field::new(&output.name, array.data_type().clone(), false));
-        arrays.push(array);
+        arrays.push((output.name.clone(), array));
     }
     let rows = counts.iter().enumerate().flat_map(|(row, count)| std::iter::repeat_n(row as i64, *count));
-    arrays.push(Arc::new(rows.collect::<PrimitiveArray<Int64Type>>()));
-    fields.push(Field::new("row", DataType::Int64, false));
-    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?;
+    arrays.push(("row".to_owned(), Arc::new(rows.collect::<PrimitiveArray<Int64Type>>())));
+    stream(arrays)
+}
+
+/// A table as a stream.
+fn stream(columns: Vec<(String, ArrayRef)>) -> Result<Vec<u8>, ServeError> {
+    let batch = RecordBatch::try_from_iter(columns)?;
     let mut bytes = vec![];
     let mut writer = StreamWriter::try_new(&mut bytes, &batch.schema())?;
     writer.write(&batch)?;
