@@ -40,6 +40,7 @@ mod train;
 mod tune;
 mod units;
 mod unseen;
+mod usage;
 mod verify;
 #[cfg(feature = "parquet")]
 mod vocabulary;
