@@ -188,7 +188,7 @@ fn package(dist: &Dist) -> Result<(), String> {
 fn checksums(folder: &Path) -> Result<(), String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut names: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
-    names.retain(|name| name != "SHA256SUMS");
+    names.retain(|name| name != "SHA256SUMS" && folder.join(name).is_file());
     names.sort();
     let sums = output_of(Command::new("sha256sum").args(&names).current_dir(folder))?;
     write(&folder.join("SHA256SUMS"), &sums)?;
@@ -199,6 +199,31 @@ fn checksums(folder: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn archives_of_equal_files_have_equal_bytes() {
+        let folder = created(&root().join("target/dist/tests")).unwrap();
+        let archive = |file: &str| {
+            let dist = Dist {
+                folder: folder.clone(),
+                staging: folder.clone(),
+                target: "here".to_owned(),
+                epoch: "1700000000".to_owned(),
+            };
+            let staged = dist.stage("staged").unwrap();
+            for name in if file == "a.tar.gz" { ["b", "a"] } else { ["a", "b"] } {
+                write(&staged.join(name), name).unwrap();
+            }
+            dist.archive(&staged, file).unwrap();
+            std::fs::read(folder.join(file)).unwrap()
+        };
+        let [one, other] = ["a.tar.gz", "b.tar.gz"].map(archive);
+        assert!(one == other && !one.is_empty());
+        checksums(&folder).unwrap();
+        let sums = std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap();
+        assert!(sums.contains("  a.tar.gz\n") && !sums.contains("SHA256SUMS"), "{sums}");
+    }
 
     #[test]
     fn parts_are_found_by_name() {
