@@ -141,14 +141,20 @@ impl Dist {
     }
 }
 
-/// The program for this system.
+/// The program for this system with its server, completions and manual pages.
 fn program(dist: &Dist) -> Result<(), String> {
     // An option of the profile would compile all libraries again for the wheel.
-    let build = ["rustc", "--release", "-p", "rewire-cli", "--bin", "rewire", "--", "-Cstrip=symbols"];
+    let build =
+        ["rustc", "--release", "-p", "rewire-cli", "--bin", "rewire", "--features", "serve", "--", "-Cstrip=symbols"];
     run_command(reproducible(cargo(&build), dist))?;
     let staged = dist.stage("rewire")?;
     let program = root().join("target/release/rewire");
     copy(&program, &staged.join("rewire"))?;
+    let completions = created(&staged.join("completions"))?;
+    for (shell, file) in [("bash", "rewire.bash"), ("fish", "rewire.fish"), ("zsh", "_rewire")] {
+        write(&completions.join(file), &output_of(Command::new(&program).args(["completions", shell]))?)?;
+    }
+    output_of(Command::new(&program).args(["man", "--out"]).arg(staged.join("man")))?;
     dist.archive(&staged, &format!("rewire-{VERSION}-{}.tar.gz", dist.target))
 }
 
