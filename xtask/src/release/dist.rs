@@ -162,10 +162,9 @@ fn program(dist: &Dist) -> Result<(), String> {
 fn wheel(dist: &Dist) -> Result<(), String> {
     venv::install(&["maturin>=1.10,<2"])?;
     let mut command = Command::new(venv::program("maturin"));
-    command
-        .args(["build", "--release", "--locked", "--out"])
-        .arg(&dist.folder)
-        .current_dir(root().join("crates/python"));
+    // The features of the program's libraries: with others, they would be compiled again.
+    command.args(["build", "--release", "--locked", "--features", "rewire-cli/serve", "--out"]).arg(&dist.folder);
+    command.current_dir(root().join("crates/python"));
     run_command(reproducible(command, dist))
 }
 
