@@ -461,7 +461,7 @@ fn deltas_of_other_ids_are_refused() {
     };
     let placed = |row, evicted| Placed { row, id: 1 << 50, evicted };
     let wrong = [
-        (with("user_emb", placed(0, Some(77))), "has another id"),
+        (with("user_emb", placed(0, Some(77))), "differs from the one in the change"),
         (with("user_emb", placed(19, None)), "is not one of 19 rows"),
         (with("none", placed(0, None)), "which has no ids in the model"),
         (trained.deltas[2].clone(), "needs delta 2"),
