@@ -35,12 +35,7 @@ impl Unary for Neg {
 impl Unary for Abs {
     const DECLARATION: Declaration = Declaration {
         name: "abs",
-        // A driver of NVIDIA takes `abs` of the smallest integer for positive where it is widened to 64 bits.
-        wgsl: &[
-            (&[F32], Wgsl::both("abs({a})")),
-            (&[I32], Wgsl::both("max({a}, -({a}))")),
-            (&[I64], Wgsl::scalar("i64_abs({a})")),
-        ],
+        wgsl: &[(&[F32, I32], Wgsl::both("abs({a})")), (&[I64], Wgsl::scalar("i64_abs({a})"))],
         ..Declaration::OPERATION
     };
     const EVALUATE: fn(f64) -> f64 = f64::abs;
