@@ -139,10 +139,12 @@ pub fn broken_links(path: &Path, text: &str) -> Result<Vec<String>, String> {
             targets(line).into_iter().filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
         {
             let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
-            let linked = if file.is_empty() { path.to_owned() } else { folder.join(file) };
-            let is_there = linked.exists();
+            let is_own = file.is_empty();
+            let linked = if is_own { path.to_owned() } else { folder.join(file) };
+            let is_there = is_own || linked.exists();
             let is_page = linked.extension().is_some_and(|ending| ending == "md");
             let has_anchor = match is_there && is_page && !anchor.is_empty() {
+                true if is_own => anchors(text).iter().any(|one| one == anchor),
                 true => {
                     let page = fs::read_to_string(&linked).map_err(|error| format!("{}: {error}", linked.display()))?;
                     anchors(&page).iter().any(|one| one == anchor)
