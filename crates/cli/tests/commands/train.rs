@@ -14,6 +14,7 @@ use crate::program::{DEMO, Folder, Run, command, finish, jsonl, lines, run, user
 use rewire::train::Checkpoint;
 use rewire::weights::Weights;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -296,9 +297,10 @@ fn a_folder_is_written_by_one_training_at_a_time() {
     let (data, out) = (eight(&folder), folder.0.join("out").display().to_string());
     let config = folder.write("train.json", config(&json!({ "steps": 1_000_000 })));
     let args = ["train", "--data", &data, "--config", &config, "--out", &out, "--json", "--kernel", "cpu"];
+    let log = folder.0.join("first.log");
     let mut first = command(&[&args[..], &["--save-every", "1"]].concat())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(File::create(&log).unwrap())
         .spawn()
         .unwrap();
     let (begun, checkpoint) = (Instant::now(), Path::new(&out).join("checkpoint.safetensors"));
@@ -307,7 +309,9 @@ fn a_folder_is_written_by_one_training_at_a_time() {
     }
     let second = train(&folder, "out", json!({ "steps": 2 }), &[]);
     let resumed = train(&folder, "out", json!({ "steps": 2 }), &["--resume"]);
-    let _ = first.kill();
+    let ended = first.try_wait().unwrap();
+    assert!(ended.is_none(), "the first training ended: {ended:?}\n{}", std::fs::read_to_string(&log).unwrap());
+    first.kill().unwrap();
     first.wait().unwrap();
     for refused in [second, resumed] {
         refused.failed_with(&["out is being written by another training"]);
