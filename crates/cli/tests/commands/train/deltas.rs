@@ -4,9 +4,11 @@ use super::*;
 use rewire::delta::{Delta, ModelVersion};
 use std::path::PathBuf;
 
+/// The deltas of a training, without files that it was writing when it was killed.
 fn deltas(folder: &Folder, name: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder.0.join(name).join("deltas")).unwrap();
     let mut all: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    all.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
     all.sort();
     all
 }
