@@ -70,7 +70,7 @@ fn an_example() {
             "retrieval" => retrieval::main(),
             "states" => states::main(),
             "two_tower" => two_tower::main(),
-            other => panic!("{other} is no example"),
+            other => panic!("{other} is not an example"),
         }
         .err()
         .map(|error| error.to_string()),

@@ -165,7 +165,7 @@ fn every_method_has_a_use() {
 fn wrong_uses_are_errors_that_name_operator_and_argument() {
     for function in functions() {
         for (n, error) in function.errors().into_iter().enumerate() {
-            let error = error.unwrap_or_else(|| panic!("{}: wrong use {n} is no error", function.item)).to_string();
+            let error = error.unwrap_or_else(|| panic!("{}: wrong use {n} is not an error", function.item)).to_string();
             assert!(error.contains(": `") || error.contains("name `"), "{} {n}: {error}", function.item);
             assert!(error.contains("must be") && error.contains(", got ") || error.contains("used twice"), "{error}");
         }
@@ -178,7 +178,7 @@ fn wrong_configurations_are_errors_that_name_the_key() {
         module.graph().unwrap_or_else(|error| panic!("{} {}: {error}", module.item, module.kind));
         for (error, (pointer, _)) in module.errors().into_iter().zip(&module.violations) {
             let error =
-                error.unwrap_or_else(|| panic!("{} {}: a wrong `{pointer}` is no error", module.item, module.kind));
+                error.unwrap_or_else(|| panic!("{} {}: a wrong `{pointer}` is not an error", module.item, module.kind));
             assert!(
                 error.contains('`') || error.contains("invalid type") || error.contains("invalid value"),
                 "{error}"

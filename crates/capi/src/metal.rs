@@ -18,7 +18,7 @@ use wgpu::hal::metal::{Device, Queue};
 /// Why an app's device cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 enum MetalError {
-    #[error("the device is none of those that Metal lists, or it does not compute")]
+    #[error("the device is not among those that Metal lists, or does not support compute")]
     Unlisted,
     #[error("Metal refuses: {0}")]
     Refused(String),

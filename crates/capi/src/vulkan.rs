@@ -49,9 +49,9 @@ enum VulkanError {
     Extension(&'static CStr),
     #[error("the instance was created with apiVersion {0}: expected {1} or later")]
     Version(Version, Version),
-    #[error("the physical device does not conform to Vulkan, or its first family of queues does not draw")]
+    #[error("the physical device does not conform to Vulkan, or its first queue family does not support graphics")]
     Unfit,
-    #[error("queue {queue} of family {family} does not compute, or there is none")]
+    #[error("queue family {family} has no queue {queue}, or does not support compute")]
     Queue { family: u32, queue: u32 },
     #[error("Vulkan refuses: {0}")]
     Refused(String),

@@ -83,7 +83,7 @@ pub fn time(
     output: &mut Output,
 ) -> Result<Vec<Record>, CliError> {
     let mut records = Vec::with_capacity(workloads.len());
-    // Nothing where stderr is no terminal.
+    // Nothing where stderr is not a terminal.
     let progress = ProgressBar::new(workloads.len() as u64);
     for workload in workloads {
         let record = bench.run(&workload?);

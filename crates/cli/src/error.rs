@@ -70,7 +70,7 @@ pub enum CliError {
     Tensors { file: String, source: Box<rewire::import::ImportError> },
     #[error("cannot write {file}")]
     Write { file: String, source: io::Error },
-    #[error("{failed} of {cases} cases are not ok")]
+    #[error("{failed} of {cases} cases failed")]
     NotOk { failed: usize, cases: usize },
     #[error("{}: found no .safetensors files", path.display())]
     NoCases { path: PathBuf },
@@ -86,7 +86,7 @@ pub enum CliError {
     NoKernel { node: usize, reason: String },
     #[error("the tensors take {needed} bytes with all memory-saving recomputation, more than {limit}")]
     Memory { limit: u64, needed: u64 },
-    #[error("memory is short: allow more (`ulimit -v`, or the limit of the container)")]
+    #[error("out of host memory: raise the limit (`ulimit -v`, or that of the container)")]
     Short,
     #[error("there is no folder to keep tunings in: set HOME, or XDG_CACHE_HOME (LOCALAPPDATA on Windows)")]
     NoCaches,
@@ -116,7 +116,7 @@ pub enum CliError {
     #[error(transparent)]
     Serve(#[from] crate::serve::ServerError),
     #[cfg(feature = "serve")]
-    #[error("{connections} connections were cut off after the time of grace")]
+    #[error("{connections} connections were cut off after the grace period")]
     CutOff { connections: usize },
 }
 

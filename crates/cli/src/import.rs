@@ -205,7 +205,7 @@ fn average(tensors: &mut BTreeMap<String, HostTensor>, averages: &Path) -> Resul
         match tensors.get_mut(&name) {
             Some(tensor) if tensor.shape() == average.shape() => *tensor = average,
             Some(tensor) => wrong.push(format!("`{name}` is {:?}: expected {:?}", average.shape(), tensor.shape())),
-            None => wrong.push(format!("`{name}` is no parameter of the checkpoint")),
+            None => wrong.push(format!("`{name}` is not a parameter of the checkpoint")),
         }
     }
     match wrong.is_empty() {

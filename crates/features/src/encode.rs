@@ -41,10 +41,10 @@ pub enum EncodeError {
         lengths: (i64, i64),
     },
     /// The model compares users with sampled items, but none are given.
-    #[error("the model compares users with sampled items: a table of negatives is needed, with a row for each batch")]
+    #[error("the model uses sampled negatives: expected a table of negatives with a row for each batch")]
     NoNegatives,
     /// A feature is not sparse.
-    #[error("`{feature}` is no feature with ids: name a sparse feature as session or group")]
+    #[error("`{feature}` is not a feature with ids: name a sparse feature as session or group")]
     NoIds {
         /// The feature.
         feature: String,

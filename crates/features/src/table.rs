@@ -164,7 +164,7 @@ impl Features {
                     if group.group_type == GroupType::JaggedSequence && feature.sequence.is_none() {
                         problems.push(
                             key,
-                            format!("`{name}` is no sequence, which groups of type JAGGED_SEQUENCE take alone"),
+                            format!("`{name}` is not a sequence, which groups of type JAGGED_SEQUENCE take alone"),
                         );
                     } else if let FeatureValues::Ids { rows, .. } = feature.values {
                         let is_wide = group.group_type == GroupType::Wide;

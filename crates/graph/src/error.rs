@@ -70,7 +70,7 @@ pub enum GraphError {
         node: String,
     },
     /// An operator has operands of two models.
-    #[error("{op}{} reads {own} and, of another scope, {other}: trace a model in one scope", at(path))]
+    #[error("{op}{} reads {own} and {other} of another scope: trace a model in one scope", at(path))]
     Scopes {
         /// The operator.
         op: String,

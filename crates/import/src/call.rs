@@ -70,7 +70,7 @@ impl Call<'_> {
         if let Some(reason) = refused {
             return Fault::unsupported(reason);
         }
-        Fault::program(format!("{}: the argument `{name}` is no {expected}", self.base))
+        Fault::program(format!("{}: the argument `{name}` is missing or not of type {expected}", self.base))
     }
 
     /// The same with the operands of a product in the narrower type of its result: autocast converts them.

@@ -14,7 +14,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum BenchError {
     /// The operator does not exist.
-    #[error("there is nothing to bench called `{name}`: expected a model folder, demo, {known}")]
+    #[error("unknown workload `{name}`: expected a model folder, demo, {known}")]
     UnknownOp {
         /// The name.
         name: String,
@@ -48,7 +48,7 @@ pub enum BenchError {
     },
     /// A sweep is invalid.
     #[error(
-        "`{text}` is no sweep: expected AXIS=LO:HI with numbers from 1, such as max-len=128:4096, and an axis of {known}"
+        "`{text}` is not a sweep: expected AXIS=LO:HI with numbers from 1, such as max-len=128:4096, and an axis of {known}"
     )]
     Sweep {
         /// The given text.

@@ -35,7 +35,7 @@ pub enum GpuError {
         reason: String,
     },
     /// A device does not support the requested matrix tier.
-    #[error("{adapter} has no matrices of tier {tier}: expected `{}` at most, {}", own.tier, own.reason)]
+    #[error("{adapter} does not support matrix tier {tier}: expected `{}` at most, {}", own.tier, own.reason)]
     Matrices {
         /// The adapter.
         adapter: String,
@@ -448,7 +448,7 @@ pub enum RunError {
         device: String,
     },
     /// Tunings cannot be written to the store.
-    #[error("{}: the tunings are not kept: {reason}; make the folder writable, or free space there", path.display())]
+    #[error("{}: the tunings cannot be stored: {reason}; make the folder writable, or free space there", path.display())]
     NotKept {
         /// The file.
         path: PathBuf,

@@ -101,7 +101,7 @@ fn tiers_of_matrices_are_limited_and_none_that_is_missing_is_taken() {
     }
     let options = ModelOptions { kernel: Kernel::Cpu, matrices: Some(MatrixTier::Wgsl), ..ModelOptions::default() };
     let error = Model::load(Plan::default(), (), options).unwrap_err();
-    assert!(error.to_string().contains("the CPU has no matrices of tier wgsl"), "{error}");
+    assert!(error.to_string().contains("the CPU does not support matrix tier wgsl"), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const WIDTH: usize = 6;
 
-/// Kernels of a step of layers with a matrix and a bias each, of which some learn: all, and those that are no sums.
+/// Kernels of a step of layers with a matrix and a bias each, of which some learn: all, and those that are not sums.
 fn kernels(count: usize, learned: usize, keys: &str) -> (usize, usize) {
     let scope = Scope::new();
     let mut x = scope.input("x", DType::F32, [scope.size("rows"), WIDTH.into()]);

@@ -62,11 +62,11 @@ impl GoldenCase {
         let bad = |reason: String| CaseError::Metadata { path: path.to_owned(), reason };
         let entry = |key: &str| {
             let value = file.metadata().get(key);
-            value.ok_or_else(|| bad(format!("the file is no golden case: its metadata have no `{key}`")))
+            value.ok_or_else(|| bad(format!("the file is not a golden case: its metadata have no `{key}`")))
         };
         let op = entry("op")?.clone();
         if op.is_empty() || !op.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) || op.starts_with('.') {
-            return Err(bad(format!("`{op}` is no name of an operator")));
+            return Err(bad(format!("`{op}` is not the name of an operator")));
         }
         let attrs = serde_json::from_str(entry("attrs")?).map_err(|error| bad(format!("attrs: {error}")))?;
         Ok(Self { op, path: path.to_owned(), attrs, metadata: file.metadata().clone(), tensors: file.tensors()? })

@@ -245,7 +245,7 @@ fn write_function(page: &mut String, source: &Source, function: &Function) -> Re
     let graph = function.graph().map_err(|error| format!("{item}: {error}"))?;
     let kernels = kernels(&graph).map_err(|error| format!("{item}: {error}"))?;
     let errors: Option<Vec<GraphError>> = function.errors().into_iter().collect();
-    let errors = errors.ok_or_else(|| format!("{item}: an invalid use is no error"))?;
+    let errors = errors.ok_or_else(|| format!("{item}: an invalid use is not an error"))?;
     let own = item.rsplit("::").next().unwrap_or(item);
     let _ = write!(page, "\n### `{item}`\n\n{}\n\n- Kernels: {kernels}\n", source.docs(item)?);
     write_constraints(page, errors.iter().filter_map(|error| constraint(error, own)));
@@ -272,7 +272,7 @@ fn write_module(
         let _ = writeln!(page, "- Parameters: {}", parameters.join(", "));
     }
     let errors: Option<Vec<String>> = module.errors().into_iter().collect();
-    let errors = errors.ok_or_else(|| format!("{title}: an invalid value is no error"))?;
+    let errors = errors.ok_or_else(|| format!("{title}: an invalid value is not an error"))?;
     write_constraints(page, errors.iter().filter_map(|error| constraint_of_key(error)));
     if is_first { write_fields(page, source, item) } else { Ok(()) }
 }

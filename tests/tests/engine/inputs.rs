@@ -274,8 +274,8 @@ fn stored_plans_check_ids() {
         change(&mut changed["shapes"]["ids"][0]);
         load(&changed).err().unwrap_or_default()
     };
-    assert!(wrong(&|ids| ids["input"] = "x".into()).contains("the ids `x` are no input of integers"));
-    assert!(wrong(&|ids| ids["input"] = "y".into()).contains("the ids `y` are no input of integers"));
+    assert!(wrong(&|ids| ids["input"] = "x".into()).contains("the ids `x` are not an input of integers"));
+    assert!(wrong(&|ids| ids["input"] = "y".into()).contains("the ids `y` are not an input of integers"));
     assert!(wrong(&|ids| ids["rows"]["terms"] = serde_json::json!({ "9": 1 })).contains("does not define"));
 }
 

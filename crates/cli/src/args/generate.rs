@@ -12,16 +12,16 @@ pub struct Generate {
     /// JSON Lines: `id`, and `tokens`, a list.
     #[arg(long, value_name = "FILE")]
     pub prompts: PathBuf,
-    /// The valid items, JSON: `items`, a list of lists of tokens of any length. Tokens are drawn if left out.
+    /// The valid items, JSON: `items`, a list of lists of tokens of any length. Without it, tokens are sampled.
     #[arg(long, value_name = "FILE")]
     pub trie: Option<PathBuf>,
-    /// Beam width: the most items per prompt.
+    /// Beam width: the maximum number of items per prompt.
     #[arg(long, value_name = "N", default_value = "10", requires = "trie")]
     pub beams: NonZeroUsize,
     /// Prompts per batch; results do not depend on it.
     #[arg(long, value_name = "N", default_value = "16")]
     pub batch: NonZeroUsize,
-    /// Most new tokens per prompt.
+    /// Maximum number of new tokens per prompt.
     #[arg(long, value_name = "N", default_value = "32", conflicts_with = "trie")]
     pub tokens: NonZeroUsize,
     /// Sampling temperature; 0 selects the most likely token.
@@ -36,7 +36,7 @@ pub struct Generate {
     /// Seed of the random numbers.
     #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "trie")]
     pub seed: u64,
-    /// A token that ends a sequence, beside `eos_token_id` of the configuration. May be given several times.
+    /// A token that ends a sequence, in addition to `eos_token_id` of the configuration. May be given several times.
     #[arg(long, value_name = "TOKEN", conflicts_with = "trie")]
     pub stop: Vec<u32>,
     /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; as the model has them if left out.

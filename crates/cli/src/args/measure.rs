@@ -29,7 +29,7 @@ pub struct Bench {
     /// Also time each without some passes or rules of the rewriting, such as fusion: the difference is their effect.
     #[arg(long, value_name = "PASS,..", value_delimiter = ',', conflicts_with_all = ["sweep", "quality"])]
     pub without: Vec<String>,
-    /// Train the built-in model as 1, 2 and 4 ranks of this process, or as the ranks that MPI started: users a second, and the times of
+    /// Train the built-in model as 1, 2 and 4 ranks of this process, or as the ranks that MPI started: users per second, and the time of
     /// computing, exchange and waiting in a step.
     #[arg(long, conflicts_with_all = ["ops", "suite", "sweep", "quality", "compare", "records", "svg", "markdown"])]
     pub scaling: bool,
@@ -163,7 +163,7 @@ pub struct Sizes {
     /// Number of layers.
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
-    /// The largest number of rows of a sample.
+    /// Maximum number of rows of a sample.
     #[arg(long, value_name = "N")]
     max_len: Option<usize>,
     /// Rows of a sample: full, N, uniform:LO:HI, or uniform:LO%:HI% of the largest number.

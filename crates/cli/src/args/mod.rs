@@ -328,21 +328,21 @@ pub struct Train {
     #[arg(long, value_name = "BYTES", value_parser = nonzero_bytes)]
     pub memory_limit: Option<NonZeroU64>,
     /// Keep tables and their optimizer states in files of this folder rather than in memory: the system keeps the rows in use in memory.
-    /// The files have no names and end with the program.
+    /// The files are unnamed and are deleted when the program ends.
     #[arg(long, value_name = "DIR")]
     pub tables_folder: Option<PathBuf>,
     /// Steps between checkpoints, in addition to the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
-    /// Steps between deltas: files in OUT/deltas with the changes since the one before, which `apply` and serving models take. A delta is
+    /// Steps between deltas: files in OUT/deltas with the changes since the previous delta, for `apply` and `serve`. A delta is
     /// also written before every checkpoint.
     #[arg(long, value_name = "STEPS")]
     pub delta_every: Option<NonZeroU64>,
-    /// Train as so many ranks in this process, whose batches together make a step. Programs that MPI starts are ranks by
-    /// themselves.
+    /// Number of ranks to train as, in this process; their batches together make a step. A program that MPI starts is one rank
+    /// already.
     #[arg(long, value_name = "N")]
     pub ranks: Option<NonZeroUsize>,
-    /// Seconds after which a rank that waits for another one gives up and names it.
+    /// Seconds that a rank waits for another one before it fails with the name of that rank.
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     pub rank_timeout: f64,
     /// The records to write.
@@ -378,7 +378,7 @@ pub struct Run {
     /// The output file, safetensors: the model's results, and the buffers and inputs that it changes.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Repeat the run for so many seconds and print the median and least time.
+    /// Repeat the run for this many seconds and print the median and minimum time.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<f64>,
     /// Choices for all kernels: a list such as split_sums=true.
@@ -427,11 +427,11 @@ pub struct Apply {
     /// Model folder or package, written by or packed from a training with --delta-every.
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
-    /// Its next deltas, in order.
+    /// The deltas that follow the model's version, in order.
     #[arg(required = true, value_name = "DELTA")]
     pub deltas: Vec<PathBuf>,
-    /// The folder or package to write, of the same kind as the model; it may be the model itself. However the program ends, it is the old
-    /// or the new model.
+    /// The folder or package to write, of the same kind as the model; it may be the model itself. It is
+    /// replaced atomically.
     #[arg(long, value_name = "MODEL")]
     pub out: PathBuf,
 }

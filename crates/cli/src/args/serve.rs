@@ -14,40 +14,40 @@ pub struct Serve {
     /// The address to listen on; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     pub listen: String,
-    /// Most rows of a batch: requests of clients that arrive together run together. Results do not depend on it.
+    /// Maximum rows of a batch, in which requests that arrive together run. Results do not depend on it.
     #[arg(long, value_name = "ROWS", default_value = "64")]
     pub batch: NonZeroUsize,
-    /// Longest wait of a batch for further requests.
+    /// Maximum time that a batch waits for further requests.
     #[arg(long, value_name = "SECONDS", default_value = "0.001", value_parser = seconds)]
     pub batch_wait: f64,
-    /// Most requests that wait for a model. Further ones are refused with status 503.
+    /// Maximum number of requests that wait for a model. Further ones are rejected with status 503.
     #[arg(long, value_name = "N", default_value = "256")]
     pub queue: NonZeroUsize,
-    /// Most rows of a request.
+    /// Maximum rows of a request.
     #[arg(long, value_name = "ROWS", default_value = "1024")]
     pub rows_limit: NonZeroUsize,
-    /// Largest body of a request, such as 16MiB.
+    /// Maximum size of the body of a request, such as 16MiB.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = bytes)]
     pub body_limit: u64,
-    /// Longest wait for the head of a request, also between two requests of a connection.
+    /// Timeout for the head of a request, also between two requests of a connection.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub header_timeout: f64,
-    /// Longest wait for the body of a request, and for a client that does not read its answer.
+    /// Timeout for the body of a request, and for a client that does not read its answer.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub body_timeout: f64,
-    /// Most open connections. Others wait.
+    /// Maximum number of open connections. Others wait.
     #[arg(long, value_name = "N", default_value = "1024")]
     pub connections: NonZeroUsize,
-    /// Longest wait for accepted requests after SIGTERM or an interrupt.
+    /// Grace period of accepted requests after SIGTERM or an interrupt.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub grace: f64,
-    /// The valid items of language models, as `generate` reads them. Without it they sample tokens.
+    /// The valid items of language models, as `generate` reads them. Without it, tokens are sampled.
     #[arg(long, value_name = "FILE")]
     pub trie: Option<PathBuf>,
     /// Tokens in the caches of a language model, of all requests that run together.
     #[arg(long, value_name = "TOKENS", default_value = "2048")]
     pub cache_rows: NonZeroUsize,
-    /// Folder of the deltas of a training, which are applied, as they appear, to the models that they follow.
+    /// Folder of the deltas of a training. Each is applied, when it appears, to the model that it follows.
     #[arg(long, value_name = "DIR")]
     pub delta_folder: Option<PathBuf>,
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub struct Sid {
     /// Normalize the residuals of vectors to length 1 before each level.
     #[arg(long)]
     pub normalize_residuals: bool,
-    /// What random numbers are drawn from.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub seed: u64,
     /// The folder for `codebooks.safetensors`, the centroids of each level; `items.jsonl`, the codes and tokens of each item; and `trie.json`, the items in the

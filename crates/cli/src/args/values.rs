@@ -13,7 +13,7 @@ pub fn embedded(text: &str) -> Embedded {
 pub fn ascii(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"+-.\"\r\n".contains(byte) => Ok(*byte),
-        _ => Err("expected one ASCII character that is no part of a number, such as ; or |".to_owned()),
+        _ => Err("expected one ASCII character that is not part of a number, such as ; or |".to_owned()),
     }
 }
 

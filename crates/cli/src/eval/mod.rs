@@ -25,12 +25,12 @@ use thiserror::Error;
 pub enum EvalError {
     /// Negatives are missing.
     #[error(
-        "the model compares users with sampled items: name a file with a row for each batch and the columns {} by --negatives",
+        "the model is evaluated against sampled negatives: --negatives must name a file with a row for each batch and the columns {}",
         columns.join(", ")
     )]
     NoNegatives { columns: Vec<String> },
     /// The model uses no negatives.
-    #[error("the model reads no sampled items: leave out --negatives")]
+    #[error("the model has no sampled negatives: leave out --negatives")]
     OtherNegatives,
     /// There are more batches than rows of negatives.
     #[error("{file} has negatives for {rows} batches: expected one row per batch of {batch} rows")]

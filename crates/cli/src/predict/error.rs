@@ -12,7 +12,7 @@ pub enum PredictError {
     #[cfg(not(feature = "parquet"))]
     #[error("{file}: the program is built without the feature `parquet`")]
     NoParquet { file: String },
-    #[error("{file} is no plain file: predictions are written to a new file that takes its place")]
+    #[error("{file} is not a regular file: predictions replace a file by renaming a new one over it")]
     NoFile { file: String },
     #[error("--columns: `{column}` is a column of the output already")]
     Column { column: String },
@@ -23,14 +23,12 @@ pub enum PredictError {
     #[error("{file} is being written by another run")]
     Busy { file: String },
     #[error(
-        "{file} is of a run with {key} `{was}`, not `{is}`: continue with the same, or start over without --resume"
+        "{file} belongs to a run with {key} `{was}`, not `{is}`: continue with the same, or start over without --resume"
     )]
     Other { file: String, key: &'static str, was: String, is: String },
     #[error("{file} {reason}: start over without --resume")]
     Damaged { file: String, reason: String },
-    #[error(
-        "all {rows} rows were rejected, the first because {reason}: {file} stays as it was, {rejects} has them all"
-    )]
+    #[error("all {rows} rows were rejected, the first because {reason}: {file} is unchanged, {rejects} has the rows")]
     AllRejected { file: String, rejects: String, rows: u64, reason: String },
     #[error(
         "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"

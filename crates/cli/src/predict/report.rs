@@ -52,10 +52,10 @@ impl Meter {
         let rate = (rows - self.before) as f64 / seconds;
         let first = *self.first.get_or_insert(read);
         if self.is_terminal {
-            self.bar.update(read, format_args!("{rows} rows, {rate:.0} rows a second"));
+            self.bar.update(read, format_args!("{rows} rows, {rate:.0} rows per second"));
         } else if self.told.elapsed() > EVERY && read.done > first.done {
             let left = (read.all - read.done.min(read.all)) as f64 * seconds / (read.done - first.done) as f64;
-            tracing::info!("{rows} rows, {rate:.0} rows a second, {left:.0} s left");
+            tracing::info!("{rows} rows, {rate:.0} rows per second, {left:.0} s left");
             self.told = Instant::now();
         }
     }
@@ -66,7 +66,7 @@ impl Summary {
         let Self { rows, users, rejected, seconds, rows_per_second, adapter, .. } = self;
         let rejected = if *rejected > 0 { format!(", {} rejected", count(*rejected, "row")) } else { String::new() };
         format!(
-            "{out}: {} of {}{rejected} in {seconds:.2} s on {adapter}, {rows_per_second:.0} rows a second",
+            "{out}: {} of {}{rejected} in {seconds:.2} s on {adapter}, {rows_per_second:.0} rows per second",
             count(*rows, "row"),
             count(*users, "user")
         )

@@ -27,7 +27,7 @@ pub enum RetrieveError {
     Cell { file: String, row: usize, column: String, expected: &'static str },
     #[error("{file}, row {row}: `{column}` has {actual} elements: expected {expected}")]
     Width { file: String, row: usize, column: String, actual: usize, expected: String },
-    #[error("{file} has {actual} rows with right items: expected {expected}, one for each of --users")]
+    #[error("{file} has {actual} rows of relevant items: expected {expected}, one for each row of --users")]
     Truth { file: String, actual: usize, expected: usize },
     #[error("{file} has no row with a vector of an item")]
     NoItems { file: String },

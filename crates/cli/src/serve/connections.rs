@@ -19,7 +19,7 @@ use tokio_io_timeout::TimeoutStream;
 /// The pause after the system refused a connection, for instance because there are too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections until `stop`, then answers all accepted requests, for at most the time of grace. Returns the number of connections
+/// Accepts connections until `stop`, then answers all accepted requests, for at most the grace period. Returns the number of connections
 /// that were cut off.
 pub async fn serve(listener: TcpListener, app: &Arc<App>, stop: impl Future<Output = ()>) -> usize {
     let (closing, is_closing) = watch::channel(false);

@@ -63,7 +63,7 @@ pub enum ServeError {
         limit: usize,
     },
     /// The rows of a request exceed `--rows-limit`.
-    #[error("the request has more than {limit} rows: divide it")]
+    #[error("the request has more than {limit} rows: split it")]
     RowsLimit {
         /// The limit.
         limit: usize,

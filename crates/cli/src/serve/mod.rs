@@ -114,7 +114,7 @@ pub struct Server {
 pub struct Closed {
     /// Answered requests.
     pub answered: u64,
-    /// Connections that were cut off after the time of grace.
+    /// Connections that were cut off after the grace period.
     pub cut_off: usize,
     /// True if all connections and all threads of models have ended.
     pub is_clean: bool,
@@ -173,7 +173,7 @@ impl Server {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.map_err(ServerError::Start)?;
         let result = runtime.block_on(self.answer(sources, ready, stop));
-        // Leaves a model that is still loaded, or runs after the time of grace.
+        // Leaves a model that is still loaded, or runs after the grace period.
         runtime.shutdown_background();
         result
     }

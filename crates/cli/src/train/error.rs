@@ -17,10 +17,12 @@ pub enum TrainFailed {
     Write { file: String, source: io::Error },
     #[error("{file} is not a valid training configuration")]
     Config { file: String, source: ConfigError },
-    #[error("{file} is of a training with another {key}: continue with the same, or start in another folder")]
+    #[error(
+        "{file} belongs to a training with a different {key}: continue with the same, or train into another folder"
+    )]
     Other { file: String, key: &'static str },
     #[error(
-        "{file} is of a training with {key} `{was}`, not `{is}`: resume with the same, give --allow-changes to continue with other \
+        "{file} belongs to a training with {key} `{was}`, not `{is}`: resume with the same, give --allow-changes to continue with other \
          results, or train into another folder"
     )]
     Changed { file: String, key: &'static str, was: String, is: String },

@@ -44,7 +44,7 @@ struct Learned<'a> {
 /// Trains a pipeline and writes it as an imported model.
 pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Listener) -> Result<Summary, CliError> {
     if options.config.is_some() {
-        return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is no pipeline" }.into());
+        return Err(TrainFailed::OtherKind { option: "--config", kind: "a model that is not a pipeline" }.into());
     }
     let Begin { pipeline, plan, tensors } = Begin::read(options, common.mapping)?;
     let seed = options.seed.unwrap_or(0);

@@ -100,7 +100,7 @@ impl Summary {
             ("steps", self.steps.to_string()),
             ("loss of the last", self.loss.map_or("-".to_owned(), |loss| format!("{loss:.4}"))),
             ("seconds", format!("{:.1}", self.seconds)),
-            ("users a second", format!("{:.0}", self.users_per_second)),
+            ("users per second", format!("{:.0}", self.users_per_second)),
             ("on", self.adapter.clone()),
         ];
         let named = |name: String, value: &Option<f64>| {

@@ -103,6 +103,6 @@ fn print(all: &[Scaling], common: &Common, output: &mut Output) -> Result<(), Cl
         let times = times.map(|time| format!("{time:.1}"));
         [vec![scaling.ranks.to_string(), users], times.to_vec(), vec![sent]].concat()
     });
-    let header = ["ranks", "users a second", "compute ms", "exchange ms", "waiting ms", "sent kB"];
+    let header = ["ranks", "users per second", "compute ms", "exchange ms", "waiting ms", "sent kB"];
     Ok(output.line(table(&header, rows, &[]))?)
 }

@@ -226,7 +226,7 @@ fn what_a_limit_of_memory_leaves_is_not_exceeded() {
         crate::program::finish(command.env("XDG_CACHE_HOME", std::env::temp_dir().join("rewire-test-caches")))
     };
     // The buffers for measuring copies do not fit.
-    limited(256 << 20, "addmm --m 4").failed_with(&["measuring how fast memory is copied takes 268435456 bytes"]);
+    limited(256 << 20, "addmm --m 4").failed_with(&["measuring how fast memory is copied needs 268435456 bytes"]);
     limited(768 << 20, "addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
     // The data fits, but not the results.
     let run = limited(768 << 20, "pointwise --rows 180000 --width 510 --json");

@@ -41,7 +41,7 @@ fn a_full_disk_is_said_and_nothing_is_left_there() {
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     assert!(bench.stderr.contains("the compiled kernels are not kept: File too large"), "{}", bench.stderr);
     let tune = finish(&mut without_space(&work("tune", &caches.0)));
-    tune.failed_with(&["the tunings are not kept: File too large", "free space there"]);
+    tune.failed_with(&["the tunings cannot be stored: File too large", "free space there"]);
     for folder in ["rewire/pipelines", "rewire/tunings"] {
         assert_eq!(files(&caches.0.join(folder)), Vec::<PathBuf>::new());
     }
@@ -56,7 +56,7 @@ fn a_folder_that_takes_no_files_is_said() {
     }
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     assert!(bench.stderr.contains("the compiled kernels are not kept"), "{}", bench.stderr);
-    finish(&mut work("tune", nowhere)).failed_with(&["/proc/rewire/tunings", "the tunings are not kept"]);
+    finish(&mut work("tune", nowhere)).failed_with(&["/proc/rewire/tunings", "the tunings cannot be stored"]);
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn averages_take_the_places_of_parameters() {
     let [config, checkpoint] =
         ["pipeline.config", "checkpoint"].map(|file| golden(name).join(file).display().to_string());
     let import = |ema: &str| run(&["import", &config, "--checkpoint", &checkpoint, "--ema", ema, "--out", &out]);
-    import(&write("model.none")).failed_with(&["ema.safetensors", "`none` is no parameter of the checkpoint"]);
+    import(&write("model.none")).failed_with(&["ema.safetensors", "`none` is not a parameter of the checkpoint"]);
     let run = import(&write(parameter));
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let imported = Weights::read(&Path::new(&out).join("model.safetensors")).unwrap();

@@ -177,7 +177,7 @@ fn files_that_make_no_sense_are_refused() {
     let data = write(&folder.0.join("in.csv"), &users(), 3);
     let out = |name: &str| folder.0.join(name);
     predict(&data, &out("x.txt"), &[]).refused_with(&["x.txt: expected a name that ends in .jsonl, .csv or .parquet"]);
-    predict(&data, &folder.0, &[]).failed_with(&["is no plain file"]);
+    predict(&data, &folder.0, &[]).failed_with(&["is not a regular file"]);
     predict(&data, &out("none/x.csv"), &[]).failed_with(&["cannot write", "No such file"]);
     predict(&folder.write("empty.jsonl", ""), &out("x.csv"), &[]).failed_with(&["empty.jsonl holds no users"]);
     predict(&folder.write("empty.csv", ""), &out("x.csv"), &[]).failed_with(&["empty.csv holds no users"]);
@@ -250,7 +250,7 @@ fn a_run_that_rejects_every_row_fails_and_keeps_the_output() {
             predict(&data, &out, &[&["--rejects", &aside, "--batch", "40"], more].concat()).failed_with(&[
                 "all 8 rows were rejected, the first because",
                 "`country` is 99",
-                "out.csv stays as it was",
+                "out.csv is unchanged",
             ]);
             assert_eq!(std::fs::read_to_string(&out).unwrap(), "good");
             assert_eq!(std::fs::read_to_string(&rejects).unwrap().lines().count(), users.len());

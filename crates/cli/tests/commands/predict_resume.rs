@@ -135,8 +135,8 @@ fn what_was_changed_since_is_not_gone_on_from() {
         predict(&data, &out, &[&["--resume"], more].concat()).failed_with(parts);
         assert!(!out.exists());
     };
-    refused(&["--columns", "note"], &["out.csv.journal is of a run with the options `"]);
-    refused(&["--model", &format!("{DEMO}/model")], &["is of a run with the model `the model in the program`"]);
+    refused(&["--columns", "note"], &["out.csv.journal belongs to a run with the options `"]);
+    refused(&["--model", &format!("{DEMO}/model")], &["belongs to a run with the model `the model in the program`"]);
     let other = predict(&data, &folder.0.join("other.csv"), &["--resume"]);
     assert_eq!(other.code, Some(0));
     std::fs::remove_file(folder.0.join("other.csv")).unwrap();
@@ -164,7 +164,7 @@ fn what_was_changed_since_is_not_gone_on_from() {
     let mut users = good_users(40);
     users[39]["country"] = json!(7);
     write(Path::new(&data), &users, 1);
-    refused(&[], &["is of a run with the data `"]);
+    refused(&[], &["belongs to a run with the data `"]);
     assert_eq!(predict(&data, &out, &[]).code, Some(0), "without --resume it begins again");
     assert_eq!(folder.names(), ["in.jsonl", "out.csv"]);
 }

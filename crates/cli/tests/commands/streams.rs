@@ -62,7 +62,7 @@ fn control_characters_of_files_do_not_reach_the_terminal() {
 fn files_without_end_are_refused() {
     shell("rank --kernel cpu --data /dev/zero", "").failed_with(&["/dev/zero:1: the line is longer than 268435456"]);
     shell("bench --records /dev/zero --markdown /dev/null", "").failed_with(&["/dev/zero: the file has 268435456"]);
-    shell("verify --kernel cpu /dev/zero", "").failed_with(&["1 of 1 cases are not ok"]);
+    shell("verify --kernel cpu /dev/zero", "").failed_with(&["1 of 1 cases failed"]);
 }
 
 #[test]

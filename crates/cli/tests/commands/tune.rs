@@ -57,7 +57,7 @@ fn tunings_that_cannot_be_kept_are_an_error() {
     if tune.stderr.contains("no GPU adapter") {
         return;
     }
-    tune.failed_with(&["rewire/tunings/tunings-", "the tunings are not kept", "make the folder writable"]);
+    tune.failed_with(&["rewire/tunings/tunings-", "the tunings cannot be stored", "make the folder writable"]);
 }
 
 #[test]

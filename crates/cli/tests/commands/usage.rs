@@ -4,7 +4,7 @@ use crate::program::{Folder, run};
 
 #[test]
 fn messages_are_fewer_or_more() {
-    // Software adapters are no hardware: the program reports that it runs on the CPU.
+    // Software adapters are not hardware: the program reports that it runs on the CPU.
     let rank = |more: &[&str]| {
         let run = run(&[&["rank", "--top", "1"], more].concat());
         assert_eq!(run.code, Some(0), "{}", run.stderr);

@@ -44,7 +44,7 @@ fn every_case_has_a_line_and_a_status() {
     folder.write("other.txt", "no case");
     let (code, lines, stderr) = verify(&folder, &[]);
     assert_eq!(code, Some(1));
-    assert!(stderr.contains("error: 5 of 7 cases are not ok"), "{stderr}");
+    assert!(stderr.contains("error: 5 of 7 cases failed"), "{stderr}");
     let reasons: Vec<&str> = stderr.lines().filter(|line| line.starts_with("not ok: ")).collect();
     assert_eq!(reasons.len(), 5, "{stderr}");
     assert!(reasons[0].starts_with("not ok: addmm/b_wrong: FAIL: the error ") && reasons[0].ends_with("is above 2e-5"));

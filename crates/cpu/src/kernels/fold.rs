@@ -135,7 +135,7 @@ impl CompiledFold {
         let mut sums = vec![];
         for sum in &kernel.sums {
             if dag.scalar(sum.value) != Scalar::F32 {
-                let reason = "what it combines is no float".to_owned();
+                let reason = "what it combines is not a float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "fold", reason });
             }
             sums.push((sum.op, terms(sum.value)?));

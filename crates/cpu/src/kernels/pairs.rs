@@ -338,7 +338,7 @@ impl Pass {
         };
         let (dag, weights) = weights(kernel, sums);
         if weights.iter().any(|&weight| dag.scalar(weight) != Scalar::F32) {
-            let reason = "the weight of a pair is no float".to_owned();
+            let reason = "the weight of a pair is not a float".to_owned();
             return Err(CpuError::Unsupported { kernel: "pairs", reason });
         }
         Ok(Self {

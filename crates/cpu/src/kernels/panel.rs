@@ -88,7 +88,7 @@ impl ExprMatrix {
     ) -> Result<Self, CpuError> {
         let dag = &body.dag;
         if dag.scalar(id) != Scalar::F32 {
-            let reason = "an element of a product is no float".to_owned();
+            let reason = "an element of a product is not a float".to_owned();
             return Err(CpuError::Unsupported { kernel: "matmul", reason });
         }
         let by_column = dag.values(id) == 0 && scattered(body, &[id], column) > scattered(body, &[id], row);

@@ -49,7 +49,7 @@ impl CompiledReductions {
         let mut rest = reductions.iter().peekable();
         while let Some(reduction) = rest.next() {
             if dag.scalar(reduction.value) != Scalar::F32 {
-                let reason = "a reduction's element is no float".to_owned();
+                let reason = "a reduction's element is not a float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "reduce", reason });
             }
             let program = Program::compile(dag, &body.operands, &[reduction.value], reduction.axis, &row_value)?;

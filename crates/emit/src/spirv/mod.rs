@@ -259,7 +259,7 @@ impl Rewriter {
             }
             (Replacement::Each(_), []) => return Err("an operation on elements of no matrix".to_owned()),
             (Replacement::Element, &[matrix, number]) => {
-                let number = self.constants.get(&number).ok_or("an element whose number is no constant")?;
+                let number = self.constants.get(&number).ok_or("an element whose number is not a constant")?;
                 (Op::CompositeExtract, vec![matrix, *number])
             }
             (Replacement::Element, _) => return Err("an element of no matrix".to_owned()),

@@ -187,7 +187,7 @@ fn arithmetic_of_long_integers() {
     }
 }
 
-/// The sum of all functions and conversions of floats, and of literals that are no numbers.
+/// The sum of all functions and conversions of floats, and of literals that are not numbers.
 pub fn functions_of_floats(width: usize) -> Computation {
     use BinaryOp::{Add, Div, Eq, Max, Min, Mod, Mul, Ne, Pow, Sub};
     use UnaryOp::*;

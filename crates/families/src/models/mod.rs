@@ -78,7 +78,9 @@ pub(crate) fn predictions(model: &Model<'_>) -> Result<Predictions, Problems> {
         "pepnet" => pepnet::pepnet(model),
         "dssm" | "dssm_v2" | "dat" => matching::two_towers(model),
         "mind" => mind::mind(model),
-        other => Err(Problems(vec![Problem::new(model.pointer(), format!("`{other}` is no model that is supported"))])),
+        other => {
+            Err(Problems(vec![Problem::new(model.pointer(), format!("`{other}` is not a model that is supported"))]))
+        }
     }
 }
 

@@ -111,7 +111,7 @@ pub(super) fn dbmtl(model: &Model<'_>) -> Result<Predictions, Problems> {
         let earlier = |key: &str, names: &[String]| {
             let find = |name: &String| {
                 let found = outputs.iter().find(|(known, _)| known == name).map(|(_, x)| x.clone());
-                let reason = || format!("`{name}` is no task before this one");
+                let reason = || format!("`{name}` is not a task before this one");
                 found.ok_or_else(|| model.problem(&format!("/task_towers/{index}/{key}"), reason()))
             };
             names.iter().map(find).collect::<Result<Vec<_>, _>>()

@@ -160,5 +160,5 @@ fn all_problems_are_listed() {
     let Err(TraceError::Config(problems)) = trace(&config) else { panic!("no problems") };
     let keys: Vec<&str> = problems.0.iter().map(|problem| problem.key.as_str()).collect();
     assert_eq!(keys, ["/feature_configs/0/id_feature/colour", "/model_config/multi_tower/towers/0/mlp"]);
-    assert!(problems.to_string().contains("`nn.What` is no activation function"), "{problems}");
+    assert!(problems.to_string().contains("`nn.What` is not an activation function"), "{problems}");
 }

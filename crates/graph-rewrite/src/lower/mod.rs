@@ -92,7 +92,7 @@ impl Kernel {
                 _ => false,
             };
             let state = table.filter(is_state);
-            state.map(Some).ok_or_else(|| unsupported(node, "it sets rows of a value that is no state"))
+            state.map(Some).ok_or_else(|| unsupported(node, "it sets rows of a value that is not a state"))
         };
         let states = fused.body.outputs().iter().map(state).collect::<Result<Vec<_>, _>>()?;
         leave_out(&mut computation, &mut operands, |value| states.contains(&Some(value)))

@@ -95,7 +95,7 @@ impl Plan {
         for ids in &self.shapes.ids {
             let wrong = |reason: &str| Err(PlanError::new(format!("the ids `{}`", ids.input), reason));
             if !inputs.contains(&ids.input) {
-                return wrong("are no input of integers");
+                return wrong("are not an input of integers");
             }
             if !ids.rows.terms().all(|(symbol, _)| defined.contains(&symbol)) {
                 return wrong("choose from a table of a size that the shape program does not define");

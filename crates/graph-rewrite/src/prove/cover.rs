@@ -218,7 +218,7 @@ mod tests {
         let flat = row.times(6).unwrap().plus(&column, 1).unwrap();
         assert_eq!(digits.spans(&atoms, std::slice::from_ref(&flat)), whole(&[rows.clone() * 24]));
         let index = quotient(&mut atoms, &flat, 8);
-        assert_eq!(digits.spans(&atoms, &index), None, "6 columns are no parts of 8");
+        assert_eq!(digits.spans(&atoms, &index), None, "6 columns are not parts of 8");
         let index = quotient(&mut atoms, &flat, 12);
         assert_eq!(digits.spans(&atoms, &index), whole(&[rows * 2, 12.into()]));
     }

@@ -54,7 +54,7 @@ fn constants_are_captured_and_conditions_choose_among_them() {
         |r| vec![&r.tensor("x") * (1.0 / r.matched().number("c").unwrap())],
     )
     .unwrap()
-    .when("the divisor is no power of two", |matched| matched.number("c").is_some_and(|c| c.log2().fract() == 0.0));
+    .when("the divisor is not a power of two", |matched| matched.number("c").is_some_and(|c| c.log2().fract() == 0.0));
     let (rewritten, fired) = fires(&graph(|_, x, y| vec![x / 4.0, y / 3.0, x / y]), &[&rule]);
     assert_eq!((fired, count(&rewritten, "div")), (1, 2));
 }
@@ -174,7 +174,7 @@ fn an_operator_is_captured_with_its_attributes() {
         },
     )
     .unwrap()
-    .when("it is no sum", |matched| {
+    .when("it is not a sum", |matched| {
         matched.op::<Reduce>("sum").is_some_and(|r| r.op == rewire_graph::op::ReduceOp::Sum)
     });
     let graph = graph(|_, x, _| {

@@ -148,7 +148,7 @@ impl Reshape {
         let (mut i, mut j) = (0, 0);
         let mut index = Vec::with_capacity(to.len());
         let runs = groups(from, to);
-        debug_assert!(runs.is_some(), "{from:?} is no reshape of {to:?}");
+        debug_assert!(runs.is_some(), "{from:?} is not a reshape of {to:?}");
         for (next_i, next_j) in runs.into_iter().flatten() {
             let flat = flatten(at, &from[i..next_i], &coords[i..next_i]);
             index.extend(unflatten(at, &to[j..next_j], flat));

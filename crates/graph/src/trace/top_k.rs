@@ -35,7 +35,7 @@ impl Scope {
     }
 
     /// [`Scope::top_k`] without the columns `seen` of each row, such as the items of a user's history: `rows` divides `seen`
-    /// `[total]`, integers, among the rows of `x`. Repeated columns count once; numbers that are no column are ignored.
+    /// `[total]`, integers, among the rows of `x`. Repeated columns count once; numbers that are not columns are ignored.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};

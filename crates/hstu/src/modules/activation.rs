@@ -116,7 +116,9 @@ impl TryFrom<String> for Activation {
             }
             "Dice" => Self::Dice,
             other => {
-                return Err(format!("`{other}` is no activation function; known are those of `torch.nn`, and `Dice`"));
+                return Err(format!(
+                    "`{other}` is not an activation function; known are those of `torch.nn`, and `Dice`"
+                ));
             }
         };
         call.take("inplace");
@@ -164,7 +166,7 @@ impl<'a> Call<'a> {
 
     fn finish(self) -> Result<(), String> {
         match self.arguments.keys().next() {
-            Some(key) => Err(format!("`{}`: `{key}` is no argument of the function", self.text)),
+            Some(key) => Err(format!("`{}`: `{key}` is not an argument of the function", self.text)),
             None => Ok(()),
         }
     }

@@ -131,7 +131,7 @@ fn trapezoids(c: &Call<'_>) -> Lowered<(Tensor, usize)> {
             along[0] = len.clone();
             mean * c.cx.reshape(&(right - left), &along)?
         }
-        Some(_) => return Fault::unsupported("places that are no vector"),
+        Some(_) => return Fault::unsupported("places that are not a vector"),
     };
     Ok((parts, axis))
 }

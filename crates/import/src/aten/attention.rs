@@ -20,7 +20,7 @@ pub(super) const MANY: Many = &[
     ("aten._scaled_dot_product_attention_math", |c| first(c, "attn_mask")),
 ];
 
-/// Statistics for gradients are no results at inference.
+/// Statistics for gradients are not results at inference.
 fn first(c: &Call<'_>, mask: &str) -> Lowered<Vec<Value>> {
     let y = attention(c, mask)?;
     Ok(std::iter::once(c.nth(0, &y)?).chain((1..c.declared.len()).map(|_| Value::None)).collect())

@@ -94,7 +94,7 @@ pub(super) fn operand(c: &Call<'_>, name: &str) -> Lowered<Operand> {
     match c.get(name) {
         Some(Value::Tensor(array)) => Ok(Operand::Array(array.clone())),
         Some(Value::Number(number)) => Ok(Operand::Number(number.clone())),
-        _ => Fault::program(format!("{}: the argument `{name}` is no tensor or number", c.base)),
+        _ => Fault::program(format!("{}: the argument `{name}` is not a tensor or number", c.base)),
     }
 }
 

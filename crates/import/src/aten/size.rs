@@ -85,7 +85,7 @@ fn by_zero() -> Fault {
 fn argument(c: &Call<'_>, place: usize) -> Lowered<Number> {
     match c.order.get(place) {
         Some(Value::Number(number)) => Ok(number.clone()),
-        _ => Fault::program(format!("{}: argument {place} is no number", c.base)),
+        _ => Fault::program(format!("{}: argument {place} is not a number", c.base)),
     }
 }
 

@@ -176,7 +176,7 @@ pub fn input_names(bytes: &[u8]) -> Result<Vec<String>, ImportError> {
 /// The tensor of a message `TensorProto`, as the data of backend cases are stored.
 ///
 /// # Errors
-/// [`ImportError`] if the bytes are no such message, or of a type that is not supported.
+/// [`ImportError`] if the bytes are not such a message, or of a type that is not supported.
 pub fn read_tensor(bytes: &[u8]) -> Result<TypedTensor, ImportError> {
     let proto = schema::TensorProto::decode(bytes).map_err(|error| ImportError::archive("the tensor", error))?;
     tensor::read(&proto, None)

@@ -86,7 +86,7 @@ impl Node<'_> {
     pub fn list(&self, place: usize) -> Lowered<Vec<Item>> {
         match self.item(place) {
             Item::List(items) => Ok(items.clone()),
-            _ => Fault::unsupported(format!("input {place} is no sequence that is known")),
+            _ => Fault::unsupported(format!("input {place} is not a sequence that is known")),
         }
     }
 

@@ -144,7 +144,7 @@ fn external(proto: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Ve
     }
     let number = |key: &str| -> Result<Option<u64>, ImportError> {
         let parsed = entry(key).map(str::parse).transpose();
-        parsed.map_err(|_| ImportError::program(name, format!("external data: the {key} is no number")))
+        parsed.map_err(|_| ImportError::program(name, format!("external data: the {key} is not a number")))
     };
     let path = folder.join(location);
     let failed = |source| ImportError::Io { path: path.display().to_string(), source };

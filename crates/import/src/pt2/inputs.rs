@@ -109,7 +109,9 @@ impl Inputs {
                 }
                 Argument::AsNone(_) | Argument::AsInt(_) | Argument::AsFloat(_) | Argument::AsBool(_) => {}
                 Argument::AsString(_) => {}
-                other => return Err(ImportError::program("inputs", format!("an input that is no tensor: {other:?}"))),
+                other => {
+                    return Err(ImportError::program("inputs", format!("an input that is not a tensor: {other:?}")));
+                }
             }
         }
         let is_symbol = |size: &Size| size.terms().count() == 1 && size.terms().all(|(_, factor)| factor == 1);

@@ -222,7 +222,7 @@ fn changes(weights: &Weights<'_>) -> Result<Changes, DeltaError> {
         } else if is_read_with(key, weights) {
             continue;
         } else {
-            return Err(DeltaError::content(key, "it is no tensor of a delta"));
+            return Err(DeltaError::content(key, "it is not a tensor of a delta"));
         };
         if changes.parameters.insert(name.to_owned(), change).is_some() {
             return Err(DeltaError::content(key, "the parameter changes twice"));

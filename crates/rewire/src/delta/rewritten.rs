@@ -110,7 +110,7 @@ impl<'a> Rewritten<'a> {
             }
             ParameterUpdate::Rows { rows, values } => {
                 let &[height, width] = shape.as_slice() else {
-                    return Err(DeltaError::content(name, "it is no table"));
+                    return Err(DeltaError::content(name, "it is not a table"));
                 };
                 match rows.iter().find(|row| **row as usize >= height) {
                     Some(row) => Err(DeltaError::content(name, format!("row {row} is not one of {height} rows"))),

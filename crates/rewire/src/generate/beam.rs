@@ -3,13 +3,13 @@ use super::trie::Node;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// A beginning of an item, or tokens that were drawn.
+/// A prefix of an item, or sampled tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Beam {
     pub codes: Vec<u32>,
-    /// The sum of the logarithms of the codes' probabilities.
+    /// The sum of the log-probabilities of the codes.
     pub score: f64,
-    /// The cache rows of its codes but the last.
+    /// The cache rows of its codes except the last.
     pub rows: Vec<u32>,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Beam {
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     trie: &'a Trie,
-    /// Beginnings and items that are kept at each level. The last width also counts for later levels.
+    /// The beam width at each level, counting prefixes and complete items. The last width applies to later levels too.
     widths: Vec<usize>,
     level: usize,
     open: Vec<Open>,
@@ -39,11 +39,11 @@ struct Ended {
     leaf: u32,
 }
 
-/// What may be kept at a level.
+/// A candidate for the beams of a level.
 enum Candidate<'a> {
     /// An item that ended at an earlier level.
     Ended(&'a Ended),
-    /// A beginning with another code, which is an item.
+    /// A prefix with another code, which is a complete item.
     Leaf(&'a Open, u32, f64, u32),
     /// A prefix with another code, which may be continued.
     Open(&'a Open, &'a Node, f64),
@@ -55,7 +55,7 @@ impl<'a> Search<'a> {
         Self { trie, widths, level: 0, open: if trie.ids() > 0 { vec![root] } else { vec![] }, ended: vec![] }
     }
 
-    /// Cache rows of codes that it takes at most: those of the last level are never read.
+    /// The most cache rows that it needs: those of the last level are never read.
     pub fn rows(&self) -> usize {
         let width = |level| self.width(level).min(self.trie.ids());
         (1..self.trie.levels()).map(|level| width(level - 1)).fold(0, usize::saturating_add)
@@ -65,12 +65,12 @@ impl<'a> Search<'a> {
         self.widths.get(level).or(self.widths.last()).copied().unwrap_or(usize::MAX)
     }
 
-    /// The level of the codes that come next.
+    /// The level of the next codes.
     pub fn level(&self) -> usize {
         self.level
     }
 
-    /// Beginnings, each with the codes that may follow it.
+    /// The prefixes, each with the codes that may follow it.
     pub fn open(&mut self) -> impl Iterator<Item = (&mut Beam, Vec<u32>)> {
         let (trie, level) = (self.trie, self.level);
         self.open.iter_mut().map(move |open| {
@@ -83,7 +83,7 @@ impl<'a> Search<'a> {
         self.open.is_empty()
     }
 
-    /// The codes of the best beginning or item.
+    /// The codes of the best prefix or item.
     pub fn best(&self) -> &[u32] {
         let open = self.open.first().map(|open| (open.beam.score, &open.beam.codes));
         let ended = self.ended.first().map(|ended| (ended.score, &ended.codes));
@@ -91,7 +91,7 @@ impl<'a> Search<'a> {
         best.map_or(&[], |(_, codes)| codes)
     }
 
-    /// Extends all beams by a level, with the logarithms of the probabilities of the codes that may follow every beginning.
+    /// Extends all beams by a level, given the log-probabilities of the codes that may follow each prefix.
     pub fn extend(&mut self, answers: &[Vec<f32>]) {
         let mut candidates: Vec<Candidate<'_>> = self.ended.iter().map(Candidate::Ended).collect();
         for (open, answer) in self.open.iter().zip(answers) {
@@ -121,7 +121,7 @@ impl<'a> Search<'a> {
         (self.open, self.ended, self.level) = (open, ended, self.level + 1);
     }
 
-    /// The codes, items and scores of what ended, best first.
+    /// The codes, items and scores of complete items, best first.
     pub fn found(&self) -> impl Iterator<Item = (&[u32], &[i64], f64)> {
         self.ended.iter().map(|ended| (ended.codes.as_slice(), self.trie.items(ended.leaf), ended.score))
     }

@@ -2,20 +2,20 @@ use super::beam::Beam;
 use super::random::SplitMix;
 use super::{GenerateError, log_sum};
 
-/// How tokens are drawn.
+/// Options of sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// New tokens of a prompt at most.
+    /// The most new tokens per prompt.
     pub tokens: usize,
-    /// What logits are divided by; at 0 the largest one is taken.
+    /// Logits are divided by it; 0 selects the most likely token.
     pub temperature: f64,
-    /// Only so many tokens of the largest logits are drawn from; all if `None`.
+    /// Sample only from the `top_k` most likely tokens; from all if `None`.
     pub top_k: Option<usize>,
-    /// Of these only the fewest whose probabilities reach this sum, at least one.
+    /// Of these, only from the fewest whose probabilities add up to it; from at least one.
     pub top_p: f64,
-    /// What random numbers are drawn from, those of every prompt alike.
+    /// Seed of the random numbers, the same for every prompt.
     pub seed: u64,
-    /// Tokens that end a sequence, of which they are the last, beside those of the model's configuration.
+    /// Tokens that end a sequence and are its last token, in addition to those of the model's configuration.
     pub stop: Vec<u32>,
 }
 
@@ -25,7 +25,7 @@ impl Default for Sampling {
     }
 }
 
-/// A sequence that is being drawn.
+/// A sequence that is being sampled.
 #[derive(Debug)]
 pub(super) struct Draw {
     pub beam: Beam,
@@ -40,7 +40,7 @@ impl Draw {
         Ok(Self { beam: Beam::default(), sampling, random })
     }
 
-    /// Cache rows of tokens that it takes at most: that of the last one is never read.
+    /// The most cache rows that it needs: that of the last token is never read.
     pub fn rows(&self) -> usize {
         self.sampling.tokens.saturating_sub(1)
     }
@@ -71,7 +71,7 @@ impl Sampling {
         (self.top_k != Some(0)).then_some(()).ok_or_else(|| failed("top_k", "at least 1"))
     }
 
-    /// A token with its logit. Of equal logits the smaller token comes first.
+    /// A token with its logit. Ties are ordered by the smaller token.
     fn draw(&self, row: &[f32], random: &mut SplitMix) -> (u32, f32) {
         let mut order: Vec<(u32, f32)> = (0..).zip(row.iter().copied()).collect();
         let best = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));

@@ -42,13 +42,13 @@ pub enum GenerateError {
     /// The folder or the package is invalid.
     #[error(transparent)]
     Model(Box<RankError>),
-    /// There is no memory for a tensor.
+    /// A tensor cannot be allocated.
     #[error(transparent)]
     Memory(#[from] TensorSizeError),
     /// A prompt has no tokens.
     #[error("prompt {prompt} is empty")]
     Prompt {
-        /// Its place among the prompts.
+        /// The index of the prompt.
         prompt: usize,
     },
     /// A token of a prompt is outside the vocabulary.
@@ -56,15 +56,15 @@ pub enum GenerateError {
     Token {
         /// The token.
         token: u32,
-        /// Tokens of the model.
+        /// The number of tokens of the model.
         vocabulary: usize,
     },
     /// A training sequence is not a sequence of items.
     #[error("token {place} of sequence {sequence} is not the next token of an item in the trie")]
     Outside {
-        /// The place of the sequence among those of the batch.
+        /// The index of the sequence in the batch.
         sequence: usize,
-        /// The place of the token in it.
+        /// The index of the token in the sequence.
         place: usize,
     },
     /// Models with an encoder cannot be trained.
@@ -74,18 +74,18 @@ pub enum GenerateError {
     #[cfg(feature = "train")]
     #[error("the training failed")]
     Train(#[source] Box<rewire_train::TrainError>),
-    /// Vectors cannot have codebooks.
+    /// Codebooks cannot be computed from the vectors.
     #[error("the vectors {reason}")]
     Vectors {
         /// The reason.
         reason: String,
     },
-    /// A request needs more rows of the caches than there are.
+    /// A request needs more cache rows than the queue has.
     #[error("the request needs {needed} rows of the caches: there are {rows}")]
     Rows {
-        /// Rows that it needs.
+        /// The rows that it needs.
         needed: usize,
-        /// Rows that there are.
+        /// The rows of the queue.
         rows: usize,
     },
     /// The graph cannot be rewritten or lowered.
@@ -104,13 +104,13 @@ pub enum GenerateError {
         item: i64,
         /// Its id.
         id: Vec<u32>,
-        /// Codes of every level.
+        /// The number of codes of each level.
         codes: Vec<usize>,
     },
-    /// The number of widths is not that of levels, or a width is 0.
+    /// The number of widths differs from the number of levels, or a width is 0.
     #[error("`widths` must be {levels} numbers of at least 1, one per level, got {widths:?}")]
     Widths {
-        /// Levels of the model.
+        /// The number of levels of the model.
         levels: usize,
         /// The given widths.
         widths: Vec<usize>,
@@ -123,12 +123,12 @@ pub enum GenerateError {
         /// The valid values.
         expected: &'static str,
     },
-    /// The trie has another number of levels than the model.
+    /// The trie and the model have different numbers of levels.
     #[error("the trie has {actual} levels, the model has {expected}")]
     Levels {
-        /// Of the model.
+        /// The levels of the model.
         expected: usize,
-        /// Of the trie.
+        /// The levels of the trie.
         actual: usize,
     },
     /// An output of the model is not finite.

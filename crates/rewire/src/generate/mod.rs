@@ -28,20 +28,20 @@ use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, Parameters, Session, block_on};
 use std::ops::ControlFlow;
 
-/// A semantic id that was found.
+/// A semantic id found by the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The codes, one a level.
+    /// The codes, one per level.
     pub codes: Vec<u32>,
-    /// The items that have them.
+    /// The items with this id.
     pub items: Vec<i64>,
-    /// The logarithm of the id's probability, that of each code among all of its level.
+    /// The log-probability of the id: the sum over its codes, each normalized over all codes of its level.
     pub score: f64,
 }
 
 /// A model of [semantic ids](rewire_hstu::models::semantic_ids), ready to generate.
 ///
-/// A user's history is computed once; all beams read its keys and values where they are, and those of their own codes, by index.
+/// A user's history is computed once; all beams read its keys and values, and those of their own codes, in place, by index.
 #[derive(Debug)]
 pub struct Generator {
     config: Config,
@@ -49,7 +49,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Takes a configuration and the weights of its parameters.
+    /// Loads a model from its configuration and weights.
     ///
     /// # Errors
     /// [`GenerateError`] names the invalid key or tensor, or the missing feature of a device.
@@ -58,15 +58,15 @@ impl Generator {
         Ok(Self { config: config.clone(), session: Model::load(plan, weights, options)?.session() })
     }
 
-    /// The best semantic ids of a trie for each user, best first; of equal ones that of smaller codes first. A user's history is semantic ids,
-    /// oldest first; one too long keeps its newest.
+    /// The best semantic ids of a trie for each user, best first; ties are ordered by smaller codes. A user's history is a list of semantic ids,
+    /// oldest first, of which the newest are used if it is too long.
     ///
-    /// Every level keeps the number of prefixes in `widths`, those of the largest probability. So the search is exact where all
-    /// beginnings of a level are kept. The codes of a level are weighed against all of its codes, valid or not.
+    /// Every level keeps the most likely prefixes, as many as `widths` has for it. So the search is exact if the widths cover all
+    /// prefixes. Probabilities are normalized over all codes of a level, valid or not.
     ///
     /// # Errors
-    /// [`GenerateError::Widths`], [`GenerateError::Levels`] and [`GenerateError::Id`] for what does not fit the model, whose `item` is the
-    /// place in the history; or what failed while it ran.
+    /// [`GenerateError::Widths`], [`GenerateError::Levels`] and [`GenerateError::Id`] for arguments that do not fit the model (the `item` of the
+    /// last is an index of the history), or the error of a run.
     pub async fn search_async(
         &mut self,
         histories: &[Vec<Vec<u32>>],
@@ -163,12 +163,12 @@ fn lengths<'a>(lists: impl Iterator<Item = &'a Vec<u32>>) -> HostTensor {
     HostTensor::lengths(&lists.map(|list| list.len() as i64).collect::<Vec<_>>())
 }
 
-/// Lists one after the other.
+/// Concatenated lists.
 fn joined<'a>(lists: impl Iterator<Item = &'a Vec<u32>>) -> HostTensor {
     HostTensor::vector(&lists.flatten().copied().collect::<Vec<u32>>())
 }
 
-/// The floats of an output of so many.
+/// The floats of an output with a given number of them.
 fn floats(output: Option<&HostTensor>, name: &'static str, expected: usize) -> Result<Vec<f32>, GenerateError> {
     let values = output.map(HostTensor::to_f32).unwrap_or_default();
     match values.len() == expected {

@@ -12,12 +12,12 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// At least 0 and below 1.
+    /// A number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Below a bound.
+    /// An integer below a bound.
     pub fn below(&mut self, bound: usize) -> usize {
         ((self.unit() * bound as f64) as usize).min(bound.saturating_sub(1))
     }

@@ -12,13 +12,13 @@ pub(super) trait Autoregressive {
     /// The token of a code at a level.
     fn token(&self, level: usize, code: u32) -> u32;
 
-    /// The token that the decoder of an encoder begins with; `None` where sequences continue their prompt.
+    /// The start token of a decoder with an encoder; `None` where sequences continue their prompt.
     fn start(&self) -> Option<u32>;
 
-    /// Gives the caches at least so many rows.
+    /// Grows the caches to at least this many rows.
     async fn reserve(&mut self, rows: usize) -> Result<(), GenerateError>;
 
-    /// Encodes prompts, and computes what every sequence asks for.
+    /// Encodes prompts, and computes the query of every sequence.
     async fn run(&mut self, sequences: &[Sequence], prompts: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError>;
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Asked {
     /// The logits of all tokens.
     #[default]
     Logits,
-    /// The logarithms of the probabilities of some codes of a level, among all of the level.
+    /// The log-probabilities of some codes of a level, normalized over the level.
     Codes { level: usize, codes: Vec<u32> },
 }
 
@@ -56,12 +56,12 @@ pub(super) struct Encoded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub(super) usize);
 
-/// A request that went on by a token.
+/// The progress of a request by one token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// Which one.
+    /// The request.
     pub request: RequestId,
-    /// The tokens of its best beginning.
+    /// The tokens of its best prefix.
     pub tokens: Vec<u32>,
     /// The results, best first, if it has ended.
     pub found: Option<Vec<Found>>,
@@ -84,9 +84,9 @@ struct Request<'a> {
     work: Work<'a>,
     /// The cache rows that it holds, and those of the encoder's tokens.
     held: [Vec<u32>; 2],
-    /// Those of its first tokens, after their run.
+    /// The cache rows of its first tokens, after their run.
     first: Option<Vec<u32>>,
-    /// Those that are not used yet.
+    /// The cache rows that are not used yet.
     left: VecDeque<u32>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// None, for caches of so many rows.
+    /// An empty list of requests, for caches with this many rows.
     pub async fn new<M: Autoregressive>(model: &mut M, rows: usize) -> Result<Self, GenerateError> {
         model.reserve(rows.max(1).next_power_of_two()).await?;
         let free = [FreeRows::new(rows), FreeRows::new(rows)];
@@ -127,7 +127,7 @@ impl<'a> Requests<'a> {
         Ok(id)
     }
 
-    /// Ends a request and frees its rows; false where it has ended.
+    /// Ends a request and frees its rows; false if it has already ended.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let waiting = self.waiting.iter().position(|request| request.id == id).map(|at| self.waiting.remove(at));
         let running = self.running.iter().position(|request| request.id == id).map(|at| self.running.remove(at));
@@ -147,7 +147,7 @@ impl<'a> Requests<'a> {
         self.free.each_ref().map(|free| self.rows - free.count())
     }
 
-    /// Makes a run. After an error no request is left.
+    /// Runs once. An error ends all requests.
     pub async fn step<M: Autoregressive>(&mut self, model: &mut M) -> Result<Vec<Progress>, GenerateError> {
         let ran = self.run(model).await;
         if ran.is_err() {
@@ -190,7 +190,7 @@ impl<'a> Requests<'a> {
         Ok(progress)
     }
 
-    /// Lets requests begin, the first first, for which there are rows.
+    /// Starts requests in their order while there are rows for them.
     fn admit(&mut self) {
         while let Some(request) = self.waiting.front() {
             let needed = request.needed();
@@ -218,7 +218,7 @@ impl<'a> Request<'a> {
         Self { id, tokens, prompt, work, held: [vec![], vec![]], first: None, left: VecDeque::new() }
     }
 
-    /// Rows that it takes at most.
+    /// The most rows that it needs.
     fn needed(&self) -> [usize; 2] {
         let encoded = self.prompt.as_ref().map_or(0, |prompt| prompt.tokens.len());
         [self.tokens.len().saturating_add(self.work.rows()), encoded]
@@ -263,7 +263,7 @@ impl<'a> Request<'a> {
 }
 
 impl Work<'_> {
-    /// Cache rows that it takes at most, beside those of its prompt.
+    /// The most cache rows that it needs, in addition to those of its prompt.
     fn rows(&self) -> usize {
         match self {
             Self::Search(search) => search.rows(),

@@ -12,7 +12,7 @@ impl FreeRows {
         self.0.len()
     }
 
-    /// Takes rows, as many as there are at most.
+    /// Takes up to this many rows.
     pub fn take(&mut self, count: usize) -> Vec<u32> {
         let left = self.0.len().saturating_sub(count);
         let mut rows = self.0.split_off(left);

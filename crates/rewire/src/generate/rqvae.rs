@@ -19,11 +19,11 @@ pub struct RqVaeOptions {
     pub hidden: Vec<usize>,
     /// Whether residuals are normalized to length 1 before each level.
     pub normalize_residuals: bool,
-    /// Weights of the loss that draws the encoder to the codes, and of that which draws the codes to it.
+    /// Weights of the commitment loss, which moves encodings to their codes, and of the codebook loss, which moves codes to the encodings.
     pub commitment: [f64; 2],
-    /// Iterations of Sinkhorn's algorithm by which the codes of a batch are used alike, and its sharpness; the nearest codes if `None`.
+    /// Iterations of Sinkhorn's algorithm, which balances the use of codes in a batch, and its epsilon; the nearest codes if `None`.
     pub sinkhorn: Option<(usize, f64)>,
-    /// What parameters and batches are drawn from.
+    /// Seed of initial parameters and batches.
     pub seed: u64,
 }
 
@@ -50,10 +50,10 @@ pub struct RqVae {
 }
 
 impl RqVae {
-    /// Trains on vectors of `width` elements, back to back. Each batch has random vectors; codebooks begin with those of k-means.
+    /// Trains on concatenated vectors of `width` elements. Each batch has random vectors; codebooks are initialized by k-means.
     ///
     /// # Errors
-    /// [`GenerateError::Vectors`] for vectors that [`Codebooks::train`] does not take, or what failed in the training.
+    /// [`GenerateError::Vectors`] for vectors that [`Codebooks::train`] rejects, or the error of the training.
     pub fn train(
         vectors: &[f32],
         width: usize,
@@ -93,10 +93,10 @@ impl RqVae {
         Ok(Self { encoder: options.encoder(width, &parameters, with)?, codebooks, parameters })
     }
 
-    /// The encodings of vectors, back to back; its codes are those of [`RqVae::codebooks`].
+    /// The concatenated encodings of vectors; [`RqVae::codebooks`] quantizes them.
     ///
     /// # Errors
-    /// What failed while it ran.
+    /// The error of a run.
     pub fn encode(&mut self, vectors: &[f32], width: usize) -> Result<Vec<f32>, GenerateError> {
         encode(&mut self.encoder, vectors, width, self.codebooks.width())
     }

@@ -51,7 +51,7 @@ impl Codebooks {
     /// Makes codebooks of vectors of `width` elements, back to back.
     ///
     /// # Errors
-    /// [`GenerateError::Vectors`] for vectors that are no whole rows or not finite, and where a level has no codes or more than there are vectors.
+    /// [`GenerateError::Vectors`] for vectors that are not whole rows or not finite, and for a level without codes or with more codes than vectors.
     pub fn train(vectors: &[f32], width: usize, options: &SidOptions) -> Result<Self, GenerateError> {
         Self::check(vectors, width, &options.codes)?;
         let mut random = SplitMix(options.seed);
@@ -67,7 +67,7 @@ impl Codebooks {
         Ok(codebooks)
     }
 
-    /// That vectors can have codebooks.
+    /// Checks that codebooks can be computed from vectors.
     pub(super) fn check(vectors: &[f32], width: usize, codes: &[usize]) -> Result<(), GenerateError> {
         let count = vectors.len() / width.max(1);
         let wrong = |reason: String| Err(GenerateError::Vectors { reason });
@@ -83,7 +83,7 @@ impl Codebooks {
         Ok(())
     }
 
-    /// Codebooks of centroids, back to back by level.
+    /// Codebooks of centroids, concatenated by level.
     #[cfg(feature = "train")]
     pub(super) fn of_levels(width: usize, normalize_residuals: bool, levels: Vec<Vec<f32>>) -> Self {
         Self { width, normalize_residuals, levels }
@@ -104,8 +104,8 @@ impl Codebooks {
         vectors.chunks_exact(self.width).map(|vector| self.walk(vector).0).collect()
     }
 
-    /// The ids of items and their vectors, of which as few as can be are the same: of the items with one id the first by a hash of
-    /// the item keeps it, the others take the nearest free code of the last level, and keep theirs where none is free.
+    /// The ids of items by their vectors, with as few collisions as possible: of the items with one id, the first by a hash of the item
+    /// keeps it, and the others take the nearest free code of the last level, or keep theirs if none is free.
     pub fn encode_items(&self, items: &[i64], vectors: &[f32]) -> Vec<Vec<u32>> {
         let mut walked: Vec<(Vec<u32>, Vec<f32>)> =
             vectors.chunks_exact(self.width).take(items.len()).map(|vector| self.walk(vector)).collect();
@@ -154,7 +154,7 @@ impl Codebooks {
         }
     }
 
-    /// Codes, the nearest first.
+    /// Codes by distance, the nearest first.
     fn by_distance(&self, centroids: &[f32], vector: &[f32]) -> Vec<u32> {
         let mut codes: Vec<(f32, u32)> = centroids
             .chunks_exact(self.width)
@@ -168,7 +168,7 @@ impl Codebooks {
     /// The centroids by the names of TorchEasyRec's layers.
     ///
     /// # Errors
-    /// [`TensorSizeError`] where there is no memory for them.
+    /// [`TensorSizeError`] if they cannot be allocated.
     pub fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, TensorSizeError> {
         let tensor = |(level, centroids): (usize, &Vec<f32>)| {
             let shape = vec![centroids.len() / self.width, self.width];
@@ -200,7 +200,7 @@ fn subtract(row: &mut [f32], other: &[f32]) {
     row.iter_mut().zip(other).for_each(|(value, other)| *value -= other);
 }
 
-/// The row that is nearest to a vector; of equal ones the first.
+/// The row that is nearest to a vector; of equally near ones the first.
 fn nearest(rows: &[f32], vector: &[f32]) -> usize {
     let by_distance = rows.chunks_exact(vector.len()).map(|row| distance(row, vector)).enumerate();
     by_distance.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at)
@@ -210,7 +210,7 @@ fn nearest_row<'a>(rows: &'a [f32], vector: &[f32]) -> &'a [f32] {
     row(rows, vector.len(), nearest(rows, vector))
 }
 
-/// So many rows at most, each as likely as all others.
+/// A uniform random sample of at most this many rows.
 fn sample(rows: &[f32], width: usize, most: usize, random: &mut SplitMix) -> Vec<f32> {
     let places = shuffled(rows.len() / width, most, random);
     places.into_iter().flat_map(|at| row(rows, width, at).iter().copied()).collect()
@@ -226,7 +226,7 @@ fn shuffled(count: usize, most: usize, random: &mut SplitMix) -> Vec<usize> {
     places
 }
 
-/// Centroids by Lloyd's iterations from random rows. A code without rows takes half of those of the largest.
+/// Centroids by Lloyd's iterations from random rows. A code without rows takes half of the rows of the largest code.
 fn k_means(rows: &[f32], width: usize, (codes, iterations): (usize, usize), random: &mut SplitMix) -> Vec<f32> {
     let first = shuffled(rows.len() / width, codes, random);
     let mut centroids: Vec<f32> = first.into_iter().flat_map(|at| row(rows, width, at).iter().copied()).collect();
@@ -247,7 +247,7 @@ fn k_means(rows: &[f32], width: usize, (codes, iterations): (usize, usize), rand
     centroids
 }
 
-/// Gives codes without rows the place of the largest code, both a little apart.
+/// Moves codes without rows next to the centroid of the largest code.
 fn split_largest(centroids: &mut [f32], width: usize, counts: &mut [usize]) {
     const APART: f32 = 1.0 / 1024.0;
     while let Some(empty) = counts.iter().position(|&count| count == 0) {

@@ -1,7 +1,7 @@
 use super::GenerateError;
 use std::ops::Range;
 
-/// The items that there are, as semantic ids or tokens: which codes may follow which.
+/// The valid items, as semantic ids or tokens: a prefix tree of their codes.
 ///
 /// ```
 /// use rewire::generate::Trie;
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trie {
-    /// By level the nodes below the root, those of a parent side by side in ascending order of their codes.
+    /// The nodes below the root by level; the children of a node are adjacent, in ascending order of their codes.
     levels: Vec<Vec<Node>>,
     /// Items by leaf.
     items: Vec<Vec<i64>>,
@@ -27,10 +27,10 @@ pub(super) struct Node {
 }
 
 impl Trie {
-    /// Of items with their semantic ids, a code a level. Several items may have one id.
+    /// The trie of items with their semantic ids, one code per level. Several items may share an id.
     ///
     /// # Errors
-    /// [`GenerateError::Id`] for an id with another number of levels, or a code beyond its level.
+    /// [`GenerateError::Id`] for an id with a wrong number of levels, or a code outside its level.
     pub fn new(codes: &[usize], items: impl IntoIterator<Item = (i64, Vec<u32>)>) -> Result<Self, GenerateError> {
         let mut trie = Self::checked(items, |id| match id.len() == codes.len() && fits(id, codes) {
             true => Ok(()),
@@ -40,10 +40,10 @@ impl Trie {
         Ok(trie)
     }
 
-    /// Of items with their tokens of a vocabulary. Items may have different lengths, and one may begin another.
+    /// The trie of items as tokens of a vocabulary. Items may have different lengths, and one may be a prefix of another.
     ///
     /// # Errors
-    /// [`GenerateError::Id`] for an item without tokens, or with one beyond the vocabulary.
+    /// [`GenerateError::Id`] for an item without tokens, or with a token outside the vocabulary.
     pub fn of_tokens(
         vocabulary: usize,
         items: impl IntoIterator<Item = (i64, Vec<u32>)>,
@@ -95,7 +95,7 @@ impl Trie {
         }
     }
 
-    /// Codes of the longest id.
+    /// The number of codes of the longest id.
     pub fn levels(&self) -> usize {
         self.levels.len()
     }
@@ -116,7 +116,7 @@ impl Trie {
         level.get(nodes.start as usize..nodes.end as usize).unwrap_or_default()
     }
 
-    /// The tokens that may stand at each place of items that follow each other; `None` where a token continues no item.
+    /// The tokens that are allowed at each position of concatenated items; `None` if a token does not continue an item.
     #[cfg(feature = "train")]
     pub(super) fn walk<'a>(&'a self, tokens: &'a [u32]) -> impl Iterator<Item = Option<Vec<u32>>> + 'a {
         let mut open = vec![(0, self.root())];

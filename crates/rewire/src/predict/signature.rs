@@ -139,7 +139,7 @@ impl Signature {
             is_of_feature(input) || apart.as_ref().is_some_and(|apart| apart.is_input(input) || is_of_history(input))
         };
         if let Some(other) = plan.inputs().find(|input| !is_input(input.name)) {
-            let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
+            let reason = format!("reads `{}`, which is not an input of the configuration's model", other.name);
             return Err(PackageError::part("plan", reason).into());
         }
         check_tables(&interface, plan)?;
@@ -301,6 +301,8 @@ mod tests {
         let signature = |rows, name| Signature::new("", &config(rows, name), &plan).map(|own| own.columns);
         assert_eq!(signature(4, "a").unwrap(), ["a"]);
         assert!(signature(5, "a").unwrap_err().to_string().contains("of 4 rows, which the configuration has not"));
-        assert!(signature(4, "b").unwrap_err().to_string().contains("which is no input of the configuration's model"));
+        assert!(
+            signature(4, "b").unwrap_err().to_string().contains("which is not an input of the configuration's model")
+        );
     }
 }

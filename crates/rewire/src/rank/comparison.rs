@@ -13,7 +13,7 @@ const FIRST: usize = 10;
 #[non_exhaustive]
 pub enum ComparisonError {
     /// The models have different tasks, or tasks with different bitmasks.
-    #[error("the models have other tasks: {actual:?}, and {expected:?} to compare with")]
+    #[error("the models have different tasks: {actual:?}, and {expected:?} in the model to compare with")]
     Tasks {
         /// Names and bitmasks of the model's tasks.
         actual: Vec<(String, i64)>,
@@ -21,7 +21,7 @@ pub enum ComparisonError {
         expected: Vec<(String, i64)>,
     },
     /// The models read different features, or have tables of different sizes.
-    #[error("the models read other requests: {actual:?}, and {expected:?} to compare with")]
+    #[error("the models read different features: {actual:?}, and {expected:?} in the model to compare with")]
     Schema {
         /// The schema of the model.
         actual: Box<Schema>,

@@ -183,7 +183,7 @@ pub enum RankError {
         source: MapError,
     },
     /// Two tables of the same features have different ids.
-    #[error("the tables `{}` and `{}` are of the same features: expected equal ids", tables[0], tables[1])]
+    #[error("the tables `{}` and `{}` belong to the same features but have different ids", tables[0], tables[1])]
     UnequalIds {
         /// The tables.
         tables: [String; 2],

@@ -72,7 +72,7 @@ pub(super) fn check_plan(
     plan: &Plan,
 ) -> Result<(), PackageError> {
     if let Some(other) = plan.inputs().find(|input| !known.iter().any(|(name, _)| name == input.name)) {
-        let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
+        let reason = format!("reads `{}`, which is not an input of the configuration's model", other.name);
         return Err(PackageError::part("plan", reason));
     }
     let tables: HashMap<String, [usize; 2]> = tables.into_iter().collect();

@@ -80,7 +80,7 @@ impl Checkpoint {
         }
         let mut number = |key: &str| {
             let value = metadata.remove(key).and_then(|value| value.parse().ok());
-            value.ok_or_else(|| bad(format!("`{PREFIX}{key}` is no number")))
+            value.ok_or_else(|| bad(format!("`{PREFIX}{key}` is not a number")))
         };
         let (steps, position) = (number("steps")?, Position { epoch: number("epoch")?, batch: number("batch")? });
         Ok(Self { steps, position, states: weights.tensors().map_err(RankError::from)?, metadata })

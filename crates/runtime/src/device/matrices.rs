@@ -42,7 +42,7 @@ impl MatrixTier {
 
 /// The string is not the name of a [`MatrixTier`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("unknown tier of matrices `{0}`: expected none, wgsl or spirv")]
+#[error("unknown matrix tier `{0}`: expected none, wgsl or spirv")]
 pub struct ParseMatrixTierError(String);
 
 fn unknown(text: &str) -> ParseMatrixTierError {

@@ -2,7 +2,7 @@
 
 /// More host memory is needed than available.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{what} takes {needed} bytes of memory, of which {available} are available: use smaller sizes, or free memory")]
+#[error("{what} needs {needed} bytes of memory, but {available} are available: use smaller sizes, or free memory")]
 pub struct HostMemoryError {
     /// The purpose of the memory.
     pub what: String,

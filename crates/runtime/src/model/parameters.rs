@@ -297,7 +297,7 @@ fn new_rows(
     let buffer = &plan.buffers[id.0 as usize];
     let shape = constant_shape(buffer, &format!("parameter `{name}`"))?;
     let refused = |reason: &str| RuntimeError::ParameterRows { name: name.to_owned(), reason: reason.to_owned() };
-    let &[height, width] = shape.as_slice() else { return Err(refused("it is no matrix")) };
+    let &[height, width] = shape.as_slice() else { return Err(refused("it is not a matrix")) };
     if plan.by_column.contains(&id) {
         return Err(refused("it is stored by column"));
     }

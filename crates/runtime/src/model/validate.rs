@@ -95,7 +95,7 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
     check_assumptions(plan, step)?;
     let host = |offsets: &u16| body.operands.get(usize::from(*offsets)).is_some_and(|o| o.space == MemorySpace::Host);
     match ragged(&step.computation).iter().find(|offsets| !host(offsets)) {
-        Some(offsets) => Err(format!("has rows by operand {offsets}, which is no host vector")),
+        Some(offsets) => Err(format!("has rows by operand {offsets}, which is not a host vector")),
         None => Ok(()),
     }
 }
@@ -143,7 +143,7 @@ fn check_operand(plan: &Plan, binding: Binding, operand: &Operand) -> Result<(),
         (Binding::Host(_), MemorySpace::Host) if operand.shape.len() <= 1 => Ok(()),
         (Binding::Buffer(id), place @ (MemorySpace::Device | MemorySpace::Pooled)) => match plan.buffer(id) {
             Some(buffer) if place == MemorySpace::Pooled && !buffer.source.is_resident() => {
-                Err(format!("is pooled, and buffer {} is no parameter and not computed from parameters", id.0))
+                Err(format!("is pooled, and buffer {} is not a parameter and not computed from parameters", id.0))
             }
             Some(buffer) if (buffer.dtype, &buffer.shape) == (operand.dtype, &operand.shape) => Ok(()),
             _ => Err(format!("and buffer {} differ in type or shape", id.0)),

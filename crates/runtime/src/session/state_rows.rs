@@ -16,7 +16,7 @@ impl Session {
         let refused = |reason: String| RunError::State { name: name.to_owned(), reason };
         let (buffer, shapes) = (self.declared(name)?, self.states.shapes(self.plan()));
         let Some(&[height, width]) = shapes.get(name).map(Vec::as_slice) else {
-            return Err(refused("it is no matrix".to_owned()));
+            return Err(refused("it is not a matrix".to_owned()));
         };
         if let Some(row) = rows.iter().find(|row| **row as usize >= height) {
             return Err(refused(format!("row {row} is not one of its {height} rows")));

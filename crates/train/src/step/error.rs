@@ -18,7 +18,7 @@ pub enum StepError {
     #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
     /// The loss is not a number.
-    #[error("the output `{name}` is no loss: expected an f32 of one element, got {actual}")]
+    #[error("the output `{name}` is not a loss: expected an f32 of one element, got {actual}")]
     Loss {
         /// Its name.
         name: String,
@@ -58,7 +58,7 @@ pub enum StepError {
         prefix: &'static str,
     },
     /// No parameter is trained.
-    #[error("no parameter learns: all are frozen, or the loss depends on none of them")]
+    #[error("no parameter is trained: all are frozen, or the loss depends on none of them")]
     Nothing,
 }
 

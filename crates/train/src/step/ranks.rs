@@ -23,7 +23,7 @@ pub(crate) struct RankStep {
     pub states: BTreeMap<String, State>,
     pub moments: Vec<KeptMoment>,
     pub reported: Vec<String>,
-    /// Trained parameters that are no tables.
+    /// Trained parameters that are not tables.
     pub dense: Vec<String>,
     pub tables: Vec<RankTable>,
     /// States that the model sets.

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Changes of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Trained parameters that are no tables, and states that the model sets, by name.
+    /// Trained parameters that are not tables, and states that the model sets, by name.
     pub whole: BTreeMap<String, HostTensor>,
     /// Changed rows of tables, ascending, and their values.
     pub rows: BTreeMap<String, (Vec<u32>, HostTensor)>,

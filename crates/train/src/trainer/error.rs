@@ -142,7 +142,7 @@ pub enum TrainError {
         needed: u64,
     },
     /// A checkpoint belongs to another training.
-    #[error("the checkpoint has no `{name}` of {expected}: it is of another model or configuration")]
+    #[error("the checkpoint has no `{name}` of {expected}: it belongs to another model or configuration")]
     Checkpoint {
         /// The state.
         name: String,

@@ -91,7 +91,7 @@ impl Dcp {
         let places = places(&pickle, field("storage_data")?)?;
         let mut tensors = BTreeMap::new();
         for (name, description) in field("state_dict_metadata")? {
-            let Value::Str(name) = name else { return Err(CheckpointError::metadata("a name is no string")) };
+            let Value::Str(name) = name else { return Err(CheckpointError::metadata("a name is not a string")) };
             // Objects that are not tensors, such as the options of optimizers, are skipped.
             if matches!(pickle.call(description), Some((BYTES, ..))) {
                 continue;

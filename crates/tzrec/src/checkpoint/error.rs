@@ -22,7 +22,7 @@ pub enum CheckpointError {
         source: std::io::Error,
     },
     /// The folder does not contain a checkpoint.
-    #[error("{} is no checkpoint: expected a folder `model.ckpt-N`, a folder that contains such, or a .safetensors file", path.display())]
+    #[error("{} is not a checkpoint: expected a folder `model.ckpt-N`, a folder of these, or a .safetensors file", path.display())]
     NotCheckpoint {
         /// The file or folder.
         path: PathBuf,

@@ -88,7 +88,7 @@ fn queries_and_keys_reach_what_sees_them() {
     });
 }
 
-/// A value that is no number is in the results of all queries that see it, and in no result of another sample, head or column,
+/// A value that is not a number is in the results of all queries that see it, and in no result of another sample, head or column,
 /// which are the same to the bit. A query of the same sample and head that does not see it has NaN or what it has without:
 /// by the decomposition, 0 times the value, it is NaN; kernels pass over tiles of which nothing is seen.
 #[test]

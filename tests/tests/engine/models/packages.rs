@@ -128,7 +128,7 @@ fn what_a_package_must_not_say_of_its_tables_has_an_error() {
         rewire::describe(&rank_apart(parts.sealed(), tables).unwrap_err())
     };
     for name in ["", ".", "..", "../x", "a/b", "a\\b", "c:x", "\0"] {
-        assert!(with("/file", json!(name)).contains("which is no file beside the package"), "{name:?}");
+        assert!(with("/file", json!(name)).contains("which is not a file beside the package"), "{name:?}");
     }
     assert!(with("/bytes", json!(u64::MAX)).contains("880 bytes: expected 18446744073709551615"));
     assert!(with("/bytes", json!(-1)).contains("head: invalid value"));

@@ -94,7 +94,7 @@ fn the_largest_of_rows_are_found_whole() {
     }
 }
 
-/// A product of two matrices may be beyond f16 where it is no half in the graph.
+/// A product of two matrices may be beyond f16 where it is not a half in the graph.
 #[test]
 fn operands_that_are_halves_are_kept_for_matrix_hardware() {
     let graph = |dtype: DType| {

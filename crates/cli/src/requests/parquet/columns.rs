@@ -48,8 +48,9 @@ pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<LeafColumn
             return Err(format!("the column `{name}` is there twice, or is a list of structs"));
         }
         let is_list = role.is_list();
-        let (entry, value) = levels(file.root_schema(), column, is_list, depth)
-            .ok_or_else(|| format!("`{name}` is no {}", if is_list { "list of integers" } else { "single value" }))?;
+        let (entry, value) = levels(file.root_schema(), column, is_list, depth).ok_or_else(|| {
+            format!("`{name}` is not {}", if is_list { "a list of integers" } else { "a single value" })
+        })?;
         let unsigned = check_type(&role, &name, column)?;
         leaves.push(LeafColumn { position, name, role, entry, value, unsigned });
     }
@@ -76,7 +77,7 @@ pub fn carried(file: &SchemaDescriptor, names: &[String]) -> Result<Vec<CarriedC
         let depth = if column.path().parts().first() == Some(name) { 1 } else { 2 };
         let is_list = column.max_rep_level() > 0;
         let (entry, value) = levels(file.root_schema(), &column, is_list, depth)
-            .ok_or_else(|| format!("`{name}` is no value or list of values"))?;
+            .ok_or_else(|| format!("`{name}` is not a value or list of values"))?;
         let unsigned = check_carried(name, &column)?;
         Ok(CarriedColumn { position, name: name.clone(), entry, value, unsigned })
     };

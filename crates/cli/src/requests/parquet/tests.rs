@@ -213,13 +213,13 @@ fn values_that_are_missing_or_no_lists_are_named() {
     let null = fault("null-entry", &list, (&[3, 4], &[3, 3, 2], &[0, 0, 1]));
     assert_eq!(null, "x, row 2: `history.item` is null: expected an integer");
     let single = fault("single", "required int64 history.item;", (&[3, 4], &[], &[]));
-    assert_eq!(single, "x: `history.item` is no list of integers");
+    assert_eq!(single, "x: `history.item` is not a list of integers");
     let times = "repeated int64 history.item (TIMESTAMP_MILLIS);";
     let times = fault("times", times, (&[3, 4], &[1, 1], &[0, 0]));
     assert_eq!(times, "x: the column `history.item` is of TIMESTAMP_MILLIS: expected integers");
     let deep = "repeated group history.item { repeated int64 array; }";
     let deep = fault("deep", deep, (&[3, 4], &[2, 2], &[0, 0]));
-    assert_eq!(deep, "x: `history.item` is no list of integers");
+    assert_eq!(deep, "x: `history.item` is not a list of integers");
 }
 
 #[test]

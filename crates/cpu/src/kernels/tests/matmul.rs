@@ -181,7 +181,7 @@ fn packed_weights_live_as_long_as_their_contents_or_till_trim() {
         out.to_host().unwrap().bytes().to_vec()
     };
     let expected = run(&data[1]);
-    assert_eq!(compiled.kept().packed, 0, "what is no weight is not kept");
+    assert_eq!(compiled.kept().packed, 0, "what is not a weight is not kept");
     assert!(compiled.kept().scratch > 0);
     let one = (k * n.next_multiple_of(64) * size_of::<f32>()) as u64;
     let (old, new) = (weights(), weights());

@@ -111,7 +111,7 @@ fn collect(value: &Value, at: &str, found: &mut Vec<String>) {
 pub(super) fn changed<'a>(plan: &Plan, changes: impl IntoIterator<Item = (&'a str, i64)>) -> Option<Plan> {
     let mut value = json!(plan);
     for (place, number) in changes {
-        *value.pointer_mut(place).unwrap_or_else(|| panic!("{place} is no place")) = json!(number);
+        *value.pointer_mut(place).unwrap_or_else(|| panic!("{place} is not a place")) = json!(number);
     }
     serde_json::from_value(value).ok()
 }

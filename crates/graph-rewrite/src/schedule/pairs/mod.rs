@@ -137,7 +137,7 @@ impl Pairs {
     /// The result axes and the last reduced axis.
     fn without_sums(nest: &Nest) -> Result<Self, NotLowerable> {
         let form =
-            || NotLowerable::from("it is no sum over pairs of rows with axes of samples, heads, rows and columns");
+            || NotLowerable::from("it is not a sum over pairs of rows with axes of samples, heads, rows and columns");
         let rank = nest.rank();
         let extent = |axis: usize| nest.axes.get(axis).map(|axis| &axis.extent);
         let constant = |axis: usize| extent(axis)?.dense()?.as_const();
@@ -217,7 +217,7 @@ impl Bound<'_, Pairs> {
 
     fn dot(&self, value: u8, sum: &Accumulation) -> Result<Dot, NotLowerable> {
         let depth = sum.axis;
-        let width = self.width(depth).ok_or("the width of a dot product of pairs is no constant")?;
+        let width = self.width(depth).ok_or("the width of a dot product of pairs is not a constant")?;
         let &[a, b] = sum.factors.as_slice() else {
             return Err("pairs are made of other sums than dot products".into());
         };
@@ -248,7 +248,7 @@ impl Bound<'_, Pairs> {
         let single = || self.columns().find(|&column| self.width(column) == Some(1)).or_else(|| self.columns().next());
         let column = self.columns().find(|&column| depends(self.nest, [value], bits(&[column]))).or_else(single);
         let column = column.ok_or("the weighted rows of pairs have no columns")?;
-        let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
+        let width = self.width(column).ok_or("the width of a sum over pairs is not a constant")?;
         if !self.is_of(value, &[self.other, column]) || self.nest.body.dag.values(value) != 0 {
             return Err("the weighted rows of pairs depend on more than their row and column".into());
         }

@@ -85,7 +85,7 @@ fn constant(n: &Node<'_>) -> Lowered<Vec<Item>> {
     } else if let Some(values) = n.ints("value_ints") {
         Item::integers(vec![values.len()], &values)?
     } else {
-        return Fault::unsupported("a value that is no dense tensor of numbers");
+        return Fault::unsupported("a value that is not a dense tensor of numbers");
     };
     Ok(vec![item])
 }

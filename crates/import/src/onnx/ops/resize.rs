@@ -105,7 +105,7 @@ fn targets(n: &Node<'_>, extents: &[Size], first: usize) -> Lowered<Vec<Target>>
         _ => size.divided(extent)?.as_const().map(|factor| Target { scale: factor as f64, to: 0.0 }),
     });
     let each: Option<Vec<Target>> = each.collect();
-    let each = each.ok_or_else(|| Fault::Unsupported("a size that is no multiple of a symbolic one".to_owned()))?;
+    let each = each.ok_or_else(|| Fault::Unsupported("a size that is not a multiple of a symbolic one".to_owned()))?;
     let scales = each.iter().map(|target| target.scale);
     let scale = match n.text("keep_aspect_ratio_policy", "stretch").as_str() {
         "not_larger" => scales.fold(f64::INFINITY, f64::min),

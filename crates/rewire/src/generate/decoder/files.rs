@@ -22,7 +22,7 @@ fn read(path: &Path) -> Result<String, GenerateError> {
     std::fs::read_to_string(path).map_err(|source| GenerateError::Read { path: path.to_owned(), source })
 }
 
-/// The prompts of a file, a JSON object a line.
+/// The prompts of a JSON Lines file.
 ///
 /// # Errors
 /// [`GenerateError`] names the invalid file and line.
@@ -36,7 +36,7 @@ pub fn read_prompts(path: &Path) -> Result<Vec<Prompt>, GenerateError> {
     lines.map(prompt).collect()
 }
 
-/// The valid items of a file, `{"items": [[token]]}`, a token a level.
+/// The valid items of a file, `{"items": [[token]]}`.
 ///
 /// # Errors
 /// [`GenerateError`] names the invalid file.

@@ -54,17 +54,17 @@ use std::ops::ControlFlow;
 
 /// A language model, ready to generate.
 ///
-/// A prompt is computed once. Beams read its keys and values where they are, and those of their own tokens, by index.
+/// A prompt is computed once. Beams read its keys and values, and those of their own tokens, in place, by index.
 #[derive(Debug)]
 pub struct Decoder {
     config: Config,
     session: Session,
-    /// Whether logits that nobody asks for can stay on a device.
+    /// Whether logits that are not requested can stay on a device.
     has_device: bool,
 }
 
 impl Decoder {
-    /// Takes a configuration and its checkpoint. Weights stay in the type that they are stored in; where there are several, they become
+    /// Loads a model from its configuration and checkpoint. Weights keep their stored type; weights of several types are converted to
     /// f32.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Decoder {
         Self { config, session, has_device }
     }
 
-    /// Takes a folder of Hugging Face, or a package of one.
+    /// Loads a Hugging Face folder, or a package of one.
     ///
     /// # Errors
     /// [`GenerateError`] names the invalid file, key or tensor, or the missing feature of a device.
@@ -92,7 +92,7 @@ impl Decoder {
         Self::load_async(config, plan, &file.weights()?, options.of_model()).await
     }
 
-    /// Takes a package of a folder of Hugging Face, without tracing or rewriting.
+    /// Loads a package of a Hugging Face folder, without tracing or rewriting.
     ///
     /// # Errors
     /// As [`Decoder::from_file_async`].
@@ -121,7 +121,7 @@ impl Decoder {
         Ok(Self::new(config, Model::load_async(plan, weights, options).await?.session()))
     }
 
-    /// Opens a folder of Hugging Face, `config.json` and `model.safetensors` or its index with the files that it names, or a package of one.
+    /// Opens a Hugging Face folder, `config.json` and `model.safetensors` or its index with the files that it names, or a package of one.
     ///
     /// # Errors
     /// As [`Decoder::from_file_async`].
@@ -135,7 +135,7 @@ impl Decoder {
         &self.config
     }
 
-    /// Where its kernels run.
+    /// The device that runs its kernels.
     pub fn report(&self) -> Report {
         self.session.report()
     }
@@ -144,7 +144,7 @@ impl Decoder {
     /// logits are those after the start token and every token of the continuation.
     ///
     /// # Errors
-    /// [`GenerateError::Prompt`] for an empty prompt, or what failed while it ran.
+    /// [`GenerateError::Prompt`] for an empty prompt, or the error of a run.
     pub async fn logits_async(&mut self, prompt: &[u32], continuation: &[u32]) -> Result<HostTensor, GenerateError> {
         self.check(0, prompt)?;
         self.reserve((prompt.len() + continuation.len() + 1).next_power_of_two()).await?;
@@ -172,13 +172,13 @@ impl Decoder {
         block_on(self.logits_async(prompt, continuation))
     }
 
-    /// The best items of a trie for each prompt, best first; of equal ones those of smaller tokens first.
+    /// The best items of a trie for each prompt, best first; ties are ordered by smaller tokens.
     ///
-    /// At every level the `width` beginnings and items of the largest probability are kept, so the search is exact where these are all. A score is
-    /// the sum of the logarithms of the tokens' probabilities among the whole vocabulary.
+    /// Every level keeps the `width` most likely prefixes and items, so the search is exact if these are all. A score is the sum of the
+    /// log-probabilities of the tokens, normalized over the whole vocabulary.
     ///
     /// # Errors
-    /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Widths`] for a width of 0, or what failed while it ran.
+    /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Widths`] for a width of 0, or the error of a run.
     pub async fn search_async(
         &mut self,
         prompts: &[&[u32]],
@@ -196,11 +196,11 @@ impl Decoder {
         block_on(self.search_async(prompts, trie, width))
     }
 
-    /// Tokens that follow each prompt. A score is the sum of the logarithms of their probabilities, without temperature and limits. What is drawn
-    /// for a prompt does not depend on the others.
+    /// Samples tokens that follow each prompt. A score is the sum of their log-probabilities before temperature, `top_k` and `top_p`. The tokens of a
+    /// prompt do not depend on the other prompts.
     ///
     /// # Errors
-    /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Sampling`] for an option out of range, or what failed while it ran.
+    /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Sampling`] for an option out of range, or the error of a run.
     pub async fn sample_async(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
         let task = Task::Sample(sampling.clone());
         let found = self.generate_async(prompts, &task, async |_, _| ControlFlow::Continue(())).await?;
@@ -215,8 +215,8 @@ impl Decoder {
         block_on(self.sample_async(prompts, sampling))
     }
 
-    /// The results of a task for each prompt. After each token `watch` gets the prompt's position and the tokens of its best prefix; a prompt for
-    /// which it breaks has no results, and its rows are freed.
+    /// The results of a task for each prompt. After each token, `watch` receives the index of the prompt and the tokens of its best prefix; if it
+    /// breaks, the prompt ends without results and its rows are freed.
     ///
     /// # Errors
     /// As [`Decoder::search_async`] and [`Decoder::sample_async`].
@@ -349,7 +349,7 @@ impl Autoregressive for Decoder {
         let outputs = self.compute(sequences, prompts, &wanted, [&rows, &tokens]).await?;
         let asked = floats(outputs.get("asked"), "asked", tokens.len())?;
         if asked.iter().any(|logarithm| logarithm.is_nan()) {
-            let reason = "has values that are no numbers".to_owned();
+            let reason = "has values that are not numbers".to_owned();
             return Err(GenerateError::Output { name: "asked", reason });
         }
         let vocabulary = self.config.vocabulary();

@@ -10,17 +10,18 @@ pub enum Task<'a> {
     Search {
         /// The items.
         trie: &'a Trie,
-        /// Beginnings and items that are kept at every level.
+        /// The beam width, counting prefixes and complete items.
         width: usize,
     },
-    /// Tokens that are drawn.
+    /// Sampled tokens.
     Sample(Sampling),
 }
 
-/// Requests of different lengths that run together, and come and go between runs. The results of one have the same bits whatever the others are.
+/// Continuous batching: requests of different lengths run together, and start and end between runs. Results have the same bits whatever runs beside
+/// them.
 ///
-/// Each run computes the prompts of the requests that begin, and a token of all others. A request holds rows of the decoder's caches for its
-/// prompt and for all tokens that it may take, until it has ended; requests for which there are no rows wait.
+/// Each run computes the prompts of new requests and one token of every other. A request holds rows of the decoder's caches for its prompt and for
+/// the most tokens that it may generate, until it ends; requests wait while there are no rows for them.
 #[derive(Debug)]
 pub struct Queue<'a> {
     decoder: &'a mut Decoder,
@@ -28,10 +29,10 @@ pub struct Queue<'a> {
 }
 
 impl Decoder {
-    /// An empty queue, with caches of so many rows.
+    /// An empty queue, with caches of `rows` rows.
     ///
     /// # Errors
-    /// [`GenerateError::Run`] where there is no room for them.
+    /// [`GenerateError::Run`] if they cannot be allocated.
     pub async fn queue_async(&mut self, rows: usize) -> Result<Queue<'_>, GenerateError> {
         let requests = Requests::new(self, rows).await?;
         Ok(Queue { decoder: self, requests })
@@ -50,14 +51,14 @@ impl<'a> Queue<'a> {
     /// Adds a request.
     ///
     /// # Errors
-    /// [`GenerateError`] for a prompt or a task that cannot be, and [`GenerateError::Rows`] for one that needs more rows than there are.
+    /// [`GenerateError`] for an invalid prompt or task, and [`GenerateError::Rows`] for a request that needs more rows than the queue has.
     pub fn submit(&mut self, prompt: &[u32], task: Task<'a>) -> Result<RequestId, GenerateError> {
         self.decoder.check(0, prompt)?;
         let work = self.decoder.work(task)?;
         self.requests.submit(&*self.decoder, prompt.to_vec(), work)
     }
 
-    /// Ends a request and frees its rows. False where it has ended before.
+    /// Ends a request and frees its rows. False if it has already ended.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         self.requests.cancel(request)
     }
@@ -72,10 +73,10 @@ impl<'a> Queue<'a> {
         self.requests.held().iter().sum()
     }
 
-    /// Runs once, and returns the requests that continue. After an error no request is left.
+    /// Runs once, and returns the progress of the requests. An error ends all requests.
     ///
     /// # Errors
-    /// What failed while it ran.
+    /// The error of the run.
     pub async fn step_async(&mut self) -> Result<Vec<Progress>, GenerateError> {
         self.requests.step(self.decoder).await
     }

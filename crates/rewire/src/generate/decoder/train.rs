@@ -11,8 +11,8 @@ const ALLOWED: &str = "allowed";
 /// The logit of a token that the trie does not allow: its probability is 0.
 const ABSENT: f64 = -1e9;
 
-/// What makes a decoder continue sequences: the output `loss`, the mean over the tokens that count of the negative logarithm of their probability
-/// among the whole vocabulary. [`examples`] makes its inputs.
+/// The objective that trains a decoder to continue sequences: the output `loss` is the mean cross entropy over the whole vocabulary of the tokens
+/// after each prompt. [`examples`] makes its inputs.
 ///
 /// # Errors
 /// [`GenerateError::Encoder`] for a model with an encoder.
@@ -22,8 +22,8 @@ pub fn objective(config: &Config) -> Result<Objective, GenerateError> {
     of_logits(scope, &logits)
 }
 
-/// [`objective`] inside a trie: the probability of a token is that among the tokens that may continue its item, so nothing is learned of others.
-/// [`examples_in_trie`] makes its inputs.
+/// [`objective`] inside a trie: cross entropy over the tokens that may continue an item, so other tokens have no gradient. [`examples_in_trie`]
+/// makes its inputs.
 ///
 /// # Errors
 /// [`GenerateError::Encoder`] for a model with an encoder.
@@ -45,10 +45,10 @@ fn of_logits(scope: Scope, logits: &Tensor) -> Result<Objective, GenerateError> 
     Ok(Objective::new(graph, "loss"))
 }
 
-/// The inputs of a batch: sequences, each with the tokens that it begins with and are not learned.
+/// The inputs of a batch of sequences, each with the length of its prompt, whose tokens do not count in the loss.
 ///
 /// # Errors
-/// [`GenerateError::Prompt`] for a sequence of which no token is learned or that begins with none, [`GenerateError::Encoder`] for a model with an encoder.
+/// [`GenerateError::Prompt`] for a sequence without a prompt or without tokens after it, [`GenerateError::Encoder`] for a model with an encoder.
 pub fn examples(config: &Config, sequences: &[(&[u32], usize)]) -> Result<Inputs, GenerateError> {
     let rope = config.rope().ok_or(GenerateError::Encoder)?;
     let (mut tokens, mut targets, mut weights, mut positions) = (vec![], vec![], vec![], vec![]);
@@ -68,10 +68,10 @@ pub fn examples(config: &Config, sequences: &[(&[u32], usize)]) -> Result<Inputs
     Ok(inputs.with(TARGETS, HostTensor::vector(&targets)).with(WEIGHTS, HostTensor::vector(&weights)))
 }
 
-/// [`examples`] for [`objective_in_trie`]: the tokens of a sequence that are learned are whole items, one after the other.
+/// [`examples`] for [`objective_in_trie`]: the tokens after a prompt are concatenated whole items.
 ///
 /// # Errors
-/// As [`examples`], and [`GenerateError::Outside`] for a token that continues no item.
+/// As [`examples`], and [`GenerateError::Outside`] for a token that does not continue an item.
 pub fn examples_in_trie(config: &Config, sequences: &[(&[u32], usize)], trie: &Trie) -> Result<Inputs, GenerateError> {
     let inputs = examples(config, sequences)?;
     let vocabulary = config.vocabulary();

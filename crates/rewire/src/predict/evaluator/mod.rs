@@ -164,7 +164,7 @@ fn metrics(traced: &TracedLosses) -> Result<Vec<MetricOf>, Problems> {
             (Read::Probability | Read::Classes, 1, true) | (Read::Classes, _, true) => "probs",
             (Read::Probability, 2, true) => "probs1",
             (Read::Number, 1, true) => "y",
-            _ => return problems.push(pointer, format!("`{name}` is no metric of this task or model")),
+            _ => return problems.push(pointer, format!("`{name}` is not a metric of this task or model")),
         };
         let output = format!("{kind}{suffix}");
         let is_there = traced.outputs.iter().any(|known| known.name == output);

@@ -32,7 +32,7 @@ fn weight(seed: usize) -> HostTensor {
 /// The kernel of a step as of devices whose workgroups share matrices: the weight is f16.
 fn emit_dequantized(number: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
     let mut computation = step.computation.clone();
-    let Computation::Nest(kernel) = &mut computation else { return Err("it is no nest".to_owned()) };
+    let Computation::Nest(kernel) = &mut computation else { return Err("it is not a nest".to_owned()) };
     let weight = kernel.body.operands.iter().position(|operand| operand.dtype == DType::Rows8);
     let position = weight.ok_or("there is no weight")?;
     // Of the two products, one reads it as it lies, the other one transposed.

@@ -26,7 +26,7 @@ pub(super) struct Ranks {
     /// Updates parameters, which are its states, and rows of tables.
     update: Session,
     tables: Vec<Rows>,
-    /// Parameters that are no tables.
+    /// Parameters that are not tables.
     dense: Vec<Dense>,
     /// States that no gradient changes.
     held: BTreeMap<String, HostTensor>,

@@ -97,7 +97,7 @@ impl Trainer {
 }
 
 impl Ranks {
-    /// Elements of the parameters that are no tables.
+    /// Elements of the parameters that are not tables.
     fn elements(&self) -> usize {
         self.dense.iter().map(|dense| dense.shape.iter().product::<usize>()).sum()
     }
