@@ -1,7 +1,8 @@
+use crate::closable::Closable;
 use crate::errors;
 use crate::options::options_of;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use rewire::generate::decoder::{self, Task};
 use rewire::generate::{Found, GenerateError, Sampling, Trie};
 use rewire::package::Package;
@@ -11,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// A language model, ready to generate.
 #[pyclass(frozen, module = "rewire")]
-pub struct Decoder(Mutex<decoder::Decoder>);
+pub struct Decoder(Closable<Mutex<decoder::Decoder>>);
 
 #[pymethods]
 impl Decoder {
@@ -20,7 +21,7 @@ impl Decoder {
     fn new(py: Python<'_>, path: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let options = options_of(options)?;
         let opened = py.detach(|| decoder::Decoder::open(&path, &options));
-        opened.map(|decoder| Self(Mutex::new(decoder))).map_err(|error| errors::of_model(&error))
+        opened.map(|decoder| Self(Closable::new(Mutex::new(decoder)))).map_err(|error| errors::of_model(&error))
     }
 
     /// A model from the bytes of a package.
@@ -30,19 +31,19 @@ impl Decoder {
         let options = options_of(options)?;
         let package = py.detach(|| Package::parse(data)).map_err(|error| errors::of_model(&error))?;
         let opened = py.detach(|| decoder::Decoder::from_package(&package, &options));
-        opened.map(|decoder| Self(Mutex::new(decoder))).map_err(|error| errors::of_model(&error))
+        opened.map(|decoder| Self(Closable::new(Mutex::new(decoder)))).map_err(|error| errors::of_model(&error))
     }
 
     /// Tokens of the vocabulary.
     #[getter]
-    fn vocab_size(&self, py: Python<'_>) -> usize {
+    fn vocab_size(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |decoder| decoder.config().vocabulary())
     }
 
     /// Name of the adapter that it runs on, or `cpu`.
     #[getter]
-    fn device(&self, py: Python<'_>) -> String {
-        self.with(py, |decoder| decoder.report().adapter).unwrap_or_else(|| "cpu".to_owned())
+    fn device(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.with(py, |decoder| decoder.report().adapter)?.unwrap_or_else(|| "cpu".to_owned()))
     }
 
     /// Items of prompts, or tokens that follow them.
@@ -85,7 +86,7 @@ impl Decoder {
                     }
                 },
             })
-        });
+        })?;
         if let Some(error) = raised {
             return Err(error);
         }
@@ -97,15 +98,33 @@ impl Decoder {
         PyList::new(py, lists.collect::<PyResult<Vec<_>>>()?)
     }
 
+    /// Frees the model. Later calls raise `ValueError`.
+    fn close(&self, py: Python<'_>) {
+        self.0.close(py);
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) {
+        self.0.close(py);
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
-        format!("<rewire.Decoder on {}>", self.device(py))
+        match self.device(py) {
+            Ok(device) => format!("<rewire.Decoder on {device}>"),
+            Err(_) => "<rewire.Decoder, closed>".to_owned(),
+        }
     }
 }
 
 impl Decoder {
     /// Other threads of Python continue meanwhile.
-    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut decoder::Decoder) -> T + Send) -> T {
-        py.detach(|| work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut decoder::Decoder) -> T + Send) -> PyResult<T> {
+        let decoder = self.0.get()?;
+        Ok(py.detach(|| work(&mut decoder.lock().unwrap_or_else(PoisonError::into_inner))))
     }
 }
 

@@ -2,6 +2,7 @@
 //! `python/rewire`.
 
 mod arrays;
+mod closable;
 mod columns;
 mod decoder;
 mod errors;

@@ -1,9 +1,10 @@
+use crate::closable::Closable;
 use crate::options::options_of;
 use crate::trace::Graph;
 use crate::{arrays, errors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::{PyDict, PyMapping, PyTuple};
 use rewire::graph::{DType, HostTensor};
 use rewire::program::{ModelFile, Program, stored};
 use rewire::rank::RankOptions;
@@ -15,7 +16,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// A loaded model.
 #[pyclass(frozen, module = "rewire")]
-pub struct Model {
+pub struct Model(Closable<Loaded>);
+
+struct Loaded {
     model: runtime::Model,
     /// A model from a file, with its types and states.
     program: Option<Mutex<Program>>,
@@ -35,8 +38,12 @@ fn given(parameters: &Bound<'_, PyAny>, types: &BTreeMap<String, DType>) -> PyRe
 
 impl Model {
     fn of_program(program: Program) -> Self {
-        Self { model: program.model().clone(), program: Some(Mutex::new(program)) }
+        Self(Closable::new(Loaded { model: program.model().clone(), program: Some(Mutex::new(program)) }))
     }
+}
+
+fn device(model: &runtime::Model) -> String {
+    model.report().adapter.unwrap_or_else(|| "cpu".to_owned())
 }
 
 #[pymethods]
@@ -78,7 +85,8 @@ impl Model {
                 }
             },
         };
-        model.map(|model| Self { model, program: None }).map_err(|error| errors::of_model(&error))
+        let model = model.map_err(|error| errors::of_model(&error))?;
+        Ok(Self(Closable::new(Loaded { model, program: None })))
     }
 
     /// A model from the bytes of a package, an archive of `torch.export.save` or an ONNX file.
@@ -92,7 +100,8 @@ impl Model {
 
     /// Runs a model from a file.
     fn run<'py>(&self, py: Python<'py>, inputs: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
-        let Some(program) = &self.program else {
+        let loaded = self.0.get()?;
+        let Some(program) = &loaded.program else {
             return Err(PyTypeError::new_err("a traced model runs in a session"));
         };
         let lock = || program.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,36 +124,39 @@ impl Model {
 
     /// Name of the adapter that it uses, or `cpu`.
     #[getter]
-    fn device(&self) -> String {
-        self.model.report().adapter.unwrap_or_else(|| "cpu".to_owned())
+    fn device(&self) -> PyResult<String> {
+        Ok(device(&self.0.get()?.model))
     }
 
     /// Names of its kernels, in their order.
     #[getter]
-    fn kernels(&self) -> Vec<String> {
-        self.model.plan().steps.iter().map(|step| step.name.clone()).collect()
+    fn kernels(&self) -> PyResult<Vec<String>> {
+        Ok(self.0.get()?.model.plan().steps.iter().map(|step| step.name.clone()).collect())
     }
 
     /// Types of its parameters by name.
     #[getter]
-    fn parameters(&self) -> BTreeMap<String, &'static str> {
-        self.model.plan().parameters().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect()
+    fn parameters(&self) -> PyResult<BTreeMap<String, &'static str>> {
+        let loaded = self.0.get()?;
+        Ok(loaded.model.plan().parameters().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect())
     }
 
     /// Types of its inputs by name.
     #[getter]
-    fn inputs(&self) -> BTreeMap<String, &'static str> {
-        self.model.plan().inputs().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect()
+    fn inputs(&self) -> PyResult<BTreeMap<String, &'static str>> {
+        let loaded = self.0.get()?;
+        Ok(loaded.model.plan().inputs().map(|one| (one.name.to_owned(), one.dtype.format().name)).collect())
     }
 
-    fn session(&self) -> Session {
-        Session(Mutex::new(self.model.session()))
+    fn session(&self) -> PyResult<Session> {
+        Ok(Session(Mutex::new(self.0.get()?.model.session())))
     }
 
     /// Replaces parameters for all later runs.
     fn update(&self, py: Python<'_>, parameters: &Bound<'_, PyDict>) -> PyResult<()> {
+        let model = &self.0.get()?.model;
         let types: BTreeMap<String, DType> =
-            self.model.plan().parameters().map(|one| (one.name.to_owned(), one.dtype)).collect();
+            model.plan().parameters().map(|one| (one.name.to_owned(), one.dtype)).collect();
         let given: Vec<(String, HostTensor)> = parameters
             .iter()
             .map(|(name, value)| {
@@ -153,12 +165,27 @@ impl Model {
                 Ok((name, tensor))
             })
             .collect::<PyResult<_>>()?;
-        py.detach(|| self.model.update(given)).map_err(|error| errors::of_model(&error))
+        py.detach(|| model.update(given)).map_err(|error| errors::of_model(&error))
+    }
+
+    /// Frees the model. Later calls raise `ValueError`; sessions keep it.
+    fn close(&self, py: Python<'_>) {
+        self.0.close(py);
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) {
+        self.0.close(py);
     }
 
     fn __repr__(&self) -> String {
-        let inputs: Vec<&str> = self.model.plan().inputs().map(|input| input.name).collect();
-        format!("<rewire.Model of {} on {}>", inputs.join(", "), self.device())
+        let Ok(loaded) = self.0.get() else { return "<rewire.Model, closed>".to_owned() };
+        let inputs: Vec<&str> = loaded.model.plan().inputs().map(|input| input.name).collect();
+        format!("<rewire.Model of {} on {}>", inputs.join(", "), device(&loaded.model))
     }
 }
 

@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,6 +17,21 @@ import rewire
 from rewire import tables
 
 COLUMNS = ["country", "candidates.timestamp"]
+PAGE = (Path(__file__).parents[3] / "docs/python.md").read_text()
+
+
+def scores_of_the_page(engine, folder, monkeypatch):
+    """The rows that the page's program for an engine writes."""
+    monkeypatch.chdir(folder)
+    shutil.copy(MODEL, "model.rewire")
+    parquet.write_table(nested(USERS), "users.parquet")
+    exec(compile(re.search(rf"```python {engine}\n(.*?)```", PAGE, re.S)[1], "python.md", "exec"), {})
+    return rows(parquet.read_table("scores"))
+
+
+@pytest.fixture(scope="module")
+def expected_of_the_page():
+    return rows(tables.predict(rewire.Ranker(MODEL, kernel="cpu"), nested(USERS), ["country"]))
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +74,10 @@ def test_spark_scores_what_one_process_scores(spark, table, expected):
         assert rows(scores.toArrow()) == expected
 
 
+def test_spark_runs_the_program_of_the_page(spark, expected_of_the_page, tmp_path, monkeypatch):
+    assert scores_of_the_page("spark", tmp_path, monkeypatch) == expected_of_the_page
+
+
 def test_spark_goes_on_when_a_worker_is_killed(spark, table, expected, tmp_path):
     import rewire.spark
 
@@ -77,7 +99,7 @@ def test_spark_goes_on_when_a_worker_is_killed(spark, table, expected, tmp_path)
 @pytest.fixture(scope="module")
 def cluster():
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 
@@ -88,6 +110,10 @@ def test_ray_scores_what_one_process_scores(cluster, table, expected):
     dataset = cluster.data.from_arrow(table).repartition(8)
     scores = rewire.ray.predict(dataset, str(MODEL), columns=COLUMNS, kernel="cpu", workers=2, batch_size=32)
     assert rows(pa.concat_tables(scores.iter_batches(batch_format="pyarrow"))) == expected
+
+
+def test_ray_runs_the_program_of_the_page(cluster, expected_of_the_page, tmp_path, monkeypatch):
+    assert scores_of_the_page("ray", tmp_path, monkeypatch) == expected_of_the_page
 
 
 def test_ray_shares_a_block_among_workers(cluster, table, expected):

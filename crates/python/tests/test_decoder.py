@@ -47,3 +47,11 @@ def test_the_program_of_the_page(tmp_path, monkeypatch):
     (tmp_path / "model").symlink_to(FOLDER)
     page = (FOLDER.parents[2] / "docs/decoders.md").read_text()
     exec(compile(re.search(r"```python\n(.*?)```", page, re.S)[1], "decoders.md", "exec"), {"rewire": rewire})
+
+
+def test_a_with_block_frees_the_decoder():
+    with rewire.Decoder(FOLDER, kernel="cpu") as decoder:
+        assert decoder.vocab_size == 400
+    with pytest.raises(ValueError, match="closed"):
+        decoder.generate([[3]])
+    assert repr(decoder) == "<rewire.Decoder, closed>"

@@ -221,6 +221,16 @@ def test_mistakes_are_named():
         session.state("none")
 
 
+def test_a_with_block_frees_a_model_and_its_sessions_keep_it():
+    scope = rewire.Scope()
+    x = scope.input("x", "f32", [scope.size("rows"), 2])
+    with rewire.Model(scope.finish({"y": x + 1.0}), kernel="cpu") as model:
+        session = model.session()
+    assert session.run({"x": [[1.0, 2.0]]})["y"].tolist() == [[2.0, 3.0]]
+    with pytest.raises(ValueError, match="closed"):
+        model.session()
+
+
 def test_the_example_of_the_page(capsys):
     text = (Path(__file__).parents[3] / "docs/python.md").read_text()
     [example] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rewire.Scope" in block]

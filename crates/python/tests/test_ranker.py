@@ -207,6 +207,20 @@ def test_threads_share_a_ranker_and_python_goes_on(ranker):
     assert ticks > 100 and len(results) == 3 and all(result.equals(expected) for result in results)
 
 
+def test_a_with_block_frees_the_model(ranker):
+    with rewire.Ranker(MODEL, kernel="cpu") as opened:
+        assert opened.rank(USERS[0]) == ranker.rank(USERS[0])
+    assert repr(opened) == "<rewire.Ranker, closed>"
+    for use in (lambda: opened.rank(USERS[0]), lambda: opened.device, opened.describe, lambda: opened.predict(dotted(USERS))):
+        with pytest.raises(ValueError, match="the model is closed"):
+            use()
+    opened.close()
+    with pytest.raises(ZeroDivisionError), rewire.Ranker(MODEL, kernel="cpu") as opened:
+        1 / 0
+    with pytest.raises(ValueError, match="closed"):
+        opened.tasks
+
+
 def test_results_outlive_the_ranker():
     scores = rewire.Ranker(MODEL, kernel="cpu").predict(dotted(USERS))
     table = pa.table(scores)

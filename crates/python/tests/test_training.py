@@ -3,6 +3,8 @@
 import json
 import os
 import queue
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,9 @@ import pytest
 
 import rewire
 from rewire.distributed import RankError
+
+ROOT = Path(__file__).parents[3]
+RANKS = Path(__file__).parent / "ranks.py"
 
 CONFIG = {
     "batch_size": 2,
@@ -112,6 +117,17 @@ def test_an_interrupt_ends_a_training(tmp_path):
     assert steps[:2] == [1, 2]
 
 
+def pipeline(folder):
+    """The files that the programs of the page read."""
+    source = ROOT / "tests/tzrec/dlrm_criteo"
+    shutil.copy(source / "pipeline.config", folder / "dlrm.config")
+    shutil.copy(source / "data.parquet", folder / "data.parquet")
+
+
+def program(launcher):
+    return re.search(rf"```python {launcher}\n(.*?)```", (ROOT / "docs/distributed.md").read_text(), re.S)[1]
+
+
 def test_errors_have_the_reason(tmp_path):
     with pytest.raises(rewire.RunError, match="batch_size"):
         rewire.train(config(tmp_path, batch_size=0), [], tmp_path / "out", kernel="cpu")
@@ -121,28 +137,35 @@ def test_errors_have_the_reason(tmp_path):
         rewire.train(None, [], tmp_path / "out", rank_timeout=-1.0)
 
 
-def torchrun(config, out, *arguments):
+def torchrun(script, *arguments, folder=None):
     pytest.importorskip("torch")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = Path(__file__).parent / "ranks.py"
-    command += [str(script), str(config), str(out), *arguments]
-    return subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1", "REWIRE_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, [script, *arguments])]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "REWIRE_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def test_torchrun_gives_the_bits_of_ranks_of_one_process(tmp_path, of_two_ranks):
-    ended = torchrun(config(tmp_path), tmp_path / "out", "60")
+    ended = torchrun(RANKS, config(tmp_path), tmp_path / "out", "60")
     assert ended.returncode == 0, ended.stderr
     assert model(tmp_path / "out") == of_two_ranks[1]
 
 
 def test_a_rank_of_torchrun_that_hangs_ends_the_others(tmp_path):
-    ended = torchrun(config(tmp_path, steps=1_000_000), tmp_path / "out", "5", "hang")
+    ended = torchrun(RANKS, config(tmp_path, steps=1_000_000), tmp_path / "out", "5", "hang")
     assert ended.returncode != 0 and "rank 0 has not answered for 5 s" in ended.stderr, ended.stderr
 
 
 def test_a_rank_of_torchrun_that_dies_ends_the_others(tmp_path):
-    ended = torchrun(config(tmp_path, steps=1_000_000), tmp_path / "out", "60", "die")
+    ended = torchrun(RANKS, config(tmp_path, steps=1_000_000), tmp_path / "out", "60", "die")
     assert ended.returncode != 0 and "exitcode  : 9" in ended.stderr, ended.stderr
+
+
+def test_torchrun_runs_the_program_of_the_page(tmp_path):
+    pipeline(tmp_path)
+    (tmp_path / "train.py").write_text(program("torchrun"))
+    ended = torchrun("train.py", folder=tmp_path)
+    assert ended.returncode == 0 and "'step': 1" in ended.stdout, ended.stderr
+    assert model(tmp_path / "trained")
 
 
 def test_ray_gives_the_bits_of_ranks_of_one_process(tmp_path, of_two_ranks):
@@ -156,3 +179,16 @@ def test_ray_gives_the_bits_of_ranks_of_one_process(tmp_path, of_two_ranks):
     finally:
         ray.shutdown()
     assert summary["steps"] == 4 and model(tmp_path / "out") == of_two_ranks[1]
+
+
+def test_ray_runs_the_program_of_the_page(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    ray = pytest.importorskip("ray")
+    monkeypatch.chdir(tmp_path)
+    pipeline(tmp_path)
+    ray.init(num_cpus=32, num_gpus=4, include_dashboard=False, log_to_driver=False)
+    try:
+        exec(program("ray").replace("/shared", str(tmp_path)).replace("dlrm.config", str(tmp_path / "dlrm.config")), {})
+    finally:
+        ray.shutdown()
+    assert model(tmp_path / "trained")

@@ -19,6 +19,8 @@ best, columns = scope.top_k_unseen(x @ scope.parameter("weight", [4, 9]), 3, sco
 graph: rewire.Graph = scope.finish({"best": 2 * best.relu() + 1, "columns": columns})
 y: NDArray[numpy.generic] = rewire.Model(graph, {"weight": numpy.ones((4, 9))}).session().run({"x": [[0.5] * 4]})["best"]
 rewire.package("model", "model.rewire", dtype="f16")
+with rewire.Predictor("model.rewire") as opened:
+    device: str = opened.device
 version: str = rewire.__version__
 
 ranker = rewire.Ranker("model.rewire", kernel="npu")  # type: ignore[arg-type]

@@ -23,7 +23,7 @@
 
 >>> model = rewire.from_onnx("model.onnx", kernel="cpu")         # doctest: +SKIP
 
-`Decoder` generates items, or tokens, by a language model of Hugging Face:
+`Decoder` generates items, or tokens, by a Hugging Face language model:
 
 >>> rewire.Decoder("qwen3").generate([[87, 173]], items=[[319, 360], [319, 338]])  # doctest: +SKIP
 
@@ -35,7 +35,10 @@
 
 >>> rewire.train("dlrm.config", "data.parquet", "trained", progress=print)  # doctest: +SKIP
 
-`Scope` traces a model of one's own, `Model` and `Session` run it on arrays of numpy.
+`Scope` traces your own model, `Model` and `Session` run it on numpy arrays. A `with` block frees a model at its end:
+
+>>> with rewire.Ranker("model.rewire") as ranker:                # doctest: +SKIP
+...     ranker.rank(request)
 
 `rewire.tables` scores tables and copies columns to the result, `rewire.spark` and `rewire.ray` score tables of any size. `rewire.distributed` connects
 the ranks of a training.

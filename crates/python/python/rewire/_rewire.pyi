@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, Self, TypeVar, overload
 
 import numpy
 from numpy.typing import ArrayLike, NDArray
@@ -100,12 +100,18 @@ class Decoder:
         stop: Sequence[int] = (),
         on_token: Callable[[int, list[int]], bool | None] | None = None,
     ) -> list[list[dict[str, Any]]]:
-        """For each prompt what is found, best first: `tokens`, `score`, the sum of the logarithms of their probabilities, and `items`, the places in `items`.
+        """The results of each prompt, best first: `tokens`, `score`, the sum of their log-probabilities, and `items`, indices of the argument `items`.
 
-        With `items`, token lists of any length, it searches them with `num_beams` beams; without, it draws up to `max_new_tokens` tokens, the most
-        likely ones at `temperature` 0. Prompts run together, and do not change each other's results. `on_token` is called with the place of a prompt
-        and the tokens of its best beginning whenever one goes on; where it returns `False`, that prompt ends without a result.
+        With `items`, token lists of any length, it searches them with `num_beams` beams. Without, it samples up to `max_new_tokens` tokens, the most
+        likely ones at `temperature` 0. Prompts run together and do not change each other's results. After each token, `on_token` is called with the
+        index of the prompt and the tokens of its best beam; if it returns `False`, that prompt ends without a result.
         """
+
+    def close(self) -> None:
+        """Frees the model; later calls raise `ValueError`. A `with` block closes the model at its end."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *raised: object) -> None: ...
 
 class Ranker:
     """A loaded ranking model. Any number of threads may rank with it at the same time. The GIL is released during inference.
@@ -185,6 +191,12 @@ class Ranker:
         request. Raises `RequestError` or `RunError`.
         """
 
+    def close(self) -> None:
+        """Frees the model; later calls raise `ValueError`. A `with` block closes the model at its end."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *raised: object) -> None: ...
+
 class Predictor:
     """A loaded model that was imported from TorchEasyRec. Any number of threads may predict with it at the same time. The GIL is released during
     inference.
@@ -252,6 +264,12 @@ class Predictor:
         lists of numbers, strings that are split as configured, None, lists, lists of lists, and dicts from ids to weights. Other columns are ignored.
         `index` names a result column with the table row of each prediction. Raises `RequestError` or `RunError`.
         """
+
+    def close(self) -> None:
+        """Frees the model; later calls raise `ValueError`. A `with` block closes the model at its end."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *raised: object) -> None: ...
 
 class Evaluator:
     """Evaluates an imported model: the losses and metrics of its configuration, with the reference's names. `rewire.tables.evaluate` evaluates a table.
@@ -619,6 +637,12 @@ class Model:
 
     def update(self, parameters: Mapping[str, ArrayLike]) -> None:
         """Replaces parameters atomically for all later runs. Raises `ModelError`."""
+
+    def close(self) -> None:
+        """Frees the model; later calls raise `ValueError`. Its sessions keep it. A `with` block closes the model at its end."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *raised: object) -> None: ...
 
 class Session:
     """Runs a model and reuses its memory from run to run. Threads that share one wait for each other."""
