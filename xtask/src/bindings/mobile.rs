@@ -3,7 +3,7 @@
 use super::readme;
 use crate::features::has_target;
 use crate::mobile::write_sources;
-use crate::shell::{cargo, root, run, run_captured, succeeds, tests};
+use crate::shell::{cargo, rewire, root, run, run_captured, succeeds, tests};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,35 +38,59 @@ pub(super) fn missing_of_kotlin() -> Option<String> {
         "default-jre-headless"
     } else if !Path::new(JNA).exists() {
         "libjna-java"
-    } else if !succeeds("kotlinc", &["-version"]) && !succeeds("npm", &["--version"]) {
-        return Some("Kotlin's compiler: `kotlinc`, or `apt-get install npm`, by which it is fetched".to_owned());
+    } else if !succeeds("npm", &["--version"]) {
+        "npm"
     } else {
         return None;
     };
     Some(format!("`apt-get install {missing}` installs what runs it"))
 }
 
-/// Kotlin calls every function of the library, and so does the program of the page.
+/// Kotlin calls every function of the library, and so do the program and the fragments of the page.
 pub(super) fn test_kotlin() -> Result<(), String> {
     let folder = built()?;
-    let kotlinc = kotlinc()?;
+    let kotlin = kotlin()?;
+    let classes = format!("{JNA}:{}", kotlin.join("lib/kotlinx-coroutines-core-jvm.jar").display());
     let compile = |program: &Path, name: &str| {
-        let mut command = Command::new(&kotlinc);
-        command.arg(program).arg(folder.join("kotlin/rewire/rewire.kt")).args(["-classpath", JNA, "-include-runtime"]);
-        command.arg("-d").arg(folder.join(name));
+        let mut command = Command::new(kotlin.join("bin/kotlinc"));
+        command.arg(program).arg(folder.join("kotlin/rewire/rewire.kt"));
+        command.args(["-classpath", &classes, "-include-runtime"]).arg("-d").arg(folder.join(name));
         run(command)
     };
     let java = |name: &str, class: &str| {
         let mut command = Command::new("java");
         command.arg(format!("-Djna.library.path={}", libraries().display())).arg("-Duser.language=en");
-        command.arg("-classpath").arg(format!("{}:{JNA}", folder.join(name).display())).arg(class);
+        command.arg("-classpath").arg(format!("{}:{classes}", folder.join(name).display())).arg(class);
         command.current_dir(&folder);
         command
     };
     compile(&root().join("crates/mobile/tests/Rank.kt"), "test.jar")?;
     expect(run_captured(with_users(java("test.jar", "RankKt")))?)?;
     compile(&readme::write_program("docs/mobile.md", "kotlin program", &folder.join("Readme.kt"))?, "readme.jar")?;
-    readme::check(&folder, || java("readme.jar", "ReadmeKt"))
+    readme::check(&folder, || java("readme.jar", "ReadmeKt"))?;
+    compile(&write_fragments("kotlin", "Fragments.kt", &folder.join("Fragments.kt"))?, "fragments.jar")?;
+    check_fragments(&folder, java("fragments.jar", "FragmentsKt"))
+}
+
+/// Writes a program of the tests with the page's fragments of a language.
+fn write_fragments(language: &str, name: &str, file: &Path) -> Result<PathBuf, String> {
+    let mut program = read(&root().join("crates/mobile/tests").join(name))?;
+    for fragment in ["rank", "generate"] {
+        let text = readme::block("docs/mobile.md", &format!("{language} {fragment}"))?;
+        program = program.replace(&format!("// {fragment}\n"), &text);
+    }
+    write(file, &program)?;
+    Ok(file.to_owned())
+}
+
+/// Runs the fragments of the page, which print the items that it shows.
+fn check_fragments(folder: &Path, mut command: Command) -> Result<(), String> {
+    let mut package = rewire(&["package", "--model"]);
+    package.arg(root().join("tests/decoders/qwen3")).arg("--out").arg(folder.join("decoder.rewire"));
+    run(package)?;
+    command.arg(root().join("crates/cli/tests/packages/format-1.rewire"));
+    let (text, items) = (run_captured(command)?, readme::block("docs/mobile.md", "text generated")?);
+    if text.contains(&items) { Ok(()) } else { Err(format!("expected\n{items}got\n{text}")) }
 }
 
 /// Checks that the Swift bindings have the symbols that an app needs.
@@ -83,7 +107,7 @@ pub(super) fn missing_of_swiftc() -> Option<String> {
     })
 }
 
-/// Swift calls every function of the library, and so does the program of the page.
+/// Swift calls every function of the library, and so do the program and the fragments of the page.
 pub(super) fn test_swiftc() -> Result<(), String> {
     let folder = built()?;
     let compile = |program: &Path, name: &str| {
@@ -104,7 +128,9 @@ pub(super) fn test_swiftc() -> Result<(), String> {
     compile(&main, "test")?;
     expect(run_captured(with_users(program("test")))?)?;
     compile(&readme::write_program("docs/mobile.md", "swift program", &main)?, "readme")?;
-    readme::check(&folder, || program("readme"))
+    readme::check(&folder, || program("readme"))?;
+    compile(&write_fragments("swift", "fragments.swift", &main)?, "fragments")?;
+    check_fragments(&folder, program("fragments"))
 }
 
 pub(super) fn missing_of_phones() -> Option<String> {
@@ -132,13 +158,10 @@ fn built() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The Kotlin compiler: the installed one, or one from the registry.
-fn kotlinc() -> Result<PathBuf, String> {
-    if succeeds("kotlinc", &["-version"]) {
-        return Ok("kotlinc".into());
-    }
+/// The folder of the Kotlin compiler, which is fetched once, and its libraries.
+fn kotlin() -> Result<PathBuf, String> {
     let folder = root().join("target/kotlin");
-    let compiler = folder.join("node_modules/kotlin-compiler/bin/kotlinc");
+    let compiler = folder.join("node_modules/kotlin-compiler");
     if !compiler.exists() {
         let mut command = Command::new("npm");
         command.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).arg(KOTLIN);
