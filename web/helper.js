@@ -8,7 +8,7 @@ self.onmessage = ({ data: { module, memory, failures } }) => {
   try {
     help();
   } catch (error) {
-    // Whoever waits for its part would do so for ever, and hears nothing until then: the page does.
+    // The thread that waits for this one would never return, so the page reports the error.
     new BroadcastChannel(failures).postMessage(error.message ?? String(error));
   }
 };

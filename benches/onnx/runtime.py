@@ -2,9 +2,9 @@
 
 usage: runtime.py REWIRE FOLDER [--int8] [--batch N] [--rounds N] [--seconds S]
 
-FOLDER/NAME/{model.onnx,inputs_2.safetensors}. A line a model: medians of the rounds in milliseconds with two threads, processor time of a run with
+FOLDER/NAME/{model.onnx,inputs_2.safetensors}. One line per model: medians of the rounds in milliseconds with two threads, processor time of a run with
 one thread, kernels beside nodes, and the largest difference of the results, relative to the largest element. With --int8 models are quantized
-dynamically by onnxruntime.quantization first, and both runtimes are compared with the results of single precision as well.
+dynamically by onnxruntime.quantization first, and both runtimes are compared with the f32 results as well.
 """
 import argparse, json, os, resource, subprocess, tempfile, time
 from pathlib import Path

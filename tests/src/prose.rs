@@ -79,10 +79,11 @@ fn texts(line: &str) -> String {
 
 /// Places of private words in a file, with what to write in their place.
 pub fn private_words(path: &Path, text: &str) -> Vec<String> {
-    let is_page = path.extension().is_some_and(|ending| ending == "md");
-    let lines: Vec<(usize, String)> = match is_page {
-        true => prose(text).map(|(number, line)| (number, line.to_owned())).collect(),
-        false => (1..).zip(text.lines().map(texts)).collect(),
+    let lines: Vec<(usize, String)> = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("md") => prose(text).map(|(number, line)| (number, line.to_owned())).collect(),
+        // Lines of a docstring have no mark.
+        Some("py" | "pyi") => (1..).zip(text.lines().map(str::to_owned)).collect(),
+        _ => (1..).zip(text.lines().map(texts)).collect(),
     };
     let mut found = vec![];
     for (number, line) in lines {
@@ -171,6 +172,10 @@ mod tests {
         assert!(found[0].starts_with("a.md:1: `goes on`") && found[1].starts_with("a.md:5: `hook`"), "{found:?}");
         let code = "let hook = 1; // what stands for it\nprintln!(\"the run goes on\"); let b = \"anew\";\n";
         assert_eq!(private_words("a.rs".as_ref(), code).len(), 2);
+        assert_eq!(
+            private_words("a.pyi".as_ref(), "def f():\n    \"\"\"Runs.\n\n    It goes on.\n    \"\"\"\n").len(),
+            1
+        );
     }
 
     #[test]

@@ -194,30 +194,37 @@ fn texts(endings: &[&str]) -> Vec<(PathBuf, String)> {
     files.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
-#[test]
-fn pages_comments_and_messages_use_the_words_of_the_field() {
-    let is_list = |path: &PathBuf| path.ends_with("tests/src/prose.rs");
-    let read = texts(&["md", "rs", "wgsl"]).into_iter().filter(|(path, _)| !is_list(path));
-    let found: Vec<String> = read.flat_map(|(path, text)| prose::private_words(&path, &text)).collect();
-    assert!(found.is_empty(), "{}", found.join("\n"));
-}
+/// The checks of texts, which `cargo xtask lint` runs as well.
+mod prose_of_all_files {
+    use super::*;
 
-#[test]
-fn lines_of_prose_in_the_book_are_short() {
-    // Paragraphs of the reference are those of rustdoc, on one line each.
-    let is_page = |path: &PathBuf| {
-        path.parent().is_some_and(|parent| parent.ends_with("docs")) && !path.ends_with("reference.md")
-    };
-    let pages = texts(&["md"]).into_iter().filter(|(path, _)| is_page(path) || path.ends_with("../README.md"));
-    let long: Vec<String> = pages.flat_map(|(path, text)| prose::long_lines(&path, &text)).collect();
-    assert!(long.is_empty(), "{}", long.join("\n"));
-}
+    #[test]
+    fn pages_comments_and_messages_use_the_words_of_the_field() {
+        let is_list = |path: &PathBuf| path.ends_with("tests/src/prose.rs");
+        let read = texts(&["md", "rs", "wgsl", "py", "pyi", "js", "mjs", "ts", "h", "kt", "swift"])
+            .into_iter()
+            .filter(|(path, _)| !is_list(path));
+        let found: Vec<String> = read.flat_map(|(path, text)| prose::private_words(&path, &text)).collect();
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
 
-#[test]
-fn links_between_pages_lead_somewhere() {
-    let broken: Vec<String> =
-        texts(&["md"]).into_iter().flat_map(|(path, text)| prose::broken_links(&path, &text).unwrap()).collect();
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    #[test]
+    fn lines_of_prose_in_the_book_are_short() {
+        // Paragraphs of the reference are those of rustdoc, on one line each.
+        let is_page = |path: &PathBuf| {
+            path.parent().is_some_and(|parent| parent.ends_with("docs")) && !path.ends_with("reference.md")
+        };
+        let pages = texts(&["md"]).into_iter().filter(|(path, _)| is_page(path) || path.ends_with("../README.md"));
+        let long: Vec<String> = pages.flat_map(|(path, text)| prose::long_lines(&path, &text)).collect();
+        assert!(long.is_empty(), "{}", long.join("\n"));
+    }
+
+    #[test]
+    fn links_between_pages_lead_somewhere() {
+        let broken: Vec<String> =
+            texts(&["md"]).into_iter().flat_map(|(path, text)| prose::broken_links(&path, &text).unwrap()).collect();
+        assert!(broken.is_empty(), "{}", broken.join("\n"));
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ Usage: cargo xtask COMMAND
   setup   installs missing requirements of the tests: rustfmt, clippy, the Vulkan loader and the software
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
   lint [all]
-          setup, then lints and the library for browsers; `all` adds documentation, the book, more feature sets, advisories and the versions of changed
+          setup, then checks of texts, lints and the library for browsers; `all` adds documentation, the book, more feature sets, advisories and the versions of changed
           interfaces, and installs cargo-deny, cargo-audit and cargo-semver-checks
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, select the driver instead; if `drivers` has fetched the newest

@@ -18,8 +18,9 @@ const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]
 /// The slowest test programs, which start first.
 const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "training", "devices"];
 
-/// Lints, which rebuild all libraries, and the supply chain.
+/// Lints of texts and of code, which rebuild all libraries, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
+    run_command(cargo(&["test", "-p", "rewire-tests", "--test", "reference", "prose_of_all_files"]))?;
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     features::lint()?;
     supply::check()

@@ -222,7 +222,7 @@ class Transducer:
         return x + z @ get(f"{path}._output_weight", (3 * hidden * heads, width), "left")
 
     def encode(self, x, targets):
-        """A row through all layers, with its history cut where the pipeline says so."""
+        """A row through all layers, with its history truncated as in the pipeline."""
         c = self.stu.get("contextual_seq_len", -1)
         c = self.prefix if c < 0 else c
         kept = torch.arange(len(x))
