@@ -1,6 +1,6 @@
 //! Models of all kinds behind one server.
 
-use super::client::{Started, on_cpu, start, start_with};
+use super::client::{Started, on_cpu, request, start, start_with};
 use super::{limits, waiting};
 use crate::import::{golden, import};
 use crate::predict_vectors::matching;
@@ -21,11 +21,13 @@ use rewire::predict::{Column, OwnedCell, Predictor};
 use rewire::rank::{Embedded, Embedder};
 use rewire::runtime::ParameterUpdate;
 use rewire::weights::{Weights, serialize};
-use rewire_cli::serve::Source;
+use rewire_cli::serve::{Limits, Source};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const ARROW: &str = "content-type: application/vnd.apache.arrow.stream\r\n";
 
@@ -324,6 +326,28 @@ fn tensors(server: &Started) {
     assert_eq!(server.post_json(path, &inputs("i64", &values)).code(400), "request.text");
     assert_eq!(server.post_json(path, &inputs("f32", &values[1..])).code(400), "request.text");
     assert_eq!(server.post_json(path, &json!({ "inputs": {} })).code(400), "run.missing_input");
+}
+
+#[test]
+fn a_generation_whose_client_is_gone_ends_and_frees_its_rows() {
+    let source = Source::parse(&format!("text={}", decoder().display()), &on_cpu(), None);
+    let server = start(Limits { cache_rows: 20_000, ..limits() }, vec![source]);
+    let path = "/v1/models/text/generate";
+    let body = |stop: Vec<u32>| json!({ "prompts": [[1, 2, 3]], "tokens": 19_000, "stop": stop });
+    let mut gone = server.connect();
+    gone.write_all(&request(path, "", body(vec![]).to_string().as_bytes())).unwrap();
+    let begun = Instant::now();
+    while server.metric("rewire_batch_requests_count") < 3.0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it does not run");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(gone);
+    server.wait_for("rewire_cancelled_total", 1.0);
+    // It needs as many rows, and ends at its first token.
+    let answer = server.post_json(path, &body((0..400).collect()));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["generated"][0]["items"][0].as_array().unwrap().len(), 1);
+    server.stop();
 }
 
 #[test]
