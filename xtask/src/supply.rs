@@ -3,21 +3,18 @@
 use crate::shell::{cargo, output_of, root, run};
 use std::process::Command;
 
-/// Tools that `cargo install` installs: subcommands of cargo, and their packages.
-const TOOLS: [(&str, &str); 3] =
-    [("deny", "cargo-deny"), ("audit", "cargo-audit"), ("semver-checks", "cargo-semver-checks")];
-
 fn has(tool: &str) -> bool {
     cargo(&[tool, "--version"]).output().is_ok_and(|output| output.status.success())
 }
 
+/// Installs a subcommand of cargo if it is missing.
+fn install(tool: &str) -> Result<(), String> {
+    if has(tool) { Ok(()) } else { run(cargo(&["install", "--locked", &format!("cargo-{tool}")])) }
+}
+
 /// Installs missing tools, and checks what [`check`] leaves out without them.
 pub(crate) fn check_all() -> Result<(), String> {
-    for (tool, package) in TOOLS {
-        if !has(tool) {
-            run(cargo(&["install", "--locked", package]))?;
-        }
-    }
+    ["deny", "audit"].into_iter().try_for_each(install)?;
     check()?;
     versions()
 }
@@ -46,5 +43,6 @@ fn versions() -> Result<(), String> {
         eprintln!("\nxtask: versions are not checked: there is no release, a tag `v*`, to compare with");
         return Ok(());
     };
+    install("semver-checks")?;
     run(cargo(&["semver-checks", "--workspace", "--baseline-rev", tag.trim()]))
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The least length of a residual that is normalized.
 pub(super) const SHORTEST: f32 = 1e-12;
 
-/// How codebooks are made. The defaults are those of TorchEasyRec's `SidRqkmeans` and its k-means.
+/// Options of codebooks. The defaults are those of TorchEasyRec's `SidRqkmeans` and its k-means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SidOptions {
     /// Codes of each level.
@@ -19,7 +19,7 @@ pub struct SidOptions {
     pub points_per_code: usize,
     /// Whether residuals are normalized to length 1 before each level.
     pub normalize_residuals: bool,
-    /// What random numbers are drawn from.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 

@@ -13,14 +13,14 @@ const BEGIN: &str = "\
 
 Every key of TorchEasyRec's pipeline configuration, by message: what it does here. Defaults are those of the reference.
 
-- *acts*: it does what it does in the reference.
+- *acts*: it has the same effect as in the reference.
 - *no effect*: it is accepted, and results do not depend on it. The remark has the reason or the replacement.
 - *refused*: a configuration with it is an error that names the key and its line.
 
 `kernel`, TF32, sorting by length and the sizes of batches are choices of the program: see `rewire --help`. Batches have no largest size.
 
-`crates/tzrec/proto/knobs.tsv` has the rows; tests compare them with the descriptions of all messages, and try the examples that
-stand in it.
+`crates/tzrec/proto/knobs.tsv` has the rows; tests compare them with the descriptions of all messages, and run its
+examples.
 ";
 
 struct Row<'a> {
