@@ -52,8 +52,8 @@ pub struct IdMap {
     /// Free rows among those of the state, descending.
     holes: Vec<u32>,
     window: Vec<Seen>,
-    /// By row, its place among the ids of a step, if it is there.
-    slots: Vec<u32>,
+    /// By row, the occurrences of its id in a step; 0 between steps.
+    occurrences: Vec<u32>,
     ranking: Ranking,
 }
 
@@ -71,8 +71,8 @@ impl From<&MapState> for IdMap {
         let default = state.options.rows;
         let seen = |entry: Entry| Seen { row: rows.get(&entry.id).copied().unwrap_or(default), entry };
         let window = std::mem::take(&mut state.window).into_iter().map(seen).collect();
-        let slots = vec![0; state.entries.len()];
-        Self { state, rows, holes, window, slots, ranking: Ranking::default() }
+        let occurrences = vec![0; state.entries.len()];
+        Self { state, rows, holes, window, occurrences, ranking: Ranking::default() }
     }
 }
 
@@ -105,24 +105,24 @@ impl IdMap {
     /// The rows of the ids of a step, and the different ids with their occurrences. Returns the ids without a row with their places, sorted.
     fn count(&mut self, ids: &[i64], rows: &mut Vec<u32>) -> (Vec<Seen>, Vec<(i64, u32)>) {
         let (last, default) = (saturated(self.state.steps), self.state.options.rows);
-        let (mut seen, mut new): (Vec<Seen>, Vec<(i64, u32)>) = (vec![], vec![]);
-        rows.reserve(ids.len());
-        for (&id, place) in ids.iter().zip(0..) {
-            let Some(&row) = self.rows.get(&id) else {
-                rows.push(default);
-                new.extend((id != UNKNOWN).then_some((id, place)));
-                continue;
-            };
-            rows.push(row);
-            let slot = &mut self.slots[row as usize];
-            match seen.get_mut(*slot as usize).filter(|seen| seen.row == row) {
-                Some(seen) => seen.entry.count = seen.entry.count.saturating_add(1),
-                None => {
-                    *slot = seen.len() as u32;
-                    seen.push(Seen { row, entry: Entry { id, count: 1, last } });
+        // Loops whose branches do not depend on the tables that they read: a processor then waits for many of these reads at once.
+        rows.extend(ids.iter().map(|id| self.rows.get(id).copied().unwrap_or(default)));
+        let (mut used, mut count, mut new) = (vec![0; ids.len()], 0, vec![]);
+        for ((&id, &row), place) in ids.iter().zip(&*rows).zip(0..) {
+            match self.occurrences.get_mut(row as usize) {
+                Some(occurrences) => {
+                    used[count] = row;
+                    count += usize::from(*occurrences == 0);
+                    *occurrences = occurrences.saturating_add(1);
                 }
+                None => new.extend((id != UNKNOWN).then_some((id, place))),
             }
         }
+        let known = used[..count].iter().map(|&row| {
+            let (id, occurrences) = (self.state.entries[row as usize].id, &mut self.occurrences[row as usize]);
+            Seen { row, entry: Entry { id, count: std::mem::take(occurrences), last } }
+        });
+        let mut seen: Vec<Seen> = known.collect();
         new.sort_unstable();
         seen.extend(new.chunk_by(|(a, _), (b, _)| a == b).map(|same| {
             let entry = Entry { id: same[0].0, count: saturated(same.len() as u64), last };
@@ -207,7 +207,7 @@ impl IdMap {
         }
         let row = u32::try_from(self.state.entries.len()).ok().filter(|row| *row < self.state.options.rows)?;
         self.state.entries.push(FREE);
-        self.slots.push(0);
+        self.occurrences.push(0);
         Some(row)
     }
 
