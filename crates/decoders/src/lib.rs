@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod beams;
 mod blocks;
 mod causal;
 mod error;
@@ -35,6 +36,7 @@ mod t5;
 
 use causal::Family;
 
+pub use beams::{BeamLimits, beam_step};
 pub use causal::CausalConfig;
 pub use error::ConfigError;
 pub use rope::Rope;

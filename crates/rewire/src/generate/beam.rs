@@ -96,7 +96,8 @@ impl<'a> Search<'a> {
         let mut candidates: Vec<Candidate<'_>> = self.ended.iter().map(Candidate::Ended).collect();
         for (open, answer) in self.open.iter().zip(answers) {
             for (node, &logarithm) in self.trie.nodes(self.level, &open.children).iter().zip(answer) {
-                let score = open.beam.score + f64::from(logarithm);
+                // In f32, as devices add them.
+                let score = f64::from(open.beam.score as f32 + logarithm);
                 candidates.extend(node.leaf.map(|leaf| Candidate::Leaf(open, node.code, score, leaf)));
                 candidates.extend((!node.children.is_empty()).then_some(Candidate::Open(open, node, score)));
             }

@@ -10,6 +10,7 @@ mod rows;
 #[cfg(feature = "train")]
 mod rqvae;
 mod sid;
+mod tables;
 mod trie;
 
 pub use draw::Sampling;

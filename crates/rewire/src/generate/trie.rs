@@ -1,5 +1,6 @@
 use super::GenerateError;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The valid items, as semantic ids or tokens: a prefix tree of their codes.
 ///
@@ -15,6 +16,8 @@ pub struct Trie {
     levels: Vec<Vec<Node>>,
     /// Items by leaf.
     items: Vec<Vec<i64>>,
+    /// Shared with its clones.
+    identity: Arc<()>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +68,7 @@ impl Trie {
         all.sort_unstable();
         all.dedup();
         let levels = all.iter().map(|(id, _)| id.len()).max().unwrap_or(0);
-        let mut trie = Self { levels: vec![vec![]; levels], items: vec![] };
+        let mut trie = Self { levels: vec![vec![]; levels], items: vec![], identity: Arc::default() };
         let mut before: &[u32] = &[];
         for (id, item) in &all {
             let shared = id.iter().zip(before).take_while(|(a, b)| a == b).count();
@@ -103,6 +106,16 @@ impl Trie {
     /// Number of ids.
     pub fn ids(&self) -> usize {
         self.items.len()
+    }
+
+    /// Beginnings of ids that may be continued, the empty one among them.
+    pub(super) fn prefixes(&self) -> usize {
+        1 + self.levels.iter().flatten().filter(|node| !node.children.is_empty()).count()
+    }
+
+    /// Pointers to equal addresses are of equal tries.
+    pub(super) fn identity(&self) -> &Arc<()> {
+        &self.identity
     }
 
     /// The nodes of the first level.

@@ -13,6 +13,7 @@ use rewire::weights::{Weights, serialize};
 use rewire::{Gpu, Kernel, Mapping};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 fn folder(name: &str) -> PathBuf {
@@ -218,6 +219,51 @@ fn beams_over_items_of_any_length_are_those_of_an_exhaustive_search() {
                 assert_eq!(&found.codes, codes);
                 assert!((found.score - score).abs() < 1e-4);
                 assert!(found.items.iter().all(|&item| &items[item as usize] == codes) && !found.items.is_empty());
+            }
+        }
+    }
+}
+
+/// A search keeps its beams on a device; a queue lets the host choose them.
+#[test]
+fn beams_on_a_device_are_those_that_the_host_chooses() {
+    for (name, options) in ["qwen3", "t5"].into_iter().flat_map(|name| options().map(move |options| (name, options))) {
+        let mut decoder = Decoder::open(&folder(name), &options).unwrap();
+        let mut next = numbers(5);
+        for items in [items_of_any_length(&mut next), vec![vec![320]], vec![vec![7], vec![7, 300], vec![7, 300, 301]]] {
+            let trie = Trie::of_tokens(400, (0..).zip(items)).unwrap();
+            let prompts: Vec<Vec<u32>> = (0..3).map(|_| (0..1 + next(9)).map(|_| next(400)).collect()).collect();
+            let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+            for width in [1, 5, usize::MAX] {
+                let mut queue = decoder.queue(200).unwrap();
+                let ids: Vec<_> = prompts
+                    .iter()
+                    .map(|prompt| queue.submit(prompt, Task::Search { trie: &trie, width }).unwrap())
+                    .collect();
+                let (mut expected, mut reported) = (BTreeMap::new(), BTreeMap::<usize, Vec<Vec<u32>>>::new());
+                while !queue.is_empty() {
+                    for progress in queue.step().unwrap() {
+                        let place = ids.iter().position(|id| *id == progress.request).unwrap();
+                        reported.entry(place).or_default().push(progress.tokens);
+                        expected.extend(progress.found.map(|found| (place, found)));
+                    }
+                }
+                let found = decoder.search(&prompts, &trie, width).unwrap();
+                let mut watched = BTreeMap::<usize, Vec<Vec<u32>>>::new();
+                let watch = |place: usize, tokens: &[u32]| {
+                    watched.entry(place).or_default().push(tokens.to_vec());
+                    if place == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                let some = decoder.generate(&prompts, &Task::Search { trie: &trie, width }, watch).unwrap();
+                assert_eq!((&some[0], &some[1], &some[2]), (&found[0], &vec![], &found[2]));
+                assert_eq!((&watched[&0], watched[&1].len()), (&reported[&0], 1));
+                for (place, found) in found.iter().enumerate() {
+                    let codes = |found: &[Found]| found.iter().map(|one| one.codes.clone()).collect::<Vec<_>>();
+                    assert_eq!(codes(found), codes(&expected[&place]), "{name}, width {width}, prompt {place}");
+                    for (found, expected) in found.iter().zip(&expected[&place]) {
+                        assert!((found.score - expected.score).abs() < 1e-5 && found.items == expected.items);
+                    }
+                }
             }
         }
     }

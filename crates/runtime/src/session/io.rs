@@ -148,6 +148,12 @@ impl<N: Into<String>> FromIterator<(N, HostTensor)> for Inputs {
     }
 }
 
+impl<N: Into<String>> Extend<(N, RunValue)> for Inputs {
+    fn extend<I: IntoIterator<Item = (N, RunValue)>>(&mut self, values: I) {
+        self.values.extend(values.into_iter().map(|(name, value)| (name.into(), value)));
+    }
+}
+
 /// The results of a run, in the order of the plan's outputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs {

@@ -30,7 +30,7 @@ pub(crate) use sizes::{Declared, Shapes, Sizes};
 use crate::boxed::BoxedFuture;
 use crate::device::blocks;
 use crate::model::{BoundModel, Model, Report};
-use crate::{GpuError, RunError, Workers, block_on};
+use crate::{Gpu, GpuError, RunError, Workers, block_on};
 use gpu::GpuSide;
 use profile::Recorder;
 use rewire_graph::HostTensor;
@@ -78,6 +78,11 @@ impl Session {
             host_bytes: model.host_bytes + self.cpu.bytes(),
             ..model
         }
+    }
+
+    /// The device of the latest run; `None` if all steps run on the CPU.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.gpu.as_ref().map(GpuSide::gpu)
     }
 
     /// The plan.

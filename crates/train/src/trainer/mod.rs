@@ -273,12 +273,7 @@ impl Trainer {
 
     /// Passes accumulated row gradients to the next batch of a step.
     fn carry(&self, inputs: &mut Inputs, sums: BTreeMap<String, RunValue>) {
-        for (name, value) in sums {
-            match value {
-                RunValue::Host(tensor) => inputs.insert(name, tensor),
-                RunValue::Device(tensor) => inputs.insert_device(name, tensor),
-            }
-        }
+        inputs.extend(sums);
         if !self.row_sums.is_empty() && self.report().gpu_steps > 0 {
             self.row_sums.keys().for_each(|table| inputs.keep_on_device(names::sum(table)));
         }

@@ -25,6 +25,7 @@
 //! # Ok::<(), rewire::generate::GenerateError>(())
 //! ```
 
+mod device;
 #[cfg(feature = "files")]
 mod files;
 mod queue;
@@ -46,11 +47,16 @@ use crate::package::Package;
 use crate::program::{ModelFile, config_of_package, stored};
 use crate::rank::{RankError, RankOptions, config_of_decoder};
 use crate::weights::Weights;
+use device::DeviceBeams;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Report, Session, block_on};
+use std::future::Ready;
 use std::ops::ControlFlow;
+
+/// Nothing that watches.
+type Unwatched = fn(usize, &[u32]) -> Ready<ControlFlow<()>>;
 
 /// A language model, ready to generate.
 ///
@@ -59,6 +65,8 @@ use std::ops::ControlFlow;
 pub struct Decoder {
     config: Config,
     session: Session,
+    /// The steps of searches on the device, after the first one.
+    beams: Option<DeviceBeams>,
     /// Whether logits that are not requested can stay on a device.
     has_device: bool,
 }
@@ -77,7 +85,7 @@ impl Decoder {
 
     fn new(config: Config, session: Session) -> Self {
         let has_device = session.report().adapter.is_some();
-        Self { config, session, has_device }
+        Self { config, session, beams: None, has_device }
     }
 
     /// Loads a Hugging Face folder, or a package of one.
@@ -174,6 +182,8 @@ impl Decoder {
 
     /// The best items of a trie for each prompt, best first; ties are ordered by smaller tokens.
     ///
+    /// On a device, the trie and the beams stay in its memory, also for the next search with this trie or a clone of it.
+    ///
     /// Every level keeps the `width` most likely prefixes and items, so the search is exact if these are all. A score is the sum of the
     /// log-probabilities of the tokens, normalized over the whole vocabulary.
     ///
@@ -185,7 +195,7 @@ impl Decoder {
         trie: &Trie,
         width: usize,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
-        self.generate_async(prompts, &Task::Search { trie, width }, async |_, _| ControlFlow::Continue(())).await
+        self.results(prompts, &Task::Search { trie, width }, None::<Unwatched>).await
     }
 
     /// [`Decoder::search_async`], blocking.
@@ -203,7 +213,7 @@ impl Decoder {
     /// [`GenerateError::Prompt`] for an empty prompt, [`GenerateError::Sampling`] for an option out of range, or the error of a run.
     pub async fn sample_async(&mut self, prompts: &[&[u32]], sampling: &Sampling) -> Result<Vec<Found>, GenerateError> {
         let task = Task::Sample(sampling.clone());
-        let found = self.generate_async(prompts, &task, async |_, _| ControlFlow::Continue(())).await?;
+        let found = self.results(prompts, &task, None::<Unwatched>).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -226,12 +236,7 @@ impl Decoder {
         task: &Task<'_>,
         watch: impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
-        let mut all = vec![];
-        for (place, prompt) in prompts.iter().enumerate() {
-            self.check(place, prompt)?;
-            all.push((prompt.to_vec(), self.work(task.clone())?));
-        }
-        together(self, watch, all).await
+        self.results(prompts, task, Some(watch)).await
     }
 
     /// [`Decoder::generate_async`], blocking.
@@ -245,6 +250,29 @@ impl Decoder {
         mut watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
         block_on(self.generate_async(prompts, task, async |prompt, tokens| watch(prompt, tokens)))
+    }
+
+    async fn results(
+        &mut self,
+        prompts: &[&[u32]],
+        task: &Task<'_>,
+        mut watch: Option<impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>>,
+    ) -> Result<Vec<Vec<Found>>, GenerateError> {
+        let mut all = vec![];
+        for (place, prompt) in prompts.iter().enumerate() {
+            self.check(place, prompt)?;
+            all.push((prompt.to_vec(), self.work(task.clone())?));
+        }
+        if let Task::Search { trie, width } = task
+            && let Some(search) = self.device_search(prompts, trie, *width).await?
+        {
+            return self.search_on_device(search, watch).await;
+        }
+        let watch = async |prompt: usize, tokens: &[u32]| match &mut watch {
+            Some(watch) => watch(prompt, tokens).await,
+            None => ControlFlow::Continue(()),
+        };
+        together(self, watch, all).await
     }
 
     fn check(&self, prompt: usize, tokens: &[u32]) -> Result<(), GenerateError> {
@@ -275,8 +303,18 @@ impl Decoder {
         sequences: &[Sequence],
         prompts: &[Encoded],
         wanted: &[u32],
-        [rows, tokens]: [&[u32]; 2],
+        asked: [&[u32]; 2],
     ) -> Result<Outputs, GenerateError> {
+        Ok(self.session.run_async(&self.inputs(sequences, prompts, wanted, asked)?).await?)
+    }
+
+    fn inputs(
+        &self,
+        sequences: &[Sequence],
+        prompts: &[Encoded],
+        wanted: &[u32],
+        [rows, tokens]: [&[u32]; 2],
+    ) -> Result<Inputs, GenerateError> {
         // Lists of sequences and prompts have one at least.
         let (none, no_prompt) = ([Sequence::default()], [Encoded::default()]);
         let sequences = if sequences.is_empty() { &none } else { sequences };
@@ -312,12 +350,21 @@ impl Decoder {
                     .with("encoder.kept", joined(prompts.iter().map(|prompt| &prompt.rows)));
             }
         }
-        Ok(self.session.run_async(&inputs).await?)
+        Ok(inputs)
     }
 }
 
 fn asks_for_codes(sequence: &Sequence) -> bool {
     matches!(sequence.asked, Asked::Codes { .. })
+}
+
+/// The last rows of sequences.
+fn ends(sequences: &[Sequence]) -> Vec<u32> {
+    let ends = sequences.iter().scan(0, |end, sequence| {
+        *end += sequence.tokens.len() as u32;
+        Some(*end - 1)
+    });
+    ends.collect()
 }
 
 impl Autoregressive for Decoder {
@@ -334,11 +381,7 @@ impl Autoregressive for Decoder {
     }
 
     async fn run(&mut self, sequences: &[Sequence], prompts: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError> {
-        let ends = sequences.iter().scan(0, |end, sequence| {
-            *end += sequence.tokens.len() as u32;
-            Some(*end - 1)
-        });
-        let wanted: Vec<u32> = ends.collect();
+        let wanted = ends(sequences);
         let (mut rows, mut tokens) = (vec![], vec![]);
         for (row, sequence) in (0u32..).zip(sequences) {
             if let Asked::Codes { codes, .. } = &sequence.asked {

@@ -1,0 +1,332 @@
+//! Beam search on a device: beams and the trie stay in its memory, and no run waits for another.
+
+use super::{Asked, Autoregressive, Decoder, Encoded, Sequence, ends};
+use crate::generate::tables::TrieTables;
+use crate::generate::{Found, GenerateError, Trie, joined, lengths};
+use rewire_decoders::{BeamLimits, beam_step};
+use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_runtime::{DeviceTensor, Inputs, Model, ModelOptions, Outputs, RunValue, Session};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Results of a step that the next run of the decoder reads.
+const OF_RUN: [&str; 4] = ["tokens", "before", "asked.rows", "asked.tokens"];
+
+/// Results of a step that the next step reads.
+const OF_STEP: [&str; 3] = ["scores", "states", "rows"];
+
+/// The steps between runs of a decoder, and the latest trie.
+#[derive(Debug)]
+pub(super) struct DeviceBeams {
+    session: Session,
+    trie: Option<ResidentTrie>,
+}
+
+/// A trie in the memory of a device.
+#[derive(Clone, Debug)]
+struct ResidentTrie {
+    identity: Arc<()>,
+    tables: Arc<TrieTables>,
+    tensors: Vec<(&'static str, DeviceTensor)>,
+}
+
+/// A search on a device.
+#[derive(Debug)]
+pub(super) struct DeviceSearch<'a> {
+    trie: &'a Trie,
+    resident: ResidentTrie,
+    /// Beams of a prompt before every level, and after the last one.
+    beams: Vec<usize>,
+    prompts: Vec<Prompt>,
+    /// Cache rows that are in use.
+    rows: u32,
+}
+
+#[derive(Debug)]
+struct Prompt {
+    /// The tokens of its first run.
+    tokens: Vec<u32>,
+    /// Their cache rows.
+    rows: Vec<u32>,
+    /// The cache rows of the encoder's tokens.
+    memory: Vec<u32>,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Searching,
+    /// All of its beams are items.
+    Found,
+    /// Its results are not wanted.
+    Cancelled,
+}
+
+impl DeviceBeams {
+    async fn load(decoder: &Session) -> Result<Self, GenerateError> {
+        let plan = lower(&optimize(beam_step()?)?.0)?;
+        let of_decoder = decoder.model().options();
+        let options = ModelOptions {
+            kernel: of_decoder.kernel,
+            gpu: decoder.gpu().cloned(),
+            workers: of_decoder.workers.clone(),
+            threads: of_decoder.threads.clone(),
+            pipelines: of_decoder.pipelines.clone(),
+            clamp_ids: true,
+            ..ModelOptions::default()
+        };
+        Ok(Self { session: Model::load_async(plan, (), options).await?.session(), trie: None })
+    }
+
+    async fn resident(&mut self, trie: &Trie) -> Result<ResidentTrie, GenerateError> {
+        if let Some(known) = self.trie.as_ref().filter(|known| Arc::ptr_eq(&known.identity, trie.identity())) {
+            return Ok(known.clone());
+        }
+        let tables = TrieTables::new(trie);
+        let arrays =
+            [("trie.offsets", &tables.offsets), ("trie.tokens", &tables.tokens), ("trie.states", &tables.states)];
+        let mut tensors = vec![];
+        for (name, values) in arrays {
+            tensors.push((name, self.session.upload_async(&HostTensor::vector(values)).await?));
+        }
+        let resident = ResidentTrie { identity: trie.identity().clone(), tables: Arc::new(tables), tensors };
+        Ok(self.trie.insert(resident).clone())
+    }
+}
+
+impl ResidentTrie {
+    /// Beams of a prompt before every level and after the last one; `None` if a step does not support as many candidates or levels.
+    fn beams(&self, width: usize, prompts: usize) -> Option<Vec<usize>> {
+        let (mut beams, mut last) = (vec![1], 1usize);
+        for level in &self.tables.levels {
+            let candidates = last.checked_mul(level.entries)?;
+            let all = candidates.checked_mul(prompts)?;
+            if candidates > BeamLimits::ALL.candidates || i32::try_from(all).is_err() {
+                return None;
+            }
+            last = width.min(candidates).min(level.states);
+            beams.push(last);
+        }
+        (beams.len() <= BeamLimits::ALL.levels).then_some(beams)
+    }
+}
+
+impl Decoder {
+    /// Begins a search of prompts on the decoder's device; `None` if it has none, or a step does not support the search.
+    pub(super) async fn device_search<'a>(
+        &mut self,
+        prompts: &[&[u32]],
+        trie: &'a Trie,
+        width: usize,
+    ) -> Result<Option<DeviceSearch<'a>>, GenerateError> {
+        if !self.has_device || !cfg!(feature = "emit") || prompts.is_empty() || trie.ids() == 0 {
+            return Ok(None);
+        }
+        let mut steps = match self.beams.take() {
+            Some(steps) => steps,
+            None => DeviceBeams::load(&self.session).await?,
+        };
+        let resident = steps.resident(trie).await?;
+        self.beams = Some(steps);
+        let Some(beams) = resident.beams(width, prompts.len()) else { return Ok(None) };
+        let mut search = DeviceSearch { trie, resident, beams, prompts: vec![], rows: 0 };
+        let mut encoded: Vec<Encoded> = vec![];
+        let mut encoder_rows = 0;
+        for &prompt in prompts {
+            let (tokens, memory) = match self.start() {
+                Some(start) => (vec![start], prompt.len() as u32),
+                None => (prompt.to_vec(), 0),
+            };
+            let memory: Vec<u32> = (encoder_rows..encoder_rows + memory).collect();
+            encoder_rows += memory.len() as u32;
+            let rows = search.take(tokens.len());
+            encoded.push(Encoded { tokens: prompt.to_vec(), rows: memory.clone() });
+            search.prompts.push(Prompt { tokens, rows, memory, progress: Progress::Searching });
+        }
+        let rows = search.rows.max(encoder_rows) as usize + search.rows_of_beams();
+        self.reserve(rows.next_power_of_two()).await?;
+        if encoder_rows > 0 {
+            self.run(&[], &encoded).await?;
+        }
+        Ok(Some(search))
+    }
+
+    /// The results of a search. With `watch`, the host waits for the results of every step.
+    pub(super) async fn search_on_device(
+        &mut self,
+        mut search: DeviceSearch<'_>,
+        mut watch: Option<impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>>,
+    ) -> Result<Vec<Vec<Found>>, GenerateError> {
+        // After an error they are loaded again, on the device that the decoder has then.
+        let Some(mut steps) = self.beams.take() else { return Ok(vec![]) };
+        let mut inputs = self.first_run(&search).await?;
+        let (mut level, last) = (0, search.beams.len() - 2);
+        loop {
+            search.insert_sizes(&mut inputs, level);
+            if level < last {
+                OF_RUN.iter().chain(&OF_STEP).for_each(|name| inputs.keep_on_device(*name));
+            }
+            let outputs = steps.session.run_async(&inputs).await?;
+            if let Some(watch) = &mut watch {
+                search.report(&states(&steps.session, &outputs).await?, watch).await;
+            }
+            if level == last || search.prompts.iter().all(|prompt| prompt.progress == Progress::Cancelled) {
+                self.beams = Some(steps);
+                return search.found(&outputs);
+            }
+            inputs = self.next_run(&mut search, level, &outputs).await?;
+            level += 1;
+        }
+    }
+
+    /// Computes the prompts. Returns inputs of the first step.
+    async fn first_run(&mut self, search: &DeviceSearch<'_>) -> Result<Inputs, GenerateError> {
+        let of = |prompt: &Prompt| prompt.sequence(prompt.tokens.clone(), prompt.rows.clone(), 0);
+        let sequences: Vec<Sequence> = search.prompts.iter().map(of).collect();
+        let codes = search.resident.tables.first_tokens();
+        let rows: Vec<u32> = (0..sequences.len() as u32).flat_map(|row| codes.iter().map(move |_| row)).collect();
+        let inputs = self.inputs(&sequences, &[], &ends(&sequences), [&rows, &codes.repeat(sequences.len())])?;
+        let (count, levels) = (sequences.len(), BeamLimits::ALL.levels);
+        let mut first = Inputs::new()
+            .with("scores", HostTensor::zeros(DType::F32, vec![count])?)
+            .with("states", HostTensor::zeros(DType::I32, vec![count])?)
+            .with("rows", HostTensor::zeros(DType::I32, vec![count, levels])?)
+            .with("kept", HostTensor::zeros(DType::I32, vec![count])?);
+        first.extend([("asked", self.asked(inputs).await?)]);
+        Ok(first)
+    }
+
+    /// Computes the latest tokens of all beams. Returns inputs of the next step.
+    async fn next_run(
+        &mut self,
+        search: &mut DeviceSearch<'_>,
+        level: usize,
+        outputs: &Outputs,
+    ) -> Result<Inputs, GenerateError> {
+        let beams = search.beams[level + 1];
+        let kept = search.take(beams * search.prompts.len());
+        let prompts = search.prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, beams));
+        let of = |(prompt, &row): (&Prompt, &u32)| prompt.sequence(vec![0], vec![row], prompt.rows.len() + level);
+        let sequences: Vec<Sequence> = prompts.zip(&kept).map(of).collect();
+        let mut inputs = self.inputs(&sequences, &[], &ends(&sequences), [&[], &[]])?;
+        let value = |name: &'static str| Some((name, outputs.value(name)?.clone()));
+        inputs.extend(OF_RUN.into_iter().filter_map(value));
+        let kept: Vec<i32> = kept.into_iter().map(|row| row as i32).collect();
+        let mut next = Inputs::new().with("kept", HostTensor::vector(&kept));
+        next.extend(OF_STEP.into_iter().filter_map(value));
+        next.extend([("asked", self.asked(inputs).await?)]);
+        Ok(next)
+    }
+
+    /// Runs these inputs. The probabilities stay on the device.
+    async fn asked(&mut self, mut inputs: Inputs) -> Result<RunValue, GenerateError> {
+        inputs.keep_on_device("asked");
+        let outputs = self.session.run_async(&inputs).await?;
+        outputs.value("asked").cloned().ok_or_else(|| missing("asked"))
+    }
+}
+
+impl Prompt {
+    /// A run of tokens after so many rows.
+    fn sequence(&self, tokens: Vec<u32>, kept: Vec<u32>, before: usize) -> Sequence {
+        let asked = Asked::Codes { level: 0, codes: vec![] };
+        Sequence { tokens, kept, before: vec![0; before], memory: self.memory.clone(), asked }
+    }
+}
+
+impl DeviceSearch<'_> {
+    fn take(&mut self, rows: usize) -> Vec<u32> {
+        let first = self.rows;
+        self.rows += rows as u32;
+        (first..self.rows).collect()
+    }
+
+    /// Cache rows of all beams. Tokens of the last level take none.
+    fn rows_of_beams(&self) -> usize {
+        self.beams[1..self.beams.len() - 1].iter().sum::<usize>() * self.prompts.len()
+    }
+
+    /// Adds the trie and sizes to the inputs of a step.
+    fn insert_sizes(&self, inputs: &mut Inputs, level: usize) {
+        let (prompts, levels) = (self.prompts.len(), &self.resident.tables.levels);
+        let [beams, winners] = [level, level + 1].map(|level| self.beams[level]);
+        let equal = |count: usize, length: usize| HostTensor::lengths(&vec![length as i64; count]);
+        // No run follows the last step.
+        let next = levels.get(level + 1).map(|next| next.entries);
+        let before = |prompt: &Prompt| next.map_or(0, |_| (prompt.rows.len() + level) as i64);
+        let before = self.prompts.iter().flat_map(|prompt| std::iter::repeat_n(before(prompt), winners));
+        let place: Vec<bool> = (0..BeamLimits::ALL.levels).map(|column| column + 1 == level).collect();
+        inputs.extend(
+            [
+                ("entries", equal(prompts * beams, levels[level].entries)),
+                ("candidates", equal(prompts, beams * levels[level].entries)),
+                ("winners", equal(prompts, winners)),
+                ("next.entries", equal(prompts * winners, next.unwrap_or(0))),
+                ("before.lengths", HostTensor::lengths(&before.collect::<Vec<_>>())),
+                ("prompt.lengths", lengths(self.prompts.iter().map(|prompt| &prompt.rows))),
+                ("prompt", joined(self.prompts.iter().map(|prompt| &prompt.rows))),
+                ("place", HostTensor::vector(&place)),
+            ]
+            .map(|(name, tensor)| (name, RunValue::Host(tensor))),
+        );
+        let device = |(name, tensor): &(&'static str, DeviceTensor)| (*name, RunValue::Device(tensor.clone()));
+        inputs.extend(self.resident.tensors.iter().map(device));
+    }
+
+    /// Reports the best beam of every prompt that is searched.
+    async fn report(&mut self, states: &[i64], watch: &mut impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>) {
+        let beams = states.len() / self.prompts.len();
+        for (place, (prompt, states)) in self.prompts.iter_mut().zip(states.chunks(beams)).enumerate() {
+            if prompt.progress == Progress::Searching {
+                let (tables, mut states) = (&self.resident.tables, states.iter().map(|&state| state as u32));
+                let codes = states.clone().next().map(|best| tables.codes(best)).unwrap_or_default();
+                prompt.progress = match watch(place, &codes).await {
+                    ControlFlow::Break(()) => Progress::Cancelled,
+                    ControlFlow::Continue(()) if states.all(|state| tables.leaf(state).is_some()) => Progress::Found,
+                    ControlFlow::Continue(()) => Progress::Searching,
+                };
+            }
+        }
+    }
+
+    /// The items of prompts, best first.
+    fn found(&self, outputs: &Outputs) -> Result<Vec<Vec<Found>>, GenerateError> {
+        let scores = outputs.get("scores").map(HostTensor::to_f64).unwrap_or_default();
+        let states = outputs.get("states").map(HostTensor::to_i64).unwrap_or_default();
+        if scores.iter().any(|score| score.is_nan()) {
+            let reason = "has values that are no numbers".to_owned();
+            return Err(GenerateError::Output { name: "asked", reason });
+        }
+        let beams = scores.len() / self.prompts.len();
+        let of = |(place, prompt): (usize, &Prompt)| {
+            let own = place * beams..(place + 1) * beams;
+            let mut found: Vec<Found> = match prompt.progress {
+                Progress::Cancelled => vec![],
+                _ => own.filter_map(|beam| self.item(scores[beam], states[beam] as u32)).collect(),
+            };
+            found.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.codes.cmp(&b.codes)));
+            found
+        };
+        Ok(self.prompts.iter().enumerate().map(of).collect())
+    }
+
+    fn item(&self, score: f64, state: u32) -> Option<Found> {
+        let tables = &self.resident.tables;
+        let leaf = tables.leaf(state).filter(|_| score > f64::NEG_INFINITY)?;
+        Some(Found { codes: tables.codes(state), items: self.trie.items(leaf).to_vec(), score })
+    }
+}
+
+/// The states of a step's beams.
+async fn states(session: &Session, outputs: &Outputs) -> Result<Vec<i64>, GenerateError> {
+    match outputs.value("states") {
+        Some(RunValue::Device(tensor)) => Ok(session.read_async(tensor).await?.to_i64()),
+        Some(RunValue::Host(tensor)) => Ok(tensor.to_i64()),
+        None => Err(missing("states")),
+    }
+}
+
+fn missing(name: &'static str) -> GenerateError {
+    GenerateError::Output { name, reason: "is missing".to_owned() }
+}
