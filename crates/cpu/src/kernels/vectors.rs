@@ -48,6 +48,12 @@ impl<S: Simd> Vectors for Instructions<S> {
         sub_words(a: Words, b: Words) -> Words = sub_u32s;
         and(a: Words, b: Words) -> Words = and_u32s;
         or(a: Words, b: Words) -> Words = or_u32s;
+        xor(a: Words, b: Words) -> Words = xor_u32s;
+    }
+
+    #[inline(always)]
+    fn any(self, mask: S::m32s) -> bool {
+        self.0.first_true_m32s(mask) < S::F32_LANES
     }
 
     #[inline(always)]

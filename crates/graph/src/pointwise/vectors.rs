@@ -40,6 +40,8 @@ pub trait Vectors: Copy {
     fn less_or_equal(self, a: Self::Floats, b: Self::Floats) -> Self::Mask;
     /// Logical negation.
     fn not(self, mask: Self::Mask) -> Self::Mask;
+    /// True if a lane of the mask is.
+    fn any(self, mask: Self::Mask) -> bool;
     /// `mask ? a : b`
     fn select(self, mask: Self::Mask, a: Self::Floats, b: Self::Floats) -> Self::Floats;
 
@@ -57,6 +59,8 @@ pub trait Vectors: Copy {
     fn and(self, a: Self::Words, b: Self::Words) -> Self::Words;
     /// Bitwise or.
     fn or(self, a: Self::Words, b: Self::Words) -> Self::Words;
+    /// Bitwise exclusive or.
+    fn xor(self, a: Self::Words, b: Self::Words) -> Self::Words;
     /// Shifts words left.
     fn shift_up(self, words: Self::Words, bits: u32) -> Self::Words;
     /// Shifts words right.

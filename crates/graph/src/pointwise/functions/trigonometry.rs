@@ -1,6 +1,41 @@
 use super::op::{Cos, Sin};
 use super::{Algebra, Declaration, Unary, UnaryOp, Vectors, Wgsl};
 use crate::Scalar::F32;
+use std::f32::consts::FRAC_2_PI;
+
+/// Largest angle of which Cody and Waite's reduction keeps all digits.
+const LARGE: f32 = 4096.0;
+/// Adding it rounds to an integer, which is then in the low bits.
+const ROUNDER: f32 = 12_582_912.0;
+/// The bits of pi / 2 in parts whose products with small integers are exact.
+const QUARTER: [f32; 3] = [1.570_312_5, 4.837_512_97e-4, 7.549_789_95e-8];
+
+/// The sine of `x + quarters * pi / 2`: a polynomial on the quarter around 0.
+#[inline(always)]
+fn sine_of_quarter<V: Vectors>(v: V, x: V::Floats, quarters: u32) -> V::Floats {
+    let rounder = v.splat(ROUNDER);
+    let shifted = v.add(v.mul(x, v.splat(FRAC_2_PI)), rounder);
+    let whole = v.sub(shifted, rounder);
+    let r = QUARTER.into_iter().fold(x, |r, part| v.mul_add(whole, v.splat(-part), r));
+    let s = v.mul(r, r);
+    let sine = v.polynomial(s, [-0.166_666_55, 0.008_332_161, -1.951_529_6e-4]);
+    // The sum would lose the sign of zero.
+    let sine = v.select(v.equal(r, v.splat(0.0)), r, v.mul_add(v.mul(r, s), sine, r));
+    let cosine = v.polynomial(s, [0.041_666_646, -0.001_388_731_6, 2.443_315_7e-5]);
+    let cosine = v.mul_add(v.mul(s, s), cosine, v.mul_add(s, v.splat(-0.5), v.splat(1.0)));
+    let quarter = v.add_words(v.bits(shifted), v.splat_word(quarters));
+    // The lowest bit as the sign of a float: negative where the quarter is odd.
+    let is_odd = v.less(v.of_bits(v.or(v.shift_up(quarter, 31), v.splat_word(1.0_f32.to_bits()))), v.splat(0.0));
+    let sign = v.shift_up(v.and(quarter, v.splat_word(2)), 30);
+    let value = v.select(is_odd, cosine, sine);
+    let value = v.of_bits(v.xor(v.bits(value), sign));
+    let is_large = v.not(v.less_or_equal(v.abs(x), v.splat(LARGE)));
+    if !v.any(is_large) {
+        return value;
+    }
+    let exact = if quarters == 0 { v.each(x, f32::sin) } else { v.each(x, f32::cos) };
+    v.select(is_large, exact, value)
+}
 
 impl Unary for Sin {
     const DECLARATION: Declaration = Declaration {
@@ -63,7 +98,7 @@ fn sine(x: f32) -> f32 {
 
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
-        v.each(x, f32::sin)
+        sine_of_quarter(v, x, 0)
     }
 
     fn gradient<A: Algebra>(at: &mut A, x: &A::Value, _: &A::Value, g: &A::Value) -> Option<A::Value> {
@@ -86,7 +121,7 @@ fn cosine(x: f32) -> f32 {
 
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
-        v.each(x, f32::cos)
+        sine_of_quarter(v, x, 1)
     }
 
     fn gradient<A: Algebra>(at: &mut A, x: &A::Value, _: &A::Value, g: &A::Value) -> Option<A::Value> {
