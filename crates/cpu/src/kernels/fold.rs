@@ -40,6 +40,8 @@ pub(super) struct CompiledFold {
     /// True for results without columns, which are computed individually.
     is_single: bool,
     sums: Vec<(ReduceOp, Terms)>,
+    /// The elements of all reductions that are computed row by row.
+    by_row: Program,
     index: Option<Program>,
     stores: Stores,
 }
@@ -47,14 +49,14 @@ pub(super) struct CompiledFold {
 /// The elements of a reduction.
 #[derive(Clone, Debug)]
 enum Terms {
-    /// Rows of a program, in tiles that rows of several results share.
-    Rows(Program),
+    /// A result of [`CompiledFold::by_row`], in tiles that rows of several results share.
+    Rows(usize),
     /// All rows of a result as one line, with the number of rows.
     Joined(JoinedMatrix, usize),
 }
 
 enum TermMachine<'a> {
-    Rows(Box<Vm<'a>>),
+    Rows(usize),
     Joined(JoinedMachine<'a>, usize),
 }
 
@@ -83,6 +85,7 @@ struct Results {
 
 struct Worker<'a> {
     sums: Vec<(ReduceOp, TermMachine<'a>)>,
+    by_row: Vm<'a>,
     writer: Writer<'a>,
     coords: Coords,
     /// Results in one tile.
@@ -108,7 +111,7 @@ impl CompiledFold {
         }
         let column = outer.len() as u8;
         let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
-        let program = |id, axis| Program::compile(dag, &body.operands, &[id], axis, &none);
+        let program = |roots: &[ExprId], axis| Program::compile(dag, &body.operands, roots, axis, &none);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
             Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Lane(position)),
             _ => None,
@@ -122,23 +125,19 @@ impl CompiledFold {
             (Some(rows), Some(columns)) if !outer.is_empty() && kernel.index.is_none() => Some((rows, columns)),
             _ => None,
         };
-        let terms = |id| {
-            let joined = match matrix {
-                Some(matrix) => JoinedMatrix::new(body, id, (kernel.row, column), matrix)?.zip(Some(matrix.0)),
-                None => None,
-            };
-            Ok(match joined {
-                Some((matrix, rows)) => Terms::Joined(matrix, rows),
-                None => Terms::Rows(program(id, along)?),
-            })
-        };
-        let mut sums = vec![];
+        let (mut sums, mut by_row) = (vec![], vec![]);
         for sum in &kernel.sums {
             if dag.scalar(sum.value) != Scalar::F32 {
                 let reason = "what it combines is not a float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "fold", reason });
             }
-            sums.push((sum.op, terms(sum.value)?));
+            let joined = match matrix {
+                Some(matrix) => JoinedMatrix::new(body, sum.value, (kernel.row, column), matrix)?.zip(Some(matrix.0)),
+                None => None,
+            };
+            let terms = joined.map_or(Terms::Rows(by_row.len()), |(matrix, rows)| Terms::Joined(matrix, rows));
+            by_row.extend(matches!(terms, Terms::Rows(_)).then_some(sum.value));
+            sums.push((sum.op, terms));
         }
         Ok(Self {
             extents: kernel.extents.clone(),
@@ -147,7 +146,8 @@ impl CompiledFold {
             axes: kernel.nest.axes.len(),
             is_single,
             sums,
-            index: kernel.index.map(|index| program(index, kernel.row)).transpose()?,
+            by_row: program(&by_row, along)?,
+            index: kernel.index.map(|index| program(&[index], kernel.row)).transpose()?,
             stores: Stores::compile(body, &kernel.nest.outputs, column, Some(outer), &sum)?,
         })
     }
@@ -244,7 +244,7 @@ impl CompiledFold {
 impl Terms {
     fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<TermMachine<'a>, CpuError> {
         Ok(match self {
-            Self::Rows(program) => TermMachine::Rows(Box::new(Vm::new(program, env)?)),
+            Self::Rows(root) => TermMachine::Rows(*root),
             Self::Joined(matrix, rows) => TermMachine::Joined(matrix.machine(env)?, *rows),
         })
     }
@@ -268,6 +268,7 @@ impl Scheduled for CompiledFold {
                 let sums = self.sums.iter().map(|(op, terms)| Ok((*op, terms.machine(env)?)));
                 Ok(Worker {
                     sums: sums.collect::<Result<_, CpuError>>()?,
+                    by_row: Vm::new(&self.by_row, env)?,
                     writer: self.stores.writer(env)?,
                     coords: Coords::new(self.axes)?,
                     lines: vec![],
@@ -282,18 +283,17 @@ impl Scheduled for CompiledFold {
 impl Worker<'_> {
     /// Reduces the rows of a tile, each into the totals of its result, counted from result `first` on.
     fn combine(&mut self, first: usize, owners: &[usize], columns: &Range<usize>, results: &Results) {
-        let Self { sums, coords, totals, .. } = self;
+        let Self { sums, by_row, coords, totals, .. } = self;
         if owners.is_empty() {
             return;
         }
         coords.unravel_each(owners.len(), &results.outer, |row| first + owners[row]);
         let inputs = RowInputs { rows: owners.len(), coords: coords.all(), ..RowInputs::default() };
-        for ((op, terms), totals) in sums.iter_mut().zip(totals) {
-            if let TermMachine::Rows(machine) = terms {
-                let owners = Owners { op: *op, totals, pitch: results.pitch, owners };
-                combine(machine, inputs, (columns.start, columns.len()), owners);
-            }
-        }
+        let sums = sums.iter().zip(totals).filter_map(|((op, terms), totals)| match terms {
+            TermMachine::Rows(root) => Some((*root, Owners { op: *op, totals, pitch: results.pitch, owners })),
+            TermMachine::Joined(..) => None,
+        });
+        combine(by_row, inputs, (columns.start, columns.len()), &mut sums.collect::<Vec<_>>());
     }
 
     /// Reduces elements that are computed as one line for each result.
@@ -343,23 +343,33 @@ impl Worker<'_> {
     }
 }
 
-/// Reduces `width` floats of each given row, from column `first` on.
-fn combine(machine: &mut Vm<'_>, inputs: RowInputs<'_>, (first, width): (usize, usize), owners: Owners<'_>) {
-    let Owners { op, totals, pitch, owners } = owners;
+/// Reduces `width` floats of each given row, from column `first` on, by results of the program.
+fn combine(
+    machine: &mut Vm<'_>,
+    inputs: RowInputs<'_>,
+    (first, width): (usize, usize),
+    sums: &mut [(usize, Owners<'_>)],
+) {
     machine.rows(inputs);
-    let all = Owners { op, totals: &mut *totals, pitch, owners };
-    if machine.compute(inputs, (first, width), 0, Destination::Owners(all)) {
+    if let [(root, owners)] = sums
+        && machine.compute(inputs, (first, width), *root, Destination::Owners(owners.part(0, 0)))
+    {
         return;
     }
     for row in (0..inputs.rows).step_by(tile_rows(width)) {
         let part = inputs.part(row, tile_rows(width));
         machine.rows(part);
         for start in (0..width).step_by(LANES) {
-            let points = LANES.min(width - start);
-            machine.tile(part, first + start, points);
-            let totals = totals.get_mut(start..).unwrap_or(&mut []);
-            let owners = owners.get(row..).unwrap_or(&[]);
-            machine.put(part, 0, Destination::Owners(Owners { op, totals, pitch, owners }));
+            let points = (first + start, LANES.min(width - start));
+            let straight = sums.iter_mut().position(|(root, owners)| {
+                machine.compute(part, points, *root, Destination::Owners(owners.part(row, start)))
+            });
+            if straight.is_none() {
+                machine.tile(part, points.0, points.1);
+            }
+            for (_, (root, owners)) in sums.iter_mut().enumerate().filter(|(n, _)| Some(*n) != straight) {
+                machine.put(part, *root, Destination::Owners(owners.part(row, start)));
+            }
         }
     }
 }

@@ -51,6 +51,16 @@ pub(super) struct Owners<'s> {
 }
 
 impl Owners<'_> {
+    /// The rows of values from `row` on, and the results from `column` on.
+    pub(super) fn part(&mut self, row: usize, column: usize) -> Owners<'_> {
+        Owners {
+            op: self.op,
+            totals: self.totals.get_mut(column..).unwrap_or(&mut []),
+            pitch: self.pitch,
+            owners: self.owners.get(row..).unwrap_or(&[]),
+        }
+    }
+
     /// Reduces the values of a block at `from`.
     #[inline(always)]
     pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {

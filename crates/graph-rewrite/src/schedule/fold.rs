@@ -75,7 +75,8 @@ impl Bound<'_, Fold> {
         for id in dag.reachable(&values) {
             let Expr::Load { index, .. } = dag.expr(id) else { continue };
             let (access, column) = (dag.access(index), column as u8);
-            if access.columns_move(self.row) && access.stride(column) != Some(1) {
+            // Elements that all columns share, such as ids of rows of a table, are read once for them.
+            if access.columns_move(self.row) && access.moves(column) && access.stride(column) != Some(1) {
                 return false;
             }
             is_wide |= access.columns_move(column) && access.moves(self.row);

@@ -1,6 +1,7 @@
 //! Sums over the rows of a sample: the patterns that fuse, and that every backend agrees.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
+use rewire_graph_rewrite::plan::Step;
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_hstu::modules::ranking::DinConfig;
 use rewire_runtime::Kernel;
@@ -55,6 +56,43 @@ fn a_bag_is_one_sum_over_rows() {
         let names: Vec<&str> = plan.steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(plan.steps.len(), 1, "{names:?}");
         assert!(matches!(plan.steps[0].computation.schedule(), Some(Schedule::Fold(_))), "{names:?}");
+    }
+}
+
+/// Rows of a table that a matrix of ids names, weighted and added by sample.
+fn fields(fields: usize, width: usize) -> Graph {
+    let scope = Scope::new();
+    let samples = scope.size("samples");
+    let ids = scope.input("ids", DType::I64, &[samples.clone(), fields.into()]);
+    let weights = scope.input("weights", DType::F32, &[samples, fields.into(), 1.into()]);
+    let table = scope.parameter("table", DType::F32, &[ROWS.into(), width.into()]);
+    let rows = table.gather(&ids);
+    scope.finish(&[("sum", rows.sum(1)), ("weighted", (&rows * &weights).sum(1))]).unwrap()
+}
+
+#[test]
+fn rows_that_ids_name_are_added_as_rows() {
+    for (fields_of, width) in [(2, 3), (20, 16), (7, 50), (70, 65)] {
+        let graph = fields(fields_of, width);
+        let plan = plan(&graph).unwrap();
+        let is_fold = |step: &Step| matches!(step.computation.schedule(), Some(Schedule::Fold(_)));
+        assert!(plan.steps.iter().all(is_fold), "{fields_of} {width}");
+        let parameters: Tensors = [("table".to_owned(), values(&[ROWS, width], 0.05))].into();
+        for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+            let Some(mut session) = session(&graph, &parameters, kernel).unwrap() else { continue };
+            for samples in [0, 1, 13] {
+                let ids: Vec<f64> = (0..samples * fields_of).map(|n| ((n * 7 + 3) % ROWS) as f64).collect();
+                let inputs: Tensors = [
+                    ("ids".to_owned(), HostTensor::from_f64(DType::I64, vec![samples, fields_of], &ids).unwrap()),
+                    ("weights".to_owned(), values(&[samples, fields_of, 1], 0.06)),
+                ]
+                .into();
+                let expected = oracle(&graph, &inputs, &parameters).unwrap();
+                let actual = run(&mut session, &inputs).unwrap();
+                let differences = differences(&actual, &expected, Tolerance::SINGLE);
+                assert!(differences.is_empty(), "{kernel} {samples} {fields_of} {width}\n{}", differences.join("\n"));
+            }
+        }
     }
 }
 
