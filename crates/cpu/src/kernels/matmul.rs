@@ -13,9 +13,9 @@ use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
 use super::weights::Weights;
 use super::{Compile, Scheduled, tasks};
 use crate::parallel::threads;
-use rewire_graph::pointwise::{Dag, Expr};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr};
 use rewire_graph::{Dim, Scalar};
-use rewire_graph_rewrite::plan::Extent;
+use rewire_graph_rewrite::plan::{Extent, Nest};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 use std::sync::Arc;
 
@@ -123,11 +123,80 @@ struct Worker<'a> {
 
 impl Compile for Bound<'_, Product> {
     fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
-        Ok(match CompiledSmallProduct::new(self)? {
-            Some(small) => Arc::new(small),
-            None => Arc::new(CompiledMatmul::new(self)?),
-        })
+        if let Some(small) = CompiledSmallProduct::new(self)? {
+            return Ok(Arc::new(small));
+        }
+        let matmul = match flattened(self)? {
+            Some(nest) => {
+                let unsupported =
+                    |reason| CpuError::Unsupported { kernel: "matmul", reason: format!("as one matrix: {reason}") };
+                let schedule = Product::of(&nest).map_err(unsupported)?;
+                CompiledMatmul::new(&Bound { nest: &nest, schedule: &schedule })?
+            }
+            None => CompiledMatmul::new(self)?,
+        };
+        Ok(Arc::new(matmul))
     }
+}
+
+/// True if all batch entries have the same right operand.
+fn is_shared(kernel: &Bound<'_, Product>) -> bool {
+    kernel.k.dense().is_some() && kernel.nest.body.dag.coords(kernel.b) & ((1 << kernel.row()) - 1) == 0
+}
+
+/// The left operand.
+fn left(kernel: &Bound<'_, Product>) -> Result<ExprMatrix, CpuError> {
+    let constant = |extent: &Extent| extent.dense().and_then(Dim::as_const);
+    let extents = (constant(&kernel.m), constant(&kernel.k));
+    ExprMatrix::new(&kernel.nest.body, kernel.a, (kernel.row(), kernel.depth), extents)
+}
+
+/// A matmul whose right operand all batch entries share, with the rows of all entries as rows of one matrix: few rows
+/// of an entry would not fill the tiles. `None` for windows of images, which are found by batch entry.
+fn flattened(kernel: &Bound<'_, Product>) -> Result<Option<Nest>, CpuError> {
+    if !is_shared(kernel) || kernel.batch.is_empty() || left(kernel)?.has_windows() {
+        return Ok(None);
+    }
+    Ok(merged(kernel))
+}
+
+/// The nest with an axis for batch and rows; `None` if their extents after the first are not constant.
+fn merged(kernel: &Bound<'_, Product>) -> Option<Nest> {
+    let row = kernel.row();
+    let (first, batch) = kernel.batch.split_first()?;
+    let rows = kernel.m.dense()?;
+    let inner = batch.iter().chain([rows]).map(Dim::as_const).collect::<Option<Vec<_>>>()?;
+    let extent = inner.iter().try_fold(first.clone(), |product, &extent| product.product(&extent.into()))?;
+    let mut dag = Dag::new();
+    let mut rest = dag.coord(0, extent.as_const());
+    let mut digits = vec![];
+    for &extent in inner.iter().rev() {
+        let extent = dag.int(extent.max(1) as i64);
+        digits.push(dag.binary(BinaryOp::Mod, rest, extent));
+        rest = dag.binary(BinaryOp::Div, rest, extent);
+    }
+    digits.push(rest);
+    digits.reverse();
+    let constant = |coord: u8| kernel.nest.axes.get(usize::from(coord))?.extent.dense()?.as_const();
+    let copies = dag.graft(&kernel.nest.body.dag, &kernel.nest.roots(), |dag, expr, _| match *expr {
+        Expr::Coord(coord) if coord <= row => digits.get(usize::from(coord)).copied(),
+        Expr::Coord(coord) => Some(dag.coord(coord - row, constant(coord))),
+        _ => None,
+    });
+    let mut copies = copies.into_iter();
+    let mut nest = kernel.nest.clone();
+    for sum in &mut nest.accumulations {
+        sum.factors.iter_mut().zip(&mut copies).for_each(|(factor, copy)| *factor = copy);
+        sum.axis -= row;
+    }
+    for output in &mut nest.outputs {
+        output.index.iter_mut().zip(&mut copies).for_each(|(index, copy)| *index = copy);
+        output.value = copies.next()?;
+    }
+    nest.body.dag = dag;
+    nest.axes.drain(..usize::from(row));
+    nest.axes.first_mut()?.extent = Extent::Dense(extent);
+    Some(nest)
 }
 
 impl CompiledMatmul {
@@ -144,18 +213,13 @@ impl CompiledMatmul {
             _ => None,
         };
         let rows = kernel.m.dense().filter(|_| row == 0).map(std::slice::from_ref);
-        let shared = kernel.k.dense().is_some() && body.dag.coords(kernel.b) & ((1 << row) - 1) == 0;
+        let shared = is_shared(kernel);
         let constant = |extent: &Extent| extent.dense().and_then(Dim::as_const);
         let is_constant = constant(&kernel.k).and(kernel.n.as_const()).is_some();
         let weights = if shared && is_constant { Weights::of(&body.dag, kernel.b) } else { None };
         Ok(Self {
             stats: CompiledReductions::new(body, &kernel.stats)?,
-            a: ExprMatrix::new(body, kernel.a, (row, depth), (constant(&kernel.m), constant(&kernel.k)))?.parted(
-                body,
-                kernel.a,
-                column,
-                constant(&kernel.k),
-            )?,
+            a: left(kernel)?.parted(body, kernel.a, column, constant(&kernel.k))?,
             b: ExprMatrix::new(body, kernel.b, (depth, column), (constant(&kernel.k), kernel.n.as_const()))?,
             shared,
             weights,

@@ -57,6 +57,12 @@ pub(super) fn axes_along(
     start_along(dag, &place, axis).map(|_| axes)
 }
 
+/// True if indices count the elements of a shape, in order, along a coordinate.
+pub(super) fn counts_along(dag: &Dag, index: &[ExprId], shape: &[Dim], axis: u8) -> bool {
+    let start = dag.access(index).place(shape).and_then(|place| start_along(dag, &place, axis));
+    start.is_some_and(|start| start.as_constant() == Some(0))
+}
+
 /// The runs of all loads.
 pub(super) fn runs(dag: &Dag, operands: &[Operand], axis: u8) -> HashMap<ExprId, Run> {
     let of = |id: ExprId| {

@@ -11,7 +11,7 @@ use super::machine::{RowInputs, Vm};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, matches};
 use super::program::{AnchorValue, Program};
-use super::run::{Run, run};
+use super::run::{Run, counts_along, run};
 use super::storage::Values;
 use super::stream::Stream;
 use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
@@ -224,7 +224,8 @@ fn pattern(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &m
     };
     let (rest, shape) = (&output.index[..outer], &output.shape[..outer]);
     let mut coords = rest.iter().enumerate().map(|(n, &id)| *dag.expr(id) == Expr::Coord(n as u8));
-    let identity = rows == Some(shape) && coords.all(|same| same);
+    let is_row = || rows.is_some_and(|rows| rows.len() == 1) && counts_along(dag, rest, shape, 0);
+    let identity = rows == Some(shape) && coords.all(|same| same) || is_row();
     if let Some(width) = flat_rows(dag, &start, rows).filter(|_| output.shape.len() == 1) {
         return StorePattern::Identity { shift: 0, rows: Rows::Of(width) };
     }
