@@ -10,7 +10,7 @@ use super::step::{ChainStep, passes};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Operand;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Largest number of expressions in a body, so that 16 bits index the registers.
 const MOST: usize = 1 << 14;
@@ -49,7 +49,10 @@ struct Compiler<'a> {
     fusion: Fusion,
     states: HashMap<ExprId, u16>,
     uses: HashMap<ExprId, usize>,
-    free: [Vec<u16>; 3],
+    /// Values that depend only on the axis and are read for each point.
+    kept: HashSet<ExprId>,
+    /// Registers without a value, of the axis and of points.
+    free: [[Vec<u16>; 3]; 2],
     program: Program,
 }
 
@@ -69,18 +72,24 @@ impl<'a> Compiler<'a> {
             let own = match (anchor(dag, id), dag.expr(id)) {
                 (Some(AnchorValue::Lane(_)), _) => HoistLevel::Point,
                 (Some(AnchorValue::Row(_)), _) => HoistLevel::Row,
-                (None, &Expr::Coord(coord)) if coord == axis => HoistLevel::Point,
+                (None, &Expr::Coord(coord)) if coord == axis => HoistLevel::Axis,
                 (None, Expr::Coord(_)) => HoistLevel::Row,
-                (None, Expr::Load { .. }) if runs.contains_key(&id) => HoistLevel::Point,
+                // Floats are read in place.
+                (None, Expr::Load { .. }) if runs.contains_key(&id) && dag.scalar(id) == Scalar::F32 => {
+                    HoistLevel::Point
+                }
+                (None, Expr::Load { .. }) if runs.contains_key(&id) => HoistLevel::Axis,
                 (None, &Expr::Uniform { index, .. }) if run_along(dag, index, axis).is_some() => HoistLevel::Point,
                 _ => HoistLevel::Run,
             };
             let rate = reads(id).iter().fold(own, |rate, read| {
                 *uses.entry(*read).or_default() += 1;
-                rate.max(rates.get(read).copied().unwrap_or(HoistLevel::Run))
+                rate.join(rates.get(read).copied().unwrap_or(HoistLevel::Run))
             });
             rates.insert(id, rate);
         }
+        let per_point = order.iter().filter(|id| rates.get(id) == Some(&HoistLevel::Point));
+        let kept = per_point.flat_map(|&id| reads(id)).chain(roots.iter().copied()).collect();
         roots.iter().for_each(|root| *uses.entry(*root).or_default() += 1);
         let branches = super::branch::Branches::new(dag, &order, roots, &reads);
         let anchored = |id: ExprId| anchor(dag, id).is_some();
@@ -98,6 +107,7 @@ impl<'a> Compiler<'a> {
             fusion,
             states: HashMap::new(),
             uses,
+            kept,
             free: Default::default(),
             program: Program::default(),
         }
@@ -170,7 +180,7 @@ impl<'a> Compiler<'a> {
 
     fn push(&mut self, id: ExprId, mut instruction: Instruction) {
         let rate = self.rate(id);
-        let known = |condition: ExprId| self.rate(condition) <= rate && self.states.contains_key(&condition);
+        let known = |condition: ExprId| self.rate(condition).precedes(rate) && self.states.contains_key(&condition);
         instruction.guard = self
             .branches
             .innermost(id, known)
@@ -178,6 +188,7 @@ impl<'a> Compiler<'a> {
         match rate {
             HoistLevel::Run => self.program.per_run.push(instruction),
             HoistLevel::Row => self.program.per_row.push(instruction),
+            HoistLevel::Axis => self.program.per_axis.push(instruction),
             HoistLevel::Point => self.program.per_point.push(instruction),
         }
     }
@@ -185,12 +196,17 @@ impl<'a> Compiler<'a> {
     fn allocate(&mut self, rate: HoistLevel, kind: Scalar) -> Source {
         let file = file(kind);
         let count = &mut self.program.counts.files[file][rate as usize];
-        let idle = if rate == HoistLevel::Point { self.free[file].pop() } else { None };
+        let idle = match rate {
+            HoistLevel::Run | HoistLevel::Row => None,
+            HoistLevel::Axis => self.free[0][file].pop(),
+            HoistLevel::Point => self.free[1][file].pop(),
+        };
         let register = idle.unwrap_or(*count);
         *count += u16::from(idle.is_none());
         match rate {
             HoistLevel::Run => Source::Run(register),
             HoistLevel::Row => Source::Row(register),
+            HoistLevel::Axis => Source::Axis(register),
             HoistLevel::Point => Source::Lane(register),
         }
     }
@@ -200,10 +216,11 @@ impl<'a> Compiler<'a> {
             *uses -= 1;
             *uses
         });
-        if left == 0
-            && let Some(&Source::Lane(register)) = self.places.get(&id)
-        {
-            self.free[file(self.dag.scalar(id))].push(register);
+        let file = file(self.dag.scalar(id));
+        match self.places.get(&id) {
+            Some(&Source::Lane(register)) if left == 0 => self.free[1][file].push(register),
+            Some(&Source::Axis(register)) if left == 0 && !self.kept.contains(&id) => self.free[0][file].push(register),
+            _ => {}
         }
     }
 

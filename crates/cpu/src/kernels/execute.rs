@@ -57,6 +57,20 @@ impl Execution<'_, '_> {
     }
 }
 
+/// Computes a register of a list of a file; it is moved out meanwhile.
+macro_rules! write_register {
+    ($self:ident.$file:ident.$list:ident, $register:ident, $compute:ident) => {{
+        let register = usize::from($register);
+        let place = $self.registers.$file.$list.get_mut(register);
+        let Some(mut values) = place.and_then(Option::take) else {
+            debug_assert!(false, "register {register} is not in its place");
+            return;
+        };
+        $compute($self, (&mut values.0[..$self.grid.len()], $self.grid));
+        $self.registers.$file.$list[register] = Some(values);
+    }};
+}
+
 macro_rules! writer {
     ($name:ident, $file:ident, $type:ty) => {
         /// Computes a register from others.
@@ -69,26 +83,9 @@ macro_rules! writer {
                         *place = value[0];
                     }
                 }
-                Source::Row(register) => {
-                    let register = usize::from(register);
-                    let place = self.registers.$file.rows.get_mut(register);
-                    let Some(mut values) = place.and_then(Option::take) else {
-                        debug_assert!(false, "register {register} is not in its place");
-                        return;
-                    };
-                    compute(self, (&mut values.0[..self.grid.len()], self.grid));
-                    self.registers.$file.rows[register] = Some(values);
-                }
-                Source::Lane(register) => {
-                    let register = usize::from(register);
-                    let place = self.registers.$file.lanes.get_mut(register);
-                    let Some(mut values) = place.and_then(Option::take) else {
-                        debug_assert!(false, "register {register} is not in its place");
-                        return;
-                    };
-                    compute(self, (&mut values.0[..self.grid.len()], self.grid));
-                    self.registers.$file.lanes[register] = Some(values);
-                }
+                Source::Row(register) => write_register!(self.$file.rows, register, compute),
+                Source::Axis(register) => write_register!(self.$file.axis, register, compute),
+                Source::Lane(register) => write_register!(self.$file.lanes, register, compute),
                 Source::Anchor(_) | Source::InPlace(_) => {}
             }
         }
@@ -223,6 +220,24 @@ impl Execution<'_, '_> {
     }
 
     fn binary(&mut self, op: BinaryOp, read: Scalar, target: Source, a: Source, b: Source) {
+        if read == Scalar::I32
+            && let Lanes::Same(divisor @ 1..) = self.ints(b)
+        {
+            match op {
+                BinaryOp::Div => {
+                    return self.write_ints(target, |this, out| {
+                        unary(this.arch, out, this.ints(a), quotient_by(divisor));
+                    });
+                }
+                BinaryOp::Mod => {
+                    return self.write_ints(target, |this, out| {
+                        let quotient = quotient_by(divisor);
+                        unary(this.arch, out, this.ints(a), |a| a.wrapping_sub(quotient(a).wrapping_mul(divisor)));
+                    });
+                }
+                _ => {}
+            }
+        }
         op.visit(OfPair { at: self, read, target, a, b });
     }
 
@@ -317,6 +332,13 @@ impl BinaryVisitor for OfPair<'_, '_, '_> {
     }
 }
 
+/// The quotient by a positive divisor, rounded down. A multiplication is faster than a division.
+fn quotient_by(divisor: i32) -> impl Fn(i32) -> i32 {
+    let inverse = 1.0 / f64::from(divisor);
+    // Half a unit keeps the rounding error, which is far smaller, from the next lower quotient.
+    move |a| ((f64::from(a) + 0.5) * inverse).floor() as i32
+}
+
 /// The largest `b` with `offsets[b] <= row`; 0 if there is none.
 fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
     match offsets.map(|view| view.elements) {
@@ -337,4 +359,22 @@ fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, guess: i32) -> i32 {
         return guess;
     }
     (offsets.partition_point(|&offset| offset <= row) as i32 - 1).max(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rewire_graph::pointwise::Integer;
+
+    proptest! {
+        #[test]
+        fn quotients_are_those_of_a_division(a: i32, small in 1..100_i32, divisor in 1..=i32::MAX) {
+            for divisor in [small, divisor, i32::MAX] {
+                for a in [a, a.wrapping_mul(divisor), a.wrapping_mul(divisor).wrapping_sub(1), i32::MIN, i32::MAX, 0] {
+                    prop_assert_eq!(quotient_by(divisor)(a), a.floor_div(divisor), "{} by {}", a, divisor);
+                }
+            }
+        }
+    }
 }

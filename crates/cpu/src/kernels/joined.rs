@@ -40,7 +40,7 @@ impl JoinedMatrix {
         }
         let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
         let segment = |points: Range<usize>| {
-            let (dag, roots) = within(&body.dag, &roots, column, &points);
+            let (dag, roots) = within(&body.dag, &roots, column, std::slice::from_ref(&points));
             Ok((points, Program::compile(&dag, &body.operands, &roots, column, &none)?))
         };
         let segments = segments(&body.dag, &roots, column, Some(points)).into_iter().map(segment);
@@ -61,7 +61,7 @@ impl JoinedMachine<'_> {
             if start < end
                 && let Some(lines) = lines.get_mut(start - points.start..)
             {
-                fill(machine, inputs, (start - segment.start, end - start), (&mut [lines], pitch));
+                fill(machine, inputs, (start - segment.start, end - start), (lines, pitch), |_| 0);
             }
         }
     }

@@ -24,6 +24,7 @@ pub(super) struct Register<T, const N: usize>(pub [T; N]);
 pub(super) struct File<T> {
     pub runs: Vec<T>,
     pub rows: Vec<Option<Box<Register<T, ROWS>>>>,
+    pub axis: Vec<Option<Box<Register<T, LANES>>>>,
     pub lanes: Vec<Option<Box<Register<T, LANES>>>>,
 }
 
@@ -106,24 +107,27 @@ fn heap<T>(list: &Vec<T>) -> usize {
 }
 
 impl<T: Copy + Default> File<T> {
-    fn new([runs, rows, lanes]: [u16; 3]) -> Result<Self, CpuError> {
+    fn new([runs, rows, axis, lanes]: [u16; 4]) -> Result<Self, CpuError> {
+        let register = |_| boxed(Register([T::default(); LANES])).map(Some);
         Ok(Self {
             runs: zeros(runs.into())?,
             rows: (0..rows).map(|_| boxed(Register([T::default(); ROWS])).map(Some)).collect::<Result<_, _>>()?,
-            lanes: (0..lanes).map(|_| boxed(Register([T::default(); LANES])).map(Some)).collect::<Result<_, _>>()?,
+            axis: (0..axis).map(register).collect::<Result<_, _>>()?,
+            lanes: (0..lanes).map(register).collect::<Result<_, _>>()?,
         })
     }
 
     fn bytes(&self) -> usize {
         let row = size_of::<Register<T, ROWS>>() + size_of::<usize>();
         let lane = size_of::<Register<T, LANES>>() + size_of::<usize>();
-        heap(&self.runs) + self.rows.len() * row + self.lanes.len() * lane
+        heap(&self.runs) + self.rows.len() * row + (self.axis.len() + self.lanes.len()) * lane
     }
 
     fn holds(&self, source: Source) -> bool {
         match source {
             Source::Run(register) => usize::from(register) < self.runs.len(),
             Source::Row(register) => matches!(self.rows.get(usize::from(register)), Some(Some(_))),
+            Source::Axis(register) => matches!(self.axis.get(usize::from(register)), Some(Some(_))),
             Source::Lane(register) => matches!(self.lanes.get(usize::from(register)), Some(Some(_))),
             Source::Anchor(_) | Source::InPlace(_) => false,
         }
@@ -137,6 +141,10 @@ impl<T: Copy + Default> File<T> {
             Source::Row(register) => match self.rows.get(usize::from(register)) {
                 Some(Some(register)) if rate == HoistLevel::Row => Lanes::Each(&register.0[..grid.points.min(ROWS)]),
                 Some(Some(register)) => Lanes::rows(&register.0, grid.rows),
+                _ => Lanes::Each(&[]),
+            },
+            Source::Axis(register) => match self.axis.get(usize::from(register)) {
+                Some(Some(register)) => Lanes::strided(&register.0[..grid.points.min(LANES)], 0, grid),
                 _ => Lanes::Each(&[]),
             },
             Source::Lane(register) => match self.lanes.get(usize::from(register)) {
@@ -249,6 +257,8 @@ pub(super) struct Vm<'a> {
     start: usize,
     /// Extents of the last tile.
     grid: Grid,
+    /// The first point, and the number of points, whose values that only depend on the axis are in registers.
+    along: Option<(usize, usize)>,
 }
 
 impl Drop for Vm<'_> {
@@ -271,7 +281,7 @@ impl<'a> Vm<'a> {
             }
         };
         let grid = Grid { rows: 1, points: 1 };
-        let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid };
+        let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid, along: None };
         this.execute(&program.per_run, RowInputs::default(), HoistLevel::Run);
         Ok(this)
     }
@@ -285,9 +295,23 @@ impl<'a> Vm<'a> {
 
     /// Computes a tile: `points` points of all given rows from `start` on, at most [`LANES`] in total.
     pub(super) fn tile(&mut self, inputs: RowInputs<'_>, start: usize, points: usize) {
-        (self.start, self.grid) = (start, Grid { rows: inputs.rows, points });
-        if points > 0 && self.grid.len() <= LANES {
+        let grid = Grid { rows: inputs.rows, points };
+        let is_within = points > 0 && grid.len() <= LANES;
+        if is_within {
+            self.along(start, points);
+        }
+        (self.start, self.grid) = (start, grid);
+        if is_within {
             self.execute(&self.program.per_point, inputs, HoistLevel::Point);
+        }
+    }
+
+    /// Computes values that depend only on the axis, unless those of the same points are known.
+    fn along(&mut self, start: usize, points: usize) {
+        if !self.program.per_axis.is_empty() && self.along != Some((start, points)) {
+            (self.start, self.grid) = (start, Grid { rows: 1, points });
+            self.execute(&self.program.per_axis, RowInputs::default(), HoistLevel::Axis);
+            self.along = Some((start, points));
         }
     }
 
@@ -302,7 +326,8 @@ impl<'a> Vm<'a> {
     ) -> bool {
         let grid = Grid { rows: inputs.rows, points };
         let program = self.program;
-        if grid.len() > LANES && !program.streams {
+        let is_long = points > LANES && !program.per_axis.is_empty();
+        if grid.len() > LANES && (!program.streams || is_long) {
             return false;
         }
         let (operands, passes, before) = match (program.per_point.split_last(), program.roots.get(root)) {
@@ -314,6 +339,7 @@ impl<'a> Vm<'a> {
             }
             _ => return false,
         };
+        self.along(start, points);
         (self.start, self.grid) = (start, grid);
         self.execute(before, inputs, HoistLevel::Point) && self.chain(inputs, operands, passes, to)
     }
@@ -344,6 +370,11 @@ impl<'a> Vm<'a> {
     /// Extents of the last tile.
     pub(super) fn grid(&self) -> Grid {
         self.grid
+    }
+
+    /// The number of results.
+    pub(super) fn results(&self) -> usize {
+        self.program.roots.len()
     }
 
     /// The type of a result.

@@ -158,7 +158,7 @@ fn divided(map: &Nest) -> Vec<Nest> {
         return all();
     };
     let part = |columns: &Range<usize>| {
-        let (dag, copies) = within(&map.body.dag, &roots, axis, columns);
+        let (dag, copies) = within(&map.body.dag, &roots, axis, std::slice::from_ref(columns));
         let mut copies = copies.into_iter();
         let outputs = map.outputs.iter().filter_map(|output| {
             let index = copies.by_ref().take(output.index.len()).collect();

@@ -25,6 +25,8 @@ const KEPT: usize = 1 << 18;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairAxes {
     pub count: usize,
+    /// The first ones are those of samples.
+    pub samples: usize,
     pub head: Option<u8>,
     pub row: usize,
     pub key: usize,
@@ -42,6 +44,7 @@ struct Mask {
     dag: Dag,
     program: Program,
     bounds: Intervals,
+    sample_matters: bool,
     head_matters: bool,
 }
 
@@ -59,8 +62,7 @@ pub(super) struct KeyTile {
 /// The keys that the rows of a block see, in spans of neighbouring keys.
 pub(super) type Spans = Arc<Vec<Vec<KeyTile>>>;
 
-/// A mask bound to a run, with the visible keys of a sample's blocks, which heads share unless the mask depends on
-/// them.
+/// A mask bound to a run, with the visible keys of blocks, which samples and heads share unless the mask depends on them.
 pub(super) struct MaskMachine<'a> {
     mask: Option<(&'a Mask, Vm<'a>)>,
     axes: PairAxes,
@@ -68,10 +70,10 @@ pub(super) struct MaskMachine<'a> {
     /// Extents of the axes of samples.
     samples: Vec<usize>,
     known: Vec<Interval>,
-    /// Sample, and head if the mask depends on it.
-    of: Option<(usize, usize)>,
-    /// By first row.
-    blocks: Vec<(usize, Spans)>,
+    /// Sample and head, if the mask depends on them, and the number of keys.
+    of: Option<(usize, usize, usize)>,
+    /// By first row and number of rows.
+    blocks: Vec<((usize, usize), Spans)>,
     /// By row and key of tiles, 1 where the mask is true.
     values: Vec<i32>,
     arch: Arch,
@@ -88,6 +90,7 @@ impl PairMask {
             Ok(Mask {
                 program: Program::compile(dag, &body.operands, &[mask], key, &|_, _| None)?,
                 bounds: Intervals::along(dag, mask, key),
+                sample_matters: dag.coords(mask) & ((1 << axes.samples) - 1) != 0,
                 head_matters: axes.head.is_some_and(|head| dag.coords(mask) >> head & 1 == 1),
                 dag: dag.clone(),
             })
@@ -118,14 +121,15 @@ impl MaskMachine<'_> {
         if let Some(head) = self.axes.head {
             coords.set(head.into(), block.head);
         }
-        let head_matters = self.mask.as_ref().is_some_and(|(mask, _)| mask.head_matters);
-        let of = Some((block.sample, if head_matters { block.head } else { 0 }));
+        let matters = self.mask.as_ref().map_or((false, false), |(mask, _)| (mask.sample_matters, mask.head_matters));
+        let (sample, head) = (if matters.0 { block.sample } else { 0 }, if matters.1 { block.head } else { 0 });
+        let of = Some((sample, head, block.keys));
         if self.of != of || self.values.len() > KEPT {
             self.of = of;
             self.blocks.clear();
             self.values.clear();
         }
-        if let Some((_, known)) = self.blocks.iter().find(|(row, _)| *row == block.row) {
+        if let Some((_, known)) = self.blocks.iter().find(|(rows, _)| *rows == (block.row, block.rows)) {
             return Ok(Arc::clone(known));
         }
         let mut spans = spans(&self.tiles(block));
@@ -138,7 +142,7 @@ impl MaskMachine<'_> {
             }
         }
         let spans = Arc::new(spans);
-        self.blocks.push((block.row, Arc::clone(&spans)));
+        self.blocks.push(((block.row, block.rows), Arc::clone(&spans)));
         Ok(spans)
     }
 

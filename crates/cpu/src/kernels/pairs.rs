@@ -9,7 +9,7 @@ use super::panel::{ExprMatrix, PanelMachine, fill};
 use super::product::{Matrix, PackedRhs};
 use super::program::{AnchorValue, Program};
 use super::scratch::room;
-use super::softmax::{Kept, Softmax};
+use super::softmax::{self, Scores, Softmax, Sums};
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
 use super::visible::{Block, KEYS, RowsAndKeys};
@@ -93,6 +93,8 @@ struct Worker<'a> {
 
 struct PassMachine<'a> {
     weights: Vm<'a>,
+    /// The weights of each reduction.
+    values: Vec<f32>,
     dots: u32,
     sums: Vec<Sum<'a>>,
 }
@@ -107,7 +109,6 @@ struct Products<'a> {
 
 struct Sum<'a> {
     of: &'a CompiledSum,
-    weights: Vec<f32>,
     elements: Option<Weighted<'a>>,
 }
 
@@ -147,9 +148,9 @@ impl PassMachine<'_> {
         let lanes: Vec<AnchorLanes<'_>> =
             dots.iter().map(|dot| AnchorLanes { data: &dot.values, stride, origin }).collect();
         let inputs = RowInputs { first: 0, rows, coords: coords.all(), values: statistics, lanes: &lanes };
-        let outs = self.sums.iter_mut().map(|sum| room(&mut sum.weights, rows * stride));
-        fill(&mut self.weights, inputs, (origin, stride), (&mut outs.collect::<Result<Vec<_>, _>>()?, stride));
-        for Sum { of, weights, elements } in &mut self.sums {
+        let values = room(&mut self.values, self.sums.len() * rows * stride)?;
+        fill(&mut self.weights, inputs, (origin, stride), (values, stride), |sum| sum * rows * stride);
+        for (Sum { of, elements }, weights) in self.sums.iter_mut().zip(values.chunks_exact_mut(rows * stride)) {
             masks.hide(span, of.hidden, (weights, stride, rows), origin);
             let Some(elements) = elements else {
                 let lines = weights.chunks(stride).zip(&mut statistics[of.value][..rows]);
@@ -157,9 +158,9 @@ impl PassMachine<'_> {
                 continue;
             };
             let out_stride = elements.stride();
-            let lines = weights.chunks_mut(stride).zip(elements.totals.chunks_exact_mut(out_stride));
-            for (row, ((line, sums), state)) in lines.zip(softmax.iter_mut()).enumerate() {
-                state.weigh(&mut line[skip..skip + count], sums, Kept { masks, span, row });
+            if !softmax.is_empty() {
+                let scores = Scores { values: weights, stride, keys: skip..skip + count, masks, span };
+                softmax::weigh(softmax, scores, Sums { values: &mut elements.totals, stride: out_stride });
             }
             let weights = weights.get(skip..).unwrap_or(&[]);
             if let Some(weights) = Matrix::new(weights, (rows, count), (stride, 1)) {
@@ -197,6 +198,7 @@ impl CompiledPairs {
         });
         let axes = PairAxes {
             count: kernel.nest.axes.len(),
+            samples: kernel.samples.len(),
             head: kernel.head,
             row: kernel.owner.into(),
             key: kernel.other.into(),
@@ -241,12 +243,11 @@ impl CompiledPairs {
                 totals: vec![],
             })
         };
-        let sum = |of: &'a CompiledSum| {
-            Ok(Sum { of, weights: vec![], elements: of.element.as_ref().map(weighted).transpose()? })
-        };
+        let sum = |of: &'a CompiledSum| Ok(Sum { of, elements: of.element.as_ref().map(weighted).transpose()? });
         let pass = |pass: &'a Pass| {
             Ok(PassMachine {
                 weights: Vm::new(&pass.weights, env)?,
+                values: vec![],
                 dots: pass.dots,
                 sums: pass.sums.iter().map(sum).collect::<Result<_, CpuError>>()?,
             })
@@ -297,7 +298,7 @@ impl CompiledPairs {
         let elements = passes.iter_mut().flat_map(|pass| &mut pass.sums).filter_map(|sum| sum.elements.as_mut());
         for elements in elements {
             let stride = elements.stride();
-            elements.totals.chunks_exact_mut(stride).zip(&*softmax).for_each(|(sums, state)| state.finish(sums));
+            softmax::finish(softmax, Sums { values: &mut elements.totals, stride });
         }
         for (results, writer) in self.results.iter().zip(writers) {
             let elements = passes.iter().flat_map(|pass| &pass.sums).filter_map(|sum| sum.elements.as_ref());

@@ -4,7 +4,7 @@ use super::chain::Destination;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::joined::{JoinedMachine, JoinedMatrix};
-use super::lanes::{LANES, ROWS, Row, copy, tile_rows};
+use super::lanes::{LANES, ROWS, tile_rows};
 use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::parted::PartedMatrix;
@@ -18,12 +18,13 @@ use super::window::{BindingChunks, WindowMachine};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Arrange, DType, Scalar};
 use rewire_graph_rewrite::plan::{Body, MemorySpace};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The matrix of an expression over a row coordinate and a column coordinate.
 #[derive(Clone, Debug)]
 pub(super) struct ExprMatrix {
-    segments: Vec<ColumnRange>,
+    segments: Vec<ColumnRanges>,
     direct: Option<StridedOperand>,
     windows: Option<BindingChunks>,
     joined: Option<Joined>,
@@ -34,12 +35,13 @@ pub(super) struct ExprMatrix {
     by_column: bool,
 }
 
-/// Columns with the same program.
+/// Ranges of as many columns, each of which is a result of the program.
 #[derive(Clone, Debug)]
-struct ColumnRange {
-    /// Up to the last column if the end is `usize::MAX`.
-    columns: Range<usize>,
-    /// Along the columns from the first one on.
+struct ColumnRanges {
+    starts: Vec<usize>,
+    /// Up to the last column if it is `usize::MAX`.
+    width: usize,
+    /// Along the columns from the first one of each range on.
     program: Program,
 }
 
@@ -70,7 +72,7 @@ struct StridedOperand {
 pub(super) struct PanelMachine<'a> {
     panel: &'a ExprMatrix,
     env: &'a Env<'a>,
-    machines: Vec<(&'a Range<usize>, Vm<'a>)>,
+    machines: Vec<(&'a ColumnRanges, Vm<'a>)>,
     index: Option<Vm<'a>>,
     windows: Option<WindowMachine<'a>>,
     line: Option<JoinedMachine<'a>>,
@@ -93,12 +95,17 @@ impl ExprMatrix {
         }
         let by_column = dag.values(id) == 0 && scattered(body, &[id], column) > scattered(body, &[id], row);
         let (along, points) = if by_column { (row, None) } else { (column, columns) };
-        let segment = |columns: Range<usize>| {
-            let (dag, roots) = within(dag, &[id], along, &columns);
+        // Ranges of the same width share loads and functions.
+        let mut ranges: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
+        for columns in segments(dag, &[id], along, points) {
+            ranges.entry(columns.len()).or_default().push(columns);
+        }
+        let segment = |(width, ranges): (usize, Vec<Range<usize>>)| {
+            let (dag, roots) = within(dag, &[id], along, &ranges);
             let program = Program::compile(&dag, &body.operands, &roots, along, &row_value)?;
-            Ok(ColumnRange { columns, program })
+            Ok(ColumnRanges { starts: ranges.iter().map(|columns| columns.start).collect(), width, program })
         };
-        let segments = segments(dag, &[id], along, points).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
+        let segments = ranges.into_iter().map(segment).collect::<Result<_, CpuError>>()?;
         let direct = StridedOperand::new(body, id, row, column)?;
         let windows = BindingChunks::new(body, id, (row, column), by_column)?;
         let joined = match rows.zip(columns).filter(|_| direct.is_none() && windows.is_none()) {
@@ -106,6 +113,11 @@ impl ExprMatrix {
             None => None,
         };
         Ok(Self { segments, direct, windows, joined, parted: None, row, column, by_column })
+    }
+
+    /// True if its rows are windows of an image.
+    pub(super) fn has_windows(&self) -> bool {
+        self.windows.is_some()
     }
 
     /// Permits the matrix to be computed in parts of rows; `spare` is a coordinate that its expression does not depend
@@ -125,7 +137,7 @@ impl ExprMatrix {
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<PanelMachine<'a>, CpuError> {
-        let segments = self.segments.iter().map(|s| Ok((&s.columns, Vm::new(&s.program, env)?)));
+        let segments = self.segments.iter().map(|ranges| Ok((ranges, Vm::new(&ranges.program, env)?)));
         Ok(PanelMachine {
             panel: self,
             env,
@@ -160,19 +172,19 @@ pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<
     starts.into_iter().zip(ends).map(|(start, end)| start..end).collect()
 }
 
-/// Expressions for the points of a segment, counted from its start.
-pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, columns: &Range<usize>) -> (Dag, Vec<ExprId>) {
-    if columns.end == usize::MAX {
-        return (dag.clone(), roots.to_vec());
+/// Expressions for the points of some ranges, each counted from its start: all roots for the first one, then for the
+/// next.
+pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, ranges: &[Range<usize>]) -> (Dag, Vec<ExprId>) {
+    let (mut part, mut copies) = (Dag::new(), vec![]);
+    for columns in ranges {
+        copies.extend(part.graft(dag, roots, |part, expr, _| match *expr {
+            Expr::Coord(coord) if coord == column && columns.end != usize::MAX => {
+                let (point, start) = (part.coord(column, Some(columns.len())), part.int(columns.start as i64));
+                Some(part.binary(BinaryOp::Add, point, start))
+            }
+            _ => None,
+        }));
     }
-    let mut part = Dag::new();
-    let copies = part.graft(dag, roots, |part, expr, _| match *expr {
-        Expr::Coord(coord) if coord == column => {
-            let (point, start) = (part.coord(column, Some(columns.len())), part.int(columns.start as i64));
-            Some(part.binary(BinaryOp::Add, point, start))
-        }
-        _ => None,
-    });
     (part, copies)
 }
 
@@ -304,10 +316,10 @@ impl PanelMachine<'_> {
                 stats.rows(inputs);
                 &stats.results
             });
-            for (segment, machine) in &mut self.machines {
-                let count = segment.end.min(columns).saturating_sub(segment.start);
-                let lines = lines.get_mut(segment.start..).unwrap_or(&mut []);
-                fill(machine, RowInputs { values, ..inputs }, (0, count), (&mut [lines], pitch));
+            for (ranges, machine) in &mut self.machines {
+                let start = |range: usize| ranges.starts.get(range).copied().unwrap_or(usize::MAX);
+                let points = (0, ranges.width.min(columns));
+                fill(machine, RowInputs { values, ..inputs }, points, (&mut *lines, pitch), start);
             }
         }
         coords.set(axis, first);
@@ -330,7 +342,7 @@ impl PanelMachine<'_> {
             let count = ROWS.min(columns - group * ROWS);
             let inputs = RowInputs { rows: count, coords: coords.all(), ..RowInputs::default() };
             for (_, machine) in &mut self.machines {
-                fill(machine, inputs, (first, rows), (&mut [&mut *lines], pitch));
+                fill(machine, inputs, (first, rows), (&mut *lines, pitch), |_| 0);
             }
         }
         coords.set(axis, 0);
@@ -339,44 +351,44 @@ impl PanelMachine<'_> {
     }
 }
 
-/// Computes columns `first..first + columns` of a program's floats for all given rows, each into its `outs`, whose rows
-/// are `pitch` apart.
+/// Computes columns `first..first + columns` of a program's floats for all given rows. Rows are `pitch` apart; the first
+/// one of each result is at its `start`.
 pub(super) fn fill(
     machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,
     (first, columns): (usize, usize),
-    (outs, pitch): (&mut [&mut [f32]], usize),
+    (out, pitch): (&mut [f32], usize),
+    start: impl Fn(usize) -> usize,
 ) {
-    let size = tile_rows(columns);
     machine.rows(inputs);
-    if let [out] = outs
-        && machine.compute(inputs, (first, columns), 0, Destination::Rows { out, stride: pitch, stream: None })
-    {
-        return;
+    if machine.results() == 1 {
+        let to = Destination::Rows { out: from(out, start(0)), stride: pitch, stream: None };
+        if machine.compute(inputs, (first, columns), 0, to) {
+            return;
+        }
     }
+    let size = tile_rows(columns);
     for row in (0..inputs.rows).step_by(size) {
         let part = inputs.part(row, size);
         machine.rows(part);
-        for start in (0..columns).step_by(LANES) {
-            let (points, at) = (LANES.min(columns - start), row * pitch + start);
-            let straight = outs.iter_mut().enumerate().position(|(root, out)| {
-                let to = Destination::Rows { out: out.get_mut(at..).unwrap_or(&mut []), stride: pitch, stream: None };
-                machine.compute(part, (first + start, points), root, to)
+        for column in (0..columns).step_by(LANES) {
+            let (points, at) = (LANES.min(columns - column), row * pitch + column);
+            let straight = (0..machine.results()).find(|&root| {
+                let to = Destination::Rows { out: from(out, start(root) + at), stride: pitch, stream: None };
+                machine.compute(part, (first + column, points), root, to)
             });
             if straight.is_none() {
-                machine.tile(part, first + start, points);
+                machine.tile(part, first + column, points);
             }
-            for (root, out) in outs.iter_mut().enumerate().filter(|(root, _)| Some(*root) != straight) {
-                let values = machine.floats(root, part);
-                let lines = out.get_mut(at..).unwrap_or(&mut []).chunks_mut(pitch).take(part.rows);
-                for (row, line) in lines.enumerate() {
-                    let Some(line) = line.get_mut(..points) else { return };
-                    match values.row(row, points) {
-                        Row::Same(value) => line.fill(value),
-                        Row::Each(values) => copy(line, values),
-                    }
-                }
+            for root in (0..machine.results()).filter(|root| Some(*root) != straight) {
+                let to = Destination::Rows { out: from(out, start(root) + at), stride: pitch, stream: None };
+                machine.put(part, root, to);
             }
         }
     }
+}
+
+/// The elements from a place on.
+fn from(elements: &mut [f32], place: usize) -> &mut [f32] {
+    elements.get_mut(place..).unwrap_or(&mut [])
 }

@@ -89,7 +89,7 @@ impl PartedMatrix {
             coords.put(row, 0..count, parts.clone().map(|part| (first + part / self.parts) as i32));
             coords.put(spare, 0..count, parts.map(|part| (part % self.parts) as i32));
             let inputs = RowInputs { rows: count, coords: coords.all(), ..RowInputs::default() };
-            fill(machine, inputs, (0, self.width), (&mut [lines], self.width));
+            fill(machine, inputs, (0, self.width), (lines, self.width), |_| 0);
         }
         coords.set(row.into(), first);
         coords.set(spare.into(), 0);

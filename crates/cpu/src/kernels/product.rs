@@ -347,14 +347,13 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
 fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
     for first in (0..block.columns).step_by(SIDE) {
         let from = block.part((0, first), (block.rows, SIDE));
-        let squares = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE } else { 0 };
-        for column in from.data.chunks(from.column_stride.max(1)).take(SIDE) {
-            prefetch(column.get(..squares * SIDE).unwrap_or(&[]), AHEAD * from.column_stride);
+        let whole = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE * SIDE } else { 0 };
+        let column = |n: usize| from.data.get(n * from.column_stride..).and_then(|column| column.get(..whole));
+        if let (Some(a), Some(b), Some(c), Some(d)) = (column(0), column(1), column(2), column(3)) {
+            [a, b, c, d].iter().for_each(|column| prefetch(column, AHEAD * from.column_stride));
+            transpose(panel, (width, first), [a, b, c, d].map(|column| column.as_chunks().0));
         }
-        for (n, lines) in panel.chunks_exact_mut(SIDE * width).enumerate().take(squares) {
-            transpose(lines, width, first, from.part((n * SIDE, 0), (SIDE, SIDE)));
-        }
-        for (row, line) in panel.chunks_exact_mut(width).enumerate().skip(squares * SIDE) {
+        for (row, line) in panel.chunks_exact_mut(width).enumerate().skip(whole) {
             for (column, to) in line.iter_mut().skip(first).take(from.columns).enumerate() {
                 *to = from.data[row * from.row_stride + column * from.column_stride];
             }
@@ -369,15 +368,14 @@ const SIDE: usize = 4;
 /// Elements of a column that are copied before those of the next one: a cache line.
 const LINE: usize = 16;
 
-/// Copies a square whose columns are rows in memory to `column` of some lines.
+/// Copies columns to neighbouring elements, from `first` on, of lines that are `width` long.
 #[inline(always)]
-fn transpose(lines: &mut [f32], width: usize, column: usize, square: Matrix<'_>) {
-    let source = |n: usize| square.data.get(n * square.column_stride..).and_then(|column| column.first_chunk::<SIDE>());
-    let (Some(a), Some(b), Some(c), Some(d)) = (source(0), source(1), source(2), source(3)) else { return };
-    let rows = [0, 1, 2, 3].map(|n| [a[n], b[n], c[n], d[n]]);
-    for (line, row) in lines.chunks_exact_mut(width).zip(rows) {
-        if let Some(line) = line.get_mut(column..column + SIDE) {
-            line.copy_from_slice(&row);
+fn transpose(lines: &mut [f32], (width, first): (usize, usize), [a, b, c, d]: [&[[f32; SIDE]]; SIDE]) {
+    for ((((lines, a), b), c), d) in lines.chunks_exact_mut(SIDE * width).zip(a).zip(b).zip(c).zip(d) {
+        for (row, line) in lines.chunks_exact_mut(width).enumerate() {
+            if let Some(to) = line.get_mut(first..).and_then(|to| to.first_chunk_mut()) {
+                *to = [a[row], b[row], c[row], d[row]];
+            }
         }
     }
 }

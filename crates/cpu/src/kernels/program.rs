@@ -1,7 +1,8 @@
 //! A register program.
 //!
 //! Values are computed for a chunk of neighbouring points along one coordinate, the axis. Values that do not depend on
-//! the axis are computed once per row, and values that depend on no coordinate once per run.
+//! the axis are computed once per row, values that depend only on the axis once for the rows of neighbouring chunks with
+//! the same points, and values that depend on no coordinate once per run.
 
 use super::machine::Pool;
 use super::step::Pass;
@@ -16,6 +17,8 @@ pub(super) enum Source {
     Run(u16),
     /// One value per row.
     Row(u16),
+    /// One value per point of the chunk, the same in all rows.
+    Axis(u16),
     /// One value per point of the chunk.
     Lane(u16),
     /// The value of an accumulation for every point, by position.
@@ -120,14 +123,31 @@ pub(super) struct Instruction {
 pub(super) enum HoistLevel {
     Run,
     Row,
+    /// For the points of a chunk, not for each of its rows.
+    Axis,
     Point,
+}
+
+impl HoistLevel {
+    /// The level of a function of values of both levels.
+    pub(super) fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Row, Self::Axis) | (Self::Axis, Self::Row) => Self::Point,
+            _ => self.max(other),
+        }
+    }
+
+    /// True if values of this level are known where one of `other` is computed.
+    pub(super) fn precedes(self, other: Self) -> bool {
+        self.join(other) == other
+    }
 }
 
 /// Numbers of registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     /// By type (floats, 32-bit integers and bools, 64-bit integers), then by rate.
-    pub files: [[u16; 3]; 3],
+    pub files: [[u16; 4]; 3],
     pub in_place: u16,
     pub states: u16,
 }
@@ -137,6 +157,7 @@ pub(super) struct Counts {
 pub(super) struct Program {
     pub per_run: Vec<Instruction>,
     pub per_row: Vec<Instruction>,
+    pub per_axis: Vec<Instruction>,
     pub per_point: Vec<Instruction>,
     /// Results, with their types, in the order of the roots.
     pub roots: Vec<(Source, Scalar)>,

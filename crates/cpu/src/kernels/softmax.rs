@@ -4,6 +4,7 @@ use super::arch::Arch;
 use super::masks::{KeyTile, MaskMachine};
 use super::vectors::exp;
 use pulp::{Simd, WithSimd};
+use std::ops::Range;
 
 /// The running maximum of a row's scores, and the sum of weights relative to it.
 #[derive(Clone, Copy, Debug)]
@@ -16,81 +17,145 @@ pub(super) struct Softmax {
 
 impl Softmax {
     pub(super) const NO_KEYS: Self = Self { largest: f32::MIN, sum: 0.0, counts: false };
-
-    /// Replaces a row of scores by weights relative to the running maximum, and rescales `sums`, to which they will be
-    /// added.
-    pub(super) fn weigh(&mut self, line: &mut [f32], sums: &mut [f32], kept: Kept<'_>) {
-        Arch::chosen().dispatch(Rescale { state: self, line, sums, kept });
-    }
-
-    /// Divides weighted sums by the sum of weights, if a key was included.
-    pub(super) fn finish(&self, sums: &mut [f32]) {
-        if self.counts {
-            sums.iter_mut().for_each(|sum| *sum /= self.sum);
-        }
-    }
 }
 
-/// The keys of a span that are included for a row.
-pub(super) struct Kept<'a> {
+/// Scores that are reduced together; the order of a row's sum depends neither on the processor nor on other rows.
+const LANES: usize = 16;
+
+/// A block of scores whose rows are `stride` apart, of the keys of a span.
+pub(super) struct Scores<'a> {
+    pub values: &'a mut [f32],
+    pub stride: usize,
+    /// The span's keys in each row.
+    pub keys: Range<usize>,
     pub masks: &'a MaskMachine<'a>,
     pub span: &'a [KeyTile],
-    pub row: usize,
 }
 
-struct Rescale<'a> {
-    state: &'a mut Softmax,
-    line: &'a mut [f32],
-    sums: &'a mut [f32],
-    kept: Kept<'a>,
+/// Rows of weighted sums, `stride` apart.
+pub(super) struct Sums<'a> {
+    pub values: &'a mut [f32],
+    pub stride: usize,
 }
 
-impl Rescale<'_> {
-    /// Weights if no score is above the lowest float, which is also the score of excluded keys.
-    fn weigh_lowest(self) {
-        for (x, kept) in self.line.iter_mut().zip(self.kept.masks.kept(self.kept.span, self.kept.row)) {
-            *x = match *x {
-                _ if !kept => 0.0,
-                x if x.is_nan() => x,
-                x => f32::from(u8::from(x == f32::MIN)),
-            };
-            self.state.sum += *x;
-            self.state.counts |= kept;
+/// Replaces scores by weights relative to the running maximum of their row, and rescales the sums to which they will be
+/// added.
+pub(super) fn weigh(rows: &mut [Softmax], scores: Scores<'_>, sums: Sums<'_>) {
+    Arch::chosen().dispatch(Weigh { rows, scores, sums });
+}
+
+/// Divides weighted sums by the sum of weights, in rows for which a key was included.
+pub(super) fn finish(rows: &[Softmax], sums: Sums<'_>) {
+    Arch::chosen().dispatch(|| {
+        for (row, line) in rows.iter().zip(sums.values.chunks_exact_mut(sums.stride)).filter(|(row, _)| row.counts) {
+            line.iter_mut().for_each(|sum| *sum /= row.sum);
         }
-    }
+    });
 }
 
-impl WithSimd for Rescale<'_> {
+struct Weigh<'a> {
+    rows: &'a mut [Softmax],
+    scores: Scores<'a>,
+    sums: Sums<'a>,
+}
+
+impl WithSimd for Weigh<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        const PARTIALS: usize = 16;
-        let mut partials = [f32::MIN; PARTIALS];
-        for part in self.line.chunks(PARTIALS) {
-            partials.iter_mut().zip(part).for_each(|(p, &x)| *p = if x > *p { x } else { *p });
+        match S::F32_LANES {
+            16 => self.rows::<S, 1>(simd),
+            8 => self.rows::<S, 2>(simd),
+            4 => self.rows::<S, 4>(simd),
+            _ => self.rows::<S, LANES>(simd),
         }
-        let largest = partials.iter().fold(self.state.largest, |a, &b| if b > a { b } else { a });
-        if largest == f32::MIN {
-            return self.weigh_lowest();
+    }
+}
+
+impl Weigh<'_> {
+    #[inline(always)]
+    fn rows<S: Simd, const N: usize>(self, simd: S) {
+        let Scores { values, stride, keys, masks, span } = self.scores;
+        let lines = values.chunks_mut(stride).zip(self.sums.values.chunks_exact_mut(self.sums.stride));
+        for (n, (row, (line, sums))) in self.rows.iter_mut().zip(lines).enumerate() {
+            let Some(line) = line.get_mut(keys.clone()) else { continue };
+            let largest = largest::<S, N>(simd, line, row.largest);
+            if largest == f32::MIN {
+                weigh_lowest(row, line, masks.kept(span, n));
+                continue;
+            }
+            let factor = exp(simd, simd.splat_f32s(row.largest - largest));
+            let factor = bytemuck::cast_slice::<S::f32s, f32>(&[factor])[0];
+            sums.iter_mut().for_each(|sum| *sum *= factor);
+            let sum = row.sum * factor + weights::<S, N>(simd, line, largest);
+            *row = Softmax { largest, sum, counts: true };
         }
-        let factor = exp(simd, simd.splat_f32s(self.state.largest - largest));
-        let factor = bytemuck::cast_slice::<S::f32s, f32>(&[factor])[0];
-        self.sums.iter_mut().for_each(|sum| *sum *= factor);
-        let (vectors, rest) = S::as_mut_simd_f32s(self.line);
-        for x in vectors {
+    }
+}
+
+/// The largest of a row's scores and `before`, without NaN.
+#[inline(always)]
+fn largest<S: Simd, const N: usize>(simd: S, line: &[f32], before: f32) -> f32 {
+    let mut most = [simd.splat_f32s(before); N];
+    let (blocks, rest) = line.as_chunks();
+    for block in blocks.iter().chain((!rest.is_empty()).then(|| padded(rest)).as_ref()) {
+        for (most, &x) in most.iter_mut().zip(S::as_simd_f32s(block).0) {
+            *most = simd.select_f32s(simd.less_than_f32s(*most, x), x, *most);
+        }
+    }
+    folded::<S, N>(most, |a, b| if b > a { b } else { a })
+}
+
+/// Replaces a row of scores by their weights; returns the sum.
+#[inline(always)]
+fn weights<S: Simd, const N: usize>(simd: S, line: &mut [f32], largest: f32) -> f32 {
+    let mut totals = [simd.splat_f32s(0.0); N];
+    let (blocks, rest) = line.as_chunks_mut();
+    let mut last = (!rest.is_empty()).then(|| padded(rest));
+    for block in blocks.iter_mut().chain(last.as_mut()) {
+        for (total, x) in totals.iter_mut().zip(S::as_mut_simd_f32s(block).0) {
             *x = weight(simd, *x, largest);
+            *total = simd.add_f32s(*total, *x);
         }
-        if !rest.is_empty() {
-            let x = simd.partial_load_f32s(rest);
-            simd.partial_store_f32s(rest, weight(simd, x, largest));
+    }
+    rest.iter_mut().zip(last.iter().flatten()).for_each(|(x, &weight)| *x = weight);
+    folded::<S, N>(totals, |a, b| a + b)
+}
+
+/// The last scores of a row, and those of excluded keys.
+#[inline(always)]
+fn padded(rest: &[f32]) -> [f32; LANES] {
+    let mut block = [f32::MIN; LANES];
+    block[..rest.len()].copy_from_slice(rest);
+    block
+}
+
+/// The reduction of all lanes.
+#[inline(always)]
+fn folded<S: Simd, const N: usize>(vectors: [S::f32s; N], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    lanes.copy_from_slice(bytemuck::cast_slice(&vectors));
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
         }
-        let mut partials = [0.0; PARTIALS];
-        for part in self.line.chunks(PARTIALS) {
-            partials.iter_mut().zip(part).for_each(|(p, &x)| *p += x);
-        }
-        let sum = self.state.sum * factor + partials.iter().sum::<f32>();
-        *self.state = Softmax { largest, sum, counts: true };
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Weights if no score is above the lowest float, which is also the score of excluded keys.
+fn weigh_lowest(row: &mut Softmax, line: &mut [f32], kept: impl Iterator<Item = bool>) {
+    for (x, kept) in line.iter_mut().zip(kept) {
+        *x = match *x {
+            _ if !kept => 0.0,
+            x if x.is_nan() => x,
+            x => f32::from(u8::from(x == f32::MIN)),
+        };
+        row.sum += *x;
+        row.counts |= kept;
     }
 }
 

@@ -12,7 +12,7 @@ use rewire_graph_rewrite::plan::Extent;
 use std::ops::Range;
 
 /// Rows of a block.
-pub(super) const BLOCK: usize = 24;
+pub(super) const BLOCK: usize = 48;
 /// Smallest number of keys for which the mask is bounded at once.
 pub(super) const KEYS: usize = 16;
 /// Smallest number of tasks per thread, if there are enough blocks.

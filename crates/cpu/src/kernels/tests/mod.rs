@@ -5,6 +5,7 @@ mod attention;
 mod fold;
 mod matmul;
 mod naive;
+mod parts;
 mod pointwise;
 mod reduce;
 

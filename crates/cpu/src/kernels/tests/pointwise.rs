@@ -422,3 +422,50 @@ fn wrong_calls_are_errors() {
     assert_eq!(error.to_string(), "output 0 must be a tensor of f32 [8], got a tensor of f32 [9]");
     assert!(matches!(Memory::new(DType::I64, &[usize::MAX, 3]), Err(CpuError::Memory { .. })));
 }
+
+#[test]
+fn values_of_columns_serve_all_rows() {
+    // Fewer points than a tile has, more than one tile has, and tiles that end within a row.
+    for (rows, width) in [(1, 1), (3, 7), (130, 37), (65, 64), (2, 5000), (200, 2048)] {
+        let mut dag = Dag::new();
+        let (row, column) = (dag.coord(0, Some(rows)), dag.coord(1, Some(width)));
+        let three = dag.int(3);
+        let (quotient, rest) = (dag.binary(BinaryOp::Div, column, three), dag.binary(BinaryOp::Mod, column, three));
+        let angle = dag.cast(Scalar::F32, quotient);
+        let looked_up = dag.load(1, DType::F32, vec![rest]);
+        let (sine, cosine) = (dag.unary(UnaryOp::Sin, angle), dag.unary(UnaryOp::Cos, angle));
+        let factor = dag.binary(BinaryOp::Mul, sine, looked_up);
+        let x = dag.load(0, DType::F32, vec![row, column]);
+        let product = dag.binary(BinaryOp::Mul, x, factor);
+        let sum = dag.binary(BinaryOp::Add, product, cosine);
+        let place = dag.binary(BinaryOp::Mul, row, rest);
+        let operands = vec![device(DType::F32, vec![rows.into(), width.into()]), device(DType::F32, vec![3.into()])];
+        let kernel = map(dag, operands, &[rows, width], &[sum, place, cosine, rest]);
+        let data = [tensor(DType::F32, &[rows, width], 1), tensor(DType::F32, &[3], 2)].map(Data::Device);
+        check(&kernel, &data, &[rows, width], 1e-6);
+    }
+}
+
+#[test]
+fn angles_of_any_size_have_a_sine() {
+    let values: Vec<f32> = [0.0, 1e-30, 1e-3, 355.0, 710.0, 4095.9, 4096.0, 4096.2, 33_333.3, 1e10, 1e30]
+        .into_iter()
+        .flat_map(|x: f32| [x, -x])
+        .chain([f32::INFINITY, f32::NEG_INFINITY, f32::NAN])
+        .collect();
+    let x = HostTensor::f32(vec![values.len()], &values).unwrap();
+    let mut dag = Dag::new();
+    let column = dag.coord(0, None);
+    let load = dag.load(0, DType::F32, vec![column]);
+    let out = [UnaryOp::Sin, UnaryOp::Cos].map(|op| dag.unary(op, load));
+    let kernel = map(dag, vec![device(DType::F32, vec![values.len().into()])], &[values.len()], &out);
+    let out = run_on_any_threads(&kernel, &[Data::Device(x)], &vec![]);
+    for (n, x) in values.into_iter().enumerate() {
+        for (out, expected) in out.iter().zip([f64::from(x).sin(), f64::from(x).cos()]) {
+            let y = out.to_f32()[n];
+            assert_eq!(y.is_nan(), expected.is_nan(), "{x}: {y}");
+            assert!(expected.is_nan() || (f64::from(y) - expected).abs() < 2e-7, "{x}: {y}, not {expected}");
+            assert!(x != 0.0 || expected != 0.0 || y.to_bits() == x.to_bits(), "the sign of {x}");
+        }
+    }
+}
