@@ -1,6 +1,8 @@
-"""Times exported models by rewire, eager PyTorch and `torch.compile` on the CPU, in turns.
+"""Times exported models by rewire, eager PyTorch, `torch.compile` and ONNX Runtime on the CPU, in turns.
 
-usage: exported.py REWIRE FOLDER [--only NAME] [--seconds S] [--rounds N] [--threads N] [--no-compile]
+usage: exported.py REWIRE FOLDER [--only NAME] [--seconds S] [--rounds N] [--threads N] [--no-compile] [--no-onnx]
+
+`torch.compile` needs a C++ compiler, ONNX Runtime the packages onnxruntime and onnxscript.
 
 Exports each model to FOLDER/NAME, checks rewire's results against PyTorch's, and prints medians of the rounds in milliseconds: processor time of a run
 with one thread, which other work on the machine hardly moves, or with --threads the time of a run.
@@ -232,6 +234,18 @@ def rewire(program: str, folder: Path, seconds: float, threads: int) -> float:
     return (cpu - start) / max(record["runs"] - least["runs"], 1) * 1e3
 
 
+def onnx(exported: torch.export.ExportedProgram, inputs: tuple[Tensor, ...], folder: Path, threads: int):
+    """A run by ONNX Runtime."""
+    import onnxruntime
+
+    torch.onnx.export(exported, f=str(folder / "model.onnx"), verbose=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+    feeds = {given.name: x.numpy() for given, x in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: session.run(None, feeds)
+
+
 def main() -> None:
     """Exports, checks and times."""
     parser = argparse.ArgumentParser()
@@ -242,6 +256,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--no-onnx", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     for name, make in MODELS.items():
@@ -263,6 +278,8 @@ def main() -> None:
                 compiled = torch.compile(model)
                 compiled(*inputs)
                 runs["compile"] = lambda: compiled(*inputs)
+            if not options.no_onnx:
+                runs["onnx"] = onnx(exported, inputs, folder, options.threads)
             times = {"rewire": [], **{kind: [] for kind in runs}}
             for _ in range(options.rounds):
                 times["rewire"].append(rewire(options.rewire, folder, options.seconds, options.threads))
