@@ -3,8 +3,8 @@
 use crate::border::{Failure, Status, call, change, free, give, read, slice, text};
 use crate::cancellation::CancellationToken;
 use crate::options::{Options, given};
-use rewire::generate::decoder::{self, Task};
-use rewire::generate::{Found, GenerateError, Sampling, Trie};
+use rewire::generate::decoder;
+use rewire::generate::{Found, GenerateError, Sampling};
 use rewire::package::Package;
 use rewire::rank::RankOptions;
 use std::ffi::{c_char, c_void};
@@ -244,21 +244,16 @@ fn run(
     stop: &[u32],
     watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
 ) -> Result<Vec<Vec<Found>>, GenerateError> {
-    let vocabulary = decoder.config().vocabulary();
-    let trie = |items: &[&[u32]]| Trie::of_tokens(vocabulary, (0..).zip(items.iter().map(|item| item.to_vec())));
-    let trie = items.map(trie).transpose()?;
-    let task = match &trie {
-        Some(trie) => Task::Search { trie, width: options.num_beams },
-        None => Task::Sample(Sampling {
-            tokens: options.max_new_tokens,
-            temperature: options.temperature,
-            top_k: (options.top_k > 0).then_some(options.top_k),
-            top_p: options.top_p,
-            seed: options.seed,
-            stop: stop.to_vec(),
-        }),
+    let items = items.map(|items| items.iter().map(|item| item.to_vec()).collect());
+    let sampling = Sampling {
+        tokens: options.max_new_tokens,
+        temperature: options.temperature,
+        top_k: (options.top_k > 0).then_some(options.top_k),
+        top_p: options.top_p,
+        seed: options.seed,
+        stop: stop.to_vec(),
     };
-    decoder.generate(prompts, &task, watch)
+    decoder.answer(prompts, (items, options.num_beams), sampling, watch)
 }
 
 impl Decoder {

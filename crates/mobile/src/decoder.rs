@@ -1,7 +1,7 @@
 use crate::ranker::given;
 use crate::{CancellationToken, Options, RewireError};
-use rewire::generate::decoder::{self, Task};
-use rewire::generate::{Found, GenerateError, Sampling, Trie};
+use rewire::generate::decoder;
+use rewire::generate::{Found, GenerateError, Sampling};
 use rewire::package::Package;
 use rewire::rank::RankOptions;
 use std::ops::ControlFlow;
@@ -94,16 +94,8 @@ impl Decoder {
         if is_cancelled() {
             return Err(RewireError::Cancelled);
         }
-        let found = self.with(|decoder| {
-            let trie = |items: Vec<Vec<u32>>| Trie::of_tokens(decoder.config().vocabulary(), (0..).zip(items));
-            let trie = items.map(trie).transpose()?;
-            let task = match &trie {
-                Some(trie) => Task::Search { trie, width: num_beams as usize },
-                None => Task::Sample(sampling),
-            };
-            let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
-            decoder.generate(&prompts, &task, watch)
-        });
+        let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+        let found = self.with(|decoder| decoder.answer(&prompts, (items, num_beams as usize), sampling, watch));
         match is_cancelled() {
             true => Err(RewireError::Cancelled),
             false => Ok(found?.into_iter().map(|found| found.into_iter().map(Generated::from).collect()).collect()),

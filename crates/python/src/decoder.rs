@@ -3,8 +3,8 @@ use crate::errors;
 use crate::options::options_of;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rewire::generate::decoder::{self, Task};
-use rewire::generate::{Found, GenerateError, Sampling, Trie};
+use rewire::generate::decoder;
+use rewire::generate::{Found, GenerateError, Sampling};
 use rewire::package::Package;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -67,14 +67,8 @@ impl Decoder {
         let sampling = Sampling { tokens: max_new_tokens, temperature, top_k, top_p, seed, stop };
         let mut raised = None;
         let found = self.with(py, |decoder| {
-            let items =
-                items.map(|items| Trie::of_tokens(decoder.config().vocabulary(), (0..).zip(items))).transpose()?;
-            let task = match &items {
-                Some(trie) => Task::Search { trie, width: num_beams },
-                None => Task::Sample(sampling),
-            };
             let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
-            decoder.generate(&prompts, &task, |prompt, tokens| match (&raised, &on_token) {
+            decoder.answer(&prompts, (items, num_beams), sampling, |prompt, tokens| match (&raised, &on_token) {
                 (Some(_), _) => ControlFlow::Break(()),
                 (None, None) => ControlFlow::Continue(()),
                 (None, Some(on_token)) => match told(on_token, prompt, tokens) {

@@ -1,7 +1,7 @@
 use crate::Failure;
 use crate::opened::{report_of, with_kernel};
-use rewire::generate::decoder::{Decoder, Task};
-use rewire::generate::{Found, Sampling, Trie};
+use rewire::generate::decoder::Decoder;
+use rewire::generate::{Found, Sampling};
 use rewire::package::Package;
 use rewire::rank::Description;
 use serde::Deserialize;
@@ -53,21 +53,16 @@ impl OpenedDecoder {
         watch: impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>,
     ) -> Result<Value, Failure> {
         let asked: Asked = serde_json::from_str(asked).map_err(Failure::of_option)?;
-        let vocabulary = self.decoder.config().vocabulary();
-        let trie = asked.items.map(|items| Trie::of_tokens(vocabulary, (0..).zip(items))).transpose()?;
-        let task = match &trie {
-            Some(trie) => Task::Search { trie, width: asked.num_beams },
-            None => Task::Sample(Sampling {
-                tokens: asked.max_new_tokens,
-                temperature: asked.temperature,
-                top_k: asked.top_k,
-                top_p: asked.top_p,
-                seed: asked.seed,
-                stop: asked.stop,
-            }),
+        let sampling = Sampling {
+            tokens: asked.max_new_tokens,
+            temperature: asked.temperature,
+            top_k: asked.top_k,
+            top_p: asked.top_p,
+            seed: asked.seed,
+            stop: asked.stop,
         };
         let prompts: Vec<&[u32]> = asked.prompts.iter().map(Vec::as_slice).collect();
-        let found = self.decoder.generate_async(&prompts, &task, watch).await?;
+        let found = self.decoder.answer_async(&prompts, (asked.items, asked.num_beams), sampling, watch).await?;
         let entry = |Found { codes, items, score }: &Found| json!({ "tokens": codes, "score": score, "items": items });
         Ok(found.iter().map(|found| found.iter().map(entry).collect::<Value>()).collect())
     }

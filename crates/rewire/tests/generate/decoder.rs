@@ -224,6 +224,28 @@ fn beams_over_items_of_any_length_are_those_of_an_exhaustive_search() {
     }
 }
 
+/// The trie of the latest items is kept, not that of others.
+#[test]
+fn answers_are_those_of_the_given_items() {
+    let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
+    let mut decoder = Decoder::open(&folder("qwen3"), &options).unwrap();
+    let sampling = Sampling { tokens: 3, ..Sampling::default() };
+    let mut answer = |items: Option<Vec<Vec<u32>>>| {
+        decoder
+            .answer(&[&[87, 173]], (items, 2), sampling.clone(), |_, _| ControlFlow::Continue(()))
+            .map(|mut found| found.remove(0))
+    };
+    let items = |found: Vec<Found>| found.into_iter().flat_map(|found| found.items).collect::<BTreeSet<i64>>();
+    let (first, second) = (vec![vec![319, 360], vec![7], vec![319, 338]], vec![vec![7, 300], vec![9]]);
+    let best = answer(Some(first.clone())).unwrap();
+    assert_eq!(items(answer(Some(second)).unwrap()), BTreeSet::from([0, 1]));
+    assert_eq!(answer(Some(first.clone())).unwrap(), best);
+    assert_eq!(answer(Some(first)).unwrap(), best);
+    let drawn = answer(None).unwrap().remove(0);
+    assert!(drawn.codes.len() == 3 && drawn.items.is_empty());
+    assert!(matches!(answer(Some(vec![vec![]])), Err(GenerateError::Id { item: 0, .. })));
+}
+
 /// A search keeps its beams on a device; a queue lets the host choose them.
 #[test]
 fn beams_on_a_device_are_those_that_the_host_chooses() {

@@ -34,6 +34,7 @@ struct ResidentTrie {
 /// A search on a device.
 #[derive(Debug)]
 pub(super) struct DeviceSearch<'a> {
+    steps: DeviceBeams,
     trie: &'a Trie,
     resident: ResidentTrie,
     /// Beams of a prompt before every level, and after the last one.
@@ -51,11 +52,11 @@ struct Prompt {
     rows: Vec<u32>,
     /// The cache rows of the encoder's tokens.
     memory: Vec<u32>,
-    progress: Progress,
+    stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum Stage {
     Searching,
     /// All of its beams are items.
     Found,
@@ -120,7 +121,7 @@ impl Decoder {
         trie: &'a Trie,
         width: usize,
     ) -> Result<Option<DeviceSearch<'a>>, GenerateError> {
-        if !self.has_device || !cfg!(feature = "emit") || prompts.is_empty() || trie.ids() == 0 {
+        if self.session.gpu().is_none() || !cfg!(feature = "emit") || prompts.is_empty() || trie.ids() == 0 {
             return Ok(None);
         }
         let mut steps = match self.beams.take() {
@@ -128,9 +129,11 @@ impl Decoder {
             None => DeviceBeams::load(&self.session).await?,
         };
         let resident = steps.resident(trie).await?;
-        self.beams = Some(steps);
-        let Some(beams) = resident.beams(width, prompts.len()) else { return Ok(None) };
-        let mut search = DeviceSearch { trie, resident, beams, prompts: vec![], rows: 0 };
+        let Some(beams) = resident.beams(width, prompts.len()) else {
+            self.beams = Some(steps);
+            return Ok(None);
+        };
+        let mut search = DeviceSearch { steps, trie, resident, beams, prompts: vec![], rows: 0 };
         let mut encoded: Vec<Encoded> = vec![];
         let mut encoder_rows = 0;
         for &prompt in prompts {
@@ -142,7 +145,7 @@ impl Decoder {
             encoder_rows += memory.len() as u32;
             let rows = search.take(tokens.len());
             encoded.push(Encoded { tokens: prompt.to_vec(), rows: memory.clone() });
-            search.prompts.push(Prompt { tokens, rows, memory, progress: Progress::Searching });
+            search.prompts.push(Prompt { tokens, rows, memory, stage: Stage::Searching });
         }
         let rows = search.rows.max(encoder_rows) as usize + search.rows_of_beams();
         self.reserve(rows.next_power_of_two()).await?;
@@ -158,8 +161,6 @@ impl Decoder {
         mut search: DeviceSearch<'_>,
         mut watch: Option<impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>>,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
-        // After an error they are loaded again, on the device that the decoder has then.
-        let Some(mut steps) = self.beams.take() else { return Ok(vec![]) };
         let mut inputs = self.first_run(&search).await?;
         let (mut level, last) = (0, search.beams.len() - 2);
         loop {
@@ -167,13 +168,16 @@ impl Decoder {
             if level < last {
                 OF_RUN.iter().chain(&OF_STEP).for_each(|name| inputs.keep_on_device(*name));
             }
-            let outputs = steps.session.run_async(&inputs).await?;
+            let outputs = search.steps.session.run_async(&inputs).await?;
             if let Some(watch) = &mut watch {
-                search.report(&states(&steps.session, &outputs).await?, watch).await;
+                let states = states(&search.steps.session, &outputs).await?;
+                search.report(&states, watch).await;
             }
-            if level == last || search.prompts.iter().all(|prompt| prompt.progress == Progress::Cancelled) {
-                self.beams = Some(steps);
-                return search.found(&outputs);
+            if level == last || search.prompts.iter().all(|prompt| prompt.stage == Stage::Cancelled) {
+                let found = search.found(&outputs)?;
+                // After an error they are loaded again, on the device that the decoder has then.
+                self.beams = Some(search.steps);
+                return Ok(found);
             }
             inputs = self.next_run(&mut search, level, &outputs).await?;
             level += 1;
@@ -278,13 +282,13 @@ impl DeviceSearch<'_> {
     async fn report(&mut self, states: &[i64], watch: &mut impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>) {
         let beams = states.len() / self.prompts.len();
         for (place, (prompt, states)) in self.prompts.iter_mut().zip(states.chunks(beams)).enumerate() {
-            if prompt.progress == Progress::Searching {
+            if prompt.stage == Stage::Searching {
                 let (tables, mut states) = (&self.resident.tables, states.iter().map(|&state| state as u32));
                 let codes = states.clone().next().map(|best| tables.codes(best)).unwrap_or_default();
-                prompt.progress = match watch(place, &codes).await {
-                    ControlFlow::Break(()) => Progress::Cancelled,
-                    ControlFlow::Continue(()) if states.all(|state| tables.leaf(state).is_some()) => Progress::Found,
-                    ControlFlow::Continue(()) => Progress::Searching,
+                prompt.stage = match watch(place, &codes).await {
+                    ControlFlow::Break(()) => Stage::Cancelled,
+                    ControlFlow::Continue(()) if states.all(|state| tables.leaf(state).is_some()) => Stage::Found,
+                    ControlFlow::Continue(()) => Stage::Searching,
                 };
             }
         }
@@ -301,8 +305,8 @@ impl DeviceSearch<'_> {
         let beams = scores.len() / self.prompts.len();
         let of = |(place, prompt): (usize, &Prompt)| {
             let own = place * beams..(place + 1) * beams;
-            let mut found: Vec<Found> = match prompt.progress {
-                Progress::Cancelled => vec![],
+            let mut found: Vec<Found> = match prompt.stage {
+                Stage::Cancelled => vec![],
                 _ => own.filter_map(|beam| self.item(scores[beam], states[beam] as u32)).collect(),
             };
             found.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.codes.cmp(&b.codes)));

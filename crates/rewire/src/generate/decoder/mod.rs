@@ -55,7 +55,14 @@ use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Report, Session, bloc
 use std::future::Ready;
 use std::ops::ControlFlow;
 
-/// Nothing that watches.
+/// Items by their tokens, and their trie.
+#[derive(Debug)]
+struct Items {
+    tokens: Vec<Vec<u32>>,
+    trie: Trie,
+}
+
+/// The type of an absent callback.
 type Unwatched = fn(usize, &[u32]) -> Ready<ControlFlow<()>>;
 
 /// A language model, ready to generate.
@@ -67,6 +74,8 @@ pub struct Decoder {
     session: Session,
     /// The steps of searches on the device, after the first one.
     beams: Option<DeviceBeams>,
+    /// The latest items of [`Decoder::answer_async`].
+    items: Option<Items>,
     /// Whether logits that are not requested can stay on a device.
     has_device: bool,
 }
@@ -85,7 +94,7 @@ impl Decoder {
 
     fn new(config: Config, session: Session) -> Self {
         let has_device = session.report().adapter.is_some();
-        Self { config, session, beams: None, has_device }
+        Self { config, session, beams: None, items: None, has_device }
     }
 
     /// Loads a Hugging Face folder, or a package of one.
@@ -250,6 +259,44 @@ impl Decoder {
         mut watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
     ) -> Result<Vec<Vec<Found>>, GenerateError> {
         block_on(self.generate_async(prompts, task, async |prompt, tokens| watch(prompt, tokens)))
+    }
+
+    /// [`Decoder::generate_async`] as other languages call it: with `items`, their tokens, it searches them with `width` beams, and the items of
+    /// results are places in `items`; without, it draws tokens. The trie of `items` is kept for a next call with the same.
+    ///
+    /// # Errors
+    /// As [`Decoder::generate_async`], and [`GenerateError::Id`] for an item that is empty or not of the vocabulary.
+    pub async fn answer_async(
+        &mut self,
+        prompts: &[&[u32]],
+        (items, width): (Option<Vec<Vec<u32>>>, usize),
+        sampling: Sampling,
+        watch: impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>,
+    ) -> Result<Vec<Vec<Found>>, GenerateError> {
+        let Some(tokens) = items else {
+            return self.generate_async(prompts, &Task::Sample(sampling), watch).await;
+        };
+        let trie = match self.items.take().filter(|known| known.tokens == tokens) {
+            Some(known) => known.trie,
+            None => Trie::of_tokens(self.config.vocabulary(), (0..).zip(tokens.iter().cloned()))?,
+        };
+        let found = self.generate_async(prompts, &Task::Search { trie: &trie, width }, watch).await;
+        self.items = Some(Items { tokens, trie });
+        found
+    }
+
+    /// [`Decoder::answer_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Decoder::answer_async`].
+    pub fn answer(
+        &mut self,
+        prompts: &[&[u32]],
+        items: (Option<Vec<Vec<u32>>>, usize),
+        sampling: Sampling,
+        mut watch: impl FnMut(usize, &[u32]) -> ControlFlow<()>,
+    ) -> Result<Vec<Vec<Found>>, GenerateError> {
+        block_on(self.answer_async(prompts, items, sampling, async |prompt, tokens| watch(prompt, tokens)))
     }
 
     async fn results(
