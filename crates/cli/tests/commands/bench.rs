@@ -207,7 +207,7 @@ fn sizes_of_nothing_and_without_end_are_refused() {
     bench(&["attention", "--len-dist", "0"]).refused_with(&["`len_dist` must be in 1..=512"]);
     bench(&["stu", "--layers", "1025"]).refused_with(&["`layers` must be in 1..=1024"]);
     bench(&["addmm", "--m", "2147483648"]).refused_with(&["`m` must be in"]);
-    bench(&["addmm", "--m", "2147483647"]).failed_with(&["cannot bench addmm: the data takes", "are available"]);
+    bench(&["addmm", "--m", "2147483647"]).failed_with(&["cannot bench addmm: the data needs", "are available"]);
     bench(&["pointwise", "--width", "4294967296", "--rows", "4294967296"]).refused_with(&["must be in 1..="]);
     for seconds in ["1e300", "-1", "inf", "NaN"] {
         let run = run(&["bench", "addmm", "--kernel", "cpu", &format!("--seconds={seconds}")]);
@@ -227,12 +227,12 @@ fn what_a_limit_of_memory_leaves_is_not_exceeded() {
     };
     // The buffers for measuring copies do not fit.
     limited(256 << 20, "addmm --m 4").failed_with(&["measuring how fast memory is copied needs 268435456 bytes"]);
-    limited(768 << 20, "addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
+    limited(768 << 20, "addmm --m 2000000").failed_with(&["the data needs 4", "are available"]);
     // The data fits, but not the results.
     let run = limited(768 << 20, "pointwise --rows 180000 --width 510 --json");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let error = run.json().remove(0)["error"].clone();
-    assert!(error.as_str().is_some_and(|error| error.contains("a run of these sizes takes")), "{error}");
+    assert!(error.as_str().is_some_and(|error| error.contains("a run of these sizes needs")), "{error}");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn models_that_cannot_be_compared_are_errors() {
         run(&["compare", "--kernel", "cpu", "--against", &folder.0.display().to_string()])
     };
     let tasks = |config: &mut Value| config["fusion_mtl_tower"]["task_configs"][1]["task_bitmask"] = 4.into();
-    against(&tasks).failed_with(&["other tasks", "(\"is_like\", 2)", "(\"is_like\", 4)"]);
+    against(&tasks).failed_with(&["different tasks", "(\"is_like\", 2)", "(\"is_like\", 4)"]);
     let usage = |args: &[&str]| assert_eq!(run(&[&["verify"], args].concat()).code, Some(2), "{args:?}");
     usage(&["--model", "x"]);
     usage(&["--data", "x"]);

@@ -284,7 +284,7 @@ fn sampled_items_are_negatives() {
     let sampled = sampled_items(&traced.negatives, count);
     let negative = |name: &str| sampled.get(name);
     let error = traced.encode(|name| case.column(name), 0..16, None).unwrap_err().to_string();
-    assert!(error.contains("a table of negatives is needed"), "{error}");
+    assert!(error.contains("expected a table of negatives"), "{error}");
     let (traced, outputs) = case.run(Mode::Eval, rows, Some(NegativeRow { column: &negative, row: 0 }));
     assert!(traced.negatives.contains(&"brand".to_owned()) && !traced.negatives.contains(&"user_id".to_owned()));
     let similarities = similarities(case.temperature(), &outputs);
