@@ -2,7 +2,7 @@
 
 use super::{Noise, bare, config, on_cpu, plain, requests, trace, weights};
 use rewire::delta::{Delta, DeltaError, ModelVersion, apply};
-use rewire::graph::{DType, HostTensor};
+use rewire::graph::{Coded, DType, HostTensor};
 use rewire::package::Package;
 use rewire::rank::{CacheLimits, Caches, PackOptions, Precision, RankOptions, Ranked, Ranker, Request, pack};
 use rewire::runtime::{ParameterUpdate, RuntimeError};
@@ -286,6 +286,49 @@ fn a_refused_delta_writes_nothing() {
         }
     }
     assert!(!none.exists() && std::fs::read(model.join("model.safetensors")).unwrap() == before);
+}
+
+/// The first byte of each part of a delta's file, and its end: the length of the header, the header, the entries in it, and tensors.
+fn boundaries(bytes: &[u8]) -> Vec<usize> {
+    let header = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    let text: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+    let entries = text["__metadata__"].as_object().unwrap().values().map(|value| value.as_str().unwrap());
+    let place = |text: &str| 8 + bytes[8..header].windows(text.len()).position(|own| own == text.as_bytes()).unwrap();
+    let tensors = text.as_object().unwrap().values().filter_map(|tensor| tensor.get("data_offsets"));
+    let starts = tensors.map(|offsets| header + offsets[0].as_u64().unwrap() as usize);
+    let mut all: Vec<usize> = entries.map(place).chain(starts).chain([0, 8, header, bytes.len()]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[test]
+fn a_model_serves_on_while_damaged_deltas_are_refused() {
+    let (folder, model, deltas) = in_files(&plain(), 1);
+    let bytes = std::fs::read(&deltas[0]).unwrap();
+    let places = boundaries(&bytes);
+    assert!(places.len() > 10, "{places:?}");
+    let ranker = Ranker::load(&model, &on_cpu()).unwrap();
+    let requests = several(&ranker);
+    let (before, version) = (ranker.rank(&requests).unwrap(), ranker.version());
+    let (broken, out) = (folder.path().join("broken"), folder.path().join("out"));
+    let flipped = places.windows(2).flat_map(|part| [part[0], (part[0] + part[1]) / 2, part[1] - 1]).map(|at| {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x20;
+        damaged
+    });
+    let cut = places.iter().flat_map(|&end| [end.saturating_sub(1), end]).filter(|end| *end < bytes.len());
+    for damaged in flipped.chain(cut.map(|end| bytes[..end].to_vec())) {
+        std::fs::write(&broken, &damaged).unwrap();
+        let code = Delta::read(&broken).unwrap_err().code();
+        assert!(["delta.damaged", "delta.not_delta", "delta.newer", "weights.format"].contains(&code), "{code}");
+        assert_eq!(apply(&model, std::slice::from_ref(&broken), &out).unwrap_err().code(), code);
+    }
+    assert!(!out.exists());
+    assert_eq!(ranker.rank(&requests).unwrap(), before);
+    assert_eq!(ranker.version(), version);
+    ranker.update(&Delta::read(&deltas[0]).unwrap()).unwrap();
+    assert_ne!(ranker.rank(&requests).unwrap(), before);
 }
 
 const APPLIED: &str = "REWIRE_TEST_APPLIED";
