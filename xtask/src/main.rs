@@ -41,9 +41,10 @@ Usage: cargo xtask COMMAND
           lavapipe, the kernels with cooperative matrices run on it as well
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, more of them on
           SwiftShader, and some under the Vulkan validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
-  families [NAME ...]
+  families [tested|NAME ...]
           builds the program, and compiles all kernels of the demo, the standard workloads and the golden cases for GPUs that are not
-          present, with Mesa's drivers: those of Debian unstable as above, and Intel's, which is fetched and built once; without arguments it writes docs/gpus.md
+          present, with Mesa's drivers: those of Debian unstable as above, and Intel's, which is fetched and built once; without arguments it writes docs/gpus.md;
+          `tested` compiles some workloads for four of the GPUs and fails if a kernel spills, as `test` does once the drivers are fetched
   fuzz [--seconds N] [TARGET ...]
           feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) per target, with libFuzzer
           on the stable toolchain; needs a C++ compiler
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
     let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["setup"] => setup::run(),
         ["drivers"] => drivers::run(),
+        ["families", "tested"] => families::check(),
         ["families", names @ ..] => families::run(names),
         ["test"] => setup::run().and_then(|()| test::run()),
         ["lint"] => setup::run().and_then(|()| test::lint()),

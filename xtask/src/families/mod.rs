@@ -6,7 +6,7 @@ mod intel;
 mod page;
 
 use crate::drivers::{NewerLavapipe, debian_unstable, manifest};
-use crate::programs::Job;
+use crate::programs::{self, Job};
 use crate::setup;
 use crate::shell::{cargo, root, run as run_command};
 use intel::IntelDriver;
@@ -42,6 +42,26 @@ impl Driver {
             Self::Honeykrisp => ("libvulkan_asahi.so", "libasahi_noop_drm_shim.so", None),
             Self::Anv => ("libvulkan_intel.so", "libintel_noop_drm_shim.so", Some("INTEL_STUB_GPU_PLATFORM")),
         }
+    }
+}
+
+/// The occupancy that products and attention should have.
+#[derive(Clone, Copy)]
+struct Aim {
+    occupancy: u64,
+    unit: &'static str,
+}
+
+impl Family {
+    fn aim(&self) -> Option<Aim> {
+        let (occupancy, unit) = match self.name {
+            "navi31" => (8, "subgroups of a SIMD"),
+            "adreno740" => (8, "waves"),
+            "m1" => (640, "threads"),
+            "dg2" => (16, "invocations of a subgroup"),
+            _ => return None,
+        };
+        Some(Aim { occupancy, unit })
     }
 }
 
@@ -86,6 +106,26 @@ pub(crate) fn tests(tree: &NewerLavapipe) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
+/// Compiles them.
+pub(crate) fn check() -> Result<(), String> {
+    programs::run(tests(&prepared()?)?)
+}
+
+/// The program and the drivers, built and fetched.
+fn prepared() -> Result<NewerLavapipe, String> {
+    if !cfg!(target_os = "linux") {
+        return Err("the drivers are made for Linux".into());
+    }
+    setup::run()?;
+    run_command(cargo(&["build", "--workspace", "--bin", "rewire"]))?;
+    let folder = debian_unstable()?;
+    let tree = NewerLavapipe::of(&folder)?;
+    match tree.libraries.join(Driver::Radv.files().1).exists() {
+        true => Ok(tree),
+        false => Err(format!("{} has no mesa-drm-shim: remove the folder and try again", folder.display())),
+    }
+}
+
 /// The golden cases.
 fn cases() -> Result<Vec<String>, String> {
     let folder = root().join("tests/golden");
@@ -112,21 +152,12 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let forward = cases()?;
     let backward = std::iter::once("--backward".to_owned()).chain(forward.clone()).collect();
     let works = [["demo", "--suite", "standard"].map(str::to_owned).to_vec(), forward, backward];
-    if !cfg!(target_os = "linux") {
-        return Err("the drivers are made for Linux".into());
-    }
     if let Some(unknown) = names.iter().find(|name| FAMILIES.iter().all(|family| family.name != **name)) {
         let known = FAMILIES.each_ref().map(|family| family.name).join(", ");
         return Err(format!("there is no family `{unknown}`: expected {known}"));
     }
-    setup::run()?;
-    run_command(cargo(&["build", "--workspace", "--bin", "rewire"]))?;
+    let tree = prepared()?;
     let wanted = |family: &&Family| names.is_empty() || names.contains(&family.name);
-    let folder = debian_unstable()?;
-    let tree = NewerLavapipe::of(&folder)?;
-    if !tree.libraries.join(Driver::Radv.files().1).exists() {
-        return Err(format!("{} has no mesa-drm-shim: remove the folder and try again", folder.display()));
-    }
     let intel = FAMILIES.iter().filter(wanted).any(|family| family.driver == Driver::Anv);
     let intel = if intel { Some(IntelDriver::get()?) } else { None };
     let mut sections = vec![];
@@ -144,7 +175,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
         }
         let figures = page::Figures::of(&told);
         eprintln!("{}: {}", family.name, figures.in_words());
-        sections.push((family.title, figures));
+        sections.push(page::Section { title: family.title, aim: family.aim(), figures });
     }
     if names.is_empty() { page::write(&sections) } else { Ok(()) }
 }

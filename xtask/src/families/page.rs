@@ -1,12 +1,22 @@
 //! The page of the drivers' statistics on all kernels.
 
+use super::Aim;
 use crate::shell::root;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The lines of the page that enclose generated text.
-const MARKS: [&str; 2] = ["<!-- families: written by `cargo xtask families` -->", "<!-- end of families -->"];
+/// The lines of the page that enclose each generated table.
+const MARKS: [[&str; 2]; 2] = [
+    ["<!-- families: written by `cargo xtask families` -->", "<!-- end of families -->"],
+    ["<!-- aims: written by `cargo xtask families` -->", "<!-- end of aims -->"],
+];
+
+/// The header of each.
+const HEADERS: [&str; 2] = [
+    "| GPU | schedule | kernels | subgroup | spilling | worst | registers | occupancy | matrices |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    "| GPU | aim | kernels | products below it | pairs below it | the least |\n| --- | --- | --- | --- | --- | --- |\n",
+];
 
 /// Kernels of a family.
 #[derive(Default)]
@@ -17,6 +27,8 @@ pub(super) struct Figures {
 
 struct Kernel {
     schedule: String,
+    /// True for kernels of golden cases, false for those of the standard workloads.
+    is_of_case: bool,
     subgroup: Option<u64>,
     registers: Option<u64>,
     spills: u64,
@@ -37,6 +49,7 @@ impl Figures {
             let number = |name: &str| record[name].as_u64();
             let spills = number("spills").max(number("scratch")).unwrap_or(0);
             figures.kernels.push(Kernel {
+                is_of_case: record["work"].as_str().is_some_and(|work| work.ends_with(".safetensors")),
                 schedule: record["schedule"].as_str().unwrap_or("custom").to_owned(),
                 subgroup: number("subgroup"),
                 registers: number("registers"),
@@ -85,17 +98,72 @@ impl Figures {
         }
         rows
     }
+
+    /// The products and pairs whose occupancy is below an aim: of all kernels, and of the standard workloads.
+    fn below(&self, title: &str, Aim { occupancy, unit }: Aim) -> String {
+        let row = |name: &str, kernels: &dyn Fn(&Kernel) -> bool| {
+            let of = |schedule: &str| {
+                let own: Vec<u64> = self
+                    .kernels
+                    .iter()
+                    .filter(|kernel| kernel.schedule == schedule && kernels(kernel))
+                    .filter_map(|kernel| kernel.occupancy)
+                    .collect();
+                let below = own.iter().filter(|figure| **figure < occupancy).count();
+                (format!("{below} of {}", own.len()), own.into_iter().min())
+            };
+            let [(products, least_product), (pairs, least_pair)] = ["product", "pairs"].map(of);
+            let least = least_product.into_iter().chain(least_pair).min();
+            let least = least.map_or_else(|| "-".to_owned(), |least| least.to_string());
+            format!("| {title} | {occupancy} {unit} | {name} | {products} | {pairs} | {least} |\n")
+        };
+        row("all", &|_| true) + &row("standard", &|kernel| !kernel.is_of_case)
+    }
 }
 
-/// Writes the table into `docs/gpus.md`.
-pub(super) fn write(families: &[(&str, Figures)]) -> Result<(), String> {
+/// The statistics of a family.
+pub(super) struct Section {
+    pub title: &'static str,
+    pub aim: Option<Aim>,
+    pub figures: Figures,
+}
+
+/// Writes the tables into `docs/gpus.md`.
+pub(super) fn write(sections: &[Section]) -> Result<(), String> {
     let path = root().join("docs/gpus.md");
     let failed = |error| format!("{}: {error}", path.display());
-    let page = std::fs::read_to_string(&path).map_err(failed)?;
-    let [begin, end] = MARKS;
-    let (head, rest) = page.split_once(begin).ok_or_else(|| format!("{} lacks `{begin}`", path.display()))?;
-    let (_, tail) = rest.split_once(end).ok_or_else(|| format!("{} lacks `{end}`", path.display()))?;
-    let header = "| GPU | schedule | kernels | subgroup | spilling | worst | registers | occupancy | matrices |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
-    let rows: String = families.iter().map(|(title, figures)| figures.rows(title)).collect();
-    std::fs::write(&path, format!("{head}{begin}\n\n{header}{rows}\n{end}{tail}")).map_err(failed)
+    let mut page = std::fs::read_to_string(&path).map_err(failed)?;
+    let figures: String = sections.iter().map(|section| section.figures.rows(section.title)).collect();
+    let below = |section: &Section| Some(section.figures.below(section.title, section.aim?));
+    let aims: String = sections.iter().filter_map(below).collect();
+    for (([begin, end], header), rows) in MARKS.into_iter().zip(HEADERS).zip([figures, aims]) {
+        let (head, rest) = page.split_once(begin).ok_or_else(|| format!("{} lacks `{begin}`", path.display()))?;
+        let (_, tail) = rest.split_once(end).ok_or_else(|| format!("{} lacks `{end}`", path.display()))?;
+        page = format!("{head}{begin}\n\n{header}{rows}\n{end}{tail}");
+    }
+    std::fs::write(&path, page).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_below_the_aim_are_counted_in_all_and_in_standard_workloads() {
+        let kernel = |work: &str, schedule: &str, occupancy: u64| {
+            let record =
+                serde_json::json!({ "kernel": "k", "work": work, "schedule": schedule, "occupancy": occupancy });
+            record.to_string() + "\n"
+        };
+        let lines = kernel("addmm", "product", 16)
+            + &kernel("stu", "product", 6)
+            + &kernel("stu", "pairs", 8)
+            + &kernel("stu", "map", 1)
+            + &kernel("a/case.safetensors", "product", 4);
+        let aim = Aim { occupancy: 8, unit: "waves" };
+        assert_eq!(
+            Figures::of(&lines).below("RDNA", aim),
+            "| RDNA | 8 waves | all | 2 of 3 | 0 of 1 | 4 |\n| RDNA | 8 waves | standard | 1 of 2 | 0 of 1 | 6 |\n"
+        );
+    }
 }
