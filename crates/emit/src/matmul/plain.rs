@@ -27,8 +27,10 @@ pub(super) struct MatmulTile {
 pub(super) const SIZES: [(u32, u32); 4] = [(128, 128), (64, 64), (32, 32), (16, 32)];
 /// Number of results in a tile up to which more of `k` is staged at once, since few threads wait for memory together.
 const SMALL: u32 = 64 * 32;
-/// Workgroup memory of a small tile in bytes.
+/// Workgroup memory of a small tile in bytes, and per thread where registers are few. Each subgroup of a workgroup then
+/// takes no more than its share, with which GPUs run enough of them.
 const SMALL_BYTES: u32 = 16 << 10;
+const THREAD_BYTES: u32 = 80;
 
 impl MatmulTile {
     /// Rows and columns for the widths of a matmul and the target.
@@ -77,8 +79,9 @@ impl MatmulTile {
             let needed = registers((rows, columns, depth), (each, 1), threads(each));
             target.software || needed <= target.register_budget()
         };
-        let fits =
-            |depth: &u32| is_small && bytes(kernel, (rows, columns, *depth)) <= SMALL_BYTES && holds(*depth, most);
+        let share = if registers::has_few(target) { threads(most) * THREAD_BYTES } else { SMALL_BYTES };
+        let memory = share.min(SMALL_BYTES);
+        let fits = |depth: &u32| is_small && bytes(kernel, (rows, columns, *depth)) <= memory && holds(*depth, most);
         let depth = depth.unwrap_or_else(|| [64, 32].into_iter().find(fits).unwrap_or(16));
         let fewer =
             |each: &u32| rows.is_multiple_of(*each) && threads(*each) <= target.invocations && holds(depth, *each);

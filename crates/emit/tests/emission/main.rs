@@ -5,6 +5,7 @@ mod attention;
 mod build;
 mod device;
 mod errors;
+mod few_registers;
 mod fold;
 mod lookups;
 mod map;
