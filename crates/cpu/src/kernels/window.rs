@@ -16,6 +16,9 @@ use rewire_graph_rewrite::plan::{Body, MemorySpace};
 /// Axes of the tensor, at most.
 const AXES: usize = 8;
 
+/// Elements of a piece on average below which elements are read one by one.
+const SHORT: usize = 32;
+
 /// Elements of a tensor at separable indices; outside of it a number.
 #[derive(Clone, Debug)]
 pub(super) struct BindingChunks {
@@ -44,6 +47,8 @@ pub(super) struct WindowMachine<'a> {
     /// The indices that the pieces were made of, relative to the first one along axes that none leaves.
     known: Vec<i32>,
     pieces: Vec<Piece>,
+    /// If pieces are short, where each element lies, counted as in [`Piece::from`]; [`NOWHERE`] outside.
+    sources: Vec<i32>,
     /// Lines and places of the elements.
     filled: (usize, usize),
     elements: Vec<f32>,
@@ -57,6 +62,9 @@ struct Piece {
     from: i64,
     step: i64,
 }
+
+/// Behind every tensor.
+const NOWHERE: i32 = i32::MAX;
 
 /// Neighbouring places whose indices grow by equal steps.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +121,7 @@ impl BindingChunks {
             places: vec![],
             known: vec![],
             pieces: vec![],
+            sources: vec![],
             filled: (0, 0),
             elements: vec![],
         })
@@ -197,12 +206,19 @@ impl WindowMachine<'_> {
         }
         let Some(base) = self.rebase((lines.1, places.1), (&view.shape, &view.strides)) else { return Ok(false) };
         let pitch = places.1.next_multiple_of(16);
+        let known = self.known.split_at_checked(self.lines.len());
         let is_known =
-            self.filled == (lines.1, places.1) && self.known.iter().eq(self.lines.iter().chain(&self.places));
+            self.filled == (lines.1, places.1) && known == Some((self.lines.as_slice(), self.places.as_slice()));
         if !is_known {
             self.plan((lines.1, places.1), (&view.shape, &view.strides))?;
         }
         let out = room(&mut self.elements, lines.1 * pitch)?;
+        if !self.sources.is_empty() {
+            for (to, &source) in out.iter_mut().zip(&self.sources) {
+                *to = data.get((base + i64::from(source)) as usize).copied().unwrap_or(windows.outside);
+            }
+            return Ok(true);
+        }
         if !is_known {
             out.fill(windows.outside);
         }
@@ -291,6 +307,28 @@ impl WindowMachine<'_> {
             for run in &runs {
                 let piece = windows.piece(run, more, (shape, strides));
                 self.pieces.extend(piece.map(|piece| Piece { to: piece.to + line * pitch, ..piece }));
+            }
+        }
+        self.find_sources(lines * pitch)
+    }
+
+    /// Where each of `count` elements lies, if pieces are short.
+    fn find_sources(&mut self, count: usize) -> Result<(), CpuError> {
+        self.sources.clear();
+        let inside: usize = self.pieces.iter().map(|piece| piece.len).sum();
+        if inside >= SHORT * self.pieces.len() {
+            return Ok(());
+        }
+        room(&mut self.sources, count)?.fill(NOWHERE);
+        for piece in &self.pieces {
+            let steps = self.sources.iter_mut().skip(piece.to).take(piece.len).zip(0..);
+            for (to, n) in steps {
+                let source = i32::try_from(piece.from + n * piece.step).ok().filter(|&source| source < NOWHERE);
+                let Some(source) = source else {
+                    self.sources.clear();
+                    return Ok(());
+                };
+                *to = source;
             }
         }
         Ok(())

@@ -427,8 +427,9 @@ fn convolution(channels: usize, rows: usize, [size, stride]: [usize; 2]) -> Comp
 
 #[test]
 fn convolutions_meet_plain_loops() {
-    for (batch, channels, rows, size, stride) in [(1, 1, 1, 1, 1), (3, 5, 7, 6, 1), (2, 8, 20, 11, 2), (3, 2, 3, 13, 3)]
-    {
+    let sizes =
+        [(1, 1, 1, 1, 1), (3, 5, 7, 6, 1), (2, 8, 20, 11, 2), (3, 2, 3, 13, 3), (2, 3, 4, 40, 1), (2, 3, 4, 90, 2)];
+    for (batch, channels, rows, size, stride) in sizes {
         let images = tensor(DType::F32, &[batch, channels, size, size], 1);
         let data = [Data::Device(tensor(DType::F32, &[rows, channels * 9], 2)), Data::Device(images)];
         let out = run_on_any_threads(&convolution(channels, rows, [size, stride]), &data, &vec![batch as i64]);
