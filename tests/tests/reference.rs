@@ -15,12 +15,14 @@ use std::path::{Path, PathBuf};
 
 /// Items without an entry: fused operators, which rewriting makes, operators that only importers use, and parts of modules that the crates
 /// of models share.
-const UNLISTED: [&str; 14] = [
+const UNLISTED: [&str; 16] = [
     "Fused",
     "Bits",
     "IntegerProduct",
     "MergeRuns",
     "OrthogonalColumns",
+    "QuantizedProduct",
+    "Recurrence",
     "Remap",
     "SortRuns",
     "Activation",

@@ -8,7 +8,7 @@ var<workgroup> left_words: array<u32, 512>;
 var<workgroup> right_words: array<u32, 512>;
 
 fn packed(row: i32, word: i32) -> u32 {
-    let four = vec4<u32>(load4_left(row, word * 4)) & vec4<u32>(255u);
+    let four = vec4<u32>(four_bytes(row, word * 4)) & vec4<u32>(255u);
     return four.x | (four.y << 8u) | (four.z << 16u) | (four.w << 24u);
 }
 
@@ -17,6 +17,7 @@ fn tile(row0: i32, column0: i32, thread: i32) {
     let i = (thread / 8) * 4;
     let j = (thread % 8) * 4;
     var sums: array<vec4<i32>, 4>;
+    var column_sums = vec4<i32>();
     for (var start = 0; start < words; start += WORDS) {
         for (var n = thread; n < TILE * WORDS; n += THREADS) {
             let line = n / WORDS;
@@ -31,6 +32,8 @@ fn tile(row0: i32, column0: i32, thread: i32) {
             let b1 = right_words[(j + 1) * WORDS + word];
             let b2 = right_words[(j + 2) * WORDS + word];
             let b3 = right_words[(j + 3) * WORDS + word];
+            let ones = 0x01010101u;
+            column_sums += vec4<i32>(dot4I8Packed(ones, b0), dot4I8Packed(ones, b1), dot4I8Packed(ones, b2), dot4I8Packed(ones, b3));
             for (var r = 0; r < 4; r++) {
                 let a = left_words[(i + r) * WORDS + word];
                 sums[r] += vec4<i32>(dot4I8Packed(a, b0), dot4I8Packed(a, b1), dot4I8Packed(a, b2), dot4I8Packed(a, b3));
@@ -40,7 +43,7 @@ fn tile(row0: i32, column0: i32, thread: i32) {
     }
     for (var r = 0; r < 4; r++) {
         for (var c = 0; c < 4; c++) {
-            store_product(row0 + i + r, column0 + j + c, sums[r][c]);
+            store_product(row0 + i + r, column0 + j + c, finished(sums[r][c], column_sums[c]));
         }
     }
 }

@@ -17,6 +17,7 @@ mod minifloat;
 mod model;
 pub mod onnx;
 pub mod pt2;
+mod recurrent;
 mod scalar_type;
 mod size;
 mod sizes;

@@ -1,14 +1,15 @@
 //! Custom operators.
 
 use super::error::CpuError;
+use super::integers::Left;
 use super::memory::Memory;
 use super::operand::{Env, View, strides};
 use super::scratch::{reserve, zeros};
 use super::storage::{Elements, ElementsMut, Values};
-use super::{Scheduled, integers, user_code};
-use rewire_graph::Scalar;
+use super::{Scheduled, integers, recurrence, user_code};
 use rewire_graph::op::custom::{Data, DataMut, View as OperandView, ViewMut};
-use rewire_graph::op::{IntegerProduct, Op};
+use rewire_graph::op::{IntegerProduct, Op, QuantizedProduct, Recurrence};
+use rewire_graph::{DType, Scalar};
 use rewire_graph_rewrite::plan::Custom;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -43,10 +44,16 @@ impl CompiledCustom {
         view.ok_or(CpuError::Count { what: "operands", expected: place + 1, actual: env.views.len() })
     }
 
-    /// The product of bytes. A right factor that is a parameter is prepared once.
-    fn integer_product(&self, env: &Env<'_>, shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
-        let [left, right] = [self.operand(env, 0)?, self.operand(env, 1)?];
-        let (Some(&depth), Some(&columns)) = (left.shape.last(), shape.last()) else {
+    /// The product of `left` with bytes, the last operand. A right factor that is a parameter is prepared once.
+    fn integer_product(
+        &self,
+        env: &Env<'_>,
+        left: Left<'_>,
+        shape: &[usize],
+        output: &mut Memory,
+    ) -> Result<(), CpuError> {
+        let right = self.operand(env, self.kernel.operands.len() - 1)?;
+        let (Some(&depth), Some(&columns)) = (self.operand(env, 0)?.shape.last(), shape.last()) else {
             return Err(CpuError::Count { what: "axes", expected: 2, actual: shape.len() });
         };
         let prepare = || integers::factor(&integers_of(right)?, depth, columns);
@@ -56,9 +63,23 @@ impl CompiledCustom {
         };
         let pitch = strides(output.dtype(), shape).first().copied().unwrap_or(columns);
         match output.elements_mut()? {
-            ElementsMut::I32(out) => factor.multiply(&integers_of(left)?, out, pitch),
+            ElementsMut::I32(out) => factor.multiply(left, out, pitch),
             _ => Err(no_integers()),
         }
+    }
+
+    /// The states of a recurrent layer in memory of floats.
+    fn recurrence(&self, env: &Env<'_>, op: &Recurrence, shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
+        let views = [0, 1, 2, 3].map(|place| self.operand(env, place));
+        let [x, weight, bias, start] = views.map(|view| floats_of(view?));
+        let (x, weight, bias, start) = (x?, weight?, bias?, start?);
+        let operands = recurrence::Operands { x: &x, weight: &weight, bias: &bias, start: &start };
+        let (&[steps, batch, columns], ElementsMut::F32(out)) = (shape, output.elements_mut()?) else {
+            return Err(CpuError::Unsupported { kernel: Recurrence::NAME, reason: "it gives F32".to_owned() });
+        };
+        let extents = recurrence::Extents { steps, batch, width: columns / op.cell.states() };
+        let pitch = strides(DType::F32, shape)[1];
+        recurrence::run(op, env, self.operand(env, 1)?, &operands, extents, (out, pitch))
     }
 
     fn compute(&self, operands: &[OperandView<'_>], shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
@@ -98,7 +119,16 @@ impl Scheduled for CompiledCustom {
             return Err(CpuError::Count { what: "outputs", expected: 1, actual: outputs.len() });
         };
         if self.definition.downcast_ref::<IntegerProduct>().is_some() {
-            return self.integer_product(env, &shape, output);
+            let left = integers_of(self.operand(env, 0)?)?;
+            return self.integer_product(env, Left::Bytes(&left), &shape, output);
+        }
+        if self.definition.downcast_ref::<QuantizedProduct>().is_some() {
+            let [elements, scale, zero] = [0, 1, 2].map(|place| floats_of(self.operand(env, place)?));
+            let (elements, scale, zero) = (elements?, first(&scale?)?, first(&zero?)?);
+            return self.integer_product(env, Left::Floats { elements: &elements, scale, zero }, &shape, output);
+        }
+        if let Some(op) = self.definition.downcast_ref::<Recurrence>().filter(|_| output.dtype() == DType::F32) {
+            return self.recurrence(env, op, &shape, output);
         }
         let mut views = Vec::with_capacity(self.kernel.operands.len());
         for place in 0..self.kernel.operands.len() {
@@ -137,6 +167,18 @@ fn integers_of<'a>(view: &'a View<'a>) -> Result<Cow<'a, [i32]>, CpuError> {
         Dense::I32(values) => Ok(values),
         _ => Err(no_integers()),
     }
+}
+
+fn floats_of<'a>(view: &'a View<'a>) -> Result<Cow<'a, [f32]>, CpuError> {
+    match dense(view)? {
+        Dense::F32(values) => Ok(values),
+        _ => Err(CpuError::Unsupported { kernel: "custom", reason: "it takes floats".to_owned() }),
+    }
+}
+
+/// The element of a scalar.
+fn first(scalar: &[f32]) -> Result<f32, CpuError> {
+    scalar.first().copied().ok_or(CpuError::Count { what: "elements of a scalar", expected: 1, actual: 0 })
 }
 
 fn no_integers() -> CpuError {

@@ -1,14 +1,17 @@
 //! Exact matmuls of int8 matrices, with the dot product instructions of the processor.
 
+use super::arch::Arch;
 use super::error::CpuError;
 use super::kept::Footprint;
 use super::scratch::{room, zeros};
 use super::tasks;
 use crate::parallel::threads;
+use pulp::{Simd, WithSimd};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 /// Rows that share loads of columns.
@@ -26,11 +29,11 @@ trait Way: Copy + Debug + Send + Sync + 'static {
     const PACKED: usize;
     /// Columns per vector.
     const LANES: usize;
-    /// The bias of a sum for each of the column's elements.
+    /// What the left operand's bytes are multiplied with above their values.
     const EXCESS: i32;
 
     /// Packs up to a word of bytes of the left operand.
-    fn left(bytes: &[i32]) -> i32;
+    fn left(bytes: &[i8]) -> i32;
     /// Packs a word of bytes of the right operand.
     fn right(bytes: &[u8]) -> i32;
     /// Adds the products of rows with the columns of `right`, `VECTORS` vectors for each word of the rows, to sums of as many columns.
@@ -56,8 +59,8 @@ impl Way for Plain {
     const LANES: usize = 8;
     const EXCESS: i32 = 0;
 
-    fn left(bytes: &[i32]) -> i32 {
-        pair(std::array::from_fn(|n| bytes.get(n).map_or(0, |&byte| byte as i16)))
+    fn left(bytes: &[i8]) -> i32 {
+        pair(std::array::from_fn(|n| bytes.get(n).map_or(0, |&byte| i16::from(byte))))
     }
 
     fn right(bytes: &[u8]) -> i32 {
@@ -88,7 +91,7 @@ impl Way for Avx2 {
     const LANES: usize = 8;
     const EXCESS: i32 = 0;
 
-    fn left(bytes: &[i32]) -> i32 {
+    fn left(bytes: &[i8]) -> i32 {
         Plain::left(bytes)
     }
 
@@ -113,7 +116,7 @@ impl Way for Vnni {
     const LANES: usize = 16;
     const EXCESS: i32 = 128;
 
-    fn left(bytes: &[i32]) -> i32 {
+    fn left(bytes: &[i8]) -> i32 {
         i32::from_le_bytes(std::array::from_fn(|n| bytes.get(n).map_or(0, |&byte| (byte as u8) ^ 0x80)))
     }
 
@@ -184,10 +187,75 @@ tile!(
     |sum, a, b| _mm512_dpbusd_epi32(sum, a, b)
 );
 
+/// A left operand, a row after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Left<'a> {
+    /// Signed bytes.
+    Bytes(&'a [i32]),
+    /// Floats that are rounded to unsigned bytes; see [`rewire_graph::op::QuantizedProduct`].
+    Floats { elements: &'a [f32], scale: f32, zero: f32 },
+}
+
+/// What signed bytes are less than unsigned ones.
+const HALF: f32 = 128.0;
+
+impl Left<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(elements) => elements.len(),
+            Self::Floats { elements, .. } => elements.len(),
+        }
+    }
+
+    /// The elements of a range, as signed bytes.
+    fn signed(&self, first: usize, bytes: &mut [i8]) {
+        let range = first..first + bytes.len();
+        match *self {
+            Self::Bytes(elements) => bytes.iter_mut().zip(&elements[range]).for_each(|(to, &from)| *to = from as i8),
+            Self::Floats { elements, scale, zero } => {
+                Arch::chosen().dispatch_exact(Round { elements: &elements[range], scale, zero, bytes })
+            }
+        }
+    }
+
+    /// What products are too large by, for each element of a column.
+    fn excess(&self) -> i32 {
+        match *self {
+            Self::Bytes(_) => 0,
+            Self::Floats { zero, .. } => (zero - HALF) as i32,
+        }
+    }
+}
+
+/// Rounds floats to bytes.
+struct Round<'a> {
+    elements: &'a [f32],
+    scale: f32,
+    zero: f32,
+    bytes: &'a mut [i8],
+}
+
+impl WithSimd for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        // A float of this magnitude holds whole numbers alone, in its lowest bits.
+        const WHOLE: f32 = 12_582_912.0;
+        let Self { elements, scale, zero, bytes } = self;
+        for (to, &x) in bytes.iter_mut().zip(elements) {
+            // Beyond the limits nothing changes the byte.
+            let quotient = (x / scale).max(-512.0).min(512.0);
+            let byte = (quotient + WHOLE - WHOLE + zero).max(0.0).min(255.0) - HALF;
+            *to = (byte + WHOLE).to_bits() as i8;
+        }
+    }
+}
+
 /// A right operand in the layout of the loops.
 pub(super) trait Factor: Footprint + Debug + Send + Sync {
-    /// Stores the product of `left`, a row after the other, by this factor. Rows of the result begin `pitch` elements after another.
-    fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError>;
+    /// Stores the product of `left` by this factor. Rows of the result begin `pitch` elements after another.
+    fn multiply(&self, left: Left<'_>, out: &mut [i32], pitch: usize) -> Result<(), CpuError>;
 }
 
 type Prepare = fn(&[i32], usize, usize) -> Result<Arc<dyn Factor>, CpuError>;
@@ -217,8 +285,8 @@ pub(super) fn factor(words: &[i32], depth: usize, columns: usize) -> Result<Arc<
 #[derive(Debug)]
 struct Columns<W: Way> {
     words: Vec<i32>,
-    /// The bias of each sum.
-    excess: Vec<i32>,
+    /// The sums of the bytes of columns.
+    sums: Vec<i32>,
     depth: usize,
     way: PhantomData<W>,
 }
@@ -226,50 +294,50 @@ struct Columns<W: Way> {
 fn prepared<W: Way>(words: &[i32], depth: usize, columns: usize) -> Result<Arc<dyn Factor>, CpuError> {
     let (own, given) = (depth.div_ceil(W::PACKED), depth.div_ceil(4));
     let tile = own * width::<W>();
-    let (mut tiles, mut excess) = (zeros(columns.div_ceil(width::<W>()) * tile)?, zeros(columns)?);
-    let blocks = tiles.chunks_mut(tile.max(1)).zip(excess.chunks_mut(width::<W>()));
+    let (mut tiles, mut sums) = (zeros(columns.div_ceil(width::<W>()) * tile)?, zeros(columns)?);
+    let blocks = tiles.chunks_mut(tile.max(1)).zip(sums.chunks_mut(width::<W>()));
     let blocks = blocks.zip(words.chunks((given * width::<W>()).max(1)));
     tasks::for_each(
         blocks.collect(),
         || Ok(vec![]),
-        |bytes: &mut Vec<u8>, ((tile, excess), words)| {
+        |bytes: &mut Vec<u8>, ((tile, sums), words)| {
             let bytes = room(bytes, given * 4)?;
-            for (n, (column, excess)) in words.chunks(given).zip(excess).enumerate() {
+            for (n, (column, sum)) in words.chunks(given).zip(sums).enumerate() {
                 bytes.as_chunks_mut().0.iter_mut().zip(column).for_each(|(to, word)| *to = word.to_le_bytes());
-                let sum: i32 = bytes.iter().map(|&byte| i32::from(byte as i8)).sum();
-                *excess = sum.wrapping_mul(W::EXCESS);
+                *sum = bytes.iter().map(|&byte| i32::from(byte as i8)).sum();
                 let to = tile.iter_mut().skip(n).step_by(width::<W>());
                 to.zip(bytes.chunks(W::PACKED)).for_each(|(to, bytes)| *to = W::right(bytes));
             }
             Ok(())
         },
     )?;
-    Ok(Arc::new(Columns::<W> { words: tiles, excess, depth, way: PhantomData }))
+    Ok(Arc::new(Columns::<W> { words: tiles, sums, depth, way: PhantomData }))
 }
 
 impl<W: Way> Footprint for Columns<W> {
     fn bytes(&self) -> u64 {
-        (size_of_val(&*self.words) + size_of_val(&*self.excess)) as u64
+        (size_of_val(&*self.words) + size_of_val(&*self.sums)) as u64
     }
 }
 
 impl<W: Way> Factor for Columns<W> {
-    fn multiply(&self, left: &[i32], out: &mut [i32], pitch: usize) -> Result<(), CpuError> {
-        if left.is_empty() || self.excess.is_empty() {
+    fn multiply(&self, left: Left<'_>, out: &mut [i32], pitch: usize) -> Result<(), CpuError> {
+        if left.len() == 0 || self.sums.is_empty() {
             out.fill(0);
             return Ok(());
         }
+        let excess = W::EXCESS + left.excess();
         let rows = left.len() / self.depth;
         let share = rows.div_ceil(2 * threads()).next_multiple_of(ROWS).min(BLOCK);
         if rows > share {
-            let blocks = out.chunks_mut(share * pitch).zip(left.chunks(share * self.depth));
             return tasks::for_each(
-                blocks.collect(),
+                out.chunks_mut(share * pitch).enumerate().take(rows.div_ceil(share)).collect(),
                 || Ok(Scratch::default()),
-                |scratch, (out, left)| {
-                    let (left, sums) = scratch.of::<W>(left, self.depth)?;
+                |scratch, (n, out)| {
+                    let rows = n * share..rows.min((n + 1) * share);
+                    let (left, sums) = scratch.of::<W>(left, rows, self.depth)?;
                     for tile in 0..self.tiles() {
-                        self.sums(left, tile, sums, |row, n, values| {
+                        self.sums(left, tile, sums, excess, |row, n, values| {
                             out[row * pitch + n..][..values.len()].copy_from_slice(values)
                         });
                     }
@@ -279,14 +347,14 @@ impl<W: Way> Factor for Columns<W> {
         }
         // By columns, if there are few rows.
         let mut scratch = Scratch::default();
-        let (left, _) = scratch.of::<W>(left, self.depth)?;
+        let (left, _) = scratch.of::<W>(left, 0..rows, self.depth)?;
         let mut all: Vec<i32> = zeros(self.tiles() * width::<W>() * rows)?;
         let tiles = all.chunks_mut(width::<W>() * rows).enumerate();
         tasks::for_each(
             tiles.collect(),
             || zeros(ROWS * width::<W>()),
             |sums, (tile, all)| {
-                self.sums(left, tile, sums, |row, _, values| {
+                self.sums(left, tile, sums, excess, |row, _, values| {
                     all[row * width::<W>()..][..values.len()].copy_from_slice(values)
                 });
                 Ok(())
@@ -303,17 +371,24 @@ impl<W: Way> Factor for Columns<W> {
 /// Memory of a thread.
 #[derive(Default)]
 struct Scratch {
+    bytes: Vec<i8>,
     left: Vec<i32>,
     sums: Vec<i32>,
 }
 
 impl Scratch {
     /// Rows as words, and room for the sums of a tile.
-    fn of<W: Way>(&mut self, left: &[i32], depth: usize) -> Result<(&[i32], &mut [i32]), CpuError> {
+    fn of<W: Way>(
+        &mut self,
+        left: Left<'_>,
+        rows: Range<usize>,
+        depth: usize,
+    ) -> Result<(&[i32], &mut [i32]), CpuError> {
         let words = depth.div_ceil(W::PACKED);
-        let own = room(&mut self.left, left.len() / depth * words)?;
-        for (to, from) in own.chunks_mut(words).zip(left.chunks(depth)) {
-            to.iter_mut().zip(from.chunks(W::PACKED)).for_each(|(to, from)| *to = W::left(from));
+        let (bytes, own) = (room(&mut self.bytes, depth)?, room(&mut self.left, rows.len() * words)?);
+        for (to, row) in own.chunks_mut(words).zip(rows) {
+            left.signed(row * depth, bytes);
+            to.iter_mut().zip(bytes.chunks(W::PACKED)).for_each(|(to, from)| *to = W::left(from));
         }
         Ok((own, room(&mut self.sums, ROWS * width::<W>())?))
     }
@@ -321,22 +396,30 @@ impl Scratch {
 
 impl<W: Way> Columns<W> {
     fn tiles(&self) -> usize {
-        self.excess.len().div_ceil(width::<W>())
+        self.sums.len().div_ceil(width::<W>())
     }
 
     /// Stores the sums of all rows by a tile of columns: row, first column, sums.
-    fn sums(&self, left: &[i32], tile: usize, sums: &mut [i32], mut store: impl FnMut(usize, usize, &[i32])) {
+    fn sums(
+        &self,
+        left: &[i32],
+        tile: usize,
+        sums: &mut [i32],
+        excess: i32,
+        mut store: impl FnMut(usize, usize, &[i32]),
+    ) {
         let words = self.depth.div_ceil(W::PACKED);
         let (size, first) = (words * width::<W>(), tile * width::<W>());
-        let (right, excess) = (&self.words[tile * size..][..size], &self.excess[first..]);
+        let (right, of_columns) = (&self.words[tile * size..][..size], &self.sums[first..]);
         let rows = left.len() / words;
         for start in (0..rows).step_by(ROWS) {
             let lines = std::array::from_fn(|n| &left[(start + n).min(rows - 1) * words..][..words]);
             sums.fill(0);
             W::add(lines, right, sums);
             for (sums, row) in sums.chunks_mut(width::<W>()).zip(start..rows) {
-                let count = excess.len().min(sums.len());
-                sums.iter_mut().zip(excess).for_each(|(sum, excess)| *sum = sum.wrapping_sub(*excess));
+                let count = of_columns.len().min(sums.len());
+                let corrected = sums.iter_mut().zip(of_columns);
+                corrected.for_each(|(sum, of_column)| *sum = sum.wrapping_sub(of_column.wrapping_mul(excess)));
                 store(row, first, &sums[..count]);
             }
         }
@@ -345,7 +428,7 @@ impl<W: Way> Columns<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::WAYS;
+    use super::{Left, WAYS};
     use rewire_graph::op::IntegerProduct;
 
     /// Bytes with the extremes among them.
@@ -372,7 +455,7 @@ mod tests {
             let pitch = columns.next_multiple_of(4);
             for prepare in WAYS.iter() {
                 let mut out = vec![0; rows * pitch];
-                prepare(&words, depth, columns).unwrap().multiply(&own, &mut out, pitch).unwrap();
+                prepare(&words, depth, columns).unwrap().multiply(Left::Bytes(&own), &mut out, pitch).unwrap();
                 let rows: Vec<i32> = out.chunks(pitch).flat_map(|row| row[..columns].to_vec()).collect();
                 assert_eq!(rows, expected, "{depth} x {columns}");
             }

@@ -37,6 +37,7 @@ mod product;
 mod program;
 mod quantized;
 mod random;
+mod recurrence;
 mod reduce;
 mod reductions;
 mod rows;

@@ -4,7 +4,8 @@ mod error;
 
 pub use error::DifferentiateError;
 
-use crate::op::{Gradient, Input, Role};
+use crate::op::custom::Custom;
+use crate::op::{Gradient, GradientError, Input, Role};
 use crate::{DType, Graph, GraphError, Layout, NodeId, Ragged, Scope, Tensor, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -150,17 +151,47 @@ impl<'a> WayBack<'a> {
         let pairs = inputs.iter().copied().chain([Value { node: id, port: 0 }]).find_map(|value| self.pairs(value));
         let at = Gradient { operands: &operands, result: &result, of, pairs: pairs.as_ref() };
         let gradients = self.scope.at(&node.path, || node.op.gradient(&at));
+        if let (Err(GradientError::Undefined), Some(forms)) = (&gradients, node.op.custom())
+            && let Some(gradients) = self.scope.at(&node.path, || self.decomposed(forms, &operands, of))?
+        {
+            self.add(inputs, gradients);
+            return Ok(());
+        }
         let gradients = gradients.map_err(|reason| DifferentiateError::Operator {
             op: node.op.name().to_owned(),
             path: node.path.clone(),
             reason,
         })?;
+        self.add(inputs, gradients);
+        Ok(())
+    }
+
+    /// Notes the gradients of an operator's operands.
+    fn add(&mut self, inputs: Vec<Value>, gradients: Vec<Option<Tensor>>) {
         for (value, gradient) in inputs.into_iter().zip(gradients) {
             if let (Some(gradient), true) = (gradient, self.active.contains(&value.node)) {
                 self.gradients.entry(value).or_default().push(gradient);
             }
         }
-        Ok(())
+    }
+
+    /// The gradients of a custom operator's operands by its decomposition, if it has one.
+    fn decomposed(
+        &self,
+        forms: &dyn Custom,
+        operands: &[Tensor],
+        of: &Tensor,
+    ) -> Result<Option<Vec<Option<Tensor>>>, DifferentiateError> {
+        let known: HashSet<NodeId> = self.scope.graph().ids().collect();
+        let result = forms.decompose(self.scope, operands).and_then(|result| result.value());
+        let Some(result) = result else { return Ok(None) };
+        let (graph, values) = (self.scope.graph(), operands.iter().filter_map(Tensor::value));
+        let values: Vec<Value> = values.collect();
+        let mut way = WayBack::new(&graph, self.scope, values.iter().map(|value| value.node))?;
+        way.order.retain(|id| !known.contains(id));
+        way.gradients.insert(result, vec![of.clone()]);
+        way.walk()?;
+        Ok(Some(values.into_iter().map(|value| way.take(value)).collect()))
     }
 
     /// The row and key offsets of scores: the last two operands of the operator that starts them.

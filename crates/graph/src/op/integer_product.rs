@@ -1,4 +1,4 @@
-//! Matmuls of int8 matrices.
+//! Matmuls of int8 matrices, and of floats that are rounded to bytes.
 
 use super::custom::{Custom, Shader, View, ViewMut};
 use super::{Op, arity};
@@ -11,6 +11,14 @@ use serde::{Deserialize, Serialize};
 /// byte lowest; bytes from `K` on are 0. The result is `[M, N]` of `I32`, modulo 2^32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IntegerProduct;
+
+/// Exact matmul of floats, rounded to unsigned bytes of one scale, with signed bytes.
+///
+/// Operands: `left` `[M, K]` of floats; a float `scale`; a float `zero`, a whole number from 0 to 255; `right` as that of
+/// [`IntegerProduct`]. The result is `[M, N]` of `I32`, modulo 2^32: the product of `q - zero` with `right`, where `q` is
+/// `round(left / scale) + zero`, ties to even, at least 0 and at most 255.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct QuantizedProduct;
 
 /// Bytes of a word.
 const BYTES: usize = 4;
@@ -36,6 +44,11 @@ impl IntegerProduct {
     }
 }
 
+impl QuantizedProduct {
+    /// Its name in plans.
+    pub const NAME: &str = "quantized_product";
+}
+
 impl Op for IntegerProduct {
     fn name(&self) -> &str {
         Self::NAME
@@ -43,16 +56,10 @@ impl Op for IntegerProduct {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [left, right] = arity(inputs)?;
-        for (argument, ty) in [("left", &left), ("right", &right)] {
-            if ty.rank() != 2 || ty.dtype != DType::I32 || ty.layout != Layout::Device {
-                return Err(TypeError::new(argument, "a device matrix of I32", ty));
-            }
+        if left.dtype != DType::I32 {
+            return Err(TypeError::new("left", "of I32", &left));
         }
-        match (left.extent(1), right.extent(1)) {
-            (Some(depth), Some(words)) if depth.div_ceil(BYTES) == words => {}
-            _ => return Err(TypeError::new("right", format!("with a word for four columns of {left}"), &right)),
-        }
-        Ok(vec![Type::device(DType::I32, vec![left.shape[0].clone(), right.shape[0].clone()])])
+        product(&left, &right)
     }
 
     fn custom(&self) -> Option<&dyn Custom> {
@@ -60,34 +67,95 @@ impl Op for IntegerProduct {
     }
 }
 
+impl Op for QuantizedProduct {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [left, scale, zero, right] = arity(inputs)?;
+        if !left.dtype.is_float() {
+            return Err(TypeError::new("left", "of floats", &left));
+        }
+        for (argument, ty) in [("scale", &scale), ("zero", &zero)] {
+            if ty.rank() != 0 || !ty.dtype.is_float() || ty.layout != Layout::Device {
+                return Err(TypeError::new(argument, "a float on the device", ty));
+            }
+        }
+        product(&left, &right)
+    }
+
+    fn custom(&self) -> Option<&dyn Custom> {
+        Some(self)
+    }
+}
+
+/// The type of a product.
+fn product(left: &Type, right: &Type) -> Result<Vec<Type>, TypeError> {
+    for (argument, ty) in [("left", left), ("right", right)] {
+        if ty.rank() != 2 || ty.layout != Layout::Device {
+            return Err(TypeError::new(argument, "a matrix on the device", ty));
+        }
+    }
+    match (left.extent(1), right.extent(1)) {
+        (Some(depth), Some(words)) if right.dtype == DType::I32 && depth.div_ceil(BYTES) == words => {}
+        _ => return Err(TypeError::new("right", format!("an I32 for four columns of {left}"), right)),
+    }
+    Ok(vec![Type::device(DType::I32, vec![left.shape[0].clone(), right.shape[0].clone()])])
+}
+
+/// The GPU form, given its operands and the WGSL that reads four bytes of `left` and completes a sum.
+fn shader(operands: &[&str], left: &str, result: &Type) -> Shader {
+    let columns = result.extent(1).map_or_else(|| result.shape[1].clone(), |n| Dim::from(n.div_ceil(TILE)));
+    Shader {
+        operands: operands.iter().map(|&name| name.to_owned()).collect(),
+        result: "product".to_owned(),
+        wgsl: [left, include_str!("../../shaders/integer_product.wgsl")].join("\n"),
+        threads: 64,
+        extents: vec![result.shape[0].clone(), columns],
+        tile: ROWS,
+    }
+}
+
 impl Custom for IntegerProduct {
     fn shader(&self, _operands: &[&Type], result: &Type) -> Shader {
-        let columns = result.extent(1).map_or_else(|| result.shape[1].clone(), |n| Dim::from(n.div_ceil(TILE)));
-        Shader {
-            operands: vec!["left".to_owned(), "right".to_owned()],
-            result: "product".to_owned(),
-            wgsl: include_str!("../../shaders/integer_product.wgsl").to_owned(),
-            threads: 64,
-            extents: vec![result.shape[0].clone(), columns],
-            tile: ROWS,
-        }
+        shader(&["left", "right"], include_str!("../../shaders/integer_left_bytes.wgsl"), result)
     }
 
     fn compute(&self, operands: &[View<'_>], result: &mut ViewMut<'_>) -> Result<(), String> {
         let [left, right] = operands else { return Err(format!("{} operands", operands.len())) };
-        let (&[_, depth], &[columns, words]) = (left.shape, right.shape) else {
-            return Err("operands of other axes".to_owned());
-        };
-        let rows = left.integers().chunks(depth.max(1));
-        let right = right.integers();
-        for (row, sums) in rows.zip(result.integers().chunks_mut(columns.max(1))) {
-            for (sum, words) in sums.iter_mut().zip(right.chunks(words.max(1))) {
-                let bytes = words.iter().flat_map(|word| word.to_le_bytes()).map(|byte| i32::from(byte as i8));
-                *sum = row.iter().zip(bytes).fold(0, |sum, (&a, b)| a.wrapping_mul(b).wrapping_add(sum));
-            }
-        }
-        Ok(())
+        multiply(left.shape, left.integers(), right, result)
     }
+}
+
+impl Custom for QuantizedProduct {
+    fn shader(&self, _operands: &[&Type], result: &Type) -> Shader {
+        let names = ["left", "scale", "zero", "right"];
+        shader(&names, include_str!("../../shaders/integer_left_floats.wgsl"), result)
+    }
+
+    fn compute(&self, operands: &[View<'_>], result: &mut ViewMut<'_>) -> Result<(), String> {
+        let [left, scale, zero, right] = operands else { return Err(format!("{} operands", operands.len())) };
+        let (&[scale], &[zero]) = (scale.floats(), zero.floats()) else { return Err("no scale".to_owned()) };
+        let quantized = |&x: &f32| (((x / scale).round_ties_even() + zero).max(0.0).min(255.0) - zero) as i32;
+        let whole: Vec<i32> = left.floats().iter().map(quantized).collect();
+        multiply(left.shape, &whole, right, result)
+    }
+}
+
+/// The product of integers with bytes.
+fn multiply(shape: &[usize], left: &[i32], right: &View<'_>, result: &mut ViewMut<'_>) -> Result<(), String> {
+    let (&[_, depth], &[columns, words]) = (shape, right.shape) else {
+        return Err("operands of other axes".to_owned());
+    };
+    let (rows, right) = (left.chunks(depth.max(1)), right.integers());
+    for (row, sums) in rows.zip(result.integers().chunks_mut(columns.max(1))) {
+        for (sum, words) in sums.iter_mut().zip(right.chunks(words.max(1))) {
+            let bytes = words.iter().flat_map(|word| word.to_le_bytes()).map(|byte| i32::from(byte as i8));
+            *sum = row.iter().zip(bytes).fold(0, |sum, (&a, b)| a.wrapping_mul(b).wrapping_add(sum));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::custom::Operator;
-use super::{Bits, IntegerProduct, MergeRuns, Op, OrthogonalColumns, SortRuns};
+use super::{Bits, IntegerProduct, MergeRuns, Op, OrthogonalColumns, QuantizedProduct, Recurrence, SortRuns};
 use crate::pointwise::{Function, ScalarFunction};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -109,6 +109,8 @@ impl Registry {
     pub fn operator(&self, stored: &Operator) -> Result<Arc<dyn Op>, RegistryError> {
         let own = Self::new()
             .with_operator::<IntegerProduct>(IntegerProduct::NAME)
+            .with_operator::<QuantizedProduct>(QuantizedProduct::NAME)
+            .with_operator::<Recurrence>(Recurrence::NAME)
             .with_operator::<SortRuns>(SortRuns::NAME)
             .with_operator::<MergeRuns>(MergeRuns::NAME)
             .with_operator::<OrthogonalColumns>(OrthogonalColumns::NAME)

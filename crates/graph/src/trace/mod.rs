@@ -344,6 +344,11 @@ impl Scope {
         Self::of(State { graph, named, shared, ..State::default() })
     }
 
+    /// The graph so far, without outputs.
+    pub(crate) fn graph(&self) -> Graph {
+        self.state.lock().graph.clone()
+    }
+
     /// A value of the graph that this scope continues; a poisoned value if it does not exist.
     pub fn value(&self, value: Value) -> Tensor {
         let ty = self.state.lock().graph.ty(value).cloned();

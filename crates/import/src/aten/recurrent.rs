@@ -1,10 +1,12 @@
-//! Recurrent cells and layers, unrolled over a constant length.
+//! Recurrent cells and layers: scans of the cells that have a kernel; others are unrolled over a constant length.
 
 use super::Many;
 use crate::array::Array;
 use crate::call::Call;
+use crate::recurrent::{Layer, Scanned};
 use crate::value::{Fault, Lowered, Value};
 use rewire_graph::Tensor;
+use rewire_graph::op::{self, Recurrence};
 
 /// Steps that are unrolled.
 const MAX_STEPS: usize = 1 << 12;
@@ -45,10 +47,48 @@ struct State {
     cell: Option<Tensor>,
 }
 
+impl State {
+    fn vectors(self) -> Vec<Tensor> {
+        std::iter::once(self.hidden).chain(self.cell).collect()
+    }
+}
+
 impl Weights {
     /// `W x + b` of the input, for all steps at once.
     fn projected(&self, x: &Tensor) -> Tensor {
         x.linear(&self.input, self.biases.as_ref().map(|biases| &biases[0]))
+    }
+
+    /// The scan of a layer, if its cell has a kernel.
+    fn scan(&self, cell: Cell, is_backward: bool) -> Option<Recurrence> {
+        let (cell, order): (_, &[usize]) = match cell {
+            Cell::Gru => (op::Cell::Gru, &[0, 1, 2]),
+            Cell::Lstm => (op::Cell::Lstm, &[0, 1, 2, 3]),
+            Cell::Tanh => (op::Cell::Tanh, &[0]),
+            Cell::Relu => (op::Cell::Relu, &[0]),
+        };
+        if self.projection.is_none() { Layer::scan(cell, order, is_backward, self.hidden.width()) } else { None }
+    }
+
+    /// The states of all steps of `x`, `[steps, batch, in]`.
+    fn run(&self, c: &Call<'_>, cell: Cell, x: &Tensor, start: State, is_backward: bool) -> Lowered<Scanned> {
+        if let Some(scan) = self.scan(cell, is_backward) {
+            let (weights, biases) = ([self.input.clone(), self.hidden.clone()], self.biases.clone());
+            return Layer { scan, weights, biases }.run(c.cx, x, &start.vectors());
+        }
+        let Some(steps) = c.cx.extent(x, 0).as_extent().filter(|&steps| steps <= MAX_STEPS) else {
+            return Fault::unsupported("a sequence of symbolic length, or of more than 4096 steps");
+        };
+        let (projected, mut state, mut outputs) = (self.projected(x), start, vec![]);
+        for n in 0..steps {
+            let n = if is_backward { steps - 1 - n } else { n };
+            state = self.step(cell, &c.cx.select(&projected, 0, &n.into())?, &state)?;
+            outputs.push(c.cx.unsqueeze(&state.hidden, 0)?);
+        }
+        if is_backward {
+            outputs.reverse();
+        }
+        Ok(Scanned { hidden: joined(c, outputs, 0), last: state.vectors() })
     }
 
     /// A step, given the projected input.
@@ -111,10 +151,8 @@ fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
     if is_batch_first {
         x = x.transpose(0, 1);
     }
-    let Some(steps) = c.cx.extent(&x, 0).as_extent().filter(|&steps| steps <= MAX_STEPS) else {
-        return Fault::unsupported("a sequence of symbolic length, or of more than 4096 steps");
-    };
-    let mut finals: Vec<State> = vec![];
+    // By layer and direction, the state vectors.
+    let mut finals: Vec<Vec<Tensor>> = vec![];
     for layer in 0..count {
         let mut sides = vec![];
         for direction in 0..directions {
@@ -129,19 +167,10 @@ fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
             };
             let cell = initial.get(1).map(start).transpose()?;
             let Some(hidden) = initial.first() else { return Fault::program("no initial state") };
-            let mut state = State { hidden: start(hidden)?, cell };
-            let projected = weights.projected(&x);
-            let mut outputs = vec![];
-            for n in 0..steps {
-                let n = if direction == 1 { steps - 1 - n } else { n };
-                state = weights.step(kind, &c.cx.select(&projected, 0, &n.into())?, &state)?;
-                outputs.push(c.cx.unsqueeze(&state.hidden, 0)?);
-            }
-            if direction == 1 {
-                outputs.reverse();
-            }
-            sides.push(joined(c, outputs, 0));
-            finals.push(state);
+            let first = State { hidden: start(hidden)?, cell };
+            let scanned = weights.run(c, kind, &x, first, direction == 1)?;
+            sides.push(scanned.hidden);
+            finals.push(scanned.last);
         }
         x = joined(c, sides, 2);
     }
@@ -154,10 +183,9 @@ fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
         let all = joined(c, parts, 0);
         if is_batched { Ok(all) } else { c.cx.squeeze(&all, 1) }
     };
-    let mut results =
-        vec![c.nth(0, &y)?, c.nth(1, &stacked(finals.iter().map(|state| state.hidden.clone()).collect())?)?];
+    let mut results = vec![c.nth(0, &y)?, c.nth(1, &stacked(finals.iter().map(|last| last[0].clone()).collect())?)?];
     if kind == Cell::Lstm {
-        results.push(c.nth(2, &stacked(finals.iter().filter_map(|state| state.cell.clone()).collect())?)?);
+        results.push(c.nth(2, &stacked(finals.iter().filter_map(|last| last.get(1).cloned()).collect())?)?);
     }
     Ok(results)
 }

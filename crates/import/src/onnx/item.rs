@@ -52,6 +52,17 @@ pub(super) struct Quantized {
     pub axis: i64,
 }
 
+/// Floats that a run rounds to unsigned bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Rounded {
+    pub x: Tensor,
+    pub scale: Tensor,
+    /// The zero point as a float.
+    pub zero: Tensor,
+    /// The zero point as a byte.
+    pub point: Array,
+}
+
 /// Elements of a constant that becomes part of the graph.
 const SMALL: usize = 64;
 
@@ -60,6 +71,8 @@ pub(super) struct Store {
     parameters: RefCell<HashMap<String, HostTensor>>,
     /// What nodes `DequantizeLinear` made tensors of.
     quantized: RefCell<HashMap<Value, Quantized>>,
+    /// The floats of tensors of bytes.
+    rounded: RefCell<HashMap<Value, Rounded>>,
     /// True if all become part of the graph.
     is_inline: bool,
 }
@@ -120,7 +133,7 @@ impl From<Array> for Item {
 
 impl Store {
     pub fn new(is_inline: bool) -> Self {
-        Self { parameters: RefCell::default(), quantized: RefCell::default(), is_inline }
+        Self { parameters: RefCell::default(), quantized: RefCell::default(), rounded: RefCell::default(), is_inline }
     }
 
     /// Records the source of a tensor.
@@ -132,6 +145,16 @@ impl Store {
     pub fn quantized(&self, item: &Item) -> Option<Quantized> {
         let Item::Array(x) = item else { return None };
         self.quantized.borrow().get(&x.tensor.value()?).cloned()
+    }
+
+    /// Records the floats of a tensor of bytes.
+    pub fn note_rounded(&self, bytes: &Array, floats: Rounded) {
+        self.rounded.borrow_mut().extend(bytes.tensor.value().map(|value| (value, floats)));
+    }
+
+    /// The floats of a tensor of bytes, if a run rounds them.
+    pub fn rounded(&self, bytes: &Array) -> Option<Rounded> {
+        self.rounded.borrow().get(&bytes.tensor.value()?).cloned()
     }
 
     pub fn into_parameters(self) -> HashMap<String, HostTensor> {

@@ -1,6 +1,8 @@
 //! The custom operators that imported models use.
 
-use rewire_graph::op::{Bits, MergeRuns, OrthogonalColumns, SortRuns};
+use rewire_graph::op::{
+    Bits, Cell, IntegerProduct, MergeRuns, Op, OrthogonalColumns, QuantizedProduct, Recurrence, SortRuns,
+};
 use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{Tensors, options, run, session};
@@ -118,5 +120,92 @@ fn bits_of_floats_are_those_of_integers_on_every_backend() {
         let results = run(&mut session, &[("x".to_owned(), x.clone())].into()).unwrap();
         assert_eq!(results["bits"].to_i64(), expected, "{kernel}");
         assert_eq!(results["back"].to_f64(), x.to_f64(), "{kernel}");
+    }
+}
+
+/// The states of a layer as one operator, and as many.
+fn layer(op: &Recurrence, steps: usize, width: usize) -> Graph {
+    let scope = Scope::new();
+    let (rows, batch) = (op.cell.gates() * width, scope.size("batch"));
+    let operands = [
+        scope.input("x", DType::F32, [steps.into(), batch.clone(), rows.into()]),
+        scope.parameter("weight", DType::F32, [rows, width]),
+        scope.parameter("bias", DType::F32, [rows]),
+        scope.input("start", DType::F32, [batch, (op.cell.states() * width).into()]),
+    ];
+    let y = scope.apply(op.clone(), &operands.each_ref());
+    let expected = op.custom().and_then(|forms| forms.decompose(&scope, &operands)).unwrap();
+    scope.finish(&[("y", y), ("expected", expected)]).unwrap()
+}
+
+#[test]
+fn recurrent_layers_scan_their_steps_on_every_backend() {
+    let cells: [(Cell, &[usize]); 4] =
+        [(Cell::Tanh, &[0]), (Cell::Relu, &[0]), (Cell::Gru, &[1, 0, 2]), (Cell::Lstm, &[0, 2, 3, 1])];
+    let mut noise = Noise::new(11, "layers");
+    for ((cell, order), (steps, width)) in cells.into_iter().zip([(1, 7), (4, 40), (5, 36), (3, 65)]) {
+        for is_backward in [false, true] {
+            let op = Recurrence { cell, order: order.to_vec(), is_backward };
+            let (graph, rows) = (layer(&op, steps, width), cell.gates() * width);
+            let weights = [("weight", vec![rows, width]), ("bias", vec![rows])];
+            let weights: Tensors =
+                weights.map(|(name, shape)| (name.to_owned(), noise.floats(DType::F32, &shape, 0.3))).into();
+            for kernel in [Kernel::Cpu, Kernel::Wgpu].into_iter().filter(|&kernel| options(kernel).is_some()) {
+                let mut session = session(&graph, &weights, kernel).unwrap().unwrap();
+                for batch in [1, 3, 101, 0] {
+                    let x = noise.floats(DType::F32, &[steps, batch, rows], 1.0);
+                    let start = noise.floats(DType::F32, &[batch, cell.states() * width], 1.0);
+                    let inputs = [("x".to_owned(), x), ("start".to_owned(), start)].into();
+                    let results = run(&mut session, &inputs).unwrap();
+                    let [y, expected] = ["y", "expected"].map(|name| results[name].to_f64());
+                    let worst = y.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                    assert!(
+                        y.len() == expected.len() && worst < 1e-5,
+                        "{cell:?} of {batch} rows, {steps} steps, width {width}, backward: {is_backward}, on {kernel}: {worst}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn floats_are_rounded_to_bytes_and_multiplied_exactly_on_every_backend() {
+    let mut noise = Noise::new(13, "bytes");
+    // A scale of a power of two, so that every quotient is exact on a GPU as well.
+    let scale = 0.03125;
+    for (depth, columns) in [(1, 1), (7, 3), (64, 33), (130, 70)] {
+        let scope = Scope::new();
+        let x = scope.input("x", DType::F32, [scope.size("rows"), depth.into()]);
+        let [factor, zero] = ["scale", "zero"].map(|name| scope.input(name, DType::F32, [0; 0]));
+        let right = scope.parameter("right", DType::I32, [columns, depth.div_ceil(4)]);
+        let y = scope.apply(QuantizedProduct, &[&x, &factor, &zero, &right]);
+        let graph = scope.finish(&[("y", y)]).unwrap();
+        let bytes: Vec<i8> = (0..columns * depth).map(|_| noise.below(-128, 128) as i8).collect();
+        let words = IntegerProduct::words(&bytes, depth);
+        let words = HostTensor::i32([columns, depth.div_ceil(4)], &words).unwrap();
+        for kernel in [Kernel::Cpu, Kernel::Wgpu].into_iter().filter(|&kernel| options(kernel).is_some()) {
+            let mut session = session(&graph, &[("right".to_owned(), words.clone())].into(), kernel).unwrap().unwrap();
+            for (rows, zero) in [(1, 0), (5, 255), (70, 91), (0, 3)] {
+                // Ties, and values beyond both limits.
+                let halves: Vec<i64> = (0..rows * depth).map(|_| noise.below(-700, 700)).collect();
+                let floats: Vec<f32> = halves.iter().map(|&half| half as f32 * scale / 2.0).collect();
+                let quantized = |half: i64| ((half as f64 / 2.0).round_ties_even() as i64 + zero).clamp(0, 255) - zero;
+                let expected: Vec<i64> = halves
+                    .chunks(depth)
+                    .flat_map(|row| bytes.chunks(depth).map(move |column| (row, column)))
+                    .map(|(row, column)| row.iter().zip(column).map(|(&x, &b)| quantized(x) * i64::from(b)).sum())
+                    .collect();
+                let scalar = |value: f32| HostTensor::f32([0; 0], &[value]).unwrap();
+                let inputs: Tensors = [
+                    ("x".to_owned(), HostTensor::f32([rows, depth], &floats).unwrap()),
+                    ("scale".to_owned(), scalar(scale)),
+                    ("zero".to_owned(), scalar(zero as f32)),
+                ]
+                .into();
+                let y = run(&mut session, &inputs).unwrap()["y"].to_i64();
+                assert_eq!(y, expected, "{rows} x {depth} x {columns}, zero point {zero}, on {kernel}");
+            }
+        }
     }
 }

@@ -5,11 +5,11 @@ use crate::ScalarType;
 use crate::TypedTensor;
 use crate::array::Array;
 use crate::context::coord;
-use crate::onnx::item::{Constant, Item};
+use crate::onnx::item::{Constant, Item, Rounded};
 use crate::onnx::node::Node;
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
-use rewire_graph::op::{IndexExpr, IntegerProduct};
+use rewire_graph::op::{IndexExpr, IntegerProduct, QuantizedProduct};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Tensor};
 use std::rc::Rc;
@@ -113,15 +113,20 @@ fn left(n: &Node<'_>, x: &Array, zero: Option<&Array>) -> Lowered<Option<Left>> 
     Ok(Some(Left { bytes: if half == 0 { own } else { own - half }, zero }))
 }
 
+/// The product of a tensor over its last axis, given that of a matrix.
+fn over_last(n: &Node<'_>, x: &Tensor, right: &Right, product: impl FnOnce(&Tensor) -> Tensor) -> Lowered<Tensor> {
+    let mut shape = n.cx.shape(x);
+    shape.pop();
+    let flat = n.cx.reshape(x, &[Size::product(&shape), right.depth.into()])?;
+    shape.push(right.columns.into());
+    n.cx.reshape(&product(&flat), &shape)
+}
+
 /// The product over the last axis.
 fn multiplied(n: &Node<'_>, left: &Left, right: &Right) -> Lowered<Tensor> {
-    let mut shape = n.cx.shape(&left.bytes);
-    shape.pop();
-    let flat = n.cx.reshape(&left.bytes, &[Size::product(&shape), right.depth.into()])?;
-    let product = n.cx.scope.apply(IntegerProduct, &[&flat, &right.words]);
-    let axis = shape.len();
-    shape.push(right.columns.into());
-    let mut y = n.cx.reshape(&product, &shape)?;
+    let own = |x: &Tensor| n.cx.scope.apply(IntegerProduct, &[x, &right.words]);
+    let mut y = over_last(n, &left.bytes, right, own)?;
+    let axis = left.bytes.rank() - 1;
     if let Some(zero) = &left.zero {
         y = y - zero * &right.sums;
     }
@@ -153,6 +158,14 @@ fn by_matrix(n: &Node<'_>, x: &Array, zero: Option<&Array>, right: Option<Right>
     let depth = n.shape(x).last().and_then(Size::as_extent);
     if x.rank() < 2 || depth != Some(right.depth) {
         return Ok(None);
+    }
+    let is_same = |rounded: &Rounded| zero.is_some_and(|zero| zero.tensor.value() == rounded.point.tensor.value());
+    if let Some(floats) = n.store.rounded(x).filter(is_same).filter(|_| right.zeros.is_none()) {
+        let operands = [&floats.scale, &floats.zero, &right.words];
+        return over_last(n, &floats.x, &right, |x| {
+            n.cx.scope.apply(QuantizedProduct, &[&[x], &operands[..]].concat())
+        })
+        .map(Some);
     }
     let Some(left) = left(n, x, zero)? else { return Ok(None) };
     multiplied(n, &left, &right).map(Some)

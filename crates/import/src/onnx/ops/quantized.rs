@@ -6,7 +6,7 @@ use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
 use crate::context::coord;
-use crate::onnx::item::Quantized;
+use crate::onnx::item::{Quantized, Rounded};
 use crate::onnx::node::{Node, axis};
 use crate::size::Size;
 use crate::value::{Fault, Lowered};
@@ -44,11 +44,10 @@ pub(super) const ONE: One = &[
     }),
     ("com.microsoft.DynamicQuantizeMatMul", |n| {
         let x = n.x()?;
-        let own = dynamic_of(n, &x)?;
-        let zero = n.cast(&own.zero, ScalarType::U8);
-        let product = match bytes::product(n, &own.y, Some(&zero), [n.item(1), n.item(3)])? {
+        let (y, own) = dynamic_of(n, &x)?;
+        let product = match bytes::product(n, &y, Some(&own.point), [n.item(1), n.item(3)])? {
             Some(product) => product,
-            None => whole_product(n, &(n.f32(&own.y) - own.zero), &centered(n, 1, 3, false)?)?,
+            None => whole_product(n, &(n.f32(&y) - own.zero), &centered(n, 1, 3, false)?)?,
         };
         let y = product.cast(DType::F32) * (own.scale * scale(n, 2, false)?);
         with_bias(n, y, 4, x.ty)
@@ -62,8 +61,8 @@ pub(super) const ONE: One = &[
 
 pub(super) const MANY: Many = &[("DynamicQuantizeLinear", |n| {
     let x = n.x()?;
-    let Dynamic { y, scale, zero } = dynamic_of(n, &x)?;
-    Ok(vec![y.into(), n.stored(&scale, x.ty)?.into(), n.cast(&zero, ScalarType::U8).into()])
+    let (y, Rounded { scale, point, .. }) = dynamic_of(n, &x)?;
+    Ok(vec![y.into(), n.stored(&scale, x.ty)?.into(), point.into()])
 })];
 
 /// The least and the largest integer of a type.
@@ -192,14 +191,8 @@ fn exact_convolution(n: &Node<'_>, x: &Array, weight: Array) -> Lowered<Tensor> 
     Ok(super::conv::convolution(n, x, weight, None)?.tensor)
 }
 
-/// Bytes with the scale and the zero point of their data, as floats.
-struct Dynamic {
-    y: Array,
-    scale: Tensor,
-    zero: Tensor,
-}
-
-fn dynamic_of(n: &Node<'_>, x: &Array) -> Lowered<Dynamic> {
+/// Bytes with the scale and the zero point of their data.
+fn dynamic_of(n: &Node<'_>, x: &Array) -> Lowered<(Array, Rounded)> {
     let flat = n.cx.reshape(&x.tensor, &[Size::product(&n.shape(x))])?;
     let most = n.cx.reshape(&flat.max(0), &[])?.maximum(0.0);
     let least = n.cx.reshape(&flat.min(0), &[])?.minimum(0.0);
@@ -211,7 +204,10 @@ fn dynamic_of(n: &Node<'_>, x: &Array) -> Lowered<Dynamic> {
     let scale = &rough + rest / 255.0;
     let zero = (-(least / &scale).round()).maximum(0.0).minimum(255.0);
     let y = limited(n, &((&x.tensor / &scale).round() + &zero), ScalarType::U8)?;
-    Ok(Dynamic { y, scale, zero })
+    let point = n.cast(&zero, ScalarType::U8);
+    let rounded = Rounded { x: x.tensor.clone(), scale, zero, point };
+    n.store.note_rounded(&y, rounded.clone());
+    Ok((y, rounded))
 }
 
 /// The exact product of two inputs of integers with their zero points, as integers.

@@ -1,12 +1,14 @@
-//! Recurrent layers, unrolled over a constant length.
+//! Recurrent layers: scans of the cells that have a kernel; others are unrolled over a constant length.
 
 use super::Many;
 use crate::ScalarType;
 use crate::array::Array;
 use crate::onnx::item::Item;
 use crate::onnx::node::Node;
+use crate::recurrent::{Layer, Scanned};
 use crate::value::{Fault, Lowered};
 use rewire_graph::Tensor;
+use rewire_graph::op::{self, Recurrence};
 
 pub(super) const MANY: Many =
     &[("RNN", |n| layer(n, Cell::Rnn)), ("GRU", |n| layer(n, Cell::Gru)), ("LSTM", |n| layer(n, Cell::Lstm))];
@@ -42,11 +44,13 @@ struct Direction<'a> {
     biases: Option<[Tensor; 2]>,
     peepholes: Option<[Tensor; 3]>,
     functions: Vec<(String, [f64; 2])>,
+    is_backward: bool,
 }
 
 struct State {
     hidden: Tensor,
-    cell: Tensor,
+    /// That of an LSTM.
+    cell: Option<Tensor>,
 }
 
 impl Direction<'_> {
@@ -82,9 +86,52 @@ impl Direction<'_> {
         x.slice(x.rank() - 1, place * self.width, self.width)
     }
 
-    /// `x W + b` of all steps at once.
-    fn projected(&self, x: &Tensor) -> Tensor {
-        x.linear(&self.input, self.biases.as_ref().map(|biases| &biases[0]))
+    /// The scan of the layer, if its cell has a kernel.
+    fn scan(&self) -> Option<Recurrence> {
+        let n = self.node;
+        let names: Vec<String> = self.functions.iter().map(|(name, _)| name.to_lowercase()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (cell, order): (_, &[usize]) = match (self.cell, names.as_slice()) {
+            (Cell::Rnn, ["tanh"]) => (op::Cell::Tanh, &[0]),
+            (Cell::Rnn, ["relu"]) => (op::Cell::Relu, &[0]),
+            (Cell::Gru, ["sigmoid", "tanh"]) if n.is("linear_before_reset") => (op::Cell::Gru, &[1, 0, 2]),
+            (Cell::Lstm, ["sigmoid", "tanh", "tanh"]) if !n.is("input_forget") => (op::Cell::Lstm, &[0, 2, 3, 1]),
+            _ => return None,
+        };
+        let is_plain = n.float("clip", 0.0) == 0.0 && self.peepholes.is_none() && !n.has(4);
+        if is_plain { Layer::scan(cell, order, self.is_backward, self.width) } else { None }
+    }
+
+    /// The states of all steps of `x`.
+    fn run(&self, x: &Tensor, start: State) -> Lowered<Scanned> {
+        let cx = self.node.cx;
+        if let Some(scan) = self.scan() {
+            let (weights, biases) = ([self.input.clone(), self.hidden.clone()], self.biases.clone());
+            let start: Vec<Tensor> = std::iter::once(start.hidden).chain(start.cell).collect();
+            return Layer { scan, weights, biases }.run(cx, x, &start);
+        }
+        let Some(steps) = cx.extent(x, 0).as_extent().filter(|&steps| steps <= MAX_STEPS && steps > 0) else {
+            return Fault::unsupported("a sequence of symbolic length, or of more than 4096 steps");
+        };
+        let lengths = self.node.optional(4)?;
+        let projected = x.linear(&self.input, self.biases.as_ref().map(|biases| &biases[0]));
+        let (mut state, mut outputs) = (start, vec![]);
+        for step in 0..steps {
+            let step = if self.is_backward { steps - 1 - step } else { step };
+            let next = self.step(&cx.select(&projected, 0, &step.into())?, &state)?;
+            state = match &lengths {
+                Some(lengths) => kept(self.node, lengths, step, next, &state, &mut outputs)?,
+                None => {
+                    outputs.push(cx.unsqueeze(&next.hidden, 0)?);
+                    next
+                }
+            };
+        }
+        if self.is_backward {
+            outputs.reverse();
+        }
+        let last = std::iter::once(state.hidden).chain(state.cell).collect();
+        Ok(Scanned { hidden: joined(self.node, outputs), last })
     }
 
     fn step(&self, x: &Tensor, state: &State) -> Lowered<State> {
@@ -93,7 +140,7 @@ impl Direction<'_> {
             Cell::Rnn => {
                 let sum = x + state.hidden.linear(&self.hidden, bias);
                 let hidden = self.activated(0, &self.clipped(sum))?;
-                Ok(State { cell: state.cell.clone(), hidden })
+                Ok(State { hidden, cell: None })
             }
             Cell::Gru => {
                 let own = state.hidden.linear(&self.hidden, bias);
@@ -108,27 +155,28 @@ impl Direction<'_> {
                 };
                 let new = self.activated(1, &self.clipped(self.gate(x, 2) + inner))?;
                 let hidden = (&state.hidden - &new) * update + &new;
-                Ok(State { cell: state.cell.clone(), hidden })
+                Ok(State { hidden, cell: None })
             }
             Cell::Lstm => {
+                let Some(own) = &state.cell else { return Fault::program("an LSTM without a cell") };
                 let sum = x + state.hidden.linear(&self.hidden, bias);
                 let gate = |place: usize, peephole: usize, cell: &Tensor| {
-                    let own = self.gate(&sum, place);
+                    let sum = self.gate(&sum, place);
                     self.clipped(match &self.peepholes {
-                        Some(weights) => own + &weights[peephole] * cell,
-                        None => own,
+                        Some(weights) => sum + &weights[peephole] * cell,
+                        None => sum,
                     })
                 };
-                let input = self.activated(0, &gate(0, 0, &state.cell))?;
+                let input = self.activated(0, &gate(0, 0, own))?;
                 let forget = match self.node.is("input_forget") {
                     true => self.node.cx.f(1.0) - &input,
-                    false => self.activated(0, &gate(2, 2, &state.cell))?,
+                    false => self.activated(0, &gate(2, 2, own))?,
                 };
                 let new = self.activated(1, &self.clipped(self.gate(&sum, 3)))?;
-                let cell = forget * &state.cell + input * new;
+                let cell = forget * own + input * new;
                 let output = self.activated(0, &gate(1, 1, &cell))?;
                 let hidden = output * self.activated(2, &cell)?;
-                Ok(State { hidden, cell })
+                Ok(State { hidden, cell: Some(cell) })
             }
         }
     }
@@ -174,19 +222,15 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
     let x = if is_batch_first { x.tensor.transpose(0, 1) } else { x.tensor };
     let shape = n.cx.shape(&x);
     let weights = n.extents(&hidden)?;
-    let ([directions, _, width], [steps, batch, _]) = (weights.as_slice(), shape.as_slice()) else {
+    let (&[directions, _, width], [_, batch, _]) = (weights.as_slice(), shape.as_slice()) else {
         return Fault::program(format!("{}: weights of other axes", n.op));
     };
-    let (directions, width) = (*directions, *width);
-    let Some(steps) = steps.as_extent().filter(|&steps| steps <= MAX_STEPS && steps > 0) else {
-        return Fault::unsupported("a sequence of symbolic length, or of more than 4096 steps");
-    };
     let side = n.text("direction", "forward");
-    let lengths = n.optional(4)?;
     let mut sides = vec![];
-    let (mut last, mut cells) = (vec![], vec![]);
+    // By state vector, those of the directions.
+    let mut last: Vec<Vec<Tensor>> = vec![vec![]; if cell == Cell::Lstm { 2 } else { 1 }];
     for direction in 0..directions {
-        let is_back = side == "reverse" || direction == 1;
+        let is_backward = side == "reverse" || direction == 1;
         let one = |x: &Tensor| n.cx.select(x, 0, &direction.into());
         let rows = cell.gates() * width;
         let biases = match n.optional(3)? {
@@ -212,6 +256,7 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
             biases,
             peepholes,
             functions: functions(n, cell, directions, direction),
+            is_backward,
         };
         let start = |place: usize| -> Lowered<Tensor> {
             match n.optional(place)? {
@@ -220,27 +265,12 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
                 None => n.cx.expand(&n.cx.f(0.0), &[batch.clone(), width.into()]),
             }
         };
-        let mut state = State { hidden: start(5)?, cell: if cell == Cell::Lstm { start(6)? } else { n.cx.f(0.0) } };
-        let projected = this.projected(&x);
-        let mut outputs = vec![];
-        for step in 0..steps {
-            let step = if is_back { steps - 1 - step } else { step };
-            let next = this.step(&n.cx.select(&projected, 0, &step.into())?, &state)?;
-            let next = match &lengths {
-                Some(lengths) => kept(n, lengths, step, next, &state, &mut outputs)?,
-                None => {
-                    outputs.push(n.cx.unsqueeze(&next.hidden, 0)?);
-                    next
-                }
-            };
-            state = next;
+        let first = State { hidden: start(5)?, cell: if cell == Cell::Lstm { Some(start(6)?) } else { None } };
+        let scanned = this.run(&x, first)?;
+        sides.push(n.cx.unsqueeze(&scanned.hidden, 1)?);
+        for (last, state) in last.iter_mut().zip(scanned.last) {
+            last.push(n.cx.unsqueeze(&state, 0)?);
         }
-        if is_back {
-            outputs.reverse();
-        }
-        sides.push(n.cx.unsqueeze(&joined(n, outputs), 1)?);
-        last.push(n.cx.unsqueeze(&state.hidden, 0)?);
-        cells.push(state.cell);
     }
     // `[steps, directions, batch, hidden]`
     let y = if sides.len() == 1 { sides.remove(0) } else { n.cx.concat(&sides, 1) };
@@ -250,12 +280,8 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
         let all = if is_batch_first { all.transpose(0, 1) } else { all };
         Ok(n.stored(&all, ty)?.into())
     };
-    let mut results = vec![n.stored(&y, ty)?.into(), stacked(last)?];
-    if cell == Cell::Lstm {
-        let cells = cells.iter().map(|cell| n.cx.unsqueeze(cell, 0)).collect::<Lowered<Vec<_>>>()?;
-        results.push(stacked(cells)?);
-    }
-    Ok(results)
+    let y: Item = n.stored(&y, ty)?.into();
+    std::iter::once(Ok(y)).chain(last.into_iter().map(stacked)).collect()
 }
 
 /// A step of samples that are long enough; others keep their state and give zeros.
@@ -271,7 +297,7 @@ fn kept(
     let runs = n.cx.unsqueeze(&lengths.gt(step as i64), 1)?;
     outputs.push(n.cx.unsqueeze(&runs.select(&next.hidden, &n.cx.f(0.0)), 0)?);
     let hidden = runs.select(&next.hidden, &state.hidden);
-    let cell = if next.cell.rank() == 0 { next.cell } else { runs.select(&next.cell, &state.cell) };
+    let cell = next.cell.zip(state.cell.as_ref()).map(|(next, cell)| runs.select(&next, cell));
     Ok(State { hidden, cell })
 }
 
