@@ -28,7 +28,7 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
     let verifier = Verifier::new(with)?;
     let (mut failed, mut all) = (0, 0);
     for file in &files {
-        let reports = if options.variants { verifier.variants(file) } else { vec![verifier.verify(file)] };
+        let reports = if options.variants { verifier.verify_tunings(file) } else { vec![verifier.verify(file)] };
         for report in reports {
             (failed, all) = (failed + usize::from(report.status != Status::Ok), all + 1);
             if common.json {

@@ -5,7 +5,7 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_0 (read_write), behind functions that take logical indices.
 
 {{ declarations -}}
-{{ hooks -}}
+{{ functions -}}
 {% include "workgroup.wgsl" %}
     {{ run }}(workgroup, i32(local_index));
 }

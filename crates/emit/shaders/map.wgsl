@@ -4,7 +4,7 @@
 // A thread computes groups of four neighbouring points of the last coordinate, or one point where nothing aligns.
 
 {{ declarations -}}
-{{ hooks -}}
+{{ functions -}}
 {% include "workgroup.wgsl" %}
     let local = i32(local_index);
 {{ body }}

@@ -33,8 +33,8 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% endif %}
 {% include "statistics_memory.wgsl" %}
 
-{{ hooks -}}
-{% macro fetch(name, hook, along_rows, rows, columns, row0, column0, row_end, column_end, more) %}
+{{ functions -}}
+{% macro fetch(name, function, along_rows, rows, columns, row0, column0, row_end, column_end, more) %}
 {% set items = rows * columns // (16 if along_rows else 4) %}
 {% for n in range((items + threads - 1) // threads) %}
 {% for c in range(4 if along_rows else 1) %}
@@ -51,10 +51,10 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% if integers %}
 {% for l in range(4) %}
             // What lies beyond the last step is multiplied by zeros.
-            {{ name }}{{ n }}_{{ c }}[{{ l }}] = {{ hook }}({{ batch }}min(({{ row0 }} + row + {{ l }}) * 4, (steps - 1) & -4), column + {{ c }}{{ more }});
+            {{ name }}{{ n }}_{{ c }}[{{ l }}] = {{ function }}({{ batch }}min(({{ row0 }} + row + {{ l }}) * 4, (steps - 1) & -4), column + {{ c }}{{ more }});
 {% endfor %}
 {% else %}
-            {{ name }}{{ n }}_{{ c }} = {{ hook }}({{ batch }}{{ row0 }} + row, column + {{ c }}{{ more }});
+            {{ name }}{{ n }}_{{ c }} = {{ function }}({{ batch }}{{ row0 }} + row, column + {{ c }}{{ more }});
 {% endif %}
         }
 {% endfor %}
@@ -66,11 +66,11 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
             let inverse = 127.0f / max({{ largest }}[row], 1e-30f);
 {% for l in range(4) %}
             if ((column + {{ l }}) * 4 < steps) {
-                {{ name }}{{ n }}_0[{{ l }}] = pack4xI8(vec4<i32>(round({{ hook }}({{ batch }}{{ row0 }} + row, (column + {{ l }}) * 4{{ more }}) * inverse)));
+                {{ name }}{{ n }}_0[{{ l }}] = pack4xI8(vec4<i32>(round({{ function }}({{ batch }}{{ row0 }} + row, (column + {{ l }}) * 4{{ more }}) * inverse)));
             }
 {% endfor %}
 {% else %}
-            {{ name }}{{ n }}_0 = {{ hook }}({{ batch }}{{ row0 }} + row, column{{ more }});
+            {{ name }}{{ n }}_0 = {{ function }}({{ batch }}{{ row0 }} + row, column{{ more }});
 {% endif %}
         }
 {% endif %}

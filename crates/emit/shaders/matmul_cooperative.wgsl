@@ -31,7 +31,7 @@ var<workgroup> right_tile: array<vec4<f16>, {{ right.outer * right.pitch }}>;
 var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% include "statistics_memory.wgsl" %}
 
-{{ hooks -}}
+{{ functions -}}
 {% macro origin(name, operand, first, limit) %}
     let {{ name }}_outer = local / {{ operand.inner // 4 }};
     let {{ name }}_inner = (local % {{ operand.inner // 4 }}) * 4;

@@ -11,7 +11,7 @@ enable wgpu_cooperative_matrix;
 const DEPTH = {{ k }}u;
 
 {{ declarations -}}
-{{ hooks -}}
+{{ functions -}}
 {% include "matrix_elements.wgsl" %}
 {% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
 {% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}

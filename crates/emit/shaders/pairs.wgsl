@@ -30,7 +30,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {{ memory(masked) if t.softmax -}}
 {% include "row_bounds_memory.wgsl" %}
 
-{{ hooks -}}
+{{ functions -}}
 {% macro weigh(pass, i, kept) %}weigh{{ pass.number }}(c0, c1, row{{ i }}, near, {{ kept }}
 {%- for dot in pass.dots %}, product{{ dot.value }}_{{ i }}{% endfor %}
 {%- for value in pass.reads %}, statistic_{{ value }}[thread_row + {{ i }}u]{% endfor %}){% endmacro %}

@@ -46,7 +46,7 @@ var<workgroup> stage: array<vec4<f32>, {{ t.stage_length }}>;
 {% include "row_bounds_memory.wgsl" %}
 {% include "tile_page_memory.wgsl" %}
 
-{{ hooks -}}
+{{ functions -}}
 {% from "matrices.wgsl" import sums_of %}
 {% from "online_softmax.wgsl" import elements, memory %}
 {% from "results.wgsl" import write_results %}

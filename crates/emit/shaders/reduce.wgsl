@@ -44,7 +44,7 @@ fn {{ combination.name }}(local: i32, value: {{ combination.type }}) -> {{ combi
 {% endif %}
 {% endfor %}
 
-{{ hooks -}}
+{{ functions -}}
 {% set with_lanes = shuffles %}
 {% include "workgroup.wgsl" %}
 {% if shuffles %}

@@ -1,5 +1,5 @@
 {# Tiles of rows of f32 in workgroup memory, and what multiply-adds make of them. `t` is the tile of a workgroup of 128 threads. #}
-{# Loads what is staged next of the others from row `first` on: columns of a product, or elements of a sum. A `piece` has the hook that loads
+{# Loads what is staged next of the others from row `first` on: columns of a product, or elements of a sum. A `piece` has the function that loads
 four of a row, the width of rows, the first column, or the first of some rows, of which `groups` of four are loaded each. #}
 {% macro fetch(t, piece, first) %}
 {% for n in range(piece.items) %}
@@ -14,10 +14,10 @@ four of a row, the width of rows, the first column, or the first of some rows, o
 {% if conditions %}
                 fetched{{ n }} = vec4<f32>(0.0f);
                 if ({% for condition in conditions %}{{ condition }}{{ " && " if not loop.last }}{% endfor %}) {
-                    fetched{{ n }} = {{ piece.hook }}(c0, c1, j, d);
+                    fetched{{ n }} = {{ piece.function }}(c0, c1, j, d);
                 }
 {% else %}
-                fetched{{ n }} = {{ piece.hook }}(c0, c1, j, d);
+                fetched{{ n }} = {{ piece.function }}(c0, c1, j, d);
 {% endif %}
             }
 {% endfor %}

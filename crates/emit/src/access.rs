@@ -1,6 +1,6 @@
 //! Accesses to the buffers of a shader.
 
-use rewire_graph_rewrite::device::Slot;
+use rewire_graph_rewrite::device::BindingSource;
 
 /// How a buffer is accessed: an element or four neighbours at a time, four f16 values also as they are, rows by words, parts of a tensor.
 #[derive(Clone, Copy, Default)]
@@ -21,13 +21,13 @@ impl Access {
 }
 
 /// A suffix that makes the names of a binding's functions unique.
-pub(super) fn suffix(slot: Slot) -> String {
+pub(super) fn suffix(slot: BindingSource) -> String {
     match slot {
-        Slot::Operand(position) | Slot::Dequantized { operand: position, .. } | Slot::Output(position) => {
-            position.to_string()
-        }
-        Slot::Pooled(dtype) => format!("pooled_{}", dtype.to_string().to_lowercase()),
-        Slot::Sizes => "sizes".to_owned(),
+        BindingSource::Operand(position)
+        | BindingSource::Dequantized { operand: position, .. }
+        | BindingSource::Output(position) => position.to_string(),
+        BindingSource::Pooled(dtype) => format!("pooled_{}", dtype.to_string().to_lowercase()),
+        BindingSource::Sizes => "sizes".to_owned(),
     }
 }
 

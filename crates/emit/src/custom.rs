@@ -49,7 +49,7 @@ pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<ParsedKernel, 
     accessors += &stores(&mut module, &called, kernel);
     let lines = wgsl.lines().count();
     let variables = vec![("operator", Value::from(wgsl)), ("run", Value::from(run))];
-    let main = Main { threads: shader.threads, hooks: accessors, variables, ..Main::default() };
+    let main = Main { threads: shader.threads, functions: accessors, variables, ..Main::default() };
     let grid = vec![GridFactor::Tiles(shader.extents.clone(), shader.tile)];
     let emitted = TEMPLATE.render(module, main, grid, vec![]);
     let mut emitted = emitted.map_err(|error| match error {

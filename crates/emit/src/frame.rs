@@ -1,8 +1,8 @@
 //! The grid of pairs of rows and keys, for every sample and head.
 
 use super::coords::Coords;
+use super::device_function::function;
 use super::expr::{Code, indented};
-use super::hook::function;
 use super::interval::{Pair, TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
@@ -27,7 +27,7 @@ pub(super) struct PairGrid<'k> {
 }
 
 /// A template for pairs with its specific parts.
-pub(super) struct Variant {
+pub(super) struct PairTemplate {
     pub template: &'static Template,
     pub threads: u32,
     /// Rows per workgroup.
@@ -44,13 +44,13 @@ impl PairGrid<'_> {
     pub fn fill(
         &self,
         mut module: Module,
-        variant: Variant,
-        hooks: impl FnOnce(&mut Module) -> Result<String, EmitError>,
+        template: PairTemplate,
+        functions: impl FnOnce(&mut Module) -> Result<String, EmitError>,
     ) -> Result<ParsedKernel, EmitError> {
         let mut code = Code::point(&self.entry(&mut module), &[]);
         place_in_list(&mut module, &mut code, "tile", "i0")?;
-        self.compute_once(&mut module, &mut code, &variant.roots)?;
-        let hooks = hooks(&mut module)?;
+        self.compute_once(&mut module, &mut code, &template.roots)?;
+        let functions = functions(&mut module)?;
         let entry = self.entry(&mut module);
         let state = self.mask.map(|mask| {
             truth(&module, mask).and_then(|()| tile_state(&mut module, code.inner(), entry, self.pair, mask))
@@ -67,9 +67,9 @@ impl PairGrid<'_> {
         };
         let part = |f: fn(&TileState) -> &str| state.as_ref().map(f);
         let every = "let possible = true;\nlet always = true;\n";
-        let mut variables = variant.variables;
+        let mut variables = template.variables;
         variables.extend([
-            ("rows", Variable::from(variant.rows)),
+            ("rows", Variable::from(template.rows)),
             ("heads", self.heads.into()),
             ("masked", state.is_some().into()),
             ("row_bounds", state.as_ref().map_or(0, |state| state.row_bounds).into()),
@@ -81,13 +81,13 @@ impl PairGrid<'_> {
         let list = TileList {
             samples: self.samples.to_vec(),
             rows: self.rows.clone(),
-            tile: variant.rows,
+            tile: template.rows,
             longest_first: true,
         };
         let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![self.heads.into()], 1)];
-        let (threads, extension) = (variant.threads, variant.extension);
-        let main = Main { threads, hooks, body: indented(&code.take()), variables, extension };
-        variant.template.render(module, main, grid, vec![list])
+        let (threads, extension) = (template.threads, template.extension);
+        let main = Main { threads, functions, body: indented(&code.take()), variables, extension };
+        template.template.render(module, main, grid, vec![list])
     }
 
     /// The device function that returns which of four keys from `pair` on are included, of those `inside`; empty if all

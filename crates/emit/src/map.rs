@@ -1,6 +1,6 @@
 use super::coords::Coords;
+use super::device_function::Columns;
 use super::expr::{Code, indented};
-use super::hook::Columns;
 use super::module::Module;
 use super::store::{everywhere, looks_up, vector_accesses};
 use super::template::{Main, Template, template};

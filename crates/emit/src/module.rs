@@ -8,7 +8,7 @@ use super::storage::Form;
 use super::store::has_vector_load;
 use rewire_graph::pointwise::{Expr, ExprId, Function};
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::device::{BindingChunks, Param, Slot, Target};
+use rewire_graph_rewrite::device::{BindingChunks, BindingSource as Source, Param, Target};
 use rewire_graph_rewrite::plan::{Body, MemorySpace, Operand};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -33,7 +33,7 @@ pub(super) struct Module<'a> {
     windows: &'a BindingChunks,
     params: Vec<Param>,
     sizes: bool,
-    reads: BTreeMap<Slot, Access>,
+    reads: BTreeMap<Source, Access>,
     writes: BTreeMap<u16, (DType, Access)>,
     searches: BTreeSet<u16>,
     calls: Vec<Arc<Function>>,
@@ -275,7 +275,7 @@ impl<'a> Module<'a> {
     }
 
     /// The binding of an operand, and the position of a group of four neighbours in it.
-    fn group(&mut self, position: u16, index: &[String]) -> Result<(Slot, String), EmitError> {
+    fn group(&mut self, position: u16, index: &[String]) -> Result<(Source, String), EmitError> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
         let at = self.address((operand.dtype, &operand.shape), index, true);
@@ -286,7 +286,7 @@ impl<'a> Module<'a> {
     /// The additional argument of a load for rows with parameters: their position.
     fn row_argument(
         &mut self,
-        slot: Slot,
+        slot: Source,
         operand: &Operand,
         base: Option<&str>,
         (index, guard): (&[String], impl Fn(String) -> String),
@@ -305,19 +305,19 @@ impl<'a> Module<'a> {
     }
 
     /// The binding of an operand, and the operand's start if it shares the binding.
-    fn source(&mut self, position: u16, operand: &Operand) -> (Slot, Option<String>) {
+    fn source(&mut self, position: u16, operand: &Operand) -> (Source, Option<String>) {
         match operand.space {
-            MemorySpace::Pooled => (Slot::Pooled(operand.dtype), Some(self.param(Param::PooledBase(position)))),
-            MemorySpace::Device | MemorySpace::Host => (Slot::Operand(position), None),
+            MemorySpace::Pooled => (Source::Pooled(operand.dtype), Some(self.param(Param::PooledBase(position)))),
+            MemorySpace::Device | MemorySpace::Host => (Source::Operand(position), None),
         }
     }
 
     /// The element type of a binding that is read.
-    fn stored(&self, slot: Slot) -> Result<DType, EmitError> {
+    fn stored(&self, slot: Source) -> Result<DType, EmitError> {
         match slot {
-            Slot::Operand(position) | Slot::Dequantized { operand: position, .. } => Ok(self.operand(position)?.dtype),
-            Slot::Pooled(dtype) => Ok(dtype),
-            Slot::Sizes | Slot::Output(_) => Ok(DType::I32),
+            Source::Operand(n) | Source::Dequantized { operand: n, .. } => Ok(self.operand(n)?.dtype),
+            Source::Pooled(dtype) => Ok(dtype),
+            Source::Sizes | Source::Output(_) => Ok(DType::I32),
         }
     }
 
@@ -356,7 +356,7 @@ impl<'a> Module<'a> {
 
     /// Records that an operand, which has its own binding, is loaded as parts of a tensor.
     pub fn note_tensor(&mut self, operand: u16) {
-        self.reads.entry(Slot::Operand(operand)).or_default().tensor = true;
+        self.reads.entry(Source::Operand(operand)).or_default().tensor = true;
     }
 
     /// Records that an output is stored as parts of a tensor.
@@ -370,31 +370,31 @@ impl<'a> Module<'a> {
     }
 
     /// Storage bindings, in order.
-    pub fn slots(&self) -> Vec<Slot> {
-        let sizes = self.sizes.then_some(Slot::Sizes);
+    pub fn slots(&self) -> Vec<Source> {
+        let sizes = self.sizes.then_some(Source::Sizes);
         let reads = self.reads.keys().copied();
-        let writes = self.writes.keys().map(|&n| Slot::Output(n));
+        let writes = self.writes.keys().map(|&n| Source::Output(n));
         let all = sizes.into_iter().chain(reads).chain(writes);
         all.flat_map(|slot| std::iter::repeat_n(slot, self.windows_of(slot) as usize)).collect()
     }
 
-    pub fn windows_of(&self, slot: Slot) -> u32 {
+    pub fn windows_of(&self, slot: Source) -> u32 {
         match slot {
-            Slot::Sizes | Slot::Pooled(_) => 1,
-            Slot::Operand(position) | Slot::Dequantized { operand: position, .. } => self.windows.of_operand(position),
-            Slot::Output(position) => self.windows.of_write(position),
+            Source::Sizes | Source::Pooled(_) => 1,
+            Source::Operand(n) | Source::Dequantized { operand: n, .. } => self.windows.of_operand(n),
+            Source::Output(position) => self.windows.of_write(position),
         }
     }
 
     /// The functions that access a binding, for each chunk and for all of them together.
-    fn in_windows(&self, slot: Slot, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
+    fn in_windows(&self, slot: Source, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
         let (count, name) = (self.windows_of(slot), suffix(slot));
         let of_words = self.form(dtype).loads_of_words(&name, access);
         if count == 1 {
             return functions(&name) + &of_words;
         }
         let mut text: String = (0..count).map(|window| functions(&format!("{name}_{window}"))).collect();
-        let written = matches!(slot, Slot::Output(_));
+        let written = matches!(slot, Source::Output(_));
         if access.words {
             let words = self.target.window_bytes() / 4;
             return text + &choose_window(&format!("word_{name}"), (count, words), "u32", written) + &of_words;
@@ -425,7 +425,7 @@ impl<'a> Module<'a> {
         }
         for (&position, &(dtype, access)) in &self.writes {
             let store = |n: &str| self.form(dtype).stores(n, access);
-            functions += &self.in_windows(Slot::Output(position), dtype, access, store);
+            functions += &self.in_windows(Source::Output(position), dtype, access, store);
         }
         for position in self.searches.clone() {
             functions += &self.search_function(position)?;
@@ -441,12 +441,12 @@ impl<'a> Module<'a> {
         let slots = self.slots();
         for (n, &slot) in slots.iter().enumerate() {
             let (name, access, element) = match slot {
-                Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
-                Slot::Operand(_) | Slot::Dequantized { .. } | Slot::Pooled(_) => {
+                Source::Sizes => ("sizes".to_owned(), "read", "i32"),
+                Source::Operand(_) | Source::Dequantized { .. } | Source::Pooled(_) => {
                     let access = self.reads.get(&slot).copied().unwrap_or_default();
                     (format!("operand_{}", suffix(slot)), "read", self.form(self.stored(slot)?).read(access))
                 }
-                Slot::Output(position) => {
+                Source::Output(position) => {
                     let (dtype, access) = self.writes[&position];
                     (format!("output_{position}"), "read_write", self.form(dtype).written(access))
                 }

@@ -1,6 +1,6 @@
 use super::coords::Coords;
+use super::device_function::{Columns, Combine, float};
 use super::expr::{Code, indented};
-use super::hook::{Columns, Combine, float};
 use super::map::split_row;
 use super::module::Module;
 use super::store::{store_point, vector_accesses};
@@ -104,8 +104,13 @@ impl Scheduled for Bound<'_, Reduction> {
             ("with_subgroup_size", (shuffles && subgroup.one().is_none()).into()),
         ];
         let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
-        let main =
-            Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables, extension: None };
+        let main = Main {
+            threads,
+            functions: String::new(),
+            body: indented(&(head + &body + &tail)),
+            variables,
+            extension: None,
+        };
         TEMPLATE.render(module, main, grid, vec![])
     }
 

@@ -89,7 +89,7 @@ pub(super) struct Main {
     /// Invocations per workgroup.
     pub threads: u32,
     /// The kernel's device functions.
-    pub hooks: String,
+    pub functions: String,
     /// Statements of the entry point.
     pub body: String,
     /// Additional template variables.
@@ -112,7 +112,7 @@ impl Template {
         let Declarations { text, unchecked, f16 } = module.declarations()?;
         let mut variables: Vec<(&str, Value)> = vec![
             ("declarations", text.into()),
-            ("hooks", main.hooks.into()),
+            ("functions", main.functions.into()),
             ("body", Value::from(main.body.trim_end().to_owned())),
             ("threads", main.threads.into()),
             ("workgroups", workgroups.into()),

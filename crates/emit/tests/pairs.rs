@@ -3,7 +3,7 @@
 
 use rewire_emit::{candidates, emit, emit_with_windows};
 use rewire_graph::{DType, Scope};
-use rewire_graph_rewrite::device::{BindingChunks, PairsTile, SubgroupSizes, Target, Tile, Tuning};
+use rewire_graph_rewrite::device::{BindingChunks, PairReductionTile, SubgroupSizes, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::Computation;
 use rewire_graph_rewrite::{lower, optimize};
 
@@ -40,7 +40,7 @@ fn emitted_shader() {
 fn tunings_are_owners_of_a_thread() {
     let candidates = candidates(&Tuning::default(), &kernel(DType::F32), &Target::BASELINE);
     let tiles: Vec<Option<Tile>> = candidates.iter().map(|tuning| tuning.tile).collect();
-    let [two, four] = [2, 4].map(|rows_per_thread| Some(Tile::Pairs(PairsTile { rows_per_thread })));
+    let [two, four] = [2, 4].map(|rows_per_thread| Some(Tile::PairReduction(PairReductionTile { rows_per_thread })));
     assert_eq!(tiles, [None, two, four]);
 }
 

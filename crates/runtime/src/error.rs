@@ -425,7 +425,7 @@ pub enum RunError {
         reason: String,
     },
     /// A step cannot run with its forced tuning.
-    #[error("step {step} ({name}, `{path}`) cannot run with {tuning}: {reason}; any of `Model::variants` can")]
+    #[error("step {step} ({name}, `{path}`) cannot run with {tuning}: {reason}; any of `Model::candidate_tunings` can")]
     Tuning {
         /// Position in the plan.
         step: usize,

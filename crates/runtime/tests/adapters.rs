@@ -85,7 +85,9 @@ fn tiers_of_matrices_are_limited_and_none_that_is_missing_is_taken() {
             let error = limited.unwrap_err();
             assert!(matches!(error, GpuError::Matrices { .. }));
             assert!(
-                error.to_string().contains(&format!("does not support matrix tier {tier}: expected `{}` at most", own.tier))
+                error
+                    .to_string()
+                    .contains(&format!("does not support matrix tier {tier}: expected `{}` at most", own.tier))
             );
             continue;
         }

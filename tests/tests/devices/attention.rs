@@ -34,7 +34,7 @@ fn one_kernel(case: &GraphCase) {
     let plan = plan(&case.graph).unwrap();
     assert_eq!(plan.steps.len(), 1, "{:?}\n{}", case.steps(), case.graph.text());
     match plan.steps[0].computation.schedule() {
-        Some(Schedule::Pairs(schedule)) => assert!(schedule.softmax),
+        Some(Schedule::PairReduction(schedule)) => assert!(schedule.softmax),
         other => panic!("{other:?}"),
     }
     assert_eq!(case.steps(), ["softmax_attention"]);

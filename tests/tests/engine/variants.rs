@@ -10,7 +10,7 @@ use std::path::PathBuf;
 fn hold(cases: &[PathBuf]) -> usize {
     let adapter = std::env::var("REWIRE_TEST_ADAPTER").ok();
     let options = VerifyOptions { kernel: Kernel::Wgpu, adapter, ..VerifyOptions::default() };
-    let replay = |case| Verifier::new(options.clone()).unwrap().variants(case);
+    let replay = |case| Verifier::new(options.clone()).unwrap().verify_tunings(case);
     let reports: Vec<CaseReport> = std::thread::scope(|scope| {
         let threads: Vec<_> = cases.iter().map(|case| scope.spawn(|| replay(case))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()

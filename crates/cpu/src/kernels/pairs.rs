@@ -17,7 +17,7 @@ use super::{Compile, Scheduled};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
-use rewire_graph_rewrite::schedule::{Bound, Dot, PairSum, Pairs};
+use rewire_graph_rewrite::schedule::{Bound, Dot, PairReduction, PairSum};
 use std::sync::Arc;
 
 /// Pair reductions over the rows of two axes.
@@ -179,14 +179,14 @@ impl Weighted<'_> {
     }
 }
 
-impl Compile for Bound<'_, Pairs> {
+impl Compile for Bound<'_, PairReduction> {
     fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
         Ok(Arc::new(CompiledPairs::new(self)?))
     }
 }
 
 impl CompiledPairs {
-    pub(super) fn new(kernel: &Bound<'_, Pairs>) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Bound<'_, PairReduction>) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
         let dots = kernel.dots.iter().map(|dot| {
             let panel = |row, id| ExprMatrix::new(body, id, (row, dot.depth), (None, Some(dot.width)));
@@ -324,7 +324,7 @@ impl Scheduled for CompiledPairs {
 }
 
 impl Pass {
-    fn new(kernel: &Bound<'_, Pairs>, sums: &[PairSum]) -> Result<Self, CpuError> {
+    fn new(kernel: &Bound<'_, PairReduction>, sums: &[PairSum]) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
         let read = sums.iter().fold(0, |bits, sum| bits | body.dag.values(sum.weight));
         let used = kernel.dots.iter().enumerate().filter(|(_, dot)| read >> dot.value & 1 == 1);
@@ -352,7 +352,7 @@ impl Pass {
 
 /// The weights of reductions where the mask is true. Gradients of SiLU reuse its sigmoid, and constant factors are
 /// merged and placed before dot products.
-fn weights(kernel: &Bound<'_, Pairs>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
+fn weights(kernel: &Bound<'_, PairReduction>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
     let source = &kernel.nest.body.dag;
     let factors: Vec<Vec<ExprId>> = sums.iter().map(|sum| factors(kernel, sum.weight)).collect();
     let roots = factors.concat();
@@ -377,7 +377,7 @@ fn weights(kernel: &Bound<'_, Pairs>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
 }
 
 /// The factors of a weight where the mask is true.
-fn factors(kernel: &Bound<'_, Pairs>, weight: ExprId) -> Vec<ExprId> {
+fn factors(kernel: &Bound<'_, PairReduction>, weight: ExprId) -> Vec<ExprId> {
     let (mut factors, mut rest) = (vec![], vec![weight]);
     while let Some(id) = rest.pop() {
         match *kernel.nest.body.dag.expr(id) {
@@ -410,7 +410,7 @@ fn product(dag: &mut Dag, mut factors: Vec<ExprId>) -> ExprId {
 }
 
 impl CompiledSum {
-    fn new(kernel: &Bound<'_, Pairs>, sum: &PairSum) -> Result<Self, CpuError> {
+    fn new(kernel: &Bound<'_, PairReduction>, sum: &PairSum) -> Result<Self, CpuError> {
         let element = sum.element.map(|element| {
             let rows = (kernel.other, element.column);
             let panel = ExprMatrix::new(&kernel.nest.body, element.value, rows, (None, Some(element.width)))?;
@@ -422,7 +422,7 @@ impl CompiledSum {
 }
 
 /// The outputs by their columns.
-fn results(kernel: &Bound<'_, Pairs>) -> Result<Vec<Results>, CpuError> {
+fn results(kernel: &Bound<'_, PairReduction>) -> Result<Vec<Results>, CpuError> {
     let outputs = &kernel.nest.outputs;
     let mut columns: Vec<Option<u8>> = outputs.iter().map(|output| kernel.column_of(output)).collect();
     columns.arrange();

@@ -3,8 +3,8 @@
 use super::{Parts, lies_along, point, statistics};
 use crate::EmitError;
 use crate::coords::Coords;
+use crate::device_function::{Element, Four, elements, function};
 use crate::expr::Code;
-use crate::hook::{Element, Four, elements, function};
 use crate::module::Module;
 use crate::value::WgslValue;
 use minijinja::Value as Variable;
@@ -42,7 +42,7 @@ pub(super) fn parts(
     let four = Four { coords: &point(kernel, (row, "m"), (depth, "k")), axis: depth, extent };
     let (values, more) = statistics(position, false);
     let root = (kernel.a, Element::Float, "");
-    parts.hooks += &elements(&format!("stat_{position}"), module, &four, (&values, &more), root)?;
+    parts.functions += &elements(&format!("stat_{position}"), module, &four, (&values, &more), root)?;
     parts.stats.push(Variable::from_pairs([
         ("identity", "0.0f".to_owned()),
         ("extent", module.dim(extent)),
@@ -51,7 +51,7 @@ pub(super) fn parts(
         ("total", "max(max(total.x, total.y), max(total.z, total.w))".to_owned()),
     ]));
     parts.variables.push(("largest", format!("statistic_{position}").into()));
-    parts.hooks += &scales(kernel, module, (right, index))?;
+    parts.functions += &scales(kernel, module, (right, index))?;
     Ok(parts)
 }
 

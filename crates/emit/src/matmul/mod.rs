@@ -7,8 +7,8 @@ mod tensors;
 mod workgroup;
 
 use super::coords::Coords;
+use super::device_function::{Combine, Element, Four, elements};
 use super::expr::{Code, indented};
-use super::hook::{Combine, Element, Four, elements};
 use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
@@ -153,7 +153,7 @@ impl Scheduled for Bound<'_, Product> {
 
 /// Common parts of the templates: the kernel's device functions, and the layout of its operands.
 struct Parts {
-    hooks: String,
+    functions: String,
     /// True if four neighbours of the left operand are four rows, not four steps of `k`.
     left_along_rows: bool,
     /// True if four neighbours of the right operand are four steps of `k`, not four columns.
@@ -169,7 +169,7 @@ impl Parts {
         let point = |first, second| point(kernel, first, second);
         let left_point = point((row, "m"), (depth, "k"));
 
-        let mut hooks = String::new();
+        let mut functions = String::new();
         let mut stats = vec![];
         for (n, stat) in kernel.stats.iter().enumerate() {
             let combine = Combine(stat.op);
@@ -178,7 +178,7 @@ impl Parts {
             let name = format!("stat_{n}");
             let identity = combine.identity();
             let value = (stat.value, Element::Float, identity.as_str());
-            hooks += &elements(&name, module, &four, (&values, &more), value)?;
+            functions += &elements(&name, module, &four, (&values, &more), value)?;
             stats.push(Variable::from_pairs([
                 ("identity", identity.clone()),
                 ("extent", module.dim(&stat.extent)),
@@ -199,14 +199,14 @@ impl Parts {
         };
         let left_along_rows = four.axis == row;
         let (values, more) = statistics(kernel.stats.len(), left_along_rows);
-        hooks += &elements("left", module, &four, (&values, &more), (kernel.a, left, ""))?;
+        functions += &elements("left", module, &four, (&values, &more), (kernel.a, left, ""))?;
         let right_point = point((depth, "k"), (column, "n"));
         let four = match &kernel.k {
             Extent::Dense(k) if right_along_rows => Four { coords: &right_point, axis: depth, extent: k },
             _ => Four { coords: &right_point, axis: column, extent: &kernel.n },
         };
         let right_along_rows = four.axis == depth;
-        hooks += &elements("right", module, &four, (&[], ""), (kernel.b, right, ""))?;
+        functions += &elements("right", module, &four, (&[], ""), (kernel.b, right, ""))?;
         let batch_arguments: String = (0..row).map(|n| format!("c{n}, ")).collect();
         let left_more: String = (0..kernel.stats.len())
             .map(|s| match left_along_rows {
@@ -224,7 +224,7 @@ impl Parts {
             ("n", module.dim(&kernel.n).into()),
             ("k", row_count(module, &kernel.k)?.into()),
         ];
-        Ok(Self { hooks, left_along_rows, right_along_rows, stats, variables })
+        Ok(Self { functions, left_along_rows, right_along_rows, stats, variables })
     }
 }
 

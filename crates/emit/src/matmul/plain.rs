@@ -1,6 +1,6 @@
 use super::{Parts, integers, place, result_coords, suits};
 use crate::checked::tile_of;
-use crate::hook::{Element, Four, finish};
+use crate::device_function::{Element, Four, finish};
 use crate::module::Module;
 use crate::registers;
 use crate::template::{Main, Template, template};
@@ -218,7 +218,7 @@ pub(super) fn emit(
     };
     let is_long = right.is_none() && !parts.left_along_rows && operations(&kernel.nest.body.dag, kernel.a) > LONG;
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
-    parts.hooks += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
+    parts.functions += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
     parts.variables.extend(integers::types(right.is_some()));
     parts.variables.extend([
@@ -236,6 +236,7 @@ pub(super) fn emit(
         ("left_along_rows", parts.left_along_rows.into()),
         ("right_along_rows", parts.right_along_rows.into()),
     ]);
-    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables, extension: None };
+    let main =
+        Main { threads: tile.threads(), functions: parts.functions, body, variables: parts.variables, extension: None };
     TEMPLATE.render(module, main, grid, tile_lists)
 }

@@ -1,5 +1,5 @@
 use super::{Parts, lies_along, place, result_coords, suits};
-use crate::hook::{Ahead, Element, Four, finish, finish_ahead, streamed};
+use crate::device_function::{Ahead, Element, Four, finish, finish_ahead, streamed};
 use crate::module::Module;
 use crate::template::{Main, Template, template};
 use crate::{EmitError, ParsedKernel};
@@ -199,12 +199,12 @@ pub(super) fn emit(
     let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.prefetch_stages) as usize));
     let streams = !ragged && !tile.varying && tile.holds_results();
     let streamed = if streams { streamed(&mut module, &result, outputs)? } else { None };
-    let (hooks, ahead) = match tile.varying {
+    let (functions, ahead) = match tile.varying {
         // The number of results per invocation is unknown.
         true => (finish(&mut module, &result, kernel.sum(), outputs)?, Ahead::Nothing),
         false => finish_ahead(&mut module, &result, kernel.sum(), outputs, streamed.as_ref())?,
     };
-    parts.hooks += &hooks;
+    parts.functions += &functions;
     let rounds_ahead = match ahead {
         Ahead::Nothing => 0,
         Ahead::Shared => 1,
@@ -237,6 +237,7 @@ pub(super) fn emit(
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),
     ]);
-    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables, extension: None };
+    let main =
+        Main { threads: tile.threads(), functions: parts.functions, body, variables: parts.variables, extension: None };
     TEMPLATE.render(module, main, grid, tile_lists)
 }

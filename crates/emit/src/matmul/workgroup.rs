@@ -2,15 +2,15 @@
 
 use super::tensors::{F16Tensor, Results, operand, results};
 use super::{place, result_coords};
+use crate::device_function::function;
 use crate::expr::Code;
-use crate::hook::function;
 use crate::module::Module;
 use crate::template::{Main, Template, template};
 use crate::value::WgslValue;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph::DType;
-use rewire_graph_rewrite::device::{Extension, Slot, Target, WorkgroupProductTile};
+use rewire_graph_rewrite::device::{BindingSource, Extension, Target, WorkgroupProductTile};
 use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
 
 static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
@@ -81,8 +81,8 @@ impl WorkgroupMatmulTile {
 
     /// True if each of its tensors is one binding, and results are stored to theirs.
     pub fn holds(&self, module: &Module) -> bool {
-        let slots = self.operands().map(|operand| Slot::Operand(operand.position));
-        let results = self.results.iter().map(|part| Slot::Output(part.tensor.position));
+        let slots = self.operands().map(|operand| BindingSource::Operand(operand.position));
+        let results = self.results.iter().map(|part| BindingSource::Output(part.tensor.position));
         slots.chain(results).all(|slot| module.windows_of(slot) == 1)
     }
 
@@ -131,10 +131,10 @@ pub(super) fn emit(
 ) -> Result<ParsedKernel, EmitError> {
     tile.operands().for_each(|operand| module.note_tensor(operand.position));
     module.note_f16();
-    let mut hooks = String::new();
+    let mut functions = String::new();
     for part in &tile.results {
         module.note_tensor_result(part.tensor.position, DType::F16);
-        hooks += &finish(kernel, part, &mut module)?;
+        functions += &finish(kernel, part, &mut module)?;
     }
     let (body, grid, tile_lists) = place(kernel, tile.shape(), &mut module)?;
     let WorkgroupProductTile { rows: tile_m, columns: tile_n, depth: tile_k, threads } = tile.tile;
@@ -155,7 +155,7 @@ pub(super) fn emit(
         ),
     ];
     let extension = Some(Extension::Workgroup { tile: [tile_m, tile_n, tile_k] });
-    let main = Main { threads, hooks, body, variables, extension };
+    let main = Main { threads, functions, body, variables, extension };
     TEMPLATE.render(module, main, grid, tile_lists)
 }
 

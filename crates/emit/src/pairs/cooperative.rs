@@ -1,8 +1,8 @@
 use super::tile::{CooperativeTile, Other};
 use super::{Emitter, Tiling};
 use crate::coords::Coords;
+use crate::device_function::{Element, float, function};
 use crate::expr::Code;
-use crate::hook::{Element, float, function};
 use crate::module::Module;
 use crate::staged_rows::StagedRows;
 use crate::template::{Template, template};

@@ -7,9 +7,9 @@ mod suited;
 mod tile;
 
 use super::coords::Coords;
+use super::device_function::{Combine, Element, Four, elements, float, function};
 use super::expr::Code;
-use super::frame::{PairGrid, Variant};
-use super::hook::{Combine, Element, Four, elements, float, function};
+use super::frame::{PairGrid, PairTemplate};
 use super::interval::Pair;
 use super::module::Module;
 use super::store::store_all_four;
@@ -20,46 +20,46 @@ use crate::checked::{cooperative, tile_of};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Arrange, Dim, Scalar};
-use rewire_graph_rewrite::device::{Extension, PairsTile, Target, Tile, Tuning};
+use rewire_graph_rewrite::device::{Extension, PairReductionTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::Output;
-use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
+use rewire_graph_rewrite::schedule::{Bound, PairReduction, PairSum};
 use tile::CooperativeTile;
 
 /// The tile of a pair reduction with cooperative matrices; `None` for multiply-adds.
 fn cooperative_tile(
-    kernel: &Bound<'_, Pairs>,
+    kernel: &Bound<'_, PairReduction>,
     target: &Target,
     tuning: &Tuning,
 ) -> Result<Option<CooperativeTile>, EmitError> {
     cooperative(tuning, || match tuning.tile {
         None => CooperativeTile::new(kernel, target, None),
-        Some(Tile::MatrixPairs(tile)) => CooperativeTile::new(kernel, target, Some(tile)),
+        Some(Tile::MatrixPairReduction(tile)) => CooperativeTile::new(kernel, target, Some(tile)),
         Some(_) => Ok(None),
     })
 }
 
-impl Scheduled for Bound<'_, Pairs> {
+impl Scheduled for Bound<'_, PairReduction> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let kernel = Emitter { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
         match cooperative_tile(self, module.target, tuning)? {
             Some(tile) => kernel.cooperative(&tile, module),
             None => {
-                let pick = |tile| if let Tile::Pairs(tile) = tile { Some(tile) } else { None };
+                let pick = |tile| if let Tile::PairReduction(tile) = tile { Some(tile) } else { None };
                 kernel.plain(module, tile_of(tuning, "pairs", pick)?)
             }
         }
     }
 
     fn takes(&self, tile: &Tile) -> bool {
-        matches!(tile, Tile::Pairs(_) | Tile::MatrixPairs(_))
+        matches!(tile, Tile::PairReduction(_) | Tile::MatrixPairReduction(_))
     }
 
     fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile> {
         if base.matrices == Some(true) {
             let tiles = tile::tiles(target.matrix, self.attention().is_some());
-            return tiles.into_iter().map(Tile::MatrixPairs).collect();
+            return tiles.into_iter().map(Tile::MatrixPairReduction).collect();
         }
-        [1, 2, 4, 8].map(|rows_per_thread| Tile::Pairs(PairsTile { rows_per_thread })).into()
+        [1, 2, 4, 8].map(|rows_per_thread| Tile::PairReduction(PairReductionTile { rows_per_thread })).into()
     }
 
     fn suited(&self, base: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
@@ -73,7 +73,7 @@ impl Scheduled for Bound<'_, Pairs> {
 
 /// A kernel with those of its sums that have one value per row.
 struct Emitter<'k> {
-    kernel: &'k Bound<'k, Pairs>,
+    kernel: &'k Bound<'k, PairReduction>,
     statistics: Vec<&'k PairSum>,
 }
 
@@ -121,12 +121,12 @@ impl Emitter<'_> {
         &self,
         module: Module,
         tiling: Tiling,
-        hooks: impl FnOnce(&mut Module) -> Result<String, EmitError>,
+        functions: impl FnOnce(&mut Module) -> Result<String, EmitError>,
     ) -> Result<ParsedKernel, EmitError> {
         let Tiling { template, threads, rows, extension, variables } = tiling;
         let frame = self.frame();
-        let variant = Variant { template, threads, rows, roots: self.roots(), extension, variables };
-        frame.fill(module, variant, hooks)
+        let variant = PairTemplate { template, threads, rows, roots: self.roots(), extension, variables };
+        frame.fill(module, variant, functions)
     }
 
     /// The expressions that the device functions of pairs evaluate.

@@ -1,7 +1,7 @@
 use super::{Emitter, Tiling};
 use crate::coords::Coords;
+use crate::device_function::{Combine, Element, function};
 use crate::expr::Code;
-use crate::hook::{Combine, Element, function};
 use crate::module::Module;
 use crate::registers;
 use crate::store::store_point;
@@ -9,8 +9,8 @@ use crate::template::{Template, template};
 use crate::value::WgslValue;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
-use rewire_graph_rewrite::device::{PairsTile, Target};
-use rewire_graph_rewrite::schedule::{Bound, PairSum, Pairs};
+use rewire_graph_rewrite::device::{PairReductionTile, Target};
+use rewire_graph_rewrite::schedule::{Bound, PairReduction, PairSum};
 
 static TEMPLATE: Template = template!("pairs.wgsl");
 
@@ -45,7 +45,11 @@ pub(super) struct PlainTile {
 }
 
 impl PlainTile {
-    pub fn new(kernel: &Bound<'_, Pairs>, target: &Target, wanted: Option<PairsTile>) -> Result<Self, EmitError> {
+    pub fn new(
+        kernel: &Bound<'_, PairReduction>,
+        target: &Target,
+        wanted: Option<PairReductionTile>,
+    ) -> Result<Self, EmitError> {
         let width = kernel.dots.iter().map(|dot| dot.width as u32).max().unwrap_or(1);
         let width = width.max(1).next_multiple_of(4);
         let sums: u32 = kernel.sums().map(chunks).sum();
@@ -89,13 +93,13 @@ impl PlainTile {
     }
 
     /// Groups of four of the other rows that are staged at once.
-    fn key_tile(&self, kernel: &Bound<'_, Pairs>) -> u32 {
+    fn key_tile(&self, kernel: &Bound<'_, PairReduction>) -> u32 {
         let elements = kernel.sums().map(|sum| self.others(sum) * chunks(sum) * 8);
         elements.fold(OTHERS * self.pitch(), u32::max)
     }
 
     /// Workgroup memory in bytes, with that of the mask's bounds.
-    fn bytes(&self, kernel: &Bound<'_, Pairs>) -> u32 {
+    fn bytes(&self, kernel: &Bound<'_, PairReduction>) -> u32 {
         let softmax = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
         let statistics = kernel.sums().filter(|sum| sum.element.is_none()).count() as u32;
         16 * (self.rows() * self.pitch() + self.key_tile(kernel)) + (softmax + statistics) * 4 * self.rows() + 256
@@ -109,7 +113,7 @@ fn chunks(sum: &PairSum) -> u32 {
 
 /// A staged piece of the other rows.
 struct Piece {
-    hook: String,
+    function: String,
     /// Columns of a row, and the first of the columns that are staged, in groups of four.
     width: usize,
     column: u32,
@@ -129,7 +133,7 @@ impl Piece {
         let Some(piece) = piece else { return Variable::from_pairs([("items", 0)]) };
         Variable::from_pairs([
             ("items", Variable::from(piece.items())),
-            ("hook", piece.hook.clone().into()),
+            ("function", piece.function.clone().into()),
             ("width", piece.width.into()),
             ("column", piece.column.into()),
             ("groups", piece.groups.into()),
@@ -141,7 +145,7 @@ impl Piece {
 
 impl Emitter<'_> {
     /// Emits a pair reduction with multiply-adds.
-    pub(super) fn plain(&self, module: Module, wanted: Option<PairsTile>) -> Result<ParsedKernel, EmitError> {
+    pub(super) fn plain(&self, module: Module, wanted: Option<PairReductionTile>) -> Result<ParsedKernel, EmitError> {
         let tile = PlainTile::new(self.kernel, module.target, wanted)?;
         let variables = self.plain_variables(&tile, module.target);
         let tiling = Tiling { template: &TEMPLATE, threads: THREADS, rows: tile.rows(), extension: None, variables };
@@ -195,7 +199,7 @@ impl Emitter<'_> {
         let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1);
         let columns = dots.flat_map(|dot| {
             (0..dot.width.max(1) as u32).step_by(tile.chunk as usize).map(|column| Piece {
-                hook: format!("other{}", dot.value),
+                function: format!("other{}", dot.value),
                 width: dot.width,
                 column,
                 groups: tile.chunk / 4,
@@ -206,7 +210,7 @@ impl Emitter<'_> {
         let elements = pass.iter().filter_map(|sum| Some((sum, sum.element?))).flat_map(|(sum, element)| {
             let rows = tile.others(sum);
             (0..OTHERS).step_by(rows as usize).map(move |row| Piece {
-                hook: format!("element{}", sum.value),
+                function: format!("element{}", sum.value),
                 width: element.width,
                 column: 0,
                 groups: chunks(sum) * 8,
@@ -218,8 +222,8 @@ impl Emitter<'_> {
     }
 
     fn pass(&self, tile: &PlainTile, number: usize, pass: &[PairSum], pieces: &[Piece]) -> Variable {
-        let parts = |hook: String, is_last: bool| {
-            let own = pieces.iter().enumerate().filter(move |(_, piece)| piece.hook == hook);
+        let parts = |function: String, is_last: bool| {
+            let own = pieces.iter().enumerate().filter(move |(_, piece)| piece.function == function);
             let part = |(at, piece): (usize, &Piece)| {
                 let is_end = at + 1 == pieces.len();
                 Variable::from_pairs([

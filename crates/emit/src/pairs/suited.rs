@@ -4,8 +4,8 @@ use super::cooperative_tile;
 use super::plain::PlainTile;
 use super::tile::CooperativeTile;
 use rewire_graph::Dim;
-use rewire_graph_rewrite::device::{MatrixPairsTile, PairsTile, Target, Tile, Tuning};
-use rewire_graph_rewrite::schedule::{Bound, Pairs};
+use rewire_graph_rewrite::device::{MatrixPairReductionTile, PairReductionTile, Target, Tile, Tuning};
+use rewire_graph_rewrite::schedule::{Bound, PairReduction};
 
 /// Number of workgroups below which a GPU is not occupied.
 const FEW_WORKGROUPS: u64 = 96;
@@ -15,7 +15,7 @@ const MANY_WORKGROUPS: u64 = 512;
 
 /// Rows and samples of a run, and the kernel for which tiles are chosen.
 struct Run<'k> {
-    kernel: &'k Bound<'k, Pairs>,
+    kernel: &'k Bound<'k, PairReduction>,
     target: &'k Target,
     rows: u64,
     samples: u64,
@@ -27,7 +27,7 @@ type Choice = (u32, Option<Tile>);
 /// Fewer rows per workgroup, and per subgroup or thread, if there are few; with cooperative matrices, more columns per
 /// tile.
 pub(super) fn suited(
-    kernel: &Bound<'_, Pairs>,
+    kernel: &Bound<'_, PairReduction>,
     base: &Tuning,
     target: &Target,
     size: &dyn Fn(&Dim) -> Option<u64>,
@@ -39,7 +39,7 @@ pub(super) fn suited(
         Some(tile) => run.cooperative(&tile),
         None => {
             let rows = PlainTile::new(kernel, target, None).ok()?.rows();
-            vec![(rows, None), (rows, Some(Tile::Pairs(PairsTile { rows_per_thread: 1 })))]
+            vec![(rows, None), (rows, Some(Tile::PairReduction(PairReductionTile { rows_per_thread: 1 })))]
         }
     };
     choices.iter().find(|(rows, _)| run.occupies(*rows)).or(choices.last())?.1
@@ -50,7 +50,7 @@ impl Run<'_> {
     fn cooperative(&self, tile: &CooperativeTile) -> Vec<Choice> {
         let of = |rows: u32, keys: u32| {
             let columns = keys * self.target.matrix;
-            (rows, Some(MatrixPairsTile { rows, columns, rows_per_thread: 1 }))
+            (rows, Some(MatrixPairReductionTile { rows, columns, rows_per_thread: 1 }))
         };
         let is_short = tile.in_registers && self.rows <= self.samples.saturating_mul(u64::from(tile.fewer_rows() / 2));
         let is_many = self.samples.saturating_mul(self.kernel.heads as u64) >= MANY_WORKGROUPS;
@@ -62,11 +62,11 @@ impl Run<'_> {
         };
         let smaller = [of(tile.rows / 2, 2), of(tile.fewer_rows() / 2, 2), of(2 * self.target.matrix, 4)];
         // Tiles with more columns need more workgroup memory.
-        let fits = |(_, choice): &(u32, Option<MatrixPairsTile>)| {
+        let fits = |(_, choice): &(u32, Option<MatrixPairReductionTile>)| {
             matches!(CooperativeTile::new(self.kernel, self.target, *choice), Ok(Some(_)))
         };
         let fitting = [whole].into_iter().chain(smaller).filter(fits);
-        fitting.map(|(rows, choice)| (rows, choice.map(Tile::MatrixPairs))).collect()
+        fitting.map(|(rows, choice)| (rows, choice.map(Tile::MatrixPairReduction))).collect()
     }
 
     /// True if there are enough workgroups with this number of rows to occupy a GPU.

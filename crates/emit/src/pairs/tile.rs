@@ -4,8 +4,8 @@ use crate::EmitError;
 use crate::registers;
 use rewire_graph::limits::{MAX_AXES, MAX_VALUES};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph_rewrite::device::{MatrixPairsTile, Target};
-use rewire_graph_rewrite::schedule::{Analysis, Bound, Pairs};
+use rewire_graph_rewrite::device::{MatrixPairReductionTile, Target};
+use rewire_graph_rewrite::schedule::{Analysis, Bound, PairReduction};
 
 /// Padding of rows of staged tiles in f16 elements, and of rows of dot products in f32 elements.
 const PADDING: u32 = 8;
@@ -80,9 +80,9 @@ impl CooperativeTile {
     /// The tile for pairs that support cooperative matrices: sums of f16 rows in one pass, on a target that supports
     /// them.
     pub fn new(
-        kernel: &Bound<'_, Pairs>,
+        kernel: &Bound<'_, PairReduction>,
         target: &Target,
-        wanted: Option<MatrixPairsTile>,
+        wanted: Option<MatrixPairReductionTile>,
     ) -> Result<Option<Self>, EmitError> {
         let Some((size, sizes)) = target.matrices_of_subgroups().filter(|_| kernel.allows_f16_operands()) else {
             return Ok(None);
@@ -270,8 +270,8 @@ impl CooperativeTile {
 }
 
 /// Tiles that are worth measuring, for attention or for several sums.
-pub(super) fn tiles(size: u32, is_attention: bool) -> Vec<MatrixPairsTile> {
-    let tile = |rows_per_thread: u32, owners: u32, others: u32| MatrixPairsTile {
+pub(super) fn tiles(size: u32, is_attention: bool) -> Vec<MatrixPairReductionTile> {
+    let tile = |rows_per_thread: u32, owners: u32, others: u32| MatrixPairReductionTile {
         rows: owners * size,
         columns: others * size,
         rows_per_thread,
@@ -323,7 +323,7 @@ impl Suited {
 
 /// The tensors of the other rows that dot products and sums read, merged if they differ only in their column
 /// coordinate. Dot products computed ahead have separate tiles.
-fn others(kernel: &Bound<'_, Pairs>, products_ahead: bool) -> Vec<Other> {
+fn others(kernel: &Bound<'_, PairReduction>, products_ahead: bool) -> Vec<Other> {
     let dag = &kernel.nest.body.dag;
     let dots = kernel.dots.iter().map(|dot| Other { root: dot.other, axis: dot.depth, width: dot.width });
     let elements = kernel.sums().filter_map(|sum| sum.element);

@@ -5,7 +5,7 @@ use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_emit::{EmitError, emit};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Number, Scalar};
-use rewire_graph_rewrite::device::{MatrixPairsTile, PairsTile, SubgroupSizes, Target, Tile, Tuning};
+use rewire_graph_rewrite::device::{MatrixPairReductionTile, PairReductionTile, SubgroupSizes, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -274,7 +274,7 @@ fn widths_of_heads() {
         let case = AttentionCase { mask: Mask::Causal, heads: 3, qk, v, dtype, softmax: false };
         let (kernel, data, symbols) = kernel(&case, &[40, 3], None);
         // Of wide heads, shaders of more rows a thread take software drivers minutes.
-        let tile = (qk > 64).then_some(Tile::Pairs(PairsTile { rows_per_thread: 1 }));
+        let tile = (qk > 64).then_some(Tile::PairReduction(PairReductionTile { rows_per_thread: 1 }));
         let tuning = Tuning { tile, ..Tuning::default() };
         check_tuned(&format!("{qk} {v} {dtype}"), &kernel, &data, &symbols, &tuning);
     }
@@ -287,7 +287,7 @@ fn keys_of_other_lengths_than_rows() {
         let (kernel, data, symbols) = kernel(&case, &[5, 40, 0, 9], Some(&[70, 0, 3, 33]));
         check(&format!("{mask:?}"), &kernel, &data, &symbols);
         for each in [1, 2] {
-            let tuning = Tile::Pairs(PairsTile { rows_per_thread: each }).into();
+            let tuning = Tile::PairReduction(PairReductionTile { rows_per_thread: each }).into();
             check_tuned(&format!("{mask:?} {each}"), &kernel, &data, &symbols, &tuning);
         }
     }
@@ -312,7 +312,8 @@ fn cooperative_matrices_attend_over_f16() {
             [(8, (8, 8)), (8, (32, 32)), (16, (32, 32)), (16, (64, 64)), (8, (8, 16)), (8, (4, 16)), (16, (32, 64))];
         for (matrix, (min, max)) in ranges {
             let (rows, columns) = (each * groups * matrix, 2 * matrix);
-            let tuning = Tile::MatrixPairs(MatrixPairsTile { rows, columns, rows_per_thread: each }).into();
+            let tuning =
+                Tile::MatrixPairReduction(MatrixPairReductionTile { rows, columns, rows_per_thread: each }).into();
             let name = format!(
                 "{mask:?} {qk} {v} {lengths:?}, {each} x {groups} of {matrix}, subgroups of {min} to {max}, softmax {softmax}"
             );
@@ -331,7 +332,7 @@ fn lanes_that_share_a_row_of_a_softmax_are_a_power_of_two() {
     let case = AttentionCase { mask: Mask::Causal, heads: 1, qk: 16, v: 16, dtype: DType::F16, softmax: true };
     let (kernel, ..) = kernel(&case, &[4], None);
     let tile = |columns| {
-        let tile = Tile::MatrixPairs(MatrixPairsTile { rows: 128, columns, rows_per_thread: 1 });
+        let tile = Tile::MatrixPairReduction(MatrixPairReductionTile { rows: 128, columns, rows_per_thread: 1 });
         emit(&kernel, &with_matrices(16, 32), &tile.into()).map(drop)
     };
     assert_eq!(tile(32), Ok(()));

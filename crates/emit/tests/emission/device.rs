@@ -2,7 +2,7 @@
 
 use crate::tensor::{Tensor, extent};
 use rewire_graph::Symbol;
-use rewire_graph_rewrite::device::{EmittedKernel, GridFactor, Param, Slot, TileList};
+use rewire_graph_rewrite::device::{BindingSource, EmittedKernel, GridFactor, Param, TileList};
 use rewire_graph_rewrite::plan::{Computation, Extent, MemorySpace};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -172,11 +172,11 @@ impl Device {
         let mut buffers = vec![make(bytemuck::cast_slice(&params), wgpu::BufferUsages::UNIFORM)];
         for slot in &emitted.slots {
             buffers.push(match slot {
-                Slot::Sizes => make(bytemuck::cast_slice(&sizes), storage),
-                Slot::Operand(n) => make(&operands[*n as usize].padded_bytes(true), storage),
-                Slot::Dequantized { .. } => unreachable!("workgroups of this device share no matrices"),
-                Slot::Pooled(dtype) => make(&pooled[dtype], storage),
-                Slot::Output(n) => outputs[*n as usize].clone(),
+                BindingSource::Sizes => make(bytemuck::cast_slice(&sizes), storage),
+                BindingSource::Operand(n) => make(&operands[*n as usize].padded_bytes(true), storage),
+                BindingSource::Dequantized { .. } => unreachable!("workgroups of this device share no matrices"),
+                BindingSource::Pooled(dtype) => make(&pooled[dtype], storage),
+                BindingSource::Output(n) => outputs[*n as usize].clone(),
             });
         }
         if let Some(pipeline) = pipeline {
@@ -225,7 +225,7 @@ impl Device {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(pipeline);
             pass.set_bind_group(0, &group, &[]);
-            // Folded as a runtime would, with workgroups beyond the last.
+            // SegmentedSum as a runtime would, with workgroups beyond the last.
             let x = workgroups.div_ceil(3);
             pass.dispatch_workgroups(x, workgroups.div_ceil(x), 1);
         }

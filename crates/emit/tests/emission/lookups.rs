@@ -2,7 +2,7 @@
 
 use crate::build::{Build, combined, indices, noise, output, own, sym};
 use crate::device::device;
-use crate::fold::offsets;
+use crate::segmented_reduce::offsets;
 use crate::tensor::Tensor;
 use crate::{check_on, tuning::bits};
 use rewire_emit::{candidates, emit};

@@ -6,9 +6,9 @@ mod build;
 mod device;
 mod errors;
 mod few_registers;
-mod fold;
 mod lookups;
 mod map;
+mod segmented_reduce;
 
 mod matmul;
 mod random;

@@ -3,7 +3,7 @@
 use crate::attention::{self, AttentionCase, Mask};
 use crate::build::sym;
 use crate::writers::{to_hlsl, to_metal};
-use crate::{fold, map, matmul, reduce};
+use crate::{map, matmul, reduce, segmented_reduce};
 use naga::back::{glsl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use rewire_emit::emit;
@@ -24,9 +24,9 @@ fn samples() -> Vec<(&'static str, Computation)> {
         ("matmul_normalised", matmul::normalised(64, 25, 50)),
         ("reduce_layer_norm", reduce::layer_norm(512usize.into(), DType::F32)),
         ("reduce_symbolic_width", reduce::layer_norm(sym(1), DType::F16)),
-        ("fold_by_sample", fold::by_sample(64usize.into(), DType::F32)),
-        ("fold_by_index", fold::by_index(sym(1), 50usize.into(), DType::F16)),
-        ("matmul_by_sample", fold::products(64, 50, DType::F32)),
+        ("segmented_by_sample", segmented_reduce::by_sample(64usize.into(), DType::F32)),
+        ("segmented_by_index", segmented_reduce::by_index(sym(1), 50usize.into(), DType::F16)),
+        ("matmul_by_sample", segmented_reduce::products(64, 50, DType::F32)),
         ("attention_causal", case(Mask::Causal, false)),
         ("attention_targets", case(Mask::Targets, false)),
         ("attention_intervals_softmax", case(Mask::Intervals, true)),

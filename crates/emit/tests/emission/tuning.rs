@@ -10,7 +10,7 @@ use crate::{map, matmul, with_matrices};
 use rewire_emit::{EmitError, candidates, emit, families, of_family, suited};
 use rewire_graph::{DType, Dim, Number, Symbol};
 use rewire_graph_rewrite::device::{
-    MatrixPairsTile, ProductTile, ReductionTile, SubgroupProductTile, Target, Tile, Tuning,
+    MatrixPairReductionTile, ProductTile, ReductionTile, SubgroupProductTile, Target, Tile, Tuning,
 };
 use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
@@ -201,7 +201,8 @@ fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
             suited(of_family(Tuning::default(), &kernel, target), &kernel, target, |dim| Some(size(dim)? as u64));
         tuning.tile
     };
-    let of = |rows, columns| Some(Tile::MatrixPairs(MatrixPairsTile { rows, columns, rows_per_thread: 1 }));
+    let of =
+        |rows, columns| Some(Tile::MatrixPairReduction(MatrixPairReductionTile { rows, columns, rows_per_thread: 1 }));
     assert_eq!(suited(&wide, &elements, 32, 32 * 64), of(128, 32));
     assert_eq!(suited(&wide, &elements, 32, 32 * 65), None, "more than half of a workgroup's subgroups have queries");
     assert_eq!(suited(&wide, &elements, 8, 8 * 64), of(64, 32), "few workgroups");

@@ -1,6 +1,6 @@
 //! Weights of 8 bits that kernels read as f16.
 
-use super::{BindingChunks, EmittedKernel, Slot, Target};
+use super::{BindingChunks, BindingSource, EmittedKernel, Target};
 use crate::plan::{Computation, MemorySpace};
 use crate::schedule::{Analysis, Bound, Schedule};
 use rewire_graph::DType;
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 /// A computation as its kernels on a target are, whatever their tuning: matrices that a workgroup shares are loaded as they lie in memory,
 /// so that a right factor of [`DType::Rows8`] is f16 there, with a row for each step of `k`. How it is bound, if there is one.
-pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c, Computation>, Option<Slot>) {
+pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c, Computation>, Option<BindingSource>) {
     let Some((operand, transposed)) = right_rows(computation, target) else {
         return (Cow::Borrowed(computation), None);
     };
@@ -26,7 +26,7 @@ pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c
         BindingChunks::of_tensor(rows.dtype, &rows.shape, target) == 1
     });
     match is_one_binding {
-        true => (Cow::Owned(own), Some(Slot::Dequantized { operand, transposed })),
+        true => (Cow::Owned(own), Some(BindingSource::Dequantized { operand, transposed })),
         false => (Cow::Borrowed(computation), None),
     }
 }
@@ -51,9 +51,12 @@ fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)>
 
 impl EmittedKernel {
     /// The kernel with an operand bound as f16.
-    pub fn with_dequantized(mut self, bound: Option<Slot>) -> Self {
-        if let Some(bound @ Slot::Dequantized { operand, .. }) = bound {
-            self.slots.iter_mut().filter(|slot| **slot == Slot::Operand(operand)).for_each(|slot| *slot = bound);
+    pub fn with_dequantized(mut self, bound: Option<BindingSource>) -> Self {
+        if let Some(bound @ BindingSource::Dequantized { operand, .. }) = bound {
+            self.slots
+                .iter_mut()
+                .filter(|slot| **slot == BindingSource::Operand(operand))
+                .for_each(|slot| *slot = bound);
         }
         self
     }

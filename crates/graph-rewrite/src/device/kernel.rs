@@ -41,7 +41,7 @@ pub enum GridFactor {
 
 /// A storage binding of an emitted kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Slot {
+pub enum BindingSource {
     /// The `sizes` buffer: host operands and tile lists, `array<i32>`, read-only.
     Sizes,
     /// An operand of the body on the device, read-only.
@@ -72,7 +72,7 @@ pub struct EmittedKernel {
     /// Words of the parameter block.
     pub params: Vec<Param>,
     /// Storage bindings in order.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<BindingSource>,
     /// Tile lists, which the runtime computes.
     pub tile_lists: Vec<TileList>,
     /// Number of workgroups.

@@ -13,11 +13,12 @@ mod windows;
 
 pub use choices::with_shallow_choices;
 pub use dequantize::dequantized;
-pub use kernel::{EmittedKernel, Extension, GridFactor, Param, Slot, TileList};
+pub use kernel::{BindingSource, EmittedKernel, Extension, GridFactor, Param, TileList};
 pub use subgroups::SubgroupSizes;
 pub use target::Target;
 pub use tile::{
-    MatrixPairsTile, PairsTile, ProductTile, ReductionTile, SubgroupProductTile, ThreadTile, Tile, WorkgroupProductTile,
+    MatrixPairReductionTile, PairReductionTile, ProductTile, ReductionTile, SubgroupProductTile, ThreadTile, Tile,
+    WorkgroupProductTile,
 };
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::BindingChunks;

@@ -25,11 +25,14 @@ pub enum Tile {
     /// For a matmul with workgroup-scope cooperative matrices.
     WorkgroupProduct(WorkgroupProductTile),
     /// For a pair reduction with multiply-adds.
-    Pairs(PairsTile),
+    #[serde(rename = "pairs")]
+    PairReduction(PairReductionTile),
     /// For a pair reduction with cooperative matrices.
-    MatrixPairs(MatrixPairsTile),
+    #[serde(rename = "matrix_pairs")]
+    MatrixPairReduction(MatrixPairReductionTile),
     /// For a segmented reduction.
-    Fold(ThreadTile),
+    #[serde(rename = "fold")]
+    SegmentedReduce(ThreadTile),
 }
 
 /// Threads of a workgroup, and the work of each.
@@ -95,7 +98,7 @@ pub struct WorkgroupProductTile {
 /// Rows per thread in a pair reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PairsTile {
+pub struct PairReductionTile {
     /// 1 to 8.
     pub rows_per_thread: u32,
 }
@@ -103,7 +106,7 @@ pub struct PairsTile {
 /// Rows per workgroup in a pair reduction, and the columns that it stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MatrixPairsTile {
+pub struct MatrixPairReductionTile {
     /// Rows: a multiple of those of a subgroup.
     pub rows: u32,
     /// Columns: a multiple of a matrix's.
@@ -116,19 +119,22 @@ impl Tile {
     /// True for cooperative matrices, false for multiply-adds instead of them; `None` if there is no such choice.
     pub fn matrices(&self) -> Option<bool> {
         match self {
-            Self::SubgroupProduct(_) | Self::WorkgroupProduct(_) | Self::MatrixPairs(_) => Some(true),
-            Self::Product(_) | Self::Pairs(_) => Some(false),
-            Self::Map(_) | Self::Reduction(_) | Self::Fold(_) => None,
+            Self::SubgroupProduct(_) | Self::WorkgroupProduct(_) | Self::MatrixPairReduction(_) => Some(true),
+            Self::Product(_) | Self::PairReduction(_) => Some(false),
+            Self::Map(_) | Self::Reduction(_) | Self::SegmentedReduce(_) => None,
         }
     }
 
     /// True if its shader is short, and therefore compiles fast.
     pub fn is_short(&self) -> bool {
         let (groups, rows) = match self {
-            Self::Map(tile) | Self::Fold(tile) => (tile.groups_per_thread, tile.rows_per_thread),
+            Self::Map(tile) | Self::SegmentedReduce(tile) => (tile.groups_per_thread, tile.rows_per_thread),
             Self::Product(tile) => (1, tile.rows_per_thread),
-            Self::Pairs(tile) => (1, tile.rows_per_thread),
-            Self::MatrixPairs(_) | Self::Reduction(_) | Self::SubgroupProduct(_) | Self::WorkgroupProduct(_) => (1, 1),
+            Self::PairReduction(tile) => (1, tile.rows_per_thread),
+            Self::MatrixPairReduction(_)
+            | Self::Reduction(_)
+            | Self::SubgroupProduct(_)
+            | Self::WorkgroupProduct(_) => (1, 1),
         };
         rows <= 4 && groups == 1
     }

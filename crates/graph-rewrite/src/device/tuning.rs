@@ -10,10 +10,10 @@ use thiserror::Error;
 /// In text form it is a list of the fields that are set, or `default`; the tile comes last:
 ///
 /// ```
-/// use rewire_graph_rewrite::device::{PairsTile, Tile, Tuning};
+/// use rewire_graph_rewrite::device::{PairReductionTile, Tile, Tuning};
 /// let tuning: Tuning = "matrices=false,pairs:rows_per_thread=2".parse()?;
 /// assert_eq!(tuning.matrices, Some(false));
-/// assert_eq!(tuning.tile, Some(Tile::Pairs(PairsTile { rows_per_thread: 2 })));
+/// assert_eq!(tuning.tile, Some(Tile::PairReduction(PairReductionTile { rows_per_thread: 2 })));
 /// assert_eq!(tuning.to_string(), "matrices=false,pairs:rows_per_thread=2");
 /// assert_eq!("default".parse(), Ok(Tuning::default()));
 /// # Ok::<(), rewire_graph_rewrite::device::ParseTuningError>(())

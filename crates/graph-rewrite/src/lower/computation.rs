@@ -3,7 +3,7 @@ use super::custom::custom;
 use super::narrow::widened;
 use crate::error::NotLowerable;
 use crate::plan::{Computation, Nest, Output};
-use crate::schedule::{Bound, Fold};
+use crate::schedule::{Bound, SegmentedReduce};
 use rewire_graph::limits::{MAX_OPERANDS, check_count};
 use rewire_graph::op::{Accumulated, Concat, Fused, SetRows};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
@@ -172,7 +172,7 @@ fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, NotLowerable> {
     // Matrices are not read column by column: a reduction of columns loops over rows.
     let mut folded = nest.clone();
     folded.axes.iter_mut().next_back().into_iter().for_each(|axis| axis.summed = true);
-    match Fold::of(&folded).is_ok_and(|fold| Bound { nest: &folded, schedule: &fold }.goes_down_columns()) {
+    match SegmentedReduce::of(&folded).is_ok_and(|fold| Bound { nest: &folded, schedule: &fold }.goes_down_columns()) {
         true => reduction_over(body, nodes, true),
         false => Ok(nest),
     }

@@ -3,17 +3,17 @@
 //! A schedule supports nests of its form and returns why it does not support others.
 
 mod f16;
-mod fold;
 mod map;
 mod pairs;
 mod product;
 mod reduction;
+mod segmented_reduce;
 
-pub use fold::{Fold, Folded};
 pub use map::Map;
-pub use pairs::{Attention, Dot, Element, PairSum, Pairs};
+pub use pairs::{Attention, Dot, Element, PairReduction, PairSum};
 pub use product::Product;
 pub use reduction::{Reduced, Reduction};
+pub use segmented_reduce::{SegmentedReduce, SegmentedSum};
 
 use crate::count::{Count, Sizes};
 use crate::error::NotLowerable;
@@ -76,9 +76,9 @@ schedules! {
     /// Output tiles of a matmul.
     "product" => Product,
     /// Tiles of pairs of two axes.
-    "pairs" => Pairs,
+    "pairs" => PairReduction,
     /// A segmented reduction: pointwise, where each point loops over rows.
-    "fold" => Fold
+    "fold" => SegmentedReduce
 }
 
 impl Schedule {

@@ -2,7 +2,7 @@
 
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor, interpret};
-use rewire_graph_rewrite::schedule::{Pairs, Schedule};
+use rewire_graph_rewrite::schedule::{PairReduction, Schedule};
 use rewire_graph_rewrite::{lower, optimize};
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ fn values(batch: usize, rows: usize) -> HashMap<String, HostTensor> {
 }
 
 /// The only kernel of a graph, after checking that it computes the same.
-fn pairs(graph: &Graph) -> Pairs {
+fn pairs(graph: &Graph) -> PairReduction {
     let (fused, _) = optimize(graph.clone()).unwrap();
     for (batch, rows) in [(1, 1), (3, 5), (2, 9)] {
         let values = values(batch, rows);
@@ -75,7 +75,7 @@ fn pairs(graph: &Graph) -> Pairs {
     let plan = lower(&fused).unwrap();
     assert_eq!(plan.steps.len(), 1);
     match plan.steps[0].computation.schedule() {
-        Some(Schedule::Pairs(pairs)) => pairs.clone(),
+        Some(Schedule::PairReduction(pairs)) => pairs.clone(),
         other => unreachable!("{other:?}"),
     }
 }

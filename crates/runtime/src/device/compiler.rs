@@ -7,7 +7,7 @@ use super::matrices::{Matrices, MatrixTier};
 use crate::{GpuError, block_on};
 use ash::{khr, vk};
 use rewire_emit::ParsedKernel;
-use rewire_graph_rewrite::device::{Slot, Target};
+use rewire_graph_rewrite::device::{BindingSource, Target};
 use std::ffi::c_char;
 use std::ptr;
 use wgpu::hal::api::Vulkan;
@@ -197,7 +197,12 @@ impl<'a> Objects<'a> {
     }
 
     /// The pipeline of a module of SPIR-V, which binds the block of parameters and then `slots`. With `code` it captures its programs.
-    unsafe fn pipeline(&mut self, words: &[u32], slots: &[Slot], code: bool) -> Result<vk::Pipeline, vk::Result> {
+    unsafe fn pipeline(
+        &mut self,
+        words: &[u32],
+        slots: &[BindingSource],
+        code: bool,
+    ) -> Result<vk::Pipeline, vk::Result> {
         let binding = |number: usize, kind| {
             let stages = vk::ShaderStageFlags::COMPUTE;
             let binding = vk::DescriptorSetLayoutBinding::default().binding(number as u32).descriptor_type(kind);

@@ -2,7 +2,7 @@ use super::{WINDOW, shortest};
 use crate::model::{KernelCache, KernelKey, ParsedKernel, WantedKernel};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::HardwareModel;
-use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Slot, Tuning};
+use rewire_graph_rewrite::device::{BindingChunks, BindingSource, EmittedKernel, Tuning};
 use web_time::Instant;
 use wgpu::util::DeviceExt;
 
@@ -100,7 +100,7 @@ impl Dispatch {
         let kernel = EmittedKernel {
             wgsl: wgsl.to_owned(),
             params: vec![],
-            slots: vec![Slot::Operand(0), Slot::Output(0)],
+            slots: vec![BindingSource::Operand(0), BindingSource::Output(0)],
             tile_lists: vec![],
             grid: vec![],
             unchecked: true,

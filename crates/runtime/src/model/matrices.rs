@@ -59,8 +59,8 @@ fn is_cooperative(step: &Step, target: &Target) -> bool {
 /// The kind of a step's kernel, if rare: sums over pairs other than attention are its gradients.
 fn rare(step: &Step) -> Option<RareKernel> {
     match step.computation.schedule()? {
-        Schedule::Pairs(pairs) if pairs.softmax => Some(RareKernel::Softmax),
-        Schedule::Pairs(pairs) if pairs.attention().is_none() => Some(RareKernel::Gradients),
+        Schedule::PairReduction(pairs) if pairs.softmax => Some(RareKernel::Softmax),
+        Schedule::PairReduction(pairs) if pairs.attention().is_none() => Some(RareKernel::Gradients),
         _ => None,
     }
 }

@@ -136,7 +136,7 @@ impl Model {
 
     /// Tunings to which a step on the device can be forced: all that are worth measuring, including those that change
     /// the order of sums.
-    pub fn variants(&self, step: usize) -> Vec<Tuning> {
+    pub fn candidate_tunings(&self, step: usize) -> Vec<Tuning> {
         let sites = self.sites();
         let (Some(site), Some(own)) = (&sites.gpu, self.plan().steps.get(step)) else { return vec![] };
         if !site.kernels.has(step) {

@@ -4,7 +4,7 @@ use crate::{Gpu, GpuError, Kernel, Model, ModelOptions, RunError, RuntimeError};
 use rewire_emit::ParsedKernel;
 use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::device::{EmittedKernel, GridFactor, Param, Slot, Target, Tuning};
+use rewire_graph_rewrite::device::{BindingSource, EmittedKernel, GridFactor, Param, Target, Tuning};
 use rewire_graph_rewrite::plan::{
     self, Binding, Body, Buffer, BufferId, HostSlot, MemorySpace, Nest, Operand, Output, PlanOutput, ShapeEntry,
     Source, Step, SymbolSource,
@@ -69,7 +69,7 @@ fn main(
 }"
         .into(),
         params: vec![Param::Dim(rows()), Param::Workgroups],
-        slots: vec![Slot::Operand(0), Slot::Operand(1), Slot::Output(0)],
+        slots: vec![BindingSource::Operand(0), BindingSource::Operand(1), BindingSource::Output(0)],
         tile_lists: vec![],
         grid: vec![GridFactor::Tiles(vec![rows() * 8], 8)],
         unchecked: true,

@@ -44,11 +44,11 @@ pub struct Refinement {
 }
 
 impl Session {
-    /// Forces a step on the device to run with a tuning, for instance one of [`Model::variants`], from the session's
+    /// Forces a step on the device to run with a tuning, for instance one of [`Model::candidate_tunings`], from the session's
     /// next run on; `None` restores its own. If the tuning does not fit the kernel, the run fails with
     /// [`RunError::Tuning`].
     ///
-    /// [`Model::variants`]: crate::Model::variants
+    /// [`Model::candidate_tunings`]: crate::Model::candidate_tunings
     pub fn force(&mut self, step: usize, tuning: Option<Tuning>) {
         if let Some(side) = &mut self.gpu {
             side.force(step, tuning);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use rewire_graph::pointwise::UnaryOp;
     use rewire_graph::{DType, Dim, Scope};
-    use rewire_graph_rewrite::device::{PairsTile, Tile};
+    use rewire_graph_rewrite::device::{PairReductionTile, Tile};
     use rewire_graph_rewrite::plan::{self, Body, MemorySpace, Operand};
     use rewire_graph_rewrite::{lower, optimize};
     use std::collections::BTreeSet;
@@ -148,7 +148,7 @@ mod tests {
     fn orders_of_sums_do_not_mix() {
         let bucket = |rows| Bucket::new(&[Symbol(0)], |_| Some(rows));
         let tuning = |rows_per_thread, matrices| {
-            let tile = Some(Tile::Pairs(PairsTile { rows_per_thread }));
+            let tile = Some(Tile::PairReduction(PairReductionTile { rows_per_thread }));
             Tuning { tile, matrices: Some(matrices), ..Tuning::default() }
         };
         let mut known = KernelTunings::default();

@@ -1,7 +1,7 @@
 mod decoder;
 mod exported;
 mod node_case;
-mod variants;
+mod tunings;
 
 pub(crate) use decoder::is_decoder_case;
 pub(crate) use exported::is_exported;

@@ -183,7 +183,8 @@ fn floats_are_rounded_to_bytes_and_multiplied_exactly_on_every_backend() {
         let graph = scope.finish(&[("y", y)]).unwrap();
         let bytes: Vec<i8> = (0..columns * depth).map(|_| noise.below(-128, 128) as i8).collect();
         let words = IntegerProduct::words(&bytes, depth);
-        let words = HostTensor::i32([columns, depth.div_ceil(4)], &words).unwrap();
+        let words: Vec<u8> = words.into_iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let words = HostTensor::copied(DType::I32, vec![columns, depth.div_ceil(4)], &words).unwrap();
         for kernel in [Kernel::Cpu, Kernel::Wgpu].into_iter().filter(|&kernel| options(kernel).is_some()) {
             let mut session = session(&graph, &[("right".to_owned(), words.clone())].into(), kernel).unwrap().unwrap();
             for (rows, zero) in [(1, 0), (5, 255), (70, 91), (0, 3)] {

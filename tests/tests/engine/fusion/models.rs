@@ -198,7 +198,7 @@ fn attention_with_a_cache_does_not_search_for_samples() {
     assert!(cached.len() > 3);
     hold(&cached, |golden| {
         let plan = plan(&golden.trace()?.graph)?;
-        let attention = |step: &&Step| matches!(step.computation.schedule(), Some(Schedule::Pairs(_)));
+        let attention = |step: &&Step| matches!(step.computation.schedule(), Some(Schedule::PairReduction(_)));
         let steps: Vec<&Step> = plan.steps.iter().filter(attention).collect();
         if steps.is_empty() {
             return Err(format!("no attention: {:?}", names(&plan)));

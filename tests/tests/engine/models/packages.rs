@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use rewire::package::{Package, TargetKernels};
 use rewire_emit::{ParsedKernel, emit};
 use rewire_graph_rewrite::device::{
-    MatrixPairsTile, PairsTile, ProductTile, ReductionTile, SubgroupProductTile, SubgroupSizes, Target, ThreadTile,
-    Tile, Tuning, WorkgroupProductTile,
+    MatrixPairReductionTile, PairReductionTile, ProductTile, ReductionTile, SubgroupProductTile, SubgroupSizes, Target,
+    ThreadTile, Tile, Tuning, WorkgroupProductTile,
 };
 use rewire_graph_rewrite::plan::Plan;
 use rewire_tests::fuzz::packages::{
@@ -232,9 +232,9 @@ fn tunings() -> impl Strategy<Value = Tuning> {
         2 => Tile::Product(ProductTile { rows: a, columns: b, depth: c, rows_per_thread: d, parts: e }),
         3 => Tile::SubgroupProduct(SubgroupProductTile { rows: a, columns: b }),
         4 => Tile::WorkgroupProduct(WorkgroupProductTile { rows: a, columns: b, depth: c, threads: d }),
-        5 => Tile::Pairs(PairsTile { rows_per_thread: a }),
-        6 => Tile::MatrixPairs(MatrixPairsTile { rows: a, columns: b, rows_per_thread: c }),
-        _ => Tile::Fold(ThreadTile { threads: a, groups_per_thread: b, rows_per_thread: c }),
+        5 => Tile::PairReduction(PairReductionTile { rows_per_thread: a }),
+        6 => Tile::MatrixPairReduction(MatrixPairReductionTile { rows: a, columns: b, rows_per_thread: c }),
+        _ => Tile::SegmentedReduce(ThreadTile { threads: a, groups_per_thread: b, rows_per_thread: c }),
     });
     let choice = || prop::option::of(any::<bool>());
     (choice(), choice(), prop::option::of(tile)).prop_map(|(split_sums, matrices, tile)| Tuning {

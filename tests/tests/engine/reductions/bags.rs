@@ -55,7 +55,7 @@ fn a_bag_is_one_sum_over_rows() {
         let plan = plan(&graph).unwrap();
         let names: Vec<&str> = plan.steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(plan.steps.len(), 1, "{names:?}");
-        assert!(matches!(plan.steps[0].computation.schedule(), Some(Schedule::Fold(_))), "{names:?}");
+        assert!(matches!(plan.steps[0].computation.schedule(), Some(Schedule::SegmentedReduce(_))), "{names:?}");
     }
 }
 
@@ -75,7 +75,7 @@ fn rows_that_ids_name_are_added_as_rows() {
     for (fields_of, width) in [(2, 3), (20, 16), (7, 50), (70, 65)] {
         let graph = fields(fields_of, width);
         let plan = plan(&graph).unwrap();
-        let is_fold = |step: &Step| matches!(step.computation.schedule(), Some(Schedule::Fold(_)));
+        let is_fold = |step: &Step| matches!(step.computation.schedule(), Some(Schedule::SegmentedReduce(_)));
         assert!(plan.steps.iter().all(is_fold), "{fields_of} {width}");
         let parameters: Tensors = [("table".to_owned(), values(&[ROWS, width], 0.05))].into();
         for kernel in [Kernel::Cpu, Kernel::Wgpu] {

@@ -1,10 +1,10 @@
-//! Sums and folds of every kind.
+//! Sums and segmented of every kind.
 
 mod bags;
-mod folds;
 mod matrices;
 mod pairs;
 mod partial_sums;
 mod parts;
 mod products;
+mod segmented;
 mod sums;

@@ -36,7 +36,7 @@ fn check(case: &GraphCase, number: usize, expected: &[&str]) {
     steps.sort();
     assert_eq!(steps, expected, "{}", case.graph.text());
     let mut plan = plan(&case.graph).unwrap();
-    let is_over_pairs = |step: &Step| matches!(step.computation.schedule(), Some(Schedule::Pairs(_)));
+    let is_over_pairs = |step: &Step| matches!(step.computation.schedule(), Some(Schedule::PairReduction(_)));
     assert!(plan.steps.iter().all(is_over_pairs));
     assert!(confine(&mut plan).unwrap().is_empty(), "{}", case.graph.text());
     case.check_on(kernels(number));

@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod attention;
-mod fold;
 mod matmul;
 mod naive;
 mod parts;
 mod pointwise;
 mod reduce;
+mod segmented_reduce;
 
 use super::{Compiled, Memory, Operand};
 use crate::parallel::{ThreadPool, ThreadPoolOptions};

@@ -5,7 +5,7 @@ use crate::with_matrices;
 use rewire_emit::{candidates, emit, of_family, suited};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::device::{Slot, Target, Tuning};
+use rewire_graph_rewrite::device::{BindingSource, Target, Tuning};
 
 fn shares() -> Target {
     Target { matrix_elements: true, workgroup_matrices: 256, workgroup_bytes: 48 << 10, ..with_matrices(16, 32) }
@@ -23,9 +23,13 @@ fn weights_of_8_bits_are_halves_where_a_workgroup_shares_matrices() {
             assert_eq!(own.wgsl, same.wgsl);
             assert_eq!(
                 own.slots,
-                [Slot::Operand(0), Slot::Dequantized { operand: 1, transposed: by_column }, Slot::Output(0)]
+                [
+                    BindingSource::Operand(0),
+                    BindingSource::Dequantized { operand: 1, transposed: by_column },
+                    BindingSource::Output(0)
+                ]
             );
-            assert_eq!(same.slots, [Slot::Operand(0), Slot::Operand(1), Slot::Output(0)]);
+            assert_eq!(same.slots, [BindingSource::Operand(0), BindingSource::Operand(1), BindingSource::Output(0)]);
             let size = |dim: &Dim| Some(dim.as_const().map_or(200, |width| width as u64));
             let tunings = [&rows, &f16].map(|kernel| {
                 let base = of_family(Tuning::default(), kernel, &shares());
@@ -53,6 +57,6 @@ fn weights_of_8_bits_stay_what_they_are_elsewhere() {
     ];
     for (name, kernel, target) in cases {
         let slots = emit(kernel, &target, &Tuning::default()).unwrap().slots;
-        assert_eq!(slots, [Slot::Operand(0), Slot::Operand(1), Slot::Output(0)], "{name}");
+        assert_eq!(slots, [BindingSource::Operand(0), BindingSource::Operand(1), BindingSource::Output(0)], "{name}");
     }
 }

@@ -1,4 +1,4 @@
-use super::{Bound, Pairs, f16};
+use super::{Bound, PairReduction, f16};
 use crate::count::{Count, Domain, Sizes, Tally, bits};
 use crate::schedule::Analysis;
 use rewire_graph::Scalar;
@@ -11,7 +11,7 @@ const OWNERS: u64 = 32;
 /// Pairs of a sample are counted in at most this many rows of tiles.
 const MASK_TILES: u64 = 64;
 
-impl Analysis for Bound<'_, Pairs> {
+impl Analysis for Bound<'_, PairReduction> {
     /// Every tile of rows reads the columns once; computation on a pair counts once for it, in each pass.
     fn count(&self, sizes: &Sizes) -> Count {
         let samples = sizes.product(&self.samples);
@@ -100,7 +100,7 @@ impl ReadBounds for HostValues<'_> {
 
 /// Pairs that the mask includes, of all samples for one head. Tiles that are neither completely included nor excluded
 /// count half, as along the diagonal of a causal mask.
-fn pairs(kernel: &Bound<'_, Pairs>, sizes: &Sizes, owners: &[u64], others: &[u64]) -> u64 {
+fn pairs(kernel: &Bound<'_, PairReduction>, sizes: &Sizes, owners: &[u64], others: &[u64]) -> u64 {
     let all = |(owners, others): (&u64, &u64)| owners.saturating_mul(*others);
     let Some(mask) = kernel.mask else { return owners.iter().zip(others).map(all).sum() };
     let reads = HostValues { body: &kernel.nest.body, sizes };
@@ -126,7 +126,7 @@ fn pairs(kernel: &Bound<'_, Pairs>, sizes: &Sizes, owners: &[u64], others: &[u64
 }
 
 struct Visible<'a> {
-    kernel: &'a Bound<'a, Pairs>,
+    kernel: &'a Bound<'a, PairReduction>,
     bounds: Intervals,
     reads: HostValues<'a>,
     sample: Interval,

@@ -20,7 +20,7 @@ use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 /// distinct width of a result. For dense rows they are the samples, a head of constant extent, if there is one, the
 /// owners and the columns.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pairs {
+pub struct PairReduction {
     /// Extents of the axes that make up the samples.
     pub samples: Vec<Dim>,
     /// Number of heads.
@@ -100,7 +100,7 @@ pub struct Attention<'k> {
 /// Largest number of dense value columns that a kernel keeps in registers.
 const WIDEST: usize = 256;
 
-impl Pairs {
+impl PairReduction {
     /// Supports nests with reductions over one axis, or over the columns of rows of it and of the owners.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ fn unmasked(nest: &Nest, mask: Option<ExprId>, sum: &PairSum) -> ExprId {
     }
 }
 
-impl Bound<'_, Pairs> {
+impl Bound<'_, PairReduction> {
     /// True if an expression depends only on sample axes, heads and `own`.
     fn is_of(&self, id: ExprId, own: &[u8]) -> bool {
         let outer = (0..self.samples.len() as u8).chain(self.head);

@@ -1,11 +1,11 @@
-use super::{PairSum, Pairs};
+use super::{PairReduction, PairSum};
 use rewire_graph::nest::{Nest, Output};
 use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 
 /// The mask, and the sum with the scores as its weight, if the weight is their softmax: the two passes before it
 /// compute their maximum and their sum, which nothing else reads.
-pub(super) fn of(nest: &Nest, pairs: &Pairs) -> Option<(Option<ExprId>, PairSum)> {
+pub(super) fn of(nest: &Nest, pairs: &PairReduction) -> Option<(Option<ExprId>, PairSum)> {
     let sums: Vec<&PairSum> = pairs.sums().collect();
     let (&[largest, total, sum], &[_]) = (sums.as_slice(), pairs.dots.as_slice()) else { return None };
     let dag = &nest.body.dag;

@@ -16,7 +16,7 @@ use crate::memory::Layout;
 use crate::parallel::map;
 use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
-use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Slot};
+use rewire_graph_rewrite::device::{BindingChunks, BindingSource, EmittedKernel};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ struct GpuStep {
     /// Position of its parameter block.
     block: usize,
     /// The bindings of its kernels, which do not depend on sizes and tunings.
-    slots: Vec<Slot>,
+    slots: Vec<BindingSource>,
 }
 
 /// The steps of a model on its device.
@@ -136,8 +136,10 @@ impl GpuKernels {
             for (position, read) in step.reads.iter().enumerate() {
                 let Binding::Buffer(id) = read else { continue };
                 let Some(reads) = reads.get_mut(id.0 as usize) else { continue };
-                let as_f16 = |slot: &Slot| match slot {
-                    Slot::Dequantized { operand, transposed } if usize::from(*operand) == position => Some(*transposed),
+                let as_f16 = |slot: &BindingSource| match slot {
+                    BindingSource::Dequantized { operand, transposed } if usize::from(*operand) == position => {
+                        Some(*transposed)
+                    }
                     _ => None,
                 };
                 match slots.iter().find_map(as_f16) {

@@ -14,7 +14,7 @@ use crate::parallel::map;
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
 use creation::Creation;
-use rewire_graph_rewrite::device::{BindingChunks, EmittedKernel, Slot, Tuning};
+use rewire_graph_rewrite::device::{BindingChunks, BindingSource, EmittedKernel, Tuning};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use store::Stored;
@@ -233,7 +233,7 @@ fn lock<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// By slot, true if the kernel writes it.
 fn written(kernel: &EmittedKernel) -> Vec<bool> {
-    kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect()
+    kernel.slots.iter().map(|slot| matches!(slot, BindingSource::Output(_))).collect()
 }
 
 fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {

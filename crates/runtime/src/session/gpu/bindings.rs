@@ -2,7 +2,7 @@ use super::GpuSide;
 use crate::GpuError;
 use crate::model::{StepKernel, label};
 use crate::session::control::block_bytes;
-use rewire_graph_rewrite::device::Slot;
+use rewire_graph_rewrite::device::BindingSource;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Step};
 use std::sync::Arc;
 
@@ -92,28 +92,28 @@ impl GpuSide {
         for (n, slot) in slots.iter().enumerate() {
             let window = slots.iter().take(n).filter(|earlier| *earlier == slot).count() as u64;
             let resource = match slot {
-                Slot::Sizes => region(layout.sizes(), 0),
-                Slot::Operand(operand) => {
+                BindingSource::Sizes => region(layout.sizes(), 0),
+                BindingSource::Operand(operand) => {
                     let bound = match step.reads.get(usize::from(*operand)) {
                         Some(Binding::Buffer(id)) => self.buffer(*id),
                         Some(Binding::Host(_)) | None => None,
                     };
                     self.window(bound.ok_or_else(|| unbound(format!("operand {operand}")))?, window)
                 }
-                Slot::Dequantized { operand, transposed } => {
+                BindingSource::Dequantized { operand, transposed } => {
                     let bound = match step.reads.get(usize::from(*operand)) {
                         Some(Binding::Buffer(id)) => self.site.weights.dequantized(*id, *transposed),
                         Some(Binding::Host(_)) | None => None,
                     };
                     bound.ok_or_else(|| unbound(format!("operand {operand} as f16")))?.as_entire_binding()
                 }
-                Slot::Pooled(dtype) => {
+                BindingSource::Pooled(dtype) => {
                     let pooled = self.site.weights.pooled_buffer(*dtype);
                     pooled
                         .ok_or_else(|| unbound(format!("the buffer of small {dtype} parameters")))?
                         .as_entire_binding()
                 }
-                Slot::Output(output) => {
+                BindingSource::Output(output) => {
                     let bound = step.writes.get(usize::from(*output)).and_then(|id| self.buffer(*id));
                     self.window(bound.ok_or_else(|| unbound(format!("result {output}")))?, window)
                 }

@@ -5,7 +5,7 @@ use crate::model::Emitter;
 use crate::{Inputs, Kernel, Model, block_on};
 use rewire_emit::{ParsedKernel, emit};
 use rewire_graph::{DType, HostTensor, Scope};
-use rewire_graph_rewrite::device::{EmittedKernel, Slot, Target, Tuning};
+use rewire_graph_rewrite::device::{BindingSource, EmittedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{Computation, Plan, Precision, Step};
 use rewire_graph_rewrite::{lower, optimize};
 
@@ -46,7 +46,9 @@ fn emit_dequantized(number: usize, step: &Step, target: &Target, tuning: &Tuning
     edited.map_err(|error| error.to_string())?;
     let emitted = emit(&computation, target, tuning).map_err(|error| error.to_string())?;
     let slot = |slot| match slot {
-        Slot::Operand(operand) if usize::from(operand) == position => Slot::Dequantized { operand, transposed },
+        BindingSource::Operand(operand) if usize::from(operand) == position => {
+            BindingSource::Dequantized { operand, transposed }
+        }
         slot => slot,
     };
     let slots = emitted.slots.iter().copied().map(slot).collect();

@@ -3,7 +3,7 @@ use super::{gpu, options};
 use crate::tuning::{Bucket, identity};
 use crate::{DeviceTunings, Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session, TuningStore};
 use rewire_graph::{HostTensor, Symbol};
-use rewire_graph_rewrite::device::{PairsTile, ProductTile, Tile, Tuning};
+use rewire_graph_rewrite::device::{PairReductionTile, ProductTile, Tile, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -136,7 +136,7 @@ fn tunings_that_come_with_a_model_and_do_not_fit_are_ignored() {
     let wrong = [
         given(&gpu, product_tile(ProductTile { rows: 7, ..TILE })),
         given(&gpu, product_tile(ProductTile { rows: u32::MAX, ..TILE })),
-        given(&gpu, Tile::Pairs(PairsTile { rows_per_thread: 1 }).into()),
+        given(&gpu, Tile::PairReduction(PairReductionTile { rows_per_thread: 1 }).into()),
         given(&gpu, Tuning { matrices: Some(true), ..SMALL }),
         given(&gpu, product_tile(ProductTile { parts: 2, ..TILE })),
         given(&gpu, Tuning { split_sums: Some(true), ..SMALL }),
@@ -216,8 +216,8 @@ fn a_forced_tuning_goes_before_others() {
     let mut session = load(&gpu, None);
     let expected = run(&mut session, 70);
     let own = current(&session);
-    let variants = session.model().variants(0);
-    assert!(variants.len() > 3 && session.model().variants(1).is_empty());
+    let variants = session.model().candidate_tunings(0);
+    assert!(variants.len() > 3 && session.model().candidate_tunings(1).is_empty());
     for tuning in variants.into_iter().take(4) {
         session.force(0, Some(tuning));
         assert_eq!(run(&mut session, 70), expected);

@@ -8,7 +8,7 @@ impl Verifier {
     /// tunings worth measuring. Each time every step is forced to its next variant; steps without further variants run with
     /// the default. If all steps are on the CPU, the case is replayed with all [instructions](Arch) of the processor. One
     /// report per replay.
-    pub fn variants(&self, path: &Path) -> Vec<CaseReport> {
+    pub fn verify_tunings(&self, path: &Path) -> Vec<CaseReport> {
         let mut opened = self.report(path);
         let mut loaded = match self.load(path, &mut opened) {
             Ok(loaded) => loaded,
@@ -18,8 +18,9 @@ impl Verifier {
             return self.instructions(loaded, &opened);
         }
         let steps = loaded.session.plan().steps.iter().enumerate();
-        let variants: Vec<(String, Vec<Tuning>)> =
-            steps.map(|(position, step)| (step.name.clone(), loaded.session.model().variants(position))).collect();
+        let variants: Vec<(String, Vec<Tuning>)> = steps
+            .map(|(position, step)| (step.name.clone(), loaded.session.model().candidate_tunings(position)))
+            .collect();
         let rounds = variants.iter().map(|(_, tunings)| tunings.len()).max().unwrap_or(0).max(1);
         let replay = |round: usize| {
             let mut forced: Vec<String> = vec![];

@@ -124,7 +124,7 @@ pub(super) enum Ahead {
 pub(super) struct Streamed {
     id: ExprId,
     /// The device function `streamed`, which loads them.
-    pub hook: String,
+    pub function: String,
 }
 
 /// The first f16 values that each result reads when it is written, if any.
@@ -138,7 +138,7 @@ pub(super) fn streamed(module: &mut Module, four: &Four, outputs: &[Output]) -> 
     let Some(id) = required.find(|id| is_own(id) && code.are_f16(module, *id)) else { return Ok(None) };
     let value = code.f16(module, id)?;
     code.line(&format!("return {value};"));
-    Ok(Some(Streamed { id, hook: function("streamed", four.coords, "", "vec4<f16>", &code.take()) }))
+    Ok(Some(Streamed { id, function: function("streamed", four.coords, "", "vec4<f16>", &code.take()) }))
 }
 
 /// The epilogue `finish`, which writes four results, and before it the device function `ahead`, which preloads its f32
@@ -186,7 +186,7 @@ pub(super) fn finish_ahead(
         code.line(&format!("let {name} = vec4<f32>(streamed);"));
         code.learn(streamed.id, WgslValue::Vector(name));
         more += ", streamed: vec4<f16>";
-        text += &streamed.hook;
+        text += &streamed.function;
     }
     store_all_four(&mut code, module, (four.axis, four.name(), four.extent), outputs)?;
     Ok((text + &function("finish", four.coords, &more, "", &code.take()), ahead))

@@ -10,7 +10,7 @@ use rewire_graph::{Dim, Scalar};
 /// A segmented reduction: a loop over points, each of which reduces rows in order. Used for sums by sample and by
 /// index.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fold {
+pub struct SegmentedReduce {
     /// The loop over results; at least one dimension. Coordinate `n` is dimension `n`.
     pub extents: Vec<Dim>,
     /// The coordinate of the rows.
@@ -18,21 +18,21 @@ pub struct Fold {
     /// The number of rows: of the sample at coordinate 0, or all.
     pub rows: Extent,
     /// The reductions; outputs read them as `Value(n)`.
-    pub sums: Vec<Folded>,
+    pub sums: Vec<SegmentedSum>,
     /// For sums by index: coordinate 0 of the result to which a row is added, an expression of the row only.
     pub index: Option<ExprId>,
 }
 
 /// A reduction over rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Folded {
+pub struct SegmentedSum {
     /// The reduction.
     pub op: ReduceOp,
     /// The element. For a sum by index, the element of the rows added to the result.
     pub value: ExprId,
 }
 
-impl Fold {
+impl SegmentedReduce {
     /// Supports nests of dense results with reductions over one axis, which no result has, and one factor each.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Fold {
             if sum.axis != row || nest.body.dag.values(value) != 0 {
                 return Err("it reduces a value that is reduced over another axis".into());
             }
-            sums.push(Folded { op: sum.op, value });
+            sums.push(SegmentedSum { op: sum.op, value });
         }
         if depends(nest, nest.outputs.iter().flat_map(Output::roots), 1 << row) {
             return Err("an output depends on a reduced row".into());
@@ -64,7 +64,7 @@ impl Fold {
     }
 }
 
-impl Bound<'_, Fold> {
+impl Bound<'_, SegmentedReduce> {
     /// True if the elements are in rows as wide as the result: sums over the rows of a matrix, or of consecutive
     /// matrices.
     pub fn goes_down_columns(&self) -> bool {
@@ -85,7 +85,7 @@ impl Bound<'_, Fold> {
     }
 }
 
-impl Analysis for Bound<'_, Fold> {
+impl Analysis for Bound<'_, SegmentedReduce> {
     /// Every row is read once, regardless of the results to which it is added.
     fn count(&self, sizes: &Sizes) -> Count {
         let results = Domain::of(self.nest, sizes, self.nest.rank());
@@ -111,7 +111,7 @@ impl Analysis for Bound<'_, Fold> {
 }
 
 /// The index and the element of `index == coordinate 0 ? element : 0`.
-fn indexed(nest: &Nest, sum: &Folded, row: u8) -> Option<(ExprId, ExprId)> {
+fn indexed(nest: &Nest, sum: &SegmentedSum, row: u8) -> Option<(ExprId, ExprId)> {
     let dag = &nest.body.dag;
     let &Expr::Select(hit, value, zero) = dag.expr(sum.value) else { return None };
     let &Expr::Binary(BinaryOp::Eq, a, b) = dag.expr(hit) else { return None };

@@ -49,7 +49,7 @@ fn {{ combination.name }}(local: i32, value: {{ type }}) -> {{ type }} {
 {% endfor %}
 {% endif %}
 
-{{ hooks -}}
+{{ functions -}}
 {% include "workgroup.wgsl" %}
     let local = i32(local_index);
     let place = local % PLACES;

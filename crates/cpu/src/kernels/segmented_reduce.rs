@@ -17,7 +17,7 @@ use super::{Compile, Scheduled, tasks};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Extent, ReduceOp};
-use rewire_graph_rewrite::schedule::{Bound, Fold};
+use rewire_graph_rewrite::schedule::{Bound, SegmentedReduce};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const LOOKUPS: usize = 8 * LANES;
 
 /// Reductions over rows, and functions of their results.
 #[derive(Clone, Debug)]
-pub(super) struct CompiledFold {
+pub(super) struct CompiledSegmentedReduce {
     extents: Vec<Dim>,
     rows: Extent,
     row: u8,
@@ -49,7 +49,7 @@ pub(super) struct CompiledFold {
 /// The elements of a reduction.
 #[derive(Clone, Debug)]
 enum Terms {
-    /// A result of [`CompiledFold::by_row`], in tiles that rows of several results share.
+    /// A result of [`CompiledSegmentedReduce::by_row`], in tiles that rows of several results share.
     Rows(usize),
     /// All rows of a result as one line, with the number of rows.
     Joined(JoinedMatrix, usize),
@@ -94,14 +94,14 @@ struct Worker<'a> {
     totals: Vec<Vec<f32>>,
 }
 
-impl Compile for Bound<'_, Fold> {
+impl Compile for Bound<'_, SegmentedReduce> {
     fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
-        Ok(Arc::new(CompiledFold::new(self)?))
+        Ok(Arc::new(CompiledSegmentedReduce::new(self)?))
     }
 }
 
-impl CompiledFold {
-    pub(super) fn new(kernel: &Bound<'_, Fold>) -> Result<Self, CpuError> {
+impl CompiledSegmentedReduce {
+    pub(super) fn new(kernel: &Bound<'_, SegmentedReduce>) -> Result<Self, CpuError> {
         let unsupported =
             |reason: &str| CpuError::Unsupported { kernel: "fold", reason: format!("it has {reason} dimensions") };
         let (body, dag) = (&kernel.nest.body, &kernel.nest.body.dag);
@@ -250,7 +250,7 @@ impl Terms {
     }
 }
 
-impl Scheduled for CompiledFold {
+impl Scheduled for CompiledSegmentedReduce {
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
         let extents = env.extents(&self.extents, "the loop")?;
         if count(&extents, "the loop")? == 0 {

@@ -1,8 +1,8 @@
 //! Segmented reductions: sums by sample and by index.
 
 use super::coords::Coords;
+use super::device_function::{Columns, Combine, float};
 use super::expr::{Code, indented};
-use super::hook::{Columns, Combine, float};
 use super::map::{groups_of_row, split_row};
 use super::matmul::row_count;
 use super::module::Module;
@@ -18,9 +18,9 @@ use rewire_graph::Dim;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph_rewrite::device::{GridFactor, Target, ThreadTile, Tile, Tuning};
 use rewire_graph_rewrite::plan::ReduceOp;
-use rewire_graph_rewrite::schedule::{Bound, Fold};
+use rewire_graph_rewrite::schedule::{Bound, SegmentedReduce};
 
-static TEMPLATE: Template = template!("fold.wgsl");
+static TEMPLATE: Template = template!("segmented_reduce.wgsl");
 
 /// Threads that share the rows of a result: few, since samples may be short. A sum has the same bits whether its rows
 /// are looked up or not.
@@ -39,12 +39,12 @@ const COLUMNS: u32 = 8;
 const CHUNK: u32 = 1024;
 
 /// True if rows are looked up by ids.
-fn has_named_rows(kernel: &Bound<'_, Fold>) -> bool {
+fn has_named_rows(kernel: &Bound<'_, SegmentedReduce>) -> bool {
     let roots: Vec<ExprId> = kernel.sums.iter().map(|sum| sum.value).collect();
     kernel.index.is_none() && looks_up(&kernel.nest.body, &roots)
 }
 
-impl Scheduled for Bound<'_, Fold> {
+impl Scheduled for Bound<'_, SegmentedReduce> {
     /// Emits sums over rows.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let ThreadTile { threads, groups_per_thread, rows_per_thread } = tile(self, module.target, tuning)?;
@@ -92,12 +92,12 @@ impl Scheduled for Bound<'_, Fold> {
             ("element", nested(&element, if self.index.is_some() { 4 } else { 3 }).trim_end().into()),
             ("results", indented(&results).into()),
         ];
-        let main = Main { threads, hooks: String::new(), body: indented(&main.take()), variables, extension: None };
+        let main = Main { threads, functions: String::new(), body: indented(&main.take()), variables, extension: None };
         TEMPLATE.render(module, main, grid, vec![])
     }
 
     fn takes(&self, tile: &Tile) -> bool {
-        matches!(tile, Tile::Fold(_))
+        matches!(tile, Tile::SegmentedReduce(_))
     }
 
     /// All of them sum in the same order.
@@ -107,20 +107,20 @@ impl Scheduled for Bound<'_, Fold> {
             (None, true) => per_thread(&[1, 2, 4], &[2, 4, 8]),
             (None, false) => per_thread(&[1], &[1, 2, 4]),
         };
-        tiles.into_iter().map(Tile::Fold).collect()
+        tiles.into_iter().map(Tile::SegmentedReduce).collect()
     }
 
     /// With many threads, each processes more columns and loads fewer looked-up rows at once.
     fn suited(&self, _: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let is_wide = has_named_rows(self) && !target.software && is_for_many(&self.extents, MANY_ELEMENTS, size);
         let threads = suited_threads(target);
-        is_wide.then_some(Tile::Fold(ThreadTile { threads, groups_per_thread: 2, rows_per_thread: 2 }))
+        is_wide.then_some(Tile::SegmentedReduce(ThreadTile { threads, groups_per_thread: 2, rows_per_thread: 2 }))
     }
 }
 
 /// The tile of a tuning, or the default for unknown sizes.
-fn tile(kernel: &Bound<'_, Fold>, target: &Target, tuning: &Tuning) -> Result<ThreadTile, EmitError> {
-    let tile = tile_of(tuning, "fold", |tile| if let Tile::Fold(tile) = tile { Some(tile) } else { None })?;
+fn tile(kernel: &Bound<'_, SegmentedReduce>, target: &Target, tuning: &Tuning) -> Result<ThreadTile, EmitError> {
+    let tile = tile_of(tuning, "fold", |tile| if let Tile::SegmentedReduce(tile) = tile { Some(tile) } else { None })?;
     let rows_per_thread = match has_named_rows(kernel) {
         _ if target.software => 1,
         true => NAMED_ROWS,
@@ -138,7 +138,7 @@ fn total(n: usize, group: usize) -> String {
 /// Statements for values that are the same for all rows of a sample, and statements that add row `n`. If a thread loads
 /// several `rows` at once, the others follow at a distance of the number of threads that share a result.
 fn elements(
-    kernel: &Bound<'_, Fold>,
+    kernel: &Bound<'_, SegmentedReduce>,
     points: &Points<'_>,
     module: &mut Module,
     (coords, codes): (&Coords, &[Code]),
@@ -215,7 +215,7 @@ fn look_up(module: &mut Module, index: ExprId, row: u8) -> Result<(String, Strin
 
 /// Statements that combine the accumulators of threads that share a result, and store it.
 fn results(
-    kernel: &Bound<'_, Fold>,
+    kernel: &Bound<'_, SegmentedReduce>,
     points: &Points<'_>,
     shares: &Shares,
     module: &mut Module,
@@ -243,7 +243,7 @@ fn results(
 }
 
 /// The functions that combine accumulators of threads, for the template.
-fn combinations(kernel: &Bound<'_, Fold>, points: &Points<'_>) -> Variable {
+fn combinations(kernel: &Bound<'_, SegmentedReduce>, points: &Points<'_>) -> Variable {
     let mut ops: Vec<ReduceOp> = vec![];
     for sum in &kernel.sums {
         if !ops.contains(&sum.op) {
@@ -266,7 +266,7 @@ struct Points<'k> {
 }
 
 impl<'k> Points<'k> {
-    fn new(kernel: &'k Bound<'_, Fold>, module: &Module, groups: u32) -> Result<Self, EmitError> {
+    fn new(kernel: &'k Bound<'_, SegmentedReduce>, module: &Module, groups: u32) -> Result<Self, EmitError> {
         let Some((last, outer)) = kernel.extents.split_last() else {
             return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
         };
@@ -369,7 +369,7 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(kernel: &Bound<'_, Fold>, points: &Points<'_>, threads: u32) -> Self {
+    fn new(kernel: &Bound<'_, SegmentedReduce>, points: &Points<'_>, threads: u32) -> Self {
         if kernel.index.is_none() {
             let parts = PARTS.min(threads);
             return Self { parts, owners: threads / parts, columns: 1 };
