@@ -180,7 +180,7 @@ fn a_training_that_was_stopped_goes_on_with_the_same_bits() {
     let again = steps(&train(&folder, "parts", json!({}), &["--resume"]));
     assert!(again.is_empty());
     let other = json!({ "batch_size": 2 });
-    train(&folder, "parts", other, &["--resume"]).failed_with(&["checkpoint.safetensors", "another config"]);
+    train(&folder, "parts", other, &["--resume"]).failed_with(&["checkpoint.safetensors", "a different config"]);
 }
 
 /// Kills a training that writes a folder, and resumes it, several times.

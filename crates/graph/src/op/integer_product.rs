@@ -137,7 +137,9 @@ impl Custom for QuantizedProduct {
     fn compute(&self, operands: &[View<'_>], result: &mut ViewMut<'_>) -> Result<(), String> {
         let [left, scale, zero, right] = operands else { return Err(format!("{} operands", operands.len())) };
         let (&[scale], &[zero]) = (scale.floats(), zero.floats()) else { return Err("no scale".to_owned()) };
-        let quantized = |&x: &f32| (((x / scale).round_ties_even() + zero).max(0.0).min(255.0) - zero) as i32;
+        // NaN is 0.
+        let byte = |x: f32| if x > 0.0 { x.min(255.0) } else { 0.0 };
+        let quantized = |&x: &f32| (byte((x / scale).round_ties_even() + zero) - zero) as i32;
         let whole: Vec<i32> = left.floats().iter().map(quantized).collect();
         multiply(left.shape, &whole, right, result)
     }

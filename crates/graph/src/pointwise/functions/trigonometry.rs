@@ -8,7 +8,7 @@ const LARGE: f32 = 4096.0;
 /// Adding it rounds to an integer, which is then in the low bits.
 const ROUNDER: f32 = 12_582_912.0;
 /// The bits of pi / 2 in parts whose products with small integers are exact.
-const QUARTER: [f32; 3] = [1.570_312_5, 4.837_512_97e-4, 7.549_789_95e-8];
+const QUARTER: [f32; 3] = [1.570_312_5, 4.837_513e-4, 7.549_79e-8];
 
 /// The sine of `x + quarters * pi / 2`: a polynomial on the quarter around 0.
 #[inline(always)]
