@@ -239,6 +239,7 @@ impl WithSimd for Round<'_> {
     type Output = ();
 
     #[inline(always)]
+    #[expect(clippy::manual_clamp, reason = "NaN becomes the lowest byte; `clamp` keeps it")]
     fn with_simd<S: Simd>(self, _: S) {
         // A float of this magnitude holds whole numbers alone, in its lowest bits.
         const WHOLE: f32 = 12_582_912.0;
