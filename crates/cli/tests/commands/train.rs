@@ -315,9 +315,7 @@ fn a_folder_is_written_by_one_training_at_a_time() {
     assert!(ended.is_none(), "the first training ended: {ended:?}\n{}", std::fs::read_to_string(&log).unwrap());
     first.kill().unwrap();
     first.wait().unwrap();
-    for refused in [second, resumed] {
-        refused.failed_with(&["out is being written by another training"]);
-    }
+    [second, resumed].iter().for_each(|run| run.failed_with(&["out is being written by another training"]));
     steps(&train(&folder, "out", json!({ "steps": 2 }), &[]));
 }
 

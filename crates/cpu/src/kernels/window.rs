@@ -63,7 +63,7 @@ struct Piece {
     step: i64,
 }
 
-/// Behind every tensor.
+/// The source of an element outside the image.
 const NOWHERE: i32 = i32::MAX;
 
 /// Neighbouring places whose indices grow by equal steps.
@@ -215,7 +215,8 @@ impl WindowMachine<'_> {
         let out = room(&mut self.elements, lines.1 * pitch)?;
         if !self.sources.is_empty() {
             for (to, &source) in out.iter_mut().zip(&self.sources) {
-                *to = data.get((base + i64::from(source)) as usize).copied().unwrap_or(windows.outside);
+                let place = usize::try_from(base + i64::from(source)).ok().filter(|_| source != NOWHERE);
+                *to = place.and_then(|place| data.get(place)).copied().unwrap_or(windows.outside);
             }
             return Ok(true);
         }

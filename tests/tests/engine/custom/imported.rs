@@ -189,10 +189,10 @@ fn floats_are_rounded_to_bytes_and_multiplied_exactly_on_every_backend() {
             let mut session = session(&graph, &[("right".to_owned(), words.clone())].into(), kernel).unwrap().unwrap();
             for (rows, zero) in [(1, 0), (5, 255), (70, 91), (0, 3)] {
                 // Ties, and values beyond both limits.
-                let halves: Vec<i64> = (0..rows * depth).map(|_| noise.below(-700, 700)).collect();
-                let floats: Vec<f32> = halves.iter().map(|&half| half as f32 * scale / 2.0).collect();
-                let quantized = |half: i64| ((half as f64 / 2.0).round_ties_even() as i64 + zero).clamp(0, 255) - zero;
-                let expected: Vec<i64> = halves
+                let doubled: Vec<i64> = (0..rows * depth).map(|_| noise.below(-700, 700)).collect();
+                let floats: Vec<f32> = doubled.iter().map(|&x| x as f32 * scale / 2.0).collect();
+                let quantized = |x: i64| ((x as f64 / 2.0).round_ties_even() as i64 + zero).clamp(0, 255) - zero;
+                let expected: Vec<i64> = doubled
                     .chunks(depth)
                     .flat_map(|row| bytes.chunks(depth).map(move |column| (row, column)))
                     .map(|(row, column)| row.iter().zip(column).map(|(&x, &b)| quantized(x) * i64::from(b)).sum())
