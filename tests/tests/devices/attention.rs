@@ -63,6 +63,52 @@ fn dense_attention_is_one_kernel_whatever_lies_between() {
     }
 }
 
+/// 0 in place of NaN, as exporters write the softmax of rows without a score.
+fn guarded(scope: &Scope, weights: &Tensor) -> Tensor {
+    weights.not_equal(weights).select(&scope.scalar(F32, 0.0), weights)
+}
+
+/// Masks of a number of keys, nothing, or all keys, by row.
+fn hidden(row: usize, key: usize) -> f64 {
+    let hides = [key > row, false, true, key % 3 == 0][row % 4];
+    if hides { f64::NEG_INFINITY } else { -0.1 * (key % 5) as f64 }
+}
+
+#[test]
+fn attention_is_one_kernel_where_a_softmax_that_is_nan_counts_as_0() {
+    let between: [Between; 4] = [
+        |scope, s| guarded(scope, &softmax(&(s * 0.3))),
+        |scope, s| {
+            let keep = scope.input("keep", F32, &[s.dim(s.rank() - 2), s.dim(s.rank() - 1)]);
+            let [shown, lowest] = [0.0, f64::from(f32::MIN)].map(|value| scope.scalar(F32, value));
+            guarded(scope, &softmax(&(&(s * 0.3) + &keep.gt(&scope.scalar(F32, 0.5)).select(&shown, &lowest))))
+        },
+        |scope, s| {
+            let mask = scope.input("mask", F32, &[s.dim(s.rank() - 2), s.dim(s.rank() - 1)]);
+            guarded(scope, &softmax(&(&(s * 0.3) + &mask)))
+        },
+        // A mask of many operators, among them a reduction.
+        |scope, s| {
+            let mask = scope.input("mask", F32, &[s.dim(s.rank() - 2), s.dim(s.rank() - 1), 3.into()]);
+            let ways = (0..40).fold(mask.clone(), |x, n| &(&x * 0.5) + &(&x - f64::from(n)).tanh());
+            let bias = ways.sum(2).reshape(&[s.dim(s.rank() - 2), s.dim(s.rank() - 1)]);
+            guarded(scope, &softmax(&(&(s * 0.3) + &bias)))
+        },
+    ];
+    for (n, between) in between.into_iter().enumerate() {
+        let mut case = attention(|scope| vec![scope.size("batch"), 2.into()], between);
+        match n {
+            2 => drop(case.inputs.insert("mask".to_owned(), table(37, 45, hidden))),
+            3 => assert_eq!(case.steps().last().map(String::as_str), Some("softmax_attention")),
+            _ => {}
+        }
+        if n != 3 {
+            one_kernel(&case);
+        }
+        case.check();
+    }
+}
+
 #[test]
 fn dense_attention_has_any_number_of_leading_axes() {
     let batches: [fn(&Scope) -> Vec<Dim>; 6] = [

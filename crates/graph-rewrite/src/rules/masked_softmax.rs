@@ -3,8 +3,9 @@ use rewire_graph::op::{Broadcast, Constant, MatMul, Permute, Reduce, ReduceOp, R
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
 
-/// Makes a softmax that is 0 in rows without a finite score, whose mask is part of the scores, one of the scores that the mask
-/// keeps: attention skips tiles of pairs that a mask hides. Products are taken to be finite before they are masked.
+/// Rewrites a softmax that is 0 in rows without a finite score as a softmax of the scores that the mask keeps: attention skips
+/// tiles of pairs that a mask hides. Without a mask of negative infinities it is a plain softmax. Products are taken to be finite
+/// before they are masked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MaskedSoftmax;
 
@@ -24,6 +25,9 @@ impl Rule for MaskedSoftmax {
             return Ok(Attempt::Near("no operand of the scores is a mask".to_owned()));
         };
         let (kind, captured) = match mask {
+            Mask::Nothing => {
+                return Attempt::replace(graph, root, &[softmax.share], |_, captured| captured.first().cloned());
+            }
             Mask::Where { condition, kept, keeps } => (Some(keeps), [condition, kept]),
             Mask::Added(mask) => (None, [mask, softmax.scores]),
         };
@@ -41,14 +45,17 @@ impl Rule for MaskedSoftmax {
     }
 }
 
-/// Scores, and the axis along which shares of them add up to 1.
+/// Scores, and their softmax along an axis.
 struct Softmax {
     scores: Value,
+    share: Value,
     axis: usize,
 }
 
-/// What hides scores.
+/// The part of the scores that hides some of them.
 enum Mask {
+    /// No score is negative infinity.
+    Nothing,
     /// The scores where a condition is `keeps`, else negative infinity.
     Where { condition: Value, kept: Value, keeps: bool },
     /// An addend that is negative infinity for a hidden score.
@@ -73,8 +80,8 @@ impl Reader<'_> {
 
     /// The one element of a constant, repeated or not.
     fn number(&self, value: Value) -> Option<f64> {
-        if self.0.op::<Broadcast>(value.node).is_some() || self.0.op::<Reshape>(value.node).is_some() {
-            return self.number(*self.0.inputs(value.node).first()?);
+        if let Some(moved) = self.moved(value) {
+            return self.number(moved);
         }
         let tensor = &self.0.op::<Constant>(value.node)?.tensor;
         if tensor.len() == 1 { tensor.to_f64().first().copied() } else { None }
@@ -95,7 +102,9 @@ impl Reader<'_> {
         let [none, zero, share] = self.operands(Value { node: root, port: 0 }, "where")?;
         let softmax = self.softmax(share).filter(|_| self.number(zero) == Some(0.0))?;
         let is_alike = self.0.ty(Value { node: root, port: 0 }) == self.0.ty(softmax.scores);
-        (is_alike && self.without_score(none)? == (softmax.scores, softmax.axis)).then(|| {
+        let is_guard = self.operands(none, "ne") == Some([share; 2])
+            || self.without_score(none) == Some((softmax.scores, softmax.axis));
+        (is_alike && is_guard).then(|| {
             let mask = self.mask(softmax.scores);
             (softmax, mask)
         })
@@ -107,7 +116,7 @@ impl Reader<'_> {
         let [scores, largest] = self.operands(shifted, "sub")?;
         let (summed, axis) = self.reduced(total, ReduceOp::Sum)?;
         let is = summed == exp && self.reduced(largest, ReduceOp::Max) == Some((scores, axis));
-        is.then_some(Softmax { scores, axis })
+        is.then_some(Softmax { scores, share, axis })
     }
 
     /// The scores, and the axis, along which a condition tests that there are none: by the largest, or by whether any is not
@@ -126,6 +135,9 @@ impl Reader<'_> {
     }
 
     fn mask(&self, scores: Value) -> Option<Mask> {
+        if self.is_product(scores) {
+            return Some(Mask::Nothing);
+        }
         if let Some([condition, shown, other]) = self.operands(scores, "where") {
             let keeps = self.is_hidden(other);
             let kept = if keeps { shown } else { other };
@@ -136,15 +148,31 @@ impl Reader<'_> {
         let addends: [Value; 2] = self.operands(scores, "add")?;
         let (products, masks): (Vec<Value>, Vec<Value>) = addends.iter().partition(|&&addend| self.is_product(addend));
         match (products.as_slice(), masks.as_slice()) {
+            (&[_], &[mask]) if self.is_finite(mask) => Some(Mask::Nothing),
             (&[_], &[mask]) => Some(Mask::Added(mask)),
             _ => None,
         }
     }
 
+    /// True for finite numbers, selected by any condition, in any arrangement.
+    fn is_finite(&self, value: Value) -> bool {
+        if let Some([_, a, b]) = self.operands(value, "where") {
+            return self.is_finite(a) && self.is_finite(b);
+        }
+        self.number(value).is_some_and(f64::is_finite) || self.moved(value).is_some_and(|moved| self.is_finite(moved))
+    }
+
+    /// The operand of an operator that only arranges or repeats elements.
+    fn moved(&self, value: Value) -> Option<Value> {
+        let node = value.node;
+        let moves = self.0.op::<Broadcast>(node).is_some()
+            || self.0.op::<Reshape>(node).is_some()
+            || self.0.op::<Permute>(node).is_some();
+        if moves { self.0.inputs(node).first().copied() } else { None }
+    }
+
     /// True for a product of matrices, scaled by numbers, in any arrangement.
     fn is_product(&self, value: Value) -> bool {
-        let node = value.node;
-        let moved = self.0.op::<Reshape>(node).is_some() || self.0.op::<Permute>(node).is_some();
         let scaled = ["mul", "div"].iter().any(|name| {
             self.operands(value, name).is_some_and(|factors: [Value; 2]| {
                 factors
@@ -153,8 +181,8 @@ impl Reader<'_> {
                     && factors.iter().any(|&factor| self.is_product(factor))
             })
         });
-        self.0.op::<MatMul>(node).is_some()
+        self.0.op::<MatMul>(value.node).is_some()
             || scaled
-            || moved && self.0.inputs(node).first().is_some_and(|&moved| self.is_product(moved))
+            || self.moved(value).is_some_and(|moved| self.is_product(moved))
     }
 }

@@ -449,7 +449,7 @@ struct Reduced<'g> {
 }
 
 /// Largest number of nodes between two matmuls that are examined for softmax attention.
-const SOFTMAX_NODES: usize = 64;
+const SOFTMAX_NODES: usize = 256;
 
 /// Number of kernels, nearest first, with which a kernel is compared for merging.
 const NEIGHBOURS: usize = 16;
