@@ -17,6 +17,8 @@ pub(crate) struct Context {
     pub sizes: RefCell<Sizes>,
     /// Offsets that the shape program reads, by the value that they have on the device.
     pub hosts: RefCell<HashMap<Value, Tensor>>,
+    /// Bools, by the integers that they were cast to.
+    bools: RefCell<HashMap<Value, Tensor>>,
 }
 
 /// The coordinate along an axis of a result.
@@ -28,12 +30,18 @@ impl Context {
     pub fn new() -> Self {
         let scope = Scope::new().without_places();
         let sizes = RefCell::new(Sizes::new(&scope));
-        Self { scope, sizes, hosts: RefCell::default() }
+        Self { scope, sizes, hosts: RefCell::default(), bools: RefCell::default() }
     }
 
     /// The value of the shape program that a tensor was made of.
     pub fn host_offsets(&self, x: &Tensor) -> Option<Tensor> {
         self.hosts.borrow().get(&x.value()?).cloned()
+    }
+
+    /// Integers that were cast from bools as bools, others as they are: sums of bools are cheaper.
+    pub fn as_bools(&self, x: &Array) -> Array {
+        let known = x.tensor.value().and_then(|value| self.bools.borrow().get(&value).cloned());
+        known.map_or_else(|| x.clone(), |tensor| Array { tensor, ty: ScalarType::Bool })
     }
 
     /// The extents of a tensor.
@@ -122,7 +130,11 @@ impl Context {
             (false, ScalarType::Bool) if x.ty != ScalarType::Bool => x.tensor.not_equal(0i64),
             _ => x.tensor.cast(ty.computed()),
         };
-        Array { tensor: self.wrapped(&tensor, ty), ty }
+        let tensor = self.wrapped(&tensor, ty);
+        if let (ScalarType::Bool, true, Some(value)) = (x.ty, ty.is_integer(), tensor.value()) {
+            self.bools.borrow_mut().insert(value, x.tensor.clone());
+        }
+        Array { tensor, ty }
     }
 
     /// The value that a computation in [`ScalarType::computed`] stores: narrow integers wrap around, narrow floats are rounded.

@@ -165,25 +165,37 @@ pub(super) fn limit(cx: &Context, size: &Size, most: usize, what: &str) -> Lower
     Ok(())
 }
 
-/// The exact sum of bools or integers over axes as an `I64`, which stay with extent 1: sums of digits are exact floats.
+/// The exact sum of bools or integers over axes as an `I64`, which stay with extent 1.
 pub(super) fn integer_sum(cx: &Context, x: &Array, axes: &[usize]) -> Lowered<Tensor> {
-    let shape = cx.shape(&x.tensor);
+    let x = cx.as_bools(x);
+    bounded_sum(cx, &x.tensor, magnitude(&x), axes)
+}
+
+/// Integers of an array are at most 2 to the power of this.
+pub(super) fn magnitude(x: &Array) -> u32 {
+    if x.ty == ScalarType::Bool { 0 } else { 8 * x.ty.bytes().max(4) as u32 }
+}
+
+/// The exact sum of bools or integers, each at most 2 to the power of `magnitude`, over axes as an `I64`, which stay
+/// with extent 1: sums of digits are exact floats.
+pub(super) fn bounded_sum(cx: &Context, x: &Tensor, magnitude: u32, axes: &[usize]) -> Lowered<Tensor> {
+    let shape = cx.shape(x);
     let elements = Size::product(axes.iter().filter_map(|&axis| shape.get(axis)));
-    if x.ty == ScalarType::Bool {
-        limit(cx, &elements, 1 << 24, "a sum of bools")?;
-        return Ok(float_sum(&x.tensor.cast(DType::F32), axes).cast(DType::I64));
-    }
-    let bits: u32 = match cx.sizes.borrow().most(&elements) {
+    let widest = match cx.sizes.borrow().most(&elements) {
         Some(most) if most <= 1 << 8 => 16,
         _ => 8,
     };
-    limit(cx, &elements, 1 << (24 - bits), "a sum of integers")?;
-    let width = 8 * x.ty.bytes().max(4) as u32;
-    let values = x.tensor.cast(DType::I64);
+    let bits = magnitude.min(widest);
+    let what = if magnitude == 0 { "a sum of bools" } else { "a sum of integers" };
+    limit(cx, &elements, 1 << (24 - bits), what)?;
+    if bits == magnitude {
+        return Ok(float_sum(&x.cast(DType::F32), axes).cast(DType::I64));
+    }
+    let values = x.cast(DType::I64);
     let mut sum: Option<Tensor> = None;
-    for shift in (0..width).step_by(bits as usize) {
+    for shift in (0..magnitude).step_by(bits as usize) {
         let high = if shift == 0 { values.clone() } else { &values / (1i64 << shift) };
-        let digit = if shift + bits < width { high.modulo(1i64 << bits) } else { high };
+        let digit = if shift + bits < magnitude { high.modulo(1i64 << bits) } else { high };
         let total = float_sum(&digit.cast(DType::F32), axes).cast(DType::I64);
         let scaled = if shift == 0 { total } else { total * (1i64 << shift) };
         sum = Some(sum.map_or_else(|| scaled.clone(), |sum| sum + &scaled));

@@ -1,6 +1,6 @@
 //! Cumulative operators.
 
-use super::reduce::{doublings, extreme, integer_sum, limit};
+use super::reduce::{bounded_sum, doublings, extreme, limit, magnitude};
 use super::{Many, One};
 use crate::ScalarType;
 use crate::array::Array;
@@ -58,17 +58,23 @@ const BLOCK: i64 = 1 << 6;
 
 /// The sums of all elements up to each one; of integers an `I64`.
 pub(super) fn prefix_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
+    let x = cx.as_bools(x);
+    bounded_prefix_sum(cx, &x, magnitude(&x), axis)
+}
+
+/// [`prefix_sum`] of floats, or of integers of this [`magnitude`].
+fn bounded_prefix_sum(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowered<Tensor> {
     let extent = cx.extent(&x.tensor, axis);
     let most = cx.sizes.borrow().most(&extent);
     if most.is_some_and(|most| most <= MOST_IN_TRIANGLE) {
-        triangle_sum(cx, x, axis)
+        triangle_sum(cx, x, magnitude, axis)
     } else {
-        sum_of_blocks(cx, x, axis)
+        sum_of_blocks(cx, x, magnitude, axis)
     }
 }
 
 /// The sums within blocks, plus those of all blocks before.
-fn sum_of_blocks(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
+fn sum_of_blocks(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowered<Tensor> {
     let own = cx.shape(&x.tensor);
     let mut shape = own.clone();
     shape[axis] = cx.quotient(&own[axis].plus(&(BLOCK - 1).into()), &BLOCK.into())?;
@@ -76,14 +82,15 @@ fn sum_of_blocks(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
     let mut place: Vec<IndexExpr> = (0..shape.len()).filter(|other| *other != axis + 1).map(coord).collect();
     place[axis] = coord(axis).binary(BinaryOp::Mul, BLOCK).binary(BinaryOp::Add, coord(axis + 1));
     let blocks = cx.remap(&x.tensor, &shape, place, Some(&cx.zero(&x.tensor)), &[])?;
-    let within = triangle_sum(cx, &Array { tensor: blocks, ty: x.ty }, axis + 1)?;
+    let within = triangle_sum(cx, &Array { tensor: blocks, ty: x.ty }, magnitude, axis + 1)?;
     let totals = cx.slice(&within, axis + 1, (&(BLOCK - 1).into(), 1), &1.into())?;
     let ty = if x.ty.is_float() { x.ty } else { ScalarType::I64 };
     let totals = Array { tensor: totals, ty };
+    let of_block = (magnitude + BLOCK.ilog2()).min(64);
     // Few sizes that differ from run to run have more blocks than a triangle takes.
     let sums = match shape[axis].as_const() {
-        Some(_) => prefix_sum(cx, &totals, axis)?,
-        None => triangle_sum(cx, &totals, axis)?,
+        Some(_) => bounded_prefix_sum(cx, &totals, of_block, axis)?,
+        None => triangle_sum(cx, &totals, of_block, axis)?,
     };
     let shape = cx.shape(&totals.tensor);
     let mut previous: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
@@ -95,7 +102,7 @@ fn sum_of_blocks(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
     cx.remap(&(within + before), &own, back, None, &[])
 }
 
-fn triangle_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
+fn triangle_sum(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowered<Tensor> {
     let triangle = Triangle::of(cx, &x.tensor, axis)?;
     if x.ty.is_float() {
         return cx.squeeze(&triangle.select(&cx.f(0.0)).sum(axis + 1), axis + 1);
@@ -104,8 +111,7 @@ fn triangle_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
         ScalarType::Bool => triangle.keeps.and(&triangle.columns),
         _ => triangle.select(&cx.zero(&x.tensor)),
     };
-    let sums = integer_sum(cx, &Array { tensor: kept, ty: x.ty }, &[axis + 1])?;
-    cx.squeeze(&sums, axis + 1)
+    cx.squeeze(&bounded_sum(cx, &kept, magnitude, &[axis + 1])?, axis + 1)
 }
 
 /// By doubling: after step n each element is the product of the 2^n elements up to it.
