@@ -216,18 +216,18 @@ impl Registers {
 
 /// Registers of a program, reused between runs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pool(Arc<Mutex<Vec<Registers>>>);
+pub(super) struct Pool(Arc<Mutex<Vec<Box<Registers>>>>);
 
 impl Pool {
-    fn idle(&self) -> MutexGuard<'_, Vec<Registers>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Box<Registers>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<Registers> {
+    fn take(&self) -> Option<Box<Registers>> {
         self.idle().pop()
     }
 
-    fn put(&self, registers: Registers) {
+    fn put(&self, registers: Box<Registers>) {
         self.idle().push(registers);
     }
 
@@ -238,7 +238,7 @@ impl Pool {
 
     /// Bytes of registers that no run uses.
     pub(super) fn bytes(&self) -> u64 {
-        self.idle().iter().map(Registers::bytes).sum()
+        self.idle().iter().map(|registers| registers.bytes()).sum()
     }
 
     /// True for a pool of the same program.
@@ -251,7 +251,8 @@ impl Pool {
 pub(super) struct Vm<'a> {
     program: &'a Program,
     env: &'a Env<'a>,
-    registers: Registers,
+    /// `None` once it is dropped.
+    registers: Option<Box<Registers>>,
     arch: Arch,
     /// First point of the last tile.
     start: usize,
@@ -264,8 +265,10 @@ pub(super) struct Vm<'a> {
 impl Drop for Vm<'_> {
     fn drop(&mut self) {
         // After a panic, the register that was being written is missing.
-        if !std::thread::panicking() {
-            self.program.pool.put(std::mem::take(&mut self.registers));
+        if !std::thread::panicking()
+            && let Some(registers) = self.registers.take()
+        {
+            self.program.pool.put(registers);
         }
     }
 }
@@ -277,10 +280,10 @@ impl<'a> Vm<'a> {
             Some(registers) => registers,
             None => {
                 env.kept.note(&program.pool);
-                Registers::new(program.counts)?
+                boxed(Registers::new(program.counts)?)?
             }
         };
-        let grid = Grid { rows: 1, points: 1 };
+        let (registers, grid) = (Some(registers), Grid { rows: 1, points: 1 });
         let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid, along: None };
         this.execute(&program.per_run, RowInputs::default(), HoistLevel::Run);
         Ok(this)
@@ -351,20 +354,23 @@ impl<'a> Vm<'a> {
     }
 
     fn chain(&mut self, inputs: RowInputs<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {
-        let Some(mut scratch) = self.registers.scratch.take() else { return false };
-        self.execution(inputs, HoistLevel::Point).chain(operands, passes, &mut scratch, to);
-        self.registers.scratch = Some(scratch);
+        let Some(execution) = self.execution(inputs, HoistLevel::Point) else { return false };
+        let Some(mut scratch) = execution.registers.scratch.take() else { return false };
+        execution.chain(operands, passes, &mut scratch, to);
+        execution.registers.scratch = Some(scratch);
         true
     }
 
-    fn execution<'s>(&'s mut self, inputs: RowInputs<'s>, rate: HoistLevel) -> Execution<'s, 'a> {
-        let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
-        Execution { env, registers, arch, inputs, rate, start: self.start, grid: self.grid }
+    fn execution<'s>(&'s mut self, inputs: RowInputs<'s>, rate: HoistLevel) -> Option<Execution<'s, 'a>> {
+        let (env, registers, arch) = (self.env, self.registers.as_deref_mut()?, self.arch);
+        Some(Execution { env, registers, arch, inputs, rate, start: self.start, grid: self.grid })
     }
 
     /// Returns false if rows of a large tile cannot be read in place.
     fn execute(&mut self, instructions: &[Instruction], inputs: RowInputs<'_>, rate: HoistLevel) -> bool {
-        instructions.is_empty() || self.grid.len() == 0 || self.execution(inputs, rate).run(instructions)
+        instructions.is_empty()
+            || self.grid.len() == 0
+            || self.execution(inputs, rate).is_some_and(|mut execution| execution.run(instructions))
     }
 
     /// Extents of the last tile.
@@ -388,16 +394,22 @@ impl<'a> Vm<'a> {
 
     /// A float result for the points of the last tile.
     pub(super) fn floats<'s>(&'s self, root: usize, inputs: RowInputs<'s>) -> Lanes<'s, f32> {
-        self.registers.floats(self.env, inputs, self.source(root), (HoistLevel::Point, self.start, self.grid))
+        let at = (HoistLevel::Point, self.start, self.grid);
+        let registers = self.registers.as_ref();
+        registers.map_or(Lanes::Each(&[]), |registers| registers.floats(self.env, inputs, self.source(root), at))
     }
 
     /// An `I32` or boolean result for the points of the last tile.
     pub(super) fn ints(&self, root: usize) -> Lanes<'_, i32> {
-        self.registers.ints.get(self.source(root), HoistLevel::Point, self.grid)
+        let registers = self.registers.as_ref();
+        registers
+            .map_or(Lanes::Each(&[]), |registers| registers.ints.get(self.source(root), HoistLevel::Point, self.grid))
     }
 
     /// An `I64` result for the points of the last tile.
     pub(super) fn longs(&self, root: usize) -> Lanes<'_, i64> {
-        self.registers.longs.get(self.source(root), HoistLevel::Point, self.grid)
+        let registers = self.registers.as_ref();
+        registers
+            .map_or(Lanes::Each(&[]), |registers| registers.longs.get(self.source(root), HoistLevel::Point, self.grid))
     }
 }

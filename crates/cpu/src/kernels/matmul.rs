@@ -289,7 +289,7 @@ impl Scheduled for CompiledMatmul {
             return Ok(());
         }
         let mut coords = Coords::new(self.axes)?;
-        let mut panel = self.b.machine(env)?;
+        let mut panel = self.b.machine(env);
         let extents = (longest, sizes.n);
         let packed = match &self.weights {
             Some(weights) => weights.panels(env, || PackedRhs::new(panel.matrix(&mut coords, 0, extents, None)?))?,
@@ -323,8 +323,8 @@ impl Scheduled for CompiledMatmul {
             || {
                 Ok(Worker {
                     stats: self.stats.machines(env, &reduced)?,
-                    a: self.a.machine(env)?,
-                    b: self.b.machine(env)?,
+                    a: self.a.machine(env),
+                    b: self.b.machine(env),
                     epilogue: self.stores.writer(env)?,
                     coords: Coords::new(self.axes)?,
                     gathered: vec![],

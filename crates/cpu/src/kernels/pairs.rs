@@ -226,38 +226,34 @@ impl CompiledPairs {
         samples: Vec<usize>,
         targets: Vec<Target<'a>>,
     ) -> Result<Worker<'a>, CpuError> {
-        let products = |dot: &'a CompiledDot| {
-            Ok(Products {
-                width: dot.width,
-                other: dot.other.machine(env)?,
-                panels: PackedRhs::default(),
-                values: vec![],
-            })
+        let products = |dot: &'a CompiledDot| Products {
+            width: dot.width,
+            other: dot.other.machine(env),
+            panels: PackedRhs::default(),
+            values: vec![],
         };
-        let weighted = |elements: &'a Elements| {
-            Ok::<_, CpuError>(Weighted {
-                column: elements.column,
-                width: elements.width,
-                panel: elements.panel.machine(env)?,
-                panels: PackedRhs::default(),
-                totals: vec![],
-            })
+        let weighted = |elements: &'a Elements| Weighted {
+            column: elements.column,
+            width: elements.width,
+            panel: elements.panel.machine(env),
+            panels: PackedRhs::default(),
+            totals: vec![],
         };
-        let sum = |of: &'a CompiledSum| Ok(Sum { of, elements: of.element.as_ref().map(weighted).transpose()? });
+        let sum = |of: &'a CompiledSum| Sum { of, elements: of.element.as_ref().map(weighted) };
         let pass = |pass: &'a Pass| {
             Ok(PassMachine {
                 weights: Vm::new(&pass.weights, env)?,
                 values: vec![],
                 dots: pass.dots,
-                sums: pass.sums.iter().map(sum).collect::<Result<_, CpuError>>()?,
+                sums: pass.sums.iter().map(sum).collect(),
             })
         };
         let writers = self.results.iter().map(|results| results.stores.writer(env));
         Ok(Worker {
             masks: self.mask.machine(env, samples)?,
             current: None,
-            owners: self.dots.iter().map(|dot| dot.owner.machine(env)).collect::<Result<_, CpuError>>()?,
-            dots: self.dots.iter().map(products).collect::<Result<_, CpuError>>()?,
+            owners: self.dots.iter().map(|dot| dot.owner.machine(env)).collect(),
+            dots: self.dots.iter().map(products).collect(),
             passes: self.passes.iter().map(pass).collect::<Result<_, CpuError>>()?,
             writers: writers.collect::<Result<_, _>>()?,
             targets,

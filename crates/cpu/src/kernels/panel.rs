@@ -72,12 +72,21 @@ struct StridedOperand {
 pub(super) struct PanelMachine<'a> {
     panel: &'a ExprMatrix,
     env: &'a Env<'a>,
+    methods: Methods<'a>,
+    /// Bound when a matrix is first computed element by element.
     machines: Vec<(&'a ColumnRanges, Vm<'a>)>,
+    elements: Vec<f32>,
+}
+
+/// The methods of a panel that compute several elements together. They are bound when the first matrix is computed:
+/// packed weights need none.
+#[derive(Default)]
+struct Methods<'a> {
+    are_bound: bool,
     index: Option<Vm<'a>>,
     windows: Option<WindowMachine<'a>>,
     line: Option<JoinedMachine<'a>>,
     parts: Option<Vm<'a>>,
-    elements: Vec<f32>,
 }
 
 impl ExprMatrix {
@@ -136,17 +145,17 @@ impl ExprMatrix {
         Ok(self)
     }
 
-    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<PanelMachine<'a>, CpuError> {
-        let segments = self.segments.iter().map(|ranges| Ok((ranges, Vm::new(&ranges.program, env)?)));
-        Ok(PanelMachine {
-            panel: self,
-            env,
-            machines: segments.collect::<Result<_, CpuError>>()?,
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> PanelMachine<'a> {
+        PanelMachine { panel: self, env, methods: Methods::default(), machines: vec![], elements: vec![] }
+    }
+
+    fn methods<'a>(&'a self, env: &'a Env<'a>) -> Result<Methods<'a>, CpuError> {
+        Ok(Methods {
+            are_bound: true,
             index: self.direct.as_ref().map(|direct| Vm::new(&direct.index, env)).transpose()?,
             windows: self.windows.as_ref().map(|windows| windows.machine(env)).transpose()?,
             line: self.joined.as_ref().map(|joined| joined.line.machine(env)).transpose()?,
             parts: self.parted.as_ref().map(|parted| parted.machine(env)).transpose()?,
-            elements: vec![],
         })
     }
 }
@@ -283,25 +292,33 @@ impl PanelMachine<'_> {
     ) -> Result<Matrix<'_>, CpuError> {
         let axis = usize::from(self.panel.row);
         coords.set(axis, first);
-        if let (Some(direct), Some(index)) = (&self.panel.direct, &mut self.index)
+        if !self.methods.are_bound {
+            self.methods = self.panel.methods(self.env)?;
+        }
+        if let (Some(direct), Some(index)) = (&self.panel.direct, &mut self.methods.index)
             && let Some(matrix) = direct.matrix(self.env, index, coords, (rows, columns))
         {
             return Ok(matrix);
         }
         let out_of_range = || CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] };
-        let is_filled = match &mut self.windows {
+        let is_filled = match &mut self.methods.windows {
             Some(windows) => windows.fill(self.env, coords, first, (rows, columns))?,
             None => false,
         };
         if is_filled {
-            return self.windows.as_ref().and_then(WindowMachine::matrix).ok_or_else(out_of_range);
+            return self.methods.windows.as_ref().and_then(WindowMachine::matrix).ok_or_else(out_of_range);
         }
-        if let (Some(joined), Some(line)) = (&self.panel.joined, &mut self.line) {
+        if let (Some(joined), Some(line)) = (&self.panel.joined, &mut self.methods.line) {
             let matrix = joined.matrix(line, coords, &mut self.elements, (first, rows))?;
             return matrix.filter(|matrix| matrix.columns == columns).ok_or_else(out_of_range);
         }
-        if let (Some(parted), Some(machine)) = (&self.panel.parted, &mut self.parts) {
+        if let (Some(parted), Some(machine)) = (&self.panel.parted, &mut self.methods.parts) {
             return parted.matrix(machine, coords, &mut self.elements, (first, rows));
+        }
+        if self.machines.is_empty() {
+            let segments = self.panel.segments.iter();
+            let machines = segments.map(|ranges| Ok((ranges, Vm::new(&ranges.program, self.env)?)));
+            self.machines = machines.collect::<Result<_, CpuError>>()?;
         }
         if self.panel.by_column {
             return self.columns(coords, first, (rows, columns));

@@ -47,8 +47,10 @@ pub(super) struct WindowMachine<'a> {
     /// The indices that the pieces were made of, relative to the first one along axes that none leaves.
     known: Vec<i32>,
     pieces: Vec<Piece>,
-    /// If pieces are short, where each element lies, counted as in [`Piece::from`]; [`NOWHERE`] outside.
-    sources: Vec<i32>,
+    /// If pieces are short, the place of each element, counted from the `earliest`; [`NOWHERE`] outside.
+    sources: Vec<u32>,
+    /// The smallest [`Piece::from`].
+    earliest: i64,
     /// Lines and places of the elements.
     filled: (usize, usize),
     elements: Vec<f32>,
@@ -63,8 +65,8 @@ struct Piece {
     step: i64,
 }
 
-/// The source of an element outside the image.
-const NOWHERE: i32 = i32::MAX;
+/// The source of an element outside the image. No tensor has so many elements.
+const NOWHERE: u32 = u32::MAX;
 
 /// Neighbouring places whose indices grow by equal steps.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +124,7 @@ impl BindingChunks {
             known: vec![],
             pieces: vec![],
             sources: vec![],
+            earliest: 0,
             filled: (0, 0),
             elements: vec![],
         })
@@ -214,9 +217,9 @@ impl WindowMachine<'_> {
         }
         let out = room(&mut self.elements, lines.1 * pitch)?;
         if !self.sources.is_empty() {
+            let Ok(base) = u32::try_from(base + self.earliest) else { return Ok(false) };
             for (to, &source) in out.iter_mut().zip(&self.sources) {
-                let place = usize::try_from(base + i64::from(source)).ok().filter(|_| source != NOWHERE);
-                *to = place.and_then(|place| data.get(place)).copied().unwrap_or(windows.outside);
+                *to = data.get(base.saturating_add(source) as usize).copied().unwrap_or(windows.outside);
             }
             return Ok(true);
         }
@@ -320,17 +323,19 @@ impl WindowMachine<'_> {
         if inside >= SHORT * self.pieces.len() {
             return Ok(());
         }
+        self.earliest = self.pieces.iter().map(|piece| piece.from).min().unwrap_or(0);
         room(&mut self.sources, count)?.fill(NOWHERE);
         for piece in &self.pieces {
-            let steps = self.sources.iter_mut().skip(piece.to).take(piece.len).zip(0..);
-            for (to, n) in steps {
-                let source = i32::try_from(piece.from + n * piece.step).ok().filter(|&source| source < NOWHERE);
-                let Some(source) = source else {
-                    self.sources.clear();
-                    return Ok(());
-                };
-                *to = source;
-            }
+            let first = piece.from - self.earliest;
+            let last = u32::try_from(first + (piece.len as i64 - 1) * piece.step);
+            let (Ok(first), Ok(step), true) =
+                (u32::try_from(first), u32::try_from(piece.step), last.is_ok_and(|last| last < NOWHERE / 2))
+            else {
+                self.sources.clear();
+                return Ok(());
+            };
+            let places = self.sources.iter_mut().skip(piece.to).take(piece.len);
+            places.zip(0..).for_each(|(to, n)| *to = first + n * step);
         }
         Ok(())
     }
