@@ -1,14 +1,16 @@
-"""Times exported models by rewire, eager PyTorch, `torch.compile` and ONNX Runtime on the CPU, in turns.
+"""Times exported models by rewire, eager PyTorch, `torch.compile` and ONNX Runtime, in turns.
 
-usage: exported.py REWIRE FOLDER [--only NAME] [--seconds S] [--rounds N] [--threads N] [--no-compile] [--no-onnx]
+usage: exported.py REWIRE FOLDER [--only NAME] [--seconds S] [--rounds N] [--threads N] [--cuda] [--no-compile] [--no-onnx]
 
 `torch.compile` needs a C++ compiler, ONNX Runtime the packages onnxruntime and onnxscript.
 
 Exports each model to FOLDER/NAME, checks rewire's results against PyTorch's, and prints medians of the rounds in milliseconds: processor time of a run
-with one thread, which other work on the machine hardly moves, or with --threads the time of a run.
+with one thread on the CPU, which other work on the machine hardly moves, or with --threads the time of a run. With --cuda it is the time of a run on a
+GPU with f16 weights and activations: of rewire with the transfer of inputs and results, of PyTorch with both on the GPU and `torch.compile` in CUDA graphs.
 """
 
 import argparse
+import copy
 import json
 import os
 import resource
@@ -77,8 +79,8 @@ class Encoder(nn.Module):
         self.norm, self.is_causal = nn.LayerNorm(width), is_causal
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
-        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1]) if self.is_causal else None
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], device=ids.device) if self.is_causal else None
         return self.norm(self.layers(x, mask=mask, is_causal=self.is_causal))
 
 
@@ -106,7 +108,7 @@ class Din(nn.Module):
     def forward(self, history: Tensor, item: Tensor) -> Tensor:
         keys, query = self.items(history), self.items(item)
         wide = query[:, None].expand_as(keys)
-        weight = self.attention(torch.cat([wide, keys, wide - keys, wide * keys], -1)).masked_fill((history == 0)[..., None], -1e9)
+        weight = self.attention(torch.cat([wide, keys, wide - keys, wide * keys], -1)).masked_fill((history == 0)[..., None], -1e4)
         pooled = (weight.softmax(1) * keys).sum(1)
         return torch.sigmoid(self.head(torch.cat([pooled, query], 1)))
 
@@ -177,7 +179,8 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(256)
 
     def forward(self, ids: Tensor) -> Tensor:
-        places = torch.arange(ids.shape[1])[:, None] * 10000.0 ** (-torch.arange(16) / 16)
+        places, halves = [torch.arange(count, device=ids.device) for count in (ids.shape[1], 16)]
+        places = places[:, None] * 10000.0 ** (-halves / 16)
         angle = torch.cat([places, places], -1)
         x = self.tokens(ids)
         for layer in self.layers:
@@ -215,11 +218,15 @@ def cpu_of(run, seconds: float, threads: int) -> float:
     return (clock() - begun) / runs * 1e3
 
 
-def rewire(program: str, folder: Path, seconds: float, threads: int) -> float:
+ON_CPU = ["--kernel", "cpu"]
+ON_GPU = ["--kernel", "wgpu", "--dtype", "f16", "--tables", "f16", "--activations", "f16"]
+
+
+def rewire(program: str, folder: Path, seconds: float, threads: int, kernel: list[str]) -> float:
     """The same of rewire."""
 
     def timed(seconds: float) -> tuple[dict, float]:
-        command = [program, "run", folder / "model.pt2", "--kernel", "cpu", "--json", "--seconds", seconds]
+        command = [program, "run", folder / "model.pt2", *kernel, "--json", "--seconds", seconds]
         command += ["--inputs", folder / "inputs.safetensors", "--out", folder / "outputs.safetensors"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         environment = {**os.environ, "REWIRE_THREADS": str(threads)}
@@ -228,7 +235,7 @@ def rewire(program: str, folder: Path, seconds: float, threads: int) -> float:
         return json.loads(done.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     record, cpu = timed(seconds)
-    if threads > 1:
+    if threads > 1 or kernel == ON_GPU:
         return record["seconds"] * 1e3
     least, start = timed(0)
     return (cpu - start) / max(record["runs"] - least["runs"], 1) * 1e3
@@ -246,6 +253,21 @@ def onnx(exported: torch.export.ExportedProgram, inputs: tuple[Tensor, ...], fol
     return lambda: session.run(None, feeds)
 
 
+def on_gpu(model: nn.Module, inputs: tuple[Tensor, ...], seconds: float, is_compiled: bool):
+    """The milliseconds of a run with f16 on a GPU."""
+    model = copy.deepcopy(model).half().cuda()
+    inputs = tuple(x.half().cuda() if x.is_floating_point() else x.cuda() for x in inputs)
+    model = torch.compile(model, mode="reduce-overhead") if is_compiled else model
+
+    def run() -> None:
+        model(*inputs)
+        torch.cuda.synchronize()
+
+    for _ in range(10):
+        run()
+    return lambda: cpu_of(run, seconds, 2)
+
+
 def main() -> None:
     """Exports, checks and times."""
     parser = argparse.ArgumentParser()
@@ -255,6 +277,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--no-onnx", action="store_true")
     options = parser.parse_args()
@@ -273,18 +296,28 @@ def main() -> None:
             names = [spec.arg.name for spec in exported.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
             save_file(dict(zip(names, inputs)), folder / "inputs.safetensors")
             expected = model(*inputs)
-            runs = {"eager": lambda: model(*inputs)}
-            if not options.no_compile:
-                compiled = torch.compile(model)
-                compiled(*inputs)
-                runs["compile"] = lambda: compiled(*inputs)
-            if not options.no_onnx:
-                runs["onnx"] = onnx(exported, inputs, folder, options.threads)
-            times = {"rewire": [], **{kind: [] for kind in runs}}
+            seconds, threads = options.seconds, options.threads
+            kernel = ON_GPU if options.cuda else ON_CPU
+            runs = {"rewire": lambda: rewire(options.rewire, folder, seconds, threads, kernel)}
+            if options.cuda:
+                torch.set_default_dtype(torch.float16)
+                runs["eager"] = on_gpu(model, inputs, seconds, False)
+                if not options.no_compile:
+                    runs["compile"] = on_gpu(model, inputs, seconds, True)
+            else:
+                runs["eager"] = lambda: cpu_of(lambda: model(*inputs), seconds, threads)
+                if not options.no_compile:
+                    compiled = torch.compile(model)
+                    compiled(*inputs)
+                    runs["compile"] = lambda: cpu_of(lambda: compiled(*inputs), seconds, threads)
+                if not options.no_onnx:
+                    converted = onnx(exported, inputs, folder, threads)
+                    runs["onnx"] = lambda: cpu_of(converted, seconds, threads)
+            times = {kind: [] for kind in runs}
             for _ in range(options.rounds):
-                times["rewire"].append(rewire(options.rewire, folder, options.seconds, options.threads))
                 for kind, run in runs.items():
-                    times[kind].append(cpu_of(run, options.seconds, options.threads))
+                    times[kind].append(run())
+            torch.set_default_dtype(torch.float32)
         (actual,) = load_file(folder / "outputs.safetensors").values()
         error = ((actual - expected).abs().max() / expected.abs().max()).item()
         medians = {kind: sorted(own)[len(own) // 2] for kind, own in times.items()}

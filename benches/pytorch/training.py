@@ -165,8 +165,8 @@ def measure(folder: Path, name: str, program: Path, threads: int) -> dict[str, o
         for label, is_compiled in {"eager": False, "compile": True}.items():
             try:
                 losses, ms = pytorch(folder, name, is_compiled)
-            except Exception as error:
-                print(f"{name}, {label}: {type(error).__name__}: {str(error)[:500]}", file=sys.stderr)
+            except Exception as failure:
+                print(f"{name}, {label}: {type(failure).__name__}: {str(failure)[:500]}", file=sys.stderr)
                 continue
             worst, theirs = error(own, expected), error(losses, expected)
             if worst > max(LOSS_TOLERANCE, MOST_ERRORS * theirs):
