@@ -119,8 +119,8 @@ impl Capabilities {
 
     /// `docs/languages.md`.
     pub fn page(&self) -> String {
-        let mut page = "# What each language can do\n\n<!-- Written by `cargo xtask reference` from `docs/languages.json`. -->\n\n\
-            Every call has a test in its language, which the file names. Numbers refer to the reasons below why there is no call.\n"
+        let mut page = "# Calls by language\n\n<!-- Written by `cargo xtask reference` from `docs/languages.json`. -->\n\n\
+            A test in its language covers every call; `docs/languages.json` names it. A number refers to the reason why a call is missing, below.\n"
             .to_owned();
         let mut reasons: Vec<&str> = vec![];
         let mut group = "";
@@ -147,7 +147,7 @@ impl Capabilities {
             }
             page.push('\n');
         }
-        page.push_str("\n## Why there is no call\n\n");
+        page.push_str("\n## Missing calls\n\n");
         for (number, reason) in reasons.iter().enumerate() {
             let _ = writeln!(page, "{}. {reason}", number + 1);
         }
