@@ -4,7 +4,8 @@
 //! cargo run --release -p rewire --example tables -- FOLDER [GIB] [SECONDS]
 //! ```
 //!
-//! The folder needs the space of the table. Run it in a group with limited memory: no part needs the table in memory.
+//! The folder needs disk space for the table. Run the program in a group with limited memory: it never holds the whole
+//! table in memory.
 
 use rewire::Tables;
 use rewire::delta::{Delta, ModelVersion};
@@ -37,7 +38,7 @@ impl Noise {
         (self.0 >> 20) % bound
     }
 
-    /// A batch with as many different ids, spread over the table.
+    /// A batch with as many distinct ids, spread over the table.
     fn ids(&mut self, count: u64, height: usize) -> Result<HostTensor> {
         let step = height as u64 / count;
         let ids: Vec<u32> = (0..ROWS * IDS).map(|_| (self.below(count) * step) as u32).collect();
@@ -123,7 +124,7 @@ fn train(folder: &Path, height: usize, seconds: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Writes weights a part at a time.
+/// Writes weights in parts.
 fn write(file: &Path, height: usize) -> Result<()> {
     let (rest, dense) = (height * WIDTH * 4, out()?);
     let entry = |name: &str, shape: [usize; 2], start: usize| {
@@ -145,7 +146,7 @@ fn write(file: &Path, height: usize) -> Result<()> {
     Ok(written.sync_all()?)
 }
 
-/// Looks up rows of a mapped file, without and with copies of hot rows.
+/// Looks up rows of a mapped file, with and without a cache of hot rows.
 fn serve(file: &Path, height: usize, seconds: Duration) -> Result<()> {
     let weights = Weights::read(file)?;
     for hot_row_bytes in [0, 256 << 20] {
@@ -238,7 +239,7 @@ fn report(what: &str, times: &[Duration], of: &str) {
     println!("{what}: {rate:.0} {of} a second, p50 {half:.2} ms, p99 {most:.2} ms{}", memory());
 }
 
-/// The memory of the process besides files, and all of it.
+/// The memory of the process without mapped files, and all of its memory.
 fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = |name: &str| status.lines().find(|line| line.starts_with(name)).map(|line| format!(", {line}"));

@@ -27,7 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Kernel`] selects where it runs: `Auto` uses a hardware GPU if one exists.
+//! [`Kernel`] selects the backend: `Auto` uses a hardware GPU if there is one.
 //!
 //! # Ranking
 //!

@@ -6,7 +6,7 @@ use rewire::predict::{Column, Data, Offsets, Validity};
 use std::borrow::Cow;
 
 impl<'a> Field<'a> {
-    /// The column: borrowed if features read its type, and converted otherwise.
+    /// The column: borrowed if features can read its type, else converted.
     pub fn column(&self) -> Result<Column<'a>, TableError> {
         if self.has_dictionary() {
             return Err(self.wrong("no dictionary: decode the column first"));

@@ -231,7 +231,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Where lists begin and end.
+/// The start and end of each list.
 #[derive(Clone, Copy, Debug)]
 pub enum Offsets<'a> {
     Short(&'a [i32]),

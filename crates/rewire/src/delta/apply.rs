@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 
-/// Applies deltas, in order, to the model folder or package `model`, and writes the result to `out`. The path may be
-/// that of the model. Quantised tensors stay so: new rows and values are quantised.
+/// Applies deltas, in order, to the model folder or package `model`, and writes the result to `out`, which may be the
+/// same path. Quantised tensors stay quantised: new rows and values are quantised, too.
 ///
-/// Nothing is written if a delta is refused. However the program ends, `out` is the old or the new model. Tables of a
-/// package in a separate file go to another file beside `out`, whose name ends with the number of the last delta. Memory holds one delta,
-/// and the ids of growing tables.
+/// Nothing is written if a delta is rejected. The output is replaced atomically. If tables of a package are in a
+/// separate file, the new tables are written to another file next to `out`, whose name ends with the number of the last
+/// delta. Memory holds one delta, and the ids of growing tables.
 ///
 /// # Errors
-/// [`RankError::Delta`] names the delta that is damaged or out of order, or the tensor that the model does not have;
-/// other errors are of unreadable files.
+/// [`RankError::Delta`] names the delta that is damaged or out of order, or the tensor that the model does not have.
+/// Other errors report files that cannot be read.
 pub fn apply(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersion, RankError> {
     match model.is_dir() {
         true => to_folder(model, deltas, out),
@@ -32,12 +32,12 @@ pub fn apply(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersio
     }
 }
 
-/// A model with deltas that were checked.
+/// A model and the deltas to apply, which were checked.
 struct Changed<'a> {
     rewritten: Rewritten<'a>,
     version: ModelVersion,
     deltas: &'a [PathBuf],
-    /// Without entries about tensors.
+    /// The metadata without entries about tensors.
     metadata: BTreeMap<String, String>,
 }
 
@@ -93,7 +93,7 @@ fn to_folder(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersio
     Ok(published.map(|()| changed.version)?)
 }
 
-/// Writes a folder. Only the file of the weights changes if it holds the model already.
+/// Writes a folder. If `out` already holds the model, only the file of the weights changes.
 fn write_folder(config: &str, changed: &Changed<'_>, out: &Path) -> Result<(), DeltaError> {
     let place = out.join(CONFIG);
     if !place.exists() {
@@ -130,7 +130,7 @@ fn write_package(
     written.map_err(unwritten(out))
 }
 
-/// Writes tables beside a package, to a file named like the old one and the version.
+/// Writes tables next to a package, to a file named after the old one and the version.
 fn write_tables(file: &str, changed: &Changed<'_>, tables: &Rewritten<'_>, out: &Path) -> Result<Tables, PackageError> {
     let stem = file.strip_suffix(".safetensors").unwrap_or(file);
     let base = stem.rsplit_once('.').filter(|(_, number)| number.bytes().all(|digit| digit.is_ascii_digit()));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why a delta cannot be read, written or applied. A model is unchanged then.
+/// Why a delta cannot be read, written or applied. The model is then unchanged.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "delta.")]
 #[non_exhaustive]
@@ -61,7 +61,7 @@ pub enum DeltaError {
     /// The model has no version.
     #[error("the model has no version: `rewire train --delta-every` writes models that deltas change")]
     NoVersion,
-    /// The delta is of another training.
+    /// The delta belongs to another training.
     #[error("it is of another training: it follows version {before}, and the model has version {version}")]
     Foreign {
         /// The version that it follows.
@@ -88,7 +88,7 @@ pub enum DeltaError {
     /// Another update of the model is in progress.
     #[error("another delta is being applied to the model: apply one after the other")]
     Busy,
-    /// The delta has ids of a table, which has none in the model.
+    /// The delta has ids for a table that does not grow in the model.
     #[error("it changes the ids of the table `{table}`, which has no ids in the model")]
     Ids {
         /// The table.
@@ -102,7 +102,7 @@ pub enum DeltaError {
         /// The reason.
         source: MapError,
     },
-    /// A tensor is not one of the model.
+    /// The model does not have a tensor of the delta.
     #[error("the model has no tensor `{name}`")]
     Unknown {
         /// The tensor.

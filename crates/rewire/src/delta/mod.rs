@@ -1,4 +1,4 @@
-//! Changes of a trained model's parameters, which serving models take while they run.
+//! Deltas: changes of a trained model's parameters, which a serving model applies while it runs.
 //!
 //! A delta is a safetensors file. Its metadata hold the format, the version of the model that it follows
 //! ([`ModelVersion`]), the steps of the training so far, and the hash (XXH3, 128 bits) of all bytes of the file, with
@@ -51,7 +51,7 @@ const WHOLE: &str = "whole/";
 const ROWS: &str = "rows/";
 const VALUES: &str = "values/";
 
-/// The id of a row that had none, which no id is.
+/// Marks a row that had no id; no id has this value.
 const NONE: i64 = rewire_tables::UNKNOWN;
 
 /// The parameters that a delta changes, by name.
@@ -59,7 +59,7 @@ const NONE: i64 = rewire_tables::UNKNOWN;
 pub struct Changes {
     /// Parameters.
     pub parameters: BTreeMap<String, ParameterUpdate>,
-    /// Changes of the ids of tables that grow, by the name that features give the table.
+    /// Changes of the ids of tables that grow, by table name.
     pub ids: BTreeMap<String, MapChanges>,
 }
 
@@ -168,7 +168,7 @@ impl Delta {
         self.before
     }
 
-    /// The version of the model with it.
+    /// The version of the model after the delta is applied.
     pub fn version(&self) -> ModelVersion {
         self.version
     }
@@ -232,7 +232,7 @@ fn changes(weights: &Weights<'_>) -> Result<Changes, DeltaError> {
     Ok(changes)
 }
 
-/// True for a tensor that another one is read with.
+/// True for a tensor that is read together with another one.
 fn is_read_with(key: &str, weights: &Weights<'_>) -> bool {
     let pairs = [(VALUES, ROWS), (ids::IDS, ids::STEPS), (ids::USED, ids::STEPS)];
     pairs.into_iter().any(|(own, first)| {

@@ -1,4 +1,4 @@
-//! Files of weights with deltas.
+//! Rewrites files of weights with deltas.
 
 use super::{Delta, DeltaError};
 use crate::weights::{Described, Weights, described, file_bytes, header};
@@ -10,7 +10,8 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-/// The tensors of a model as a file has them before deltas, without copies of those that are stored so, and their layout.
+/// The tensors of a model in the form of its file, before deltas, and their layout. Tensors that are already in that
+/// form are not copied.
 pub(super) struct Rewritten<'a> {
     pub tensors: BTreeMap<String, HostTensor>,
     by_column: HashSet<&'a str>,
@@ -27,7 +28,7 @@ fn in_memory(error: TensorSizeError) -> DeltaError {
 }
 
 impl<'a> Rewritten<'a> {
-    /// Those of weights, of which some are to be stored by column.
+    /// The tensors of weights; some are to be stored by column.
     pub fn new(weights: &Weights<'_>, by_column: HashSet<&'a str>) -> Result<Self, DeltaError> {
         let mut tensors = BTreeMap::new();
         for name in weights.names() {
@@ -56,7 +57,7 @@ impl<'a> Rewritten<'a> {
         Ok(header.bytes.len() + header.content)
     }
 
-    /// Writes the file from where `file` is.
+    /// Writes the tensors at the current position of `file`.
     pub fn write(&self, file: &mut File, metadata: &BTreeMap<String, String>, deltas: &[PathBuf]) -> io::Result<()> {
         let described = self.described();
         let header = header(&described, metadata).map_err(io::Error::other)?;
@@ -64,7 +65,8 @@ impl<'a> Rewritten<'a> {
         self.change(file, &places, deltas)
     }
 
-    /// Writes the changes of one delta after the other at the places of tensors, so that memory holds only one.
+    /// Writes the changes of one delta after the other at the offsets of the tensors, so that memory holds only one
+    /// delta.
     pub fn change(&self, file: &mut File, places: &BTreeMap<&str, u64>, deltas: &[PathBuf]) -> io::Result<()> {
         for path in deltas {
             let delta = Delta::read(path).map_err(io::Error::other)?;

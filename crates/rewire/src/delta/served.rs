@@ -20,7 +20,7 @@ struct Progress {
     is_busy: bool,
 }
 
-/// Ends an update when it is done, or dropped before.
+/// Ends an update when it is done or dropped.
 struct Turn<'a>(&'a Served);
 
 impl Drop for Turn<'_> {
@@ -48,7 +48,7 @@ impl Served {
         self.update_with(model, delta, without).await
     }
 
-    /// [`Served::update`] with the value that the model is given with the new parameters, from the changes of ids.
+    /// [`Served::update`] with a value attached to the new parameters, which is computed from the changes of ids.
     pub async fn update_with(
         &self,
         model: &Model,

@@ -74,7 +74,7 @@ impl ModelVersion {
         Self { number: self.number + 1, hash, ..self }
     }
 
-    /// Checks that a delta which follows the version `before` follows this one.
+    /// Checks that a delta for the version `before` follows this version.
     pub(super) fn check_next(self, before: Self) -> Result<(), DeltaError> {
         if before == self {
             return Ok(());

@@ -41,7 +41,7 @@ struct Ended {
 
 /// A candidate for the beams of a level.
 enum Candidate<'a> {
-    /// An item that ended at an earlier level.
+    /// An item that was completed at an earlier level.
     Ended(&'a Ended),
     /// A prefix with another code, which is a complete item.
     Leaf(&'a Open, u32, f64, u32),
@@ -55,7 +55,7 @@ impl<'a> Search<'a> {
         Self { trie, widths, level: 0, open: if trie.ids() > 0 { vec![root] } else { vec![] }, ended: vec![] }
     }
 
-    /// The most cache rows that it needs: those of the last level are never read.
+    /// The maximum number of cache rows: the rows of the last level are never read.
     pub fn rows(&self) -> usize {
         let width = |level| self.width(level).min(self.trie.ids());
         (1..self.trie.levels()).map(|level| width(level - 1)).fold(0, usize::saturating_add)

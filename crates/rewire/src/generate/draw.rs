@@ -5,13 +5,14 @@ use super::{GenerateError, log_sum};
 /// Options of sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// The most new tokens per prompt.
+    /// The maximum number of new tokens per prompt.
     pub tokens: usize,
     /// Logits are divided by it; 0 selects the most likely token.
     pub temperature: f64,
     /// Sample only from the `top_k` most likely tokens; from all if `None`.
     pub top_k: Option<usize>,
-    /// Of these, only from the fewest whose probabilities add up to it; from at least one.
+    /// Sample only from the smallest set of most likely tokens whose probabilities add up to `top_p`; at least one
+    /// token.
     pub top_p: f64,
     /// Seed of the random numbers, the same for every prompt.
     pub seed: u64,
@@ -40,7 +41,7 @@ impl Draw {
         Ok(Self { beam: Beam::default(), sampling, random })
     }
 
-    /// The most cache rows that it needs: that of the last token is never read.
+    /// The maximum number of cache rows: the row of the last token is never read.
     pub fn rows(&self) -> usize {
         self.sampling.tokens.saturating_sub(1)
     }

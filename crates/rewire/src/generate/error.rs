@@ -134,7 +134,7 @@ pub enum GenerateError {
     /// An output of the model is not finite.
     #[error("the model's output `{name}` {reason}")]
     Output {
-        /// The output.
+        /// The name of the output.
         name: &'static str,
         /// The reason.
         reason: String,

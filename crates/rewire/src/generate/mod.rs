@@ -42,7 +42,8 @@ pub struct Found {
 
 /// A model of [semantic ids](rewire_hstu::models::semantic_ids), ready to generate.
 ///
-/// A user's history is computed once; all beams read its keys and values, and those of their own codes, in place, by index.
+/// A user's history is computed once. All beams read its keys and values, and those of their own codes, in place, by
+/// index.
 #[derive(Debug)]
 pub struct Generator {
     config: Config,
@@ -62,12 +63,12 @@ impl Generator {
     /// The best semantic ids of a trie for each user, best first; ties are ordered by smaller codes. A user's history is a list of semantic ids,
     /// oldest first, of which the newest are used if it is too long.
     ///
-    /// Every level keeps the most likely prefixes, as many as `widths` has for it. So the search is exact if the widths cover all
-    /// prefixes. Probabilities are normalized over all codes of a level, valid or not.
+    /// Level `n` keeps the `widths[n]` most likely prefixes, so the search is exact if the widths cover all prefixes.
+    /// Probabilities are normalized over all codes of a level, valid or not.
     ///
     /// # Errors
-    /// [`GenerateError::Widths`], [`GenerateError::Levels`] and [`GenerateError::Id`] for arguments that do not fit the model (the `item` of the
-    /// last is an index of the history), or the error of a run.
+    /// [`GenerateError::Widths`], [`GenerateError::Levels`] and [`GenerateError::Id`] for arguments that do not fit the
+    /// model (in `Id`, `item` is an index into the history), or the error of a run.
     pub async fn search_async(
         &mut self,
         histories: &[Vec<Vec<u32>>],
@@ -169,7 +170,7 @@ fn joined<'a>(lists: impl Iterator<Item = &'a Vec<u32>>) -> HostTensor {
     HostTensor::vector(&lists.flatten().copied().collect::<Vec<u32>>())
 }
 
-/// The floats of an output with a given number of them.
+/// The elements of an output, whose number must be as given.
 fn floats(output: Option<&HostTensor>, name: &'static str, expected: usize) -> Result<Vec<f32>, GenerateError> {
     let values = output.map(HostTensor::to_f32).unwrap_or_default();
     match values.len() == expected {

@@ -1,4 +1,4 @@
-//! Requests that run together: each run computes the prompts of those that begin, and a code of all others.
+//! Requests that run together: each run computes the prompts of new requests, and one code of all others.
 
 use super::beam::{Beam, Search};
 use super::draw::Draw;
@@ -79,14 +79,14 @@ struct Request<'a> {
     id: RequestId,
     /// The tokens of its first run.
     tokens: Vec<u32>,
-    /// The prompt of an encoder, until it ran.
+    /// The prompt of an encoder, until it has run.
     prompt: Option<Encoded>,
     work: Work<'a>,
     /// The cache rows that it holds, and those of the encoder's tokens.
     held: [Vec<u32>; 2],
     /// The cache rows of its first tokens, after their run.
     first: Option<Vec<u32>>,
-    /// The cache rows that are not used yet.
+    /// Its unused cache rows.
     left: VecDeque<u32>,
 }
 
@@ -218,7 +218,7 @@ impl<'a> Request<'a> {
         Self { id, tokens, prompt, work, held: [vec![], vec![]], first: None, left: VecDeque::new() }
     }
 
-    /// The most rows that it needs.
+    /// The maximum number of rows of the request.
     fn needed(&self) -> [usize; 2] {
         let encoded = self.prompt.as_ref().map_or(0, |prompt| prompt.tokens.len());
         [self.tokens.len().saturating_add(self.work.rows()), encoded]
@@ -263,7 +263,7 @@ impl<'a> Request<'a> {
 }
 
 impl Work<'_> {
-    /// The most cache rows that it needs, in addition to those of its prompt.
+    /// The maximum number of cache rows, in addition to those of its prompt.
     fn rows(&self) -> usize {
         match self {
             Self::Search(search) => search.rows(),
@@ -326,8 +326,8 @@ impl Work<'_> {
     }
 }
 
-/// The results of all requests, in their order. They run together. `watch` gets the position of each request that continues, with the codes of its
-/// best prefix; a request for which it breaks has no results.
+/// The results of all requests, in order; they run together. `watch` receives the position of each unfinished request
+/// and the codes of its best prefix; if it breaks, the request has no results.
 pub(super) async fn together<M: Autoregressive>(
     model: &mut M,
     mut watch: impl AsyncFnMut(usize, &[u32]) -> ControlFlow<()>,

@@ -1,4 +1,4 @@
-/// Rows of a cache that no request holds.
+/// The free rows of a cache.
 #[derive(Debug)]
 pub(super) struct FreeRows(Vec<u32>);
 
@@ -12,7 +12,7 @@ impl FreeRows {
         self.0.len()
     }
 
-    /// Takes up to this many rows.
+    /// Removes and returns up to this many rows.
     pub fn take(&mut self, count: usize) -> Vec<u32> {
         let left = self.0.len().saturating_sub(count);
         let mut rows = self.0.split_off(left);

@@ -15,11 +15,12 @@ pub struct RqVaeOptions {
     pub codes: Vec<usize>,
     /// Elements of an encoding.
     pub width: usize,
-    /// Widths between the vectors and their encoding; the decoder has them in reverse.
+    /// Widths of the layers between the vectors and their encoding; the decoder has them in reverse order.
     pub hidden: Vec<usize>,
     /// Whether residuals are normalized to length 1 before each level.
     pub normalize_residuals: bool,
-    /// Weights of the commitment loss, which moves encodings to their codes, and of the codebook loss, which moves codes to the encodings.
+    /// Weights of the commitment loss, which moves encodings to their codes, and of the codebook loss, which moves
+    /// codes to the encodings.
     pub commitment: [f64; 2],
     /// Iterations of Sinkhorn's algorithm, which balances the use of codes in a batch, and its epsilon; the nearest codes if `None`.
     pub sinkhorn: Option<(usize, f64)>,
@@ -187,7 +188,7 @@ impl RqVaeOptions {
     }
 }
 
-/// How likely the codes of rows are where a batch uses all codes alike, up to factors of rows.
+/// Assignment probabilities of rows to codes under which a batch uses all codes equally, up to factors per row.
 fn uniform(distances: &Tensor, iterations: usize, sharpness: f64) -> Tensor {
     const LEAST: f64 = 1e-8;
     let mean = |x: &Tensor| x.mean(0).mean(1);
@@ -202,7 +203,7 @@ fn uniform(distances: &Tensor, iterations: usize, sharpness: f64) -> Tensor {
     })
 }
 
-/// Linear layers with rectifiers between them, by the places that they have in a sequence of both.
+/// Linear layers with rectifiers between them, named by their positions in a sequence of both.
 fn mlp(scope: &Scope, name: &str, x: &Tensor, widths: Vec<usize>) -> Tensor {
     let last = widths.len().saturating_sub(1);
     widths.into_iter().enumerate().fold(x.clone(), |x, (layer, width)| {

@@ -1,11 +1,12 @@
-//! Semantic ids of items by residual k-means: each level has a codebook of the residuals that the levels before leave.
+//! Semantic ids of items by residual k-means: the codebook of each level quantizes the residuals of the previous
+//! levels.
 
 use super::GenerateError;
 use super::random::SplitMix;
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 
-/// The least length of a residual that is normalized.
+/// The minimum length of a residual that is normalized.
 pub(super) const SHORTEST: f32 = 1e-12;
 
 /// Options of codebooks. The defaults are those of TorchEasyRec's `SidRqkmeans` and its k-means.
@@ -15,7 +16,7 @@ pub struct SidOptions {
     pub codes: Vec<usize>,
     /// Passes over the vectors of a level.
     pub iterations: usize,
-    /// Vectors of a level that are looked at for each of its codes, at most.
+    /// The maximum number of vectors per code from which a level is computed.
     pub points_per_code: usize,
     /// Whether residuals are normalized to length 1 before each level.
     pub normalize_residuals: bool,
@@ -29,7 +30,7 @@ impl Default for SidOptions {
     }
 }
 
-/// A codebook a level.
+/// One codebook per level.
 ///
 /// ```
 /// use rewire::generate::{Codebooks, SidOptions};
@@ -43,12 +44,12 @@ impl Default for SidOptions {
 pub struct Codebooks {
     width: usize,
     normalize_residuals: bool,
-    /// By level the centroids, back to back.
+    /// The centroids of each level, concatenated.
     levels: Vec<Vec<f32>>,
 }
 
 impl Codebooks {
-    /// Makes codebooks of vectors of `width` elements, back to back.
+    /// Computes codebooks of concatenated vectors of `width` elements.
     ///
     /// # Errors
     /// [`GenerateError::Vectors`] for vectors that are not whole rows or not finite, and for a level without codes or with more codes than vectors.
@@ -99,13 +100,13 @@ impl Codebooks {
         self.levels.iter().map(|centroids| centroids.len() / self.width).collect()
     }
 
-    /// The id of every vector.
+    /// The semantic id of every vector.
     pub fn encode(&self, vectors: &[f32]) -> Vec<Vec<u32>> {
         vectors.chunks_exact(self.width).map(|vector| self.walk(vector).0).collect()
     }
 
-    /// The ids of items by their vectors, with as few collisions as possible: of the items with one id, the first by a hash of the item
-    /// keeps it, and the others take the nearest free code of the last level, or keep theirs if none is free.
+    /// The ids of items by their vectors, with few collisions: among items with one id, the first by a hash of the item
+    /// keeps it, and the others get the nearest free code of the last level, or keep the id if no code is free.
     pub fn encode_items(&self, items: &[i64], vectors: &[f32]) -> Vec<Vec<u32>> {
         let mut walked: Vec<(Vec<u32>, Vec<f32>)> =
             vectors.chunks_exact(self.width).take(items.len()).map(|vector| self.walk(vector)).collect();
@@ -131,7 +132,7 @@ impl Codebooks {
         walked.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// The id of a vector, and the residual of all levels but the last.
+    /// The id of a vector, and the residual before the last level.
     fn walk(&self, vector: &[f32]) -> (Vec<u32>, Vec<f32>) {
         let (mut id, mut residual, mut left) = (vec![], vector.to_vec(), vec![]);
         for centroids in &self.levels {
@@ -165,7 +166,7 @@ impl Codebooks {
         codes.into_iter().map(|(_, code)| code).collect()
     }
 
-    /// The centroids by the names of TorchEasyRec's layers.
+    /// The centroids, with the names of TorchEasyRec's layers.
     ///
     /// # Errors
     /// [`TensorSizeError`] if they cannot be allocated.
@@ -183,7 +184,7 @@ fn with_last(id: &[u32], code: u32) -> Vec<u32> {
     id.iter().copied().take(levels).chain([code]).collect()
 }
 
-/// The order of items with one id, which does not depend on how they are listed.
+/// The order of items with one id. It does not depend on the order in which they are given.
 fn hash(item: i64) -> u64 {
     SplitMix((item as u64).wrapping_add(2025u64.wrapping_mul(SplitMix::STEP))).bits()
 }
@@ -200,7 +201,7 @@ fn subtract(row: &mut [f32], other: &[f32]) {
     row.iter_mut().zip(other).for_each(|(value, other)| *value -= other);
 }
 
-/// The row that is nearest to a vector; of equally near ones the first.
+/// The row that is nearest to a vector; the first one on a tie.
 fn nearest(rows: &[f32], vector: &[f32]) -> usize {
     let by_distance = rows.chunks_exact(vector.len()).map(|row| distance(row, vector)).enumerate();
     by_distance.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at)
@@ -216,7 +217,7 @@ fn sample(rows: &[f32], width: usize, most: usize, random: &mut SplitMix) -> Vec
     places.into_iter().flat_map(|at| row(rows, width, at).iter().copied()).collect()
 }
 
-/// The first `most` of `count` places in a random order.
+/// The first `most` of `count` indices in a random order.
 fn shuffled(count: usize, most: usize, random: &mut SplitMix) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
     for at in 0..most.min(count) {
@@ -226,7 +227,7 @@ fn shuffled(count: usize, most: usize, random: &mut SplitMix) -> Vec<usize> {
     places
 }
 
-/// Centroids by Lloyd's iterations from random rows. A code without rows takes half of the rows of the largest code.
+/// Centroids by Lloyd's algorithm from random rows. A code without rows gets half of the rows of the largest code.
 fn k_means(rows: &[f32], width: usize, (codes, iterations): (usize, usize), random: &mut SplitMix) -> Vec<f32> {
     let first = shuffled(rows.len() / width, codes, random);
     let mut centroids: Vec<f32> = first.into_iter().flat_map(|at| row(rows, width, at).iter().copied()).collect();

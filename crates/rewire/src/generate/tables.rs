@@ -1,23 +1,23 @@
 use super::Trie;
 
-/// A trie as arrays, which devices read: its states are prefixes, numbered from 0, the root, and then items.
+/// A trie as arrays for devices. Its states are prefixes, numbered from 0, the root, followed by items.
 #[derive(Debug)]
 pub(super) struct TrieTables {
-    /// The first entry of every prefix, then their number.
+    /// The first entry of every prefix, and the number of entries.
     pub offsets: Vec<i32>,
-    /// By entry, the token that may follow.
+    /// Per entry, the token that may follow.
     pub tokens: Vec<i32>,
-    /// By entry, the state that it leads to.
+    /// Per entry, the next state.
     pub states: Vec<i32>,
     pub levels: Vec<Level>,
-    /// By state, the one before, and the token that leads to it; the root's are not used.
+    /// Per state, the previous state and the token that leads to it; unused for the root.
     from: Vec<(u32, u32)>,
 }
 
 /// Counts of a level.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Level {
-    /// The most entries of a prefix.
+    /// The maximum number of entries of a prefix.
     pub entries: usize,
     /// Prefixes below the level, and items up to it.
     pub states: usize,
@@ -64,7 +64,7 @@ impl TrieTables {
         }
     }
 
-    /// The tokens that may come first.
+    /// The possible first tokens.
     pub fn first_tokens(&self) -> Vec<u32> {
         let count = self.offsets.get(1).map_or(0, |&count| count as usize);
         self.tokens.iter().take(count).map(|&token| token as u32).collect()

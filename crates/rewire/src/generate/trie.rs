@@ -25,7 +25,7 @@ pub(super) struct Node {
     pub code: u32,
     /// Nodes of the next level.
     pub children: Range<u32>,
-    /// Where an id ends here.
+    /// The leaf, if an id ends at this node.
     pub leaf: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ impl Trie {
         Ok(trie)
     }
 
-    /// Adds an id after all others, of which `shared` levels are those of the last one.
+    /// Appends an id; its first `shared` levels are those of the previous id.
     fn add(&mut self, id: &[u32], shared: usize) {
         let mut leaf = Some(self.items.len() as u32);
         self.items.push(vec![]);
@@ -108,12 +108,12 @@ impl Trie {
         self.items.len()
     }
 
-    /// Beginnings of ids that may be continued, the empty one among them.
+    /// The number of prefixes that may be continued, including the empty one.
     pub(super) fn prefixes(&self) -> usize {
         1 + self.levels.iter().flatten().filter(|node| !node.children.is_empty()).count()
     }
 
-    /// Pointers to equal addresses are of equal tries.
+    /// Equal pointers identify equal tries.
     pub(super) fn identity(&self) -> &Arc<()> {
         &self.identity
     }

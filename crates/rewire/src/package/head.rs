@@ -24,7 +24,7 @@ pub(super) const WEIGHTS: &str = "weights";
 /// Bytes of the number that holds the length of the head.
 const LENGTH: usize = 8;
 
-/// The most bytes of a head that is read without its package.
+/// The maximum size in bytes of a head that is read without its package.
 #[cfg(feature = "files")]
 const LARGEST: u64 = 1 << 26;
 
@@ -91,7 +91,7 @@ impl Head {
         }
     }
 
-    /// What follows the header of a package with these parts.
+    /// The bytes that follow the header of a package with these parts.
     pub fn content(mut self, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, PackageError> {
         let lengths = parts.iter().map(|(name, part)| PartLength { name: (*name).to_owned(), bytes: part.len() });
         self.parts = lengths.collect();
@@ -103,7 +103,7 @@ impl Head {
         Ok(content)
     }
 
-    /// The head of a package whose weights have another length, and whose tables in a separate file are others.
+    /// The head of a package with a different length of the weights, and a different file of tables.
     #[cfg(feature = "files")]
     pub fn with_weights(&self, bytes: usize, tables: Option<Identity>) -> Self {
         let length = |part: &PartLength| PartLength {
@@ -119,7 +119,8 @@ impl Head {
         Ok([&(head.len() as u64).to_le_bytes()[..], &head].concat())
     }
 
-    /// Writes a head after the header of a package, and its parts: the weights by `weights`, other parts as they are in `package`.
+    /// Writes a head after the header of a package, and its parts: the weights by `weights`, other parts copied from
+    /// `package`.
     #[cfg(feature = "files")]
     pub fn write(
         &self,

@@ -9,7 +9,7 @@ use std::{
 };
 use twox_hash::XxHash3_128;
 
-/// The first bytes of a package. Those after the name reveal a transfer that converted line endings.
+/// The first bytes of a package. The line endings after the name reveal a transfer that converted them.
 pub(super) const MAGIC: [u8; 8] = *b"rewire\r\n";
 
 /// The newest format that this program reads and writes.

@@ -1,5 +1,5 @@
-//! Kernels of a package, for people and for other programs. This program emits its own: those for the listed devices, while
-//! the device opens.
+//! Kernels of a package, as readable WGSL. This program emits its own kernels for the listed devices while the device
+//! opens.
 
 use super::PackageError;
 use super::error::decoded;
@@ -13,7 +13,7 @@ use {
     rewire_graph_rewrite::plan::{Plan, Step},
 };
 
-/// The most devices that a package has kernels for.
+/// The maximum number of devices in a package.
 const MOST: usize = 16;
 
 /// The kernels of a plan for a device.
@@ -23,7 +23,7 @@ pub struct TargetKernels {
     pub name: String,
     /// Its limits and features.
     pub target: Target,
-    /// By step of the plan; `None` if the step runs on the CPU.
+    /// One per step of the plan; `None` if the step runs on the CPU.
     pub kernels: Vec<Option<EmittedKernel>>,
     /// Tunings measured on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct TargetKernels {
 pub struct TunedKernel {
     /// Position in the plan.
     pub step: usize,
-    /// The sizes that it is for, as powers of two: all up to them, and above half of them.
+    /// The sizes that it is for, as powers of two: each size is at most this number and above half of it.
     pub sizes: String,
     /// The tuning.
     pub tuning: Tuning,

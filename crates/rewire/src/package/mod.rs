@@ -1,4 +1,4 @@
-//! A model as one file: a plan, its weights and its configuration. Loading it traces, rewrites and lowers nothing.
+//! A model as one file: a plan, its weights and its configuration. Loading it needs no tracing, rewriting or lowering.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -15,9 +15,9 @@
 //! lies next to the package. It is a safetensors file with the hash of its tensors in its metadata. Reading a package checks the length and
 //! the header of this file; the tensors are only checked on request, since tables are read row by row.
 //!
-//! Numbers are little-endian. All formats share the first 48 bytes, so that a program can distinguish a file of a newer version
-//! from a damaged one. Packages are not trusted: the hash detects damage, and any other content is checked like a plan from a file,
-//! with all indices proven.
+//! Numbers are little-endian. All formats share the first 48 bytes, so that a program can distinguish a file of a newer
+//! version from a damaged one. Packages are untrusted input: the hash detects accidental changes, and all other content
+//! is checked like a plan from a file, with all indices proven.
 
 mod error;
 mod head;
@@ -207,8 +207,8 @@ impl Package {
     /// renaming other files over them, see [`Mapping`].
     ///
     /// # Errors
-    /// [`PackageError::Read`] if the file does not exist, [`PackageError::File`] if it is invalid, and [`PackageError::Tables`] if the
-    /// file of its tables is another one.
+    /// [`PackageError::Read`] if the file does not exist, [`PackageError::File`] if it is invalid, and
+    /// [`PackageError::Tables`] if the file of its tables is not the original one.
     #[cfg(feature = "files")]
     pub fn read(path: &Path) -> Result<Self, PackageError> {
         Self::read_mapping(path, Mapping::Large)
@@ -300,8 +300,8 @@ impl Package {
         Ok(Self { bytes: Part::of(&bytes, all), head, plan, towers, kernels, states, weights, tables })
     }
 
-    /// Writes the package with other weights, a file of `bytes` bytes that `weights` writes from where the file is, and other tables in a
-    /// separate file.
+    /// Writes the package with other weights, a file of `bytes` bytes that `weights` writes at the current position of
+    /// the file, and other tables in a separate file.
     #[cfg(feature = "files")]
     pub(crate) fn write_with(
         &self,
@@ -388,7 +388,7 @@ impl Package {
     /// The model options for loading it, with its devices and their tunings.
     pub(crate) fn of_model(&self, options: &RankOptions) -> Result<ModelOptions, PackageError> {
         let mut told = self.told()?;
-        // The tunings are for floats as the package stores them.
+        // The tunings apply to floats in the storage types of the package.
         let is_own = options.precision == Precision::default();
         let kernels = told.iter_mut().filter(|_| is_own).filter_map(Told::given).collect();
         let (targets, tunings): (Vec<Target>, Vec<_>) =
@@ -406,8 +406,8 @@ impl Package {
         self.kernels.as_ref().map_or(Ok(vec![]), |part| kernels::told(part.as_ref()))
     }
 
-    /// The kernels, for readers, other programs, and this one if it is built without `emit`. With `emit` it runs none of them: it emits its
-    /// own, while the device opens if [`Package::targets`] lists it.
+    /// The kernels. A program built without `emit` runs them. With `emit` they are only for inspection: the program
+    /// emits its own, and does so while the device opens if [`Package::targets`] lists it.
     ///
     /// # Errors
     /// [`PackageError::Part`].

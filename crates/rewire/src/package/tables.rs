@@ -176,8 +176,8 @@ mod file {
             }
         }
 
-        /// [`Tables::write`] with changes that `change` writes over the content, which memory does not hold; it is passed the places of
-        /// tensors in the file.
+        /// [`Tables::write`] with changes that `change` writes over the content, so that memory does not hold it;
+        /// `change` receives the offsets of tensors in the file.
         pub(crate) fn write_changed(
             path: &Path,
             tables: &BTreeMap<String, HostTensor>,
@@ -207,7 +207,7 @@ mod file {
         path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Creates a file, unless another program was first; returns the hash of its own content.
+    /// Creates a file, unless another program has created it; returns the hash of its own content.
     fn create(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<Hash>) -> std::io::Result<Hash> {
         let mut content = Err(ErrorKind::Other.into());
         let created = create_file_with(path, |file| {

@@ -41,13 +41,14 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// The names of the inputs of a channel: times of histories, their rows in the cache, and those that requests read with their number.
+/// The names of the inputs of a channel: times of histories, their rows in the cache, and the cache rows that requests
+/// read, with their number.
 fn inputs_of(channel: &str) -> [String; 4] {
     ["query_time", "kept", "cached.lengths", "cached"].map(|input| format!("{channel}.{input}"))
 }
 
 impl Apart {
-    /// Of a plan with states.
+    /// The layout of a plan with states.
     pub fn new(interface: &Interface, plan: &Plan) -> Result<Self, PackageError> {
         let histories = interface.histories.clone();
         let histories = histories.ok_or_else(|| {

@@ -33,7 +33,7 @@ pub(super) struct Loaded {
     pub sessions: Sessions,
     pub served: Served,
     pub signature: Signature,
-    /// The rows of raw ids before the first delta; later ones are attached to the parameters.
+    /// The rows of raw ids before the first delta; the rows of later versions are attached to the parameters.
     pub ids: IdRows,
     /// Tokens of histories per run.
     pub most: usize,
@@ -141,7 +141,7 @@ impl Predictor {
         weights: &Weights<'_>,
         (options, most): (ModelOptions, usize),
     ) -> Result<Self, RankError> {
-        // Columns are not checked against the rows of tables before a run.
+        // Ids of columns are not checked before a run, so the run checks them.
         let options = ModelOptions { clamp_ids: false, ..options };
         let mut signature = None;
         let build = || {
@@ -355,8 +355,8 @@ impl Loaded {
         Err(RankError::Updated { times: TRIES })
     }
 
-    /// Predicts rows with histories in a session's caches; missing histories are computed first. `None` if parameters were replaced
-    /// meanwhile, or since [`Session::updates`] was `since`.
+    /// Predicts rows with histories in a session's caches; missing histories are computed first. `None` if parameters
+    /// were replaced during the call, or since [`Session::updates`] was `since`.
     pub async fn run_apart<'c>(
         &self,
         session: &mut Session,
@@ -377,7 +377,8 @@ impl Loaded {
         Ok(since.is_none_or(|since| since == session.updates()).then_some(predicted))
     }
 
-    /// Consecutive cache positions for the histories of rows, as many as fit into the tokens of a run, and at least one.
+    /// Assigns consecutive cache rows to the histories of rows, as many as fit into the tokens of a run, and at least
+    /// one.
     fn places(&self, tokens: &[Vec<usize>]) -> Vec<Kept> {
         let (mut kept, mut end) = (vec![], 0);
         for tokens in tokens {
@@ -457,7 +458,7 @@ fn missing(output: &str) -> RankError {
     RankError::Output { output: output.to_owned(), reason: "has not one row a prediction".to_owned() }
 }
 
-/// True for a folder or package of an imported model, judged only by its configuration. False if the files cannot be read.
+/// True for a folder or package of an imported model; reads only the configuration. False if the files cannot be read.
 #[cfg(feature = "files")]
 pub fn is_imported(model: &std::path::Path) -> bool {
     let config = match model.is_dir() {

@@ -143,7 +143,7 @@ impl Signature {
             return Err(PackageError::part("plan", reason).into());
         }
         check_tables(&interface, plan)?;
-        // Masks and states are not columns.
+        // Masks and states are not columns of a table.
         let is_column = |output: &&PlanOutput| output.dtype.is_float() && !states.contains_key(output.name.as_str());
         let floats = || plan.outputs.iter().filter(is_column);
         let is_of_items = |output: &str| interface.rows_of(output) != OutputRows::Batch;

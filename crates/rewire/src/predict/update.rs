@@ -1,4 +1,4 @@
-//! Deltas of a model that predicts meanwhile.
+//! Applies deltas to a model while it predicts.
 
 use super::Predictor;
 use super::ids::IdRows;
@@ -8,16 +8,17 @@ use rewire_runtime::{Attachment, block_on};
 use std::sync::Arc;
 
 impl Predictor {
-    /// The version of the parameters; `None` for a model that no delta changes.
+    /// The version of the parameters; `None` for a model that has none, to which no delta applies.
     pub fn version(&self) -> Option<ModelVersion> {
         self.loaded().served.version()
     }
 
-    /// Applies the next delta while other threads predict. A call of [`Predictor::predict`] uses the parameters and ids of one
-    /// version for all rows. [`Caches`](super::Caches) recompute the histories of earlier versions.
+    /// Applies the next delta while other threads predict. A call of [`Predictor::predict`] uses the parameters and ids
+    /// of one version for all rows. [`Caches`](super::Caches) recompute the histories of earlier versions.
     ///
     /// # Errors
-    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
+    /// [`DeltaError`] if the delta does not follow the model's version or does not fit the model. The model is then
+    /// unchanged.
     pub async fn update_async(&self, delta: &Delta) -> Result<(), DeltaError> {
         let Loaded { served, model, signature, ids, .. } = &**self.loaded();
         let next = |changes: &_| {

@@ -100,10 +100,10 @@ impl ModelFile {
 }
 
 impl ModelFile {
-    /// Parses the bytes of a package, an archive of `torch.export.save`, or an ONNX model.
+    /// Parses the bytes of a package, of an archive by `torch.export.save`, or of an ONNX model.
     ///
     /// # Errors
-    /// [`RankError`] describes the fault.
+    /// [`RankError`] describes the invalid part.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, RankError> {
         #[cfg(feature = "import")]
         if !Package::begins(&bytes) {
@@ -165,7 +165,7 @@ impl ModelFile {
     /// The plan that runs it, with floats stored at a precision.
     ///
     /// # Errors
-    /// [`RankError`] names the fault.
+    /// [`RankError`] describes the invalid part.
     pub fn plan(&self, precision: Precision) -> Result<Plan, RankError> {
         let plan = match self {
             #[cfg(feature = "files")]
@@ -249,7 +249,7 @@ impl ModelFile {
     /// Writes it as a package. A package is repacked with other options.
     ///
     /// # Errors
-    /// [`RankError`] names the fault.
+    /// [`RankError`] describes the invalid part.
     #[cfg(feature = "emit")]
     pub fn pack(&self, options: &PackOptions) -> Result<Package, RankError> {
         match self {

@@ -49,7 +49,7 @@ impl Program {
     /// Loads a model.
     ///
     /// # Errors
-    /// [`RankError`] names the fault, or the reason why no device is available.
+    /// [`RankError`] describes the invalid part, or the reason why no device is available.
     pub async fn load_async(file: &ModelFile, options: &RankOptions) -> Result<Self, RankError> {
         match file {
             ModelFile::Package(package) => Self::from_package_async(package, options).await,
@@ -172,7 +172,7 @@ impl Program {
     }
 }
 
-/// A plan with floats stored at a precision; parameters of which it only reads rows are tables.
+/// A plan with floats stored at a precision. Parameters that are only read by rows are tables.
 ///
 /// # Errors
 /// [`RankError`] names a type that does not support the width of a parameter's rows.

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 pub enum ResultValue {
     /// A tensor.
     Tensor(TypedTensor),
-    /// An integer outside of tensors.
+    /// An integer that is not a tensor.
     Integer(i64),
-    /// A float outside of tensors.
+    /// A float that is not a tensor.
     Float(f64),
-    /// A bool outside of tensors.
+    /// A bool that is not a tensor.
     Bool(bool),
     /// Nothing.
     None,

@@ -73,8 +73,9 @@ pub(super) fn clear(ranked: &mut [Ranked], requests: Range<usize>) {
 }
 
 impl Scorer {
-    /// Scores the candidates of `requests`; missing parts of their histories are computed and cached first. Returns false if parameters
-    /// were replaced meanwhile, or since [`Session::updates`] was `since`, so that scores mix old and new ones.
+    /// Scores the candidates of `requests`; missing parts of their histories are computed and cached first. Returns
+    /// false if parameters were replaced during the call, or since [`Session::updates`] was `since`: scores then mix
+    /// old and new parameters.
     pub async fn score_apart(
         &self,
         session: &mut Session,

@@ -19,8 +19,8 @@ pub(super) const MATCHING: &str = "hstu_match";
 /// The key of an imported pipeline.
 const IMPORTED: &str = "pipeline";
 
-/// The inputs and outputs of a model: features of requests, tasks, tensors, and an example request. `Display` prints it for
-/// people.
+/// The inputs and outputs of a model: features of requests, tasks, tensors, and an example request. `Display` prints a
+/// readable form.
 ///
 /// ```no_run
 /// use rewire::rank::{RankOptions, Ranker};

@@ -152,7 +152,7 @@ impl Embedder {
         Self::new(&model.display().to_string(), &config, &weights, embedded, options)
     }
 
-    /// The version of the parameters; `None` for a model that no delta changes.
+    /// The version of the parameters; `None` for a model that has none, to which no delta applies.
     pub fn version(&self) -> Option<ModelVersion> {
         self.0.served.version()
     }
@@ -161,7 +161,8 @@ impl Embedder {
     /// one version.
     ///
     /// # Errors
-    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
+    /// [`DeltaError`] if the delta does not follow the model's version or does not fit the model. The model is then
+    /// unchanged.
     pub fn update(&self, delta: &Delta) -> Result<(), DeltaError> {
         block_on(self.0.served.update(&self.0.model, delta))?;
         self.0.sessions.follow();
@@ -262,7 +263,7 @@ fn describe(config: &ModelConfig, embedded: Embedded, options: &RankOptions) -> 
     let (inputs, own) = match config {
         ModelConfig::Matching(config) => {
             let contextual = config.feature_groups.contextual.len();
-            // A history has room for one event more without a candidate.
+            // Without a candidate, a history may have one more event.
             let own = Capacity { rows: config.max_seq_len + 1, contextual, rows_per_event: 1, candidate_room: 1 };
             (config.inputs(), own)
         }

@@ -44,13 +44,13 @@ pub enum RankError {
         /// The reason.
         source: Box<ConfigError>,
     },
-    /// The configuration is of a language model, but another model is expected.
+    /// The configuration belongs to a language model, but another model is expected.
     #[error("{name} is the configuration of a language model: use `generate` or `Decoder`")]
     Language {
         /// The file.
         name: String,
     },
-    /// The configuration is of another model, but a language model is expected.
+    /// The configuration belongs to another model, but a language model is expected.
     #[error(
         "{name} is not the configuration of a language model: expected a Hugging Face `config.json` with a `model_type`"
     )]
@@ -74,7 +74,7 @@ pub enum RankError {
         /// The faults.
         problems: Problems,
     },
-    /// The configuration is of an imported model, but a model that reads requests is expected.
+    /// The configuration belongs to an imported model, but a model that reads requests is expected.
     #[error(
         "{name} is the configuration of an imported model, which reads tables, not requests: use `predict`, `package` or `Predictor`"
     )]
@@ -82,13 +82,13 @@ pub enum RankError {
         /// The file.
         name: String,
     },
-    /// The configuration is of a model that reads requests, but an imported one is expected.
+    /// The configuration belongs to a model that reads requests, but an imported one is expected.
     #[error("{name} is the configuration of a model that reads requests, not tables: use `Ranker`")]
     NotImported {
         /// The file.
         name: String,
     },
-    /// The imported model has no towers that compute vectors of users or items.
+    /// The imported model has no towers, which compute vectors of users or items.
     #[error(
         "{name} has no vectors of users and items: expected a matching model (dssm, dssm_v2, dat, mind, hstu_match)"
     )]
@@ -99,7 +99,7 @@ pub enum RankError {
     /// A column of a table does not match the model.
     #[error(transparent)]
     Columns(#[from] EncodeError),
-    /// The configuration is of a matching model, but a ranking model is expected.
+    /// The configuration belongs to a matching model, but a ranking model is expected.
     #[error(
         "{name} is the configuration of a matching model, which computes vectors of users and items, not logits of candidates: use `predict` with \
          `--embeddings` or `--items`"
@@ -296,7 +296,7 @@ pub enum RequestFault {
         actual: usize,
         /// The column it is compared with.
         other: String,
-        /// The length of that column.
+        /// The length of the other column.
         expected: usize,
     },
     /// Candidates have times that differ from the first one, which is the time of the request.

@@ -12,7 +12,7 @@ use std::path::Path;
 /// Maximum size of a `config.json` in bytes.
 const LARGEST_CONFIG: u64 = 64 << 20;
 
-/// True for a path that may hold a model: a folder, or a file that starts like a package.
+/// True for a path that may be a model: a folder, or a file that starts like a package.
 pub fn is_model(path: &Path) -> bool {
     path.is_dir() || Package::is_at(path)
 }
@@ -35,7 +35,7 @@ pub fn read_config_text(model: &Path, mapping: Mapping) -> Result<String, RankEr
     std::fs::read_to_string(&path).map_err(unread)
 }
 
-/// Reads a package; a missing file is a model that cannot be read.
+/// Reads a package; a missing file is the error of an unreadable model.
 pub(crate) fn package(model: &Path, mapping: Mapping) -> Result<Package, RankError> {
     Package::read_mapping(model, mapping).map_err(|error| match error {
         PackageError::Read { path, source } => RankError::Read { path, source },
@@ -112,8 +112,8 @@ impl Ranker {
         Self::new_async(&config, &weights, options).await
     }
 
-    /// Loads a package, blocking; a folder is an error. Like [`Ranker::from_package`] it traces nothing, and a program that loads no
-    /// folders does not link the tracing code.
+    /// Loads a package, blocking; a folder is an error. Like [`Ranker::from_package`] it needs no tracing, so a program
+    /// that loads no folders does not link the tracing code.
     ///
     /// # Errors
     /// [`RankError`] names the invalid file or part of the package, or the reason why no device is available.

@@ -30,14 +30,14 @@ impl Idle {
         (is_due && !self.measures.swap(true, Ordering::Relaxed)).then_some(budget)
     }
 
-    /// Ends a measurement. After a failure there are no others.
+    /// Ends a measurement. After a failure nothing is measured again.
     pub fn end(&self, has_failed: bool) {
         self.has_failed.store(has_failed, Ordering::Relaxed);
         self.measures.store(false, Ordering::Relaxed);
     }
 }
 
-/// A call that runs.
+/// A call in progress.
 pub(super) struct Call<'a>(&'a Idle);
 
 impl Drop for Call<'_> {

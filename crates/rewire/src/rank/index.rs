@@ -1,4 +1,4 @@
-//! Search for the items of a table that match users best.
+//! Searches a table for the best items of users.
 
 use super::sessions::Sessions;
 use super::{RankError, RankOptions};

@@ -28,7 +28,7 @@ pub(crate) enum ModelConfig {
 struct Kind {
     #[serde(default)]
     model: String,
-    /// Configurations of Hugging Face have it.
+    /// The key that identifies Hugging Face configurations.
     model_type: Option<String>,
 }
 
@@ -133,7 +133,7 @@ impl ModelConfig {
         match self {
             _ if allow_unread => {}
             Self::Ranking(config) => unread::check(config, &graph, weights)?,
-            // The folder keeps what training needs.
+            // The folder keeps tensors that training needs.
             Self::Imported(_) | Self::Language(_) => {}
             Self::Matching(_) => {
                 let read: HashSet<String> = graph.parameters().into_iter().map(|parameter| parameter.name).collect();

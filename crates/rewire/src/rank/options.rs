@@ -30,9 +30,10 @@ pub struct RankOptions {
     pub tuning: Tuning,
     /// Measured tunings of kernels, used if `tuning` is the default.
     pub tunings: Option<TuningStore>,
-    /// With [`RankOptions::workers`]: how long a worker may measure tunings of one kernel after a call, while no other call of the
-    /// model runs, as [`Ranker::refine`](super::Ranker::refine) does. Later calls of such sizes use the results; with `tunings`
-    /// they are stored. For adapters whose best tunings are not known. `None` never measures.
+    /// With [`RankOptions::workers`]: the time for which a worker may measure tunings of one kernel after a call, while
+    /// no other call of the model runs, as [`Ranker::refine`](super::Ranker::refine) does. Later calls of the same
+    /// sizes use the results; with `tunings` they are stored. Use it for adapters whose best tunings are unknown.
+    /// `None` never measures.
     pub refine_between_calls: Option<Duration>,
     /// A cache of compiled kernels for later processes.
     pub pipelines: Option<PipelineStore>,
@@ -41,8 +42,7 @@ pub struct RankOptions {
     /// Memory limit of all parameters in bytes, beyond which [`Tables::Auto`] keeps tables on the host; see
     /// [`ModelOptions::parameter_bytes`].
     pub parameter_bytes: Option<u64>,
-    /// Limit in bytes of copies of the rows of tables on the host that are looked up most often; see
-    /// [`ModelOptions::hot_row_bytes`].
+    /// Limit in bytes of the cache for frequent rows of tables on the host; see [`ModelOptions::hot_row_bytes`].
     pub hot_row_bytes: u64,
     /// Storage types of floats that are not rows with a scale. A package keeps its own by default.
     pub precision: Precision,
@@ -51,8 +51,8 @@ pub struct RankOptions {
     pub allow_unread: bool,
     /// Rows per run: sequences are batched up to this number. A longer sequence runs alone.
     pub batch_rows: usize,
-    /// Rows that a too long history leaves for candidates, at least 1. A larger value splits many candidates over fewer
-    /// sequences.
+    /// Rows that are reserved for candidates if a history is too long, at least 1. With a larger value, many candidates
+    /// are split over fewer sequences.
     pub candidate_room: usize,
     /// Layout of the KV cache of histories. A package has its own.
     pub cache: CacheOptions,
@@ -91,7 +91,7 @@ impl Default for RankOptions {
 }
 
 impl RankOptions {
-    /// The model options. Batches have already checked their ids.
+    /// The model options. Ids are checked when a batch is built.
     pub(crate) fn of_model(&self) -> ModelOptions {
         ModelOptions {
             kernel: self.kernel,

@@ -61,8 +61,8 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     Packed { towers: &towers, config: Some(config), ..Packed::of(&plan) }.store(&tables, weights, options)
 }
 
-/// Repacks the model of a package with other options. A traced model without a configuration keeps its plan; its embedding tables are
-/// the parameters that are only read by rows that inputs name.
+/// Repacks the model of a package with other options. A traced model without a configuration keeps its plan; its
+/// embedding tables are the parameters that are only read by rows that inputs select.
 ///
 /// # Errors
 /// As [`pack`].

@@ -26,7 +26,7 @@ pub fn tables_of(name: &str, config: &str) -> Result<HashSet<String>, RankError>
     Ok(ModelConfig::parse(name, config)?.tables())
 }
 
-/// The embedding tables of a plan: parameters that are only read by rows that inputs name.
+/// The embedding tables of a plan: parameters that are only read by rows that inputs select.
 pub(crate) fn names_of_tables(plan: &Plan) -> HashSet<String> {
     let buffers = plan.tables().into_iter().filter_map(|id| plan.buffer(id));
     let name = |buffer: &Buffer| match &buffer.source {

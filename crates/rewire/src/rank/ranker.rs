@@ -122,7 +122,7 @@ impl Ranker {
         &self.scorer.model
     }
 
-    /// The version of the parameters; `None` for a model that no delta changes.
+    /// The version of the parameters; `None` for a model that has none, to which no delta applies.
     pub fn version(&self) -> Option<ModelVersion> {
         self.scorer.served.version()
     }
@@ -131,7 +131,8 @@ impl Ranker {
     /// for all of its runs. [`Caches`](super::Caches) recompute the histories of earlier versions.
     ///
     /// # Errors
-    /// [`DeltaError`] if the delta does not follow the model's version, or does not fit the model, which is unchanged then.
+    /// [`DeltaError`] if the delta does not follow the model's version or does not fit the model. The model is then
+    /// unchanged.
     pub async fn update_async(&self, delta: &Delta) -> Result<(), DeltaError> {
         self.scorer.served.update(self.model(), delta).await?;
         self.scorer.sessions.follow();
@@ -159,11 +160,12 @@ impl Ranker {
     /// to each other and all have the time of the request. A history that is not in order of time is stably sorted by
     /// `timestamp`. [`Ranked`] reports all three.
     ///
-    /// With [`RankOptions::workers`] a worker does all the work, and the future sleeps. Without them, the future waits for a device as
-    /// [`Session::run_async`](rewire_runtime::Session::run_async) does, and CPU steps run on the polling thread.
+    /// With [`RankOptions::workers`] a worker executes the whole call, and the future sleeps. Without them, the future
+    /// waits for a device as [`Session::run_async`](rewire_runtime::Session::run_async) does, and CPU steps run on the
+    /// polling thread.
     ///
     /// # Errors
-    /// The first invalid request, or the failure of a run. Nothing is ranked then.
+    /// The first invalid request, or the failure of a run. In both cases nothing is ranked.
     pub async fn rank_async(&self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
         self.rank_batch_async(&self.filled(requests)?).await
     }

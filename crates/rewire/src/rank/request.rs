@@ -30,8 +30,8 @@ pub struct Request {
     pub contextual: BTreeMap<String, i64>,
     /// Past events by feature, oldest first: lists of equal length; any list may be empty.
     pub history: BTreeMap<String, Vec<i64>>,
-    /// Candidates by feature: lists of equal length. `timestamp` is the time of the request and must be the same for all
-    /// candidates, since a model counts times back from it. Put candidates of another time into a separate request.
+    /// Candidates by feature: lists of equal length. `timestamp` is the time of the request and must be the same for
+    /// all candidates, because models measure times relative to it. Use a separate request for each time.
     pub candidates: BTreeMap<String, Vec<i64>>,
     /// The action bits of each candidate.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -53,7 +53,7 @@ impl<'a> OpenRow<'a> {
     pub fn finish(self, user: User) -> Result<(), RequestError> {
         match self.missing(true).map_or_else(|| self.check(), Err) {
             Ok([history, candidates]) => {
-                // Labels belong to candidates: a model that reads none skips them.
+                // Labels belong to candidates; a model that reads no candidates skips them.
                 let has_candidates = !self.schema.candidates.is_empty();
                 let labels = self.rows.labels.open_list(0).filter(|_| has_candidates).map_or(0, <[i64]>::len);
                 self.rows.contextual.close(1);

@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
 impl Sessions {
-    /// The most recently used session, or a new one. Until it is returned, it keeps the model's parameters of now.
+    /// The most recently used session, or a new one. Until it is returned, it keeps the current parameters of the
+    /// model.
     pub fn lend(&self, model: &Model) -> Session {
         let idle = self.lock().pop();
         let mut session = idle.unwrap_or_else(|| model.session());
@@ -22,7 +23,7 @@ impl Sessions {
         self.lock().push(session);
     }
 
-    /// Moves idle sessions to the parameters that the model has now, which frees earlier ones.
+    /// Updates idle sessions to the current parameters of the model, which frees earlier ones.
     pub fn follow(&self) {
         self.lock().iter_mut().for_each(|session| {
             session.hold();

@@ -2,9 +2,9 @@ use super::RankError;
 use rewire_runtime::{GpuError, RunError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The same model on several devices. Each piece of work goes to the least busy device; any number of threads may submit work.
+/// The same model on several devices. Each task goes to the least busy device; any number of threads may submit tasks.
 ///
-/// The other devices take over the work of a device that fails; a lost device gets no more work. Devices of one kind
+/// If a device fails, the other devices execute its tasks; a lost device gets no more tasks. Devices of one kind
 /// compute the same bits.
 ///
 /// ```no_run
@@ -34,8 +34,8 @@ struct State {
 }
 
 impl RankError {
-    /// True for a failure of the device: it is lost, out of memory, or its results do not arrive. Another device may do the
-    /// same work.
+    /// True for a failure of the device: it is lost, out of memory, or its results do not arrive. Another device may
+    /// execute the task.
     pub fn is_of_device(&self) -> bool {
         let failed = |error: &RunError| {
             use GpuError::{Lost, OutOfMemory, Readback};
@@ -68,10 +68,10 @@ impl<T> Spread<T> {
         &self.members
     }
 
-    /// Runs work on the least busy device, the first one on a tie. If it fails, another device does the work.
+    /// Runs a task on the least busy device, the first one on a tie. If it fails, another device runs the task.
     ///
     /// # Errors
-    /// The error of the work or, if all devices have failed, that of the last one.
+    /// The error of the task or, if all devices have failed, that of the last one.
     pub fn run<R>(&self, work: impl Fn(&T) -> Result<R, RankError>) -> Result<R, RankError> {
         let mut tried = vec![];
         loop {
@@ -98,7 +98,7 @@ impl<T> Spread<T> {
     }
 }
 
-/// Counts one piece of work on a device while it exists.
+/// Counts a task on a device while it exists.
 struct Busy<'a, T> {
     spread: &'a Spread<T>,
     member: usize,
@@ -116,7 +116,7 @@ impl<'a, T> Busy<'a, T> {
         Self { spread, member }
     }
 
-    /// Excludes the device from further work.
+    /// Excludes the device from further tasks.
     fn end(&self) {
         self.spread.states().iter_mut().skip(self.member).take(1).for_each(|state| state.is_lost = true);
     }

@@ -30,7 +30,8 @@ pub fn check_unread(config: &Config, weights: &Weights<'_>) -> Result<(), RankEr
     check(config, &trace(config).map_err(|error| RankError::Trace(Box::new(error)))?, weights)
 }
 
-/// [`check_unread`] for a traced graph. A missing parameter is the more informative error.
+/// [`check_unread`] for a traced graph. If a parameter is missing, that error is reported instead, because it is more
+/// informative.
 pub(super) fn check(config: &Config, graph: &Graph, weights: &Weights<'_>) -> Result<(), RankError> {
     let unread = config.unread(graph, weights.names()).map_err(|error| RankError::Trace(Box::new(error)))?;
     refuse(unread, graph, weights)

@@ -34,8 +34,8 @@ impl Checkpoint {
         Ok(serialize(&self.states, &metadata).map_err(RankError::from)?)
     }
 
-    /// Writes the file of a training at a position in the data, without gathering tables that ranks divide. All ranks take part, and
-    /// `out` receives the file in the first one.
+    /// Writes the file of a training at a position in the data, without gathering tables that ranks divide. All ranks
+    /// participate; the first one writes the file to `out`.
     ///
     /// # Errors
     /// [`TrainError::Write`](super::TrainError::Write), and those of the ranks.

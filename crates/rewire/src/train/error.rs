@@ -6,7 +6,7 @@ use rewire_train::{ConfigError, TrainError};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why users cannot be trained on.
+/// Why users cannot be used for training.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "example.")]
 #[non_exhaustive]

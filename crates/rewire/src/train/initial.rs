@@ -55,7 +55,7 @@ pub fn initial(parameters: &[ParameterSpec], seed: u64) -> Result<BTreeMap<Strin
     values.map(|(name, value)| Ok((name, value?))).collect()
 }
 
-/// The values of [`initial`], drawn when they are asked for.
+/// The values of [`initial`], drawn on request.
 pub(super) struct Drawn {
     pub shapes: BTreeMap<String, Vec<usize>>,
     pub seed: u64,

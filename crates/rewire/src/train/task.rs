@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-/// A ranking model to train, and where it runs.
+/// A ranking model to train, and the device of the training.
 ///
 /// ```no_run
 /// use rewire::Mapping;
@@ -47,14 +47,14 @@ impl RankTask {
         Self { config, options, group: None }
     }
 
-    /// Makes trainers ranks of a group; see [`Trainer::of_rank`].
+    /// Makes the trainers ranks of a group; see [`Trainer::of_rank`].
     #[must_use]
     pub fn with_group(self, group: Option<Arc<dyn Collectives>>) -> Self {
         Self { group, ..self }
     }
 
-    /// Starts a training from `weights`, or without them from [`initial`](super::initial) values with the configuration's
-    /// `shuffle_seed`.
+    /// Starts a training from `weights`; without weights, from [`initial`](super::initial) values with the
+    /// configuration's `shuffle_seed`.
     ///
     /// # Errors
     /// [`RankTrainError`] names the invalid key or tensor, or the reason why no device is available.
@@ -87,7 +87,7 @@ impl RankTask {
     /// The `model.safetensors` of the model in its current state.
     ///
     /// # Errors
-    /// [`RankTrainError`] where parameters cannot be read.
+    /// [`RankTrainError`] if parameters cannot be read.
     pub fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, RankTrainError> {
         Ok(serialize(&self.tensors(trainer)?, &BTreeMap::new()).map_err(RankError::from)?)
     }
@@ -95,7 +95,7 @@ impl RankTask {
     /// All tensors of the model in its current state.
     ///
     /// # Errors
-    /// [`RankTrainError`] where parameters cannot be read.
+    /// [`RankTrainError`] if parameters cannot be read.
     pub fn tensors(&self, trainer: &Trainer) -> Result<BTreeMap<String, HostTensor>, RankTrainError> {
         self.whole(trainer.parameters()?)
     }
@@ -125,8 +125,8 @@ impl RankTask {
         Ok(Some(serialize(&self.whole(all)?, &BTreeMap::new()).map_err(RankError::from)?))
     }
 
-    /// Writes [`RankTask::weights`] with metadata, without gathering tables that ranks divide. All ranks take part, and `out` receives
-    /// the file in the first one.
+    /// Writes [`RankTask::weights`] with metadata, without gathering tables that ranks divide. All ranks participate;
+    /// the first one writes the file to `out`.
     ///
     /// # Errors
     /// As [`RankTask::weights`].
@@ -139,7 +139,7 @@ impl RankTask {
         self.write(trainer, metadata, out, |name| name.to_owned())
     }
 
-    /// Writes [`RankTask::averages`] in the same way; nothing without averages.
+    /// Writes [`RankTask::averages`] in the same way; writes nothing if there are no averages.
     ///
     /// # Errors
     /// As [`RankTask::weights`].
@@ -167,7 +167,7 @@ impl RankTask {
         Ok(tensors)
     }
 
-    /// A ranker of the model in its current state.
+    /// A ranker with the model's current parameters.
     ///
     /// # Errors
     /// As [`Ranker::new`].

@@ -12,8 +12,8 @@ pub(super) struct Written {
     pub dtype: DType,
 }
 
-/// Writes a safetensors file of states, which the trainer passes in parts, and of other tensors. All ranks of a training take part, and
-/// `out` receives the file in the first one.
+/// Writes a safetensors file of states, which the trainer passes in parts, and of other tensors. All ranks of a
+/// training participate; the first one writes the file to `out`.
 pub(super) fn write(
     trainer: &Trainer,
     states: &BTreeMap<String, Written>,

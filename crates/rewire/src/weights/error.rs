@@ -25,7 +25,7 @@ pub enum WeightsError {
         /// The cause.
         source: Box<WeightsError>,
     },
-    /// The bytes are not a safetensors file: damaged, truncated or something else.
+    /// The bytes are not a safetensors file, or it is damaged or truncated.
     #[error("{reason}, {bytes} bytes in all: expected a whole safetensors file")]
     Format {
         /// The reason.

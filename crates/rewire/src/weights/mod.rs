@@ -124,7 +124,7 @@ impl Weights<'static> {
         Self::of_file(path, mapping, |_| DType::Rows8)
     }
 
-    /// [`Weights::read`] for a file whose metadata describe the `U8` tensors other than by an entry for each.
+    /// [`Weights::read`] for a file whose `U8` tensors all have the type that `rows` determines from the metadata.
     ///
     /// # Errors
     /// As [`Weights::read`].
@@ -142,7 +142,7 @@ impl Weights<'static> {
         read.map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
     }
 
-    /// The same weights, whose bytes belong to a file.
+    /// The same weights, with bytes that belong to a file.
     pub(crate) fn resting_on(mut self, file: &FileContent) -> Self {
         self.backing.extend(file.backing());
         self
@@ -162,7 +162,7 @@ impl<'a> Weights<'a> {
         Self::of(data, |_| DType::Rows8)
     }
 
-    /// Parses the bytes of a file that have other owners and do not change.
+    /// Parses the bytes of a file that have another owner and do not change.
     pub(crate) fn shared(data: SharedBytes) -> Result<Self, WeightsError> {
         Self::of(Data::Shared(data), |_| DType::Rows8)
     }
@@ -220,7 +220,8 @@ impl<'a> Weights<'a> {
         Ok(tensors)
     }
 
-    /// The tensor of a name, with its last two dimensions swapped if `by_column`; without a copy if the file stores it so.
+    /// The tensor of a name, with its last two dimensions swapped if `by_column`; no copy is made if the file stores it
+    /// in this form.
     pub(crate) fn laid(&self, name: &str, by_column: bool) -> Result<Option<HostTensor>, TensorSizeError> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
         let tensor = self.stored(entry)?;
@@ -247,7 +248,7 @@ impl<'a> Weights<'a> {
         Some((entry.dtype, &entry.shape))
     }
 
-    /// The type of all floats, where kernels write it; `F32` where there are several.
+    /// The type of all floats, if kernels can write it; `F32` if there are several types.
     pub(crate) fn common_float(&self) -> DType {
         let mut floats = self.entries.values().map(|entry| entry.dtype).filter(|dtype| dtype.is_float());
         let first = floats.next().filter(|dtype| dtype.format().is_written()).unwrap_or(DType::F32);

@@ -46,7 +46,8 @@ pub(crate) struct Header<'a> {
 
 #[cfg(feature = "files")]
 impl Header<'_> {
-    /// Writes the header and its tensors from where a file is; returns the places of the tensors in the file.
+    /// Writes the header and its tensors at the current position of a file; returns the offsets of the tensors in the
+    /// file.
     pub fn write(
         &self,
         file: &mut std::fs::File,
@@ -87,7 +88,7 @@ pub(crate) fn header<'a>(
     Ok(Header { bytes, places, content: end })
 }
 
-/// The type of a file for elements of a type: bytes for rows that have no type there.
+/// The file type for elements of a type: bytes for quantized rows, which have no type in safetensors.
 fn stored_type(dtype: DType) -> Dtype {
     let name = dtype.format().name.to_uppercase();
     let named: Result<_, ValueError> = Dtype::deserialize(name.into_deserializer());

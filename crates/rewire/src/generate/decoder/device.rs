@@ -1,4 +1,4 @@
-//! Beam search on a device: beams and the trie stay in its memory, and no run waits for another.
+//! Beam search on a device: beams and the trie stay in device memory, and no run waits for another.
 
 use super::{Asked, Autoregressive, Decoder, Encoded, Sequence, ends};
 use crate::generate::tables::TrieTables;
@@ -37,7 +37,7 @@ pub(super) struct DeviceSearch<'a> {
     steps: DeviceBeams,
     trie: &'a Trie,
     resident: ResidentTrie,
-    /// Beams of a prompt before every level, and after the last one.
+    /// Beams of a prompt at the start of each level, and after the last level.
     beams: Vec<usize>,
     prompts: Vec<Prompt>,
     /// Cache rows that are in use.
@@ -60,7 +60,7 @@ enum Stage {
     Searching,
     /// All of its beams are items.
     Found,
-    /// Its results are not wanted.
+    /// The caller does not want its results.
     Cancelled,
 }
 
@@ -97,7 +97,8 @@ impl DeviceBeams {
 }
 
 impl ResidentTrie {
-    /// Beams of a prompt before every level and after the last one; `None` if a step does not support as many candidates or levels.
+    /// Beams of a prompt at the start of each level and after the last one; `None` if a step does not support that many
+    /// candidates or levels.
     fn beams(&self, width: usize, prompts: usize) -> Option<Vec<usize>> {
         let (mut beams, mut last) = (vec![1], 1usize);
         for level in &self.tables.levels {
@@ -114,7 +115,8 @@ impl ResidentTrie {
 }
 
 impl Decoder {
-    /// Begins a search of prompts on the decoder's device; `None` if it has none, or a step does not support the search.
+    /// Begins a search of prompts on the decoder's device; `None` if there is no device, or a step does not support the
+    /// search.
     pub(super) async fn device_search<'a>(
         &mut self,
         prompts: &[&[u32]],
@@ -175,7 +177,7 @@ impl Decoder {
             }
             if level == last || search.prompts.iter().all(|prompt| prompt.stage == Stage::Cancelled) {
                 let found = search.found(&outputs)?;
-                // After an error they are loaded again, on the device that the decoder has then.
+                // After an error they are loaded again, on the current device of the decoder.
                 self.beams = Some(search.steps);
                 return Ok(found);
             }
@@ -223,7 +225,7 @@ impl Decoder {
         Ok(next)
     }
 
-    /// Runs these inputs. The probabilities stay on the device.
+    /// Runs the model on these inputs. The probabilities stay on the device.
     async fn asked(&mut self, mut inputs: Inputs) -> Result<RunValue, GenerateError> {
         inputs.keep_on_device("asked");
         let outputs = self.session.run_async(&inputs).await?;
@@ -232,7 +234,7 @@ impl Decoder {
 }
 
 impl Prompt {
-    /// A run of tokens after so many rows.
+    /// A run of tokens that follow this many rows.
     fn sequence(&self, tokens: Vec<u32>, kept: Vec<u32>, before: usize) -> Sequence {
         let asked = Asked::Codes { level: 0, codes: vec![] };
         Sequence { tokens, kept, before: vec![0; before], memory: self.memory.clone(), asked }
@@ -246,7 +248,7 @@ impl DeviceSearch<'_> {
         (first..self.rows).collect()
     }
 
-    /// Cache rows of all beams. Tokens of the last level take none.
+    /// Cache rows of all beams. Tokens of the last level need none.
     fn rows_of_beams(&self) -> usize {
         self.beams[1..self.beams.len() - 1].iter().sum::<usize>() * self.prompts.len()
     }

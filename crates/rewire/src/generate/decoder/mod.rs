@@ -1,4 +1,4 @@
-//! Language models of Hugging Face checkpoints: logits, items by beam search inside a trie, and tokens that are drawn.
+//! Language models from Hugging Face checkpoints: logits, beam search for items inside a trie, and sampling of tokens.
 //!
 //! ```
 //! use rewire::Kernel;
@@ -191,7 +191,8 @@ impl Decoder {
 
     /// The best items of a trie for each prompt, best first; ties are ordered by smaller tokens.
     ///
-    /// On a device, the trie and the beams stay in its memory, also for the next search with this trie or a clone of it.
+    /// On a device, the trie and the beams stay in device memory. The trie is kept for the next search with the same
+    /// trie or a clone of it.
     ///
     /// Every level keeps the `width` most likely prefixes and items, so the search is exact if these are all. A score is the sum of the
     /// log-probabilities of the tokens, normalized over the whole vocabulary.
@@ -261,11 +262,13 @@ impl Decoder {
         block_on(self.generate_async(prompts, task, async |prompt, tokens| watch(prompt, tokens)))
     }
 
-    /// [`Decoder::generate_async`] as other languages call it: with `items`, their tokens, it searches them with `width` beams, and the items of
-    /// results are places in `items`; without, it draws tokens. The trie of `items` is kept for a next call with the same.
+    /// [`Decoder::generate_async`] with the interface of other languages. With `items`, given as tokens, it searches
+    /// them with `width` beams, and the items of results are indices into `items`. Without them it samples tokens. The
+    /// trie of `items` is kept for the next call with the same items.
     ///
     /// # Errors
-    /// As [`Decoder::generate_async`], and [`GenerateError::Id`] for an item that is empty or not of the vocabulary.
+    /// As [`Decoder::generate_async`], and [`GenerateError::Id`] for an item that is empty or has a token outside the
+    /// vocabulary.
     pub async fn answer_async(
         &mut self,
         prompts: &[&[u32]],
@@ -344,7 +347,8 @@ impl Decoder {
         }
     }
 
-    /// Runs sequences with the rows of logits that are wanted, and the tokens of rows whose probabilities are.
+    /// Runs sequences, given the rows whose logits are requested, and the tokens of rows whose probabilities are
+    /// requested.
     async fn compute(
         &mut self,
         sequences: &[Sequence],
@@ -362,7 +366,7 @@ impl Decoder {
         wanted: &[u32],
         [rows, tokens]: [&[u32]; 2],
     ) -> Result<Inputs, GenerateError> {
-        // Lists of sequences and prompts have one at least.
+        // Lists of sequences and prompts are not empty.
         let (none, no_prompt) = ([Sequence::default()], [Encoded::default()]);
         let sequences = if sequences.is_empty() { &none } else { sequences };
         let prompts = if prompts.is_empty() { &no_prompt } else { prompts };

@@ -17,11 +17,12 @@ pub enum Task<'a> {
     Sample(Sampling),
 }
 
-/// Continuous batching: requests of different lengths run together, and start and end between runs. Results have the same bits whatever runs beside
-/// them.
+/// Continuous batching: requests of different lengths run together, and start and end between runs. Results do not
+/// depend on other requests, bit for bit.
 ///
-/// Each run computes the prompts of new requests and one token of every other. A request holds rows of the decoder's caches for its prompt and for
-/// the most tokens that it may generate, until it ends; requests wait while there are no rows for them.
+/// Each run computes the prompts of new requests and one token of every other request. Until it ends, a request holds
+/// cache rows of the decoder for its prompt and the maximum number of its new tokens; requests wait until enough rows
+/// are free.
 #[derive(Debug)]
 pub struct Queue<'a> {
     decoder: &'a mut Decoder,
@@ -68,7 +69,7 @@ impl<'a> Queue<'a> {
         self.requests.is_empty()
     }
 
-    /// Cache rows that requests hold, of sequences and of encoders' tokens together.
+    /// Cache rows that requests hold: the sum of rows for sequences and for encoders' tokens.
     pub fn rows(&self) -> usize {
         self.requests.held().iter().sum()
     }

@@ -78,7 +78,7 @@ pub fn examples_in_trie(config: &Config, sequences: &[(&[u32], usize)], trie: &T
     let (mut allowed, mut rows) = (vec![], 0);
     for (place, (sequence, given)) in sequences.iter().enumerate() {
         let (given, learned) = sequence.split_at(*given);
-        // The rows before the last given token are not learned.
+        // Rows before the last given token have no loss.
         allowed.resize(allowed.len() + (given.len() - 1) * vocabulary, true);
         for (tokens, token) in trie.walk(learned).zip(given.len()..) {
             let tokens = tokens.ok_or(GenerateError::Outside { sequence: place, place: token })?;

@@ -98,7 +98,7 @@ impl Evaluator {
         let size = |key: &str| pipeline.pointer(&format!("/data_config/{key}")).and_then(Value::as_u64);
         let batch_size = size("eval_batch_size").filter(|size| *size > 0).or_else(|| size("batch_size"));
         let batch_size = batch_size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
-        // Columns are not checked against the rows of tables before a run.
+        // Ids of columns are not checked before a run, so the run checks them.
         let options = ModelOptions { clamp_ids: false, ..options.of_model() };
         Ok(Self(Arc::new(Compiled { traced, plan, options, metrics, batch_size: batch_size.unwrap_or(BATCH) })))
     }

@@ -9,7 +9,7 @@ const SEGMENTS: &str = "_output_segments_tensor";
 /// Entries of [`SEGMENTS`].
 const MOST_SEGMENTS: usize = 1025;
 
-/// The tensors of a map beside a table.
+/// The tensors of the map of a table.
 pub(crate) fn ids_beside(table: &str, growing: &Growing, map: &MapState) -> Vec<(String, HostTensor)> {
     let (prefix, saved) = (prefix(table, growing.origin), map.save());
     let part = |name: &str| saved.iter().find(|(part, _)| *part == name).map_or(&[][..], |(_, values)| values);
@@ -19,7 +19,7 @@ pub(crate) fn ids_beside(table: &str, growing: &Growing, map: &MapState) -> Vec<
     }
     let (ids, counts, last, rows) = (part("ids"), part("counts"), part("last"), growing.rows());
     let mut order: Vec<usize> = (0..rows).collect();
-    // Free rows, of which the last one is the default, come last.
+    // Free rows come last; the last of them is the default row.
     order.sort_by_key(|row| (ids.get(*row).copied().unwrap_or(UNKNOWN), *row));
     let sorted = |values: &[i64], free: i64, of_default: i64| -> Vec<i64> {
         let of_row = |row: &usize| if row + 1 == rows { of_default } else { values.get(*row).copied().unwrap_or(free) };

@@ -1,4 +1,4 @@
-//! Tables of `dynamicemb` as ids with their rows, the form in which the reference stores them.
+//! Tables of `dynamicemb` as ids with their rows, the form of the reference's checkpoints.
 
 use super::super::Imported;
 use super::{growing_of, prefix};
@@ -19,11 +19,11 @@ pub struct IdentifiedRows {
     pub table: String,
     /// The ids.
     pub ids: Vec<i64>,
-    /// The rows of the ids, one after the other.
+    /// The rows of the ids, concatenated.
     pub rows: Vec<f32>,
-    /// How often each id occurred, or the step in which it occurred last: the higher, the later it is evicted.
+    /// The occurrences of each id, or the step of its last occurrence: ids with low scores are evicted first.
     pub scores: Vec<i64>,
-    /// The places of the ids in the parameter, where it is one.
+    /// The rows of the ids in the parameter, if this is known.
     pub places: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ impl IdentifiedRows {
     }
 }
 
-/// Scores as numbers of 32 bits in the same order, and the largest.
+/// Scores as 32-bit numbers in the same order, and the largest score.
 fn small(scores: &[i64]) -> (Vec<i64>, i64) {
     let is_small = |score: &i64| (0..=i64::from(u32::MAX)).contains(score);
     if scores.iter().all(is_small) {
@@ -78,7 +78,7 @@ fn small(scores: &[i64]) -> (Vec<i64>, i64) {
 }
 
 impl Imported {
-    /// The tensors of the model that tables of `dynamicemb` give.
+    /// The tensors of the model for tables of `dynamicemb`.
     ///
     /// # Errors
     /// [`RankError::Ids`] for ids or rows that do not fit the configuration.

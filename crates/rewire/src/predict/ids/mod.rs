@@ -1,7 +1,7 @@
-//! The ids of growing tables, as tensors beside the tables.
+//! The ids of growing tables, as tensors next to the tables.
 //!
-//! Those of `zch` have the names and the layout of the reference's modules; of `dynamicemb`, whose ids the reference keeps in separate
-//! files, they are `ids`, `counts`, `last` and `steps` beside the table's `weight`.
+//! The tensors of `zch` tables have the names and the layout of the reference's modules. For `dynamicemb`, whose ids
+//! the reference keeps in separate files, they are `ids`, `counts`, `last` and `steps`, next to the table's `weight`.
 
 #[cfg(any(feature = "files", feature = "train"))]
 mod beside;
@@ -36,15 +36,15 @@ const SORTED_COUNTS: &str = "_mch_counts";
 const SORTED_LAST: &str = "_mch_last_access_iter";
 const ITERATION: &str = "_current_iter_tensor";
 
-/// The tensors of a table of `dynamicemb`, which are those of [`MapState::save`].
+/// The tensors of a `dynamicemb` table, as written by [`MapState::save`].
 const DYNAMIC: [&str; 4] = ["ids", "counts", "last", "steps"];
 
-/// The rows of ids in the growing tables of a model, by the names that features give the tables.
+/// The rows of ids in the growing tables of a model, by table name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdRows(BTreeMap<String, (Rows, u32)>);
 
 impl IdRows {
-    /// Those of a model with some parameters, from its tensors.
+    /// The rows for a model with some parameters, from its tensors.
     pub fn new<'n>(
         features: &Features,
         parameters: impl IntoIterator<Item = &'n str>,
@@ -54,7 +54,7 @@ impl IdRows {
         Ok(Self(maps.into_iter().map(|(name, map)| (name, (Rows::from(&map), map.options().rows))).collect()))
     }
 
-    /// Those with changes of maps. Maps of tables that the model does not read are skipped.
+    /// The rows after changes of maps. Maps of tables that the model does not read are skipped.
     pub fn with(&self, features: &Features, changes: &BTreeMap<String, MapChanges>) -> Result<Self, DeltaError> {
         let (mut next, known) = (self.clone(), features.growing());
         for (table, changes) in changes {
@@ -73,7 +73,7 @@ impl IdRows {
         Ok(next)
     }
 
-    /// Replaces raw ids by rows; ids without a row by the last row of the table.
+    /// Replaces raw ids by row numbers; an id without a row gets the last row of the table.
     pub fn look_up(&self, features: &Features, inputs: &mut [(String, HostTensor)]) {
         for (name, tensor) in inputs.iter_mut().filter(|(_, tensor)| tensor.dtype() == DType::I64) {
             let feature = features.feature_of_input(name).filter(|feature| feature.growing.is_some());
@@ -84,7 +84,7 @@ impl IdRows {
     }
 }
 
-/// The maps of growing tables from the tensors of a model, by the names that features give the tables.
+/// The maps of growing tables from the tensors of a model, by table name.
 pub(crate) fn id_maps<'n>(
     features: &Features,
     parameters: impl IntoIterator<Item = &'n str>,
@@ -111,13 +111,13 @@ pub(crate) fn growing_of<'f>(features: &'f Features, parameter: &str) -> Option<
     Some((feature, feature.growing.as_ref()?))
 }
 
-/// True for a tensor with ids of a growing table, or their use.
+/// True for a tensor with ids of a growing table, or with their use.
 pub(crate) fn is_of_ids(name: &str) -> bool {
     let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
     name.contains(MANAGED) || (DYNAMIC.contains(&last) && is_table(&format!("{table}.weight")))
 }
 
-/// The prefix of the names of tensors beside a table.
+/// The name prefix of the tensors of a table's map.
 fn prefix(table: &str, origin: Origin) -> String {
     let path = table.strip_suffix(".weight").unwrap_or(table);
     match (origin, path.split_once("._embedding_module."), path.rsplit_once('.')) {
@@ -126,7 +126,7 @@ fn prefix(table: &str, origin: Origin) -> String {
     }
 }
 
-/// The map beside a table.
+/// The map of a table.
 fn read(
     table: &str,
     growing: &Growing,

@@ -11,7 +11,7 @@ use rewire_graph::HostTensor;
 use rewire_tables::{MapChanges, MapState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The maps of a model's growing tables; none for a model without.
+/// The maps of a model's growing tables; empty for a model without such tables.
 #[derive(Default)]
 pub(crate) struct ModelIds {
     /// The growing tables, with the names of their maps.
@@ -21,7 +21,7 @@ pub(crate) struct ModelIds {
 }
 
 impl ModelIds {
-    /// Those of weights, of a model with the text of a `config.json`.
+    /// The maps in weights, for a model with the text of a `config.json`.
     pub fn new(config: Option<&str>, weights: &Weights<'_>) -> Result<Self, RankError> {
         let Some(config) = config.filter(|config| is_pipeline(config)) else { return Ok(Self::default()) };
         let name = "the configuration of the model";

@@ -9,7 +9,7 @@ use rewire_graph::HostTensor;
 use rewire_tables::{Eviction, UNKNOWN};
 use std::collections::BTreeMap;
 
-/// The tables of `dynamicemb` among the tensors of a model, which lose them and their ids.
+/// Removes the tables of `dynamicemb` and their ids from the tensors of a model, and returns them.
 pub(crate) fn take_identified(
     features: &Features,
     tensors: &mut BTreeMap<String, HostTensor>,

@@ -62,10 +62,10 @@ pub struct CacheReport {
 
 /// A ranker with a KV cache of user histories, for all layers. Returning users with an unchanged history cost only candidate scoring.
 ///
-/// A history is identified by the hash of its content and by the model's parameters. Scores equal those of [`Ranker::rank`] bit for bit,
-/// whatever is cached. If events were added, only those are computed, provided that the model allows it: if its positions or times count
-/// from the end of the history, or contextual rows attend to all of it, the history is recomputed. A history that lost its oldest events
-/// counts as a different one.
+/// A history is identified by the hash of its content and by the model's parameters. Scores equal those of
+/// [`Ranker::rank`] bit for bit, whatever is cached. If events were added, only those are computed. Exceptions are
+/// models whose positions or times count from the end of the history, or whose contextual rows attend to all of it:
+/// their histories are recomputed. A history that lost its oldest events counts as a different one.
 ///
 /// ```no_run
 /// use rewire::rank::{CacheLimits, Caches, RankOptions, Ranker, Request};

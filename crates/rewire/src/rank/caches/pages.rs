@@ -16,8 +16,9 @@ pub(crate) trait Requests {
     /// The hashes of a request's history, and the number of cache rows that it needs.
     fn history(&self, request: usize) -> Result<(Chain, usize), RankError>;
 
-    /// Serves requests, given their cache positions; missing rows are computed first. Returns false if parameters were replaced
-    /// meanwhile, or since [`Session::updates`] was `since`, so that results mix old and new ones.
+    /// Serves requests, given the cache rows of their histories; missing rows are computed first. Returns false if
+    /// parameters were replaced during the call, or since [`Session::updates`] was `since`: results then mix old and
+    /// new parameters.
     async fn serve(
         &mut self,
         session: &mut Session,
@@ -132,7 +133,8 @@ impl Pages {
         Ok(())
     }
 
-    /// The cache rows of a history; existing rows are kept. `None` if there is no room besides users that were used since `since`.
+    /// The cache rows of a history; existing rows are kept. `None` if there is no room without evicting users that were
+    /// used since `since`.
     async fn place(&mut self, user: &User, chain: Chain, rows: usize, since: u64) -> Result<Option<Kept>, RankError> {
         let needed = self.table.pages_of(rows);
         self.pending.insert(user.clone());

@@ -83,7 +83,7 @@ const WITHOUT_EFFECT: [&str; 2] = ["weight_decay", "weight_decay_mode"];
 fn clipping(given: &Value) -> Value {
     let mut given = given.clone();
     if let Some(message) = given.as_object_mut() {
-        // Norms over all ranks are those of the only rank.
+        // Norms over all ranks equal those of the only rank.
         message.remove("enable_global_grad_clip");
         let kind = message.get("clipping_type").and_then(Value::as_str).map(str::to_lowercase);
         message.extend(kind.map(|kind| ("clipping_type".to_owned(), kind.into())));
@@ -155,7 +155,7 @@ impl Assignment {
                         Some(plan) => sharding(plan, name),
                         None => own.iter().find(|kind| *kind != DATA_PARALLEL).or(own.first()).map(String::as_str),
                     };
-                    // Rows of growing tables are trained by themselves.
+                    // Rows of growing tables are trained separately.
                     if kind != Some(DATA_PARALLEL) || feature.growing.is_some() {
                         all.tables.push(name.to_owned());
                         all.sharding.extend(kind.and_then(divided).map(|kind| (name.to_owned(), kind)));
@@ -212,7 +212,7 @@ mod tests {
         Ok(())
     }
 
-    /// The assignment of a pipeline with a table of each kind of constraint, by the names of features.
+    /// The assignment for a pipeline with one table per kind of constraint, by feature name.
     fn assigned(global: &[&str], plan: Option<&[(&str, &str)]>) -> (Vec<String>, BTreeMap<String, Sharding>) {
         let features =
             [("free", json!([])), ("own", json!(["data_parallel", "row_wise"])), ("dense", json!(["data_parallel"]))];
@@ -261,13 +261,13 @@ mod tests {
     #[test]
     fn tables_are_divided_by_their_constraints_or_by_the_plan() {
         let all = |kinds: &[(&str, Sharding)]| kinds.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
-        // The first kind of a table, or of all tables, that is not `data_parallel`; of `dense` there is none.
+        // The first kind of a table, or of all tables, that is not `data_parallel`; `dense` has none.
         let (tables, sharding) = assigned(&["table_wise", "row_wise"], None);
         assert_eq!(tables, ["free", "own"]);
         assert_eq!(sharding, all(&[("free", Sharding::TableWise), ("own", Sharding::RowWise)]));
         let (tables, sharding) = assigned(&[], None);
         assert_eq!((tables.len(), sharding), (2, all(&[("own", Sharding::RowWise)])));
-        // A plan counts more than constraints.
+        // A plan takes precedence over constraints.
         let (tables, sharding) = assigned(
             &["table_wise"],
             Some(&[("free", "data_parallel"), ("own", "column_wise"), ("dense", "table_row_wise")]),

@@ -11,7 +11,7 @@ use rewire_tables::MapState;
 use std::collections::BTreeMap;
 
 impl PipelineTask {
-    /// The growing tables of the configuration, by the names that features give them.
+    /// The growing tables of the configuration, by table name.
     pub(super) fn growing(&self) -> Vec<GrowingTables> {
         let (features, seed) = (&self.traced.features, self.config.shuffle_seed.unwrap_or(0));
         let shapes = self.tensors.values().map(|known| (known.name.clone(), known.shape.clone())).collect();
@@ -45,7 +45,7 @@ impl PipelineTask {
         tables.collect()
     }
 
-    /// The maps that a training begins with; none for a new one.
+    /// The initial maps of a training; empty for a new one.
     pub(super) fn id_maps(&self, begin: &Begin) -> Result<BTreeMap<String, MapState>, RankError> {
         let Begin::Tensors(tensors) = begin else { return Ok(BTreeMap::new()) };
         let tables = self.tensors.keys().filter(|name| growing_of(&self.traced.features, name).is_some());
@@ -56,7 +56,7 @@ impl PipelineTask {
         id_maps(&self.traced.features, tables, |name| Ok(tensors.get(name).cloned()))
     }
 
-    /// The ids of growing tables now, as tensors of the model.
+    /// The current ids of growing tables, as tensors of the model.
     pub(super) fn ids(&self, trainer: &Trainer) -> Tensors {
         let mut all = Tensors::new();
         for (name, map) in trainer.id_maps() {

@@ -41,13 +41,13 @@ pub(super) fn initial(
     tensor.map(Some)
 }
 
-/// The initial values of a row of a growing table, whenever an id takes it.
+/// The initial values of a row of a growing table, used each time an id is assigned to it.
 pub(super) fn of_row(draw: Draw, name: &str, seed: u64, row: u32, width: usize) -> Vec<f32> {
     let mut next = numbers(draw, Random::of_row(seed, name, row));
     (0..width).map(|_| next()).collect()
 }
 
-/// The initial values of a growing table, whose last row has another distribution, or some rows of them.
+/// The initial values of a growing table, whose last row has another distribution, or of some of its rows.
 fn of_rows(
     (draw, default): (Draw, Draw),
     (name, seed): (&str, u64),

@@ -26,11 +26,13 @@ use std::sync::Arc;
 /// Name suffixes of running statistics and of the number of batches they cover.
 const STATISTICS: [&str; 2] = ["running_mean", "num_batches_tracked"];
 
-/// A pipeline to train as the reference does: losses, optimizers, schedules and the number of steps are those of its configuration.
+/// A pipeline to train as in the reference: losses, optimizers, schedules and the number of steps are those of its
+/// configuration.
 ///
-/// The sharding plan of a checkpoint determines which tables the sparse optimizer trains: all but those that are `data_parallel` in it,
-/// which the dense optimizer trains with all other parameters. Without a plan the sparse optimizer trains all tables, except those
-/// whose `sharding_types` are only `data_parallel`. The reference's planner decides by sizes and devices instead.
+/// The sharding plan of a checkpoint determines which tables the sparse optimizer trains: all tables except those that
+/// are `data_parallel` in the plan, which the dense optimizer trains with all other parameters. Without a plan the
+/// sparse optimizer trains all tables, except those whose `sharding_types` are only `data_parallel`. The reference's
+/// planner decides by sizes and devices instead.
 #[derive(Clone, Debug)]
 pub struct PipelineTask {
     traced: Arc<TracedLosses>,
@@ -89,7 +91,7 @@ impl PipelineTask {
         })
     }
 
-    /// Makes trainers ranks of a group; see [`Trainer::of_rank`].
+    /// Makes the trainers ranks of a group; see [`Trainer::of_rank`].
     #[must_use]
     pub fn with_group(self, group: Option<Arc<dyn Collectives>>) -> Self {
         Self { group, ..self }
@@ -186,19 +188,19 @@ impl PipelineTask {
         Ok(inputs)
     }
 
-    /// All tensors of the model in its current state: those that the training began with, with the trained tensors replaced and in the
-    /// original types. All ranks of a training take part.
+    /// All tensors of the model in its current state: the initial ones, with the trained tensors replaced, in the
+    /// original types. All ranks of a training participate.
     ///
     /// # Errors
-    /// [`RankTrainError`] where parameters cannot be read.
+    /// [`RankTrainError`] if parameters cannot be read.
     pub fn tensors(&self, trainer: &Trainer, begin: &Begin) -> Result<Tensors, RankTrainError> {
         self.tensors_of(trainer, begin, |_| true)
     }
 
-    /// [`PipelineTask::tensors`] without some of the trained ones.
+    /// [`PipelineTask::tensors`] without the given names.
     ///
     /// # Errors
-    /// As there.
+    /// As [`PipelineTask::tensors`].
     pub fn tensors_of(
         &self,
         trainer: &Trainer,
@@ -232,8 +234,8 @@ impl PipelineTask {
         Ok(delta::Changes { parameters: all, ids })
     }
 
-    /// Writes [`PipelineTask::tensors`] as `model.safetensors` with metadata, without gathering tables that ranks divide. All ranks take
-    /// part, and `out` receives the file in the first one.
+    /// Writes [`PipelineTask::tensors`] as `model.safetensors` with metadata, without gathering tables that ranks
+    /// divide. All ranks participate; the first one writes the file to `out`.
     ///
     /// # Errors
     /// As [`PipelineTask::tensors`].
@@ -252,7 +254,7 @@ impl PipelineTask {
     /// A parameter, or some rows of it, in its type in files.
     ///
     /// # Errors
-    /// [`TrainError::Parameter`] if its values have another kind of type.
+    /// [`TrainError::Parameter`] if its values cannot be stored in that type.
     pub fn stored(&self, name: &str, tensor: HostTensor) -> Result<HostTensor, RankTrainError> {
         Ok(tensor.stored_as(self.dtype(name)).map_err(|error| not_stored(name, error))?)
     }
@@ -295,12 +297,12 @@ impl PipelineTask {
     }
 }
 
-/// The tensors that the training of a pipeline begins with.
+/// The initial tensors of a pipeline's training.
 #[derive(Clone, Debug)]
 pub enum Begin {
-    /// Those of [`PipelineTask::initial`] for a seed. They are drawn as they are needed: by a rank, the rows that it holds.
+    /// The tensors of [`PipelineTask::initial`] for a seed. Each rank draws only the rows that it holds.
     Seed(u64),
-    /// Those of a checkpoint.
+    /// The tensors of a checkpoint.
     Tensors(Tensors),
 }
 
