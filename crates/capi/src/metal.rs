@@ -20,7 +20,7 @@ use wgpu::hal::metal::{Device, Queue};
 enum MetalError {
     #[error("the device is not among those that Metal lists, or does not support compute")]
     Unlisted,
-    #[error("Metal refuses: {0}")]
+    #[error("Metal reports: {0}")]
     Refused(String),
 }
 

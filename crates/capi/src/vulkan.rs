@@ -53,7 +53,7 @@ enum VulkanError {
     Unfit,
     #[error("queue family {family} has no queue {queue}, or does not support compute")]
     Queue { family: u32, queue: u32 },
-    #[error("Vulkan refuses: {0}")]
+    #[error("Vulkan reports: {0}")]
     Refused(String),
 }
 

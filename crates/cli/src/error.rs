@@ -88,17 +88,17 @@ pub enum CliError {
     Memory { limit: u64, needed: u64 },
     #[error("out of host memory: raise the limit (`ulimit -v`, or that of the container)")]
     Short,
-    #[error("there is no folder to keep tunings in: set HOME, or XDG_CACHE_HOME (LOCALAPPDATA on Windows)")]
+    #[error("there is no folder for tunings: set HOME, or XDG_CACHE_HOME (LOCALAPPDATA on Windows)")]
     NoCaches,
     #[error("{failed} of {all} could not be measured")]
     NotMeasured { failed: usize, all: usize },
     #[error("{failed} of {all} kernels did not compile")]
     NotCompiled { failed: usize, all: usize },
-    #[error("{spilling} of {all} kernels spill registers, which --deny-spills refuses")]
+    #[error("{spilling} of {all} kernels spill registers, and --deny-spills is given")]
     Spills { spilling: usize, all: usize },
     #[error("the training of {op} with seed {seed} failed: {reason}")]
     Quality { op: String, seed: u64, reason: String },
-    #[error("{worse} of {all} are worse than before, in part worse, or could not be compared")]
+    #[error("{worse} of {all} are worse, mixed, or could not be compared")]
     Worse { worse: usize, all: usize },
     #[error(transparent)]
     Bench(#[from] BenchError),
@@ -107,7 +107,7 @@ pub enum CliError {
     #[error("only golden cases can be bisected: they hold the inputs to compare with")]
     NoCase,
     #[error(
-        "{model} is a package, which holds kernels and no graph: `graph` prints its kernels, and takes --target, --wgsl and --json with it"
+        "{model} is a package without a graph: for packages, `graph` prints kernels and accepts only --target, --wgsl and --json"
     )]
     NoGraph { model: String },
     #[error(transparent)]

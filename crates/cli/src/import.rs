@@ -34,15 +34,15 @@ pub fn is_package_name(out: &Path) -> bool {
 #[non_exhaustive]
 pub enum ImportError {
     #[error(
-        "{file}: expected a TorchEasyRec pipeline configuration, a name that ends in .config, or a model: .onnx, or .pt2 of torch.export.save"
+        "{file}: expected a TorchEasyRec pipeline configuration (.config), an ONNX model (.onnx) or an archive of torch.export (.pt2)"
     )]
     Source { file: String },
-    #[error("{file}: an exported model becomes a package: expected a name that ends in .rewire")]
+    #[error("{file}: an exported model is imported as a package: expected a name that ends in .rewire")]
     Folder { file: String },
-    #[error("{file} holds its parameters: leave out --checkpoint and --ema")]
+    #[error("{file} contains its parameters: leave out --checkpoint and --ema")]
     Checkpoints { file: String },
     #[error(
-        "a pipeline configuration has no parameters: give its checkpoint by --checkpoint, a folder or a .safetensors file"
+        "a pipeline configuration has no parameters: pass a checkpoint by --checkpoint, a folder or a .safetensors file"
     )]
     NoCheckpoint,
     #[error("{file}")]

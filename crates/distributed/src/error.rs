@@ -8,7 +8,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum CollectiveError {
     /// A rank ended before the others.
-    #[error("rank {rank} ended: its own error is in its output")]
+    #[error("rank {rank} ended: its output has the error")]
     Lost {
         /// The rank.
         rank: usize,

@@ -22,7 +22,7 @@ pub enum OwnedCell {
 
 /// A column whose rows have cells of different kinds.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("it has values in some rows and lists or maps in others: expected one of them in all rows")]
+#[error("it has values in some rows, and lists or maps in others: expected one kind in all rows")]
 pub struct MixedCells;
 
 impl Column<'static> {

@@ -63,13 +63,13 @@ pub enum LimitError {
         limit: usize,
     },
     /// An extent is too large.
-    #[error("has a size of {size}, which no kernel can count: constants and multiples are at most {MAX_EXTENT}")]
+    #[error("has a size of {size}, beyond the limit of kernels: constants and multiples must be at most {MAX_EXTENT}")]
     Extent {
         /// The extent.
         size: Dim,
     },
     /// A storage type does not support the row width.
-    #[error("has rows of {width} elements: those of {dtype} have a multiple of {}", dtype.format().multiple)]
+    #[error("has rows of {width} elements: rows of {dtype} must have a multiple of {}", dtype.format().multiple)]
     Width {
         /// The storage type.
         dtype: DType,

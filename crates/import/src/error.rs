@@ -42,7 +42,7 @@ pub enum ImportError {
         actual: String,
     },
     /// A payload can only be read by executing a pickle.
-    #[error("`{name}` is stored as a pickle, which is never executed")]
+    #[error("`{name}` is stored as a pickle, which rewire never executes")]
     Pickle {
         /// The tensor or object.
         name: String,

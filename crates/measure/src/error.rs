@@ -29,7 +29,7 @@ pub enum BenchError {
     },
     /// A package holds a plan, but a graph is needed.
     #[error(
-        "{name} is a package without a configuration, which holds no graph: gradients and parts need the model as traced"
+        "{name} is a package without a configuration and has no graph: gradients and parts need the traced model"
     )]
     NoGraph {
         /// The package.

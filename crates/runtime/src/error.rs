@@ -281,7 +281,7 @@ pub enum RunError {
     },
     /// The device was lost, and the parameters that the session held were replaced meanwhile.
     #[error(
-        "the device was lost, and the parameters that the session held were replaced meanwhile: repeat all of its runs"
+        "the device was lost, and the parameters that the session holds have been replaced since: repeat all of its runs"
     )]
     Replaced,
     /// The device failed or refused.
@@ -365,7 +365,7 @@ pub enum RunError {
         reason: String,
     },
     /// A state was on a device that is lost.
-    #[error("state `{name}` was on a device that is lost: set it by `Session::set_state`, or all by `reset_states`")]
+    #[error("state `{name}` was on a device that is lost: set it with `Session::set_state`, or reset all states with `reset_states`")]
     StateLost {
         /// Name of the state.
         name: String,
@@ -456,7 +456,7 @@ pub enum RunError {
         reason: String,
     },
     /// The device is lost, and the plan cannot run elsewhere.
-    #[error("{lost}, and the model cannot continue elsewhere: {reason}")]
+    #[error("{lost}, and the model cannot continue on another one: {reason}")]
     Recovery {
         /// The loss.
         lost: String,

@@ -23,7 +23,7 @@ pub enum PredictError {
     #[error("{file} is being written by another run")]
     Busy { file: String },
     #[error(
-        "{file} belongs to a run with {key} `{was}`, not `{is}`: continue with the same, or start over without --resume"
+        "{file} belongs to a run with {key} `{was}`, not `{is}`: resume with the same {key}, or start over without --resume"
     )]
     Other { file: String, key: &'static str, was: String, is: String },
     #[error("{file} {reason}: start over without --resume")]
@@ -34,7 +34,7 @@ pub enum PredictError {
         "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"
     )]
     NoUsers,
-    #[error("an imported model has no built-in data: give a table by --data")]
+    #[error("an imported model has no built-in data: pass a table by --data")]
     NoData,
     #[error("--items: a row of the catalogue is an item: name the column of items by --item-column")]
     NoItemColumn,

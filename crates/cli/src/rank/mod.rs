@@ -30,13 +30,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RankUsage {
-    #[error("an imported model ranks the candidates of a table: name it by --data")]
+    #[error("an imported model ranks the rows of a table: pass one by --data")]
     NoData,
     #[error(
-        "a row is one candidate for this model: name the columns of users and of items by --user-column and --item-column"
+        "each row is one candidate for this model: name the columns of users and items by --user-column and --item-column"
     )]
     Columns,
-    #[error("a matching model has vectors and no scores: `predict --items CATALOGUE` writes the best items of users")]
+    #[error("a matching model has vectors, but no scores: `predict --items CATALOGUE` writes the best items of users")]
     Matching,
     #[error("--user-column and --item-column are for imported models: requests name their users and items")]
     Requests,

@@ -25,7 +25,7 @@ pub enum ColumnFault {
     #[error("has more rows than its row group")]
     TooManyRows,
     /// The row's values in all columns so far use too much memory.
-    #[error("makes the row take more than {limit} bytes")]
+    #[error("makes the row larger than {limit} bytes")]
     Large {
         /// The most bytes that a row may take.
         limit: u64,
@@ -39,7 +39,7 @@ pub enum ColumnFault {
         candidates: usize,
     },
     /// A copied value has another type than earlier ones.
-    #[error("is `{value}`: expected {expected}, as in rows before")]
+    #[error("is `{value}`: expected {expected}, as in earlier rows")]
     OtherKind {
         /// The value.
         value: String,

@@ -29,7 +29,7 @@ pub enum RetrieveError {
     Width { file: String, row: usize, column: String, actual: usize, expected: String },
     #[error("{file} has {actual} rows of relevant items: expected {expected}, one for each row of --users")]
     Truth { file: String, actual: usize, expected: usize },
-    #[error("{file} has no row with a vector of an item")]
+    #[error("{file} has no item vectors")]
     NoItems { file: String },
     #[cfg(feature = "hnsw")]
     #[error("the inner product of a user and item {item} is {product}: expected a finite number")]

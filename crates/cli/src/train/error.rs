@@ -18,15 +18,15 @@ pub enum TrainFailed {
     #[error("{file} is not a valid training configuration")]
     Config { file: String, source: ConfigError },
     #[error(
-        "{file} belongs to a training with a different {key}: continue with the same, or train into another folder"
+        "{file} belongs to a training with a different {key}: resume with the same {key}, or train into another folder"
     )]
     Other { file: String, key: &'static str },
     #[error(
-        "{file} belongs to a training with {key} `{was}`, not `{is}`: resume with the same, give --allow-changes to continue with other \
-         results, or train into another folder"
+        "{file} belongs to a training with {key} `{was}`, not `{is}`: resume with the same {key}, pass --allow-changes to continue with \
+         different results, or train into another folder"
     )]
     Changed { file: String, key: &'static str, was: String, is: String },
-    #[error("a pipeline is trained on its own data: give a table with features and labels by --data")]
+    #[error("a pipeline has no built-in data: pass a table with features and labels by --data")]
     NoData,
     #[error("{option} is for the training of {kind}: leave it out")]
     OtherKind { option: &'static str, kind: &'static str },
@@ -38,7 +38,7 @@ pub enum TrainFailed {
     Evaluations { file: String, source: serde_json::Error },
     #[error("--metric {metric} is not a metric of this model: expected one of {known}")]
     Metric { metric: String, known: String },
-    #[error("--ranks is for ranks in one process, and MPI started this one: leave it out")]
+    #[error("--ranks starts ranks in one process, but MPI started this process: leave it out")]
     RanksTwice,
     #[error("the training was cancelled")]
     Cancelled,

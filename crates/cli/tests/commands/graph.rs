@@ -194,7 +194,7 @@ fn packages_of_traced_models_are_described_drawn_timed_and_packaged() {
         assert_eq!((&counts["kernels"], &counts["parameters"]), (&1.into(), &424.into()), "{counts}");
         assert!(run(&["graph", model, "--wgsl", "0"]).stdout.contains("@compute"));
         assert_eq!(run(&["graph", model, "--target", "baseline", "--json"]).json()[0]["step"], 0);
-        run(&["graph", model, "--stage", "traced"]).failed_with(&["is a package, which holds kernels and no graph"]);
+        run(&["graph", model, "--stage", "traced"]).failed_with(&["is a package without a graph"]);
         let sizes = ["--kernel", "cpu", "--rows", "16"];
         let timed = run(&[&["bench", model, "--json", "--seconds", "0"], &sizes[..]].concat());
         assert_eq!(

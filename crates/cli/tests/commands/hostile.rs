@@ -100,7 +100,7 @@ fn weights_that_are_not_good() {
     run(&["rank", "--kernel", "cpu", "--model", &model]).failed_with(&["model.safetensors: No such file"]);
     for length in [0, 4, 8, 100, 5_000, 100_000, 647_615] {
         let run = with_model(|_| {}, |bytes| bytes.truncate(length));
-        run.failed_with(&["model.safetensors is not a valid weights file", "expected a whole safetensors file"]);
+        run.failed_with(&["model.safetensors is not a valid weights file", "expected a complete safetensors file"]);
     }
     with_model(|_| {}, |bytes| bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes())).failed_with(&["model.safetensors"]);
     with_model(|_| {}, |bytes| bytes.push(0)).failed_with(&["model.safetensors"]);
@@ -172,15 +172,15 @@ fn weights_of_another_model() {
     let folder = Folder::new();
     let model = folder.model(|config| config["hstu"]["attn_num_layers"] = json!(1), |_| {});
     let rank = ["rank", "--kernel", "cpu", "--json", "--model", &model];
-    run(&rank).failed_with(&["does not read 7 of the", "_stu_layers.1.", "allow_unread"]);
+    run(&rank).failed_with(&["does not use 7 of the", "_stu_layers.1.", "allow_unread"]);
     let allowed = run(&[&rank[..], &["--allow-unread"]].concat());
     assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);
     let bench = ["bench", &model, "--kernel", "cpu", "--seconds", "0", "--batch", "1"];
-    run(&bench).failed_with(&["does not read 7 of the"]);
+    run(&bench).failed_with(&["does not use 7 of the"]);
     let allowed = run(&[&bench[..], &["--allow-unread"]].concat());
     assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);
     let without = |config: &mut Value| drop(config["hstu"].as_object_mut().unwrap().remove("positional_encoder"));
-    with_model(without, |_| {}).failed_with(&["does not read 2 of the", "_positional_encoder."]);
+    with_model(without, |_| {}).failed_with(&["does not use 2 of the", "_positional_encoder."]);
 }
 
 #[test]

@@ -425,7 +425,7 @@ fn what_cannot_be_imported_is_one_error() {
         run
     };
     let with = ["--checkpoint", checkpoint.as_str()];
-    import(&text, &[]).refused_with(&["give its checkpoint by --checkpoint"]);
+    import(&text, &[]).refused_with(&["pass a checkpoint by --checkpoint"]);
     import(&text.replace("dense_mlp", "dense_mpl"), &with).failed_with(&["line ", "field 'dense_mpl' not found"]);
     let lines = |key: &str| text.lines().position(|line| line.contains(key)).unwrap() + 1;
     let other = text.replace("fg_mode: FG_NONE", "fg_mode: FG_DAG").replacen(

@@ -166,7 +166,7 @@ fn columns_that_cannot_be_carried_are_named() {
     users[0]["note"] = json!(1);
     let data = write(&folder.0.join("in.jsonl"), &users, 1);
     predict(&data, &out("b.parquet"), &["--columns", "note"])
-        .failed_with(&["in.jsonl, row 2: `note` is `n;\"1\", ä`: expected an integer, as in rows before"]);
+        .failed_with(&["in.jsonl, row 2: `note` is `n;\"1\", ä`: expected an integer, as in earlier rows"]);
     let parquet = write(&folder.0.join("in.parquet"), &self::users(), 3);
     predict(&parquet, &out("c.csv"), &["--columns", "price"]).failed_with(&["the column `price` is missing"]);
 }

@@ -163,7 +163,7 @@ fn a_packaged_matching_model_has_the_vectors_of_its_folder() {
     let mut tensors = weights.tensors().unwrap();
     tensors.insert("other".to_owned(), HostTensor::f32([2], &[1.0, 2.0]).unwrap());
     folder.write("model.safetensors", serialize(&tensors, &BTreeMap::new()).unwrap());
-    run(&["package", "--model", &model, "--out", &file]).failed_with(&["does not read 1 of the", "`other`"]);
+    run(&["package", "--model", &model, "--out", &file]).failed_with(&["does not use 1 of the", "`other`"]);
 }
 
 #[test]

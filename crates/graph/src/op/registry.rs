@@ -26,7 +26,7 @@ pub struct Registry {
 pub enum RegistryError {
     /// The name is not registered.
     #[error(
-        "the {kind} `{name}` with attributes {attributes} is not registered (there are: {known}): add its type with \
+        "the {kind} `{name}` with attributes {attributes} is not registered (the registry has {known}): add its type with \
          `Registry::with_{kind}`"
     )]
     Missing {

@@ -48,7 +48,7 @@ pub enum DeltaError {
         newest: &'static str,
     },
     /// The bytes differ from those that were written.
-    #[error("it is damaged: the hash of its bytes differs from the one in it")]
+    #[error("it is damaged: its bytes do not match its hash")]
     Damaged,
     /// The content is invalid.
     #[error("`{name}`: {reason}")]
@@ -62,7 +62,7 @@ pub enum DeltaError {
     #[error("the model has no version: `rewire train --delta-every` writes models that deltas change")]
     NoVersion,
     /// The delta belongs to another training.
-    #[error("it is of another training: it follows version {before}, and the model has version {version}")]
+    #[error("it belongs to another training: it follows version {before}, but the model has version {version}")]
     Foreign {
         /// The version that it follows.
         before: ModelVersion,
@@ -70,7 +70,7 @@ pub enum DeltaError {
         version: ModelVersion,
     },
     /// Deltas between the model and this one are missing.
-    #[error("it is delta {number}, and the model needs delta {needed} first")]
+    #[error("it is delta {number}, but the model needs delta {needed} first")]
     Missing {
         /// The number of the delta.
         number: u64,
@@ -78,7 +78,7 @@ pub enum DeltaError {
         needed: u64,
     },
     /// The model already contains the delta.
-    #[error("it is delta {number}, and the model already contains all up to delta {latest}")]
+    #[error("it is delta {number}, but the model already contains all deltas up to {latest}")]
     Applied {
         /// The number of the delta.
         number: u64,

@@ -74,7 +74,7 @@ pub enum PackageError {
         actual: u64,
     },
     /// The bytes differ from those that were written.
-    #[error("its content is damaged: the hash of its bytes differs from the stored one")]
+    #[error("its content is damaged: its bytes do not match the stored hash")]
     Changed,
     /// A part is missing or invalid.
     #[error("its {part}: {reason}")]

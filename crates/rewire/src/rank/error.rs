@@ -192,7 +192,7 @@ pub enum RankError {
     #[error(transparent)]
     Unread(#[from] UnreadTensors),
     /// A batch is too large for a tensor.
-    #[error("cannot make the model's inputs")]
+    #[error("cannot create the model's inputs")]
     Batch(#[from] TensorSizeError),
     /// The keys and values of histories cannot be cached.
     #[error("the model's candidates attend to each other, or its history attends to them: histories cannot be cached")]
@@ -204,7 +204,7 @@ pub enum RankError {
         times: usize,
     },
     /// Compared vectors have different numbers of elements.
-    #[error("vectors have {actual} elements: expected {expected}, as those of items")]
+    #[error("vectors have {actual} elements: expected {expected}, like item vectors")]
     Width {
         /// Elements of a vector.
         actual: usize,

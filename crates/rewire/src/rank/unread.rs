@@ -7,8 +7,8 @@ use thiserror::Error;
 /// Tensors of weights that a model does not use: the weights belong to another model, or its configuration is incomplete.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "the model of the configuration does not read {} of the {all} tensors of the weights, {} among them: it is not the one \
-     that they were made with; `allow_unread` ignores them", names.len(), some(names)
+    "the configuration's model does not use {} of the {all} tensors of the weights, such as {}: expected the weights of this \
+     model; `allow_unread` ignores unused tensors", names.len(), some(names)
 )]
 pub struct UnreadTensors {
     /// Their names.

@@ -24,7 +24,7 @@ pub enum ExampleError {
         users: usize,
     },
     /// The batch is too large for a tensor.
-    #[error("cannot make the model's inputs")]
+    #[error("cannot create the model's inputs")]
     Size(#[from] TensorSizeError),
 }
 

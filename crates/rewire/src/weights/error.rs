@@ -26,7 +26,7 @@ pub enum WeightsError {
         source: Box<WeightsError>,
     },
     /// The bytes are not a safetensors file, or it is damaged or truncated.
-    #[error("{reason}, {bytes} bytes in all: expected a whole safetensors file")]
+    #[error("{reason} ({bytes} bytes): expected a complete safetensors file")]
     Format {
         /// The reason.
         reason: String,

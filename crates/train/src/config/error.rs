@@ -30,7 +30,7 @@ pub enum ConfigError {
         actual: String,
     },
     /// An unsupported optimizer.
-    #[error("`{key}` cannot be {actual}: there are {supported}")]
+    #[error("`{key}` cannot be {actual}: expected one of {supported}")]
     Unsupported {
         /// The path of the key.
         key: String,

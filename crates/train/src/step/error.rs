@@ -26,7 +26,7 @@ pub enum StepError {
         actual: String,
     },
     /// A table cannot be trained by rows.
-    #[error("the table `{name}` {reason}: leave it out of the tables, then all of it is updated in every step")]
+    #[error("the table `{name}` {reason}: remove it from the tables; then all of its rows are updated in every step")]
     Table {
         /// Its name.
         name: String,
@@ -35,7 +35,7 @@ pub enum StepError {
     },
     /// A table grows, but its rows are not trained by themselves.
     #[error(
-        "the table `{name}` grows: declare it as a table of the objective, so that its rows are trained by themselves"
+        "the table `{name}` grows: declare it as a table of the objective, so that its rows are trained separately"
     )]
     Grown {
         /// Its name.
@@ -50,7 +50,7 @@ pub enum StepError {
         known: String,
     },
     /// A parameter, input or output of the model has a reserved name.
-    #[error("the model's `{name}` begins with `{prefix}`, which names values of training: give it another name")]
+    #[error("the model's `{name}` begins with `{prefix}`, which is reserved for training: rename it")]
     Reserved {
         /// The name.
         name: String,

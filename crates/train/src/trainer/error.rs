@@ -93,7 +93,7 @@ pub enum TrainError {
     },
     /// The data end before the first step is complete.
     #[error(
-        "the training data have {batches} batches for the whole training, and a step takes {expected}: no step is made; lower \
+        "the training data has {batches} batches for the whole training, fewer than the {expected} of one step: lower \
          `gradient_accumulation_steps` or `batch_size`, or raise `epochs`"
     )]
     NoStep {

@@ -45,7 +45,7 @@ pub enum CheckpointError {
     },
     /// A pickle refers to a function or class that is not used in checkpoints of tensors.
     #[error(
-        "its pickle refers to `{name}`, which is not among the globals of a tensor checkpoint: nothing of it was executed"
+        "its pickle refers to `{name}`, which tensor checkpoints do not use: nothing was executed"
     )]
     Global {
         /// `module.name`.

@@ -344,7 +344,7 @@ fn a_stored_plan_needs_its_functions_registered() {
             RuntimeError::Registry(error @ RegistryError::Missing { .. }) => {
                 let text = error.to_string();
                 assert!(text.starts_with("the function `softsign` with attributes {\"scale\":"), "{text}");
-                assert!(text.contains("(there are: blend)") && text.contains("`Registry::with_function`"), "{text}");
+                assert!(text.contains("(the registry has blend)") && text.contains("`Registry::with_function`"), "{text}");
             }
             other => panic!("{other}"),
         }

@@ -432,7 +432,7 @@ fn a_stored_plan_needs_its_operators_registered() {
         match load(&plan, Registry::new(), kernel).unwrap().unwrap_err() {
             RuntimeError::Registry(error @ RegistryError::Missing { .. }) => {
                 let text = error.to_string();
-                let start = "the operator `jagged_cumsum` with attributes {\"exclusive\":true} is not registered (there are: none)";
+                let start = "the operator `jagged_cumsum` with attributes {\"exclusive\":true} is not registered (the registry has none)";
                 assert!(text.starts_with(start) && text.contains("`Registry::with_operator`"), "{text}");
             }
             other => panic!("{other}"),

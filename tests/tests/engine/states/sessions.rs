@@ -219,7 +219,7 @@ fn states_that_do_not_fit_are_named() {
         assert_eq!(session.state("cach").unwrap_err(), name);
         let mut given = inputs(2, 1);
         given.insert("cache".to_owned(), row(5));
-        assert!(run(&mut session, &given).unwrap_err().contains("set it by `Session::set_state`"));
+        assert!(run(&mut session, &given).unwrap_err().contains("set it with `Session::set_state`"));
         assert!(run(&mut session, &inputs(2, 1)).is_ok());
     }
 }

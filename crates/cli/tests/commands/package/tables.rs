@@ -73,7 +73,7 @@ fn tables_that_others_read_are_not_replaced() {
     let with = ["package", "--tables", "int8", "--tables-file", NAME, "--out", &other];
     run(&with).failed_with(&[NAME, "does not hold the tables of the package", "its tables differ"]);
     folder.write(NAME, "something else");
-    run(&with).failed_with(&[NAME, "does not hold the tables of the package", "expected a whole safetensors file"]);
+    run(&with).failed_with(&[NAME, "does not hold the tables of the package", "expected a complete safetensors file"]);
     assert!(!Path::new(&other).exists());
     folder.write(NAME, before);
     assert_eq!(run(&["package", "--tables-file", "a/b", "--out", &other]).code, Some(2));
