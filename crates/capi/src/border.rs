@@ -122,7 +122,7 @@ pub(crate) unsafe fn give<T>(value: T, to: *mut *mut T) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Frees a handle of [`give`].
+/// Frees a handle created by [`give`].
 ///
 /// # Safety
 /// The handle is null, or was returned by [`give`], is not yet freed and no longer used.

@@ -1,4 +1,4 @@
-//! Language models: items by beam search, and tokens that are drawn.
+//! Language models: beam search for items, and sampling of tokens.
 
 use crate::border::{Failure, Status, call, change, free, give, read, slice, text};
 use crate::cancellation::CancellationToken;
@@ -12,50 +12,50 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// A language model, ready to generate. Threads that share one wait for each other.
+/// A language model, ready to generate. Threads that share a decoder wait for each other.
 #[derive(Debug)]
 pub struct Decoder(Mutex<decoder::Decoder>);
 
-/// Lists of tokens, one after the other: list `n` goes from `offsets[n]` to `offsets[n + 1]`.
+/// Lists of tokens, concatenated: list `n` is `offsets[n]` to `offsets[n + 1]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TokenLists {
     /// The number of lists.
     pub count: usize,
-    /// Places in `tokens`, one more than lists.
+    /// Offsets in `tokens`, one more than lists.
     pub offsets: *const usize,
     /// The tokens of all lists.
     pub tokens: *const u32,
 }
 
-/// How tokens are generated.
+/// Options of a generation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GenerateOptions {
-    /// Beams of a search in items.
+    /// Beam width of a search in items.
     pub num_beams: usize,
-    /// New tokens of a prompt at most, without items.
+    /// Maximum number of new tokens per prompt, without items.
     pub max_new_tokens: usize,
-    /// What logits are divided by; at 0 the most likely token is taken.
+    /// Logits are divided by it; 0 selects the most likely token.
     pub temperature: f64,
-    /// Only so many of the most likely tokens are drawn from; 0 for all.
+    /// Sample only from this many most likely tokens; 0 for all.
     pub top_k: usize,
-    /// Only the most likely tokens whose probabilities reach this sum are drawn from.
+    /// Sample only from the smallest set of most likely tokens whose probabilities add up to it.
     pub top_p: f64,
-    /// The seed of random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Tokens that end a sequence, beside those of the model's configuration.
+    /// Tokens that end a sequence, in addition to those of the model's configuration.
     pub stop: *const u32,
-    /// The number of these.
+    /// Number of these tokens.
     pub stop_count: usize,
 }
 
-/// Gets the caller's context, the place of a prompt, and the `count` tokens of its best beginning. If it returns 0, that prompt ends
-/// without a result.
+/// Receives the caller's context, the index of a prompt, and the `count` tokens of its best prefix. If it returns 0,
+/// the prompt ends without a result.
 pub type OnToken =
     Option<unsafe extern "C" fn(context: *mut c_void, prompt: usize, tokens: *const u32, count: usize) -> i32>;
 
-/// Sequences that were generated.
+/// Generated sequences.
 #[derive(Debug, Default)]
 pub struct Generation {
     offsets: Vec<usize>,
@@ -66,7 +66,7 @@ pub struct Generation {
     items: Vec<i64>,
 }
 
-/// The columns of a generation. The sequences of prompt `n`, best first, are those from `offsets[n]` to `offsets[n + 1]`.
+/// The columns of a generation. The sequences of prompt `n`, best first, are `offsets[n]` to `offsets[n + 1]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Generated {
@@ -74,22 +74,22 @@ pub struct Generated {
     pub prompts: usize,
     /// The number of sequences of all prompts.
     pub count: usize,
-    /// Places of sequences, one more than prompts.
+    /// Offsets of the sequences of each prompt, one more than prompts.
     pub offsets: *const usize,
-    /// The sums of the logarithms of the tokens' probabilities, one a sequence.
+    /// Per sequence, the sum of the log-probabilities of its tokens.
     pub scores: *const f64,
-    /// Places in `tokens`, one more than sequences.
+    /// Offsets in `tokens`, one more than sequences.
     pub token_offsets: *const usize,
     /// The tokens of all sequences.
     pub tokens: *const u32,
-    /// Places in `items`, one more than sequences.
+    /// Offsets in `items`, one more than sequences.
     pub item_offsets: *const usize,
-    /// The places of the given items that have these tokens.
+    /// Indices of the given items with these tokens.
     pub items: *const i64,
 }
 
-/// Loads a package of a language model or, unless the library was built only for packages, a folder of Hugging Face with `config.json` and
-/// `model.safetensors` or its index. `options` may be null.
+/// Loads a package of a language model or, unless the library was built only for packages, a Hugging Face folder with
+/// `config.json` and `model.safetensors` or its index. `options` may be null.
 ///
 /// # Safety
 /// `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
@@ -140,7 +140,7 @@ fn open(path: &Path, options: &RankOptions) -> Result<decoder::Decoder, Generate
     }
 }
 
-/// Tokens of the vocabulary; 0 for null.
+/// Number of tokens of the vocabulary; 0 for null.
 ///
 /// # Safety
 /// `decoder` is null or a handle.
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn rewire_decoder_vocab_size(decoder: *const Decoder) -> u
     unsafe { read(decoder, "decoder") }.map_or(0, |decoder| decoder.with(|decoder| decoder.config().vocabulary()))
 }
 
-/// 10 beams; 32 new tokens, the most likely ones.
+/// 10 beams; 32 new tokens, always the most likely one.
 #[unsafe(no_mangle)]
 pub extern "C" fn rewire_generate_options_default() -> GenerateOptions {
     let Sampling { tokens, temperature, top_p, seed, .. } = Sampling::default();
@@ -166,10 +166,10 @@ pub extern "C" fn rewire_generate_options_default() -> GenerateOptions {
     }
 }
 
-/// Generates sequences for each prompt. With `items` it searches these by beams; if `items` is null, it draws tokens. `options` may be null.
-/// Prompts run together, and do not change each other's results. `on_token` may be null; otherwise it is called with `context` whenever a
-/// prompt continues, by the calling thread. `token` may be null; if it is cancelled, the call returns `REWIRE_STATUS_CANCELLED` before its next
-/// run.
+/// Generates sequences for each prompt. With `items` it finds items by beam search; if `items` is null, it samples
+/// tokens. `options` may be null. Prompts run together and do not affect each other's results. `on_token` may be null;
+/// otherwise the calling thread calls it with `context` after each token of a prompt. `token` may be null; if it is
+/// cancelled, the call returns `REWIRE_STATUS_CANCELLED` before its next run.
 ///
 /// # Safety
 /// `decoder` is null or a handle, `prompts` points to valid lists, `items` and `options` are null or valid, `on_token` takes `context` and does
@@ -221,10 +221,10 @@ pub unsafe extern "C" fn rewire_generate(
     })
 }
 
-/// The lists that a caller describes.
+/// The lists of a caller.
 ///
 /// # Safety
-/// Its offsets are one more than lists, and the last of them is the number of tokens.
+/// `offsets` has one entry more than lists, and its last entry is the number of tokens.
 unsafe fn lists<'a>(lists: &TokenLists, name: &str) -> Result<Vec<&'a [u32]>, Failure> {
     let places = lists.count.checked_add(1).ok_or_else(|| Failure::argument(name, "fewer lists"))?;
     // SAFETY: the caller's promise.

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn rewire_options_new(out: *mut *mut Options) -> Status {
     call(|| unsafe { give(Options::default(), out) })
 }
 
-/// Sets where the model runs: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
+/// Sets the backend: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
 ///
 /// # Safety
 /// `options` is null or a handle that no other thread uses during the call.
@@ -64,8 +64,8 @@ fn kernel_of(kernel: u32) -> Result<Kernel, Failure> {
     }
 }
 
-/// Sets where the steps run whose operator or module matches a pattern; `*` matches any text. If several patterns match a step, the last
-/// one counts. Loading fails if a pattern matches nothing.
+/// Sets the backend of steps whose operator or module matches a pattern; `*` matches any text. If several patterns
+/// match a step, the last one applies. Loading fails if a pattern matches nothing.
 ///
 /// # Safety
 /// `options` is null or a handle that no other thread uses during the call, `pattern` is null or a null-terminated string.

@@ -57,7 +57,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
 }
 
-/// Times workloads and prints them: with `--json` each one when it is done, otherwise a table of all.
+/// Times workloads and prints the results: with `--json` one line when each is done, otherwise a table of all.
 fn measure(
     jobs: &[(String, Shape)],
     options: &Options,
@@ -83,7 +83,7 @@ pub fn time(
     output: &mut Output,
 ) -> Result<Vec<Record>, CliError> {
     let mut records = Vec::with_capacity(workloads.len());
-    // Nothing where stderr is not a terminal.
+    // Nothing if stderr is not a terminal.
     let progress = ProgressBar::new(workloads.len() as u64);
     for workload in workloads {
         let record = bench.run(&workload?);
@@ -102,7 +102,7 @@ pub fn time(
     Ok(records)
 }
 
-/// Reports on stderr how long workloads are measured for: each for some seconds or a few runs.
+/// Reports on stderr how long each workload is measured: for some seconds, or a few runs.
 pub fn announce(doing: &str, count: usize, seconds: f64, bench: &Bench) {
     let workloads = if count == 1 { "workload" } else { "workloads" };
     let time = match (seconds * count as f64).ceil() as u64 {
@@ -194,7 +194,7 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Ma
     Ok(Workload::model(name, &config, Some(&weights), shape)?)
 }
 
-/// True for a package of a ranking model, whose random users are drawn by its features.
+/// True for a package of a ranking model; random users are drawn for its features.
 fn is_ranking(package: &Package) -> bool {
     package.config().is_some_and(|config| rank::parse_config("the package", config).is_ok())
 }

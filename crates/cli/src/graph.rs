@@ -34,7 +34,7 @@ struct Counts {
     load_steps: usize,
     parameters: usize,
     bytes: usize,
-    /// Bytes that the operators of a run move, as traced and rewritten.
+    /// Bytes that the operators of a run read and write, as traced and rewritten.
     bytes_before: u64,
     bytes_after: u64,
     /// Bytes of the tensors between kernels, if operators are kernels.

@@ -184,7 +184,7 @@ pub fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>)
     Ok((tensors, checkpoint.plan().cloned()))
 }
 
-/// The tensors that the tables of `dynamicemb` in a checkpoint give a model.
+/// The tensors of the model for the `dynamicemb` tables of a checkpoint.
 pub fn identified(imported: &Imported, checkpoint: &Path) -> Result<BTreeMap<String, HostTensor>, CliError> {
     let failed = |source| ImportError::Checkpoint { file: checkpoint.display().to_string(), source };
     let own = |DynamicTable { module, table, keys, values, scores, .. }: DynamicTable| {

@@ -87,7 +87,7 @@ fn on_threads(work: impl FnOnce() -> Result<(), CliError>) -> Result<(), CliErro
 fn usage(message: &clap::Error, output: &mut Output) -> (Result<(), CliError>, ExitCode) {
     if message.use_stderr() {
         match io::stderr().is_terminal() {
-            // With colours, where the terminal has them.
+            // With colours, if the terminal supports them.
             true => drop(message.print()),
             false => log::say(message.render().to_string().trim_end()),
         }

@@ -1,4 +1,4 @@
-//! Messages for people and log events of the libraries, on stderr.
+//! Messages and log events of libraries, on stderr.
 
 use rewire::events::{Level, Metadata, listen};
 use std::fmt::Display;

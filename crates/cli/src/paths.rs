@@ -216,7 +216,7 @@ fn place(path: &Path) -> PathBuf {
         Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
     });
     let found = found.unwrap_or(whole);
-    // On these systems, names that differ only in case may be the same file.
+    // On these systems, names that differ only in case may name the same file.
     let ignores_case = cfg!(any(windows, target_vendor = "apple"));
     if ignores_case { found.to_string_lossy().to_lowercase().into() } else { found }
 }

@@ -1,4 +1,4 @@
-//! The kernels of a package without a configuration, which has no graph.
+//! The kernels of a package without a configuration, and therefore without a graph.
 
 use crate::args::{Common, Format, Graph as Options, Stage};
 use crate::error::CliError;

@@ -61,7 +61,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     Ok(())
 }
 
-/// The times of further runs, one at least.
+/// The times of further runs, at least one.
 fn repeated(program: &mut Program, inputs: &Inputs, seconds: f64) -> Result<Vec<f64>, CliError> {
     let (begun, mut times) = (Instant::now(), vec![]);
     loop {

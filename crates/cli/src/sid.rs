@@ -1,4 +1,4 @@
-//! Semantic ids of items by residual k-means, or by an autoencoder: codebooks, the codes of every item, and the trie of them.
+//! Semantic ids of items by residual k-means or by an autoencoder: codebooks, the codes of every item, and their trie.
 
 use crate::args::{Common, Sid as Options};
 use crate::error::CliError;
@@ -63,7 +63,7 @@ pub fn run(options: &Options, common: &Common, begun: Instant, output: &mut Outp
     Ok(())
 }
 
-/// Vectors with codebooks of them, and the parameters of what encoded them.
+/// Vectors with their codebooks, and the parameters of the encoder.
 struct Quantized {
     codebooks: Codebooks,
     vectors: Vec<f32>,
@@ -94,7 +94,7 @@ fn autoencoder(
     Ok(Quantized { codebooks: model.codebooks().clone(), vectors, parameters: Some(model.parameters().clone()) })
 }
 
-/// The tokens of an id: those of a level follow those of the level before.
+/// The tokens of an id. The tokens of a level follow those of the previous level.
 fn tokens(id: &[u32], first: u32, codes: &[usize]) -> Vec<u32> {
     let firsts = codes.iter().scan(first, |next, &codes| {
         let first = *next;

@@ -1,4 +1,4 @@
-//! Tables for people.
+//! Tables for terminals.
 
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 

@@ -53,7 +53,7 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
     Ok(())
 }
 
-/// Why a case is not ok.
+/// Why a case failed.
 fn reason(report: &CaseReport) -> String {
     let error = report.max_rel_err.filter(|error| *error > report.tolerance);
     let error = error.map(|error| format!("the error {error:.1e} is above {:.0e}", report.tolerance));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub struct Compare {
     #[command(flatten)]
     pub model: OptionalModel,
-    /// The model to compare with, a folder or a package.
+    /// The other model, a folder or a package.
     #[arg(long, value_name = "MODEL")]
     pub against: PathBuf,
     /// Users with or without labels: JSON Lines or Parquet; the built-in data if left out.

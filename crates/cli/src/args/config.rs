@@ -75,8 +75,8 @@ fn default_path() -> Option<PathBuf> {
     Some(choose_base_strategy().ok()?.config_dir().join("rewire").join("config.toml"))
 }
 
-/// Sets the defaults of options from the file, if there is one: keys of the file are options of all commands, and its tables have the names of
-/// commands and set their options.
+/// Sets the defaults of options from the file, if there is one. Its keys are options of all commands; its tables are
+/// named after commands and set their options.
 ///
 /// # Errors
 /// [`ConfigError`].

@@ -106,7 +106,7 @@ fn source(matches: &ArgMatches, name: &str) -> Option<ValueSource> {
     of(matches).or_else(|| of(matches.subcommand()?.1))
 }
 
-/// The arguments with `compare` in place of `verify --against`, which is the same.
+/// The arguments with `compare` in place of `verify --against`, an older name of it.
 fn current(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_against =
         |word: &OsString| word.to_str().is_some_and(|word| word == "--against" || word.starts_with("--against="));

@@ -1,4 +1,4 @@
-//! Every command that the pages show is one that the program parses.
+//! The program parses every command that the pages show.
 #![allow(clippy::unwrap_used)]
 
 use super::Args;
@@ -15,7 +15,7 @@ fn pages() -> Vec<(String, String)> {
     pages.map(|path| (path.display().to_string(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The words of a command, of which quotes make several one; a comment or a redirection ends it.
+/// The words of a command; quotes join words, and a comment or a redirection ends the command.
 fn words(command: &str) -> Vec<String> {
     let (mut words, mut quote) = (vec![String::new()], None);
     for letter in command.chars() {
@@ -32,13 +32,13 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// The arguments of a command of the program; none for commands of other programs, and for those that leave something out.
+/// The arguments of a command of the program; `None` for commands of other programs, and for commands with omissions.
 fn arguments(command: &str) -> Option<Vec<String>> {
     let words = words(command);
     let is_whole = !command.contains("...") && !command.contains(['[', '|']);
     let at = words.iter().position(|word| word == "rewire" || word.ends_with("/rewire"));
     let at = at.or_else(|| words.starts_with(&["cargo", "run", "--release", "--"].map(str::to_owned)).then_some(3))?;
-    // Before it are assignments to variables, or what starts it as several processes.
+    // Assignments to variables, or a launcher of several processes, may precede it.
     let is_started =
         at == 3 && words[3] == "--" || words[0] == "mpirun" || words[..at].iter().all(|word| word.contains('='));
     (is_whole && is_started).then(|| words[at + 1..].to_vec())

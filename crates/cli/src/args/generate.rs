@@ -30,7 +30,7 @@ pub struct Generate {
     /// Sample only from the K most likely tokens (top-k).
     #[arg(long, value_name = "K", conflicts_with = "trie")]
     pub top_k: Option<usize>,
-    /// Sample only from the fewest tokens whose probabilities add up to P (top-p).
+    /// Sample only from the smallest set of most likely tokens whose probabilities add up to P (top-p).
     #[arg(long, value_name = "P", default_value_t = 1.0, conflicts_with = "trie")]
     pub top_p: f64,
     /// Seed of the random numbers.
@@ -39,7 +39,8 @@ pub struct Generate {
     /// A token that ends a sequence, in addition to `eos_token_id` of the configuration. May be given several times.
     #[arg(long, value_name = "TOKEN", conflicts_with = "trie")]
     pub stop: Vec<u32>,
-    /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; as the model has them if left out.
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; the model's types if
+    /// left out.
     #[arg(long, value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     pub dtype: Option<DType>,

@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 
 #[derive(Debug, clap::Args)]
 pub struct Graph {
-    /// A golden case is drawn, too.
+    /// May also be a golden case.
     #[command(flatten)]
     pub model: OptionalModel,
     /// The stage to draw: as traced from the model's code, with the gradients of its parameters, or rewritten and fused.
@@ -46,11 +46,11 @@ pub struct Passes {
     pub only: Option<String>,
 }
 
-/// Output instead of a drawing.
+/// Output other than a drawing.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub struct View {
-    /// Print which rules fired and where, and which nearly matched and why they did not.
+    /// Print which rules fired and where, which nearly matched, and why they did not.
     #[arg(long)]
     pub explain: bool,
     /// Print the operators that the passes removed and added.

@@ -22,24 +22,24 @@ pub struct Bench {
     /// Seconds to repeat each one for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
-    /// Tile sizes for all kernels of one kind, instead of those that `rewire tune` found, such as reduction:threads=128;
-    /// matrices=false for all; or default.
+    /// Tile sizes for all kernels of one kind, instead of those that `rewire tune` found, such as
+    /// reduction:threads=128; matrices=false for all; or default.
     #[arg(long, value_name = "TUNING")]
     pub tuning: Option<Tuning>,
-    /// Also time each without some passes or rules of the rewriting, such as fusion: the difference is their effect.
+    /// Also time each workload without some passes or rules, such as fusion: the difference is their effect.
     #[arg(long, value_name = "PASS,..", value_delimiter = ',', conflicts_with_all = ["sweep", "quality"])]
     pub without: Vec<String>,
-    /// Train the built-in model as 1, 2 and 4 ranks of this process, or as the ranks that MPI started: users per second, and the time of
-    /// computing, exchange and waiting in a step.
+    /// Train the built-in model as 1, 2 and 4 ranks of this process, or as the ranks that MPI started; prints users per
+    /// second, and the time for computing, exchanging and waiting per step.
     #[arg(long, conflicts_with_all = ["ops", "suite", "sweep", "quality", "compare", "records", "svg", "markdown"])]
     pub scaling: bool,
-    /// Compare with what `--json` printed earlier; it is an error if anything is worse.
+    /// Compare with earlier `--json` output; it is an error if a workload is worse.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
     /// Tolerated change of a metric in percent: wall_ms, gpu_ms, peak_bytes or load_ms. May be given several times.
     #[arg(long, value_name = "METRIC=PERCENT", value_parser = threshold, requires = "compare")]
     pub threshold: Vec<(Metric, f64)>,
-    /// Also show earlier `--json` output, for instance of other devices, in the picture and on the page.
+    /// Also include earlier `--json` output, for instance of other devices, in the picture and on the page.
     #[arg(long, value_name = "FILE")]
     pub records: Vec<PathBuf>,
     /// Write a roofline picture.
@@ -52,14 +52,14 @@ pub struct Bench {
     /// Write one row per measurement of a sweep.
     #[arg(long, value_name = "FILE", requires = "sweep")]
     pub csv: Option<PathBuf>,
-    /// Kernels of a sweep: auto, wgpu and cpu; that of --kernel if left out.
+    /// Kernels of a sweep: auto, wgpu and cpu; --kernel if left out.
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "sweep")]
     pub kernels: Vec<Kernel>,
-    /// Types of a sweep; that of --dtype if left out.
+    /// Types of a sweep; --dtype if left out.
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "sweep",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     pub dtypes: Vec<DType>,
-    /// Modes of a sweep: forward and backward; that of --backward if left out.
+    /// Modes of a sweep: forward and backward; by --backward if left out.
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "sweep",
           value_parser = PossibleValuesParser::new(["forward", "backward"]).map(|text| text == "backward"))]
     pub modes: Vec<bool>,
@@ -83,7 +83,7 @@ pub struct Tune {
     /// Also tune a set of workloads, each at its standard sizes.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
     pub suite: Option<String>,
-    /// Seconds to measure each one for; longer if every candidate needs it to complete a few runs.
+    /// Seconds to measure each workload; longer if the candidates need more time for a few runs each.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub seconds: f64,
     #[command(flatten)]
@@ -125,7 +125,8 @@ pub struct Profile {
     /// The file to write; stdout if left out.
     #[arg(long, alias = "output", value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Time the parts instead: the lookups of the rows that inputs name, the computation on those rows, and the whole.
+    /// Time the parts separately: lookups of table rows that inputs select, the computation on these rows, and the
+    /// whole model.
     #[arg(long, conflicts_with = "out")]
     pub parts: bool,
     /// Seconds to repeat each part for.
@@ -154,7 +155,7 @@ pub struct Sizes {
     /// Width of a head's queries and keys.
     #[arg(long, value_name = "N")]
     attn_dim: Option<usize>,
-    /// Width of a head's values; that of the queries if only that is given.
+    /// Width of a head's values; --attn-dim if only that is given.
     #[arg(long, value_name = "N")]
     hidden_dim: Option<usize>,
     /// Width of the rows of layers.
@@ -211,10 +212,10 @@ pub struct Sizes {
     /// Type of inputs, weights and results.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     dtype: Option<DType>,
-    /// Type of embedding tables, also int8, int4 or int2 rows with a scale per row; that of inputs if left out.
+    /// Type of embedding tables, also int8, int4 or int2 rows with a scale per row; --dtype if left out.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     tables: Option<DType>,
-    /// Type of weights, also matrices as int8 rows with a scale per row; that of inputs if left out.
+    /// Type of weights, also matrices as int8 rows with a scale per row; --dtype if left out.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     weights: Option<DType>,
     /// Seed of lengths, targets and data.

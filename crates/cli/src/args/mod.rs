@@ -56,25 +56,26 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Options of all commands")]
 pub struct Common {
-    /// Where kernels run: auto selects a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
+    /// Backend of kernels: auto selects a hardware GPU, else the CPU, or the adapter that --adapter names; wgpu
+    /// requires an adapter; cpu uses none.
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
-    /// Where the operators or modules that match a pattern run, instead of --kernel: `stu*=cpu` for instance. `*` matches any text;
-    /// the last matching pattern counts. May be given several times.
+    /// Backend of operators or modules that match a pattern, instead of --kernel, such as `stu*=cpu`. `*` matches any
+    /// text; the last matching pattern applies. May be given several times.
     #[arg(long, global = true, value_name = "PATTERN=KERNEL")]
     pub kernel_for: Vec<KernelRule>,
-    /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it. `{rank}` in it is
-    /// the number of a rank of `train` on its machine: #{rank} gives each rank a GPU.
+    /// A part of the adapter's name, driver, backend or PCI address, or # and its number in the list of `rewire
+    /// devices`. `{rank}` is replaced by the number of a rank of `train` on its machine: #{rank} gives each rank a GPU.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
-    /// f16 matmul tier: none uses multiply-adds, wgsl cooperative matrices, spirv the same with elementwise work in
-    /// registers; the best available if left out. `rewire devices` lists the tier of each adapter.
+    /// f16 matmul tier: none uses multiply-adds; wgsl uses cooperative matrices; spirv does, too, with elementwise work
+    /// in registers. The best available tier if left out. `rewire devices` lists the tier of each adapter.
     #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
           value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]
     pub matrices: Option<MatrixTier>,
-    /// Which model files are memory-mapped: large ones, or never any. Unmapped files are read into memory, and the model no longer
-    /// depends on them.
+    /// Which model files are memory-mapped: large ones, or never any. Files that are not mapped are read into memory,
+    /// and may change afterwards.
     #[arg(long, global = true, env = "REWIRE_MAPPING", default_value = "large", value_name = "FILES",
           value_parser = PossibleValuesParser::new(["large", "never"]).try_map(|text| text.parse::<Mapping>()))]
     pub mapping: Mapping,
@@ -84,11 +85,11 @@ pub struct Common {
     /// Print only warnings and errors to stderr.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Log the duration of each stage to stderr, with the seconds since the start; -vv logs all that libraries log.
+    /// Log the duration of each stage to stderr, with the seconds since the start; -vv also logs libraries.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// TOML file with defaults of options: keys are options of all commands, and tables named like commands hold options of these.
-    /// ~/.config/rewire/config.toml if left out.
+    /// TOML file with defaults of options: keys are options of all commands; a table named after a command holds its
+    /// options. ~/.config/rewire/config.toml if left out.
     #[arg(long, global = true, env = "REWIRE_CONFIG", value_name = "FILE")]
     pub config_file: Option<PathBuf>,
 }
@@ -101,12 +102,12 @@ pub enum Command {
     Rank(Rank),
     /// Scores all candidates of a file and writes the scores as a table.
     Predict(Predict),
-    /// Finds the items whose vectors match those of users best, and reports recall.
+    /// Finds the items with the best matching vectors for users, and reports recall.
     Retrieve(Retrieve),
     /// Generates items from prompts with a language model, by beam search in a trie, or samples the tokens that follow
     /// them.
     Generate(Generate),
-    /// Gives items semantic ids by residual k-means of their vectors, or by an autoencoder, and writes the trie of them.
+    /// Assigns semantic ids to items by residual k-means of their vectors, or by an autoencoder, and writes their trie.
     Sid(Sid),
     /// Trains a ranking model or a TorchEasyRec pipeline.
     Train(Train),
@@ -175,7 +176,7 @@ pub struct Eval {
     /// Parquet, with `labels`.
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
-    /// Sampled items of match models: row b has the negatives of batch b, one list per column of the items' features.
+    /// Sampled items for match models: row b has the negatives of batch b, one list per column of the items' features.
     #[arg(long, value_name = "FILE")]
     pub negatives: Option<PathBuf>,
     /// Batch size in rows; the configuration's `eval_batch_size`, or its `batch_size`, if left out. Losses are means over batches, and
@@ -234,14 +235,15 @@ pub struct Predict {
     /// Input columns to copy to the output: one value per user, or a list with one value per candidate.
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub columns: Vec<String>,
-    /// Users, events and candidates per batch; chosen automatically if left out. Changes no score.
+    /// Maximum sum of users, events and candidates per batch; chosen automatically if left out. Scores do not depend on
+    /// it.
     #[arg(long, value_name = "N")]
     pub batch: Option<NonZeroUsize>,
     /// Write vectors instead of scores: of users, or of candidates.
     #[arg(long, value_name = "OF", value_parser = PossibleValuesParser::new(["users", "items"]).map(|text| embedded(&text)))]
     pub embeddings: Option<Embedded>,
-    /// Write the catalogue items that match users best, with a matching model: the candidates of a file of requests, or the rows of a
-    /// table for an imported model.
+    /// Write the best catalogue items of users, with a matching model: the candidates of a file of requests, or the
+    /// rows of a table for an imported model.
     #[arg(long, value_name = "FILE", conflicts_with = "embeddings")]
     pub items: Option<PathBuf>,
     /// Catalogue items per user.
@@ -281,18 +283,18 @@ pub struct Train {
     /// The model.
     #[command(flatten)]
     pub model: OptionalModel,
-    /// A TorchEasyRec pipeline, a file that ends in .config, which sets losses, optimizers, schedules, batches and steps. --model accepts
-    /// an imported pipeline as well.
+    /// A TorchEasyRec pipeline (a file that ends in .config), which sets losses, optimizers, schedules, batches and
+    /// steps. --model also accepts an imported pipeline.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["any_model", "config"])]
     pub pipeline: Option<PathBuf>,
-    /// The checkpoint that the training of --pipeline starts from, as for `import`; random parameters if left out.
+    /// The checkpoint from which the training of --pipeline starts, as for `import`; random parameters if left out.
     #[arg(long, value_name = "DIR", requires = "pipeline")]
     pub checkpoint: Option<PathBuf>,
     /// Users with labels: JSON Lines or Parquet; the built-in data if left out. For a pipeline, a table with its columns, also CSV. May be
     /// given several times.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub data: Vec<PathBuf>,
-    /// Negatives of a pipeline with a sampler: row b has those of batch b.
+    /// Negatives for a pipeline with a sampler: row b has the negatives of batch b.
     #[arg(long, value_name = "FILE")]
     pub negatives: Option<PathBuf>,
     /// Negatives for --eval; those of --negatives if left out.
@@ -316,8 +318,8 @@ pub struct Train {
     /// Continue the training that wrote the folder, with the same model, configuration, data and device.
     #[arg(long)]
     pub resume: bool,
-    /// Resume even if the data, their order, the device or the program differ from those of the checkpoint. The results then differ
-    /// from those of an uninterrupted training.
+    /// Resume even if the data, their order, the device or the program differ from those of the checkpoint. The results
+    /// then differ from an uninterrupted training.
     #[arg(long, requires = "resume")]
     pub allow_changes: bool,
     /// Start from random parameters, even if the model has trained ones.
@@ -327,7 +329,7 @@ pub struct Train {
     /// configuration.
     #[arg(long, value_name = "BYTES", value_parser = nonzero_bytes)]
     pub memory_limit: Option<NonZeroU64>,
-    /// Keep tables and their optimizer states in files of this folder rather than in memory: the system keeps the rows in use in memory.
+    /// Keep tables and their optimizer states in files of this folder instead of memory; the system caches used pages.
     /// The files are unnamed and are deleted when the program ends.
     #[arg(long, value_name = "DIR")]
     pub tables_folder: Option<PathBuf>,
@@ -338,21 +340,21 @@ pub struct Train {
     /// also written before every checkpoint.
     #[arg(long, value_name = "STEPS")]
     pub delta_every: Option<NonZeroU64>,
-    /// Number of ranks to train as, in this process; their batches together make a step. A program that MPI starts is one rank
-    /// already.
+    /// Number of ranks in this process; a step trains on the batches of all ranks. Not for programs that MPI starts,
+    /// which are one rank each.
     #[arg(long, value_name = "N")]
     pub ranks: Option<NonZeroUsize>,
-    /// Seconds that a rank waits for another one before it fails with the name of that rank.
+    /// Seconds that a rank waits for another rank before it fails with an error that names that rank.
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     pub rank_timeout: f64,
-    /// The records to write.
+    /// Event files and early stopping.
     #[command(flatten)]
     pub watching: Watching,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Import {
-    /// A TorchEasyRec pipeline configuration, a file that ends in .config, or an exported model, .pt2 or .onnx.
+    /// A TorchEasyRec pipeline configuration (.config), or an exported model (.pt2 or .onnx).
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     /// Its checkpoint: a folder model.ckpt-N, a folder of these, of which the latest is used, or a .safetensors file with the same
@@ -381,7 +383,7 @@ pub struct Run {
     /// Repeat the run for this many seconds and print the median and minimum time.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<f64>,
-    /// Choices for all kernels: a list such as split_sums=true.
+    /// Tuning of all kernels: a list such as split_sums=true.
     #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
     #[command(flatten)]
@@ -394,8 +396,8 @@ pub struct Run {
 pub struct Package {
     #[command(flatten)]
     pub model: OptionalModel,
-    /// The output file. It is written under a temporary name and renamed, so programs that have loaded an older package of this name keep
-    /// it. Copying over a package in place makes them fail.
+    /// The output file. It is written under a temporary name and renamed, so programs that have loaded an older package
+    /// of this name keep their content. Do not copy over a package in place: programs that use it would fail.
     #[arg(long, value_name = "FILE", required_unless_present = "check")]
     pub out: Option<PathBuf>,
     /// Read the whole package and its file of tables, report whether both are intact, and write nothing.
@@ -411,11 +413,11 @@ pub struct Package {
     /// features. May be given several times.
     #[arg(long = "for", value_name = "ADAPTER")]
     pub devices: Vec<String>,
-    /// First tune the kernels on the adapters of --for, with the users of a file: the first one alone, and the following ones as
-    /// a batch. Without it the package contains earlier tuning results.
+    /// First tune the kernels on the adapters of --for, with the users of a file: the first user alone, and the
+    /// following ones as a batch. Without it the package contains earlier tuning results.
     #[arg(long, value_name = "FILE", requires = "devices")]
     pub tune: Option<PathBuf>,
-    /// Seconds to measure each adapter for, twice; longer if every candidate needs it to complete a few runs.
+    /// Seconds to measure each of the two on an adapter; longer if the candidates need more time for a few runs each.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds, requires = "tune")]
     pub seconds: f64,
     #[command(flatten)]
@@ -424,7 +426,7 @@ pub struct Package {
 
 #[derive(Debug, clap::Args)]
 pub struct Apply {
-    /// Model folder or package, written by or packed from a training with --delta-every.
+    /// Model folder or package from a training with --delta-every.
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
     /// The deltas that follow the model's version, in order.
@@ -450,7 +452,7 @@ pub struct Verify {
     /// Tile sizes for all kernels of one kind, such as reduction:threads=128; matrices=false for all.
     #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
-    /// Replay every case with each tuning worth measuring, forced in turn: one line per case and variant.
+    /// Replay every case with each candidate tuning, forced in turn: one line per case and variant.
     #[arg(long, conflicts_with_all = ["save", "tuning"])]
     pub variants: bool,
 }

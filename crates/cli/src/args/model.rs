@@ -10,16 +10,16 @@ use std::str::FromStr;
 /// Placement of parameters.
 #[derive(Debug, clap::Args)]
 pub struct Placement {
-    /// Placement of embedding tables: on the device; on the host, which passes looked-up rows to the kernels; or auto: on the
-    /// host if they exceed the limit of parameters.
+    /// Placement of embedding tables: on the device; on the host, where looked-up rows are passed to the kernels; or
+    /// auto: on the host if they exceed the limit of parameters.
     #[arg(long, default_value = "auto", value_name = "PLACE",
           value_parser = PossibleValuesParser::new(["auto", "device", "host"]).try_map(|text| text.parse::<Tables>()))]
     pub tables_on: Tables,
     /// Memory limit of all parameters, such as 8GiB; three quarters of the device's memory, or the host's free memory, if left out.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub parameter_bytes: Option<u64>,
-    /// Memory limit of copies of the rows of tables on the host that are looked up most often, for tables in mapped files that
-    /// are larger than the memory.
+    /// Memory limit of the cache for frequent rows of tables on the host, for tables in mapped files that are larger
+    /// than the memory.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
     pub hot_rows: u64,
 }
@@ -35,8 +35,8 @@ impl Placement {
 /// Devices that share the work.
 #[derive(Debug, clap::Args)]
 pub struct Devices {
-    /// GPUs that share the work, each with the whole model: numbers as `rewire devices` lists them, or all. Order and scores equal those
-    /// of one GPU; the others take over the work of a device that fails.
+    /// GPUs that share the work, each with the whole model: numbers in the list of `rewire devices`, or all. Order and
+    /// scores equal those of one GPU. If a device fails, the others take over its work.
     #[arg(long, value_name = "all|0,1")]
     pub devices: Option<Asked>,
 }
@@ -68,16 +68,17 @@ impl FromStr for Asked {
 /// Storage types of a model's floats.
 #[derive(Debug, clap::Args)]
 pub struct Stored {
-    /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; as the model has them if left out.
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; the model's types if
+    /// left out.
     #[arg(long, env = "REWIRE_DTYPE", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     pub dtype: Option<DType>,
-    /// Storage of embedding tables: f32, f16 or bf16, or int8, int4 or int2 rows with a scale per row; that of weights if left
+    /// Storage of embedding tables: f32, f16 or bf16, or int8, int4 or int2 rows with a scale per row; --dtype if left
     /// out.
     #[arg(long, env = "REWIRE_TABLES", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     pub tables: Option<DType>,
-    /// Storage of the embedding tables of unpooled sequences in imported models; that of --tables if left out.
+    /// Storage of the embedding tables of unpooled sequences in imported models; --tables if left out.
     #[arg(long, env = "REWIRE_SEQUENCE_TABLES", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     pub sequence_tables: Option<DType>,

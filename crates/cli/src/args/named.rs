@@ -4,7 +4,7 @@ use clap::{Arg, ArgGroup, ArgMatches, Args, Command, FromArgMatches, value_parse
 use std::ops::Deref;
 use std::path::PathBuf;
 
-/// The id of the argument, that of the option, and that of either.
+/// The ids of the argument, of the option, and of the group of both.
 const ARGUMENT: &str = "model";
 pub const OPTION: &str = "model_option";
 pub const EITHER: &str = "any_model";

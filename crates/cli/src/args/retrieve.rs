@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// Tables of vectors, such as `predict` writes.
 #[derive(Debug, clap::Args)]
 pub struct Retrieve {
-    /// The table of user vectors, one per row: JSON Lines, CSV or Parquet. A user vector with several times the width of an item vector
-    /// holds as many interests; the best one counts.
+    /// The table of user vectors, one per row: JSON Lines, CSV or Parquet. If a user vector has several times the width
+    /// of an item vector, it holds several interests, and the best one counts.
     #[arg(long, value_name = "FILE")]
     pub users: PathBuf,
     /// The table of item vectors. If an item has several rows, the first one counts.
@@ -32,7 +32,8 @@ pub struct Retrieve {
     /// Items per user.
     #[arg(long, value_name = "K", default_value = "10")]
     pub top: NonZeroUsize,
-    /// Search method: all items (`exact`), or a graph of neighbours (`hnsw`), which is faster for many items and may miss some.
+    /// Search method: all items (`exact`), or a graph of neighbours (`hnsw`), which is faster for many items but
+    /// approximate.
     #[arg(long, value_name = "INDEX", default_value = "exact")]
     pub index: IndexKind,
     /// Also search exactly, and report the share of the exact results that `--index hnsw` finds.

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Model folders, packages or exported models (.pt2, .onnx), which have the names of their files without extensions in paths, or
-    /// NAME=MODEL; the built-in model, `demo`, if left out.
+    /// Model folders, packages or exported models (.pt2, .onnx), as PATH or NAME=PATH. In URLs a model has its NAME, or
+    /// its file name without the extension. The built-in model, `demo`, if left out.
     #[arg(value_name = "MODEL")]
     pub models: Vec<String>,
     /// The address to listen on; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     pub listen: String,
-    /// Maximum rows of a batch, in which requests that arrive together run. Results do not depend on it.
+    /// Maximum rows of a batch; concurrent requests run together. Results do not depend on it.
     #[arg(long, value_name = "ROWS", default_value = "64")]
     pub batch: NonZeroUsize,
     /// Maximum time that a batch waits for further requests.
@@ -41,13 +41,13 @@ pub struct Serve {
     /// Grace period of accepted requests after SIGTERM or an interrupt.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub grace: f64,
-    /// The valid items of language models, as `generate` reads them. Without it, tokens are sampled.
+    /// The valid items for language models, as for `generate`. Without it, tokens are sampled.
     #[arg(long, value_name = "FILE")]
     pub trie: Option<PathBuf>,
     /// Tokens in the caches of a language model, of all requests that run together.
     #[arg(long, value_name = "TOKENS", default_value = "2048")]
     pub cache_rows: NonZeroUsize,
-    /// Folder of the deltas of a training. Each is applied, when it appears, to the model that it follows.
+    /// Folder of the deltas of a training. New deltas are applied to the model that they follow.
     #[arg(long, value_name = "DIR")]
     pub delta_folder: Option<PathBuf>,
     #[command(flatten)]
@@ -77,5 +77,5 @@ impl Serve {
     }
 }
 
-/// What a semaphore counts up to.
+/// The maximum value of a semaphore.
 const MOST_CONNECTIONS: usize = tokio::sync::Semaphore::MAX_PERMITS;

@@ -16,20 +16,20 @@ pub struct Sid {
     /// Codes of each level.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "256,256,256")]
     pub codes: Vec<NonZeroUsize>,
-    /// The token of the first code of the first level. Those of the other codes and levels follow.
+    /// The token of the first code of the first level. The tokens of the other codes and levels follow.
     #[arg(long, value_name = "TOKEN", default_value_t = 0)]
     pub first_token: u32,
     /// Passes of k-means over the vectors of a level.
     #[arg(long, value_name = "N", default_value_t = 25)]
     pub iterations: usize,
-    /// Train a residual-quantized autoencoder by the JSON configuration of a training, and quantize its encodings of the vectors. Its parameters are
-    /// written as `model.safetensors`.
+    /// Train a residual-quantized autoencoder with this training configuration (JSON), and quantize its encodings of
+    /// the vectors. Its parameters are written as `model.safetensors`.
     #[arg(long, value_name = "FILE")]
     pub rq_vae: Option<PathBuf>,
     /// Elements of an encoding.
     #[arg(long, value_name = "N", default_value = "64", requires = "rq_vae")]
     pub width: NonZeroUsize,
-    /// Widths between the vectors and their encoding.
+    /// Widths of the layers between the vectors and their encoding.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "256", requires = "rq_vae")]
     pub hidden: Vec<NonZeroUsize>,
     /// Normalize the residuals of vectors to length 1 before each level.

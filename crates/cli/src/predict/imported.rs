@@ -1,4 +1,4 @@
-//! Predictions of imported models, which read tables of any columns.
+//! Predictions of imported models, which read tables.
 
 use super::destination::{Destination, Part, remove_journal};
 use super::format::Field;

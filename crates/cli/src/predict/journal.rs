@@ -130,7 +130,7 @@ impl Journal {
     }
 }
 
-/// A line and what follows.
+/// Splits off the first line.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     Some((bytes.get(..end)?, bytes.get(end + 1..)?))

@@ -18,7 +18,7 @@ pub trait Task: Send + Sync {
     /// Describes where it runs.
     fn report(&self) -> Report;
 
-    /// The most rows of a sequence.
+    /// The maximum number of rows of a sequence.
     fn max_seq_len(&self) -> usize;
 
     /// The columns before the copied ones, without rows.

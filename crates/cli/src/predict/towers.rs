@@ -1,4 +1,4 @@
-//! The catalogue items that match users best, by the towers of an imported model.
+//! The best catalogue items of users, by the towers of an imported model.
 
 use super::PredictError;
 use super::format::Field;
@@ -16,7 +16,7 @@ use std::path::Path;
 const ROWS: usize = 1 << 12;
 
 impl Catalogue {
-    /// Embeds the items of a table; `column` names them if a row is an item.
+    /// Computes the vectors of a table's items; `column` names them if a row is an item.
     pub fn of_table(tower: &Predictor, file: &Path, column: Option<&str>) -> Result<Self, CliError> {
         let items = Items::of(tower, column).ok_or(PredictError::NoItemColumn)?;
         let names: Vec<String> = tower.columns().iter().chain([&items.column]).cloned().collect();
@@ -44,7 +44,7 @@ impl Catalogue {
     }
 }
 
-/// Finds the catalogue items that match users best. Users have one vector, or one per interest, of which the best counts.
+/// Finds the best catalogue items of users. Users have one vector, or one per interest, of which the best counts.
 pub struct Towers {
     users: Predictor,
     index: Index,

@@ -1,4 +1,4 @@
-//! Vectors of users and of items, and the items that match users best.
+//! Vectors of users and items, and the best items of users.
 
 use super::PredictError;
 use super::frame::{Data, Frame};
@@ -96,7 +96,7 @@ impl Catalogue {
     }
 }
 
-/// The catalogue items that match users best.
+/// The best catalogue items of users.
 pub struct Retrieval {
     users: Embedder,
     index: Index,

@@ -8,7 +8,7 @@ use std::io;
 
 const WIDEST: usize = 48;
 
-/// Prints a user's best candidates for people.
+/// Prints a user's best candidates in readable form.
 pub fn print(ranked: &Ranked, top: usize, tasks: &[String], titles: &Titles, output: &mut Output) -> io::Result<()> {
     let shown = &ranked.candidates[..top.min(ranked.candidates.len())];
     output.line(format_args!("{}  {}", visible(&ranked.user), count(ranked.candidates.len() as u64, "candidate")))?;

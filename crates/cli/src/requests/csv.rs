@@ -154,7 +154,7 @@ fn small(field: &[u8]) -> Option<i64> {
     (1..=18).contains(&field.len()).then(|| field.iter().try_fold(0, digit)).flatten()
 }
 
-/// The copied value of a field: lists belong to candidates or to the history, from which nothing is copied.
+/// The copied value of a field. Lists belong to candidates or to the history; nothing is copied from histories.
 fn cell(field: &[u8], separator: u8, name: &str) -> Result<Cell, ColumnFault> {
     let text = std::str::from_utf8(field).map_err(|_| ColumnFault::NotUtf8)?;
     let is_list = name == "labels" || name.starts_with("candidates.") || name.starts_with("history.");

@@ -35,7 +35,7 @@ pub enum InputError {
         file: String,
         /// From 1.
         line: u64,
-        /// The most bytes that a line may have.
+        /// The maximum number of bytes of a line.
         limit: u64,
     },
     /// A column of a table cannot be read any further.

@@ -27,7 +27,7 @@ pub enum ColumnFault {
     /// The row's values in all columns so far use too much memory.
     #[error("makes the row larger than {limit} bytes")]
     Large {
-        /// The most bytes that a row may take.
+        /// The maximum number of bytes of a row.
         limit: u64,
     },
     /// A copied list does not have one value per candidate.

@@ -111,7 +111,7 @@ impl<R: BufRead + Send> Requests for Lines<R> {
         for _ in 0..rows {
             self.read_line()?;
         }
-        // The run that read these lines has found every column.
+        // The run that read these lines has already found every column.
         self.known.fill(rows > 0);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `rewire retrieve`: the items whose vectors have the largest inner products with those of users, and the recall of relevant ones.
+//! `rewire retrieve`: the items with the largest inner products for users, and the recall of relevant items.
 
 #[cfg(feature = "hnsw")]
 mod hnsw;
@@ -19,7 +19,7 @@ use thiserror::Error;
 /// Rows of a table per read, and users per search.
 const CHUNK: usize = 1 << 12;
 
-/// Why vectors cannot be compared.
+/// Why retrieval is not possible.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RetrieveError {
@@ -109,7 +109,7 @@ pub fn run(options: &Options, common: &Common, begun: Instant, output: &mut Outp
     Ok(())
 }
 
-/// The items of a table, their vectors back to back, and the elements of each.
+/// The items of a table, their concatenated vectors, and the width of a vector.
 pub(crate) fn items(file: &Path, item: &str, column: &str) -> Result<(Vec<i64>, Vec<f32>, usize), CliError> {
     let items = rows(file, Some(column), Some(item))?;
     let width = items.first().map(|row| row.vector.len());
@@ -123,7 +123,7 @@ pub(crate) fn items(file: &Path, item: &str, column: &str) -> Result<(Vec<i64>, 
     Ok((ids, items.iter().flat_map(|row| &row.vector).copied().collect(), width))
 }
 
-/// Items with their vectors, however they are searched.
+/// Items with their vectors, and a search method.
 trait Search {
     /// For each of the users' concatenated vectors, at most `count` items with large inner products, in descending order; ties are
     /// broken by the smaller item.

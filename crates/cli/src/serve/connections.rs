@@ -1,4 +1,4 @@
-//! Connections, from the first to the last.
+//! Connections, from accepting them to closing them.
 
 use super::{App, http};
 use hyper::server::conn::http1;
@@ -50,7 +50,7 @@ pub async fn serve(listener: TcpListener, app: &Arc<App>, stop: impl Future<Outp
         while connections.try_join_next().is_some() {}
     }
     app.is_stopping.store(true, Ordering::Relaxed);
-    // Those that the system accepted before.
+    // Connections that the system accepted before the stop.
     while let Ok(Ok((stream, _))) = timeout(Duration::ZERO, listener.accept()).await {
         connections.spawn(connection(stream, app.clone(), is_closing.clone()));
     }
@@ -82,7 +82,7 @@ impl Drop for Open {
 /// Answers the requests of a connection until it ends, or until the end of the current request once the server closes.
 async fn connection(stream: TcpStream, app: Arc<App>, mut is_closing: watch::Receiver<bool>) {
     let _open = Open::new(&app.metrics.connections);
-    // Answers are written whole.
+    // Answers are written completely.
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(app.limits.body_timeout));

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause between two looks at the folder.
+/// The interval between checks of the folder.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Applies the deltas of a folder, in the order of their names, to the models that they follow, as they appear. Never ends.
+/// Applies the deltas of a folder, in the order of their names, to the models that they follow, whenever new ones
+/// appear. Never ends.
 pub async fn follow(app: Arc<App>, folder: &Path) -> Infallible {
     let mut seen = HashSet::new();
     loop {

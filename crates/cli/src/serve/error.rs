@@ -11,12 +11,12 @@ use thiserror::Error;
 /// The code of a body that is not JSON of its schema.
 const TEXT: &str = "request.text";
 
-/// Why the server refuses a request.
+/// Why the server rejects a request.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "serve.")]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The path is not one of the server's.
+    /// The path does not exist.
     #[error("there is no `{path}`: operations are at /v1/models/MODEL/OPERATION")]
     Path {
         /// The path.

@@ -1,4 +1,4 @@
-//! Generation for prompts of any number of clients, which come and go between runs.
+//! Generation for prompts of any number of clients, which join and leave between runs.
 
 use super::error::Fault;
 use super::queue::{Line, Waiting};
@@ -28,11 +28,11 @@ pub type Generated = Vec<Vec<Found>>;
 pub struct DecoderLimits {
     /// Rows of the caches of keys and values.
     pub cache_rows: usize,
-    /// Requests that run together.
+    /// Running requests.
     pub requests: usize,
 }
 
-/// A request that runs.
+/// A running request.
 struct Running {
     waiting: Waiting<Prompts, Generated>,
     /// By prompt; `None` once it has ended.
@@ -128,14 +128,14 @@ fn submit<'q>(queue: &mut Queue<'q>, trie: Option<&'q Trie>, job: &Prompts) -> R
     Ok(ids)
 }
 
-/// An error of a prompt, with its place in the request.
+/// An error of a prompt, with its position in the request.
 fn of_prompt(place: usize, error: GenerateError) -> Fault {
     let fault = Fault::from(error);
     Fault { message: format!("prompts[{place}]: {}", fault.message), ..fault }
 }
 
 impl Running {
-    /// Stores the results of a prompt, if it is one of this request.
+    /// Stores the results of a prompt, if it belongs to this request.
     fn take(&mut self, ended: RequestId, results: &[Found]) {
         let place = self.ids.iter().position(|id| *id == Some(ended));
         if let Some((id, found)) = place.and_then(|at| Some((self.ids.get_mut(at)?, self.found.get_mut(at)?))) {
@@ -149,7 +149,7 @@ impl Running {
     }
 
     fn answer(self, fault: Option<Fault>) {
-        // The client may be gone.
+        // The client may have disconnected.
         let _ = self.waiting.answer.send(fault.map_or(Ok(self.found), Err));
     }
 }

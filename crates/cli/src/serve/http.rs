@@ -13,7 +13,7 @@ use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long the rest of a refused body is read, so that the client reads the answer before the connection is reset.
+/// How long the rest of a rejected body is read, so that the client can read the answer before the connection is reset.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The parts of an operation's path.

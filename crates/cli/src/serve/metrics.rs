@@ -1,4 +1,4 @@
-//! Metrics in the text format of Prometheus.
+//! Metrics in the Prometheus text format.
 
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,

@@ -45,13 +45,13 @@ use tokio::time::timeout;
 /// Threads that read requests and write answers.
 const THREADS: usize = 2;
 
-/// The longest wait for threads of models after all requests are answered.
+/// The maximum wait for threads of models after all requests are answered.
 const LAST: Duration = Duration::from_secs(1);
 
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Those of the queue of each model.
+    /// Limits of the queue of each model.
     pub queue: QueueLimits,
     /// Rows of a request.
     pub rows: usize,
@@ -59,7 +59,7 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Time for the head of a request, from the end of the one before.
     pub header_timeout: Duration,
-    /// Time for the body of a request, and pause of a client that reads an answer.
+    /// Time for the body of a request, and timeout for a client that does not read its answer.
     pub body_timeout: Duration,
     /// Time for accepted requests after the server was stopped.
     pub grace: Duration,
@@ -73,7 +73,7 @@ pub struct Limits {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The address is in use, or is none.
+    /// The address is invalid or in use.
     #[error("cannot listen on {address}")]
     Listen {
         /// The address.
@@ -101,7 +101,7 @@ pub enum ServerError {
     Output(#[from] io::Error),
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -109,7 +109,7 @@ pub struct Server {
     deltas: Option<PathBuf>,
 }
 
-/// The end of a server.
+/// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// Answered requests.
@@ -124,7 +124,7 @@ pub struct Closed {
 struct App {
     limits: Limits,
     metrics: Metrics,
-    /// Empty until they are loaded.
+    /// Empty until the models are loaded.
     models: OnceLock<Vec<Served>>,
     is_stopping: AtomicBool,
     answered: AtomicU64,

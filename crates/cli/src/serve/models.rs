@@ -24,7 +24,7 @@ pub struct Source {
     pub name: String,
     /// A folder, a package or an exported model; the built-in model if `None`.
     pub path: Option<PathBuf>,
-    /// How it is loaded.
+    /// Options for loading it.
     pub options: RankOptions,
     /// The valid items of a language model, as `generate` reads them.
     pub trie: Option<PathBuf>,

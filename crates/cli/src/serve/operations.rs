@@ -38,7 +38,7 @@ pub struct Body<'a> {
     pub bytes: &'a [u8],
     pub format: Format,
     pub accepted: Format,
-    /// Most rows of it.
+    /// Maximum number of rows.
     pub rows_limit: usize,
 }
 

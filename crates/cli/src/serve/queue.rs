@@ -11,11 +11,11 @@ use tokio::sync::oneshot;
 /// Limits of a queue and its batches.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
-    /// Requests that wait; further ones are refused.
+    /// Maximum number of waiting requests; further ones are rejected.
     pub waiting: usize,
     /// Rows of a batch. A larger request runs alone.
     pub batch_rows: usize,
-    /// Longest wait of a batch for further requests.
+    /// Maximum wait of a batch for further requests.
     pub batch_wait: Duration,
 }
 
@@ -31,7 +31,7 @@ pub trait Batched: Send + 'static {
     fn run(&mut self, jobs: Vec<Self::Job>) -> Vec<Result<Self::Answer, Fault>>;
 }
 
-/// A request in the queue. Its client is gone once `answer` is closed.
+/// A request in the queue. If its client has disconnected, `answer` is closed.
 pub struct Waiting<J, A> {
     pub job: J,
     pub answer: oneshot::Sender<Result<A, Fault>>,
@@ -66,7 +66,7 @@ impl<J: Send + 'static, A: Send + 'static> Queue<J, A> {
         Ok(Self { sender, metrics })
     }
 
-    /// The answer to a request. Dropping the future cancels a request that does not run yet.
+    /// Waits for the answer to a request. Dropping the future cancels a request that has not started.
     pub async fn answer(&self, job: J) -> Result<A, Fault> {
         let (answer, answered) = oneshot::channel();
         self.metrics.depth.inc();
@@ -82,7 +82,8 @@ impl<J: Send + 'static, A: Send + 'static> Queue<J, A> {
 }
 
 impl<J, A> Line<J, A> {
-    /// The next request, waiting until `deadline`, or for ever; `None` if there is none in time, or ever again.
+    /// The next request, waiting until `deadline`, or without a limit; `None` after the deadline, or if the queue is
+    /// closed.
     pub fn next(&self, deadline: Option<Instant>) -> Option<Waiting<J, A>> {
         let next = match deadline {
             None => self.receiver.recv().ok(),
@@ -98,7 +99,7 @@ impl<J, A> Line<J, A> {
         self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// True if the client of a request is gone, which is counted.
+    /// True if the client of a request has disconnected; counts such requests.
     pub fn is_cancelled(&self, waiting: &Waiting<J, A>) -> bool {
         let is_closed = waiting.answer.is_closed();
         if is_closed {
@@ -135,7 +136,7 @@ pub fn serve<B: Batched>(mut model: B, limits: QueueLimits, line: Line<B::Job, B
         line.ran(batch.len());
         let (jobs, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(|one| (one.job, one.answer)).unzip();
         for (answer, result) in answers.into_iter().zip(model.run(jobs)) {
-            // The client may be gone.
+            // The client may have disconnected.
             let _ = answer.send(result);
         }
     }

@@ -1,4 +1,4 @@
-//! Bodies of requests, but for those of tables.
+//! JSON bodies of requests.
 
 use super::error::{Fault, ServeError};
 use rewire::generate::Sampling;
@@ -169,7 +169,7 @@ enum Number {
     Bool(bool),
     Integer(i64),
     Float(f64),
-    /// Only written: the shortest decimal that is this f32.
+    /// The shortest decimal that is this f32, for output only.
     Short(f32),
     None,
 }

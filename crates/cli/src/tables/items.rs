@@ -49,7 +49,7 @@ impl Items {
         }
     }
 
-    /// The first value of an item with several.
+    /// The first value of an item with several values.
     fn first(&self, cell: &Nested) -> Value {
         match cell {
             Nested::One(value) => value.clone(),

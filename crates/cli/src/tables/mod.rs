@@ -61,8 +61,8 @@ pub trait Table: Send {
     /// Reads up to this many rows; fewer only at the end of the file.
     fn read(&mut self, rows: usize) -> Result<Rows, InputError>;
 
-    /// Skips up to this many rows, without reading what the format allows to pass over; fewer only at the end of the file. Returns
-    /// their number.
+    /// Skips up to this many rows, if the format allows it without reading them; fewer only at the end of the file.
+    /// Returns their number.
     fn skip(&mut self, rows: u64) -> Result<u64, InputError>;
 
     /// How much was read and the total, if known.

@@ -135,7 +135,7 @@ impl Table for Groups {
         Ok(read)
     }
 
-    /// Row groups that are skipped as a whole are not read.
+    /// Completely skipped row groups are not read.
     fn skip(&mut self, rows: u64) -> Result<u64, InputError> {
         let mut rest = rows;
         while rest > 0 {

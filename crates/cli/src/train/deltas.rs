@@ -1,4 +1,4 @@
-//! Deltas of a training, which serving models take.
+//! Deltas of a training for serving models.
 
 use super::{Learner, TrainFailed};
 use rewire::delta::{Delta, DeltaError, ModelVersion};
@@ -17,15 +17,16 @@ const VERSION: &str = "model_version";
 pub struct Deltas {
     folder: PathBuf,
     every: NonZeroU64,
-    /// The version of the model with the latest delta, after so many steps. Only the first rank, which writes it, has that of all tensors.
+    /// The version of the model with the latest delta, and the number of completed steps. Only the first rank, which
+    /// writes the delta, has the version of all tensors.
     version: ModelVersion,
     steps: u64,
-    /// False if another rank writes them.
+    /// False if another rank writes the deltas.
     writes: bool,
 }
 
 impl Deltas {
-    /// Starts to record changes. The deltas continue those of a checkpoint, or start with the model of now.
+    /// Starts to record changes. The deltas continue those of a checkpoint, or start with the current model.
     pub fn new(
         (out, every, writes): (&Path, NonZeroU64, bool),
         checkpoint: Option<&Checkpoint>,
@@ -58,12 +59,12 @@ impl Deltas {
         (VERSION.to_owned(), self.version.to_string())
     }
 
-    /// True if a delta follows a step.
+    /// True if a delta is due after a step.
     pub fn follows(&self, step: u64) -> bool {
         step.is_multiple_of(self.every.get())
     }
 
-    /// Writes the changes since the latest delta, if there was a step since. All ranks of a training take part.
+    /// Writes the changes since the latest delta, if a step was completed since. All ranks of a training participate.
     pub fn write(&mut self, learner: &dyn Learner, trainer: &Trainer) -> Result<(), TrainFailed> {
         if trainer.steps() == self.steps {
             return Ok(());
@@ -78,7 +79,7 @@ impl Deltas {
     }
 }
 
-/// Creates the folder, without the deltas of an earlier training.
+/// Creates the folder, and removes the deltas of an earlier training.
 fn start(folder: &Path) -> Result<(), DeltaError> {
     let failed = |source| DeltaError::Write { path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(failed)?;

@@ -17,9 +17,9 @@ use std::string::FromUtf8Error;
 /// Bytes of a shard of a divided table. A rank with more rows writes several.
 const SHARD: usize = 64 << 20;
 
-/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 like the reference. Each rank of a training writes
-/// the rows of divided tables that it holds, and the first one everything else, for which it gathers the tables of `dynamicemb`: all need
-/// the folder at the same path.
+/// Writes `dir/model.ckpt-N`, where `N` is the number of the last step, counted from 0 like in the reference. Each rank
+/// of a training writes the rows of divided tables that it holds. The first rank writes everything else, and gathers
+/// the tables of `dynamicemb` for that. All ranks need the folder at the same path.
 pub fn export(
     dir: &Path,
     (task, begin): (&PipelineTask, &Begin),
@@ -75,7 +75,7 @@ fn folder_of_all(unfinished: Option<&Unfinished>, group: Option<&dyn Collectives
     Ok(own.map_or_else(|| String::from_utf8(path).map(PathBuf::from).map_err(received), Ok)?)
 }
 
-/// What all ranks have written.
+/// The data that all ranks have written.
 fn of_all(own: &Written, group: Option<&dyn Collectives>) -> Result<Vec<Written>, CliError> {
     let Some(group) = group else { return Ok(vec![own.clone()]) };
     let bytes = serde_json::to_vec(own).map_err(|error| TrainError::Write(error.into()))?;
@@ -87,7 +87,7 @@ fn of_all(own: &Written, group: Option<&dyn Collectives>) -> Result<Vec<Written>
     Ok(written.collect::<Result<_, _>>().map_err(TrainError::from)?)
 }
 
-/// Writes tensors and moments that are asked for as a whole, and returns the tables of `dynamicemb`.
+/// Writes tensors and moments that are requested as a whole, and returns the tables of `dynamicemb`.
 fn whole(
     writer: &mut ShardWriter,
     (task, begin): (&PipelineTask, &Begin),
@@ -130,7 +130,7 @@ fn is_of(table: &DynamicTable, parameter: &str) -> bool {
     rest.is_some_and(|rest| rest.ends_with(&format!(".{}.weight", table.table)))
 }
 
-/// A table of `dynamicemb`, with the optimizer states of its ids: all moments of an id follow each other.
+/// A table of `dynamicemb` with the optimizer states of its ids; all moments of an id are adjacent.
 fn of_ids(rows: IdentifiedRows, moments: &[ParameterMoment]) -> DynamicTable {
     let IdentifiedRows { module, table, ids, rows, scores, places } = rows;
     let mut own =

@@ -39,7 +39,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder that the first rank writes, which another one only reads.
+    /// The folder of another rank: the first rank writes it, and this one only reads it.
     pub fn of_first_rank(path: &Path, model: &str) -> Self {
         Self { path: path.to_owned(), model: model.to_owned(), lock: None }
     }
@@ -59,7 +59,7 @@ impl Folder {
         }
     }
 
-    /// The checkpoint for resuming a training with this record; `None` if nothing was written yet.
+    /// The checkpoint for resuming a training with this record; `None` if there is none yet.
     pub fn checkpoint(&self, record: &Record, allows_changes: bool) -> Result<Option<Checkpoint>, TrainFailed> {
         let path = self.path.join(CHECKPOINT);
         if !path.exists() {
@@ -71,8 +71,9 @@ impl Folder {
         Ok(Some(checkpoint))
     }
 
-    /// Writes all files atomically, unless a parameter is not finite. All ranks of a training take part, and the first one writes. The
-    /// checkpoint comes first, because only it is needed for resuming. With deltas, the latest one is of the same step.
+    /// Writes all files atomically, unless a parameter is not finite. All ranks of a training participate, and the
+    /// first one writes. The checkpoint comes first, because only it is needed for resuming. With deltas, the latest
+    /// delta is of the same step.
     pub fn save(
         &self,
         record: &Record,
@@ -113,7 +114,7 @@ impl Folder {
         self.write(weights, |out| learner.write_weights(trainer, metadata, out))
     }
 
-    /// Writes a file, in the first rank; the others take part in what it contains.
+    /// Writes a file in the first rank; the other ranks participate in gathering its content.
     fn write(
         &self,
         name: &str,
@@ -140,7 +141,7 @@ impl Folder {
     }
 }
 
-/// The error of the content of a file: that of writing has its name.
+/// The error of the content of a file; an error of writing names the file.
 fn of_content(path: &Path, error: RankTrainError) -> TrainFailed {
     match error {
         RankTrainError::Train(error) => match *error {

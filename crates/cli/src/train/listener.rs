@@ -6,9 +6,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Receives the events of a training; of several ranks, those of the first one.
+/// Receives the events of a training; with several ranks, those of the first one.
 pub trait Listener: Send {
-    /// The training has completed `done` of `steps` steps, if their number is known: at the start, and once an epoch shows it.
+    /// The training has completed `done` of `steps` steps. Called at the start, and when the number of steps becomes
+    /// known after an epoch.
     fn begin(&mut self, _steps: Option<u64>, _done: u64) {}
 
     /// A step is complete.
@@ -19,10 +20,10 @@ pub trait Listener: Send {
         Ok(())
     }
 
-    /// A message for people.
+    /// A message for the user.
     fn message(&mut self, _text: &str) {}
 
-    /// Is set once the training is to end before its next batch.
+    /// Set to end the training before its next batch.
     fn cancelled(&self) -> Option<Arc<AtomicBool>> {
         None
     }
@@ -33,7 +34,7 @@ pub struct Silent;
 
 impl Listener for Silent {}
 
-/// Shows the progress on stderr, and prints steps as JSON lines if asked to.
+/// Shows the progress on stderr, and prints steps as JSON lines if requested.
 pub struct Terminal<'a> {
     output: &'a mut Output,
     json: bool,

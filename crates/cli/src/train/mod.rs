@@ -136,7 +136,8 @@ trait Learner {
     /// The metrics of the current model on --eval.
     fn evaluate(&self, trainer: &Trainer) -> Result<Metrics, CliError>;
 
-    /// Writes the `model.safetensors` of the current model. All ranks take part, and `out` receives it in the first one.
+    /// Writes the `model.safetensors` of the current model. All ranks participate; the first one writes the file to
+    /// `out`.
     fn write_weights(
         &self,
         trainer: &Trainer,
@@ -144,14 +145,14 @@ trait Learner {
         out: &mut dyn Write,
     ) -> Result<(), RankTrainError>;
 
-    /// The tensors of the model that changed since the last call. All ranks take part.
+    /// The tensors of the model that changed since the last call. All ranks participate.
     fn changes(&self, trainer: &Trainer) -> Result<Changes, RankTrainError>;
 
-    /// Writes the same for averages, if there are any.
+    /// Writes the averages in the same way, if there are any.
     fn write_averages(&self, trainer: &Trainer, out: &mut dyn Write) -> Result<(), RankTrainError>;
 }
 
-/// Where the steps of a rank run: `{rank}` in --adapter is its number on its machine.
+/// The device of a rank's steps: `{rank}` in --adapter is replaced by its number on its machine.
 fn running(common: &Common, group: &Group) -> RankOptions {
     let options = with_common(common, RankOptions::default());
     let rank = ranks::on_machine(group).to_string();

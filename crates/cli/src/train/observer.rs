@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 /// The file in --out with one line per evaluation, which --resume reads.
 pub const EVALUATIONS: &str = "evaluations.jsonl";
 
-/// Name prefixes of metrics that improve downwards.
+/// Name prefixes of metrics for which lower is better.
 const SMALLER_IS_BETTER: [&str; 4] = ["loss", "normalized_entropy", "mean_absolute_error", "mean_squared_error"];
 
-/// True for a metric that improves upwards.
+/// True for a metric for which higher is better.
 pub fn larger_is_better(metric: &str) -> bool {
     !SMALLER_IS_BETTER.iter().any(|beginning| metric.starts_with(beginning))
 }
@@ -34,16 +34,16 @@ pub struct Best {
     pub metric: String,
     /// Its value.
     pub value: f64,
-    /// The step that it follows.
+    /// The step after which it was evaluated.
     pub step: u64,
 }
 
-/// The consequences of an evaluation.
+/// The result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// True if the model is better than all before and must be written to `OUT/best`.
+    /// True if the model is better than all earlier ones and must be written to `OUT/best`.
     pub is_best: bool,
-    /// True after as many evaluations without an improvement as --stop-after allows.
+    /// True after --stop-after consecutive evaluations without an improvement.
     pub stops: bool,
 }
 
@@ -109,7 +109,7 @@ impl Observer {
         events.add(step.step, losses.chain(total).chain(rates)).map_err(written(folder))
     }
 
-    /// True if an evaluation follows this step.
+    /// True if an evaluation is due after this step.
     pub fn is_evaluated(&self, step: u64) -> bool {
         self.history.iter().any(|evaluation| evaluation.step == step)
     }
@@ -147,8 +147,8 @@ impl Observer {
         })
     }
 
-    /// True if the training stops early, or did before it was resumed: as many evaluations as --stop-after have followed the
-    /// best.
+    /// True if the training stops early, or stopped before it was resumed: --stop-after evaluations have followed the
+    /// best one.
     pub fn is_over(&self) -> bool {
         let best = self.best().map(|best| best.step);
         let since = self.history.iter().rev().take_while(|evaluation| Some(evaluation.step) != best).count() as u64;
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(observer.best(), Some(Best { metric: "auc".to_owned(), value: 0.7, step: 2 }));
         assert!(observer.is_evaluated(3) && !observer.is_evaluated(5) && observer.is_over());
         assert!(verdicts(out, "auc", 4, &[]).1.is_over());
-        // A training from the first step on has none of it.
+        // A training that starts at the first step ignores them.
         assert_eq!(verdicts(out, "auc", 0, &[]).1.best(), None);
         std::fs::write(out.join(EVALUATIONS), "{").unwrap();
         let failed = Observer::new(&Watching::default(), out, 1).map(drop).unwrap_err();

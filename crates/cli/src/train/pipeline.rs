@@ -34,7 +34,7 @@ pub fn is_asked_for(options: &Train) -> bool {
     options.pipeline.is_some() || options.model.as_deref().is_some_and(is_imported)
 }
 
-/// A pipeline, the tensors that it begins with, and its evaluator.
+/// A pipeline, its initial tensors, and its evaluator.
 struct Learned<'a> {
     task: PipelineTask,
     begin: train::Begin,
@@ -236,7 +236,7 @@ impl Data for Examples {
     }
 }
 
-/// The batches of an epoch, of which others than those of the share are passed over.
+/// The batches of an epoch. Batches of other ranks are skipped.
 struct Batches<'a> {
     examples: &'a Examples,
     files: std::slice::Iter<'a, PathBuf>,
@@ -261,7 +261,7 @@ impl Iterator for Batches<'_> {
 }
 
 impl Batches<'_> {
-    /// The next batch; none at the end of the last file.
+    /// The next batch; `None` at the end of the last file.
     fn read(&mut self) -> Result<Option<Option<runtime::Inputs>>, DataError> {
         let Examples { task, drop_remainder, count, .. } = self.examples;
         let is_own = self.share.has(self.position);
@@ -309,7 +309,7 @@ impl Batches<'_> {
 struct Open<'a> {
     table: Box<dyn Table>,
     names: &'a [String],
-    /// Rows that were read.
+    /// Rows that have been read.
     row: u64,
     file: PathBuf,
 }

@@ -152,7 +152,7 @@ fn text(path: &Path) -> Result<String, TrainFailed> {
     read.map_err(|source| TrainFailed::Read { file: path.display().to_string(), source })
 }
 
-/// The initial weights of a training: those of the model; none with `--fresh`, or without a file of weights.
+/// The initial weights of a training: those of the model; `None` with `--fresh`, or without a file of weights.
 fn weights(model: &Path, fresh: bool, mapping: Mapping) -> Result<Option<Weights<'static>>, RankError> {
     let has_none = model.is_dir() && !model.join("model.safetensors").exists();
     if fresh || has_none { Ok(None) } else { read_weights(model, mapping).map(Some) }

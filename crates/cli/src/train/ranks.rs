@@ -1,4 +1,4 @@
-//! Ranks of one training: threads of this process, or processes that MPI started.
+//! Ranks of a training: threads of this process, or processes that MPI started.
 
 use super::TrainFailed;
 use crate::error::CliError;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The ranks that a rank works with; `None` for a training alone.
+/// The group of a rank; `None` for a training without ranks.
 pub type Group = Option<Arc<dyn Collectives>>;
 
 /// Variables in which launchers of MPI programs pass the number of processes.
@@ -24,12 +24,12 @@ pub fn on_machine(group: &Group) -> usize {
     NUMBERS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).unwrap_or(rank)
 }
 
-/// The number of processes that MPI started as ranks; `None` if it did not start this one.
+/// The number of processes that MPI started as ranks; `None` if MPI did not start this process.
 pub fn started() -> Option<usize> {
     SIZES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
-/// Runs ranks as threads, and returns the result of the first one, which alone is passed `first`.
+/// Runs ranks as threads, and returns the result of the first one; only that one receives `first`.
 pub fn here<C: Collectives, F: Send, T: Send>(
     ranks: Vec<C>,
     first: F,
@@ -57,7 +57,7 @@ pub fn here<C: Collectives, F: Send, T: Send>(
     for result in results {
         match result {
             Ok(value) => done.push(value),
-            // The error of a rank is the cause of those that lost it.
+            // The error of a rank is the cause of the errors of the ranks that lost it.
             Err(error) if failed.as_ref().is_none_or(is_lost) => failed = Some(error),
             Err(_) => {}
         }
@@ -69,13 +69,13 @@ pub fn here<C: Collectives, F: Send, T: Send>(
     }
 }
 
-/// True for the error of a rank that another one left.
+/// True for the error of a rank that lost another one.
 fn is_lost(error: &CliError) -> bool {
     let CliError::Train(failed) = error else { return false };
     matches!(**failed, TrainFailed::Train(TrainError::Ranks(CollectiveError::Lost { .. })))
 }
 
-/// Runs a process of MPI as its rank. An error ends all of them.
+/// Runs an MPI process as its rank. An error ends all processes.
 #[cfg(feature = "mpi")]
 pub fn of_mpi<T>(
     _: usize,

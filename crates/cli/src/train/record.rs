@@ -1,4 +1,4 @@
-//! The identity of a training in its checkpoint, so that only the same one continues it.
+//! The identity of a training in its checkpoint. Only the same training can be resumed from it.
 
 use super::{Source, TrainFailed};
 use crate::continued::hash_files;

@@ -65,10 +65,10 @@ pub struct Summary {
     /// The loss of the last step of this run.
     #[serde(skip)]
     pub loss: Option<f64>,
-    /// Of rankers, by task.
+    /// Metrics of rankers, by task.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub auc: BTreeMap<String, Option<f64>>,
-    /// Of pipelines, on --eval.
+    /// Metrics of pipelines, on --eval.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, Option<f64>>,
     /// The model in OUT/best.
@@ -77,7 +77,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// For `steps` in total, of which this run made the last ones for `users` users.
+    /// For `steps` in total. The last ones were made by this run, for `users` users.
     pub(super) fn new(steps: u64, ended: Ended, users: u64, report: &Report) -> Self {
         let Ended { time, last, best, .. } = ended;
         let seconds = time.as_secs_f64();
@@ -94,7 +94,7 @@ impl Summary {
         }
     }
 
-    /// Prints it for people, with the command that uses the model.
+    /// Prints a readable summary, with the command that uses the model.
     pub(super) fn print(&self, out: &str, command: &str, output: &mut Output) -> io::Result<()> {
         let rows = [
             ("steps", self.steps.to_string()),

@@ -1,4 +1,4 @@
-//! `rewire bench --scaling`: what several ranks cost.
+//! `rewire bench --scaling`: the cost of several ranks.
 
 use super::data::Users;
 use super::ranks::{Group, here, of_mpi, started};

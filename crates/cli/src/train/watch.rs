@@ -32,14 +32,14 @@ pub struct Watch<'a> {
 
 /// How a training ended.
 pub struct Ended {
-    /// Of the steps of this run.
+    /// Metrics and counts of the steps of this run.
     pub time: Duration,
     /// The loss of the last step of this run.
     pub last: Option<f64>,
     pub best: Option<Best>,
     /// Position in the data at the start of this run.
     pub from: Position,
-    /// Of --eval after the last step.
+    /// The metrics of --eval after the last step.
     pub metrics: Metrics,
 }
 
@@ -52,7 +52,7 @@ pub fn train(
     data: &mut dyn Data,
     listener: &mut dyn Listener,
 ) -> Result<Ended, CliError> {
-    // Of several ranks, the first one writes.
+    // With several ranks, the first one writes.
     let writes = trainer.group().is_none_or(|group| group.rank() == 0);
     let folder = match writes {
         true => Folder::new(&options.out, &source.config)?,
@@ -191,7 +191,7 @@ impl Watch<'_> {
     }
 }
 
-/// Batches that end with an error once the training is cancelled.
+/// Batches that end with an error when the training is cancelled.
 struct Cancellable<'a> {
     data: &'a mut dyn Data,
     cancelled: Option<Arc<AtomicBool>>,

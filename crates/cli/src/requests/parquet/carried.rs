@@ -18,7 +18,7 @@ pub struct Leaf {
     position: usize,
     /// Integers are unsigned.
     unsigned: bool,
-    /// The column in the row group that is read.
+    /// The column in the current row group.
     reader: Option<ColumnReader>,
     /// The definition level of a present value.
     value: i16,
@@ -30,10 +30,10 @@ pub struct Leaf {
     rest: u64,
 }
 
-/// The most numbers that are buffered.
+/// The maximum number of buffered values.
 const AHEAD: u64 = 256;
 
-/// The most rows that are skipped at once.
+/// The maximum number of rows that are skipped at once.
 const SKIPPED: usize = 1 << 12;
 
 impl Leaf {
@@ -54,7 +54,7 @@ impl Leaf {
         Ok(())
     }
 
-    /// The levels of the row that was read last.
+    /// The levels of the last row.
     pub fn levels(&self) -> &Levels {
         &self.levels
     }
@@ -76,7 +76,7 @@ impl Leaf {
         self.ahead.next().transpose()
     }
 
-    /// Skips rows of the row group: pages of them are not decoded where their headers have the number of rows.
+    /// Skips rows of the row group. Their pages are not decoded if the page headers have row counts.
     pub fn skip(&mut self, rows: usize) -> Result<(), ColumnFault> {
         let buffered = self.ahead.by_ref().take(rows).count();
         let mut rest = rows - buffered;

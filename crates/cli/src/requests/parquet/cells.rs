@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Reads a column row by row, and concatenates the values.
 pub struct Cells {
     pub leaf: LeafColumn,
-    /// The column in the row group that is read.
+    /// The column in the current row group.
     reader: Option<ColumnReader>,
     levels: Levels,
     taken: Arc<AtomicU64>,

@@ -14,7 +14,7 @@ pub struct LeafColumn {
     /// Name for messages.
     pub name: String,
     pub role: Role,
-    /// The definition level from which on a list has an entry; `None` for single values.
+    /// The minimum definition level of a list with an entry; `None` for single values.
     pub entry: Option<i16>,
     /// The definition level of a present value.
     pub value: i16,
@@ -28,7 +28,7 @@ pub struct CarriedColumn {
     /// Position among the columns of the file.
     pub position: usize,
     pub name: String,
-    /// The definition level from which on a list has an entry; `None` for single values.
+    /// The minimum definition level of a list with an entry; `None` for single values.
     pub entry: Option<i16>,
     /// The definition level of a present value.
     pub value: i16,
@@ -103,8 +103,8 @@ fn check_struct(root: &Type, group: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The definition levels of an entry of a list and of a value. Lists have an outer group around the repeated one, or not,
-/// and a field inside it, or not.
+/// The definition levels of an entry of a list and of a value. The outer group around the repeated one, and the field
+/// inside it, are optional.
 fn levels(root: &Type, column: &ColumnDescriptor, is_list: bool, depth: usize) -> Option<(Option<i16>, i16)> {
     let parts = column.path().parts();
     let (mut node, mut level, mut entry) = (root, 0, None);

@@ -36,7 +36,7 @@ pub struct Rows {
     cells: Vec<Cells>,
     carried: Vec<CarriedCells>,
     carry: Carry,
-    /// Row groups that were begun.
+    /// Row groups that were opened.
     groups: usize,
     /// Unread rows of the last one.
     left: u64,

@@ -163,7 +163,7 @@ fn a_cut_or_damaged_file_is_an_error() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x55;
         std::fs::write(&path, damaged).unwrap();
-        // Whatever comes of it, it comes as a value.
+        // It returns a value, and does not panic.
         let _ = read_all(&path, &schema());
     }
     std::fs::remove_file(path).unwrap();
@@ -480,7 +480,7 @@ fn skipped_row_groups_are_not_read() {
         }
         assert_eq!(row, 4 * GROUP as u64);
     }
-    // The second row group is damaged, which those who pass over it do not see.
+    // The second row group is damaged, which readers that skip it do not notice.
     let mut bytes = std::fs::read(&path).unwrap();
     let damaged = metadata.row_group(1).column(1);
     let begin = damaged.data_page_offset() as usize;

@@ -97,7 +97,7 @@ fn integers<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &dyn Array) -> Vec<
     each(array.iter(), |value| OwnedCell::Int(value.into()))
 }
 
-/// The cells of lists or maps. Without a type their number is not bounded by that of bytes.
+/// The cells of lists or maps. Without a type, their number is not limited by the number of bytes.
 fn items(name: &str, array: &dyn Array) -> Result<Vec<OwnedCell>, ServeError> {
     match array.data_type() {
         DataType::Null => Err(ServeError::Arrow { reason: format!("`{name}` has lists of nulls without a type") }),
