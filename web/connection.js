@@ -1,6 +1,6 @@
-// A model in a worker of its own. One ask at a time is with the worker: those that wait can be joined or taken back.
+// A model in its own worker. The worker executes one call at a time; queued calls can be joined or aborted.
 
-/** What went wrong: `code` stays the same from version to version, `message` is for people. */
+/** An error. `code` identifies its kind and is stable between versions; `message` is readable. */
 export class RewireError extends Error {
   constructor({ code, message }) {
     super(message);
@@ -9,12 +9,12 @@ export class RewireError extends Error {
   }
 }
 
-/** Errors after which asks alone go no better. */
+/** Errors after which separate calls would fail, too. */
 const FINAL = new Set(["crashed", "library", "device.lost"]);
 
 export class Connection {
   #worker = startWorker();
-  /** Hears of threads that fail while the worker waits for them. */
+  /** Receives the errors of threads that fail while the worker waits for them. */
   #failures = new BroadcastChannel(`rewire ${Math.random()}`);
   #waiting = [];
   #asked = null;
@@ -26,14 +26,14 @@ export class Connection {
     this.#worker.onerror = (event) => this.end({ code: "library", message: event.message || "the worker does not load" });
   }
 
-  /** The channel for threads that fail. */
+  /** The channel for errors of threads. */
   get failures() {
     return this.#failures.name;
   }
 
   /**
-   * Asks the worker. `joined` makes the arguments of several asks one, and their answer several; `onProgress` gets what the worker tells
-   * before it answers, and a function that ends a prompt.
+   * Calls the worker. `joined` combines the arguments of several calls into one call and splits its answer; `onProgress` receives the
+   * worker's progress messages, and a function that ends a prompt.
    */
   ask(method, args, { signal, transfer = [], joined, onProgress } = {}) {
     if (signal?.aborted) return Promise.reject(signal.reason);
@@ -67,7 +67,7 @@ export class Connection {
     if (progress) return asked[0].onProgress(progress, (prompt) => this.#worker.postMessage({ end: prompt }));
     this.#asked = null;
     if (error && asked.length > 1 && !FINAL.has(error.code)) {
-      // One of them is to blame; each goes alone.
+      // One of the joined calls failed: each runs again, alone.
       this.#waiting.unshift(...asked.map((ask) => ({ ...ask, joined: null })));
     } else if (error) {
       asked.forEach(({ reject }) => reject(new RewireError(error)));
@@ -91,10 +91,10 @@ export class Connection {
 
 function startWorker() {
   if (new URL(import.meta.url).origin === location.origin) {
-    // Bundlers look for these words.
+    // Bundlers search for this expression.
     return new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
   }
-  // A page starts workers of its own origin alone, which may import from another.
+  // A page can only start workers from its own origin, but these may import modules from another one.
   const module = `import ${JSON.stringify(new URL("./worker.js", import.meta.url).href)};`;
   const own = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
   return new Worker(own, { type: "module" });

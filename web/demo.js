@@ -1,12 +1,12 @@
 // The films and requests of the demo's model.
 
 const [CLICK, LIKE] = [1, 2];
-/** How long a visitor watched, and how long ago one film was after the other, in seconds. */
+/** The watch time of an added film, and the time between two added films, in seconds. */
 const [WATCHED, BETWEEN] = [700, 600];
-/** Every film that this divides the id of is a candidate for all. */
+/** Films whose id is divisible by it are candidates for all users. */
 const EVERY = 25;
 
-/** Films by id, of a table without quotes; users tell the numbers of genres. */
+/** Films by id, from a table without quotes; genres are numbered by the users' data. */
 export function parseFilms(csv, users) {
   const rows = csv.trim().split("\n").slice(1).map((row) => row.split(","));
   const genres = new Map(users.flatMap(({ candidates, history }) => [candidates, history]).flatMap(({ item_id, genre }) => item_id.map((id, n) => [id, genre[n]])));
@@ -14,7 +14,7 @@ export function parseFilms(csv, users) {
   return new Map(rows.map(([id, title, name]) => [Number(id), { id: Number(id), title, name, genre: genres.get(Number(id)) ?? byName.get(name) ?? 0 }]));
 }
 
-/** A request of a user whose history was changed: events of their own are as they were, those that a visitor added come after. */
+/** The request of a user with a changed history: original events first, then the films that the visitor added. */
 export function requestOf({ user, history, films }) {
   const own = user.history;
   let latest = own.timestamp.at(-1) ?? user.candidates.timestamp[0] - BETWEEN;
@@ -24,11 +24,11 @@ export function requestOf({ user, history, films }) {
       : Object.fromEntries(Object.entries(own).map(([column, values]) => [column, values[n]]));
   const events = history.map(event);
   const columns = Object.keys(own).map((column) => [column, events.map((event) => event[column])]);
-  // Labels are of the user's own candidates.
+  // Labels belong to the user's original candidates.
   return { ...user, labels: undefined, history: Object.fromEntries(columns), candidates: candidatesOf(user, history, films, latest) };
 }
 
-/** The user's own candidates and those for all, without films that a visitor added. */
+/** The user's original candidates and the common ones, without films that the visitor added. */
 function candidatesOf({ candidates }, history, films, latest) {
   const added = new Set(history.filter(({ n }) => n === undefined).map(({ item }) => item));
   const all = new Set([...candidates.item_id, ...[...films.keys()].filter((id) => id % EVERY === 0)]);

@@ -1,4 +1,4 @@
-// A thread of the library, whose code and memory it is given. It helps with kernels as long as the worker that began it lives.
+// A thread of the library, which receives the library's code and memory. It helps with kernels until the worker that started it ends.
 
 import { help, initSync } from "./rewire_web_threads.js";
 

@@ -1,4 +1,4 @@
-// A history that a visitor clicks together, and what a model makes of it on WebGPU and on the CPU.
+// The visitor selects a history by clicks; the page shows the model's ranking on WebGPU and on the CPU.
 
 import { Ranker } from "./rewire.js";
 import { parseFilms, requestOf } from "./demo.js";
@@ -6,18 +6,18 @@ import { button, chance, made, moved, replace, row } from "./view.js";
 
 const PACKAGE = "demo.rewire";
 const KERNELS = ["wgpu", "cpu"];
-/** Films that a search offers, and recommendations on the page, at most. */
+/** Maximum number of films in search results and of recommendations on the page. */
 const [OFFERED, SHOWN] = [6, 16];
-/** How long one kernel may take before its result is shown without that of the next, in milliseconds. */
+/** Milliseconds after which the result of one kernel is shown without that of the other one. */
 const PATIENCE = 50;
 
 const sigmoid = (logit) => 1 / (1 + Math.exp(-logit));
 
 const element = (id) => document.getElementById(id);
 const state = { user: null, history: [], films: null };
-/** Rankers by kernel, once they are loaded. */
+/** Loaded rankers by kernel. */
 const rankers = {};
-/** Times by kernel in milliseconds, and places of films: of the last history and of this one. */
+/** Times by kernel in milliseconds, and positions of films for the previous and the current history. */
 const took = {};
 const places = { before: new Map(), now: new Map(), turn: 0 };
 let turn = 0;
@@ -62,7 +62,7 @@ function showCandidates({ candidates }, tasks) {
   showGenres(candidates, tasks[0]);
 }
 
-/** Genres by the mean chance of their candidates. */
+/** Genres by the mean probability of their candidates. */
 function showGenres(candidates, task) {
   const chances = Map.groupBy(candidates, ({ item }) => state.films.get(item).genre);
   const genres = [...chances].map(([genre, of]) => ({
@@ -77,7 +77,7 @@ function showGenres(candidates, task) {
 
 const part = (kernel, name) => document.querySelector(`[data-kernel=${kernel}] .${name}`);
 
-/** A time, and bars as long as the times of both kernels. */
+/** A time, and bars proportional to the times of both kernels. */
 function showTime(kernel, milliseconds) {
   took[kernel] = milliseconds;
   part(kernel, "time").textContent = `${milliseconds.toFixed(1)} ms`;
@@ -85,10 +85,10 @@ function showTime(kernel, milliseconds) {
   for (const [kernel, milliseconds] of Object.entries(took)) part(kernel, "bar").style.setProperty("--share", milliseconds / longest);
 }
 
-/** Waits until changes are on the screen, or a while in a page that nobody sees. */
+/** Waits until changes are rendered, or for a short time if the page is hidden. */
 const painted = () => new Promise((resolve) => (requestAnimationFrame(() => setTimeout(resolve)), setTimeout(resolve, 50)));
 
-/** Ranks on one kernel, and returns what shows the result. */
+/** Ranks on one kernel; returns a function that shows the result. */
 async function rankOn(kernel, request) {
   const ranker = rankers[kernel];
   const begun = performance.now();
@@ -102,7 +102,7 @@ async function rankOn(kernel, request) {
   };
 }
 
-/** Ranks for another history: on one kernel after the other, and not beside the layout of the page, which would slow them down. */
+/** Ranks for a new history: on one kernel after the other, and not during the layout of the page, which would distort the times. */
 async function change(history) {
   const own = ++turn;
   state.history = history;
@@ -132,7 +132,7 @@ async function load(kernel) {
   const adapter = kernel === "wgpu" ? await navigator.gpu?.requestAdapter().catch(() => null) : null;
   if (kernel === "wgpu" && !adapter) throw new Error("the browser has no WebGPU");
   const ranker = await Ranker.load(PACKAGE, { kernel, onProgress: kernel === "cpu" ? onProgress : undefined });
-  if (kernel === "cpu") element("progress").hidden = true; // Servers that compress tell no total.
+  if (kernel === "cpu") element("progress").hidden = true; // A server that compresses sends no total.
   const { threads, milliseconds } = ranker.about;
   const { vendor, architecture, description } = adapter?.info ?? {};
   const by = adapter ? description || `${vendor} ${architecture}`.trim() || "a GPU" : `${threads} ${threads > 1 ? "threads" : "thread"}`;
@@ -141,7 +141,7 @@ async function load(kernel) {
   return ranker;
 }
 
-/** Loads a kernel's ranker, which from then on ranks with the others. */
+/** Loads a kernel's ranker and adds it to the others. */
 async function add(kernel) {
   try {
     rankers[kernel] = await load(kernel);

@@ -1,29 +1,29 @@
-/** What went wrong: `code` stays the same from version to version, `message` is for people. */
+/** An error. `code` identifies its kind and is stable between versions; `message` is readable. */
 export class RewireError extends Error {
   readonly code: string;
   constructor(error: { code: string; message: string });
 }
 
-/** What runs a model; `auto` takes WebGPU where there is some, and the CPU until it is ready and otherwise. */
+/** The backend of a model. `auto` uses WebGPU if the browser has it, and the CPU until WebGPU is ready or without it. */
 export type Kernel = "auto" | "wgpu" | "cpu";
 
-/** Where a package is: an address, or its bytes, which are copied. */
+/** A package: its URL, or its bytes, which are copied. */
 export type Source = string | URL | Blob | ArrayBuffer | ArrayBufferView;
 
 export interface LoadOptions {
   kernel?: Kernel;
-  /** Ends the loading. */
+  /** Aborts loading. */
   signal?: AbortSignal;
-  /** Bytes that have come; `total` is null where it is not known. */
+  /** Called with the number of received bytes; `total` is null if it is unknown. */
   onProgress?: (progress: { loaded: number; total: number | null }) => void;
 }
 
-export interface AskOptions {
-  /** Rejects the promise with its reason; what waits for its turn is not begun. */
+export interface CallOptions {
+  /** Aborts the call: its promise is rejected with the signal's reason. A queued call does not start. */
   signal?: AbortSignal;
 }
 
-/** What runs a model now. */
+/** The device of a model. */
 export interface Report {
   kernel: Kernel;
   adapter: string | null;
@@ -37,15 +37,15 @@ export interface Report {
 export type About<T> = Report & T & { milliseconds: { arrived: number; opened: number } };
 
 declare abstract class Loaded<T> {
-  /** What it is and ran on when it was loaded. */
+  /** Properties of the model, and its device when it was loaded. */
   readonly about: About<T>;
-  /** Ends when what runs the model stays: with kernel `auto` the CPU answers until WebGPU is ready. */
+  /** Resolves when the device is final: with kernel `auto` the CPU answers until WebGPU is ready. */
   readonly settled: Promise<void>;
-  /** What the model reads and gives, for people. */
+  /** A readable description of the model's inputs and outputs. */
   describe(): Promise<string>;
-  /** What it is and what runs it now. */
+  /** Properties of the model, and its current device. */
   report(): Promise<Report & T>;
-  /** Ends it, with all that is under way. */
+  /** Terminates the worker, with all running calls. */
   dispose(): void;
 }
 
@@ -73,14 +73,14 @@ export interface RankRequest {
 
 export interface Ranked {
   user: string | number;
-  /** The best first. */
+  /** Best first. */
   candidates: { item: number; position: number; score: number; logits: Record<string, number> }[];
   droppedEvents: number;
 }
 
 export type Integers = Int32Array | Uint32Array | BigInt64Array;
 
-/** A list a user: that of user n goes from `offsets[n]` to `offsets[n + 1]`. */
+/** One list per user: the list of user n is `offsets[n]` to `offsets[n + 1]`. */
 export interface Lists {
   offsets: Integers;
   values: Integers;
@@ -93,7 +93,7 @@ export interface RankColumns {
   candidates?: Record<string, Lists>;
 }
 
-/** Candidates of user n, best first, are those from `offsets[n]` to `offsets[n + 1]`; logits are one a candidate and task. */
+/** The candidates of user n, best first, are `offsets[n]` to `offsets[n + 1]`; there is one logit per candidate and task. */
 export interface RankedColumns {
   users: (string | number)[];
   offsets: Uint32Array;
@@ -108,10 +108,10 @@ export interface RankedColumns {
 export class Ranker extends Loaded<RankerReport> {
   static load(source: Source, options?: LoadOptions): Promise<Ranker>;
   private constructor();
-  /** Ranks requests; those that wait for their turn run together. */
-  rank(requests: RankRequest[], options?: AskOptions): Promise<Ranked[]>;
-  /** Ranks requests of typed arrays. */
-  rankColumns(columns: RankColumns, options?: AskOptions): Promise<RankedColumns>;
+  /** Ranks requests. Queued calls run together. */
+  rank(requests: RankRequest[], options?: CallOptions): Promise<Ranked[]>;
+  /** Ranks requests given as typed arrays. */
+  rankColumns(columns: RankColumns, options?: CallOptions): Promise<RankedColumns>;
 }
 
 export type NumberArray =
@@ -141,25 +141,25 @@ export interface PredictorReport {
 }
 
 export interface Predicted {
-  /** Predictions a row. */
+  /** Number of predictions per row. */
   counts: Uint32Array;
   columns: Record<string, Float32Array | { offsets: Uint32Array; values: Float32Array }>;
 }
 
-/** A model that was imported from TorchEasyRec. */
+/** A model imported from TorchEasyRec. */
 export class Predictor extends Loaded<PredictorReport> {
   static load(source: Source, options?: LoadOptions): Promise<Predictor>;
   private constructor();
   /** Predicts the rows of a table. */
-  predict(columns: Record<string, TableColumn | undefined>, options?: AskOptions): Promise<Predicted>;
+  predict(columns: Record<string, TableColumn | undefined>, options?: CallOptions): Promise<Predicted>;
 }
 
 export type TensorData = NumberArray | BigUint64Array;
 
-/** A typed array of one axis, or one with its shape. */
+/** A typed array with one axis, or an array with its shape. */
 export type TensorInput = TensorData | { data: TensorData; shape: number[] };
 
-/** Booleans are a `Uint8Array`, floats of 16 bits a `Uint16Array`. */
+/** `data` is a `Uint8Array` for bools, and a `Uint16Array` for 16-bit floats. */
 export interface Tensor {
   dtype: string;
   shape: number[];
@@ -167,7 +167,7 @@ export interface Tensor {
 }
 
 export interface ModelReport {
-  /** Extents are numbers, or formulas of what a run tells. */
+  /** An extent is a number, or a formula of sizes that a run determines. */
   inputs: { name: string; dtype: string; shape: (number | string)[] }[];
   outputs: string[];
 }
@@ -176,21 +176,21 @@ export interface ModelReport {
 export class Model extends Loaded<ModelReport> {
   static load(source: Source, options?: LoadOptions): Promise<Model>;
   private constructor();
-  /** Runs it. States keep what a run set them to. */
-  run(tensors: Record<string, TensorInput>, options?: AskOptions): Promise<Record<string, Tensor>>;
-  /** Gives states the values that they begin with. */
+  /** Runs the model. States keep their values for the next run. */
+  run(tensors: Record<string, TensorInput>, options?: CallOptions): Promise<Record<string, Tensor>>;
+  /** Resets states to their initial values. */
   reset(): Promise<void>;
 }
 
 export interface DecoderReport {
-  /** Tokens of the vocabulary. */
+  /** Number of tokens of the vocabulary. */
   vocabSize: number;
 }
 
 export type Tokens = ArrayLike<number>;
 
-export interface GenerateOptions extends AskOptions {
-  /** Valid sequences; without, tokens are drawn. */
+export interface GenerateOptions extends CallOptions {
+  /** Valid items as tokens, found by beam search. Without them, tokens are sampled. */
   items?: Tokens[];
   numBeams?: number;
   maxNewTokens?: number;
@@ -198,17 +198,17 @@ export interface GenerateOptions extends AskOptions {
   topK?: number | null;
   topP?: number;
   seed?: number;
-  /** Tokens that end a sequence, beside those of the model. */
+  /** Tokens that end a sequence, in addition to those of the model. */
   stop?: number[];
-  /** Gets the place of a prompt and the tokens of its best beginning. Where it returns `false`, that prompt ends with no result. */
+  /** Receives the index of a prompt and the tokens of its best prefix. If it returns `false`, the prompt ends without a result. */
   onToken?: (prompt: number, tokens: number[]) => boolean | void;
 }
 
 export interface Generated {
   tokens: number[];
-  /** The sum of the logarithms of the tokens' probabilities. */
+  /** The sum of the tokens' log-probabilities. */
   score: number;
-  /** The places in `items` of those with these tokens. */
+  /** Indices in `items` of the items with these tokens. */
   items: number[];
 }
 

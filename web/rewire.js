@@ -8,30 +8,30 @@ export { RewireError };
 const KERNELS = ["auto", "wgpu", "cpu"];
 const DISPOSED = { code: "disposed", message: "the model is disposed of" };
 
-/** True if there is a GPU that `auto` takes. */
+/** True if there is a GPU that `auto` can use. */
 async function hasDevice() {
   const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
   return !!adapter && !adapter.info?.isFallbackAdapter;
 }
 
-/** What all kinds of models have. */
+/** The base class of all models. */
 class Loaded {
-  /** What stands for the class in the library. */
+  /** The name of the class in the library. */
   static kind;
-  /** True for models without states: another worker may answer from one ask to the next. */
+  /** True for models without states: any worker may answer any call. */
   static hasNoState = true;
   #connection;
   #disposed = new AbortController();
-  /** What it is and ran on when it was loaded. */
+  /** Properties of the model, and its device when it was loaded. */
   about;
-  /** Ends when what runs the model stays: with kernel `auto` the CPU answers until WebGPU is ready. */
+  /** Resolves when the device is final: with kernel `auto` the CPU answers until WebGPU is ready. */
   settled = Promise.resolve();
 
   /**
-   * Loads a package: an address, a Blob, or bytes.
+   * Loads a package from a URL, a Blob, or bytes.
    *
-   * `kernel` is `auto` (WebGPU where there is some, the CPU until it is ready and otherwise), `wgpu` or `cpu`; `onProgress` is told `{ loaded, total }`
-   * in bytes, `total` null where it is not known; `signal` ends the loading.
+   * `kernel` is `auto`, `wgpu` or `cpu`; `auto` uses WebGPU if the browser has it, and the CPU until WebGPU is ready or without it.
+   * `onProgress` receives `{ loaded, total }` in bytes; `total` is null if it is unknown. `signal` aborts loading.
    */
   static async load(source, { kernel = "auto", signal, onProgress } = {}) {
     if (!KERNELS.includes(kernel)) throw new RewireError({ code: "option", message: `kernel: expected auto, wgpu or cpu, got \`${kernel}\`` });
@@ -77,42 +77,42 @@ class Loaded {
     }
   }
 
-  /** Opens the package on the GPU, which answers from then on. */
+  /** Opens the package on the GPU, which answers all later calls. */
   async #takeOver(source) {
     try {
       const { connection, about } = await this.#open(source, "auto");
       if (!about.gpuSteps) return connection.end(DISPOSED);
       const cpu = this.#connection;
       [this.#connection, this.about] = [connection, about];
-      // What it was asked before comes first.
+      // Earlier calls run first.
       cpu.ask("report").catch(() => {}).finally(() => cpu.end(DISPOSED));
     } catch (error) {
-      if (!this.#disposed.signal.aborted) console.warn(`the CPU goes on: ${error.message}`);
+      if (!this.#disposed.signal.aborted) console.warn(`the CPU continues: ${error.message}`);
     }
   }
 
-  /** Asks what runs the model now. */
+  /** Returns the device of the model. */
   _ask(method, args, options) {
     return this.#connection.ask(method, args, options);
   }
 
-  /** What the model reads and gives, for people, with an example where it has one. */
+  /** A readable description of the model's inputs and outputs, with an example. */
   describe() {
     return this.#connection.ask("describe");
   }
 
-  /** What it is and what runs it now. */
+  /** Properties of the model, and its current device. */
   report() {
     return this.#connection.ask("report");
   }
 
-  /** Ends it, with all that is under way. */
+  /** Terminates the worker, with all running calls. */
   dispose() {
     this.#disposed.abort();
   }
 }
 
-/** Requests that wait go as one, and each gets its part of the scores. */
+/** Queued requests run as one batch, and each call gets its part of the scores. */
 const RANKS = {
   join: (all) => ({ lines: all.flatMap(({ lines }) => lines) }),
   split(scores, all) {
@@ -142,8 +142,8 @@ export class Ranker extends Loaded {
   static kind = "Ranker";
 
   /**
-   * Ranks requests, objects as lines of `rewire rank`: `{ user, ...contextual, history: {...}, candidates: {...} }`.
-   * For each: `{ user, candidates: [{ item, position, score, logits: { task } }], droppedEvents }`, the best candidate first.
+   * Ranks requests, objects in the format of `rewire rank`: `{ user, ...contextual, history: {...}, candidates: {...} }`. Returns for each
+   * request `{ user, candidates: [{ item, position, score, logits: { task } }], droppedEvents }`, best candidate first.
    */
   async rank(requests, { signal } = {}) {
     const lines = requests.map((request) => JSON.stringify(request));
@@ -164,26 +164,26 @@ export class Ranker extends Loaded {
   }
 
   /**
-   * Ranks requests of typed arrays: `{ users, contextual: { name: values }, history: { name: { offsets, values } }, candidates }`, with
-   * Int32Array, Uint32Array or BigInt64Array. Returns `{ users, offsets, items, positions, scores, logits, droppedEvents }`: the
-   * candidates of user n, best first, are those from `offsets[n]` to `offsets[n + 1]`; logits are one a candidate and task.
+   * Ranks requests given as typed arrays: `{ users, contextual: { name: values }, history: { name: { offsets, values } }, candidates }`,
+   * with Int32Array, Uint32Array or BigInt64Array. Returns `{ users, offsets, items, positions, scores, logits, droppedEvents }`: the
+   * candidates of user n, best first, are `offsets[n]` to `offsets[n + 1]`; there is one logit per candidate and task.
    */
   rankColumns(columns, { signal } = {}) {
     return this._ask("rankColumns", { columns }, { signal });
   }
 }
 
-/** A model that was imported from TorchEasyRec, ready to predict. */
+/** A model imported from TorchEasyRec. */
 export class Predictor extends Loaded {
   static kind = "Predictor";
 
   /**
-   * Predicts the rows of a table: an object with a column a feature, by its full name. A column is a typed array; an array of numbers, bigints,
-   * strings, null, arrays, or objects from ids to weights; lists of typed arrays `{ offsets, values }`, whose values may be lists again; or
-   * `{ offsets, keys, values }` with ids and weights. The list of row n goes from `offsets[n]` to `offsets[n + 1]`.
+   * Predicts the rows of a table: an object with one column per feature, by its full name. A column is a typed array; an array of numbers,
+   * bigints, strings, null, arrays, or objects from ids to weights; lists `{ offsets, values }`, whose values may be lists again; or `{
+   * offsets, keys, values }` with ids and weights. The list of row n is `offsets[n]` to `offsets[n + 1]`.
    *
-   * Returns `{ counts, columns }`: predictions a row of the table, and by the reference's name a Float32Array, or lists
-   * `{ offsets, values }` of classes or vectors.
+   * Returns `{ counts, columns }`: the number of predictions per row of the table, and by the reference's name a Float32Array, or lists `{
+   * offsets, values }` for classes and vectors.
    */
   predict(columns, { signal } = {}) {
     return this._ask("predict", { columns }, { signal });
@@ -196,20 +196,20 @@ export class Model extends Loaded {
   static hasNoState = false;
 
   /**
-   * Runs it on tensors by name: a typed array of one axis, or `{ data, shape }`. Booleans are a Uint8Array, floats of 16 bits a Uint16Array.
-   * Returns `{ name: { dtype, shape, data } }`. States keep what a run set them to.
+   * Runs the model on tensors by name: a typed array with one axis, or `{ data, shape }`. Bools are a Uint8Array, 16-bit floats a
+   * Uint16Array. Returns `{ name: { dtype, shape, data } }`. States keep their values for the next run.
    */
   run(tensors, { signal } = {}) {
     return this._ask("run", { tensors }, { signal });
   }
 
-  /** Gives states the values that they begin with. */
+  /** Resets states to their initial values. */
   reset() {
     return this._ask("reset");
   }
 }
 
-/** What `generate` does if it is not told. */
+/** The defaults of `generate`. */
 const GENERATE = { items: null, numBeams: 10, maxNewTokens: 32, temperature: 0, topK: null, topP: 1, seed: 0, stop: [] };
 
 /** A language model. */
@@ -217,10 +217,10 @@ export class Decoder extends Loaded {
   static kind = "Decoder";
 
   /**
-   * The best sequences for each prompt, a list of tokens: `[{ tokens, score, items }]`, best first. With `items`, lists of tokens of any length, it
-   * searches them with `numBeams` beams, and `items` of a result are their places; without, it draws up to `maxNewTokens` tokens, the most likely ones
-   * at `temperature` 0. `onToken` gets the place of a prompt and the tokens of its best beginning; where it returns `false`, that prompt ends with
-   * no result. `signal` ends all.
+   * The best sequences for each prompt, a list of tokens: `[{ tokens, score, items }]`, best first. With `items`, lists of tokens of any
+   * length, it finds items by beam search with `numBeams` beams, and `items` of a result are indices. Without, it samples up to
+   * `maxNewTokens` tokens; `temperature` 0 selects the most likely ones. After each token, `onToken` receives the index of a prompt and the
+   * tokens of its best prefix; if it returns `false`, the prompt ends without a result. `signal` ends all prompts.
    */
   async generate(prompts, { signal, onToken = () => true, ...options } = {}) {
     const asked = { ...GENERATE, ...options, prompts: lists(prompts), items: options.items ? lists(options.items) : null };
@@ -235,7 +235,7 @@ export class Decoder extends Loaded {
   }
 }
 
-/** Lists of numbers, of typed arrays or of arrays. */
+/** Lists of numbers, from typed or plain arrays. */
 function lists(all) {
   return all.map((list) => Array.from(list));
 }

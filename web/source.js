@@ -1,14 +1,14 @@
-// The bytes of a package, from wherever it is.
+// The bytes of a package, from a URL or from memory.
 
 import { RewireError } from "./connection.js";
 
-/** An `ArrayBuffer` that nobody else has. */
+/** An `ArrayBuffer` that is not shared. */
 export async function bytesOf(source, { signal, onProgress }) {
   if (typeof source === "string" || source instanceof URL) return fetched(new URL(source, document.baseURI).href, signal, onProgress);
   if (source instanceof Blob) return source.arrayBuffer();
   if (ArrayBuffer.isView(source)) return new Uint8Array(source.buffer, source.byteOffset, source.byteLength).slice().buffer;
   if (source instanceof ArrayBuffer) return source.slice(0);
-  throw new RewireError({ code: "option", message: "a package is an address, a Blob, an ArrayBuffer or a typed array" });
+  throw new RewireError({ code: "option", message: "a package is a URL, a Blob, an ArrayBuffer or a typed array" });
 }
 
 async function fetched(address, signal, onProgress) {
@@ -18,7 +18,7 @@ async function fetched(address, signal, onProgress) {
   };
   const response = await fetch(address, { signal }).catch(orAbort);
   if (!response.ok) throw fail(`${response.status} ${response.statusText}`);
-  // A length of what was compressed on the way is not that of the bytes.
+  // The length of a compressed response is not that of its content.
   const encoded = response.headers.has("content-encoding");
   const total = encoded ? null : Number(response.headers.get("content-length")) || null;
   const parts = [];

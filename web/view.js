@@ -1,4 +1,4 @@
-// Elements of the page: films, chances, and lists whose rows move to their new places.
+// Elements of the page: films, probabilities, and lists whose rows move to their new positions.
 
 /** Hues are spread over genres by the golden angle, so that neighbours differ. */
 const HUE_STEP = 137.5;
@@ -16,7 +16,7 @@ export function button(title, label, onclick) {
   return node;
 }
 
-/** A row of a list: a film in the colour of its genre, and what can be done with it. */
+/** A row of a list: a film in the colour of its genre, with its buttons. */
 export function row(film, ...rest) {
   const poster = made("span", { className: "poster", textContent: film.title.slice(0, 2), ariaHidden: "true" });
   const node = made("li", {}, poster, made("span", { className: "title", textContent: film.title }), ...rest);
@@ -27,13 +27,13 @@ export function row(film, ...rest) {
 
 const percent = (chance) => `${(100 * chance).toFixed(1)} %`;
 
-/** A chance as a bar and a number. */
+/** A probability as a bar and a number. */
 export function chance(name, value, of) {
   const meter = made("meter", { value, ariaLabel: `Chance of a ${name} on ${of}` });
   return made("span", { className: "chance" }, made("span", { textContent: name }), meter, made("span", { textContent: percent(value) }));
 }
 
-/** How many places a film has moved since the last history: nothing for none and for new ones. */
+/** The change of a film's position since the last history; empty without a change, and for new films. */
 export function moved(before, now) {
   const by = before === undefined ? 0 : before - now;
   const node = made("span", { className: by > 0 ? "moved up" : "moved", ariaHidden: "true" });
@@ -41,7 +41,7 @@ export function moved(before, now) {
   return node;
 }
 
-/** Replaces the rows of a list; those that it had already slide to their new places. */
+/** Replaces the rows of a list; existing rows slide to their new positions. */
 export function replace(list, rows) {
   const tops = new Map([...list.children].map((node) => [node.dataset.key, node.getBoundingClientRect().top]));
   list.replaceChildren(...rows);

@@ -1,13 +1,13 @@
-// One model, away from the page's thread: takes `{ method, args }` and answers `{ value }` or `{ error }`,
-// after any `{ progress }`. `{ end }` ends a prompt, or all.
+// One model, outside the page's thread. Receives `{ method, args }`; answers with `{ value }` or `{ error }`, after any
+// `{ progress }`. `{ end }` ends a prompt, or all prompts.
 
 let library;
 let model;
 
-/** Prompts that are to end, `null` for all. */
+/** Prompts to end; `null` ends all. */
 let ended = new Set();
 
-/** Milliseconds between looks at messages while tokens are generated. */
+/** Milliseconds between checks for messages while tokens are generated. */
 const PAUSE = 10;
 
 const methods = {
@@ -56,14 +56,14 @@ async function loaded(address) {
   return library;
 }
 
-/** The library for the CPU, with threads where the page is isolated. */
+/** The library for the CPU, with threads if the page is isolated. */
 async function withThreads(failures) {
   const helpers = self.crossOriginIsolated ? navigator.hardwareConcurrency - 1 : 0;
   if (helpers < 1) return plain();
   try {
     return await started(helpers, failures);
   } catch (cause) {
-    console.warn(`the CPU runs one thread: ${cause.message}`);
+    console.warn(`the CPU uses one thread: ${cause.message}`);
     return plain();
   }
 }
@@ -75,7 +75,7 @@ async function started(helpers, failures) {
   const start = () =>
     new Promise((resolve) => {
       const helper = new Worker(new URL("./helper.js", import.meta.url), { type: "module" });
-      // One that does not start is not waited for.
+      // A helper that does not start is ignored.
       helper.onmessage = helper.onerror = resolve;
       helper.postMessage({ module, memory, failures });
     });
@@ -83,7 +83,7 @@ async function started(helpers, failures) {
   return threaded;
 }
 
-/** The memory of typed arrays in an answer, which goes to the page without a copy. */
+/** The buffers of typed arrays in an answer, which are transferred to the page without a copy. */
 function buffers(value) {
   if (ArrayBuffer.isView(value)) return [value.buffer];
   const isPlain = value !== null && typeof value === "object" && !Array.isArray(value);
@@ -96,7 +96,7 @@ self.onmessage = async ({ data: { method, args, end } }) => {
     const value = await methods[method](args);
     self.postMessage({ value }, buffers(value));
   } catch (error) {
-    // A trap leaves the library's memory as it was in the middle of something.
+    // After a trap, the library's memory may be inconsistent.
     const crashed = error instanceof WebAssembly.RuntimeError;
     const code = crashed ? "crashed" : (error.code ?? "library");
     self.postMessage({ error: { code, message: error.message ?? String(error) } });

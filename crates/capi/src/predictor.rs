@@ -1,4 +1,4 @@
-//! Imported models, which read tables of any columns.
+//! Imported models, which read tables.
 
 use crate::border::{Failure, Status, call, free, give, read, slice, text};
 use crate::options::{Options, given};
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn rewire_predictor_from_bytes(
     })
 }
 
-/// Describes the model's inputs and outputs for people: columns with their ranges, columns of predictions, tensors, and an example row
-/// as a line of JSON. UTF-8, valid as long as the predictor; null for null.
+/// A readable description of the model's inputs and outputs: columns with their ranges, columns of predictions,
+/// tensors, and an example row as a line of JSON. UTF-8, valid as long as the predictor; null for null.
 ///
 /// # Safety
 /// `predictor` is null or a handle.

@@ -85,8 +85,8 @@ pub unsafe extern "C" fn rewire_ranker_task(ranker: *const Ranker, task: usize) 
     ranker.and_then(|ranker| ranker.tasks.get(task)).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example request as
-/// a line of JSON. UTF-8, valid as long as the ranker; null for null.
+/// A readable description of the model's inputs and outputs: features of requests with their ranges, tasks, tensors,
+/// and an example request as a line of JSON. UTF-8, valid as long as the ranker; null for null.
 ///
 /// # Safety
 /// `ranker` is null or a handle.

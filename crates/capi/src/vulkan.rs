@@ -19,7 +19,7 @@ use wgpu::hal::vulkan::{Adapter, Instance, PhysicalDeviceFeatures};
 /// The instance extension for querying device features.
 const PROPERTIES: &CStr = khr::get_physical_device_properties2::NAME;
 
-/// The app's own Vulkan instance. The app keeps owning it and keeps it open as long as anything created with it exists.
+/// The app's own Vulkan instance. The app owns it and keeps it open as long as anything created with it exists.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct VulkanInstance {
@@ -236,8 +236,9 @@ pub unsafe extern "C" fn rewire_vulkan_adapter_device_info(adapter: *const Vulka
 
 /// Runs models that are loaded with these options on the app's device, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`.
 ///
-/// The app keeps owning the device and the queue. It destroys them after all options and rankers that use them are freed; the adapter may
-/// be freed earlier. Nothing else may submit to the queue while a ranker is loaded, ranks or is freed. A lost device is not reopened.
+/// The app owns the device and the queue. It destroys them after all options and rankers that use them are freed; the
+/// adapter may be freed earlier. Nothing else may submit to the queue while a ranker is loaded, ranks or is freed. A
+/// lost device is not reopened.
 ///
 /// # Safety
 /// `options` is null or a handle that no other thread uses during the call, `adapter` is null or a handle. `device` is a `VkDevice` of it,

@@ -12,29 +12,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, uniffi::Object)]
 pub struct Decoder(Mutex<decoder::Decoder>);
 
-/// A sequence of tokens that was generated.
+/// A generated sequence of tokens.
 #[derive(Clone, Debug, PartialEq, uniffi::Record)]
 pub struct Generated {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// The sum of the logarithms of their probabilities.
+    /// The sum of their log-probabilities.
     pub score: f64,
-    /// The places in `items` of the items that have these tokens.
+    /// Indices of the items with these tokens in `items`.
     pub items: Vec<i64>,
 }
 
-/// Receives the progress, token by token.
+/// Receives progress after each token.
 #[uniffi::export(with_foreign)]
 pub trait TokenListener: Send + Sync {
-    /// Gets the place of a prompt and the tokens of its best beginning. If it returns false, that prompt ends without a result.
+    /// Receives the index of a prompt and the tokens of its best prefix. If it returns false, the prompt ends without a
+    /// result.
     fn on_token(&self, prompt: u32, tokens: Vec<u32>) -> bool;
 }
 
 #[uniffi::export]
 impl Decoder {
-    /// Loads a model: a package of a language model or, unless the library was built only for packages, a folder of Hugging Face with
-    /// `config.json` and `model.safetensors` or its index. Without options it runs on a hardware GPU if one exists, otherwise on the CPU.
-    /// Blocks.
+    /// Loads a model: a package of a language model or, unless the library was built only for packages, a Hugging Face
+    /// folder with `config.json` and `model.safetensors` or its index. Without options it runs on a hardware GPU if one
+    /// exists, otherwise on the CPU. Blocks.
     #[uniffi::constructor(default(options = None))]
     pub fn load(path: String, options: Option<Options>) -> Result<Self, RewireError> {
         let opened = open(Path::new(&path), &given(options));
@@ -49,7 +50,7 @@ impl Decoder {
         opened.map(Self::of).map_err(|error| RewireError::of_loading(&error))
     }
 
-    /// Tokens of the vocabulary.
+    /// Number of tokens of the vocabulary.
     pub fn vocab_size(&self) -> u32 {
         let vocabulary = self.with(|decoder| decoder.config().vocabulary());
         u32::try_from(vocabulary).unwrap_or(u32::MAX)
@@ -60,9 +61,10 @@ impl Decoder {
         self.with(|decoder| decoder.report().adapter).unwrap_or_else(|| "cpu".to_owned())
     }
 
-    /// The best sequences for each prompt, best first. With `items`, token lists of any length, it searches them with `num_beams` beams;
-    /// without, it draws up to `max_new_tokens` tokens, the most likely ones at `temperature` 0. Prompts run together, and do not change each
-    /// other's results. A cancelled `token` ends the call before its next run. Blocks.
+    /// The best sequences for each prompt, best first. With `items`, token lists of any length, it finds items by beam
+    /// search with `num_beams` beams. Without, it samples up to `max_new_tokens` tokens; `temperature` 0 selects the
+    /// most likely ones. Prompts run together and do not affect each other's results. A cancelled `token` ends the call
+    /// before its next run. Blocks.
     #[uniffi::method(default(items = None, num_beams = 10, max_new_tokens = 32, temperature = 0.0, top_k = None, top_p = 1.0,
                              seed = 0, stop = [], on_token = None, token = None))]
     #[allow(clippy::too_many_arguments, reason = "they are named")]

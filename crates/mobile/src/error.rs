@@ -4,7 +4,7 @@ use rewire::graph::Coded;
 use rewire::rank::{JsonError, RankError};
 use thiserror::Error;
 
-/// An error. `code` names its kind and is stable between versions; `reason` is for people.
+/// An error. `code` identifies its kind and is stable between versions; `reason` is a readable message.
 #[derive(Clone, Debug, Error, PartialEq, Eq, uniffi::Error)]
 pub enum RewireError {
     /// A model cannot be read, or the requested device is not available.
@@ -37,13 +37,13 @@ pub enum RewireError {
 }
 
 impl RewireError {
-    /// A model that cannot be read or placed.
+    /// A model that cannot be read, or loaded on the device.
     pub(crate) fn of_model(error: impl Into<RankError>) -> Self {
         let error = error.into();
         Self::Model { code: error.code().to_owned(), reason: describe(&error) }
     }
 
-    /// A language model that cannot be read or placed.
+    /// A language model that cannot be read, or loaded on the device.
     pub(crate) fn of_loading(error: &GenerateError) -> Self {
         Self::Model { code: error.code().to_owned(), reason: describe(error) }
     }

@@ -54,7 +54,7 @@ pub struct Options {
     /// Which files are memory-mapped: large ones if left out.
     #[uniffi(default)]
     pub mapping: Option<Mapping>,
-    /// Backends of some steps. If several rules match a step, the last one counts; a rule without a match is an error.
+    /// Backends of some steps. If several rules match a step, the last one applies; a rule without a match is an error.
     #[uniffi(default)]
     pub kernel_for: Vec<KernelRule>,
 }

@@ -58,8 +58,8 @@ impl Ranker {
         }
     }
 
-    /// Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example
-    /// request for `rank_json`.
+    /// A readable description of the model's inputs and outputs: features of requests with their ranges, tasks,
+    /// tensors, and an example request for `rank_json`.
     pub fn describe(&self) -> String {
         self.0.describe().to_string()
     }

@@ -19,7 +19,7 @@ fn numpy_name(dtype: DType) -> Option<&'static str> {
     }
 }
 
-/// The type of an array that is used without conversion.
+/// The type of an array that can be used without conversion.
 fn own_type(argument: &str, array: &Bound<'_, PyAny>) -> PyResult<DType> {
     let name: String = array.getattr("dtype")?.getattr("name")?.extract()?;
     Ok(match name.as_str() {

@@ -1,4 +1,4 @@
-//! Models that Python frees when it leaves a `with` block, before the garbage collector would.
+//! Frees models at the end of a `with` block, before the garbage collector does.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,7 +18,8 @@ impl<T: Send + Sync> Closable<T> {
         model.ok_or_else(|| PyValueError::new_err("the model is closed"))
     }
 
-    /// Frees the model, or leaves that to the calls of other threads that still use it. A closed model stays closed.
+    /// Frees the model, or lets the last call of another thread that still uses it free it. A closed model stays
+    /// closed.
     pub fn close(&self, py: Python<'_>) {
         let model = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(model));

@@ -120,7 +120,7 @@ fn of_numpy(name: &str, array: &Bound<'_, PyAny>) -> PyResult<Option<Column<'sta
     }))
 }
 
-/// A Python value. NaN stays a number.
+/// Converts a Python value. NaN stays a number.
 fn of_object(name: &str, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<OwnedCell> {
     if depth > DEPTH {
         return Err(errors::request(&format!("column `{name}`: expected lists at most {DEPTH} deep")));

@@ -34,7 +34,7 @@ impl Decoder {
         opened.map(|decoder| Self(Closable::new(Mutex::new(decoder)))).map_err(|error| errors::of_model(&error))
     }
 
-    /// Tokens of the vocabulary.
+    /// Number of tokens of the vocabulary.
     #[getter]
     fn vocab_size(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |decoder| decoder.config().vocabulary())
@@ -46,7 +46,7 @@ impl Decoder {
         Ok(self.with(py, |decoder| decoder.report().adapter)?.unwrap_or_else(|| "cpu".to_owned()))
     }
 
-    /// Items of prompts, or tokens that follow them.
+    /// The items of prompts, or sampled tokens that follow them.
     #[pyo3(signature = (prompts, *, items = None, num_beams = 10, max_new_tokens = 32, temperature = 0.0, top_k = None,
                         top_p = 1.0, seed = 0, stop = vec![], on_token = None))]
     #[allow(clippy::too_many_arguments, reason = "they are named")]
@@ -115,7 +115,7 @@ impl Decoder {
 }
 
 impl Decoder {
-    /// Other threads of Python continue meanwhile.
+    /// Other Python threads run during the call.
     fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut decoder::Decoder) -> T + Send) -> PyResult<T> {
         let decoder = self.0.get()?;
         Ok(py.detach(|| work(&mut decoder.lock().unwrap_or_else(PoisonError::into_inner))))

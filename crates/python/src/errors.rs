@@ -18,7 +18,7 @@ pyo3::create_exception!(rewire, RunError, RewireError, "A run or a training fail
 
 fn with_code(error: PyErr, code: &str) -> PyErr {
     Python::attach(|py| {
-        // An error without its code is still that error.
+        // If the code cannot be set, the error is raised without it.
         let _ = error.value(py).setattr("code", code);
     });
     error
@@ -29,7 +29,7 @@ pub fn of_graph(error: &(impl Error + Coded)) -> PyErr {
     with_code(GraphError::new_err(describe(error)), error.code())
 }
 
-/// A model that cannot be read or placed.
+/// A model that cannot be read, or loaded on the device.
 pub fn of_model(error: &(impl Error + Coded)) -> PyErr {
     with_code(ModelError::new_err(describe(error)), error.code())
 }
@@ -39,7 +39,7 @@ pub fn of_run(error: &(impl Error + Coded)) -> PyErr {
     with_code(RunError::new_err(describe(error)), error.code())
 }
 
-/// A training that failed, perhaps by an error of its progress function.
+/// A training that failed, possibly by an exception of its progress function.
 pub fn of_training(error: &(impl Error + Coded)) -> PyErr {
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -57,7 +57,7 @@ pub fn of_request(error: &dyn Error) -> PyErr {
     with_code(RequestError::new_err(describe(error)), "rank.request")
 }
 
-/// A prediction that failed: by the columns of the table, or as it ran.
+/// A prediction that failed, because of the table's columns or during the run.
 pub fn of_prediction(error: &RankError) -> PyErr {
     if let RankError::Columns(error) = error { of_request(error) } else { of_run(error) }
 }

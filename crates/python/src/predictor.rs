@@ -65,7 +65,7 @@ impl Predictor {
         Ok(device(&*self.0.get()?))
     }
 
-    /// Describes the model's inputs and outputs for people.
+    /// A readable description of the model's inputs and outputs.
     fn describe(&self) -> PyResult<String> {
         Ok(self.0.get()?.describe().to_string())
     }

@@ -57,7 +57,7 @@ impl Ranker {
         Ok(groups)
     }
 
-    /// Describes the model's inputs and outputs for people.
+    /// A readable description of the model's inputs and outputs.
     fn describe(&self) -> PyResult<String> {
         Ok(self.0.get()?.describe().to_string())
     }

@@ -1,4 +1,4 @@
-//! Training, by the functions of the program.
+//! Training, with the functions of the `rewire` program.
 
 mod collectives;
 mod listener;
@@ -19,7 +19,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The pause between two looks for an interrupt.
+/// The interval between checks for an interrupt.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The arguments of `rewire.train`.

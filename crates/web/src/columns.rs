@@ -11,12 +11,12 @@ pub enum Values {
     I64(Vec<i64>),
 }
 
-/// A list a user: the values of all, and where each list begins, with the end of the last.
+/// One list per user: the concatenated values, the start of each list, and the end of the last one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lists {
-    /// One more than users.
+    /// One entry more than users.
     pub offsets: Values,
-    /// The values of all lists.
+    /// The concatenated values of all lists.
     pub values: Values,
 }
 
@@ -25,7 +25,7 @@ pub struct Lists {
 pub struct Requests {
     /// The users.
     pub users: Vec<User>,
-    /// A value a user.
+    /// One value per user.
     pub contextual: Vec<(String, Values)>,
     /// Past events, oldest first.
     pub history: Vec<(String, Lists)>,

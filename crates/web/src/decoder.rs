@@ -15,7 +15,7 @@ pub struct OpenedDecoder {
     description: String,
 }
 
-/// Prompts, and how they continue.
+/// Prompts, and options of a generation.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Asked {
@@ -31,10 +31,10 @@ struct Asked {
 }
 
 impl OpenedDecoder {
-    /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
+    /// Opens the bytes of a package with a backend: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of an invalid package, or of a missing or failing device.
+    /// [`Failure`] for an invalid package, or for a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         let package = Package::parse(package)?;
@@ -42,11 +42,11 @@ impl OpenedDecoder {
         Ok(Self { decoder, description: Description::of_package(&package)?.to_string() })
     }
 
-    /// Generates for prompts and options in JSON: for each prompt what was found, best first. `watch` gets the place of each prompt that
-    /// continues, with the tokens of its best beginning; a prompt for which it breaks has no results.
+    /// Generates for prompts and options in JSON: the results of each prompt, best first. After each token, `watch`
+    /// receives the index of a prompt and the tokens of its best prefix; if it breaks, the prompt has no results.
     ///
     /// # Errors
-    /// [`Failure`] of an invalid option or prompt, or of the run.
+    /// [`Failure`] for an invalid option or prompt, or for a failed run.
     pub async fn generate(
         &mut self,
         asked: &str,
@@ -72,7 +72,7 @@ impl OpenedDecoder {
         &self.description
     }
 
-    /// A description for JavaScript: its vocabulary, and its device.
+    /// A description for JavaScript: vocabulary and device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.decoder.report());
         report["vocabSize"] = json!(self.decoder.config().vocabulary());

@@ -5,7 +5,7 @@ use rewire::package::PackageError;
 use rewire::rank::{ColumnsError, JsonError, RankError, RequestError};
 use std::fmt;
 
-/// An error as JavaScript sees it.
+/// An error for JavaScript.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The code, such as `device.lost`.
@@ -15,17 +15,17 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error of requests that make no batch.
+    /// An error for requests that do not form a batch.
     pub(crate) fn of_request(message: impl fmt::Display) -> Self {
         Self { code: "request.columns", message: message.to_string() }
     }
 
-    /// An error of tensors that are none.
+    /// An error for values that are not tensors.
     pub(crate) fn of_tensor(message: impl fmt::Display) -> Self {
         Self { code: "request.tensor", message: message.to_string() }
     }
 
-    /// An option that there is not.
+    /// An error for an unknown option.
     pub(crate) fn of_option(message: impl fmt::Display) -> Self {
         Self { code: "option", message: message.to_string() }
     }

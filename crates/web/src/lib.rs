@@ -1,7 +1,8 @@
-//! Models in browsers: packages from bytes; requests as JSON or typed arrays, tables as columns, named tensors, prompts; on WebGPU or the CPU.
+//! Models in browsers: packages from bytes, requests as JSON or typed arrays, tables as columns, named tensors, and
+//! prompts, on WebGPU or the CPU.
 //!
-//! `cargo xtask web` builds it for `wasm32-unknown-unknown`, with the JavaScript that calls it; `web/rewire.js` runs it in a worker
-//! of its own. Elsewhere there is only what does not touch JavaScript.
+//! `cargo xtask web` builds it for `wasm32-unknown-unknown`, with its JavaScript bindings; `web/rewire.js` runs it in a
+//! worker. On other targets only the parts without JavaScript are built.
 #![forbid(unsafe_code)]
 
 mod columns;

@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 pub struct Opened(Ranker);
 
 impl Opened {
-    /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
+    /// Opens the bytes of a package with a backend: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of an invalid package, or of a missing or failing device.
+    /// [`Failure`] for an invalid package, or for a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         Ok(Self(Ranker::from_package_async(&Package::parse(package)?, &options).await?))
     }
 
-    /// Ranks requests, one a line of JSON.
+    /// Ranks requests, one line of JSON each.
     ///
     /// # Errors
-    /// [`Failure`] of the first line that does not fit the model, or of the run.
+    /// [`Failure`] for the first line that does not fit the model, or for a failed run.
     pub async fn rank_json(&self, lines: &str) -> Result<RankedColumns, Failure> {
         let mut batch = self.0.batch();
         let lines = lines.lines().filter(|line| !line.trim().is_empty());
@@ -30,10 +30,10 @@ impl Opened {
         self.rank(&batch).await
     }
 
-    /// Ranks the requests of columns.
+    /// Ranks requests given as columns.
     ///
     /// # Errors
-    /// [`Failure`] of the first row that does not fit the model, or of the run.
+    /// [`Failure`] for the first row that does not fit the model, or for a failed run.
     pub async fn rank_columns(&self, requests: &Requests) -> Result<RankedColumns, Failure> {
         let mut batch = self.0.batch();
         batch.extend(&requests.columns())?;
@@ -54,7 +54,7 @@ impl Opened {
         self.0.describe().to_string()
     }
 
-    /// A description for JavaScript: tasks, what requests hold, and its device.
+    /// A description for JavaScript: tasks, features of requests, and device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.0.report());
         let columns = |columns: &[Column]| -> Vec<Value> {
@@ -72,13 +72,13 @@ impl Opened {
     }
 }
 
-/// Options for `auto`, `wgpu` or `cpu`.
+/// Options for the backend `auto`, `wgpu` or `cpu`.
 pub(crate) fn with_kernel(kernel: &str) -> Result<RankOptions, Failure> {
     let kernel: Kernel = kernel.parse().map_err(Failure::of_option)?;
     Ok(RankOptions { kernel, ..RankOptions::default() })
 }
 
-/// What runs a model, for JavaScript.
+/// The device of a model, for JavaScript.
 pub(crate) fn report_of(report: &Report) -> Value {
     json!({
         "kernel": report.kernel,

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 pub struct OpenedPredictor(Predictor);
 
 impl OpenedPredictor {
-    /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
+    /// Opens the bytes of a package with a backend: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of an invalid package, or of a missing or failing device.
+    /// [`Failure`] for an invalid package, or for a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         Ok(Self(Predictor::from_package_async(&Package::parse(package)?, &options).await?))
@@ -21,18 +21,18 @@ impl OpenedPredictor {
     /// The predictions of the rows of a table.
     ///
     /// # Errors
-    /// [`Failure`] of an invalid column and row, or of the run.
+    /// [`Failure`] for an invalid column or row, or for a failed run.
     pub async fn predict(&self, columns: &[(&str, Column<'_>)]) -> Result<Predicted, Failure> {
         let rows = rows_of(columns).map_err(Failure::of_request)?;
         Ok(self.0.predict_async(rows, columns).await?)
     }
 
-    /// Columns that predictions have.
+    /// The columns of predictions.
     pub fn outputs(&self) -> &[PredictedColumn] {
         self.0.outputs()
     }
 
-    /// Columns of a table that the model reads.
+    /// The columns of a table that the model reads.
     pub fn columns(&self) -> &[String] {
         self.0.columns()
     }
@@ -42,7 +42,7 @@ impl OpenedPredictor {
         self.0.describe().to_string()
     }
 
-    /// A description for JavaScript: the columns that it reads and gives, and its device.
+    /// A description for JavaScript: input columns, output columns, and device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.0.report());
         report["columns"] = json!(self.columns());

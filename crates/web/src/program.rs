@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct OpenedProgram(Program);
 
-/// A tensor as a caller has it.
+/// A tensor of the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawTensor {
     /// The element type of the array.
@@ -21,19 +21,19 @@ pub struct RawTensor {
 }
 
 impl OpenedProgram {
-    /// Takes the bytes of a package and what runs it: `auto`, `wgpu` or `cpu`.
+    /// Opens the bytes of a package with a backend: `auto`, `wgpu` or `cpu`.
     ///
     /// # Errors
-    /// [`Failure`] of an invalid package, or of a missing or failing device.
+    /// [`Failure`] for an invalid package, or for a missing or failing device.
     pub async fn open(package: Vec<u8>, kernel: &str) -> Result<Self, Failure> {
         let options = with_kernel(kernel)?;
         Ok(Self(Program::from_package_async(&Package::parse(package)?, &options).await?))
     }
 
-    /// Runs the model. States keep the values that the run set.
+    /// Runs the model. States keep their values for the next run.
     ///
     /// # Errors
-    /// [`Failure`] of the tensor that does not fit, or of the run.
+    /// [`Failure`] for a tensor that does not fit, or for a failed run.
     pub async fn run(&mut self, tensors: Vec<(String, RawTensor)>) -> Result<BTreeMap<String, TypedTensor>, Failure> {
         let typed = |(name, raw): (String, RawTensor)| {
             let port = self.0.inputs().iter().find(|port| port.name == name);
@@ -45,10 +45,10 @@ impl OpenedProgram {
         Ok(self.0.run_async(inputs).await?.tensors())
     }
 
-    /// Gives states the values that they begin with.
+    /// Resets states to their initial values.
     ///
     /// # Errors
-    /// [`Failure`] of a state that does not take its value.
+    /// [`Failure`] for a state that does not accept its value.
     pub fn reset(&mut self) -> Result<(), Failure> {
         Ok(self.0.reset()?)
     }
@@ -62,7 +62,7 @@ impl OpenedProgram {
         self.0.inputs().iter().map(shown).collect::<Vec<_>>().join("\n")
     }
 
-    /// A description for JavaScript: the tensors that it takes, and its device.
+    /// A description for JavaScript: input tensors and device.
     pub fn report(&self) -> Value {
         let mut report = report_of(&self.0.report());
         report["inputs"] = json!(self.0.inputs());

@@ -14,7 +14,7 @@
 
 >>> rewire.tables.evaluate(rewire.Evaluator("model.rewire"), pyarrow.parquet.read_table("data.parquet"))  # doctest: +SKIP
 
-`from_export` loads a program of `torch.export`, and `Model` a package or the file of a program; they run on numpy arrays or PyTorch tensors by name:
+`from_export` loads a program of `torch.export`, and `Model` loads a package or the file of a program; they run on numpy arrays or PyTorch tensors by name:
 
 >>> model = rewire.from_export(torch.export.export(module, (x,)))  # doctest: +SKIP
 >>> model.run({"x": x})                                          # doctest: +SKIP
@@ -27,7 +27,7 @@
 
 >>> rewire.Decoder("qwen3").generate([[87, 173]], items=[[319, 360], [319, 338]])  # doctest: +SKIP
 
-`package` writes a model as one file with its compiled plan, its weights as they are or quantised:
+`package` writes a model as one file with its compiled plan and its weights, optionally quantised:
 
 >>> rewire.package("model", "model.rewire", dtype="f16", tables="int8")  # doctest: +SKIP
 

@@ -80,7 +80,7 @@ class Decoder:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens of the vocabulary."""
+        """Number of tokens of the vocabulary."""
 
     @property
     def device(self) -> str:
@@ -171,7 +171,7 @@ class Ranker:
         """The features of requests, by group."""
 
     def describe(self) -> str:
-        """Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example request as JSON."""
+        """A readable description of the model's inputs and outputs: features of requests with their ranges, tasks, tensors, and an example request as JSON."""
 
     @overload
     def rank(self, requests: Mapping[str, Any] | str) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
@@ -255,7 +255,7 @@ class Predictor:
         """Name of the GPU that it uses, or `cpu`."""
 
     def describe(self) -> str:
-        """Describes the model's inputs and outputs for people: columns with their ranges, columns of predictions, tensors, and an example row as JSON."""
+        """A readable description of the model's inputs and outputs: columns with their ranges, columns of predictions, tensors, and an example row as JSON."""
 
     def predict(self, table: ArrowTable | ArrowBatch | Mapping[str, Any], *, index: str | None = None) -> Predictions:
         """The predictions of the rows of a table, one row each, or one row per candidate.
@@ -573,11 +573,11 @@ class Graph:
     def __len__(self) -> int: ...
 
 class Model:
-    """A loaded model: a traced one, or a file, which is a package, a model folder, an archive of `torch.export.save` (.pt2) or an ONNX file. Any number
+    """A loaded model, from a traced graph or a file: a package, a model folder, an archive of `torch.export.save` (.pt2) or an ONNX file. Any number
     of threads may share it, each with a session.
 
-    `parameters` are arrays by name, or the path of a safetensors file. Numbers may have any type that only loses precision of floats. `kernel`,
-    and the other options are those of `Ranker`. Raises `ModelError`, and `GraphError` if the graph cannot be lowered.
+    `parameters` are arrays by name, or the path of a safetensors file. Arrays are converted to the types of the parameters if only the precision of floats
+    is lost. The other options are those of `Ranker`. Raises `ModelError`, and `GraphError` if the graph cannot be lowered.
     """
 
     def __init__(

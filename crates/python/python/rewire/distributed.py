@@ -1,4 +1,4 @@
-"""Collective operations for trainings as several ranks.
+"""Collective operations for distributed training.
 
     rewire.train("dlrm.config", "data.parquet", "trained", collectives=rewire.distributed.torch())
 

@@ -96,10 +96,10 @@ def train(
     rank_timeout: float = 600.0,
     **options: Any,
 ) -> dict[str, Any]:
-    """Trains as `workers` ranks, each on its own worker with `cpus` cores and `gpus` GPUs, which exchange by `torch.distributed`.
+    """Trains as `workers` ranks, each on its own worker with `cpus` cores and `gpus` GPUs, which communicate by `torch.distributed`.
 
-    All workers read the same paths, and the first one writes `out`: they are on storage that the nodes share. Other options are those of `rewire.train`,
-    whose summary it returns. A worker that fails ends all of them.
+    All workers read the same paths, and the first one writes `out`: use storage that the nodes share. Other options, and the returned summary, are those of
+    `rewire.train`. If a worker fails, all of them end.
     """
     options |= {"config": config, "data": data, "out": out}
     ranks = [Rank.options(num_cpus=cpus, num_gpus=gpus).remote() for _ in range(workers)]  # type: ignore[attr-defined]

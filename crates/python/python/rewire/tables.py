@@ -60,7 +60,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The losses and metrics of a model on `table`, like `rewire eval`: `metrics` and `losses` by name, and the number of `rows`.
 
-    `negatives` has one row of sampled items per batch. The default of `batch_size` is that of the configuration.
+    `negatives` has one row of sampled items per batch. The default of `batch_size` is the batch size of the configuration.
     """
     evaluation = evaluator.begin()
     size = batch_size or evaluator.batch_size

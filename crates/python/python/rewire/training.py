@@ -50,12 +50,11 @@ def train(
     """Trains a model on files and writes the folder `out`, exactly as `rewire train` does.
 
     `config` is a TorchEasyRec pipeline, a file that ends in `.config`, or the training configuration of `model` as JSON. With neither, the built-in
-    configuration and model are used; an imported pipeline as `model` has its own. The options are those of the program, and have the same results.
+    configuration and model are used; an imported pipeline as `model` has its own. Options and results are those of the program.
 
-    With `ranks` it trains as so many ranks of this process; with `collectives`, such as `rewire.distributed.torch()`, as one rank of several processes,
-    of which the first one writes. `progress` is called after steps with their `step`, `loss`, `losses` and `lr`; of several ranks, in the first one. An
-    exception of it ends the training. Evaluations are logged to the logger `rewire`. The GIL is released, and an interrupt ends the training before its next
-    batch.
+    `ranks` trains as this number of ranks in this process. `collectives`, such as `rewire.distributed.torch()`, trains as one rank of several processes;
+    the first rank writes `out`. `progress` is called in the first rank after each step, with `step`, `loss`, `losses` and `lr`; an exception ends the
+    training. Evaluations are logged to the logger `rewire`. The GIL is released, and an interrupt ends the training before its next batch.
 
     Returns the summary of the training: `steps`, `seconds`, `users_per_second`, `device`, `loss`, `metrics` on `eval`, `auc`, and `best` with `metric`.
     Raises `RunError`.

@@ -89,7 +89,7 @@ impl Scope {
         (Traced(values), Traced(columns))
     }
 
-    /// The largest values of every row without some columns, and their columns.
+    /// The largest values of every row, excluding some columns, and their columns.
     fn top_k_unseen(&self, x: &Tensor, k: usize, seen: &Tensor, rows: &Ragged) -> (Traced, Traced) {
         let (values, columns) = self.0.top_k_unseen(&x.0, k, &seen.0, &rows.0);
         (Traced(values), Traced(columns))

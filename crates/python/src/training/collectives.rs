@@ -45,7 +45,8 @@ impl Collectives for OfPython {
     }
 }
 
-/// The error of an exception, which may have the `rank` that failed, and the seconds that it was waited for, `waited`.
+/// Converts an exception to an error. The exception may have the attributes `rank`, the failed rank, and `waited`, the
+/// seconds waited for it.
 fn fault(py: Python<'_>, error: &PyErr) -> CollectiveError {
     let value = error.value(py);
     let rank = value.getattr("rank").and_then(|rank| rank.extract::<usize>());

@@ -30,7 +30,7 @@ impl Listener for Progress {
     fn message(&mut self, text: &str) {
         Python::attach(|py| {
             let logger = py.import("logging").and_then(|logging| logging.call_method1("getLogger", ("rewire",)));
-            // A message that cannot be logged ends no training.
+            // A message that cannot be logged does not end the training.
             let _ = logger.and_then(|logger| logger.call_method1("info", ("%s", text)));
         });
     }

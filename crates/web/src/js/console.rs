@@ -12,7 +12,7 @@ extern "C" {
     fn error(text: &str);
 }
 
-/// Sends them there.
+/// Installs the handlers.
 pub fn attach() {
     std::panic::set_hook(Box::new(|panic| error(&panic.to_string())));
     listen(|event| *event.level() <= Level::WARN, |_, text| warn(&text));

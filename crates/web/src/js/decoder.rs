@@ -11,13 +11,13 @@ pub struct Decoder(OpenedDecoder);
 
 #[wasm_bindgen]
 impl Decoder {
-    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    /// Opens a package with the backend `auto`, `wgpu` or `cpu`.
     pub async fn open(package: Vec<u8>, kernel: String) -> Result<Decoder, JsValue> {
         Ok(Self(OpenedDecoder::open(package, &kernel).await?))
     }
 
-    /// Generates for prompts and options, in JSON as the result. `on_token` gets the place and the tokens of a prompt that continues, and promises
-    /// whether it may.
+    /// Generates for prompts and options in JSON; the result is JSON. After each token, `on_token` receives the index
+    /// of a prompt and its tokens, and returns a promise of whether the prompt continues.
     pub async fn generate(&mut self, asked: String, on_token: Function) -> Result<String, JsValue> {
         let watch = async |prompt: usize, tokens: &[u32]| {
             let told = on_token.call2(&JsValue::NULL, &(prompt as f64).into(), &Uint32Array::from(tokens));

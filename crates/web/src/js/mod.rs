@@ -1,4 +1,4 @@
-//! What JavaScript calls.
+//! The functions that JavaScript calls.
 
 mod console;
 #[cfg(feature = "decoder")]
@@ -21,7 +21,7 @@ fn start() {
     console::attach();
 }
 
-/// Makes this worker a thread of the library whose memory it was given, as long as it lives.
+/// Makes this worker a thread of the library whose memory it received, until the worker ends.
 #[cfg(feature = "threads")]
 #[wasm_bindgen]
 pub fn help() {
@@ -30,17 +30,17 @@ pub fn help() {
 
 #[wasm_bindgen]
 impl Ranker {
-    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    /// Opens a package with the backend `auto`, `wgpu` or `cpu`.
     pub async fn open(package: Vec<u8>, kernel: String) -> Result<Ranker, JsValue> {
         Ok(Self(Opened::open(package, &kernel).await?))
     }
 
-    /// Ranks requests, one a line of JSON; an object of typed arrays.
+    /// Ranks requests, one line of JSON each; returns an object of typed arrays.
     pub async fn rank(&self, lines: String) -> Result<Object, JsValue> {
         Ok(objects::scores(&self.0.rank_json(&lines).await?))
     }
 
-    /// Ranks requests of typed arrays; an object of typed arrays.
+    /// Ranks requests given as typed arrays; returns an object of typed arrays.
     #[wasm_bindgen(js_name = rankColumns)]
     pub async fn rank_columns(&self, columns: Object) -> Result<Object, JsValue> {
         let requests = objects::requests(&columns)?;
@@ -65,12 +65,12 @@ pub struct Predictor(OpenedPredictor);
 
 #[wasm_bindgen]
 impl Predictor {
-    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    /// Opens a package with the backend `auto`, `wgpu` or `cpu`.
     pub async fn open(package: Vec<u8>, kernel: String) -> Result<Predictor, JsValue> {
         Ok(Self(OpenedPredictor::open(package, &kernel).await?))
     }
 
-    /// The predictions of the rows of an object of columns; an object of typed arrays.
+    /// Predicts the rows of an object of columns; returns an object of typed arrays.
     pub async fn predict(&self, columns: Object) -> Result<Object, JsValue> {
         let columns = table::columns(&columns, self.0.columns())?;
         Ok(table::predictions(self.0.outputs(), &self.0.predict(&columns).await?))
@@ -94,17 +94,17 @@ pub struct Model(OpenedProgram);
 
 #[wasm_bindgen]
 impl Model {
-    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    /// Opens a package with the backend `auto`, `wgpu` or `cpu`.
     pub async fn open(package: Vec<u8>, kernel: String) -> Result<Model, JsValue> {
         Ok(Self(OpenedProgram::open(package, &kernel).await?))
     }
 
-    /// Runs an object of tensors by name; an object of tensors by name.
+    /// Runs the model on an object of tensors by name; returns an object of tensors by name.
     pub async fn run(&mut self, named: Object) -> Result<Object, JsValue> {
         Ok(tensors::results(&self.0.run(tensors::tensors(&named)?).await?))
     }
 
-    /// Gives states the values that they begin with.
+    /// Resets states to their initial values.
     pub fn reset(&mut self) -> Result<(), JsValue> {
         Ok(self.0.reset()?)
     }
@@ -124,7 +124,7 @@ impl From<Failure> for JsValue {
     fn from(Failure { code, message }: Failure) -> Self {
         let error = Error::new(&message);
         error.set_name("RewireError");
-        // An object that was just made takes a key.
+        // Setting a property of a new object does not fail.
         let _ = Reflect::set(&error, &"code".into(), &code.into());
         error.into()
     }

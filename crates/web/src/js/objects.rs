@@ -5,7 +5,7 @@ use js_sys::{Array, BigInt64Array, Float32Array, Float64Array, Int32Array, Objec
 use rewire::rank::{RankedColumns, User, whole};
 use wasm_bindgen::prelude::*;
 
-/// What was ranked.
+/// The result of a ranking.
 pub fn scores(scores: &RankedColumns) -> Object {
     let users: Array = scores.users.iter().map(user).collect();
     object([
@@ -19,17 +19,17 @@ pub fn scores(scores: &RankedColumns) -> Object {
     ])
 }
 
-/// An object of these fields.
+/// An object with these fields.
 pub fn object<const N: usize>(fields: [(&str, JsValue); N]) -> Object {
     let object = Object::new();
     for (name, value) in fields {
-        // An object that was just made takes a key.
+        // Setting a property of a new object does not fail.
         let _ = Reflect::set(&object, &name.into(), &value);
     }
     object
 }
 
-/// Counts, of which a browser's memory has none that needs more bits.
+/// Counts as 32-bit words: a count of values in a browser's memory does not exceed them.
 pub fn words(counts: &[i64]) -> Uint32Array {
     let words: Vec<u32> = counts.iter().map(|&count| u32::try_from(count).unwrap_or(u32::MAX)).collect();
     Uint32Array::from(words.as_slice())
@@ -91,7 +91,7 @@ fn values(title: &str, value: &JsValue) -> Result<Values, Failure> {
     values.ok_or_else(|| Failure::of_request(format!("`{title}` must be an Int32Array, Uint32Array or BigInt64Array")))
 }
 
-/// A property; undefined where there is none.
+/// A property; undefined if it does not exist.
 pub fn field(object: &JsValue, name: &str) -> JsValue {
     Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }

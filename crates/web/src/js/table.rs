@@ -10,17 +10,17 @@ use rewire::predict::{Column, Data, Lists, Offsets, OwnedCell, Predicted, Predic
 use rewire::rank::whole;
 use wasm_bindgen::prelude::*;
 
-/// How deep lists lie within lists.
+/// Maximum nesting of lists.
 const DEPTH: usize = 4;
 
-/// The columns of these names. Names that are not there are left out.
+/// The columns with these names. Missing columns are left out.
 pub fn columns<'n>(table: &Object, names: &'n [String]) -> Result<Vec<(&'n str, Column<'static>)>, Failure> {
     let values = names.iter().map(|name| (name.as_str(), field(table, name)));
     let present = values.filter(|(_, value)| !value.is_undefined());
     present.map(|(name, value)| Ok((name, column(name, &value, 0)?))).collect()
 }
 
-/// A typed array, an array of values, or `{ offsets, values }` of lists and `{ offsets, keys, values }` of maps.
+/// A typed array, an array of values, or `{ offsets, values }` for lists and `{ offsets, keys, values }` for maps.
 fn column(title: &str, value: &JsValue, depth: usize) -> Result<Column<'static>, Failure> {
     if depth > DEPTH {
         return Err(too_deep(title));
@@ -129,7 +129,8 @@ fn too_deep(title: &str) -> Failure {
     wrong(title, &format!("lists at most {DEPTH} deep"))
 }
 
-/// `{ counts, columns }`: predictions a row of the table, and by name a `Float32Array` or lists `{ offsets, values }`.
+/// `{ counts, columns }`: the number of predictions per row of the table, and per column a `Float32Array` or lists `{
+/// offsets, values }`.
 pub fn predictions(outputs: &[PredictedColumn], predicted: &Predicted) -> Object {
     let columns = Object::new();
     for (output, Lists { ends, values }) in outputs.iter().zip(&predicted.columns) {
@@ -141,7 +142,7 @@ pub fn predictions(outputs: &[PredictedColumn], predicted: &Predicted) -> Object
             }
             false => values.into(),
         };
-        // An object that was just made takes a key.
+        // Setting a property of a new object does not fail.
         let _ = Reflect::set(&columns, &output.name.as_str().into(), &column);
     }
     let counts: Vec<i64> = predicted.counts.iter().map(|&count| count as i64).collect();

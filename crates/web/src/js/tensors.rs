@@ -12,7 +12,7 @@ use rewire::rank::whole;
 use std::collections::BTreeMap;
 use wasm_bindgen::prelude::*;
 
-/// The tensors of an object by their names.
+/// The tensors of an object, by name.
 pub fn tensors(named: &Object) -> Result<Vec<(String, RawTensor)>, Failure> {
     let entry = |entry: JsValue| {
         let entry: Array = entry.unchecked_into();
@@ -23,7 +23,7 @@ pub fn tensors(named: &Object) -> Result<Vec<(String, RawTensor)>, Failure> {
     Object::entries(named).iter().map(entry).collect()
 }
 
-/// A typed array of one axis, or `{ data, shape }`.
+/// A typed array with one axis, or `{ data, shape }`.
 fn tensor(name: &str, value: &JsValue) -> Result<RawTensor, Failure> {
     if let Some((ty, bytes, count)) = elements(value) {
         return Ok(RawTensor { ty, shape: vec![count], bytes });
@@ -38,7 +38,7 @@ fn tensor(name: &str, value: &JsValue) -> Result<RawTensor, Failure> {
     Ok(RawTensor { ty, shape, bytes })
 }
 
-/// The type, bytes and number of the elements of a typed array.
+/// The type, bytes and number of elements of a typed array.
 fn elements(value: &JsValue) -> Option<(ScalarType, Vec<u8>, usize)> {
     macro_rules! arrays {
         ($($array:ty => $ty:ident),*) => {
@@ -55,7 +55,7 @@ fn elements(value: &JsValue) -> Option<(ScalarType, Vec<u8>, usize)> {
     None
 }
 
-/// `{ name: { dtype, shape, data } }`. Booleans are bytes of 0 or 1, floats of 16 bits are words.
+/// `{ name: { dtype, shape, data } }`. Bools are bytes of 0 or 1, 16-bit floats are 16-bit words.
 pub fn results(results: &BTreeMap<String, TypedTensor>) -> Object {
     let named = Object::new();
     for (name, result) in results {
@@ -65,7 +65,7 @@ pub fn results(results: &BTreeMap<String, TypedTensor>) -> Object {
             ("shape", shape.into()),
             ("data", array(result.ty, &result.to_bytes())),
         ];
-        // An object that was just made takes a key.
+        // Setting a property of a new object does not fail.
         let _ = Reflect::set(&named, &name.as_str().into(), &object(fields));
     }
     named
