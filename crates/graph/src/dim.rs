@@ -66,7 +66,7 @@ impl Dim {
         self.origins.foreign(own)
     }
 
-    /// Drops the origins if no size is left, or if all sizes are of one scope.
+    /// Drops the origins if no size is left, or if all sizes belong to one scope.
     fn normalized(mut self) -> Self {
         if self.terms.is_empty() && !self.origins.is_mixed() {
             self.origins = ScopeTags::default();

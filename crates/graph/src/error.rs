@@ -69,7 +69,7 @@ pub enum GraphError {
         /// A node on the cycle.
         node: String,
     },
-    /// An operator has operands of two models.
+    /// The operands of an operator belong to two models.
     #[error("{op}{} reads {own} and {other} of another scope: trace a model in one scope", at(path))]
     Scopes {
         /// The operator.

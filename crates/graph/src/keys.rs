@@ -1,4 +1,4 @@
-//! Finds the place of an error in a JSON string.
+//! Locates an error in a JSON string.
 
 use std::fmt::Write;
 
@@ -21,11 +21,11 @@ pub fn keys_to(text: &str, error: &serde_json::Error) -> Option<String> {
     (!keys.is_empty()).then_some(keys)
 }
 
-/// The objects and lists around a place in the string, outermost first.
+/// The objects and lists around a position in the string, outermost first.
 enum Level<'a> {
-    /// An object, and the key at this place.
+    /// An object, and the key at this position.
     Object(Option<&'a str>),
-    /// A list, and the index of the element at this place.
+    /// A list, and the index of the element at this position.
     List(Option<usize>),
 }
 

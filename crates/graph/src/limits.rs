@@ -1,7 +1,7 @@
 //! Limits on graphs and the kernels made from them.
 //!
 //! Tracing, fusion and lowering respect these limits, and a plan read from a file is checked against them: every graph
-//! that can be made can be stored, read and run.
+//! that can be traced can be stored, read and run.
 
 use crate::{DType, Dim};
 use thiserror::Error;
@@ -33,7 +33,7 @@ pub const MAX_LOADS: usize = 1 << 7;
 /// Nesting depth of choices; WGSL limits braces to a nesting depth of 127.
 pub const MAX_CHOICES: usize = 96;
 
-/// Statements in a choice of which only the selected side may run.
+/// Statements in a choice, if only the selected side may run.
 pub const MAX_STATEMENTS: usize = 1 << 11;
 
 /// Coordinates of a loop and accumulators that expressions refer to; each is one bit.
@@ -42,7 +42,7 @@ pub const MAX_VALUES: usize = 32;
 /// Axes of a loop: one less than the coordinates, so that emitters have a coordinate that no loop uses.
 pub const MAX_AXES: usize = MAX_VALUES - 1;
 
-/// Statistics of a product's rows, which lie in the workgroup memory of the WebGPU baseline beside its tiles.
+/// Statistics of a product's rows, which share the workgroup memory of the WebGPU baseline with its tiles.
 pub const MAX_STATISTICS: usize = 24;
 
 /// Heads of attention, and columns of a head.

@@ -1,4 +1,4 @@
-/// Names sorted by their edit distance from one that may be misspelt, stable.
+/// Names sorted by their edit distance from one that may be misspelt; the order of ties is kept.
 ///
 /// ```
 /// use rewire_graph::nearest_names;

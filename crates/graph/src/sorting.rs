@@ -1,10 +1,10 @@
-//! Stable sorting in little code, for lists that are short or sorted once when a model is loaded. The standard
-//! library's sort adds 4 KB of code for each element type and order, as does collecting into its ordered maps and sets.
+//! Stable sorting in little code, for short lists, and lists that are sorted once when a model is loaded. The standard
+//! library's sort, and collecting into its ordered maps and sets, add 4 KB of code for each element type and order.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stable sorting of a list, with the order as a dynamic call.
+/// Stable sorting of a list by a comparison behind a dynamic call.
 pub trait Arrange<T> {
     /// Sorts by a comparison.
     fn arrange_by(&mut self, compare: impl Fn(&T, &T) -> Ordering);
@@ -38,7 +38,7 @@ impl<T> Arrange<T> for [T] {
 
 /// Ordered maps and sets with few entries, inserted one by one.
 pub trait Ordered: Iterator + Sized {
-    /// A map; of entries with the same key the last one is kept.
+    /// A map; if entries have the same key, the last one is kept.
     fn ordered_map<K: Ord, V>(self) -> BTreeMap<K, V>
     where
         Self: Iterator<Item = (K, V)>,

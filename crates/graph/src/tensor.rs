@@ -54,7 +54,7 @@ pub enum StoredTypeError {
     /// One of the two types is not a float type, or does not support the row width.
     #[error("a {actual} tensor of shape {shape:?} cannot be stored as {expected}")]
     Type {
-        /// The type asked for.
+        /// The requested type.
         expected: DType,
         /// The tensor's type.
         actual: DType,
@@ -333,7 +333,7 @@ impl HostTensor {
         Self::from_bytes(self.dtype, shape, data)
     }
 
-    /// The same numbers in another float storage type, rounded; this tensor itself if it has that type.
+    /// The same numbers in another float storage type, rounded; the tensor itself if it already has that type.
     ///
     /// # Errors
     /// [`StoredTypeError`] if one of the two types is not a float type or does not support the row width, or memory for
@@ -350,7 +350,7 @@ impl HostTensor {
         Ok(Self::from_bytes(dtype, self.shape, data)?)
     }
 
-    /// Converts the elements in blocks of rows: as f64, all elements of a tensor of bytes would need eight times its
+    /// Converts the elements in blocks of rows: as f64, all elements of a byte tensor would need eight times its
     /// memory.
     fn encoded(&self, dtype: DType, width: usize) -> Result<Vec<u8>, TensorSizeError> {
         const ELEMENTS: usize = 1 << 12;

@@ -12,18 +12,18 @@ use std::collections::{HashMap, HashSet};
 /// The gradient of an output, from which the backward pass starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seed<'a> {
-    /// 1 in every element: gradients are those of the sum of the output.
+    /// 1 in every element: the gradients are those of the sum of the output.
     One,
-    /// An input of the run, with this name and the type of the output.
+    /// An input of the run with this name and the type of the output.
     Input(&'a str),
 }
 
 /// Adds gradients to a graph as outputs: `grad.x` for every `x` of `wanted`, which are inputs and parameters of floats.
 /// A gradient has the type of its `x`. The outputs of the graph stay.
 ///
-/// The gradient of `x` is that of the sum of all outputs of `seeds`, each multiplied by its seed. It is zero if no
-/// output of `seeds` depends on `x`. No gradient passes through integers, constants and [`Detach`](crate::op::Detach).
-/// The gradient of a value with several uses is the sum over its uses, in graph order.
+/// The gradient of `x` is the gradient of the sum of all outputs of `seeds`, each multiplied by its seed. It is zero if
+/// no output of `seeds` depends on `x`. No gradient passes through integers, constants and
+/// [`Detach`](crate::op::Detach). The gradient of a value with several uses is the sum over its uses, in graph order.
 ///
 /// ```
 /// use rewire_graph::{DType, HostTensor, Scope, Seed, differentiate, interpret};
@@ -166,7 +166,7 @@ impl<'a> WayBack<'a> {
         Ok(())
     }
 
-    /// Notes the gradients of an operator's operands.
+    /// Records the gradients of an operator's operands.
     fn add(&mut self, inputs: Vec<Value>, gradients: Vec<Option<Tensor>>) {
         for (value, gradient) in inputs.into_iter().zip(gradients) {
             if let (Some(gradient), true) = (gradient, self.active.contains(&value.node)) {

@@ -34,12 +34,12 @@ impl Graph {
 
     /// Finds the inputs whose elements are all row ids of tables, for a graph that was not traced: integers that reach
     /// a lookup through nothing but data movement and type conversions. An input does not count if something is
-    /// computed from it first, clamping included, or if only a part of it is looked up.
+    /// computed from it first, including clamping, or if only a part of it is looked up.
     ///
     /// # Errors
     /// [`GraphError`] if the graph has a cycle.
     pub fn find_id_inputs(&mut self) -> Result<(), GraphError> {
-        // For each value, the inputs whose elements it holds all of, unchanged.
+        // For each value, the inputs of which it holds all elements, unchanged.
         let mut held: HashMap<Value, BTreeSet<String>> = HashMap::new();
         let mut found = Vec::new();
         for id in self.order()? {
@@ -76,7 +76,7 @@ fn holds_integers(node: &Node) -> bool {
     node.types.first().is_some_and(|ty| matches!(ty.dtype, DType::I32 | DType::I64 | DType::U32))
 }
 
-/// For every input the smallest table with a constant number of rows, and every other table once.
+/// For every input, the smallest of the tables with constant numbers of rows, and every other table once.
 fn smallest(found: Vec<Ids>) -> Vec<Ids> {
     let mut least: Vec<Ids> = Vec::new();
     for ids in found {

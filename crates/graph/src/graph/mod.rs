@@ -131,7 +131,7 @@ impl Graph {
     }
 
     /// An empty graph for the same model as another graph, or for a part of it. It has the sizes, id inputs and state
-    /// names of the other. Its sizes refer to values of the other graph until they are mapped.
+    /// names of the other graph. Its sizes refer to values of the other graph until they are mapped.
     pub fn of_model(other: &Self) -> Self {
         Self {
             sizes: other.sizes.clone(),

@@ -141,7 +141,7 @@ impl SetRows {
     }
 }
 
-/// The row that the index, operand 1, has at a place: the nearest of `rows`.
+/// The row that operand 1, the index, has at a position; clamped to `rows`.
 pub(super) fn nearest<E: Elements + ?Sized>(at: &mut E, place: &[ExprId], rows: &Dim) -> ExprId {
     let index = at.load(1, place);
     let (rows, one) = (at.size(rows), at.dag().int(1));
@@ -219,7 +219,7 @@ impl Accumulated for IndexAdd {
 }
 
 impl IndexAdd {
-    /// The sum over the axes `places` of the index; the axes before them are at `outer`.
+    /// The sum over the index axes from `places` on; `outer` are the coordinates of the axes before them.
     fn over(&self, at: &mut dyn Accumulator, places: &[Dim], outer: &[ExprId], coords: &[ExprId]) -> ExprId {
         let Some((first, rest)) = places.split_first() else {
             let (row, zero) = (nearest(at, outer, &self.rows), at.dag().float(0.0));

@@ -14,9 +14,9 @@ pub struct IntegerProduct;
 
 /// Exact matmul of floats, rounded to unsigned bytes of one scale, with signed bytes.
 ///
-/// Operands: `left` `[M, K]` of floats; a float `scale`; a float `zero`, a whole number from 0 to 255; `right` as that of
-/// [`IntegerProduct`]. The result is `[M, N]` of `I32`, modulo 2^32: the product of `q - zero` with `right`, where `q` is
-/// `round(left / scale) + zero`, ties to even, at least 0 and at most 255.
+/// Operands: `left` `[M, K]` of floats; a float `scale`; a float `zero`, a whole number from 0 to 255; `right` as in
+/// [`IntegerProduct`]. The result is `[M, N]` of `I32`, modulo 2^32: the product of `q - zero` with `right`, where `q`
+/// is `round(left / scale) + zero`, ties to even, at least 0 and at most 255.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct QuantizedProduct;
 

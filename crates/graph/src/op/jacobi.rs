@@ -19,7 +19,7 @@ impl OrthogonalColumns {
     /// Its name in plans.
     pub const NAME: &str = "orthogonal_columns";
 
-    /// Rows and columns of a matrix, at most: a thread keeps it in its registers.
+    /// Maximum rows and columns of a matrix: a thread keeps it in its registers.
     pub const MOST: usize = 16;
 }
 

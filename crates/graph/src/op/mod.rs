@@ -154,7 +154,7 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
         false
     }
 
-    /// True for a lookup: of its first operand it reads only some rows.
+    /// True for a lookup: it reads only some rows of its first operand.
     fn is_lookup(&self) -> bool {
         false
     }
@@ -164,7 +164,7 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
         false
     }
 
-    /// The number of rows among which the second operand chooses, for operators with an operand of row numbers.
+    /// The number of rows that the second operand may select, for operators with an operand of row numbers.
     fn indexed_rows(&self, _first: &Type) -> Option<Dim> {
         None
     }
@@ -184,7 +184,7 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
         false
     }
 
-    /// The work for an element, relative to an addition; 0 if readers take the element from an operand.
+    /// The cost of an element, relative to an addition; 0 if readers read the element directly from an operand.
     fn weight(&self) -> usize {
         1
     }

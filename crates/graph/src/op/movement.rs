@@ -13,7 +13,7 @@ pub struct Reshape {
 /// Axes in another order: result axis `n` is operand axis `axes[n]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Permute {
-    /// One an axis.
+    /// One per axis.
     pub axes: Vec<usize>,
 }
 
@@ -415,7 +415,7 @@ impl Elementwise for Concat {
 }
 
 impl Concat {
-    /// The element at `coords` of the parts from `operand` on; `coords` are relative to the first of them.
+    /// The element at `coords` of the parts from `operand` on; `coords` are relative to the first of these parts.
     fn part(&self, at: &mut dyn Elements, operand: usize, coords: &[ExprId]) -> ExprId {
         let here = at.load(operand, coords);
         if operand + 1 >= at.operands() {

@@ -34,9 +34,9 @@ pub enum Cell {
 pub struct Recurrence {
     /// The cell.
     pub cell: Cell,
-    /// For each gate of the cell, its place among those of the operands.
+    /// For each gate of the cell, its position among the gates of the operands.
     pub order: Vec<usize>,
-    /// True if the last step comes first.
+    /// True if the last step is computed first.
     pub is_backward: bool,
 }
 
@@ -92,10 +92,10 @@ impl Recurrence {
     /// Its name in plans.
     pub const NAME: &str = "recurrence";
 
-    /// Units of a state vector, at most: a workgroup keeps them in its memory.
+    /// Maximum units of a state vector: a workgroup keeps them in its memory.
     pub const MOST: usize = 1 << 10;
 
-    /// The steps in their order.
+    /// The steps in order of computation.
     pub fn steps(&self, count: usize) -> impl Iterator<Item = usize> {
         let is_backward = self.is_backward;
         (0..count).map(move |n| if is_backward { count - 1 - n } else { n })
@@ -250,7 +250,7 @@ mod tests {
     const ALL: [(Cell, &[usize]); 4] =
         [(Cell::Tanh, &[0]), (Cell::Relu, &[0]), (Cell::Gru, &[1, 2, 0]), (Cell::Lstm, &[2, 0, 3, 1])];
 
-    /// A layer as one operator or as many, with the gradients of all operands.
+    /// A layer as one operator and as several, with the gradients of all operands.
     fn layer(op: &Recurrence, is_decomposed: bool) -> Graph {
         let scope = Scope::new();
         let rows = op.cell.gates() * WIDTH;

@@ -40,9 +40,10 @@ pub struct ScoreBroadcast {
     pub keys: Dim,
 }
 
-/// A value of a table for every pair: `out[b, h, i, j] = table[index[b, h, i, j], h]`. An index outside the table takes the nearest row.
+/// A value of a table for every pair: `out[b, h, i, j] = table[index[b, h, i, j], h]`. An index outside the table is
+/// clamped to the nearest row.
 ///
-/// Operands: `table` `[V, H]` and `index`, an integer a pair.
+/// Operands: `table` `[V, H]` and `index`, an integer per pair.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreGather;
 

@@ -6,16 +6,16 @@ use crate::{DType, Layout, Scalar, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Positions of a run that one workgroup sorts.
+/// Number of positions of a run that one workgroup sorts.
 const RUN: usize = 1 << 10;
 
-/// Runs that a pass merges into one.
+/// Number of runs that a pass merges into one.
 const WAYS: usize = 16;
 
 /// The columns of a matrix in the order of its elements, within runs of [`SortRuns::LENGTH`] columns.
 ///
-/// Operand: keys `[R, N]`, floats or integers. The result is `[R, N]` of `I32`. Of equal keys the one in the smaller
-/// column comes first; both zeros are equal, NaN is the largest and equal to itself.
+/// Operand: keys `[R, N]`, floats or integers. The result is `[R, N]` of `I32`. Among equal keys, the smaller column
+/// comes first; both zeros are equal, NaN is the largest and equal to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SortRuns {
     /// True for the largest key first.
@@ -45,7 +45,7 @@ impl MergeRuns {
     /// Its name in plans.
     pub const NAME: &str = "merge_runs";
 
-    /// Runs that become one.
+    /// Number of runs that become one.
     pub const WAYS: usize = WAYS;
 }
 
@@ -58,7 +58,8 @@ fn order_of(keys: &Type) -> Type {
     Type::device(DType::I32, keys.shape.clone())
 }
 
-/// The WGSL of a pass over keys: constants, the key of a column as two words that are ordered as the keys are, and the pass.
+/// The WGSL of a pass over keys: constants, a function from a column to its key as two words in the order of the keys,
+/// and the pass.
 fn wgsl(keys: &Type, is_descending: bool, constants: &str, pass: &str) -> String {
     let words = match keys.dtype.scalar() {
         Scalar::I64 => include_str!("../../shaders/sort_key_i64.wgsl"),
@@ -182,7 +183,7 @@ fn arrange(pairs: &mut Vec<(u64, i32)>, entries: impl Iterator<Item = (u64, i32)
     columns.iter_mut().zip(pairs).for_each(|(to, &mut (_, column))| *to = column);
 }
 
-/// A key as an integer that is ordered as the keys are.
+/// A key as an integer with the same order.
 fn ordered(keys: &Data<'_>, place: usize, is_descending: bool) -> u64 {
     let key = match keys {
         Data::F32(values) => match values[place].to_bits() {

@@ -138,8 +138,7 @@ impl<A: Clone + Ord> Affine<A> {
         Some(rest.reduced())
     }
 
-    /// Divided by the greatest common divisor of the multiples, rounded down: negative exactly where the combination
-    /// is.
+    /// Divided by the greatest common divisor of the multiples, rounded down: negative exactly if the combination is.
     fn reduced(mut self) -> Self {
         let common = self.terms.iter().fold(0, |common, (_, multiple)| gcd(common, multiple.unsigned_abs())) as i128;
         if common > 1 {

@@ -21,7 +21,7 @@ pub trait Algebra {
     /// `condition ? a : b`
     fn select(&mut self, condition: &Self::Value, a: &Self::Value, b: &Self::Value) -> Self::Value;
 
-    /// The value of an integer, if it is known.
+    /// The value of an integer, if it is a constant.
     fn known(&self, value: &Self::Value) -> Option<i64>;
 
     /// A float.

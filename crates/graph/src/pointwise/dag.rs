@@ -53,7 +53,7 @@ pub enum Expr {
     Call {
         /// The function.
         function: Arc<Function>,
-        /// As many as the function takes.
+        /// One per argument of the function.
         arguments: Vec<ExprId>,
     },
     /// A function of one scalar.

@@ -2,7 +2,7 @@ use super::algebra::Algebra;
 use super::functions::BinaryOp;
 use crate::Scalar;
 
-/// Bounds of a number. For a bool, whether it is true everywhere (`low`) and anywhere (`high`).
+/// Bounds of a number. For a bool, `low` is true if it is true everywhere, `high` if it is true anywhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval<T = f64> {
     /// The smallest value.
@@ -16,7 +16,7 @@ pub struct Interval<T = f64> {
 pub enum Tri {
     /// False everywhere: the tile is skipped.
     Never,
-    /// True in places: the tile is masked.
+    /// True at some points: the tile is masked.
     Sometimes,
     /// True everywhere: the tile runs unmasked.
     Always,

@@ -117,7 +117,7 @@ impl<R: ReadBounds> Bounds<'_, R> {
                 self.reads.load(operand, dag.scalar(id), &index)
             }
             Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } | Expr::Value(_) => Interval::UNKNOWN,
-            // Rounding of floats is not bounded here.
+            // Rounding of floats is not included in these bounds.
             Expr::Unary(..) | Expr::Binary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
             Expr::Unary(op, a) => {
                 let scalar = dag.scalar(a);

@@ -79,7 +79,7 @@ impl Domain for Choices {
     }
 }
 
-/// Whether an expression loads an element or calls a function.
+/// True for an expression that loads an element or calls a function.
 struct Reads;
 
 impl Domain for Reads {

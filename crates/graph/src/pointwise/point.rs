@@ -1,7 +1,7 @@
 use super::dag::{Dag, Expr, ExprId};
 use crate::{Number, Scalar};
 
-/// A point at which expressions are evaluated, in f64 and 64-bit integers: what they read there.
+/// A point at which expressions are evaluated, in f64 and 64-bit integers: the values that they read there.
 pub trait Point {
     /// The coordinate along an axis.
     fn coord(&self, axis: u8) -> i64;

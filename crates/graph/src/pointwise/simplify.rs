@@ -145,7 +145,7 @@ mod tests {
     use crate::DType;
     use crate::pointwise::UnaryOp;
 
-    /// Integers at which sums, products and quotients wrap around or change sign.
+    /// Integers near which sums, products and quotients wrap around or change sign.
     const EXTREMES: [i64; 16] = [
         0,
         1,

@@ -104,7 +104,7 @@ impl Builder<'_> {
         self.graph.inputs(id).into_iter().map(slot).collect()
     }
 
-    /// The slot of a function's value. Equal functions of the same values share a slot; a check has the slot of the
+    /// The slot of a function's value. Equal functions of the same values share a slot; a check shares the slot of the
     /// value that it checks.
     fn compute(&mut self, op: &HostOp, inputs: Vec<HostSlot>) -> HostSlot {
         if let (HostOp::Check { check, argument }, Some(&first)) = (op, inputs.first()) {
@@ -180,7 +180,7 @@ impl Builder<'_> {
     }
 }
 
-/// The id inputs of a graph that have all their sizes; a part of a model may lack inputs and sizes of the whole.
+/// The id inputs of a graph whose sizes are all known; a part of a model may lack inputs and sizes of the whole model.
 fn ids(graph: &Graph) -> Vec<Ids> {
     let inputs: HashSet<&str> =
         graph.ids().filter_map(|id| graph.op::<Input>(id)).map(|input| input.name.as_str()).collect();

@@ -148,9 +148,9 @@ impl Format {
         (0..count.unwrap_or(0)).flat_map(|n| encode(row(n))).collect()
     }
 
-    /// Pieces of a host tensor that can be converted independently.
+    /// Parts of a host tensor that can be converted independently.
     pub(crate) fn pieces<'a>(&self, shape: &[usize], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        /// Elements per piece, if rows have no parameters.
+        /// Elements per part, if rows have no parameters.
         const PIECE: usize = 1 << 12;
         let row = if self.parameters > 0 { self.row_bytes(rows(shape).1) } else { Some(PIECE * self.bits / 8) };
         bytes.chunks(row.unwrap_or(usize::MAX).max(1))
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// The nearest of the two numbers around it, the even one half way between them.
+    /// The nearer one of the two neighbouring numbers; on a tie, the even one.
     #[test]
     fn upper_halves_are_the_nearest() {
         let mut bits: u32 = 1;

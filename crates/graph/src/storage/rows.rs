@@ -2,7 +2,7 @@
 
 use half::f16;
 
-/// Keeps the inverse of the extent of a row of bytes finite.
+/// Keeps the inverse of the range of a row of bytes finite.
 const LEAST_EXTENT: f32 = 1e-8;
 
 /// Decodes a row of bytes with an f32 scale and an f32 bias.
@@ -54,7 +54,7 @@ fn singles(values: &[f64]) -> impl Iterator<Item = f32> {
     values.iter().map(|&value| value as f32)
 }
 
-/// The minimum and maximum; of several zeros the first.
+/// The minimum and maximum; the first one of several zeros.
 fn extremes(values: &[f64]) -> (f32, f32) {
     let least = singles(values).reduce(|least, value| if value < least { value } else { least });
     let greatest = singles(values).reduce(|greatest, value| if value > greatest { value } else { greatest });
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// The bias of these rows is above all elements, or the scale too small for a half.
+    /// The bias of these rows is above all elements, or the scale too small for an f16.
     #[test]
     fn biases_and_scales_are_rounded_to_f16() {
         let above = f64::from(f16::from_f32(1.0 + 0.75 / 1024.0).to_f32());

@@ -34,8 +34,8 @@ impl Tensor {
 
     /// For every query the sum of values `v` `[keys, H, V]`, weighted by these scores: `[rows, H, V]`.
     ///
-    /// Queries and keys of pairs whose weight a select sets to 0 may hold anything. Their values must be finite:
-    /// kernels skip some of these pairs and multiply others by 0, which gives NaN for infinities and NaN.
+    /// For pairs whose weight a select sets to 0, queries and keys may hold any value. Values must be finite: kernels
+    /// skip some of these pairs and multiply others by 0, which gives NaN for infinities and NaN.
     #[track_caller]
     pub fn weighted_sum(&self, v: impl AsRef<Tensor>, rows: impl AsRef<Ragged>, keys: impl AsRef<Ragged>) -> Tensor {
         let (v, rows, keys) = (v.as_ref(), rows.as_ref(), keys.as_ref());

@@ -5,7 +5,7 @@ use crate::{Dim, SizeSource, Value};
 
 /// The components of the sum of a vector.
 enum Parts {
-    /// The sum is a size itself.
+    /// The sum itself is a size.
     Whole,
     /// This dim.
     Known(Dim),
@@ -256,8 +256,8 @@ impl Tensor {
         Dim::of_scope(symbol, state.id, name)
     }
 
-    /// For every sample, the rows of this `[total, ..]` followed by those of `other`; also returns how the result is
-    /// divided.
+    /// For every sample, the rows of this `[total, ..]` followed by those of `other`; also returns the division of the
+    /// result into samples.
     #[track_caller]
     pub fn jagged_concat(
         &self,

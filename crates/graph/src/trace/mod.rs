@@ -43,7 +43,7 @@ pub enum Mode {
     Train,
 }
 
-/// A place in the module tree of a model that is being traced.
+/// A position in the module tree of a model that is being traced.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -95,12 +95,12 @@ impl Scope {
         self
     }
 
-    /// The same place, with weights stored as `dtype`.
+    /// The same position, with weights stored as `dtype`.
     pub fn with_weights(&self, dtype: DType) -> Self {
         Self { weights: dtype, ..self.clone() }
     }
 
-    /// The same place, traced for inference or training.
+    /// The same position, traced for inference or training.
     pub fn with_mode(&self, mode: Mode) -> Self {
         Self { mode, ..self.clone() }
     }

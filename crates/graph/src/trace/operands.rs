@@ -4,8 +4,8 @@ use super::{Tensor, Trace, poison, poisoned};
 use crate::op::Op;
 use crate::{Dim, GraphError, Value};
 
-/// The operand values of an operator. If operands or sizes are of several scopes, or one is poisoned, returns the
-/// operator's result instead.
+/// The operand values of an operator. If operands or sizes belong to several scopes, or an operand is poisoned, returns
+/// the operator's result instead.
 #[track_caller]
 pub(super) fn values(state: &Trace, op: &dyn Op, operands: &[&Tensor]) -> Result<Vec<Value>, Tensor> {
     let checked =
@@ -14,7 +14,7 @@ pub(super) fn values(state: &Trace, op: &dyn Op, operands: &[&Tensor]) -> Result
     operands.iter().map(|operand| operand.value).collect::<Option<_>>().ok_or_else(|| poisoned(state))
 }
 
-/// Checks that all operands are of the scope of `state`; otherwise records the error in every scope that they are of.
+/// Checks that all operands belong to the scope of `state`; otherwise records the error in the scopes of all operands.
 #[track_caller]
 pub(super) fn one_scope(state: &Trace, op: &str, operands: &[&Tensor]) -> Result<(), GraphError> {
     let is_own = |operand: &&&Tensor| operand.state.is(state);
@@ -27,7 +27,7 @@ pub(super) fn one_scope(state: &Trace, op: &str, operands: &[&Tensor]) -> Result
     Err(error)
 }
 
-/// Checks that all sizes are of the scope of `state`.
+/// Checks that all sizes belong to the scope of `state`.
 #[track_caller]
 pub(super) fn own_sizes(state: &Trace, op: &str, operands: &[&Tensor], sizes: &[Dim]) -> Result<(), GraphError> {
     let Some(own) = state.lock().id else { return Ok(()) };

@@ -4,7 +4,7 @@ use crate::{DType, GraphError, Type, TypeError};
 use std::sync::Arc;
 
 impl Scope {
-    /// A value that a session keeps from run to run under a name, as it is when a run begins. It is zeros until a run
+    /// A named value that a session keeps between runs, with its value at the start of the run. It is zeros until a run
     /// or the app sets it. The name is joined to the module path; repeated calls return the same value.
     ///
     /// An extent is a constant or a [`Scope::size`]. The app chooses such a size, at least 1, when it sets the state;
@@ -63,8 +63,8 @@ impl Scope {
     /// An index outside the state is clamped. If the index is an unchanged input of the run, the run checks its range
     /// first, as for [`Tensor::gather`].
     ///
-    /// A run that fails before its kernels were submitted changes no state. If a run fails later because its device is
-    /// lost, the states on the device are lost. On the CPU rows are set after everything else is computed: if memory
+    /// A run that fails before its kernels are submitted changes no state. If a run fails later because its device is
+    /// lost, the states on the device are lost. On the CPU, rows are set after everything else is computed: if memory
     /// runs out then, some states may already have their new rows.
     ///
     /// [`Scope::finish`] returns the errors of [`Scope::set_state`], and [`GraphError::Type`] if index or rows have

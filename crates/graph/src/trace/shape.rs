@@ -112,7 +112,7 @@ impl Tensor {
         if let (Some(_), Some(start), Some(extent)) = (self.ty().extent(axis), start.as_const(), extent.as_const()) {
             return self.slice(axis, start, extent);
         }
-        // Treated as the rows of one sample.
+        // The axis is treated as the rows of one sample.
         let one = |rows: &Dim| {
             let count = shared(&self.state, HostOp::Size(rows.clone()), &[]);
             Ragged::from_lengths(&count.host(HostOp::Fill(1.into()), &[]))

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 pub(super) struct Cell {
     pub width: f64,
     pub height: f64,
-    /// True if wires end where their links define. Otherwise they share the top edge.
+    /// True if wires end at the positions of their links. Otherwise they share the top edge.
     pub ports: bool,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn place(cells: &[Cell], ranks: &[usize], links: &[Link]) -> Placemen
     layers.placement(cells)
 }
 
-/// A cell, or the passage of a wire through a rank.
+/// A cell, or a wire that crosses a rank.
 struct Slot {
     rank: usize,
     width: f64,
@@ -344,7 +344,7 @@ impl Layers {
         }
     }
 
-    /// Top and bottom of the rows; the space is larger where wires lead far to the side.
+    /// Top and bottom of the rows; the space is larger if wires lead far to the side.
     fn row_spans(&self, cells: &[Cell]) -> Vec<(f64, f64)> {
         let mut heights = vec![0.0f64; self.rows.len()];
         for (cell, slot) in cells.iter().zip(&self.slots) {

@@ -63,12 +63,12 @@ pub(super) struct Frame {
     pub operands: Option<Vec<Option<Note>>>,
     /// The module path of the fused operator.
     path: String,
-    /// Remarks beside nodes.
+    /// Remarks on nodes.
     remarks: HashMap<NodeId, String>,
 }
 
 impl Frame {
-    /// Of a whole graph.
+    /// For a whole graph.
     pub(super) fn of_graph(remarks: &Remarks) -> Self {
         Self { remarks: remarks.nodes.clone(), ..Self::default() }
     }

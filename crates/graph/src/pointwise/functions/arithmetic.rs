@@ -193,7 +193,7 @@ fn floor_div(a: i32, b: i32) -> i32 {
     }
 }
 
-/// A positive integer that a divisor is known to be.
+/// The divisor, if it is a known positive integer.
 fn divisor<A: Algebra>(at: &mut A, scalar: Scalar, b: &Bounds<A>) -> Option<i64> {
     let value = at.known(&b.low).filter(|value| *value > 0 && scalar != F32)?;
     (at.known(&b.high) == Some(value)).then_some(value)

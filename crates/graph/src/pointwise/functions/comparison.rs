@@ -2,7 +2,7 @@ use super::op::{Eq, Ge, Gt, Le, Lt, Ne};
 use super::{Algebra, Binary, BinaryOp, Bounds, Comparison, Declaration, Interval, UnaryOp, Vectors, Wgsl};
 use crate::Scalar::{self, Bool, F32, I32, I64};
 
-/// Declares a comparison of order. `$ends` are the ends of the operands at which it holds the least.
+/// Declares an order comparison. `$ends` are the bounds of the operands at which it is hardest to satisfy.
 macro_rules! order {
     ($name:ident $text:literal $wgsl:literal $long:literal $ends:tt, ($a:ident, $b:ident) $holds:expr, $v:ident $mask:expr) => {
         impl Binary for $name {
@@ -40,7 +40,7 @@ order!(Le "le" "{a} <= {b}" "!i64_lt({b}, {a})" (high, low), (a, b) a <= b, v v.
 order!(Gt "gt" "{a} > {b}" "i64_lt({b}, {a})" (low, high), (a, b) a > b, v v.less(b, a));
 order!(Ge "ge" "{a} >= {b}" "!i64_lt({a}, {b})" (low, high), (a, b) a >= b, v v.less_or_equal(b, a));
 
-/// Whether both are the same everywhere and anywhere.
+/// True everywhere if both are constant and equal; true anywhere if their bounds overlap.
 fn same<A: Algebra>(at: &mut A, scalar: Scalar, [a, b]: [&Bounds<A>; 2]) -> Bounds<A> {
     if scalar == Bool {
         // Both true or both false.
@@ -85,7 +85,7 @@ impl Binary for Ne {
     const DECLARATION: Declaration = Declaration {
         name: "ne",
         wgsl: &[
-            // What naga makes of `!=` is false for NaN.
+            // naga translates `!=` to a comparison that is false for NaN.
             (&[F32], Wgsl::both("!({a} == {b})")),
             (&[I32, Bool], Wgsl::both("{a} != {b}")),
             (&[I64], Wgsl::scalar("any({a} != {b})")),

@@ -38,7 +38,7 @@ pub struct Declaration {
     pub name: &'static str,
     /// The argument types for which it is defined, with its WGSL.
     pub wgsl: &'static [(&'static [Scalar], Wgsl)],
-    /// WGSL functions that it calls, besides those in `shaders/functions.wgsl`.
+    /// WGSL functions that it calls, in addition to those in `shaders/functions.wgsl`.
     pub library: &'static str,
     /// Cost in operations on floats.
     pub cost: u64,
@@ -50,7 +50,7 @@ impl Declaration {
     const FUNCTION: Self = Self { name: "", wgsl: &[], library: "", cost: FUNCTION, commutes: false };
     const OPERATION: Self = Self { cost: 1, ..Self::FUNCTION };
 
-    /// The function in WGSL; `None` where it is not defined.
+    /// The function in WGSL; `None` if it is not defined for the type.
     pub fn wgsl(&self, scalar: Scalar) -> Option<Wgsl> {
         self.wgsl.iter().find(|(types, _)| types.contains(&scalar)).map(|(_, wgsl)| *wgsl)
     }

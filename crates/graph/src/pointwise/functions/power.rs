@@ -84,7 +84,7 @@ impl Arithmetic for Pow {
         let slope = at.select(&is_constant, &zero, &slope);
         let logarithm = at.unary(UnaryOp::Log, a);
         let growth = at.mul(y, &logarithm);
-        // A power of 0 stays 0 whatever its exponent is, if that is not negative.
+        // A power of 0 stays 0 for every exponent that is not negative.
         let (is_zero, is_natural) = (at.binary(BinaryOp::Eq, a, &zero), at.binary(BinaryOp::Ge, b, &zero));
         let stays = at.binary(BinaryOp::And, &is_zero, &is_natural);
         let growth = at.select(&stays, &zero, &growth);

@@ -3,7 +3,7 @@ use super::{Algebra, Declaration, Unary, UnaryOp, Vectors, Wgsl};
 use crate::Scalar::F32;
 use std::f32::consts::FRAC_2_PI;
 
-/// Largest angle of which Cody and Waite's reduction keeps all digits.
+/// Largest angle for which Cody and Waite's reduction keeps all digits.
 const LARGE: f32 = 4096.0;
 /// Adding it rounds to an integer, which is then in the low bits.
 const ROUNDER: f32 = 12_582_912.0;
@@ -24,7 +24,7 @@ fn sine_of_quarter<V: Vectors>(v: V, x: V::Floats, quarters: u32) -> V::Floats {
     let cosine = v.polynomial(s, [0.041_666_646, -0.001_388_731_6, 2.443_315_7e-5]);
     let cosine = v.mul_add(v.mul(s, s), cosine, v.mul_add(s, v.splat(-0.5), v.splat(1.0)));
     let quarter = v.add_words(v.bits(shifted), v.splat_word(quarters));
-    // The lowest bit as the sign of a float: negative where the quarter is odd.
+    // The lowest bit as the sign of a float: negative if the quarter is odd.
     let is_odd = v.less(v.of_bits(v.or(v.shift_up(quarter, 31), v.splat_word(1.0_f32.to_bits()))), v.splat(0.0));
     let sign = v.shift_up(v.and(quarter, v.splat_word(2)), 30);
     let value = v.select(is_odd, cosine, sine);

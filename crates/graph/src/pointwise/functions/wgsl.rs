@@ -1,7 +1,7 @@
 /// A function as WGSL expressions of `{a}` and `{b}`, which are names, literals or calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Wgsl {
-    /// Of scalars.
+    /// For scalars.
     pub scalar: &'static str,
     /// For `vec4`, component by component; `None` if there is no such form.
     pub wide: Option<&'static str>,
