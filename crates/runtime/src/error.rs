@@ -279,7 +279,7 @@ pub enum RunError {
         /// The file.
         path: PathBuf,
     },
-    /// The device was lost, and the parameters that the session held were replaced meanwhile.
+    /// The device was lost, and the parameters that the session holds have been replaced since.
     #[error(
         "the device was lost, and the parameters that the session holds have been replaced since: repeat all of its runs"
     )]

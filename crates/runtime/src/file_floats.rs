@@ -8,8 +8,8 @@ use std::io::{ErrorKind, Result};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Floats in a file without a name, which is mapped into memory. The system keeps the pages in use in memory, and moves
-/// others to the file when memory is short. The file ends with the value, or with the process.
+/// Floats in an unnamed file, which is mapped into memory. The system caches used pages, and writes others to the file
+/// when memory is short. The file is deleted when the value is dropped or the process ends.
 ///
 /// ```
 /// let mut floats = rewire_runtime::FileFloats::zeros(&std::env::temp_dir(), 1000)?;
@@ -34,7 +34,7 @@ impl FileFloats {
         reserve(&file, bytes as u64)?;
         // SAFETY: the file has no name, so nothing else changes or truncates it.
         let map = unsafe { MmapMut::map_mut(&file)? };
-        // Rows are read one by one: pages around them would displace others.
+        // Rows are read one by one: reading the pages around them would evict others.
         #[cfg(unix)]
         map.advise(Advice::Random)?;
         Ok(Self { map, len, folder: folder.to_owned() })

@@ -20,7 +20,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 /// How long a program waits for others that modify a file.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Updates a file that other programs update too; one at a time. `change` is passed its content, or the error of
+/// Updates a file that other programs update, too; one at a time. `change` receives its content, or the error of
 /// reading it, and returns the new content. The update is atomic: concurrent readers find the old or the new file, even
 /// if this program is killed.
 ///
@@ -97,7 +97,7 @@ pub fn create_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>
     })
 }
 
-/// Writes a new file beside `path`, which `publish` moves into place.
+/// Writes a new file next to `path`, which `publish` moves into place.
 fn publish(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<()>,
@@ -127,7 +127,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new file beside `path` with a name that is unique across processes.
+/// A new file next to `path` with a name that is unique across processes.
 fn partial(path: &Path) -> Result<(PathBuf, File)> {
     loop {
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -148,7 +148,7 @@ fn remove_abandoned(path: &Path) -> Result<()> {
     left.iter().filter(|(modified, _)| is_old(modified)).try_for_each(|(_, path)| remove(path))
 }
 
-/// True for names that [`partial`] creates beside the file `name`.
+/// True for names that [`partial`] creates for the file `name`.
 fn is_partial(found: &str, name: &str) -> bool {
     let number = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(PARTIAL));
     number.is_some_and(|number| number.len() == DIGITS && number.bytes().all(|digit| digit.is_ascii_hexdigit()))

@@ -236,7 +236,7 @@ impl<'a> Objects<'a> {
 
 impl Drop for Objects<'_> {
     fn drop(&mut self) {
-        // SAFETY: they are of this device, nothing uses them, and null ones are allowed.
+        // SAFETY: they belong to this device, nothing uses them, and null handles are allowed.
         unsafe {
             self.device.destroy_pipeline(self.pipeline, None);
             self.device.destroy_pipeline_layout(self.layout, None);

@@ -52,8 +52,8 @@ fn without_windows() -> Option<Vec<wgpu::Adapter>> {
     let windows = [c"VK_KHR_wayland_surface", c"VK_KHR_xcb_surface", c"VK_KHR_xlib_surface"];
     let callback: Box<vulkan::CreateInstanceCallback<'_>> =
         Box::new(|args| args.extensions.retain(|name| !windows.contains(name)));
-    // SAFETY: the extensions that are left out are used by surfaces alone, which nothing makes here, and no other extension depends on
-    // them.
+    // SAFETY: only surfaces use the omitted extensions; nothing creates surfaces here, and no other extension depends
+    // on them.
     let vulkan = unsafe { vulkan::Instance::init_with_callback(&hal, Some(callback)) };
     let vulkan = vulkan.inspect_err(|error| tracing::debug!("no Vulkan: {error}")).ok()?;
     // It opens no backend itself. If created from the other instance, it would have the flags of debug builds and of

@@ -11,7 +11,7 @@ use web_time::Instant;
 /// deliver it.
 const DELIVERY: Duration = Duration::from_secs(10);
 
-/// How long a browser is made to check whether work has ended.
+/// How long a browser is prompted to check whether work has ended.
 const HURRIED: Duration = Duration::from_millis(8);
 
 /// A buffer on its way to the host.
@@ -70,12 +70,12 @@ impl Mapping {
         while !gpu.target().software && begun.elapsed() < HURRIED && lock(&self.shared.state).result.is_none() {
             let submit = || gpu.submit([]);
             let (_, looked) = gpu.watched(submit);
-            // What the device complains of is an error of the result.
+            // An error of the device is returned as the error of the result.
             let _ = looked.await;
         }
     }
 
-    /// Ready when the bytes have arrived. A browser delivers them by itself.
+    /// Ready when the bytes have arrived. A browser delivers them without polling.
     fn poll(&mut self, gpu: &Gpu, context: &Context<'_>) -> Poll<Result<(), GpuError>> {
         if let Some(result) = self.shared.take_or_wake(context) {
             return Poll::Ready(result);

@@ -17,12 +17,12 @@ use strum::EnumString;
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase", parse_err_ty = ParseMatrixTierError, parse_err_fn = unknown)]
 pub enum MatrixTier {
-    /// One by one.
+    /// Scalar multiply-adds.
     None,
-    /// With cooperative matrices of WGSL.
+    /// With WGSL's cooperative matrices.
     Wgsl,
-    /// With operations on their elements in registers and with workgroup-scope matrices of `VK_NV_cooperative_matrix2`
-    /// as well.
+    /// With operations on their elements in registers, and with workgroup-scope matrices of
+    /// `VK_NV_cooperative_matrix2`.
     Spirv,
 }
 
@@ -55,7 +55,7 @@ fn unknown(text: &str) -> ParseMatrixTierError {
 pub enum MatrixReason {
     /// No higher tier exists.
     Highest,
-    /// The adapter has no square matrices of 8 or 16 f16 elements with sums of `f32`.
+    /// The adapter has no square matrices of 8 or 16 f16 elements with `f32` accumulators.
     NoMatrices,
     /// Shaders have no f16.
     NoHalves,
@@ -228,8 +228,7 @@ impl Gpu {
     }
 
     /// Uses the cooperative matrices of the adapter from which the device was opened, if the device has
-    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does this by itself; a device alone does not report matrix
-    /// sizes.
+    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does this itself; a device alone does not report matrix sizes.
     #[must_use]
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
         if !self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {

@@ -52,7 +52,7 @@ impl Workers {
         kept.await
     }
 
-    /// One thread that does work in order, as long as there can be more.
+    /// A thread that executes work in order, until no more work can arrive.
     pub(super) fn one_thread() -> Self {
         let thread = OwnThread::start();
         Self::new(move |work| thread.work(work))

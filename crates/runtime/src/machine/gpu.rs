@@ -41,7 +41,7 @@ pub(super) async fn measure(gpu: &Gpu) -> Result<HardwareModel, GpuError> {
     Ok(HardwareModel { bandwidth: 2.0 * bytes as f64 / copied, multiply_add, matrix: matrix_rate(gpu).await, launch })
 }
 
-/// Operations a second of cooperative matrices with f16 as operands; `None` where kernels use none.
+/// Operations per second of cooperative matrices with f16 operands; `None` if kernels use none.
 #[cfg(feature = "emit")]
 async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
     let (size, subgroup) = gpu.target().cooperative()?;
@@ -67,7 +67,7 @@ async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
     }
 }
 
-/// `None`, since no emitter is built in for the kernel.
+/// `None`, since this build has no emitter for the kernel.
 #[cfg(not(feature = "emit"))]
 async fn matrix_rate(_: &Gpu) -> Option<f64> {
     None

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 /// The device with the capabilities that kernels may use.
 pub(super) async fn usable(gpu: Gpu, plan: &Plan, _: &ModelOptions) -> Gpu {
-    // Rows of 8 bits that come with a run have no step that converts them to f16.
+    // 8-bit rows that are inputs of a run have no step that converts them to f16.
     let comes = |buffer: &Buffer| buffer.dtype == DType::Rows8 && !buffer.source.is_resident();
     let gpu = match plan.buffers.iter().any(comes) {
         true => gpu.restricted(&Target { workgroup_matrices: 0, ..gpu.target().clone() }),

@@ -7,10 +7,10 @@ use crate::cpu::RowOverlay;
 use rewire_graph::HostTensor;
 use std::sync::Arc;
 
-/// A table from which the host copies rows: those that were replaced, those that are used often, and all others.
+/// A table from which the host copies rows: replaced rows, frequently used rows, and all others.
 #[derive(Clone, Debug)]
 pub(crate) struct HostTable {
-    /// As the model was loaded with it.
+    /// The table with which the model was loaded.
     pub given: HostTensor,
     pub patch: RowPatch,
     /// Rows of `given`, which versions of a table share.
@@ -38,7 +38,7 @@ impl RowOverlay for HostTable {
     }
 
     fn will_read(&self, rows: &[usize]) {
-        // Without a cache rows are expected in memory, where asking for them costs more than reading them.
+        // Without a cache, rows are expected to be in memory, where prefetching costs more than reading.
         if self.cache.is_none() {
             return;
         }

@@ -61,8 +61,8 @@ pub struct ModelOptions {
     /// Limit in bytes of all parameters together, on the device or the CPU, above which [`Tables::Auto`] places tables
     /// on the host. If `None`, three quarters of the device's memory, or the available host memory.
     pub parameter_bytes: Option<u64>,
-    /// Limit in bytes of copies, in memory, of the rows of tables on the host that are looked up most often; none if 0.
-    /// For tables in mapped files that are larger than the memory: other rows are read from the disk.
+    /// Limit in bytes of the memory cache for frequent rows of tables on the host; no cache if 0. For tables in mapped
+    /// files that are larger than the memory: other rows are read from the disk.
     pub hot_row_bytes: u64,
     /// The user-defined functions and custom operators that a plan from a file may contain.
     pub registry: Registry,
@@ -220,7 +220,7 @@ impl Model {
         })
     }
 
-    /// Logs once what `auto` chose.
+    /// Logs the choice of `auto` once.
     fn announce(&self) {
         static ONCE: Once = Once::new();
         if self.options().kernel == Kernel::Auto {

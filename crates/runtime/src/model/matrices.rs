@@ -11,19 +11,19 @@ use rewire_graph_rewrite::plan::{Plan, Precision, Step};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_graph_rewrite::{lower, optimize};
 
-/// Rows, depth and columns of matmuls, and of those with workgroup-scope matrices. The columns of the latter become a sum
-/// with another tensor and, from `REST` on, a separate tensor.
+/// Rows, depth and columns of matmuls, and of matmuls with workgroup-scope matrices. For the latter, a tensor is added
+/// to the first columns; the columns from `REST` on are a separate tensor.
 const PRODUCT: [usize; 3] = [37, 48, 40];
 const WORKGROUP_PRODUCT: [usize; 3] = [150, 72, 264];
 const REST: usize = 128;
-/// Of attention. Kernels of narrow and of wide heads differ; software adapters compile the latter for minutes.
+/// Shapes of attention. Kernels of narrow and of wide heads differ; software adapters compile the latter for minutes.
 const LENGTHS: [usize; 2] = [37, 50];
 const HEADS: usize = 2;
 const NARROW: usize = 25;
 const WIDE: usize = 100;
 
-/// The device, without its cooperative matrices, or without their f16 accumulators or operations on their elements, where results of them
-/// are wrong: drivers offer broken ones.
+/// The device without the features whose results are wrong: its cooperative matrices, their f16 accumulators, or
+/// operations on their elements. Some drivers offer features that do not work.
 ///
 /// Tests once per device, and only if a kernel of the plan uses cooperative matrices; tests rare kernels if the plan
 /// contains some.

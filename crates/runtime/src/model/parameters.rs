@@ -21,7 +21,7 @@ pub(crate) struct HostParameters {
     tensors: Vec<Option<HostTensor>>,
     /// Rows of the tensors that updates replaced since.
     patches: BTreeMap<BufferId, RowPatch>,
-    /// Rows of tables that are looked up often.
+    /// Frequent rows of tables.
     caches: BTreeMap<BufferId, Arc<RowCache>>,
     /// The limit in bytes of all caches.
     hot_row_bytes: u64,
@@ -52,7 +52,7 @@ impl HostParameters {
         Ok(resident)
     }
 
-    /// Begins to read a table by rows, with a share of the memory for rows that are used often.
+    /// Starts to read a table by rows, with a share of the memory for frequent rows.
     fn cache(&mut self, plan: &Plan, table: BufferId) {
         self.caches.remove(&table);
         let bytes = |id: BufferId| self.tensors.get(id.0 as usize)?.as_ref().map(|tensor| tensor.bytes().len() as u128);

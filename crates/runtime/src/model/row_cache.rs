@@ -1,4 +1,4 @@
-//! Rows of tables on the host that are looked up most often.
+//! Cache of the most frequent rows of tables on the host.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Parts of a cache that threads lock separately.
 const SHARDS: usize = 64;
 
-/// Bytes of a row besides its content: its entry in the map, its number and its count.
+/// Bytes of a row in addition to its content: its entry in the map, its number and its count.
 const OVERHEAD: usize = 32;
 
-/// Rows that are compared to find the one that is used least.
+/// Number of rows that are compared to find the least used one.
 const SAMPLE: usize = 8;
 
 /// Counters per row of the cache, and lookups per counter until all are halved.
 const COUNTERS: usize = 8;
 const AGE: u32 = 4;
 
-/// Copies of the rows of a table that are looked up most often, within a limit of bytes. A row replaces another one once
-/// it was looked up more often lately (TinyLFU, Einziger, Friedman and Manes 2017, with one hash function).
+/// A cache of the most frequent rows of a table, within a limit of bytes. A row replaces another one once it has more
+/// recent lookups (TinyLFU, Einziger, Friedman and Manes 2017, with one hash function).
 #[derive(Debug)]
 pub(crate) struct RowCache(Vec<Mutex<Shard>>);
 
@@ -26,7 +26,7 @@ struct Shard {
     row_bytes: usize,
     capacity: usize,
     places: HashMap<u32, usize>,
-    /// By place: the row, its lookups, and its bytes.
+    /// Per slot: the row, its lookups, and its bytes.
     rows: Vec<u32>,
     counts: Vec<u8>,
     bytes: Vec<u8>,
@@ -55,7 +55,7 @@ impl RowCache {
         Some(Self((0..SHARDS).map(|_| Mutex::new(shard())).collect()))
     }
 
-    /// Passes a row to `copy`; false if it is not here.
+    /// Passes a row to `copy`; false if it is not cached.
     pub fn read(&self, row: usize, copy: &mut dyn FnMut(&[u8])) -> bool {
         let Some((mut shard, row)) = self.shard(row) else { return false };
         shard.age();
@@ -65,14 +65,14 @@ impl RowCache {
         true
     }
 
-    /// Counts a row that was read from the table, and takes it if it is looked up more often than another one.
+    /// Counts a row that was read from the table, and caches it if it has more lookups than another one.
     pub fn offer(&self, row: usize, content: &[u8]) {
         if let Some((mut shard, row)) = self.shard(row) {
             shard.offer(row, content);
         }
     }
 
-    /// Bytes of the copies.
+    /// Bytes of the cached rows.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|shard| locked(shard)).map(|shard| shard.bytes.capacity() as u64).sum()
     }
@@ -87,7 +87,7 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Shard {
-    /// Halves all counts after some lookups, so that rows which are not looked up any more leave.
+    /// Halves all counts after a number of lookups, so that unused rows are evicted.
     fn age(&mut self) {
         self.lookups += 1;
         if self.lookups as usize > self.seen.len().saturating_mul(AGE as usize) {
@@ -128,7 +128,7 @@ impl Shard {
 mod tests {
     use super::*;
 
-    /// The part of lookups that a cache of `rows` rows answers, for the given rows.
+    /// The hit rate of a cache of `rows` rows for the given lookups.
     fn hits(cache: &RowCache, rows: impl Iterator<Item = usize>) -> f64 {
         let (mut found, mut all) = (0, 0);
         for row in rows {
@@ -158,14 +158,14 @@ mod tests {
     fn rows_that_are_looked_up_often_stay_among_others() {
         let limit = (4 + OVERHEAD + COUNTERS) as u64 * 6400;
         let cache = RowCache::new(4, limit).unwrap();
-        // Every second lookup is of one of 5000 rows, others are of a million.
+        // Every second lookup reads one of 5000 rows, the others one of a million.
         let mixed = |seed: u64, first: usize| {
             noise(seed).map(move |n| if n % 2 == 0 { first + n / 2 % 5000 } else { n / 2 % 1_000_000 })
         };
         hits(&cache, mixed(1, 0).take(200_000));
         let found = hits(&cache, mixed(2, 0).take(50_000));
         assert!(found > 0.45, "{found}");
-        // Others take their place.
+        // Others replace them.
         hits(&cache, mixed(3, 500_000).take(400_000));
         let found = hits(&cache, mixed(4, 500_000).take(50_000));
         assert!(found > 0.45 && cache.bytes() <= limit, "{found}, {} bytes", cache.bytes());

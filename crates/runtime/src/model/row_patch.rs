@@ -11,7 +11,7 @@ const BLOCK: usize = 1 << 9;
 #[derive(Clone, Debug)]
 pub(crate) struct RowChange {
     pub rows: Vec<u32>,
-    /// A row for each of `rows`; later ones take precedence.
+    /// One row for each of `rows`; later ones take precedence.
     pub values: HostTensor,
 }
 
@@ -26,7 +26,7 @@ impl RowChange {
 }
 
 /// The rows of a matrix that updates replaced, in its storage type and the layout of a host tensor. Clones share blocks
-/// of rows, so an update copies only those that it changes. All together take at most the bytes of the matrix.
+/// of rows, so an update copies only the blocks that it changes. Together they use at most the bytes of the matrix.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowPatch {
     row_bytes: usize,
@@ -67,7 +67,7 @@ impl RowPatch {
         block.bytes.get(place * self.row_bytes..(place + 1) * self.row_bytes)
     }
 
-    /// The bytes of the matrix, given those before all updates.
+    /// The bytes of the matrix, given its original bytes.
     pub fn applied(&self, given: &HostTensor) -> Option<HostTensor> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(given.bytes().len()).ok()?;
@@ -88,7 +88,7 @@ impl RowPatch {
 }
 
 impl Block {
-    /// The same rows with others added or replaced.
+    /// The same rows with further rows added or replaced.
     fn with(&self, others: BTreeMap<u32, &[u8]>, row_bytes: usize) -> Self {
         let own = self.rows.iter().copied().zip(self.bytes.chunks_exact(row_bytes));
         let mut all: BTreeMap<u32, &[u8]> = own.collect();

@@ -30,7 +30,7 @@ pub(crate) struct BoundModel {
     pub resident: Arc<HostParameters>,
     /// Number of updates of parameters.
     pub updates: u64,
-    /// The value of the app that belongs to the parameters.
+    /// The attached value of the app.
     pub attachment: Option<Attachment>,
 }
 

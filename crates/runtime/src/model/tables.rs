@@ -20,10 +20,10 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tables {
-    /// With the other parameters if there is enough memory for all; otherwise the largest tables on the host.
+    /// On the device with the other parameters if the memory suffices; otherwise the largest tables are on the host.
     #[default]
     Auto,
-    /// With the other parameters.
+    /// On the device with the other parameters.
     Device,
     /// All on the host.
     Host,

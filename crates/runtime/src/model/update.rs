@@ -110,7 +110,7 @@ impl Model {
         self.threads().within(self.update_here(&parameters, Some(&attachment))).await
     }
 
-    /// The [attachment](Model::update_attached_async) of the parameters of now; `None` if there is none of this type.
+    /// The [attachment](Model::update_attached_async) of the current parameters; `None` if there is none of this type.
     pub fn attachment<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.sites().attachment.clone()?.downcast().ok()
     }

@@ -53,9 +53,9 @@ mod tests {
             step(&[0], &[1]),
             step(&[1], &[2]),
             step(&[0], &[3]),
-            // Writes another part of a tensor.
+            // It writes another part of a tensor.
             step(&[3], &[2]),
-            // Overwrites an input of an earlier step.
+            // It overwrites an input of an earlier step.
             step(&[], &[0]),
             step(&[2, 3], &[4]),
             step(&[], &[5]),

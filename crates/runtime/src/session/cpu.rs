@@ -33,9 +33,10 @@ struct Begun<'s> {
     result: Result<(), CpuError>,
 }
 
-/// Bytes of all tensors of a step up to which it is too small to be divided among threads.
+/// Steps whose tensors have at most this many bytes are too small to be divided among threads.
 const SMALL: u64 = 1 << 18;
-/// Points of its loops up to which it is too small, regardless of the size of tables from which it reads a few rows.
+/// Steps whose loops have at most this many points are too small, regardless of the size of tables from which they read
+/// a few rows.
 const FEW: u64 = 1 << 16;
 
 /// Points of the loops of a step, including reductions.

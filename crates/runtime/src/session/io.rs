@@ -199,7 +199,7 @@ impl IntoIterator for Outputs {
     }
 }
 
-/// Tensors that are results of a run, by place. A tensor that is an output twice can be in both.
+/// Tensors that are results of a run, by index. If a tensor is an output twice, it can be in both maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wanted {
     pub on_device: Vec<BufferId>,
@@ -207,7 +207,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The places of the results that the inputs of a run request; fails if they name an output that does not exist.
+    /// The indices of the results that the inputs of a run request; fails if they name an output that does not exist.
     pub fn new(plan: &Plan, inputs: &Inputs) -> Result<Self, RunError> {
         for name in &inputs.on_device {
             match plan.outputs.iter().find(|output| output.name == *name).map(|output| output.value) {

@@ -70,7 +70,7 @@ impl Session {
         &self.model
     }
 
-    /// The devices that run the steps, with the memory of the session; that of parameters belongs to the model.
+    /// The devices that run the steps, with the memory of the session, without parameters, which belong to the model.
     pub fn report(&self) -> Report {
         let model = self.sites.report(self.model.options().kernel);
         Report {
@@ -124,8 +124,8 @@ impl Session {
         self.held = Some(self.sites.updates);
     }
 
-    /// The [attachment](Model::update_attached_async) of the parameters that [`Session::hold`] adopted, or of those of the
-    /// latest run; `None` if there is none of this type.
+    /// The [attachment](Model::update_attached_async) of the parameters that [`Session::hold`] adopted, or of the
+    /// parameters of the latest run; `None` if there is none of this type.
     pub fn attachment<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.sites.attachment.clone()?.downcast().ok()
     }
@@ -231,7 +231,8 @@ impl Session {
     }
 
     /// True if the run may succeed when repeated after it failed with `error`: the model recovered from the loss of its
-    /// device, whose tensors must be given again, or memory was short and has been freed. Other errors are permanent.
+    /// device, and tensors on it must be given again; or memory was short and has been freed. Other errors are
+    /// permanent.
     ///
     /// ```
     /// # use rewire_graph_rewrite::plan::Plan;

@@ -7,12 +7,12 @@ use crate::memory::Layout;
 use rewire_graph::HostTensor;
 
 impl Session {
-    /// Replaces rows of a state, along its first dimension, for the next run: `values` has a row for each of `rows`. Other rows are
-    /// neither read nor copied, once a run has taken the state to where it runs.
+    /// Replaces rows of a state, along its first dimension, for the next run: `values` has one row for each of `rows`.
+    /// After the first run, only these rows are copied.
     ///
     /// # Errors
-    /// [`RunError::State`] if the plan has no state of that name or the rows are not in it, [`RunError::InputType`] and
-    /// [`RunError::InputShape`] for other values, and [`RunError::StateLost`] if it was on a lost device.
+    /// [`RunError::State`] if the plan has no state of that name or the rows are outside of it, [`RunError::InputType`]
+    /// and [`RunError::InputShape`] for invalid values, and [`RunError::StateLost`] if it was on a lost device.
     pub fn set_state_rows(&mut self, name: &str, rows: &[u32], values: &HostTensor) -> Result<(), RunError> {
         let model = self.model.clone();
         let dtype = self.declared(name)?.dtype;
@@ -63,7 +63,7 @@ impl Session {
     }
 }
 
-/// Rows that follow each other: the first one, and their places.
+/// A run of consecutive rows: the first row, and the positions of their values.
 fn runs(rows: &[u32]) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
     let mut end = 0;
     rows.chunk_by(|a, b| a.checked_add(1) == Some(*b)).filter_map(move |run| {

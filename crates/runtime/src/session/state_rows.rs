@@ -8,7 +8,7 @@ use crate::{RunError, block_on};
 use rewire_graph::HostTensor;
 
 impl Session {
-    /// Rows of a state `[rows, width]`, of which nothing else is read.
+    /// Reads rows of a state `[rows, width]`, and nothing else of it.
     ///
     /// # Errors
     /// As [`Session::state_async`], and [`RunError::State`] for rows that do not exist.

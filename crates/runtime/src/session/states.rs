@@ -118,7 +118,7 @@ impl States {
 }
 
 impl Session {
-    /// The value of a state now: set by the latest successful run, or by [`Session::set_state`].
+    /// The current value of a state: set by the latest successful run, or by [`Session::set_state`].
     ///
     /// Every session has its own states; a new session begins with zeros. The sessions of one model can therefore serve
     /// users with a cache each, or hold the optimizer moments of one training.

@@ -20,15 +20,15 @@ pub struct Tuned {
     pub name: String,
     /// Module path of the step.
     pub path: String,
-    /// The sizes that it is for, as powers of two: all up to them, and above half of them.
+    /// The sizes that it is for, as powers of two: each size is at most this number and above half of it.
     pub sizes: String,
     /// Number of tunings measured.
     pub candidates: usize,
-    /// The tuning before.
+    /// The old tuning.
     pub before: Tuning,
     /// Its median time.
     pub before_time: Duration,
-    /// The tuning from now on.
+    /// The new tuning.
     pub after: Tuning,
     /// Its median time.
     pub after_time: Duration,
@@ -56,8 +56,8 @@ impl Session {
     }
 
     /// Measures tunings of one kernel in runs with these inputs until `budget` is spent, and switches to the fastest.
-    /// Call it while the app is idle, with typical inputs. A kernel may take several calls; each continues where the
-    /// last one stopped and runs at least once. Kernels are measured in order of cost, the most expensive first, until
+    /// Call it while the app is idle, with typical inputs. A kernel may take several calls; each continues after the
+    /// previous one and measures at least once. Kernels are measured in order of cost, the most expensive first, until
     /// [`Refinement::rest`] is 0. Results stay identical to the bit, and states are unchanged.
     ///
     /// Results apply to all later runs of all the model's sessions whose sizes round up to the same powers of two. They
@@ -106,9 +106,9 @@ impl Session {
         block_on(self.refine_async(inputs, budget))
     }
 
-    /// Measures tunings of all kernels in runs with these inputs, including known ones, for about `budget`, and
-    /// switches to the fastest. It also compares cooperative matrices with multiply-adds. If that choice changes, so
-    /// does the rounding of results, in the same way at all sizes.
+    /// Measures tunings of all kernels in runs with these inputs, including measured ones, for about `budget`, and
+    /// switches to the fastest. It also compares cooperative matrices with multiply-adds. If that choice changes, the
+    /// rounding of results changes, too, in the same way at all sizes.
     ///
     /// Results are stored like those of [`Session::refine`]; if the store cannot be written, it fails before measuring.
     /// Every candidate runs at least a few times, regardless of the budget.
@@ -231,7 +231,7 @@ impl Session {
                 after: times.after.0,
                 after_time: times.after.1,
             });
-            // Others keep the order of their sums.
+            // The other candidates keep the order of their sums.
             let kept = identity(&step.computation).filter(|_| times.after.0.keeps_order());
             found.extend(kept.map(|kernel| (kernel, bucket, times.after.0)));
         }

@@ -51,8 +51,8 @@ impl DeviceTunings {
         Self { device: Device::new(gpu), kernels: Tunings::new() }
     }
 
-    /// Adds a tuning of a kernel of a loaded [`Model::plan`](crate::Model::plan), for all sizes up to the powers of two of those
-    /// of `size`, and above half of them.
+    /// Adds a tuning of a kernel of a loaded [`Model::plan`](crate::Model::plan), for all sizes that round up to the
+    /// same powers of two as `size`.
     pub fn insert(&mut self, computation: &Computation, size: impl Fn(Symbol) -> Option<i64>, tuning: Tuning) {
         if let Some(kernel) = identity(computation) {
             let bucket = Bucket::new(&symbols(computation), size);

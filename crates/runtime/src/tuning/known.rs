@@ -41,7 +41,7 @@ impl KernelTunings {
         self
     }
 
-    /// The tuning for some sizes, unless it sums in another order than those for other sizes.
+    /// The tuning for some sizes, unless it sums in a different order than the tunings of other sizes.
     pub fn get(&self, bucket: &Bucket) -> Option<Tuning> {
         self.sizes.get(bucket).copied().filter(|tuning| tuning.matrices == self.matrices)
     }

@@ -1,15 +1,15 @@
-//! Rows of 8 bits as f16.
+//! Converts 8-bit rows to f16.
 
 use crate::RuntimeError;
 use rewire_graph::{DType, HostTensor, StoredTypeError};
 
-/// An infinite half, the largest one, and all bits but the sign.
+/// An infinite f16, the largest f16, and all bits except the sign.
 const INFINITE: u16 = 0x7c00;
 const LARGEST: u16 = 0x7bff;
 const MAGNITUDE: u16 = 0x7fff;
 
-/// The numbers of rows of 8 bits as f16, within the largest one, as kernels make them that read the rows. `transposed`: with the last two
-/// dimensions exchanged.
+/// The values of 8-bit rows as f16, limited to the largest f16, as kernels that read the rows compute them.
+/// `transposed` exchanges the last two dimensions.
 pub(super) fn f16(rows: &HostTensor, transposed: bool) -> Result<HostTensor, RuntimeError> {
     let plan = |reason: String| RuntimeError::Plan { reason };
     let stored = rows.clone().stored_as(DType::F16).map_err(|error| match error {
@@ -30,7 +30,7 @@ pub(super) fn f16(rows: &HostTensor, transposed: bool) -> Result<HostTensor, Run
     HostTensor::from_bytes(DType::F16, shape, bytes).map_err(|error| plan(error.to_string()))
 }
 
-/// The largest half of the same sign in place of an infinite one.
+/// The largest f16 of the same sign in place of an infinite one.
 fn finite(half: u16) -> u16 {
     if half & MAGNITUDE == INFINITE { half & !MAGNITUDE | LARGEST } else { half }
 }

@@ -47,7 +47,7 @@ impl GpuSite {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reads {
     as_stored: bool,
-    /// As f16 in place of rows of 8 bits: as these lie, and transposed.
+    /// As f16 in place of 8-bit rows: in the original layout, and transposed.
     as_f16: [bool; 2],
 }
 

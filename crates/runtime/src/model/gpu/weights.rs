@@ -22,7 +22,7 @@ const STAGED: usize = 32 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuWeights {
     buffers: Vec<Option<wgpu::Buffer>>,
-    /// Rows of 8 bits as f16, as they lie and transposed.
+    /// 8-bit rows as f16, in the original layout and transposed.
     dequantized: Vec<[Option<wgpu::Buffer>; 2]>,
     pub pool: Pool,
     pooled_buffers: HashMap<DType, wgpu::Buffer>,
@@ -143,7 +143,7 @@ impl GpuWeights {
         Ok(())
     }
 
-    /// Makes f16 of rows of 8 bits, in the ways that are read.
+    /// Converts 8-bit rows to f16, in the layouts that kernels read.
     async fn dequantize(
         &mut self,
         gpu: &Gpu,
@@ -160,12 +160,12 @@ impl GpuWeights {
         Ok(())
     }
 
-    /// the forms in which a parameter exists as f16.
+    /// The layouts in which a parameter exists as f16.
     fn as_f16(&self, n: usize) -> [bool; 2] {
         self.dequantized.get(n).map_or([false; 2], |ways| ways.each_ref().map(Option::is_some))
     }
 
-    /// Rows of 8 bits as f16.
+    /// 8-bit rows as f16.
     pub fn dequantized(&self, id: BufferId, transposed: bool) -> Option<&wgpu::Buffer> {
         self.dequantized.get(id.0 as usize)?.get(usize::from(transposed))?.as_ref()
     }
@@ -205,7 +205,8 @@ async fn with_rows(
     with_ranges(gpu, old, &content, ranges.filter(|(_, _, bytes)| *bytes > 0)).await
 }
 
-/// A copy of a buffer with other bytes: ranges of `content`, as their offsets there and in the buffer and their lengths.
+/// A copy of a buffer with other bytes: ranges of `content`, given by their offsets in `content` and in the buffer, and
+/// their lengths.
 async fn with_ranges(
     gpu: &Gpu,
     old: &wgpu::Buffer,

@@ -13,7 +13,7 @@ const KEPT: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub(super) struct BindGroups(Vec<Bound>);
 
-/// A bind group with its key besides the slots.
+/// A bind group with its key, without the slots.
 #[derive(Clone, Debug)]
 struct Bound {
     kernel: Arc<StepKernel>,
