@@ -123,7 +123,7 @@ pub enum EmitError {
     Shader {
         /// The line, counted from 1 after directives.
         line: Option<u32>,
-        /// naga's message, with the place in the source.
+        /// naga's message, with the position in the source.
         reason: String,
     },
 }

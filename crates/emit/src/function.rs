@@ -35,7 +35,7 @@ fn declared(of: &Declaration, scalar: Scalar, wide: bool, (a, b): (&str, &str)) 
     Ok(Text { code: wgsl.text(wide, a, b), wide: wgsl.wide.is_some() })
 }
 
-/// A float literal. WGSL has none for infinities and NaN, which are made from their bits.
+/// A float literal. WGSL has no literals for infinities and NaN, which are built from their bits.
 pub(super) fn float_literal(value: f32) -> String {
     if !value.is_finite() {
         return format!("float_of_bits({:#010x}u)", value.to_bits());

@@ -162,7 +162,7 @@ impl Analysis {
         }
     }
 
-    /// The bounds of `root`, computed after those of its operands without recursion, since masks may be long.
+    /// The bounds of `root`, computed after the bounds of its operands without recursion, since masks may be long.
     fn bounds(&mut self, module: &mut Module, root: ExprId) -> Result<Option<Bounds>, EmitError> {
         let unknown = |id: &ExprId| !self.known.contains_key(id);
         let parts = |id| combined_from(module, self.pair, id).into_iter().filter(unknown).collect();
@@ -320,7 +320,7 @@ fn is_read(expr: &Expr) -> bool {
     matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. })
 }
 
-/// Whether an integer function wraps around; `None` for functions that never do.
+/// True if an integer function wraps around; `None` for functions that never do.
 fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     match op {
         UnaryOp::Neg => Some(format!("sub_wraps(vec2<i32>(0), {})", pair(a))),
@@ -329,7 +329,7 @@ fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     }
 }
 
-/// Whether an integer function wraps around; `None` for functions that never do.
+/// True if an integer function wraps around; `None` for functions that never do.
 fn binary_wraps(op: BinaryOp, a: &Bounds, b: &Bounds) -> Option<String> {
     let name = match op {
         BinaryOp::Add => "add_wraps",

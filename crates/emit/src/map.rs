@@ -145,7 +145,7 @@ fn groups_per_thread(kernel: &Bound<'_, Map>) -> u32 {
 /// Smallest number of neighbouring threads per row, for coalesced accesses.
 const ROW_THREADS: usize = 8;
 
-/// Groups per thread, at most `most`, which divide the groups of a row evenly.
+/// Groups per thread: the largest number up to `most` that divides the groups of a row evenly.
 pub(super) fn groups_of_row(columns: usize, most: u32) -> u32 {
     let fits = |groups: &u32| columns.is_multiple_of(*groups as usize) && columns / *groups as usize >= ROW_THREADS;
     (2..=most).rev().find(fits).unwrap_or(1)

@@ -253,7 +253,7 @@ impl<'a> Module<'a> {
         Ok(format!("vec2<f32>({scale}, fma({scale}, 128.0f, {bias}))"))
     }
 
-    /// True if an expression is made of rows with a scale, whose numbers may lie beyond f16.
+    /// True if an expression consists of rows with a scale, whose values may exceed f16.
     pub fn reads_rows(&self, root: ExprId) -> bool {
         let dag = &self.body.dag;
         dag.reachable(&[root]).into_iter().any(|id| match *dag.expr(id) {

@@ -87,7 +87,7 @@ pub enum PatchError {
 #[strum(serialize_all = "snake_case", prefix = "rewrite.")]
 #[non_exhaustive]
 pub enum RewriteError {
-    /// The graph is invalid, or a pass made it so.
+    /// The graph is invalid, or a pass made it invalid.
     #[error("{stage}: {source}")]
     Graph {
         /// The pass, or `input`.

@@ -10,8 +10,8 @@ use rewire_graph::pointwise::{Expr, ExprId, Lanes};
 use std::collections::HashSet;
 
 impl Code {
-    /// Four neighbours of an expression as a `vec4<f16>`: f16 as they are stored where it is no more than those, or a
-    /// choice among them.
+    /// Four neighbours of an expression as a `vec4<f16>`: f16 in stored form if the expression is a load of them, or a
+    /// choice among such loads.
     pub fn f16(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
         module.note_f16();
         match module.body.dag.expr(root) {

@@ -36,7 +36,7 @@ pub(super) struct CooperativeMatmulTile {
     prefetch_stages: u32,
     /// Row matrices of results that pass through workgroup memory at once.
     stage_matrices: u32,
-    /// Whether four neighbours of the left operand are four steps of `k`, and those of the right operand.
+    /// For the left and the right operand, true if four neighbours are four steps of `k`.
     along_depth: (bool, bool),
     /// The type of the accumulators.
     sum: Element,

@@ -71,7 +71,7 @@ impl Scheduled for Bound<'_, PairReduction> {
     }
 }
 
-/// A kernel with those of its sums that have one value per row.
+/// A kernel with its sums that have one value per row.
 struct Emitter<'k> {
     kernel: &'k Bound<'k, PairReduction>,
     statistics: Vec<&'k PairSum>,
@@ -176,8 +176,8 @@ impl Emitter<'_> {
         elements(&name, module, &four, (&[], ""), (root, element, ""))
     }
 
-    /// The device function of a pass that computes the weights of a row's pairs with four others, of which `kept` are
-    /// included: each weight is `gain` times that of its sum.
+    /// The device function of a pass that computes the weights of a row's pairs with four others, `kept` of which are
+    /// included: each weight is `gain` times the weight of its sum.
     fn weigh(
         &self,
         module: &mut Module,

@@ -87,7 +87,8 @@ impl PlainTile {
         self.chunk.max(OTHERS) / 4 + 1
     }
 
-    /// Other rows of which the elements of a sum are staged at once, limited to the memory of a chunk of dot products.
+    /// Number of other rows whose elements of a sum are staged together, limited to the memory of a chunk of dot
+    /// products.
     fn others(&self, sum: &PairSum) -> u32 {
         if self.few_barriers { OTHERS } else { 1 << (OTHERS / chunks(sum).max(1)).max(4).ilog2() }
     }
@@ -98,7 +99,7 @@ impl PlainTile {
         elements.fold(OTHERS * self.pitch(), u32::max)
     }
 
-    /// Workgroup memory in bytes, with that of the mask's bounds.
+    /// Workgroup memory in bytes, including the bounds of the mask.
     fn bytes(&self, kernel: &Bound<'_, PairReduction>) -> u32 {
         let softmax = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
         let statistics = kernel.sums().filter(|sum| sum.element.is_none()).count() as u32;

@@ -218,7 +218,7 @@ impl CooperativeTile {
         self.subgroups() * (self.subgroup / self.smallest) * self.stages() * self.size * self.stage_pitch()
     }
 
-    /// Matrices of results that are written at once, as many as fit in the stage.
+    /// Matrices of results that are written together, as many as fit in the stage.
     pub fn result_matrices(&self) -> u32 {
         let columns = self.narrowest / self.size / self.split;
         let several = !self.in_registers && columns.is_multiple_of(self.together);

@@ -125,7 +125,7 @@ fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     Ok(rewriter.result)
 }
 
-/// The place of an instruction in a module.
+/// The position of an instruction in a module.
 enum Place {
     Capabilities,
     /// Before decorations.
@@ -300,7 +300,7 @@ fn semantics(words: &Words) -> Option<(u32, u32)> {
     Some((constant(OF_NO_MEMORY)?, constant(OF_WORKGROUP)?))
 }
 
-/// Arrays in workgroup memory, to which naga gives strides that Vulkan does not allow there.
+/// Arrays in workgroup memory; naga gives them strides that Vulkan does not allow there.
 fn strideless(words: &Words) -> HashSet<u32> {
     let arrays = words.instructions().filter(|one| one.is(Op::TypeArray)).filter_map(|one| one.word(1));
     let mut arrays: HashSet<u32> = arrays.collect();

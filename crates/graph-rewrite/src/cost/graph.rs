@@ -21,7 +21,7 @@ pub fn kernels(graph: &Graph) -> usize {
     each_run(graph).count()
 }
 
-/// The count of every operator that a run computes on the device: a fused one as its kernel, another by itself.
+/// The count of every operator that a run computes on the device: fused operators as their kernels, others separately.
 pub fn operators(graph: &Graph, sizes: &Sizes) -> Vec<(NodeId, Count)> {
     let mut counter = Counter::default();
     each_run(graph).map(|id| (id, operator(graph, id, sizes, &mut counter))).collect()

@@ -55,8 +55,8 @@ impl HardwareModel {
         single / self.multiply_add + half as f64 / self.matrix.unwrap_or(self.multiply_add)
     }
 
-    /// Peak rate for the products of a count, in operations per second: that of matrix units if they compute all of
-    /// them.
+    /// Peak rate for the products of a count, in operations per second: the rate of matrix units if they compute all
+    /// products.
     pub fn peak(&self, count: &Count) -> f64 {
         let takes_all = count.products > 0 && count.half_products == count.products;
         self.matrix.filter(|_| takes_all).unwrap_or(self.multiply_add)

@@ -36,7 +36,8 @@ impl Count {
         self.read.saturating_add(self.written)
     }
 
-    /// The operations from which a rate is computed: those of products, or other operations if there are none.
+    /// The operations from which a rate is computed: operations of products, or other operations if there are no
+    /// products.
     pub fn operations(&self) -> u64 {
         if self.products > 0 { self.products } else { self.scalar }
     }

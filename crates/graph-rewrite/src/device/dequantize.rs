@@ -7,8 +7,9 @@ use rewire_graph::DType;
 use rewire_graph::pointwise::{Expr, ExprId};
 use std::borrow::Cow;
 
-/// A computation as its kernels on a target are, whatever their tuning: matrices that a workgroup shares are loaded as they lie in memory,
-/// so that a right factor of [`DType::Rows8`] is f16 there, with a row for each step of `k`. How it is bound, if there is one.
+/// A computation in the form of its kernels on a target, for any tuning. Matrices that a workgroup shares are loaded in
+/// their memory layout, so a right factor of [`DType::Rows8`] is converted to f16, with one row per step of `k`. Also
+/// returns how that factor is bound, if there is one.
 pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c, Computation>, Option<BindingSource>) {
     let Some((operand, transposed)) = right_rows(computation, target) else {
         return (Cow::Borrowed(computation), None);

@@ -12,11 +12,12 @@ pub struct Target {
     pub subgroups: bool,
     /// Subgroup sizes. Kernels are correct for every size of the range.
     pub subgroup_size: SubgroupSizes,
-    /// Rows, columns and depth of a cooperative matrix with f16 as operands and `f32` sums; 0 where there are none.
+    /// Rows, columns and depth of a cooperative matrix with f16 operands and `f32` accumulators; 0 if there are none.
     ///
-    /// Products take them whose operands are made of stored f16 values and stay as large as those, or are `Rows8`: bounded functions, sums,
-    /// choices and gates of them, scales that all rows share, rows divided by their length. Integers above 2048, squares,
-    /// quotients, exponentials without a bound and user-defined functions are multiplied in `f32`.
+    /// Used for products whose operands consist of stored f16 values and are no larger than these, or are `Rows8`:
+    /// bounded functions, sums, choices and gates of them, scales that all rows share, and rows divided by their
+    /// length. Integers above 2048, squares, quotients, exponentials without a bound and user-defined functions are
+    /// multiplied in `f32`.
     pub matrix: u32,
     /// Cooperative matrices of that size add in f16 as well.
     #[serde(default)]

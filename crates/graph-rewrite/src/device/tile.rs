@@ -107,7 +107,7 @@ pub struct PairReductionTile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatrixPairReductionTile {
-    /// Rows: a multiple of those of a subgroup.
+    /// Rows: a multiple of the rows of a subgroup.
     pub rows: u32,
     /// Columns: a multiple of a matrix's.
     pub columns: u32,

@@ -365,7 +365,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let (rank, dag) = (self.nest.rank(), &mut self.nest.body.dag);
-        // Columns are those of the loop's last axis, which may not be the last one of a permuted value.
+        // Columns belong to the loop's last axis, which may not be the last axis of a permuted value.
         if !matches!(dag.expr(index[last]), Expr::Coord(axis) if usize::from(*axis) + 1 == rank) {
             return None;
         }

@@ -6,7 +6,7 @@ use rewire_graph::nest::{Axis, Extent, Nest};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim};
 
-/// Rows from which an entry of a batch fills a tile by itself.
+/// With at least this many rows, an entry of a batch fills a tile alone.
 const TILE: usize = 64;
 
 /// A matmul in the form that runs best: of one term as a pointwise loop, of one column as a reduction of rows, of

@@ -13,7 +13,7 @@ const KEPT: usize = 1 << 12;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trials(Arc<Mutex<Known>>);
 
-/// A kernel, or why a body has none.
+/// A kernel, or the reason why a body has none.
 pub(crate) type Trial = Arc<Result<Computation, NotLowerable>>;
 
 #[derive(Debug, Default)]

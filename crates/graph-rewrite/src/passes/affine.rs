@@ -155,7 +155,7 @@ impl Chain {
         let one: Dim = 1.into();
         let (rank, leading) = (shape.len(), shape.len().checked_sub(weight.len())?);
         let (summed, other) = if self.weight == 0 { (rank - 1, rank - 1) } else { (rank - 2, rank - 2) };
-        // The weight has no axis for the rows or columns of the other operand; the reduced axis takes their place.
+        // The weight has no axis for the rows or columns of the other operand; the reduced axis replaces it.
         if shape[other] != one || shape[..leading].iter().any(|dim| *dim != one) {
             return None;
         }
@@ -165,7 +165,7 @@ impl Chain {
         fits.then_some(own)
     }
 
-    /// The end of the chain with all steps folded; `read` are the product, its operands and those of the steps.
+    /// The end of the chain with all steps folded; `read` are the product, its operands, and the operands of the steps.
     fn folded(&self, graph: &Graph, scope: &Scope, read: &[Tensor]) -> Option<Tensor> {
         let [product, left, right, operands @ ..] = read else { return None };
         let (scale, shift) = self.combined(scope, operands);

@@ -51,7 +51,7 @@ fn all() -> Vec<Box<dyn Pass>> {
     vec![
         Box::new(CommonSubexpressions),
         Box::new(Simplify::default()),
-        // Replacements compute sizes and positions of their own.
+        // Replacements add new sizes and positions.
         Box::new(CommonSubexpressions),
         Box::new(CleanLayout),
         Box::new(ReadParts),
@@ -105,7 +105,7 @@ pub trait Pass: Send + Sync {
     /// The pass's name, for reports, errors and selection.
     fn name(&self) -> &str;
 
-    /// The names under which rewrites of this pass are recorded: its own, unless it applies several rules.
+    /// The names under which rewrites of this pass are recorded: the name of the pass, unless it applies several rules.
     fn rules(&self) -> Vec<String> {
         vec![self.name().to_owned()]
     }

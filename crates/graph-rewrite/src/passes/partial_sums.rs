@@ -4,8 +4,8 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Graph, GraphError, Layout, NodeId, Scope, Tensor, Type, Value};
 
 /// Splits sums over a symbolic number of rows, such as the gradients of weights and biases, into parts that are summed
-/// separately and then together, if the results alone would occupy few threads. The parts depend only on the number of
-/// rows, so that sums are reproducible.
+/// separately and then together, if the sum has too few results to occupy many threads. The parts depend only on the
+/// number of rows, so sums are reproducible.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartialSums;
 

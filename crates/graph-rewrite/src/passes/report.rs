@@ -8,7 +8,7 @@ pub struct PassReport {
     pub pass: String,
     /// The rewrites, in order.
     pub applications: Vec<Application>,
-    /// Rewrites that were nearly made; recorded by pipelines that explain.
+    /// Rewrites that almost applied; recorded by pipelines that explain.
     pub near_misses: Vec<NearMiss>,
     /// Nodes before and after.
     pub nodes: (usize, usize),

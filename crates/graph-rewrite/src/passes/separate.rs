@@ -77,7 +77,7 @@ fn copy_scores(graph: &mut Graph, sum: NodeId, own: &[NodeId]) -> Result<(), Gra
 /// The name of [`SplitConcat`].
 const SPLIT: &str = "split concatenation";
 
-/// Splits concatenations with more parts than a kernel can bind beside its result.
+/// Splits concatenations with more parts than a kernel can bind in addition to its result.
 struct SplitConcat {
     most: usize,
 }

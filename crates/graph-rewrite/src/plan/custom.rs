@@ -11,7 +11,7 @@ pub struct Custom {
     pub body: Body,
     /// The operator.
     pub operator: Operator,
-    /// For each operand of the operator, its position among those of the body.
+    /// For each operand of the operator, its position among the operands of the body.
     pub operands: Vec<u16>,
     /// Element type of the result in memory.
     pub dtype: DType,

@@ -16,10 +16,11 @@ pub struct Precision {
     pub weights: Option<DType>,
     /// Values between steps, if kernels can write the type.
     pub activations: Option<DType>,
-    /// Sums of products. `F16`: those of f16, where a device has matrix hardware that adds in f16, which round after every few
-    /// steps and end at 65504. `I32`: those by weights in `Rows8`, whose left factors are rounded to 8 bits by the largest of their
-    /// row, on devices where they do not run on matrix hardware. All else, the CPU, norms, softmax and attention among it, keeps sums
-    /// in `F32`.
+    /// Accumulators of products. `F16`: accumulate products of f16 in f16 on devices whose matrix hardware supports it;
+    /// sums are rounded after every few steps and limited to 65504. `I32`: accumulate products with weights in `Rows8`
+    /// in integers, with left factors rounded to 8 bits by the largest element of their row, on devices that do not
+    /// compute them on matrix hardware. Everything else accumulates in `F32`, including the CPU, norms, softmax and
+    /// attention.
     pub sums: Option<DType>,
 }
 
@@ -64,7 +65,7 @@ impl Plan {
         self.store(Precision::all(dtype), |_| None);
     }
 
-    /// Sets the storage types of parameters, of which some are tables, and of values between steps.
+    /// Sets the storage types of parameters, some of which are tables, and of values between steps.
     ///
     /// Inputs and outputs keep their types, and so do parameters that are rows with a scale. [`Plan::check_limits`]
     /// checks whether a type supports the row widths.

@@ -18,7 +18,7 @@ use std::rc::Rc;
 const LEAST: i128 = i32::MIN as i128;
 const MOST: i128 = i32::MAX as i128;
 
-/// Inequalities about host values at an index, with the number of those recorded at each place.
+/// Inequalities about host values at an index, and the number of inequalities recorded at each position.
 #[derive(Default)]
 struct AtIndex {
     known: Known,
@@ -178,7 +178,7 @@ impl<'a> Analysis<'a> {
     /// The rows of the sample that is coordinate 0.
     fn sample_rows(&mut self, slot: HostSlot, when: &When) -> LinearExpr {
         let sample = self.atoms.form(VarDef::Coord(0));
-        // A run fails unless the number of samples is that of offsets minus one.
+        // A run fails unless the number of samples is the number of offsets minus one.
         let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
         self.at((sample, Some(samples)), when, |entries| {
             entries.entry(slot);
@@ -467,7 +467,7 @@ impl<'a> Analysis<'a> {
         let slot = slot(self.step, offsets).filter(|slot| self.host.is_offsets(*slot));
         let row = self.exact(row, id);
         let Some(slot) = slot.filter(|slot| self.is_divided(*slot, &row, &when)) else {
-            // A search ends at a sample, if there is one.
+            // A search finds a sample, if there is one.
             if last.is_some_and(|last| self.facts.prove(&last, &when)) {
                 self.facts.extend([room], &when);
             }

@@ -55,7 +55,7 @@ struct Unproven {
 /// A load or a store that was clamped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clamped {
-    /// Position among the steps of the original plan; those of [`Plan::load`] come first.
+    /// Position among the steps of the original plan; steps of [`Plan::load`] come first.
     pub step: usize,
     /// The shape of the tensor.
     pub shape: Vec<Dim>,
@@ -79,7 +79,7 @@ pub enum ProveError {
     /// A result may be empty although the loop that writes it has points.
     #[error("step {step} is not proven to write within its result")]
     Store {
-        /// Position among the steps; those of [`Plan::load`] come first.
+        /// Position among the steps; steps of [`Plan::load`] come first.
         step: usize,
     },
     /// An expression was simplified for a smaller loop than it is evaluated in.

@@ -25,7 +25,7 @@ pub(super) struct Region<'a> {
     pub roots: Vec<ExprId>,
     /// By coordinate.
     pub coords: Vec<Values>,
-    /// The output, with its position among those of the kernel.
+    /// The output, with its position among the outputs of the kernel.
     pub output: Option<(usize, &'a Output)>,
 }
 

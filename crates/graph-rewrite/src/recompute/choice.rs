@@ -33,7 +33,8 @@ struct StepInfo {
 }
 
 impl Costs {
-    /// Repeats the kernel that frees the most memory for its time at the peak of memory use. False if none frees any.
+    /// Repeats the kernel that frees the most memory for its time at the peak of memory use. False if no kernel frees
+    /// any.
     pub fn improve(&mut self, timeline: &mut Timeline) -> bool {
         let facts = self.facts(timeline);
         let Some(peak) = (0..facts.live.len()).max_by_key(|&step| facts.live[step]) else { return false };
@@ -102,7 +103,7 @@ impl Costs {
     }
 
     /// The steps to repeat so that `wanted` can run before step `at`, and the bytes that are kept longer over step
-    /// `peak` for this: operands, or if `is_deep` those of the kernels that compute them.
+    /// `peak` for this: operands or, if `is_deep`, operands of the kernels that compute them.
     fn needed(
         &self,
         timeline: &Timeline,

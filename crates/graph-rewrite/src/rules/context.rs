@@ -109,7 +109,7 @@ impl Context {
         self.explaining = true;
     }
 
-    /// True if `rule` may rewrite `node` of `graph`. This records the rewrite, so call it right before making it.
+    /// True if `rule` may rewrite `node` of `graph`. This records the rewrite, so call it right before the rewrite.
     pub fn permits(&mut self, rule: &str, graph: &Graph, node: NodeId) -> bool {
         if self.disabled.contains(rule) {
             return false;

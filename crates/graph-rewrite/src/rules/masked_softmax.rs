@@ -52,7 +52,7 @@ struct Softmax {
     axis: usize,
 }
 
-/// The part of the scores that hides some of them.
+/// The condition that hides scores.
 enum Mask {
     /// No score is negative infinity.
     Nothing,
@@ -119,8 +119,8 @@ impl Reader<'_> {
         is.then_some(Softmax { scores, share, axis })
     }
 
-    /// The scores, and the axis, along which a condition tests that there are none: by the largest, or by whether any is not
-    /// negative infinity.
+    /// The scores and the axis for which a condition tests that all are hidden: by the largest score, or by whether any
+    /// score is not negative infinity.
     fn without_score(&self, none: Value) -> Option<(Value, usize)> {
         if let Some(largest) = self.compared(none) {
             return self.reduced(largest, ReduceOp::Max);
@@ -141,7 +141,7 @@ impl Reader<'_> {
         if let Some([condition, shown, other]) = self.operands(scores, "where") {
             let keeps = self.is_hidden(other);
             let kept = if keeps { shown } else { other };
-            // What is kept of other masks may be hidden as well.
+            // Scores that another mask keeps may be hidden as well.
             let is_mask = (keeps || self.is_hidden(shown)) && self.is_product(kept);
             return is_mask.then_some(Mask::Where { condition, kept, keeps });
         }

@@ -13,7 +13,7 @@ pub struct Match<'g> {
 }
 
 impl<'g> Match<'g> {
-    /// An occurrence that a rule found by itself: the values to replace and those to read.
+    /// A match found by a rule's own code: the values to replace and the values to read.
     pub fn new(graph: &'g Graph, results: Vec<Value>, captures: BTreeMap<String, Value>) -> Self {
         Self { graph, results, captures, repetitions: BTreeMap::new(), sizes: BTreeMap::new() }
     }

@@ -6,7 +6,7 @@ use rewire_graph::op::Role;
 use rewire_graph::{Dim, Graph, GraphError, NodeId, Ordered, Symbol, TypeError, Value, reached};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Limit of alternatives that are tried at one place of a graph.
+/// Limit of alternatives that are tried at one node of a graph.
 const ALTERNATIVES: usize = 20_000;
 
 /// Number of operators of a repeated part in which a rewrite looks for changes.
@@ -51,7 +51,7 @@ struct Repetition {
     captured: Vec<(String, Value)>,
 }
 
-/// A comparison still to be made.
+/// A pending comparison.
 #[derive(Clone, Copy)]
 enum Goal {
     Value(Value, Value),
@@ -187,7 +187,7 @@ impl<'g> Search<'_, 'g> {
         None
     }
 
-    /// Solves goals until there is a choice.
+    /// Solves goals up to the next choice.
     fn follow(&mut self, Branch { mut goals, mut state }: Branch) -> Option<Reached<'g>> {
         while let Some(goal) = goals.pop() {
             let choices = match goal {

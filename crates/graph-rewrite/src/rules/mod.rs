@@ -71,7 +71,7 @@ pub use traced::TracedRule;
 use crate::error::RewriteError;
 use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Value};
 
-/// A rewrite of one place in a graph.
+/// A rewrite of one node of a graph.
 pub trait Rule: Send + Sync {
     /// The rule's name, for reports and errors.
     fn name(&self) -> &str;

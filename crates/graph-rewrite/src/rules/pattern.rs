@@ -102,7 +102,7 @@ impl PatternScope {
         self.scope.size(name)
     }
 
-    /// Any tensor or scores of any shape whose arithmetic type is that of `dtype`: `F32` also matches `F16`.
+    /// Any tensor or scores of any shape with the arithmetic type of `dtype`: `F32` also matches `F16`.
     ///
     /// It traces like a scalar. Use [`PatternScope::tensor`] if an operator's attributes depend on the rank.
     pub fn any(&self, name: &str, dtype: DType) -> Tensor {

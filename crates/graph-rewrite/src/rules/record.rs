@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// A rewrite that was made.
+/// An applied rewrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
-    /// The rule, or the pass if that makes the rewrites itself.
+    /// The rule, or the pass if it rewrites without rules.
     pub rule: String,
     /// The operator that was rewritten.
     pub op: String,
@@ -13,10 +13,10 @@ pub struct Application {
     pub path: String,
 }
 
-/// A rewrite that was nearly made.
+/// A rewrite that almost applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearMiss {
-    /// The rule, or the pass if that makes the rewrites itself.
+    /// The rule, or the pass if it rewrites without rules.
     pub rule: String,
     /// The operator that would have been rewritten.
     pub op: String,
@@ -24,7 +24,7 @@ pub struct NearMiss {
     pub node: usize,
     /// Its module path.
     pub path: String,
-    /// Why it was not made.
+    /// Why it did not apply.
     pub reason: String,
 }
 

@@ -28,8 +28,8 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     Ok(graph)
 }
 
-/// Like [`rewrite_within`], but leaves replaced nodes to the removal of dead code: later nodes would take their numbers,
-/// and with them their places in the order.
+/// Like [`rewrite_within`], but leaves replaced nodes to the removal of dead code: otherwise later nodes would reuse
+/// their numbers, and with them their positions in the order.
 ///
 /// # Errors
 /// As [`rewrite`].
@@ -50,7 +50,7 @@ fn rewritten(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Resul
     queue.extend(graph.order().map_err(|source| RewriteError::graph("rules", source))?);
     let limit = graph.len().saturating_mul(4) + 16;
     let mut fired = 0;
-    // Nodes are removed at the end: until then no new node reuses the number of an old one, and with it its place in
+    // Nodes are removed at the end: until then no new node reuses the number of an old one, and with it its position in
     // the order.
     let live = graph.live();
     let dead: HashSet<NodeId> = graph.ids().filter(|id| !live.contains(id)).collect();

@@ -1,4 +1,4 @@
-//! Comparison of operators, types and sizes with those of a pattern.
+//! Compares operators, types and sizes with those of a pattern.
 
 use rewire_graph::op::{Constant, Op, Role};
 use rewire_graph::{Dim, Layout, Symbol, Type};

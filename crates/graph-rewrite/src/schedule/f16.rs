@@ -1,10 +1,10 @@
 //! Which operands of a product may be f16 on matrix hardware.
 //!
-//! f16 ends at 65504 and has every integer up to 2048, so an operand is rounded to it only if that is what storing it
-//! as f16 would do: it is made of stored f16 values, and no larger than those times what its rows have in common. A
-//! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
-//! powers, exponentials without a bound, user-defined functions, integers and bounded functions of f32 do not.
-//! Rows of 8 bits, which are coarser than f16, are kept within the largest of those as they are loaded.
+//! f16 is limited to 65504 and represents every integer up to 2048. An operand is therefore rounded to f16 only if
+//! storing it as f16 would be equivalent: it consists of stored f16 values, and is no larger than these times a factor
+//! that its rows share. A scale that all rows share, such as the weight of a norm, and a row divided by its own length
+//! qualify; squares, powers, exponentials without a bound, user-defined functions, integers and bounded functions of
+//! f32 do not. 8-bit rows, which are coarser than f16, are clamped to the largest f16 when they are loaded.
 
 use super::Reduced;
 use rewire_graph::nest::{Body, MemorySpace};
@@ -16,7 +16,7 @@ use rewire_graph::{DType, Scalar};
 const LARGEST: f64 = 65504.0;
 /// Integers up to here are f16.
 const WHOLE: i64 = 2048;
-/// What constants may make of stored f16 values.
+/// The effect of constants on stored f16 values.
 const GAIN: f64 = 64.0;
 /// Bound of the absolute value of the logarithm of a float.
 const LOG: f64 = 104.0;
@@ -26,7 +26,7 @@ const LOG: f64 = 104.0;
 enum Magnitude {
     /// At most this, for all loaded values.
     Bounded(f64),
-    /// At most `gain` times a product of stored f16 values, of which `rows` differ from row to row.
+    /// At most `gain` times a product of stored f16 values, `rows` of which differ from row to row.
     F16 {
         gain: f64,
         rows: u32,

@@ -15,8 +15,8 @@ const MOST_STEPS: usize = 1 << 17;
 
 /// A matmul: `sum over k of a(m, k) * b(k, n)` for every batch entry, with a prologue on each operand and an epilogue.
 ///
-/// The result axes are those of the batch, then `m`, then `n`. A ragged `m` counts within the sample; the batch is then
-/// one axis of samples.
+/// The result axes are the batch, then `m`, then `n`. A ragged `m` counts within the sample; the batch is then one axis
+/// of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     /// Batch dimensions.
@@ -64,7 +64,7 @@ impl Product {
         Ok(product)
     }
 
-    /// The coordinate of rows; that of columns follows.
+    /// The coordinate of rows; the coordinate of columns follows.
     pub fn row(&self) -> u8 {
         self.batch.len() as u8
     }
@@ -148,7 +148,7 @@ impl Analysis for Bound<'_, Product> {
         let depths = sizes.rows(&self.k, batch.iter().copied().fold(1, u64::saturating_mul));
         let k = depths.iter().sum::<u64>().div_ceil(depths.len().max(1) as u64);
         let (row, column) = (self.row(), self.column());
-        // The number of points over some axes besides those of the batch.
+        // The number of points over some axes, excluding the batch.
         let over = |axes: &[(u8, u64)]| {
             let mut extents = vec![1; self.nest.axes.len()];
             extents[..batch.len()].copy_from_slice(&batch);

@@ -44,7 +44,7 @@ impl Partition<'_> {
         self.bindings(nodes).saturating_sub(self.most_bindings)
     }
 
-    /// The part of a kernel's prologue whose removal frees the most bindings; of several, the one that writes the
+    /// The part of a kernel's prologue whose removal frees the most bindings; among several, the one that writes the
     /// fewest bytes.
     fn cheapest_part(&mut self, group: GroupId) -> Option<BTreeSet<NodeId>> {
         let before = self.excess(&self.groups[group]);

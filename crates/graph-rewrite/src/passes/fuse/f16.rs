@@ -7,9 +7,10 @@ use rewire_graph::{DType, NodeId, Ordered, Value};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
-    /// Operands of products that are f16 where they are `stored`, but not where the kernel that reads them computes them itself,
-    /// become kernels of their own: matrix hardware gains more than writing and reading them costs. So do rows that a product searches
-    /// for by sample, which it would do for each element of a tile.
+    /// Some operands of products are f16 if they are stored, but not if the kernel that reads them computes them. Such
+    /// operands become separate kernels: matrix hardware saves more time than writing and reading them costs. Rows that
+    /// a product finds by searching for their sample also become separate kernels, because the search would run for
+    /// each element of a tile.
     pub(super) fn keep_f16(&mut self, stored: impl Fn(DType) -> DType) {
         for group in 0..self.groups.len() {
             let Some(takes) = self.allows_f16_operands(group, &stored) else { continue };
@@ -55,12 +56,12 @@ impl Partition<'_> {
         }
     }
 
-    /// True for rows whose samples have to be searched for.
+    /// True for rows that are found by searching for their sample.
     fn is_searched(&self, id: NodeId) -> bool {
         self.graph.op::<JaggedConcat>(id).is_some() || self.graph.op::<JaggedSlice>(id).is_some()
     }
 
-    /// Whether the factors of a group's products may be f16; `None` for groups without products.
+    /// True if the factors of a group's products may be f16; `None` for groups without products.
     pub(super) fn allows_f16_operands(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> Option<bool> {
         let nodes = &self.groups[group];
         if !nodes.iter().any(|&id| self.op(id).is_some_and(|op| op.accumulated().is_some())) {
@@ -79,8 +80,8 @@ impl Partition<'_> {
         self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set()
     }
 
-    /// What a kernel computes itself of the operands of its products: f16, the nearest that do more than move the elements of
-    /// one tensor.
+    /// The f16 operands of its products that a kernel computes: the nearest operators that do more than move the
+    /// elements of one tensor.
     fn computed_f16(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> BTreeSet<NodeId> {
         let (nodes, anchors) = (&self.groups[group], self.anchors(group));
         let is_half = |id: NodeId| {

@@ -30,8 +30,8 @@ impl Partition<'_> {
         }
     }
 
-    /// A kernel for each operator that computes from others. Constants and scores are computed where they are read, and reductions of scores
-    /// with the scores.
+    /// One kernel for each operator that computes from others. Constants and scores are computed by their readers, and
+    /// reductions of scores together with the scores.
     pub(super) fn separate(&mut self) {
         for id in self.order.clone() {
             let Some(node) = self.graph.node(id) else { continue };
@@ -129,7 +129,7 @@ impl Partition<'_> {
         }
     }
 
-    /// A group with those of the free nodes that depend on it, last in order first.
+    /// A group and the free nodes that depend on it, last in order first.
     fn path(&self, group: GroupId, free: &[NodeId]) -> BTreeSet<NodeId> {
         let mut nodes = self.groups[group].clone();
         for &id in free.iter().rev() {

@@ -24,8 +24,8 @@ const FUSION: &str = "fusion";
 
 /// Replaces the operators of a graph by fused operators, one per kernel.
 ///
-/// Drops nodes that no output needs. Fails if an operator fits in no kernel. Without its rule `fusion` each operator is a kernel of its own,
-/// except scores and all computed from them, which are never stored.
+/// Drops nodes that no output needs. Fails if an operator fits in no kernel. Without its rule `fusion`, each operator
+/// is a separate kernel, except scores and everything computed from them, which are never stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fuse;
 

@@ -14,11 +14,11 @@ pub(super) type GroupId = usize;
 /// Largest number of operators in a kernel, which limits the time of shader compilers.
 pub(super) const OPERATORS: usize = 192;
 
-/// Number of free nodes that a trial includes in a kernel, last in order. The kernel reads others from memory: they
-/// become part of it only if another trial places them there.
+/// Number of free nodes that a trial includes in a kernel, last in order. The kernel reads other nodes from memory;
+/// they become part of it only if another trial adds them.
 const TRIAL_NODES: usize = 256;
 
-/// The nodes that a kernel computes besides its own, and the values it reads.
+/// The nodes that a kernel computes in addition to its own, and the values that it reads.
 pub(super) struct Cone {
     /// Free nodes, last in order first.
     pub free: Vec<NodeId>,
@@ -323,7 +323,7 @@ impl<'a> Partition<'a> {
         self.kernel(&Body::new(self, nodes, results, window))
     }
 
-    /// The kernel of a body, or why it has none.
+    /// The kernel of a body, or the reason why it has none.
     pub fn kernel(&self, body: &Body) -> Trial {
         self.trials.kernel(body.form(self), || body.graph(self.graph))
     }

@@ -140,7 +140,7 @@ impl SiblingGroup {
         (column && fixed.contains(&value.node)).then_some(Operand::Column(ty.dtype))
     }
 
-    /// One operator in place of the readers `nodes` of the parts in `range`.
+    /// One operator that replaces the readers `nodes` of the parts in `range`.
     fn merge(
         &self,
         graph: &mut Graph,

@@ -139,7 +139,7 @@ fn slice(graph: &mut Graph, from: &Node, value: Value, selection: &Selection) ->
     Ok(Value { node: graph.add(Arc::new(selection.op.clone()), &operands, &from.path)?, port: 0 })
 }
 
-/// An operator in place of one that computes more rows.
+/// An operator that replaces one that computes more rows.
 fn add(
     graph: &mut Graph,
     from: &Node,

@@ -56,7 +56,7 @@ impl Read {
         }
     }
 
-    /// The operators on pairs that can compute the pairs of some queries; there are no rows to select from.
+    /// The operators on pairs of which some queries can be computed separately; they have no rows to select from.
     fn scores(&self, graph: &Graph, order: &[NodeId]) -> HashSet<(NodeId, Selection)> {
         let mut movable = HashSet::new();
         let selections: HashSet<&Selection> = self.selections.values().map(|(_, selection)| selection).collect();

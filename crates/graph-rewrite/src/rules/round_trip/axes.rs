@@ -4,7 +4,7 @@ use rewire_graph::Dim;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AxisId(usize);
 
-/// The axes along each axis of a tensor. Extents of 1 have none.
+/// The axes along each axis of a tensor; empty for extents of 1.
 pub(super) type View = Vec<Vec<AxisId>>;
 
 /// The extents of the axes that were found so far.

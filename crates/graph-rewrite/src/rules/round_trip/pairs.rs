@@ -42,7 +42,7 @@ impl Conversion<'_, '_, '_> {
         let v = v.reshape(vec![keys.total.clone(), count.into(), width.into()]);
         let pairs = Pairs { rows: rows.clone(), keys, heads: heads.clone(), count };
         let weight = self.pair(weights, &replaced(weights, [m, &[key]])?, &pairs)?;
-        // Keys beyond the padded extent are none.
+        // Keys beyond the padded extent do not exist.
         let is_key = self.index(ScoreKind::Key, &pairs).lt(&self.r.scope().host_size(longest));
         let weight = is_key.select(&weight, &self.r.scope().scalar(weight.dtype(), 0.0));
         let [of_rows, of_keys] = [&pairs.rows, &pairs.keys].map(|rows| self.capture(rows.offsets));

@@ -21,7 +21,7 @@ use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 /// owners and the columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairReduction {
-    /// Extents of the axes that make up the samples.
+    /// Extents of the axes of the samples.
     pub samples: Vec<Dim>,
     /// Number of heads.
     pub heads: usize,
@@ -37,7 +37,7 @@ pub struct PairReduction {
     pub others: Extent,
     /// Dot products, each available as `Value(n)` afterwards.
     pub dots: Vec<Dot>,
-    /// Reductions over the other rows, in passes: a reduction reads only those of earlier passes.
+    /// Reductions over the other rows, in passes: a reduction reads only the results of earlier passes.
     pub passes: Vec<Vec<PairSum>>,
     /// The condition on a pair to be included in any reduction; all pairs if `None`. Tiles without included pairs are
     /// skipped.
@@ -183,7 +183,7 @@ impl PairReduction {
         self.passes.iter().flatten()
     }
 
-    /// The one dot product and the one sum, if there are no others.
+    /// The dot product and the sum, if there is exactly one of each.
     pub fn attention(&self) -> Option<Attention<'_>> {
         match (self.dots.as_slice(), self.passes.as_slice()) {
             ([dot], [pass]) => match pass.as_slice() {
@@ -283,7 +283,7 @@ impl Bound<'_, PairReduction> {
         plain.then_some(first)
     }
 
-    /// The mask that excludes pairs from a reduction: that of its weight, or of a factor of it.
+    /// The mask that excludes pairs from a reduction: the mask of its weight, or of a factor of it.
     fn mask_of(&self, sum: &PairSum) -> Option<ExprId> {
         let dag = &self.nest.body.dag;
         let mut factors = vec![sum.weight];
