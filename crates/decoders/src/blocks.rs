@@ -71,7 +71,7 @@ impl Pairs {
     }
 }
 
-/// A cache of keys and values, of which a run reads some rows and writes others.
+/// A cache of keys and values; a run reads some of its rows and writes others.
 pub(crate) struct Cache<'a> {
     /// The names of its states.
     pub names: [&'a str; 2],
@@ -98,7 +98,7 @@ impl Cache<'_> {
     }
 }
 
-/// `x W^T`, with a bias where there is one; parameters have the names of the module `name`.
+/// `x W^T`, with a bias if there is one; parameters have the names of the module `name`.
 pub(crate) fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize, bias: bool) -> Tensor {
     let weight = scope.weight(&format!("{name}.weight"), [out, x.width()]);
     let bias = bias.then(|| scope.weight(&format!("{name}.bias"), [out]));

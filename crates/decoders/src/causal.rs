@@ -46,7 +46,7 @@ pub struct CausalConfig {
     heads: Heads,
     activation: Activation,
     eps: f64,
-    /// Of queries, keys and values, and of what heads are joined by.
+    /// The projections of queries, keys and values, and of the joined heads.
     has_attention_bias: [bool; 2],
     has_mlp_bias: bool,
     pub(crate) is_tied: bool,
@@ -173,7 +173,7 @@ impl CausalConfig {
     }
 }
 
-/// What all layers read.
+/// The values that all layers read.
 struct Context {
     caches: Option<Caches>,
     pairs: Pairs,

@@ -27,7 +27,7 @@ pub enum ConfigError {
         /// Its value.
         actual: String,
     },
-    /// A key is not known and may change what the model computes.
+    /// An unknown key, which may change the results of the model.
     #[error("the configuration has the unknown key `{key}` = {value}")]
     Unknown {
         /// The key.

@@ -82,7 +82,7 @@ impl<'a> Keys<'a> {
         Ok(Self { path: path.to_owned(), object, read: RefCell::default() })
     }
 
-    /// The value of a key; `None` where it is missing or null.
+    /// The value of a key; `None` if it is missing or null.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
         let (key, value) = self.object.get_key_value(key)?;
         self.read.borrow_mut().insert(key);
@@ -148,7 +148,7 @@ impl<'a> Keys<'a> {
         Ok(self.typed(key, "a token or a list of tokens", tokens)?.unwrap_or_default())
     }
 
-    /// That a key, where it is there, has a value.
+    /// Checks that a key, if it is present, has a value.
     pub fn only(&self, key: &str, expected: &'static str, allowed: impl Fn(&Value) -> bool) -> Result<(), ConfigError> {
         self.typed(key, expected, |value| allowed(value).then_some(())).map(|_| ())
     }
@@ -172,5 +172,5 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The largest size, 2^24: indices and products of sizes stay within what kernels count.
+/// The maximum size, 2^24: indices and products of sizes stay within the limits of kernels.
 const MOST: u64 = 1 << 24;

@@ -4,7 +4,8 @@
 //!
 //! # Inputs
 //!
-//! A run has the tokens of `B` sequences from some place on; keys and values of those before are in rows of a cache.
+//! A run has the tokens of `B` sequences from some position on; keys and values of earlier tokens are in rows of a
+//! cache.
 //!
 //! | input | type | contents |
 //! |---|---|---|
@@ -116,7 +117,7 @@ impl Config {
         }
     }
 
-    /// The angles of positions; `None` for models that have none.
+    /// The angles of positions; `None` for models without rotary positions.
     pub fn rope(&self) -> Option<&Rope> {
         match self {
             Self::Causal(config) => Some(&config.rope),

@@ -70,7 +70,8 @@ impl T5Config {
         })
     }
 
-    /// The logits of the decoder's rows that a run asks for; the encoder writes what its tokens give to the decoder's caches.
+    /// The logits of the decoder's rows that a run requests; the encoder writes keys and values of its tokens to the
+    /// decoder's caches.
     pub(crate) fn forward(&self, scope: &Scope) -> Tensor {
         let table = scope.weight("shared.weight", [self.vocabulary, self.width]);
         let prompts = CachedRows::input(scope, "encoder.kept", &scope.size("prompts"));
@@ -182,7 +183,8 @@ impl T5Config {
 }
 
 impl Buckets {
-    /// The buckets of the distances `-most..=most` from a query to a key; with `looks_ahead` half of them are those of later keys.
+    /// The buckets of the distances `-most..=most` from a query to a key; with `looks_ahead` half of them are for later
+    /// keys.
     fn by_distance(self, looks_ahead: bool) -> Vec<u32> {
         let most = self.most as i64;
         let bucket = |distance: i64| {

@@ -29,7 +29,7 @@ pub trait Collectives: Debug + Send + Sync {
         self.all_to_all(vec![part.to_vec(); self.ranks()])
     }
 
-    /// Replaces `content` on all ranks by that of the rank `root`.
+    /// Replaces `content` on all ranks by the content of the rank `root`.
     ///
     /// # Errors
     /// As [`Collectives::all_to_all`]; [`CollectiveError::Usage`] if there is no such rank.

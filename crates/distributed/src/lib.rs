@@ -1,7 +1,8 @@
 //! Collective operations between the ranks of a training, over buffers of the host.
 //!
-//! All ranks call the same operations in the same order. Sums are made in rank order, so results do not depend on the order in which
-//! messages arrive. Every operation ends within a time limit: the error of the others names a rank that died or hangs.
+//! All ranks call the same operations in the same order. Sums are computed in rank order, so results do not depend on
+//! the order in which messages arrive. Every operation ends within a time limit; if a rank dies or hangs, the error of
+//! the other ranks names it.
 //!
 //! ```
 //! use rewire_distributed::{Collectives, in_process};

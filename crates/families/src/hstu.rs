@@ -13,8 +13,8 @@ pub const HISTORIES: &str = "history.";
 /// A traced ranker in two parts that share KV caches: histories, whose keys and values are stored, and requests that attend
 /// to them.
 ///
-/// Inputs of histories are those of [`rewire_features`] with the prefix [`HISTORIES`], for a separate batch. The cache rows that histories
-/// write and requests read are the inputs of [`HstuModel::forward_cached`].
+/// Inputs of histories are those of [`rewire_features`] with the prefix [`HISTORIES`], for a separate batch. The cache
+/// rows that histories write and requests read are the inputs of [`HstuModel::forward_cached`].
 #[derive(Debug)]
 pub struct TracedCached {
     /// The graph, and everything about requests.

@@ -29,7 +29,7 @@ pub enum Origin {
     Dynamic,
 }
 
-/// The row of ids that have none.
+/// The row of ids without a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DefaultRow {
     /// It is trained by all of them.
@@ -39,7 +39,7 @@ pub enum DefaultRow {
 }
 
 impl Growing {
-    /// Rows of the table: those of ids, and the last one for others.
+    /// Rows of the table: rows of ids, and the last one for others.
     pub fn rows(&self) -> usize {
         self.options.rows as usize + 1
     }
@@ -170,7 +170,7 @@ pub(crate) fn growing(kind: &str, message: &FeatureMessage, pointer: &str, probl
     Some(growing)
 }
 
-/// The rows of ids in a table of a size, of which one more row is the default.
+/// The number of rows for ids in a table of a size; one more row is the default.
 fn ids(size: usize, (pointer, key): (&str, &str), problems: &mut Problems) -> u32 {
     let rows = size.checked_sub(1).filter(|ids| (1..MAX_ROWS).contains(ids)).and_then(|ids| u32::try_from(ids).ok());
     rows.unwrap_or_else(|| {

@@ -206,7 +206,7 @@ impl Features {
         }
     }
 
-    /// The tables that grow, by the names that features give them, with their features.
+    /// The growing tables by name, with their features.
     pub fn growing(&self) -> BTreeMap<&str, (&Growing, Vec<&Feature>)> {
         let mut all: BTreeMap<&str, (&Growing, Vec<&Feature>)> = BTreeMap::new();
         for feature in self.features.values() {
@@ -217,7 +217,7 @@ impl Features {
         all
     }
 
-    /// The feature whose values an input has, whatever group of rows it is of.
+    /// The feature whose values an input holds, in any group of rows.
     pub fn feature_of_input(&self, input: &str) -> Option<&Feature> {
         let name = input.strip_suffix(".values")?;
         let after = name.match_indices('.').map(|(at, _)| &name[at + 1..]);

@@ -16,7 +16,7 @@ pub(crate) struct Declared {
     pub shape: Result<Vec<Size>, String>,
 }
 
-/// The operators that PyTorch's autocast computes in a narrower type than that of their operands.
+/// The operators that PyTorch's autocast computes in a narrower type than their operands have.
 const AUTOCAST: [&str; 18] = [
     "aten.addbmm",
     "aten.addmm",
@@ -48,7 +48,7 @@ pub(crate) struct Call<'a> {
     pub arguments: HashMap<String, Value>,
     /// Arguments in their order.
     pub order: Vec<Value>,
-    /// By result; `None` if it is not a tensor.
+    /// Per result; `None` if it is not a tensor.
     pub declared: Vec<Option<Declared>>,
 }
 
@@ -231,7 +231,7 @@ impl Call<'_> {
         }
     }
 
-    /// An axis of a tensor, which counts from the end where it is negative.
+    /// An axis of a tensor; a negative one counts from the end.
     pub fn axis_or(&self, name: &str, default: i64, rank: usize) -> Lowered<usize> {
         axis(self.int_or(name, default)?, rank)
     }

@@ -33,7 +33,7 @@ impl Context {
         Self { scope, sizes, hosts: RefCell::default(), bools: RefCell::default() }
     }
 
-    /// The value of the shape program that a tensor was made of.
+    /// The value of the shape program from which a tensor was created.
     pub fn host_offsets(&self, x: &Tensor) -> Option<Tensor> {
         self.hosts.borrow().get(&x.value()?).cloned()
     }
@@ -76,7 +76,7 @@ impl Context {
         quotient.ok_or_else(|| Fault::Program("a division of sizes by 0".to_owned()))
     }
 
-    /// The type that a number has without a tensor beside it.
+    /// The type of a number that is not combined with a tensor.
     pub fn type_of(&self, number: &Number) -> ScalarType {
         match number {
             Number::Int(_) => ScalarType::I64,
@@ -173,7 +173,7 @@ impl Context {
         self.reshape(&self.iota(&shape[axis])?, &along)
     }
 
-    /// Elements of `x` at computed places; outside of `x` the fill value, or the nearest element.
+    /// Elements of `x` at computed positions; outside of `x` the fill value, or the nearest element.
     pub fn remap(
         &self,
         x: &Tensor,
@@ -286,7 +286,7 @@ impl Context {
     /// `len` entries from `start` along an axis, `step` apart.
     pub fn slice(&self, x: &Tensor, axis: usize, (start, step): (&Size, i64), len: &Size) -> Lowered<Tensor> {
         let mut shape = self.shape(x);
-        // A tensor after an error has none.
+        // A tensor after an error has no value.
         if axis >= shape.len() {
             return Fault::program("no such axis");
         }
@@ -303,7 +303,7 @@ impl Context {
         self.remap(x, &shape, index, None, &[])
     }
 
-    /// One entry of an axis, which goes away.
+    /// One entry of an axis, which is removed.
     pub fn select(&self, x: &Tensor, axis: usize, place: &Size) -> Lowered<Tensor> {
         let part = self.slice(x, axis, (place, 1), &Size::from(1))?;
         let mut shape = self.shape(&part);

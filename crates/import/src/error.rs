@@ -17,7 +17,7 @@ pub enum ImportError {
         /// Why.
         source: std::io::Error,
     },
-    /// The extension of the file is not that of a supported format.
+    /// The file extension is not one of the supported formats.
     #[error("{path}: expected the name of an exported model, which ends in .pt2")]
     Format {
         /// The file.
@@ -34,7 +34,7 @@ pub enum ImportError {
     /// The file needs a version of the format that is not known.
     #[error("{what} {actual} is not supported: expected {expected}")]
     Version {
-        /// What has the version.
+        /// The component with the version.
         what: &'static str,
         /// The known version.
         expected: String,
@@ -64,7 +64,7 @@ pub enum ImportError {
         /// The inputs.
         inputs: Vec<String>,
     },
-    /// The operators do not make a graph.
+    /// The operators do not form a valid graph.
     #[error("node `{node}`: {source}")]
     Graph {
         /// The node that was lowered last.
@@ -104,7 +104,7 @@ impl ImportError {
 /// The parts of a program that cannot be lowered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsupported {
-    /// By operator and reason, how often it occurs in each module.
+    /// Per operator and reason, the number of occurrences in each module.
     pub operators: BTreeMap<(String, String), BTreeMap<String, usize>>,
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 /// Reads a file of a format.
 type Reader = fn(&Path) -> Result<ImportedModel, ImportError>;
 
-/// How names of files end, and what reads them.
+/// File extensions, and the importer of each.
 const READERS: [(&str, Reader); 2] = [("onnx", onnx::open), ("pt2", pt2::read)];
 
 fn reader(path: &Path) -> Option<Reader> {

@@ -1,8 +1,9 @@
 //! Models that PyTorch exports, as graphs.
 //!
-//! [`pt2::read`] makes a [`rewire_graph::Graph`] with its parameters from an archive of `torch.export.save`, before or after
-//! `run_decompositions()`. Symbolic sizes stay symbolic; size arithmetic goes to the shape program. Nothing in a file is
-//! executed: payloads that need pickle are refused. [`ImportError::Unsupported`] lists all operators without a lowering.
+//! [`pt2::read`] converts an archive of `torch.export.save`, before or after `run_decompositions()`, to a
+//! [`rewire_graph::Graph`] with its parameters. Symbolic sizes stay symbolic; size arithmetic becomes part of the shape
+//! program. Nothing in a file is executed: payloads that need pickle are rejected. [`ImportError::Unsupported`] lists
+//! all operators without a lowering.
 #![forbid(unsafe_code)]
 
 mod array;

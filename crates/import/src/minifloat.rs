@@ -81,7 +81,7 @@ impl Context {
             (false, false) => self.f(f64::NAN),
         };
         let y = above.select(&beyond, &nearest);
-        // Without a negative zero, what rounds to it is zero.
+        // In formats without a negative zero, numbers that would round to it become zero.
         let y = if layout.is_unsigned_zero { y.equal(0.0).select(&self.f(0.0), &y) } else { y };
         // Without NaN, no number is zero.
         let other = if layout.has_nan { x.clone() } else { self.f(0.0) };

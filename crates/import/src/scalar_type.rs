@@ -33,7 +33,7 @@ pub enum ScalarType {
     BF16,
     F32,
     F64,
-    /// Pairs of `F32` along a last axis that programs do not see; inside of programs alone.
+    /// Pairs of `F32` along a last axis that programs do not see; only inside of programs.
     C64,
 }
 
@@ -166,7 +166,7 @@ impl ScalarType {
         }
     }
 
-    /// The common type of this and a type of lower priority: that of a 0-dim tensor, or of a number.
+    /// The common type of this type and a type of lower priority: the type of a 0-dim tensor, or of a number.
     pub(crate) fn promote_weak(self, weak: Self) -> Self {
         if weak.category() > self.category() { weak } else { self }
     }

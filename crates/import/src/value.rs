@@ -9,7 +9,7 @@ pub(crate) enum Fault {
     Unsupported(String),
     /// The program contradicts the operator's schema.
     Program(String),
-    /// A result of a body or function has no lowering, which is reported where it arose.
+    /// The result of a body or function without a lowering, which was reported there.
     Reported,
 }
 
@@ -22,7 +22,7 @@ impl Fault {
         Err(Self::Program(reason.into()))
     }
 
-    /// What to report.
+    /// The error to report.
     pub fn reason(self) -> Option<String> {
         match self {
             Self::Unsupported(reason) | Self::Program(reason) => Some(reason),

@@ -119,7 +119,7 @@ impl Bench {
         self.seconds * (WARM_UP + 1.0 + KERNELS)
     }
 
-    /// Whether [`Bench::tune`] can measure kernels.
+    /// True if [`Bench::tune`] can measure kernels.
     ///
     /// # Errors
     /// [`BenchError::Run`] if the CPU runs them, or the device has no timestamps.

@@ -2,8 +2,8 @@
 
 use std::thread::available_parallelism;
 
-/// The processor and its threads. Records carry it, so that CPU figures are only compared with those of the same computer. `None` if the
-/// processor does not give its name.
+/// The processor and its threads. Records contain it, so that CPU figures are only compared on the same computer.
+/// `None` if the processor does not report its name.
 pub(crate) fn name() -> Option<String> {
     let threads = available_parallelism().map_or(1, usize::from);
     Some(format!("{}, {threads} threads", processor()?.trim()))

@@ -30,11 +30,12 @@ pub struct Record {
     pub min_ms: Option<f64>,
     /// 95th percentile of the runs.
     pub p95_ms: Option<f64>,
-    /// 10^12 operations per second: those of matmuls, or all if there are none. By `gpu_ms`, or `wall_ms` without it.
+    /// 10^12 operations per second: operations of matmuls, or all operations if there are no matmuls. By `gpu_ms`, or
+    /// `wall_ms` without it.
     pub tflops: Option<f64>,
     /// 10^9 bytes per second that have to move. By `gpu_ms`, or `wall_ms` without it.
     pub gbps: Option<f64>,
-    /// The f32 multiply-add rate, or that of matrix units if the type allows them, measured in the same run.
+    /// The f32 multiply-add rate, or the rate of matrix units if the type allows them, measured in the same run.
     pub ceiling_tflops: Option<f64>,
     /// The bandwidth of a copy, measured in the same run.
     pub ceiling_gbps: Option<f64>,
@@ -84,7 +85,7 @@ impl Record {
         }
     }
 
-    /// The time for rates: that of the kernels on a GPU, that of a run on the CPU.
+    /// The time for rates: of the kernels on a GPU, of a run on the CPU.
     pub fn time_ms(&self) -> Option<f64> {
         self.gpu_ms.or(self.wall_ms)
     }

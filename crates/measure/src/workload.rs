@@ -265,7 +265,7 @@ fn tables_of(plan: &Plan) -> HashSet<String> {
     plan.tables().into_iter().filter_map(name).collect()
 }
 
-/// Random inputs of a plan. The outer error is that of sizes which the plan rejects.
+/// Random inputs of a plan. The outer error reports sizes that the plan rejects.
 fn inputs_of(
     plan: &Plan,
     shape: &Shape,

@@ -9,12 +9,12 @@ const FRACTION: usize = 8;
 /// Changes below which a table is not rebuilt.
 const LEAST: usize = 1 << 10;
 
-/// The rows of ids in one version of a map, for any number of threads. Clones share them, and so do versions: one that follows holds the
-/// changes beside the table of an earlier one, until they are an eighth of it.
+/// The rows of ids in one version of a map, for any number of threads. Clones share them, and so do versions: the next
+/// version refers to the table of an earlier one and holds its own changes, until these are an eighth of the table.
 #[derive(Clone, Default)]
 pub struct Rows {
     table: Arc<HashMap<i64, u32, RandomState>>,
-    /// Rows of ids that differ from those of the table; `None` for ids without one.
+    /// Rows of ids that differ from the table; `None` for ids without a row.
     changed: Arc<HashMap<i64, Option<u32>, RandomState>>,
     len: usize,
 }

@@ -22,7 +22,7 @@ pub struct Placed {
 pub struct MapStep {
     /// The steps of the map, including this one.
     pub number: u64,
-    /// The row of each id of the step; that of ids without one is [`Options::rows`].
+    /// The row of each id of the step; ids without a row have [`Options::rows`].
     pub rows: Vec<u32>,
     /// The rows that ids took, in the order in which they took them.
     pub placed: Vec<Placed>,
@@ -46,13 +46,13 @@ struct Seen {
 /// The rows of ids, for one thread that counts, admits and evicts them.
 #[derive(Clone, Debug)]
 pub struct IdMap {
-    /// Its window is empty: that of the map has rows.
+    /// Its window is empty: the map of the training holds the rows.
     state: MapState,
     rows: HashMap<i64, u32, RandomState>,
     /// Free rows among those of the state, descending.
     holes: Vec<u32>,
     window: Vec<Seen>,
-    /// By row, the occurrences of its id in a step; 0 between steps.
+    /// Per row, the occurrences of its id in a step; 0 between steps.
     occurrences: Vec<u32>,
     ranking: Ranking,
 }
@@ -102,7 +102,8 @@ impl IdMap {
         step
     }
 
-    /// The rows of the ids of a step, and the different ids with their occurrences. Returns the ids without a row with their places, sorted.
+    /// The rows of the ids of a step, and the distinct ids with their occurrences. Returns the ids without a row with
+    /// their positions, sorted.
     fn count(&mut self, ids: &[i64], rows: &mut Vec<u32>) -> (Vec<Seen>, Vec<(i64, u32)>) {
         let (last, default) = (saturated(self.state.steps), self.state.options.rows);
         // Loops whose branches do not depend on the tables that they read: a processor then waits for many of these reads at once.
@@ -167,7 +168,7 @@ impl IdMap {
         step.waiting.push((id, count));
     }
 
-    /// Gives rows to new ids, those with the highest scores first: free rows, then those of ids with lower scores.
+    /// Assigns rows to new ids, highest scores first: free rows, then rows of ids with lower scores.
     fn place(&mut self, new: Vec<Entry>, step: &mut MapStep) {
         let Options { eviction, admission, .. } = self.state.options;
         let now = self.state.steps;

@@ -1,13 +1,13 @@
 /// How a map admits and evicts ids.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The most ids, each with a row.
+    /// The maximum number of ids, each with a row.
     pub rows: u32,
     /// Which id leaves when all rows are taken.
     pub eviction: Eviction,
     /// Which ids are admitted.
     pub admission: Admission,
-    /// Ids are admitted and evicted after every so many steps, from 1.
+    /// The interval in steps at which ids are admitted and evicted, at least 1.
     pub interval: u32,
 }
 

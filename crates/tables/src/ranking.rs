@@ -19,7 +19,7 @@ pub(crate) struct Ranking {
 }
 
 impl Eviction {
-    /// The score of an entry in a step. Scores compare as the numbers do.
+    /// The score of an entry in a step. Scores have the order of these numbers.
     pub(crate) fn score(self, entry: &Entry, step: u64) -> u64 {
         match self {
             Self::Lfu => entry.count.into(),
@@ -45,7 +45,7 @@ impl Ranking {
         self.grown.clear();
     }
 
-    /// The row with the lowest score, of which `count` are needed.
+    /// The row with the lowest score; `count` rows are needed.
     pub fn lowest(&mut self, count: usize, eviction: Eviction, entries: &[Entry], step: u64) -> Option<(u64, u32)> {
         let score = |row: u32| entries.get(row as usize).map(|entry| eviction.score(entry, step));
         loop {

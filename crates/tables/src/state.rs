@@ -109,7 +109,7 @@ impl MapState {
         Ok(())
     }
 
-    /// Replaces the entry of a row, and returns the one before.
+    /// Replaces the entry of a row, and returns the previous one.
     pub(crate) fn set(&mut self, row: u32, entry: Entry) -> Entry {
         let row = row as usize;
         if row >= self.entries.len() {

@@ -61,7 +61,7 @@ impl Objective {
         self.tables.iter().map(String::as_str)
     }
 
-    /// Declares tables whose rows are those of ids. Their inputs may then be raw ids, `I64`, instead of rows.
+    /// Declares tables whose rows are assigned to ids. Their inputs may then be raw ids, `I64`, instead of rows.
     #[must_use]
     pub fn growing(mut self, tables: impl IntoIterator<Item = GrowingTables>) -> Self {
         self.growing.extend(tables);
@@ -75,8 +75,8 @@ impl Objective {
         self
     }
 
-    /// Declares an input with a row for each example of which the loss is a mean. Ranks of one training weight the losses of their
-    /// batches by it; without it all batches have the same weight.
+    /// Declares an input with one row for each example over which the loss is a mean. Ranks of a training weight the
+    /// losses of their batches by the number of these rows; without it all batches have the same weight.
     #[must_use]
     pub fn examples(mut self, input: impl Into<String>) -> Self {
         self.examples = Some(input.into());

@@ -56,7 +56,7 @@ impl GoldenCase {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`CaseError`] if it is not a safetensors file or its metadata are not those of a case.
+    /// [`CaseError`] if it is not a safetensors file, or its metadata do not describe a case.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
         let file = Weights::read_rows(path, |metadata| replay::rows(metadata.get("attrs")))?;
         let bad = |reason: String| CaseError::Metadata { path: path.to_owned(), reason };
@@ -122,8 +122,8 @@ impl GoldenCase {
         self.expected().any(|expected| expected.is_gradient)
     }
 
-    /// The graph with gradients of all inputs and parameters that the case has gradients for, `grad.x`, given those of
-    /// outputs, `grad_out.y`.
+    /// The graph with gradients `grad.x` of all inputs and parameters for which the case has gradients, given the
+    /// gradients `grad_out.y` of outputs.
     ///
     /// # Errors
     /// [`DifferentiateError`] if a gradient does not exist.

@@ -1,4 +1,4 @@
-//! Inputs of a graph with losses in addition to those of features: labels, sample weights, sessions.
+//! Inputs of a graph with losses, in addition to the inputs of features: labels, sample weights, sessions.
 
 use rewire_features::{Column, EncodeError, Features, LabelColumn, LabelValues};
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};

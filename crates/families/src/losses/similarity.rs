@@ -1,4 +1,4 @@
-//! Similarities of users and items; training maximizes that of each user to its positive item.
+//! Similarities of users and items; training maximizes the similarity of each user to its positive item.
 
 use super::hard::HardSampler;
 use super::labels::LabelInputs;

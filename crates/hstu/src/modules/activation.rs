@@ -173,7 +173,7 @@ impl<'a> Call<'a> {
 }
 
 impl Activation {
-    /// The elementwise function of `x` `[.., D]`. Its parameters, if it has any, are those of the module of `scope`.
+    /// The elementwise function of `x` `[.., D]`. If it has parameters, they belong to the module of `scope`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         self.counted(scope, x, None)
     }

@@ -70,13 +70,13 @@ impl MlpConfig {
         self.forward_blocks(scope, x).pop().unwrap_or_else(|| x.clone())
     }
 
-    /// The output rows `[R, hidden_units[i]]` of each block; the last are those of [`MlpConfig::forward`].
+    /// The output rows `[R, hidden_units[i]]` of each block; the last output is that of [`MlpConfig::forward`].
     pub fn forward_blocks(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
         self.blocks(scope, x, 0, None)
     }
 
-    /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference places between two transpositions. The reference
-    /// pads sequences: `padding` is called if batch statistics depend on it.
+    /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference computes between two
+    /// transpositions. The reference pads sequences: `padding` is called if batch statistics depend on it.
     pub fn forward_steps(&self, scope: &Scope, x: &Tensor, padding: impl FnOnce() -> Option<Padding>) -> Tensor {
         let turns = usize::from(self.use_bn);
         let last = |x: &Tensor, counts| self.blocks(scope, x, turns, counts).pop().unwrap_or_else(|| x.clone());

@@ -82,7 +82,7 @@ impl ConfigError {
     }
 }
 
-/// The most repeated parts, each of which adds graph nodes: more layers than any model has.
+/// The maximum number of repeated parts, each of which adds graph nodes: more layers than any model has.
 pub const MAX_PARTS: usize = 1024;
 /// Largest number of table rows.
 const MAX_ROWS: usize = MAX_EXTENT as usize;

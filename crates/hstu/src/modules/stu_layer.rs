@@ -40,7 +40,7 @@ pub struct StuConfig {
     /// Normalize the output per head.
     #[serde(default)]
     pub use_group_norm: bool,
-    /// Length of the contextual prefix; that of the pipeline if missing or negative.
+    /// Length of the contextual prefix; the pipeline's if missing or negative.
     #[serde(default)]
     pub contextual_seq_len: Option<i64>,
     /// Length of the local window of semi-local attention.
@@ -49,7 +49,7 @@ pub struct StuConfig {
     /// Length of the global prefix of semi-local attention.
     #[serde(default)]
     pub sla_k2: usize,
-    /// Divisor of attention weights; that of the pipeline if missing or negative.
+    /// Divisor of attention weights; the pipeline's if missing or negative.
     #[serde(default)]
     pub scaling_seqlen: Option<i64>,
     /// Recompute the normalized rows for gradients instead of keeping them; the bits are the same. False if missing, like

@@ -52,7 +52,7 @@ fn split(c: &Call<'_>, axis: fn(usize) -> usize) -> Lowered<Vec<Value>> {
     Ok(vec![Value::List((0..c.declared.len()).map(&mut part).collect::<Lowered<_>>()?)])
 }
 
-/// Elements at a distance of each other along every axis of a tensor whose elements lie in order.
+/// Elements at constant strides along every axis, of a tensor whose elements are in row-major order.
 fn strided(c: &Call<'_>) -> Lowered<Array> {
     let (x, shape) = (c.x()?, c.shape(0)?);
     let (strides, start) = (c.ints("stride")?, c.int_or("storage_offset", 0)?);
@@ -85,7 +85,7 @@ fn cartesian_product(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.concat(&columns, 1))
 }
 
-/// Powers of a vector's elements, at most.
+/// Maximum power of a vector's elements.
 const MOST_POWERS: usize = 64;
 
 fn vander(c: &Call<'_>) -> Lowered<Array> {

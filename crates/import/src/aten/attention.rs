@@ -73,7 +73,7 @@ fn attention(c: &Call<'_>, mask_name: &str) -> Lowered<Tensor> {
     Ok(weights.matmul(&v))
 }
 
-/// Heads repeated to a number of them, each several times in a row.
+/// Heads repeated to the given number, each several times in a row.
 fn repeated(c: &Call<'_>, x: &Tensor, heads: &Size) -> Lowered<Tensor> {
     let own = c.cx.shape(x);
     let axis = own.len() - 3;

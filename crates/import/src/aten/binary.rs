@@ -247,7 +247,7 @@ fn float_power(c: &Call<'_>, base: &Tensor, exponent: &Tensor) -> Tensor {
     is_one.select(&c.cx.f(1.0), &y)
 }
 
-/// By squaring; negative exponents give 0 but for a base of 1 or -1.
+/// Powers by squaring; negative exponents give 0 except for a base of 1 or -1.
 fn integer_power(c: &Call<'_>, base: &Tensor, exponent: &Tensor, ty: ScalarType) -> Lowered<Tensor> {
     let one = computed(c, &one(), ty)?;
     let (mut power, mut square, mut rest) = (one.clone(), base.clone(), exponent.abs());
@@ -411,7 +411,7 @@ fn isclose(c: &Call<'_>) -> Lowered<Array> {
     c.result(&y)
 }
 
-/// By Euclid's algorithm, for as many steps as integers of so many bits may need.
+/// Euclid's algorithm, with the maximum number of steps for integers of this many bits.
 fn common_divisor(c: &Call<'_>, result: fn(&Call<'_>, [&Tensor; 2], &Tensor) -> Lowered<Array>) -> Lowered<Array> {
     let (a, b, ty) = pair(c)?;
     if !ty.is_integer() || ty == ScalarType::U64 {

@@ -1,4 +1,4 @@
-//! Operators on complex numbers, whose parts lie in a last axis of extent 2.
+//! Operators on complex numbers, whose real and imaginary parts are the last axis of extent 2.
 
 use super::{Lowering, One, matmul, spectrum};
 use crate::ScalarType;
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::value::{Fault, Lowered, Value};
 use rewire_graph::Tensor;
 
-/// Operators that have a meaning for complex numbers, or give some.
+/// Operators that accept or return complex numbers.
 pub(super) const ONE: One = &[
     ("aten.view_as_real", |c| Ok(Array { ty: ScalarType::F32, ..c.x()? })),
     ("aten.imag", |c| Ok(real(complex(c, &c.x()?)?.im))),
@@ -30,7 +30,7 @@ pub(super) const ONE: One = &[
     }),
 ];
 
-/// What operators on real numbers do to complex ones.
+/// Operators with a separate lowering for complex operands.
 const OWN: One = &[
     ("aten.real", |c| Ok(real(complex(c, &c.x()?)?.re))),
     ("aten.abs", |c| {
@@ -150,7 +150,7 @@ fn part(cx: &Context, x: &Array, place: i64) -> Lowered<Tensor> {
     cx.select(&x.tensor, x.rank() - 1, &place.into())
 }
 
-/// The parts of a tensor; a real one has an imaginary part of 0.
+/// The parts of a tensor; the imaginary part of a real tensor is 0.
 pub(super) fn complex(c: &Call<'_>, x: &Array) -> Lowered<Complex> {
     if x.ty != ScalarType::C64 {
         let re = c.cx.cast(x, ScalarType::F32).tensor;
@@ -207,7 +207,7 @@ fn sum(c: &Call<'_>, add: fn(&Tensor, &Tensor) -> Tensor) -> Lowered<Array> {
     Complex { re: add(&a.re, &b.re), im: add(&a.im, &b.im) }.array(c.cx)
 }
 
-/// True of a node that takes or gives complex numbers.
+/// True for a node with complex operands or results.
 pub(crate) fn is_complex(c: &Call<'_>) -> bool {
     c.order.iter().any(is_complex_value) || c.declared.iter().flatten().any(|result| result.ty == ScalarType::C64)
 }
@@ -220,7 +220,7 @@ fn is_complex_value(value: &Value) -> bool {
     }
 }
 
-/// The results of a node with complex numbers; `lowering` is that of real ones.
+/// The results of a node with complex numbers; `lowering` is the lowering for real numbers.
 pub(crate) fn lower(c: &Call<'_>, lowering: Lowering) -> Lowered<Vec<Value>> {
     if !BY_PARTS.contains(&c.base) {
         let own = ONE.iter().chain(OWN).chain(spectrum::ONE).find(|(name, _)| *name == c.base);

@@ -57,14 +57,14 @@ impl Sliding {
         Ok(Self { kernel, stride, padding, dilation })
     }
 
-    /// The place in the operand along a spatial axis, of a window and an element within it.
+    /// The position in the operand along a spatial axis, for a window and an element of it.
     pub fn place(&self, axis: usize, window: IndexExpr, within: IndexExpr) -> IndexExpr {
         let start = window.binary(BinaryOp::Mul, self.stride[axis]);
         let inner = within.binary(BinaryOp::Mul, self.dilation[axis]);
         start.binary(BinaryOp::Add, inner).binary(BinaryOp::Sub, self.padding[axis])
     }
 
-    /// As [`Sliding::place`], of a transposed convolution.
+    /// Like [`Sliding::place`], for a transposed convolution.
     fn transposed_place(&self, axis: usize, window: IndexExpr, within: IndexExpr) -> IndexExpr {
         let inner = within.binary(BinaryOp::Mul, self.dilation[axis]);
         let place = window.binary(BinaryOp::Add, self.padding[axis]).binary(BinaryOp::Sub, inner);
@@ -110,7 +110,7 @@ fn convolution(c: &Call<'_>, transposed: Option<bool>) -> Lowered<Array> {
     c.result(&if is_batched { y } else { c.cx.squeeze(&y, 0)? })
 }
 
-/// Elements of a kernel of one channel that are added up in the loop over the places.
+/// Elements of a kernel with one channel, which are summed in the loop over positions.
 const MOST_IN_LOOP: i64 = 49;
 
 struct Convolution<'a> {
@@ -186,7 +186,7 @@ impl Convolution<'_> {
         Ok(sum)
     }
 
-    /// Elements by image, group, channel, element of the kernel and place.
+    /// Elements by image, group, channel, kernel element and position.
     fn patches(&self, shape: &[Size], channels: &Size) -> Lowered<Tensor> {
         let rank = self.window.kernel.len();
         let channel = coord(1).binary(BinaryOp::Mul, self.cx.index(channels)?).binary(BinaryOp::Add, coord(2));
@@ -225,7 +225,7 @@ impl Convolution<'_> {
     }
 }
 
-/// Patches as columns, `[N, C * kernel, places]`.
+/// Patches as columns, `[N, C * kernel, positions]`.
 fn im2col(c: &Call<'_>) -> Lowered<Array> {
     let x = c.x()?;
     if x.rank() != 4 {
@@ -263,7 +263,7 @@ fn col2im(c: &Call<'_>) -> Lowered<Array> {
     }
     let columns = [&shape[..2], kernel.as_slice(), &places].concat();
     let columns = c.cx.reshape(&x.tensor, &columns)?;
-    // By element of the kernel, what it adds to each pixel.
+    // Per kernel element, its contribution to each pixel.
     let parts = [&shape[..2], kernel.as_slice(), &shape[2..]].concat();
     let spatial = (0..2).map(|axis| window.transposed_place(axis, coord(4 + axis), coord(2 + axis)));
     let index = (0..4).map(coord).chain(spatial).collect();

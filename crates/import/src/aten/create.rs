@@ -1,4 +1,4 @@
-//! Tensors that are made of numbers.
+//! Operators that create tensors from numbers.
 
 use super::One;
 use super::binary::{computed, operand};
@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::value::{Fault, Lowered, Number};
 use rewire_graph::{DType, HostTensor, Tensor};
 
-/// Elements of a constant that is made here.
+/// Maximum number of elements of a constant that the importer computes.
 const MAX_CONSTANT: i64 = 1 << 22;
 
 pub(super) const ONE: One = &[
@@ -36,7 +36,7 @@ pub(super) const ONE: One = &[
     ("aten.ones", |c| constant(c, 1)),
     ("aten.ones_like", |c| constant(c, 1)),
     ("aten.new_ones", |c| constant(c, 1)),
-    // What they hold is undefined: programs overwrite it.
+    // The content is undefined; programs overwrite it.
     ("aten.empty", |c| constant(c, 0)),
     ("aten.empty_like", |c| constant(c, 0)),
     ("aten.new_empty", |c| constant(c, 0)),

@@ -66,13 +66,13 @@ fn orthogonal(cx: &Context, x: &Tensor) -> Lowered<[Tensor; 2]> {
     Ok([part(0, rows)?, part(rows, columns)?])
 }
 
-/// Matrices with at least as many rows as columns: themselves, or transposed.
+/// Matrices with at least as many rows as columns: the given ones, or their transposes.
 fn tall(cx: &Context, x: &Tensor) -> Lowered<(Tensor, bool)> {
     let [rows, columns] = extents(cx, x)?;
     Ok(if rows < columns { (x.transpose(-1, -2), true) } else { (x.clone(), false) })
 }
 
-/// The sum of squares along an axis that goes away.
+/// The sum of squares along an axis, which is removed.
 fn squares(cx: &Context, x: &Tensor, axis: usize) -> Lowered<Tensor> {
     cx.squeeze(&x.square().sum(axis), axis)
 }
@@ -162,7 +162,7 @@ fn matrix_rank(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.squeeze(&c.cx.squeeze(&count, column)?, row)?)
 }
 
-/// Reflections (Householder) that make the elements below the diagonal 0, as LAPACK chooses their signs.
+/// Householder reflections that set the elements below the diagonal to 0, with signs as in LAPACK.
 fn qr(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let (cx, x) = (c.cx, c.x()?.tensor);
     let [rows, columns] = extents(cx, &x)?;

@@ -1,4 +1,4 @@
-//! Images and volumes sampled at computed places.
+//! Images and volumes sampled at computed positions.
 
 use super::One;
 use super::resize::cubic;
@@ -41,7 +41,7 @@ struct Sampler<'c, 'a> {
 }
 
 impl Sampler<'_, '_> {
-    /// A place along a spatial axis within the image, but for the border of zeros.
+    /// A position along a spatial axis, moved into the image unless the border is zeros.
     fn within(&self, place: &Tensor, axis: usize) -> Tensor {
         let last = &self.extents[axis] - 1.0;
         let place = match self.border {
@@ -66,7 +66,7 @@ impl Sampler<'_, '_> {
         is_point.select(&zero, &place)
     }
 
-    /// The elements at whole places.
+    /// The elements at integer positions.
     fn tap(&self, places: &[Tensor]) -> Lowered<Tensor> {
         let places: Vec<Tensor> = places.iter().map(|place| place.cast(DType::I64)).collect();
         let rank = places.len();
@@ -140,7 +140,7 @@ fn grid_sampler(c: &Call<'_>) -> Lowered<Array> {
     if mode == 2 && rank == 3 {
         return Fault::unsupported("bicubic interpolation of volumes");
     }
-    // Of cubic interpolation the neighbours lie within the border, else the place itself does.
+    // In cubic interpolation each neighbour is moved into the image, otherwise the position itself is.
     let places: Vec<Tensor> = match mode {
         2 => places,
         _ => places.iter().enumerate().map(|(axis, place)| sampler.within(place, axis)).collect(),

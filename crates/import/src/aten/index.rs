@@ -90,7 +90,7 @@ fn embedding(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor: weight.tensor.gather(&index), ty: weight.ty })
 }
 
-/// An element of operand `operand` as an index, which counts from the end where it is negative.
+/// An element of operand `operand` as an index; a negative one counts from the end.
 pub(crate) fn wrapped(cx: &Context, operand: usize, index: Vec<IndexExpr>, extent: &Size) -> Lowered<IndexExpr> {
     let value = IndexExpr::Load { operand, index };
     let from_end = value.clone().binary(BinaryOp::Lt, 0i64).binary(BinaryOp::Mul, cx.index(extent)?);
@@ -103,7 +103,7 @@ pub(super) struct Advanced {
     pub indices: Vec<Option<Tensor>>,
     /// The common shape of the indices.
     pub shape: Vec<Size>,
-    /// The place of that shape in the result.
+    /// The position of that shape in the result.
     pub place: usize,
 }
 
@@ -213,7 +213,7 @@ fn embedding_bag(c: &Call<'_>) -> Lowered<Vec<Value>> {
     Ok(std::iter::once(y).chain((1..c.declared.len()).map(|_| Value::None)).collect())
 }
 
-/// Whether an element belongs to a bag, `[bags, elements]`.
+/// True if an element belongs to a bag, `[bags, elements]`.
 fn members(c: &Call<'_>, offsets: &Tensor, indices: &Tensor) -> Lowered<Tensor> {
     let last = c.bool_or("include_last_offset", false)?;
     let (count, elements) = (c.cx.extent(offsets, 0), c.cx.extent(indices, 0));

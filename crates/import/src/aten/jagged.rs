@@ -87,7 +87,7 @@ fn to_jagged(c: &Call<'_>, dense: &Array, offsets: &Array) -> Lowered<Array> {
         return c.result(&dense.tensor.padded_to_jagged(&ragged));
     }
     let offsets = integers(offsets)?.cast(DType::I64);
-    // The sample of a row: the number of offsets up to it, less the first.
+    // The sample of a row: the number of offsets up to it, minus one.
     let entries = c.cx.extent(&offsets, 0);
     let pairs = [shape[0].clone(), entries];
     let rows = c.cx.positions(&pairs, 0)?;

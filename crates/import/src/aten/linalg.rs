@@ -44,7 +44,7 @@ pub(super) const MANY: Many = &[
     ("aten.linalg_cholesky_ex", |c| with_success(c, cholesky)),
 ];
 
-/// Rows of a matrix, at most.
+/// Maximum number of rows of a matrix.
 const MOST: usize = 8;
 
 /// The number of rows of square matrices.
@@ -67,10 +67,10 @@ fn element(cx: &Context, row: &Tensor, column: usize) -> Lowered<Tensor> {
     cx.slice(row, row.rank() - 1, (&column.into(), 1), &1.into())
 }
 
-/// Rows of which those below are 0 in a column, with the row of the largest element of each column before the others.
+/// Rows after Gaussian elimination with partial pivoting: elements below the diagonal are 0.
 struct Eliminated {
     rows: Vec<Tensor>,
-    /// Negative where an odd number of rows changed places.
+    /// -1 if the number of row exchanges is odd.
     sign: Tensor,
 }
 
@@ -212,7 +212,7 @@ fn solve_triangular(c: &Call<'_>) -> Lowered<Array> {
     })
 }
 
-/// Powers of matrices, at most.
+/// Maximum power of a matrix.
 const MOST_POWER: i64 = 1 << 10;
 
 fn matrix_power(c: &Call<'_>) -> Lowered<Array> {

@@ -134,7 +134,7 @@ fn poisson(c: &Call<'_>) -> Lowered<Array> {
     reduced(c, &loss)
 }
 
-/// The margins of the other classes by that of the target.
+/// The margins of the other classes relative to the target's.
 fn multi_margin(c: &Call<'_>) -> Lowered<Array> {
     let (x, target) = (c.x()?.tensor, c.tensor("target")?.tensor.cast(DType::I64));
     let (p, axis) = (c.int_or("p", 1)?, x.rank().saturating_sub(1));
@@ -201,7 +201,7 @@ fn negative_log(c: &Call<'_>, x: &Tensor) -> Lowered<(Tensor, Tensor)> {
     let target = c.tensor("target")?.tensor.cast(DType::I64);
     let axis = classes(x);
     let counted = target.not_equal(c.int_or("ignore_index", -100)?);
-    // What is not counted may be no class.
+    // Ignored entries may hold an invalid class.
     let target = counted.select(&target, &c.cx.zero(&target));
     let place = c.cx.unsqueeze(&target, axis.min(target.rank()))?;
     let picked = c.cx.squeeze(&along(c.cx, x, axis, &place)?, axis.min(x.rank() - 1))?;

@@ -11,7 +11,7 @@ use rewire_graph::Tensor;
 use rewire_graph::op::IndexExpr;
 use rewire_graph::pointwise::BinaryOp;
 
-/// Larger than any extent: an index that is changed by it lies outside.
+/// Larger than any extent: an index that is increased by it is out of range.
 pub(super) const OUTSIDE: i64 = 1 << 30;
 
 pub(super) const ONE: One = &[
@@ -142,7 +142,7 @@ fn expand(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor: c.cx.expand(&x.tensor, &c.shape(0)?)?, ty: x.ty })
 }
 
-/// The order of axes that a transposition gives.
+/// The order of axes after a transposition.
 pub(crate) fn permutation(c: &Call<'_>, rank: usize) -> Lowered<Vec<usize>> {
     let mut axes: Vec<usize> = (0..rank).collect();
     match c.base.trim_end_matches("_copy") {
@@ -186,11 +186,11 @@ pub(crate) struct ViewRegion {
     pub start: Size,
     pub step: i64,
     pub len: Size,
-    /// True if the axis goes away.
+    /// True if the axis is removed.
     pub is_removed: bool,
 }
 
-/// A place of an axis, which counts from the end where it is negative.
+/// A position along an axis; a negative one counts from the end.
 fn place(c: &Call<'_>, value: &Size, extent: &Size) -> Lowered<Size> {
     let (low, high) = c.cx.sizes.borrow().bounds(value);
     match (low >= 0, high < 0) {

@@ -87,7 +87,7 @@ pub(super) const MANY: Many = &[
 fn normalized(cx: &Context, x: &Tensor, axes: &[usize], eps: f64) -> Lowered<(Tensor, Tensor, Tensor)> {
     let (mean, variance) = moments(cx, x, axes, 0.0)?;
     let inverse = (variance + eps).rsqrt();
-    // The last axis alone is what rules for norms look for.
+    // Rules for norms only match the last axis.
     let y = match axes {
         [axis] if *axis + 1 == x.rank() => x.normalize(eps),
         _ => (x - &mean) * &inverse,
@@ -162,7 +162,7 @@ fn instance_norm(c: &Call<'_>) -> Lowered<Array> {
     c.result(&affine(c, y, Some(&channels))?)
 }
 
-/// The shape of a vector with an element a channel beside `x`.
+/// The shape in which a vector with one element per channel broadcasts to `x`.
 fn per_channel(c: &Call<'_>, x: &Tensor) -> Vec<Size> {
     let shape = c.cx.shape(x);
     let mut channels = vec![Size::from(1); shape.len().saturating_sub(1)];
@@ -264,7 +264,7 @@ fn pairs_of_rows(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.squeeze(&norm, 1)?)
 }
 
-/// Rows of which all pairs are compared.
+/// Maximum number of rows whose pairs are compared.
 const MOST_PAIRED: usize = 1 << 10;
 
 /// The mean of the elements of a tensor.

@@ -67,7 +67,7 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// Between the two elements in order that are nearest to the place `q (n - 1)`.
+/// Interpolates between the two sorted elements nearest to position `q (n - 1)`.
 fn quantile(c: &Call<'_>) -> Lowered<Array> {
     let x = c.x()?;
     let (x, axis) = match c.has("dim") {
@@ -211,7 +211,7 @@ fn counted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &Size) 
     let values = if x.ty == ScalarType::Bool { x.tensor.cast(DType::F32) } else { x.tensor.clone() };
     let values = if x.ty == ScalarType::U64 { values + i64::MIN } else { values };
     let mut shape = cx.shape(&values);
-    // Rows stand in the place of the axis, the elements they are compared with follow.
+    // Rows replace the axis; the elements that they are compared with follow.
     shape.insert(axis, 1.into());
     let other = cx.reshape(&values, &shape)?;
     shape.swap(axis, axis + 1);
@@ -262,7 +262,7 @@ fn ranked(c: &Call<'_>, x: &Array, axis: usize, rank: Option<Size>) -> Lowered<(
     let index = sorted(c.cx, x, axis, false)?;
     let mut index = c.cx.slice(&index, axis, (&rank, 1), &1.into())?;
     if is_median && x.ty.is_float() {
-        // NaN is the median of what holds it.
+        // The median of elements that include NaN is NaN.
         let nan = c.cx.is_nan(&x.tensor);
         let found = super::reduce::first(c.cx, &nan, axis)?;
         let any = nan.cast(DType::F32).max(axis).gt(0.5);

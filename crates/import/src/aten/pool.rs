@@ -55,7 +55,7 @@ fn sliding(c: &Call<'_>) -> Lowered<Sliding> {
     Ok(Sliding { kernel, stride, padding, dilation })
 }
 
-/// Windows of a tensor: the axes of the result, and the elements of each window behind them.
+/// Windows of a tensor: the axes of the result, followed by the elements of each window.
 struct Windows {
     values: Tensor,
     /// The axes of the elements.
@@ -67,7 +67,7 @@ struct Windows {
 }
 
 impl Windows {
-    /// The windows of a result of a shape; beyond the border elements have a value.
+    /// The windows for a result of this shape; elements beyond the border have the given value.
     fn of(cx: &Context, x: &Tensor, window: &Sliding, shape: Vec<Size>, fill: &Tensor) -> Lowered<Self> {
         let rank = window.kernel.len();
         let outer = shape.len() - rank;
@@ -154,7 +154,7 @@ fn max_pool_indices(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let most = largest(&windows);
     let own = c.cx.shape(&x.tensor);
     limit(c.cx, &Size::product(&own[windows.outer..]), 1 << 24, "a pooled plane")?;
-    // The flat place of every element in its plane; beyond the border it is not counted.
+    // The flat position of every element in its plane; elements beyond the border are not counted.
     let all = c.cx.shape(&windows.values);
     let (mut flat, mut inside): (Option<Tensor>, Option<Tensor>) = (None, None);
     for axis in 0..window.kernel.len() {
@@ -200,7 +200,7 @@ fn avg_pool(c: &Call<'_>) -> Lowered<Array> {
     c.result(&(sum / count))
 }
 
-/// Elements at the places in their planes that a pool took them from.
+/// Elements at the positions in their planes from which a pool took them.
 fn max_unpool(c: &Call<'_>) -> Lowered<Array> {
     let (x, places, shape) = (c.x()?, c.tensor("indices")?, c.shape(0)?);
     let outer = x.rank().saturating_sub(c.sizes("output_size")?.len());
@@ -213,7 +213,7 @@ fn max_unpool(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.reshape(&y.tensor, &shape)?)
 }
 
-/// Whether element `j` of an axis belongs to place `i` of the result, `[places, elements]`.
+/// True if element `j` of an axis belongs to position `i` of the result, `[positions, elements]`.
 fn adaptive_members(c: &Call<'_>, places: &Size, elements: &Size) -> Lowered<Tensor> {
     let shape = [places.clone(), elements.clone()];
     let (row, column) = (c.cx.positions(&shape, 0)?, c.cx.positions(&shape, 1)?);
@@ -238,7 +238,7 @@ fn adaptive_axes(c: &Call<'_>, rank: usize) -> Lowered<std::ops::Range<usize>> {
     Ok(first..rank)
 }
 
-/// An axis with the members of every place behind it.
+/// An axis followed by the members of every position.
 fn adaptive(c: &Call<'_>, x: &Tensor, axis: usize, places: &Size) -> Lowered<(Tensor, Tensor)> {
     let mut shape = c.cx.shape(x);
     let members = adaptive_members(c, places, &shape[axis])?;
@@ -273,7 +273,7 @@ fn adaptive_max_pool(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let axes = adaptive_axes(c, x.rank())?;
     let own = c.cx.shape(&x.tensor);
     limit(c.cx, &Size::product(&own[axes.clone()]), 1 << 24, "a pooled plane")?;
-    // From the last axis on: the flat place of the first largest element goes along.
+    // Reduces from the last axis on, together with the flat position of the first largest element.
     let mut flat: Option<Tensor> = None;
     for axis in axes.clone() {
         let place = c.cx.positions(&own, axis)?.cast(DType::F32);

@@ -92,7 +92,7 @@ pub(super) const MANY: Many = &[
     ("aten.std_mean", |c| spread_mean(c, true)),
 ];
 
-/// The first argument as floats, or in the type `dtype` that was asked for.
+/// The first argument as floats, or in the requested type `dtype`.
 fn floats(c: &Call<'_>) -> Lowered<Tensor> {
     let x = c.x()?;
     Ok(if x.ty.is_float() { x.tensor } else { c.cx.cast(&x, ScalarType::F32).tensor })
@@ -457,7 +457,7 @@ fn norm(c: &Call<'_>) -> Lowered<Array> {
     finished(c, &p_norm(c.cx, &x, &axes, order)?, &axes)
 }
 
-/// The Frobenius norm, and those of the largest and smallest sums of rows and columns.
+/// The Frobenius norm, and the norms by the largest and smallest sums of rows and columns.
 fn matrix_norm(c: &Call<'_>) -> Lowered<Array> {
     let x = floats(c)?;
     let axes = c.ints_or("dim", &[-2, -1])?.into_iter().map(|dim| axis(dim, x.rank())).collect::<Lowered<Vec<_>>>()?;

@@ -63,7 +63,7 @@ fn resized(c: &Call<'_>, mode: Mode) -> Lowered<Array> {
     c.result(&y)
 }
 
-/// Weights of a resize along an axis that are made here.
+/// Maximum number of resize weights along an axis that the importer computes.
 const MAX_WEIGHTS: usize = 1 << 22;
 
 /// A resize whose kernel, of a distance below `support`, is as much wider as the result is smaller.
@@ -95,7 +95,7 @@ fn smoothed(c: &Call<'_>, support: f64, kernel: fn(f64) -> f64) -> Lowered<Array
     c.result(&y)
 }
 
-/// The weights of all elements for one place of the result.
+/// The weights of all elements for one position of the result.
 fn taps(place: usize, from: usize, scale: f64, (support, kernel): (f64, fn(f64) -> f64)) -> Vec<f64> {
     let (center, wider) = (scale * (place as f64 + 0.5), scale.max(1.0));
     let first = (center - support * wider + 0.5).max(0.0).trunc();

@@ -1,4 +1,4 @@
-//! Grids of places, and other functions of vectors.
+//! Grids of positions, and other functions of vectors.
 
 use super::One;
 use super::binary::{computed, operand};

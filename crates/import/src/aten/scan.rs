@@ -19,7 +19,7 @@ pub(super) const MANY: Many =
 
 /// A tensor with its axis repeated as rows, and the condition that a column is not after its row.
 ///
-/// The rows are in the place of the axis, the columns follow it.
+/// Rows replace the axis; columns follow.
 struct Triangle {
     columns: Tensor,
     keeps: Tensor,
@@ -35,7 +35,7 @@ impl Triangle {
         Ok(Self { columns, keeps })
     }
 
-    /// The tensor where the condition holds, else a value.
+    /// The tensor where the condition holds, otherwise a value.
     fn select(&self, other: &Tensor) -> Tensor {
         self.keeps.select(&self.columns, other)
     }
@@ -73,7 +73,7 @@ fn bounded_prefix_sum(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> L
     }
 }
 
-/// The sums within blocks, plus those of all blocks before.
+/// The sums within blocks, plus the sums of all earlier blocks.
 fn sum_of_blocks(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowered<Tensor> {
     let own = cx.shape(&x.tensor);
     let mut shape = own.clone();

@@ -1,4 +1,4 @@
-//! Elements written at indices. Of several sources for one place the last one counts.
+//! Elements written at indices. If several sources have one position, the last one counts.
 
 use super::One;
 use super::binary::{computed, operand};
@@ -59,7 +59,7 @@ pub(super) const ONE: One = &[
     }),
 ];
 
-/// Whether source `j` goes to place `i`, `[places, sources]`.
+/// True if source `j` is written to position `i`, `[positions, sources]`.
 fn hits(cx: &Context, index: &Tensor, places: &Size) -> Lowered<Tensor> {
     let sources = cx.extent(index, 0);
     let shape = [places.clone(), sources];
@@ -70,7 +70,7 @@ fn hits(cx: &Context, index: &Tensor, places: &Size) -> Lowered<Tensor> {
     Ok(index.equal(&cx.positions(&shape, 0)?))
 }
 
-/// The last source of every place along an axis, -1 without one; the axis goes away.
+/// The last source of every position along an axis, -1 without a source; the axis is removed.
 fn last(cx: &Context, hits: &Tensor, axis: usize) -> Lowered<Tensor> {
     let shape = cx.shape(hits);
     limit(cx, &shape[axis], 1 << 24, "sources")?;
@@ -89,9 +89,9 @@ fn padded(cx: &Context, x: &Tensor, shape: &[Size], value: &Tensor) -> Lowered<T
 /// The parts of a scatter along an axis.
 struct Scatter {
     axis: usize,
-    /// Whether a source goes to a place; sources follow the axis.
+    /// True if a source is written to a position; sources follow the axis.
     hits: Tensor,
-    /// The sources beside the hits.
+    /// The sources, broadcast to the hits.
     sources: Tensor,
     ty: ScalarType,
     shape: Vec<Size>,
@@ -117,7 +117,7 @@ impl Scatter {
         Ok(Self { axis, hits, sources, ty: x.ty, shape })
     }
 
-    /// The sources of every place, and a value elsewhere.
+    /// The source of every position, or `value` if it has none.
     fn selected(&self, value: &Tensor) -> Tensor {
         self.hits.select(&self.sources, value)
     }
@@ -186,7 +186,7 @@ fn scatter(c: &Call<'_>, reduce: Option<&str>) -> Lowered<Array> {
     c.result(&y)
 }
 
-/// A tensor with sources written at places along an axis.
+/// A tensor with sources written at positions along an axis.
 pub(super) fn scattered(c: &Call<'_>, x: Array, axis: usize, index: Array, source: Array) -> Lowered<Array> {
     let declared = Declared { ty: x.ty, shape: Ok(c.cx.shape(&x.tensor)) };
     let arguments = [("dim", Value::int(axis)), ("index", index.into()), ("src", source.into())];
@@ -194,14 +194,14 @@ pub(super) fn scattered(c: &Call<'_>, x: Array, axis: usize, index: Array, sourc
     scatter(&Call { arguments, order: vec![x.into()], declared: vec![Some(declared)], ..*c }, None)
 }
 
-/// What happens to an element that a source goes to.
+/// The change of an element to which a source is written.
 #[derive(Clone, Copy, PartialEq)]
 enum Write {
     Set,
     Add,
 }
 
-/// Rows `[places, ..]` with sources `[sources, ..]` written at an index.
+/// Rows `[positions, ..]` with sources `[sources, ..]` written at an index.
 fn rows_written(cx: &Context, rows: &Array, index: &Tensor, sources: &Tensor, write: Write) -> Lowered<Tensor> {
     let places = cx.extent(&rows.tensor, 0);
     let rank = rows.rank();
@@ -257,7 +257,7 @@ fn index_put(c: &Call<'_>) -> Lowered<Array> {
     let rest: Vec<usize> = (0..x.rank()).filter(|&axis| by.indices[axis].is_none()).collect();
     let sizes = |axes: &[usize]| axes.iter().map(|&axis| own[axis].clone()).collect::<Vec<_>>();
     let (places, others) = (sizes(&indexed), sizes(&rest));
-    // The flat place of every source.
+    // The flat position of every source.
     let mut flat: Option<Tensor> = None;
     for &axis in &indexed {
         let Some(index) = &by.indices[axis] else { continue };

@@ -154,7 +154,7 @@ fn next_after(c: &Call<'_>) -> Lowered<Array> {
     let is_up = x.lt(&other);
     let away = is_up.equal(x.gt(0.0));
     let [up, down] = [1i64, -1].map(|step| &bits + step);
-    // Bits of floats grow with their magnitude; those of zero are followed by the smallest floats of both signs.
+    // The bits of floats grow with their magnitude; zero is followed by the smallest floats of either sign.
     let [least, negative] = [1i64, i64::from(i32::MIN) + 1].map(|bits| c.cx.scope.scalar(DType::I32, bits));
     let next = away.select(&up, &down);
     let next = x.equal(0.0).select(&is_up.select(&least, &negative), &next);

@@ -17,7 +17,7 @@ use std::f64::consts::TAU;
 /// Samples of a transform; the product of two is exact in f32.
 const MOST: usize = 1 << 12;
 
-/// Elements of waves that are made here.
+/// Maximum number of elements of waves that the importer computes.
 const MAX_CONSTANT: usize = 1 << 20;
 
 /// Transforms of real numbers.
@@ -185,7 +185,7 @@ impl<'c, 'a> Transform<'c, 'a> {
         x.array(self.c.cx)
     }
 
-    /// Of real numbers; along the last axis the first half alone, if `is_half`.
+    /// The transform of real numbers along the last axis; only the first half if `is_half`.
     fn of_real(&self, is_half: bool) -> Lowered<Array> {
         let cx = self.c.cx;
         let Some(((last, len), others)) = self.axes.split_last() else { return Fault::program("no axes") };
@@ -219,7 +219,7 @@ impl<'c, 'a> Transform<'c, 'a> {
         };
         let bins = cx.quotient(&n, &2.into())?.plus(&1.into());
         let [re, im] = [x.re, x.im].map(|part| fitted(cx, part, *last, Some(&bins)));
-        // Each bin counts twice, but for the first and that of half the samples.
+        // Each bin counts twice, except the first, and the one at half the samples.
         let place = cx.positions(std::slice::from_ref(&bins), 0)?;
         let samples = cx.number(&Number::Int(n.clone()), ScalarType::I64)?.tensor;
         let is_single = place.equal(0i64).or((&place + &place).equal(&samples));
@@ -282,7 +282,7 @@ fn stft(c: &Call<'_>) -> Lowered<Array> {
     Complex { re: along(&cos)?, im: -along(&sin)? }.array(cx)
 }
 
-/// The window of a transform; a shorter one lies in the middle.
+/// The window of a transform; a shorter window is centred.
 fn window(c: &Call<'_>, samples: i64, width: i64) -> Lowered<Tensor> {
     let window = match c.optional_tensor("window")? {
         Some(window) => c.cx.cast(&window, ScalarType::F32).tensor,
@@ -292,7 +292,8 @@ fn window(c: &Call<'_>, samples: i64, width: i64) -> Lowered<Tensor> {
     c.cx.remap(&window, &[samples.into()], vec![place], Some(&c.cx.f(0.0)), &[])
 }
 
-/// The signal whose windows have a spectrum: the windows overlap, and their sum is divided by that of squared windows.
+/// The signal whose windows have a spectrum: the sum of the overlapping windows, divided by the sum of the squared
+/// windows.
 fn istft(c: &Call<'_>) -> Lowered<Array> {
     let (cx, samples) = (c.cx, c.int("n_fft")?);
     let (hop, width) = (c.int_or("hop_length", samples / 4)?, c.int_or("win_length", samples)?);
@@ -331,7 +332,7 @@ fn istft(c: &Call<'_>) -> Lowered<Array> {
 /// Windows that overlap.
 const MOST_OVERLAPPING: i64 = 64;
 
-/// The frequencies of the bins of a transform; those of the second half are negative.
+/// The frequencies of the bins of a transform; in the second half they are negative.
 fn frequencies(c: &Call<'_>) -> Lowered<Array> {
     let (samples, shape) = (c.int("n")?, c.shape(0)?);
     if samples < 1 {

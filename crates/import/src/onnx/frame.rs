@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Nodes that are lowered, those of loops and functions as often as they run.
+/// Maximum number of lowered nodes; nodes of loops and functions count each time.
 const MAX_NODES: usize = 1 << 17;
 
 /// Functions and bodies within each other.
@@ -166,7 +166,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The attributes of a node; in a function they may be those of its call.
+    /// The attributes of a node; in a function they may refer to attributes of its call.
     pub fn attributes<'n>(&'n self, node: &'n NodeProto) -> HashMap<&'n str, &'n AttributeProto> {
         let mut attributes = HashMap::new();
         for attribute in &node.attribute {
@@ -323,7 +323,7 @@ fn captured(node: &NodeProto) -> Vec<&str> {
     read.chain(results).collect()
 }
 
-/// Results that are as many as the node names.
+/// The results, if there is one for each name of the node.
 fn checked(node: &NodeProto, items: Vec<Item>) -> Lowered<Vec<Item>> {
     let named = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
     if items.len() < named {

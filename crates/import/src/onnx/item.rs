@@ -42,7 +42,7 @@ pub(super) struct Whole {
     pub values: Vec<Size>,
 }
 
-/// Integers with what makes floats of them.
+/// Integers, and the parameters that convert them to floats.
 #[derive(Clone, Debug)]
 pub(super) struct Quantized {
     pub x: Item,
@@ -69,7 +69,7 @@ const SMALL: usize = 64;
 /// Constants that nodes read.
 pub(super) struct Store {
     parameters: RefCell<HashMap<String, HostTensor>>,
-    /// What nodes `DequantizeLinear` made tensors of.
+    /// The quantized sources of tensors that nodes `DequantizeLinear` returned.
     quantized: RefCell<HashMap<Value, Quantized>>,
     /// The floats of tensors of bytes.
     rounded: RefCell<HashMap<Value, Rounded>>,
@@ -141,7 +141,7 @@ impl Store {
         self.quantized.borrow_mut().extend(x.tensor.value().map(|value| (value, parts)));
     }
 
-    /// The integers that a tensor was made of.
+    /// The integers from which a tensor was created.
     pub fn quantized(&self, item: &Item) -> Option<Quantized> {
         let Item::Array(x) = item else { return None };
         self.quantized.borrow().get(&x.tensor.value()?).cloned()

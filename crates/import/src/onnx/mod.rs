@@ -1,7 +1,7 @@
 //! ONNX models: operator sets 6 to the newest, with external data, functions and control flow whose course is known.
 //!
-//! Sizes that are names stay symbolic. Values that shapes depend on must be known: initializers, constants and what is computed
-//! of them and of sizes are; inputs are after [`Options::bind`], which makes them part of the model.
+//! Named sizes stay symbolic. Values that shapes depend on must be known: initializers, constants, and everything
+//! computed from them and from sizes are known, and inputs after [`Options::bind`], which makes them part of the model.
 //!
 //! ```
 //! use rewire_import::onnx;
@@ -68,7 +68,7 @@ pub fn open(path: &Path) -> Result<ImportedModel, ImportError> {
     open_with(path, Options::default())
 }
 
-/// As [`open`], with options. External data lies beside the model.
+/// Like [`open`], with options. External data is in the folder of the model.
 ///
 /// # Errors
 /// As [`open`].
@@ -161,7 +161,7 @@ fn parameter(graph: &Graph, id: NodeId) -> Option<&str> {
     }
 }
 
-/// The names of a model's inputs in their order, without those that have a value.
+/// The names of a model's inputs in order, without inputs that have a value.
 ///
 /// # Errors
 /// [`ImportError`] if the bytes are no ONNX model.
@@ -182,7 +182,7 @@ pub fn read_tensor(bytes: &[u8]) -> Result<TypedTensor, ImportError> {
     tensor::read(&proto, None)
 }
 
-/// The operators with a lowering, in order: those of other domains than the standard's as `domain.name`.
+/// The operators with a lowering, in order; operators outside the standard's domain as `domain.name`.
 pub fn operators() -> Vec<&'static str> {
     let mut names: Vec<&str> = ops::operators().map(|(name, _)| name).chain(control::OPERATORS).collect();
     names.sort_unstable();

@@ -22,7 +22,7 @@ pub(super) struct Node<'a> {
     pub version: i64,
     pub inputs: Vec<Item>,
     pub attributes: HashMap<&'a str, &'a AttributeProto>,
-    /// Whether a result has a name.
+    /// True if a result has a name.
     pub results: Vec<bool>,
     /// Positions of inputs whose values must be known.
     pub wanted: RefCell<BTreeSet<usize>>,
@@ -58,7 +58,7 @@ impl Node<'_> {
         !matches!(self.item(place), Item::Absent)
     }
 
-    /// Whether a result is read.
+    /// True if a result is read.
     pub fn gives(&self, place: usize) -> bool {
         self.results.get(place).copied().unwrap_or(false)
     }

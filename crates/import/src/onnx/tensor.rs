@@ -67,7 +67,7 @@ impl ScalarType {
     }
 }
 
-/// The element type of a number, or why there is none.
+/// The element type of a number, or the reason why it has none.
 pub(super) fn element_type(name: &str, code: Option<i32>) -> Result<ScalarType, ImportError> {
     let code = code.unwrap_or_default();
     ScalarType::of_onnx(code).ok_or_else(|| {
@@ -82,7 +82,7 @@ pub(super) fn element_type(name: &str, code: Option<i32>) -> Result<ScalarType, 
     })
 }
 
-/// The elements of a message. External data lies in files of `folder`.
+/// The elements of a message. External data is in files of `folder`.
 pub(super) fn read(proto: &TensorProto, folder: Option<&Path>) -> Result<TypedTensor, ImportError> {
     let name = proto.name.as_deref().unwrap_or("a tensor");
     let ty = element_type(name, proto.data_type)?;
@@ -130,7 +130,7 @@ fn unpacked(storage: &[u8], ty: ScalarType, count: usize) -> Vec<u8> {
     if storage.len() == count.div_ceil(each) { signed.take(count).collect() } else { signed.collect() }
 }
 
-/// Bytes of a file beside the model.
+/// Bytes of a file in the folder of the model.
 fn external(proto: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Vec<u8>, ImportError> {
     let entry = |key: &str| {
         let found = proto.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));

@@ -8,7 +8,7 @@ use crate::value::{Fault, Lowered};
 use rewire_graph::pointwise::BinaryOp;
 use std::rc::Rc;
 
-/// The result of a node of integers; `None` if it is none that sizes are computed by.
+/// The result of a node of integers; `None` for a node that sizes are not computed with.
 pub(super) fn evaluate(node: &Node<'_>) -> Option<Lowered<Vec<Item>>> {
     let operands = || node.inputs.iter().map(Item::whole).collect::<Option<Vec<Rc<Whole>>>>();
     let first = node.item(0).whole();
@@ -45,7 +45,7 @@ fn cast(node: &Node<'_>, x: &Whole) -> Option<Lowered<Item>> {
 /// The shape of a result, and the elements of two operands that each of its own is computed of.
 type Pairs = (Vec<usize>, Vec<(Size, Size)>);
 
-/// Elements of two operands beside each other.
+/// Pairs of elements of two operands.
 fn pairs(a: &Whole, b: &Whole) -> Option<Pairs> {
     let at = |x: &Whole, n: usize| x.values[if x.values.len() == 1 { 0 } else { n }].clone();
     let shape = if b.shape.len() > a.shape.len() || b.values.len() > a.values.len() { &b.shape } else { &a.shape };

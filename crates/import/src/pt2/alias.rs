@@ -1,4 +1,4 @@
-//! Operators that show part of a tensor, and writes through them.
+//! Operators that return a view of a tensor, and writes through views.
 
 use crate::aten::{ViewRegion, permutation, region, replaced};
 use crate::call::Call;
@@ -68,7 +68,7 @@ pub(super) fn is_whole(base: &str) -> bool {
     WHOLE.contains(&base)
 }
 
-/// True of an operator that copies where elements do not lie in the order it needs.
+/// True for an operator that copies if the elements are not in the required order.
 pub(super) fn may_copy(base: &str) -> bool {
     MAYBE_COPIES.contains(&base)
 }

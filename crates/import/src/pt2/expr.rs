@@ -13,7 +13,7 @@ const MAX_TERMS: usize = 1 << 10;
 /// The size that an expression describes.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is no such expression.
 pub(crate) fn parse(text: &str, sizes: &mut Sizes) -> Result<Size, String> {
     let mut parser = Parser { rest: text, sizes };
     let size = parser.size(0)?;
@@ -48,7 +48,7 @@ impl Ratio {
         if self.denominator == 1 { Ok(self.numerator) } else { Err("a size that is a fraction".to_owned()) }
     }
 
-    /// The same with the smallest denominator that halving gives.
+    /// The same fraction with the smallest denominator that halving gives.
     fn reduced(mut self) -> Self {
         while self.denominator % 2 == 0
             && let Some(half) = self.numerator.divided(&2.into())

@@ -34,14 +34,14 @@ pub(super) struct Slot {
 /// The tensor that a value shows part of.
 struct View {
     base: String,
-    /// The node that made it, and which of its results it is.
+    /// The node that returned it, and the index of the result.
     node: usize,
     output: usize,
     /// The version of the base that it shows.
     seen: u64,
     /// True if the operator may have copied the elements.
     is_ambiguous: bool,
-    /// Views up to a tensor that is none.
+    /// The number of views between this tensor and its base.
     depth: usize,
 }
 
@@ -302,7 +302,7 @@ impl<'a> Frame<'a> {
         alias::is_whole(&base) && self.is_ordered(&view.base)
     }
 
-    /// True of a tensor that nodes have written to in place.
+    /// True for a tensor that nodes have written to in place.
     pub fn is_written(&self, name: &str) -> bool {
         self.slots.get(name).is_some_and(|slot| slot.version > 0)
     }
@@ -360,7 +360,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Writes the result of an operator in place to its first argument, of which it is another name then.
+    /// Writes the result of an operator to its first argument, in place; the result is then another name of it.
     fn write_in_place(&mut self, node: &Node, result: Option<&str>) -> Result<(), ImportError> {
         let Some(Argument::AsTensor(first)) = node.inputs.first().map(|argument| &argument.arg) else {
             return Ok(());
@@ -485,7 +485,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Values with lists in their place.
+/// Values, with lists replaced by their entries.
 fn flattened(values: Vec<Value>) -> Vec<Value> {
     let mut flat = vec![];
     for value in values {

@@ -25,7 +25,7 @@ pub(super) struct Inputs {
     pub state_names: BTreeMap<String, String>,
 }
 
-/// The sizes of a tensor, or why they are not known.
+/// The sizes of a tensor, or the reason why they are unknown.
 pub(super) fn shape_of(cx: &Context, meta: &TensorMeta) -> Result<Vec<Size>, String> {
     let mut sizes = cx.sizes.borrow_mut();
     let size = |size: &SymInt| match size {
@@ -165,7 +165,7 @@ fn offset_inputs(graph: &Graph) -> HashSet<String> {
     names.collect()
 }
 
-/// Buffers that the program changes: by the signature, or in place by way of views.
+/// Buffers that the program changes: by its signature, or in place through views.
 fn changed_buffers(graph: &Graph, outputs: &[OutputSpec], inputs: &[InputSpec]) -> HashSet<String> {
     let buffers: HashMap<&str, &str> = inputs
         .iter()

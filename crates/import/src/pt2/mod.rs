@@ -17,7 +17,7 @@ use frame::Frame;
 use inputs::Inputs;
 use std::path::Path;
 
-/// The operators that have a lowering, with an overload where it is for that one alone.
+/// The operators that have a lowering, with the overload if the lowering supports only that one.
 pub fn operators() -> impl Iterator<Item = &'static str> {
     crate::aten::operators().map(|(name, _)| name)
 }

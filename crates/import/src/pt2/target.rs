@@ -11,7 +11,7 @@ const HIGHER_ORDER: [&str; 3] =
 /// An operator: namespace and name, and the overload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Without the mark of operators in place.
+    /// The name without the suffix of in-place operators.
     pub base: String,
     pub overload: String,
     /// True if the first argument is changed.

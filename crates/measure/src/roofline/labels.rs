@@ -16,7 +16,7 @@ impl Area {
     }
 }
 
-/// Labels of a drawing, none of which covers another label, a point or a line.
+/// Labels of a drawing that do not cover other labels, points or lines.
 pub(super) struct Labels {
     frame: Area,
     taken: Vec<Area>,

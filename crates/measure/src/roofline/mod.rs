@@ -94,7 +94,7 @@ impl Roofs {
         let bandwidth = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or(1.0).max(1e-3) * 1e9;
         let rates = || records.iter().filter_map(|record| record.ceiling_tflops).filter(|rate| *rate > 0.0);
         let (most, least) = (rates().fold(1e-6, f64::max) * 1e12, rates().fold(f64::INFINITY, f64::min) * 1e12);
-        // The limits vary little between runs; those of matrices differ much.
+        // The limits vary little between runs, except those of matrices.
         let peaks = if most > 2.0 * least { vec![most, least] } else { vec![most] };
         Self { bandwidth, peaks }
     }

@@ -76,14 +76,13 @@ pub struct TrainConfig {
     /// Averages of the dense parameters; none if left out.
     #[serde(default)]
     pub ema: Option<Ema>,
-    /// Memory limit in bytes for the tensors of a step, not counting parameters and optimizer states. Tensors that exceed it
-    /// are recomputed in the backward pass, cheapest first; the bits are the same. If left out, all tensors for gradients are
-    /// kept.
+    /// Memory limit in bytes for the tensors of a step, not counting parameters and optimizer states. Tensors that
+    /// exceed it are recomputed in the backward pass, cheapest first; the bits are the same. If left out, all tensors
+    /// for gradients are kept.
     #[serde(default)]
     pub memory_limit: Option<NonZeroU64>,
-    /// A folder in which tables of the sparse optimizer and their moments are kept in files without names, rather than in
-    /// memory. The system keeps the rows in use in memory; a step reads and writes those of its batches, whatever the size
-    /// of the table.
+    /// A folder for tables of the sparse optimizer and their moments, which are kept there in unnamed files instead of
+    /// memory. The system caches used pages; a step reads and writes only the rows of its batches.
     #[serde(default)]
     pub tables_folder: Option<PathBuf>,
 }
@@ -101,7 +100,7 @@ pub enum Sharding {
     DataParallel,
     /// Every table is on one rank; the ranks take turns.
     TableWise,
-    /// Every rank has as many consecutive rows of each table.
+    /// Every rank has an equal number of consecutive rows of each table.
     RowWise,
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn gradient(parameter: &str) -> String {
 }
 
 impl Gradients {
-    /// `graph` has states in place of trained parameters.
+    /// `graph` has states instead of trained parameters.
     pub fn new(graph: &Graph, objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
         let own = |name: &&String| !objective.graph.states().contains(name);
         let learned: Vec<&str> = graph.states().iter().filter(own).map(String::as_str).collect();
@@ -96,7 +96,7 @@ impl<'a> Sorting<'a> {
         Self { graph, objective, scope, outputs, lookups: vec![], replaced: vec![] }
     }
 
-    /// Replaces the gradient of a table by that of its rows that occur.
+    /// Replaces the gradient of a table by the gradient of the rows that occur.
     fn table(&mut self, name: &str, value: Value) -> Result<usize, StepError> {
         let refused = |reason: &str| StepError::Table { name: name.to_owned(), reason: reason.to_owned() };
         let found = addends(self.graph, value).ok_or_else(|| refused("is used otherwise than by looking up rows"))?;

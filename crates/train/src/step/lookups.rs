@@ -17,7 +17,7 @@ pub(crate) struct Lookup {
     pub table_rows: usize,
     /// True if only the rows that occur are summed.
     pub is_sparse: bool,
-    /// True if a step reads the rows that occur as a tensor, at the [places](Lookup::place) that the host finds.
+    /// True if a step reads the rows that occur as a tensor, at the [positions](Lookup::place) that the host computes.
     pub is_placed: bool,
     /// The last row, if no step trains it.
     pub untrained: Option<usize>,
@@ -29,7 +29,7 @@ impl Lookup {
         format!("{}.{part}", self.name)
     }
 
-    /// The input with the places of a part of the index among the rows that occur.
+    /// The input with the positions of a part of the index among the rows that occur.
     pub fn place(&self, part: usize) -> String {
         format!("{}.place.{part}", self.name)
     }

@@ -84,7 +84,7 @@ impl StepGraph {
 
 /// A model with gradients.
 struct Begun {
-    /// The model with states in place of trained parameters.
+    /// The model with states instead of trained parameters.
     graph: Graph,
     gradients: Gradients,
     reported: Vec<String>,

@@ -1,12 +1,12 @@
-//! f16: what products read, and what they leave for a run, is stored in 16 bits.
+//! Mixed precision: operands and results of products are stored in 16 bits.
 
 use rewire_graph::op::{Cast, JaggedJaggedMatMul, JaggedMatMul, MatMul, Scores, WeightedSum};
 use rewire_graph::{Copies, DType, Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The graph with operands of products in `dtype`, and results of products of as many rows as a run has stored so. Sums, and all
-/// else, stay `F32`.
+/// The graph with operands of products in `dtype`, and results of products, if they have as many rows as a run, stored
+/// in it. Sums and everything else stay `F32`.
 pub(super) fn in_f16(graph: &Graph, dtype: DType) -> Result<Graph, GraphError> {
     let (mut f16, mut copies) = (Graph::of_model(graph), Copies::default());
     let mut converted = HashMap::new();

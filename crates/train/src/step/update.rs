@@ -380,7 +380,7 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Rows of a state of which the caller has the rest.
+    /// Rows of a state; the caller has the other rows.
     fn handed(&mut self, name: &str, shape: &[Dim], initial: Initial, count: &Dim) -> Tensor {
         let extents = shape.iter().filter_map(Dim::as_const).collect();
         self.states.insert(name.to_owned(), State { shape: extents, initial });

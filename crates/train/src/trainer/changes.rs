@@ -18,7 +18,7 @@ pub struct Changes {
     pub ids: BTreeMap<String, MapChanges>,
 }
 
-/// What steps changed since the last call of [`Trainer::changes`].
+/// The changes by steps since the last call of [`Trainer::changes`].
 #[derive(Debug, Default)]
 pub(super) struct Recorded(Mutex<Records>);
 
@@ -49,7 +49,8 @@ impl Trainer {
         self.recorded = Some(Recorded::default());
     }
 
-    /// Records what a step changes: the rows that it looks up, and those that ids take, which may not occur in it.
+    /// Records the changes by a step: the rows that it looks up, and the rows that new ids take, which may not occur in
+    /// it.
     pub(super) fn record(&self, step: &Prepared) {
         let Some(mut recorded) = self.recorded.as_ref().map(Recorded::lock) else { return };
         for (table, lookup) in &self.tables {

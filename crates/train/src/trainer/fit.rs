@@ -13,8 +13,8 @@ pub trait Data: Send {
     /// The batches of an epoch, counted from 0, in order. Repeated calls for an epoch return the same batches.
     fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_>;
 
-    /// The batches of an epoch from a position on, of which a rank uses every so many. `None` is a batch of another rank, which need not
-    /// be read.
+    /// The batches of an epoch, from a position on, of which a rank uses its share. `None` is a batch of another rank,
+    /// which need not be read.
     fn share(&mut self, epoch: u64, share: Share) -> Box<dyn Iterator<Item = Result<Option<Inputs>, DataError>> + '_> {
         let batches = self.epoch(epoch).enumerate().skip(usize::try_from(share.from).unwrap_or(usize::MAX));
         Box::new(batches.map(move |(position, batch)| Ok(Some(batch?).filter(|_| share.has(position as u64)))))
@@ -28,7 +28,7 @@ pub struct Share {
     pub from: u64,
     /// The number of the rank.
     pub rank: u64,
-    /// The number of ranks: of each so many batches from `from` on, a rank uses the one at its number.
+    /// The number of ranks: of each group of this many batches from `from` on, a rank uses the one with its number.
     pub ranks: u64,
 }
 
@@ -216,7 +216,7 @@ struct Reader {
     epochs: Option<u64>,
     /// True once a step exists, also one of an earlier run.
     is_begun: bool,
-    /// Of each chunk of as many batches as there are ranks, this rank has its own one.
+    /// Each group of batches has one batch per rank; this rank uses its own.
     rank: usize,
     ranks: usize,
 }

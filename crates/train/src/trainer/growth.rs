@@ -43,7 +43,7 @@ pub(super) struct Growth {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     ids: Vec<i64>,
-    /// The first places of the inputs of batches that are run, and after a step their rows.
+    /// The positions of ids in the inputs of batches, and after a step their rows.
     own: VecDeque<usize>,
     rows: Vec<u32>,
 }
@@ -108,7 +108,7 @@ impl Trainer {
         self.grown.tables.iter().map(|growing| growing.name.as_str()).zip(&self.grown.maps)
     }
 
-    /// Replaces the map of a growing table before the first step, for instance by that of an earlier training.
+    /// Replaces the map of a growing table before the first step, for instance by the map of an earlier training.
     pub fn set_id_map(&mut self, name: &str, map: MapState) {
         let mut own = self.grown.tables.iter().zip(&mut self.grown.maps);
         if let Some((_, own)) = own.find(|(growing, _)| growing.name == name) {
@@ -116,7 +116,7 @@ impl Trainer {
         }
     }
 
-    /// Follows a step of the maps: the rows of new ids get initial values, and their moments those of a new training.
+    /// Applies a step of the maps: the rows of new ids get initial values, and their moments are reset.
     pub(super) fn grow(&mut self, steps: &[MapStep]) -> Result<(), TrainError> {
         let tables = self.grown.tables.clone();
         for (place, (growing, step)) in tables.iter().zip(steps).enumerate() {

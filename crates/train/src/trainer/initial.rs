@@ -12,7 +12,7 @@ pub trait InitialValues: Sync {
     /// [`TensorSizeError`] if there is not enough memory for it.
     fn tensor(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError>;
 
-    /// Rows of a parameter, if it has this shape. A rank that holds some rows of a table asks for them alone.
+    /// Rows of a parameter, if it has this shape. A rank that holds some rows of a table requests only these.
     ///
     /// # Errors
     /// As [`InitialValues::tensor`].

@@ -170,8 +170,9 @@ impl Trainer {
         Self::of_parts(parts, fixed, objective, config)
     }
 
-    /// Starts a training as one of several ranks, each with its own batches, which [`fit`] divides among them. A step is that of one
-    /// trainer whose batch has the examples of all ranks, except for the order of additions; equal bits follow from equal batches.
+    /// Starts a training as one of several ranks, each with its own batches, which [`fit`] divides among them. A step
+    /// equals a step of one trainer on the examples of all ranks, except for the order of additions. Equal batches give
+    /// equal bits.
     ///
     /// Parameters, moments and tables are held by the host, and updated there: a device computes losses and gradients.
     /// [`TrainConfig::sharding`] divides tables among the ranks. A method that reads parameters or states is then an operation of

@@ -26,7 +26,7 @@ impl Prepared {
         Self { epoch, ..self }
     }
 
-    /// Assigns the batches to chunks of a step, of which other ranks have the other batches.
+    /// Assigns the batches to chunks of a step; the other batches of a chunk belong to other ranks.
     pub(super) fn of_chunks(self, chunks: Vec<usize>, chunk_count: usize) -> Self {
         Self { chunks, chunk_count, ..self }
     }
@@ -74,7 +74,7 @@ impl Preparer {
         Self { session, lookups, row_sums, growth }
     }
 
-    /// True if tables grow by the ids of all batches of a step, also those of other ranks.
+    /// True if tables grow by the ids of all batches of a step, including those of other ranks.
     pub(super) fn counts(&self) -> bool {
         !self.growth.is_empty()
     }
@@ -93,7 +93,7 @@ impl Preparer {
         self.prepare_counted(batches)
     }
 
-    /// [`Preparer::prepare`] for batches whose ids are counted, with those of other ranks.
+    /// [`Preparer::prepare`] for batches whose ids are counted, together with the ids of other ranks.
     pub(super) fn prepare_counted(&mut self, mut batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
         let grown = self.growth.step();
         batches.iter_mut().try_for_each(|batch| self.growth.look_up(batch))?;
@@ -147,7 +147,7 @@ impl Preparer {
     }
 }
 
-/// Checks ids that no run checks, since it gets their places among the rows of a batch instead.
+/// Checks ids that no run checks, because the run receives their positions among the rows of a batch instead.
 fn check_ids(parts: &[&HostTensor], rows: usize) -> Result<(), TrainError> {
     let mut ids = parts.iter().flat_map(|part| part.to_i64());
     let wrong = ids.find(|&id| usize::try_from(id).map_or(true, |id| id >= rows));
@@ -178,7 +178,7 @@ impl Sorted {
         Self { rows, order, trained, shapes: parts.iter().map(|part| part.shape().to_vec()).collect() }
     }
 
-    /// The places of every part of the index among `rows`, which ascend.
+    /// The positions of every part of the index among `rows`, which are ascending.
     fn places(&self, rows: &[usize]) -> Result<Vec<HostTensor>, TensorSizeError> {
         let mut places = vec![0; self.rows.len()];
         for (row, position) in self.rows.iter().zip(&self.order) {

@@ -43,7 +43,7 @@ pub(super) struct Progress {
     overflows: u64,
     /// The error that ends the training once earlier reports are returned.
     failed: Option<TrainError>,
-    /// Losses are read after every so many steps.
+    /// Interval in steps at which losses are read.
     every: Option<NonZeroU64>,
 }
 
@@ -118,7 +118,7 @@ impl Trainer {
         Ok(reports)
     }
 
-    /// The learning rates of the next step, by kind of parameter: that of dense ones first, that of tables last.
+    /// The learning rates of the next step, by kind of parameter: dense parameters first, tables last.
     pub(super) fn rates(&self, epoch: u64) -> Vec<(String, f64)> {
         let dense = self.config.dense_optimizers();
         let dense = dense.into_iter().map(|(kind, scheduled)| (kind, scheduled.rate(self.steps, epoch)));

@@ -25,7 +25,7 @@ impl Trainer {
         self.parameters.iter().find(is_bad).cloned()
     }
 
-    /// Checks that all trained parameters are finite: no loss has been computed from those of the last step.
+    /// Checks that all trained parameters are finite, because the last step has not been followed by a loss.
     ///
     /// # Errors
     /// [`TrainError::Diverged`] names the first parameter that is not finite.
@@ -57,7 +57,8 @@ impl Trainer {
         Ok(all)
     }
 
-    /// Trained parameters, and states that the model sets: the states that make up the model with [the others](Trainer::frozen).
+    /// Trained parameters, and states that the model sets: the states that, with [the others](Trainer::frozen), make up
+    /// the model.
     pub fn learned(&self) -> &[String] {
         &self.parameters
     }

@@ -1,4 +1,5 @@
-//! Tables of `dynamicemb`: files of keys, values, scores and optimizer states beside the model, of all ranks that saved them.
+//! Tables of `dynamicemb`: files of keys, values, scores and optimizer states next to the model, of all ranks that
+//! saved them.
 
 use super::{CheckpointError, latest};
 use std::collections::BTreeMap;

@@ -76,7 +76,7 @@ pub fn write_checkpoint(dir: &Path, step: u64, saved: &Saved) -> Result<PathBuf,
     unfinished.finish(&[written], saved.plan)
 }
 
-/// A checkpoint of which several processes write a part each, by a [`ShardWriter`]. One process creates and finishes it.
+/// A checkpoint that several processes write in parts, each by a [`ShardWriter`]. One process creates and finishes it.
 #[derive(Debug)]
 pub struct Unfinished {
     folder: TempDir,

@@ -102,7 +102,7 @@ fn describe(pickle: &mut Encoder, chunks: &[&Chunk]) {
     });
 }
 
-/// The index of a chunk among those of its tensor, and the location of its shard.
+/// The index of a chunk among the chunks of its tensor, and the location of its shard.
 fn locate(pickle: &mut Encoder, index: usize, chunk: &Chunk) {
     pickle.instance(Name(DCP, "MetadataIndex"), |pickle| {
         pickle.string("fqn");

@@ -265,7 +265,7 @@ impl Verifier {
         Ok(Loaded { case, session, inputs, exact: replay.exact })
     }
 
-    /// Runs a case and compares what it computes.
+    /// Runs a case and compares its results.
     fn compare(&self, loaded: &mut Loaded, report: &mut CaseReport) -> Result<Outputs, Failure> {
         let outputs = loaded.session.run(&loaded.inputs)?;
         self.judge(loaded, &outputs, report);

@@ -1,4 +1,4 @@
-//! Attention and what stands around it.
+//! Attention and related operators.
 
 use super::Many;
 use crate::ScalarType;
@@ -46,7 +46,7 @@ pub(super) fn four(x: &Array) -> Lowered<()> {
     if x.rank() == 4 { Ok(()) } else { Fault::program("attention of other axes") }
 }
 
-/// Heads that are repeated, each several times in a row.
+/// Repeated heads, each several times in a row.
 pub(super) fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
     let mut shape = n.cx.shape(x);
     if shape.len() != 4 {
@@ -129,7 +129,7 @@ fn attention(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, ty)?.into(), key.into(), value.into(), n.stored(&matrix, ty)?.into()])
 }
 
-/// The mask of a node `Attention`: given, causal, and of keys beyond the length of a sample.
+/// The mask of a node `Attention`: the given mask, the causal one, and that of keys beyond the length of a sample.
 fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<Mask> {
     let mut mask = Mask::default();
     if let Some(given) = n.optional(3)? {

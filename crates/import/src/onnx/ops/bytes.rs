@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// Products whose sums an `I32` holds.
 const MOST: usize = 1 << 15;
 
-/// What unsigned bytes are less by where they are stored as signed ones.
+/// The offset of unsigned bytes that are stored as signed ones.
 const HALF: i64 = 128;
 
 /// A matrix of the file, by its columns.
@@ -25,7 +25,7 @@ struct Right {
     words: Tensor,
     depth: usize,
     columns: usize,
-    /// What zero points of the left factor are multiplied by: sums of the bytes less the zero points.
+    /// The factors by which zero points of the left operand are multiplied: sums of the bytes minus the zero points.
     sums: Tensor,
     /// Zero points of the signed bytes, if not all are 0.
     zeros: Option<Tensor>,
@@ -113,7 +113,7 @@ fn left(n: &Node<'_>, x: &Array, zero: Option<&Array>) -> Lowered<Option<Left>> 
     Ok(Some(Left { bytes: if half == 0 { own } else { own - half }, zero }))
 }
 
-/// The product of a tensor over its last axis, given that of a matrix.
+/// The product of a tensor over its last axis, given the product of a matrix.
 fn over_last(n: &Node<'_>, x: &Tensor, right: &Right, product: impl FnOnce(&Tensor) -> Tensor) -> Lowered<Tensor> {
     let mut shape = n.cx.shape(x);
     shape.pop();
@@ -138,7 +138,7 @@ fn multiplied(n: &Node<'_>, left: &Left, right: &Right) -> Lowered<Tensor> {
     Ok(y)
 }
 
-/// The product of bytes with a matrix of the file and its zero points, as `I32`. None where they are not such.
+/// The product of bytes with a constant matrix and its zero points, as `I32`; `None` for other operands.
 pub(super) fn product(n: &Node<'_>, x: &Array, zero: Option<&Array>, factor: [&Item; 2]) -> Lowered<Option<Tensor>> {
     by_matrix(n, x, zero, right(n, factor, false)?)
 }
@@ -171,7 +171,7 @@ fn by_matrix(n: &Node<'_>, x: &Array, zero: Option<&Array>, right: Option<Right>
     multiplied(n, &left, &right).map(Some)
 }
 
-/// A convolution of bytes by a kernel of the file and its zero points, as `I32`. None where they are not such.
+/// A convolution of bytes with a constant kernel and its zero points, as `I32`; `None` for other operands.
 pub(super) fn convolution(
     n: &Node<'_>,
     x: &Array,
@@ -186,7 +186,7 @@ pub(super) fn convolution(
     }
     let (Some(right), Some(left)) = (right(n, factor, true)?, left(n, x, zero)?) else { return Ok(None) };
     let spatial = Spatial::of(n, window.to_vec(), &shape[2..])?;
-    // `[batch, places.., channels, window..]`
+    // `[batch, positions.., channels, window..]`
     let rank = window.len();
     let mut patches = vec![shape[0].clone()];
     patches.extend(spatial.places.iter().cloned());

@@ -42,7 +42,7 @@ fn compress(n: &Node<'_>) -> Lowered<Array> {
     n.aten("aten.index_select", arguments, ty, &[])
 }
 
-/// Different slices of an axis, or elements, with their first places, the inverse and their counts.
+/// The distinct slices of an axis, or elements, with their first positions, the inverse indices and their counts.
 fn unique(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let constant = n.constant(0)?;
     let (tensor, ty) = (&constant.data.tensor, constant.data.ty);

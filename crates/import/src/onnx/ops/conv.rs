@@ -191,7 +191,7 @@ fn transposed(n: &Node<'_>) -> Lowered<Array> {
     n.aten("aten.convolution", arguments, ty, &result)
 }
 
-/// The sum of overlapping patches: a place gets what windows with it hold, by element of the kernel.
+/// The sum of overlapping patches: for each position, the elements of all windows that contain it, by kernel element.
 fn col2im(n: &Node<'_>) -> Lowered<Array> {
     let x = n.x()?;
     let (image, block) = (n.known_ints(1)?, n.known_ints(2)?);
@@ -221,7 +221,7 @@ fn col2im(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&n.cx.reshape(&sum, &result)?, x.ty)
 }
 
-/// A convolution over time of each channel, with what came before.
+/// A convolution over time of each channel, with the preceding elements.
 fn causal(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let (x, weight) = (n.x()?, n.array(1)?);
     let (shape, ty) = (n.shape(&x), x.ty);
@@ -256,7 +256,7 @@ fn causal(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, ty)?.into(), n.stored(&state, ty)?.into()])
 }
 
-/// A convolution at places that are moved by computed offsets, with linear interpolation between elements.
+/// A convolution at positions with computed offsets, with linear interpolation between elements.
 fn deformed(n: &Node<'_>) -> Lowered<Array> {
     let [x, weight, offset] = [n.array(0)?, n.array(1)?, n.array(2)?];
     let (bias, mask) = (n.optional(3)?, n.optional(4)?);
@@ -270,7 +270,7 @@ fn deformed(n: &Node<'_>) -> Lowered<Array> {
     let window = Spatial::of(n, kernel, &spatial)?;
     let (taps, places) = (window.kernel[0] * window.kernel[1], &window.places);
     let [batch, channels] = [0, 1].map(|axis| Size::from(shape[axis]));
-    // By sample, group of offsets, tap, axis and place.
+    // By sample, group of offsets, tap, axis and position.
     let split = [batch.clone(), offsets.into(), taps.into(), 2.into(), places[0].clone(), places[1].clone()];
     let offset = n.cx.reshape(&n.f32(&offset), &split)?;
     let grid = [batch.clone(), offsets.into(), taps.into(), places[0].clone(), places[1].clone()];

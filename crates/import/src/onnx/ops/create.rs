@@ -1,4 +1,4 @@
-//! Tensors that are made of numbers, and shapes.
+//! Operators that create tensors from numbers and shapes.
 
 use super::{Many, One};
 use crate::ScalarType;

@@ -1,4 +1,4 @@
-//! Images sampled at computed places.
+//! Images sampled at computed positions.
 
 use super::One;
 use crate::ScalarType;
@@ -12,7 +12,7 @@ use rewire_graph::{DType, Tensor};
 
 pub(super) const ONE: One = &[("GridSample", grid_sample), ("AffineGrid", affine_grid), ("RoiAlign", roi_align)];
 
-/// What lies beyond the border of an image.
+/// The values beyond the border of an image.
 #[derive(Clone, Copy, PartialEq)]
 enum Border {
     Zeros,
@@ -28,14 +28,14 @@ struct Places<'a> {
     is_aligned: bool,
 }
 
-/// A neighbour along an axis, by place of the result: its index and its weight.
+/// A neighbour along an axis, per position of the result: its index and its weight.
 struct Tap {
     index: Tensor,
     weight: Tensor,
 }
 
 impl Places<'_> {
-    /// Reflected at the ends until it lies between them.
+    /// Reflects the position at the ends until it is between them.
     fn reflected(&self, x: &Tensor) -> Tensor {
         let (low, span) = match self.is_aligned {
             true => (0.0, &self.extent - 1.0),

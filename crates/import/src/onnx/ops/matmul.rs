@@ -21,7 +21,7 @@ pub(super) const ONE: One = &[
             let Array { mut tensor, ty } = n.array(place)?;
             let rank = tensor.rank();
             if n.is(batch) && rank > 2 {
-                // The first axis goes before the last one.
+                // Moves the first axis before the last one.
                 let order: Vec<usize> = (1..rank - 1).chain([0, rank - 1]).collect();
                 tensor = tensor.permute(&order);
             }

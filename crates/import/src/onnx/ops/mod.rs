@@ -148,7 +148,7 @@ const MANY: &[Many] = &[
 
 static LOWERINGS: LazyLock<HashMap<&'static str, Lowering>> = LazyLock::new(|| operators().collect());
 
-/// All operators with a lowering; those of other domains by domain and name.
+/// All operators with a lowering; operators outside the standard's domain by domain and name.
 pub(super) fn operators() -> impl Iterator<Item = (&'static str, Lowering)> {
     let one = ONE.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::One(lower)));
     let many = MANY.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::Many(lower)));

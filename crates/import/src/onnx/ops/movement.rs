@@ -97,7 +97,7 @@ pub(super) const ONE: One = &[
         };
         let parts = parts.iter().map(one).collect::<Lowered<Vec<Array>>>()?;
         let first = &parts[0];
-        // The graph takes no parts without elements beside others.
+        // The graph does not accept empty parts together with others.
         let is_empty = |x: &&Array| n.shape(x)[axis].as_const() == Some(0);
         let tensors: Vec<_> = parts.iter().filter(|x| !is_empty(x)).map(|x| x.tensor.clone()).collect();
         match tensors.as_slice() {
@@ -190,7 +190,7 @@ fn reshape(n: &Node<'_>) -> Lowered<Array> {
     moved(n, &x, &shape)
 }
 
-/// A bound of a slice: a place that counts from the end where it is negative, within the axis.
+/// A bound of a slice, clamped to the axis; a negative one counts from the end.
 fn bound(n: &Node<'_>, value: &Size, extent: &Size) -> Lowered<Size> {
     let (low, high) = n.cx.sizes.borrow().bounds(value);
     let place = match (low >= 0, high < 0) {

@@ -156,7 +156,7 @@ fn flat_places(n: &Node<'_>, x: &Array, pool: &Pool, flat: &Tensor) -> Lowered<T
     Ok(place.ok_or_else(|| Fault::Program("a window without axes".to_owned()))? + start)
 }
 
-/// Elements at the places that a pool took them from.
+/// Elements at the positions from which a pool took them.
 fn unpool(n: &Node<'_>) -> Lowered<Array> {
     let (x, places) = (n.x()?, n.array(1)?);
     let own = n.extents(&x)?;

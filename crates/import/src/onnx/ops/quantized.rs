@@ -80,7 +80,7 @@ fn limited(n: &Node<'_>, x: &Tensor, ty: ScalarType) -> Lowered<Array> {
     Ok(n.cast(&x.maximum(least).minimum(most), ty))
 }
 
-/// A parameter beside `x`: a number, a vector along an axis, or blocks of one.
+/// A parameter in a form that broadcasts to `x`: a number, a vector along an axis, or one in blocks.
 fn beside(n: &Node<'_>, x: &Array, parameter: &Array) -> Lowered<Tensor> {
     let own = n.f32(parameter);
     let (shape, extents) = (n.shape(x), n.shape(parameter));
@@ -131,7 +131,7 @@ fn dequantize(n: &Node<'_>) -> Lowered<Array> {
     Ok(y)
 }
 
-/// Integers without their zero point, as floats. A vector of zero points goes by rows or by columns.
+/// Integers minus their zero point, as floats. A vector of zero points applies to rows or to columns.
 fn centered(n: &Node<'_>, place: usize, zero: usize, by_rows: bool) -> Lowered<Tensor> {
     let x = n.array(place)?;
     let own = n.f32(&x);
@@ -198,7 +198,7 @@ fn dynamic_of(n: &Node<'_>, x: &Array) -> Lowered<(Array, Rounded)> {
     let least = n.cx.reshape(&flat.min(0), &[])?.minimum(0.0);
     let is_flat = most.equal(&least);
     let span = is_flat.select(&n.cx.f(1.0), &(&most - &least));
-    // GPUs divide with an error, which would move ties; what is left over is exact.
+    // The division of GPUs is not exact, which would change ties; the remainder is exact.
     let rough = &span / 255.0;
     let rest = (&span - &rough * 256.0) + &rough;
     let scale = &rough + rest / 255.0;

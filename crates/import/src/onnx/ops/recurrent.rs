@@ -227,7 +227,7 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
     };
     let side = n.text("direction", "forward");
     let mut sides = vec![];
-    // By state vector, those of the directions.
+    // The states of all directions, by state vector.
     let mut last: Vec<Vec<Tensor>> = vec![vec![]; if cell == Cell::Lstm { 2 } else { 1 }];
     for direction in 0..directions {
         let is_backward = side == "reverse" || direction == 1;
@@ -284,7 +284,7 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
     std::iter::once(Ok(y)).chain(last.into_iter().map(stacked)).collect()
 }
 
-/// A step of samples that are long enough; others keep their state and give zeros.
+/// A step of the samples that are long enough; the others keep their state and return zeros.
 fn kept(
     n: &Node<'_>,
     lengths: &Array,

@@ -114,7 +114,7 @@ fn position(n: &Node<'_>, base: &str) -> Lowered<Array> {
     Ok(Array { tensor: end - y.tensor, ty: y.ty })
 }
 
-/// The elements one place later along an axis.
+/// The elements shifted by one position along an axis.
 fn later(n: &Node<'_>, x: &Tensor, axis: usize, first: &Tensor) -> Lowered<Tensor> {
     let shape = n.cx.shape(x);
     let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();

@@ -32,7 +32,7 @@ struct Line<'a> {
     region: [f64; 2],
 }
 
-/// Neighbours of the places of a result with their weights, as many for each.
+/// The neighbours of each position of the result with their weights, an equal number for each.
 struct Taps {
     count: usize,
     places: Vec<i64>,
@@ -76,7 +76,7 @@ fn resize(n: &Node<'_>, region: Option<usize>, first: usize) -> Lowered<Array> {
     Ok(n.cast(&y, x.ty))
 }
 
-/// What an axis is scaled by, and the extent that this gives; 0 where it is symbolic.
+/// The scale of an axis, and the resulting extent; 0 if it is symbolic.
 struct Target {
     scale: f64,
     to: f64,
@@ -141,7 +141,7 @@ fn repeated(n: &Node<'_>, x: &Tensor, axis: usize, scale: f64) -> Lowered<Tensor
 }
 
 impl Line<'_> {
-    /// The place in the operand of a place of the result.
+    /// The position in the operand for a position of the result.
     fn origin(&self, place: f64) -> Lowered<f64> {
         let (from, scale) = (self.from as f64, self.scale);
         let to = scale * from;

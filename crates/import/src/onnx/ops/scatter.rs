@@ -49,7 +49,7 @@ fn elements(n: &Node<'_>) -> Lowered<Array> {
     scattered(n, x, axis, index, source)
 }
 
-/// Rows of the axes that an index names, and the flat places of sources among them.
+/// Rows of the indexed axes, and the flat positions of sources among them.
 fn nd(n: &Node<'_>) -> Lowered<Array> {
     let (x, index, source) = (n.x()?, n.array(1)?, n.array(2)?);
     let (own, others) = (n.shape(&x), n.shape(&index));
@@ -88,7 +88,7 @@ fn cache(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&cached(n, &x.tensor, &update.tensor, axis, &starts, is_circular)?, x.ty)
 }
 
-/// A cache with a part that begins at a place of each sample.
+/// A cache with a part that begins at a given position of each sample.
 pub(super) fn cached(
     n: &Node<'_>,
     x: &Tensor,

@@ -56,7 +56,7 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// A place in a sequence, which counts from the end where it is negative.
+/// A position in a sequence; a negative one counts from the end.
 fn place(n: &Node<'_>, input: usize, len: usize, most: usize) -> Lowered<usize> {
     let at = n.known_int(input)?;
     let at = if at < 0 { at.saturating_add(len as i64) } else { at };

@@ -1,4 +1,4 @@
-//! Fourier transforms and windows, as products with matrices that are made here.
+//! Fourier transforms and windows, as products with matrices that the importer computes.
 
 use super::One;
 use crate::ScalarType;
@@ -30,7 +30,7 @@ pub(super) const ONE: One = &[
     ("MelWeightMatrix", mel),
 ];
 
-/// Elements of a matrix that is made here.
+/// Maximum number of elements of a matrix that the importer computes.
 const MAX_ELEMENTS: usize = 1 << 22;
 
 fn matrix(n: &Node<'_>, rows: usize, columns: usize, f: impl Fn(usize, usize) -> f64) -> Lowered<Tensor> {

@@ -120,7 +120,7 @@ fn sum(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
     }
 }
 
-/// The mask of a node with keys that come after those of a past.
+/// The mask of a node whose keys follow those of a past.
 fn mask_of(n: &Node<'_>, q: &Tensor, k: &Tensor, [keys, scores]: [usize; 2]) -> Lowered<Mask> {
     let (shape, total) = (n.cx.shape(q), n.cx.extent(k, 2));
     let all = [&shape[0], &shape[1], &shape[2], &total];
@@ -145,7 +145,7 @@ fn parts(n: &Node<'_>, x: &Tensor, widths: &[Size; 3]) -> Lowered<[Tensor; 3]> {
     Ok([next(&widths[0])?, next(&widths[1])?, next(&widths[2])?])
 }
 
-/// Attention of operands that one product made: `[batch, sequence, queries + keys + values]`.
+/// Attention of operands that are parts of one product: `[batch, sequence, queries + keys + values]`.
 fn projected(n: &Node<'_>, x: &Tensor, mask: usize, past: usize) -> Lowered<Vec<Item>> {
     if n.is("do_rotary") || n.is("past_present_share_buffer") || x.rank() != 3 {
         return Fault::unsupported("rotated heads, or a past in the room of the present");
@@ -243,7 +243,7 @@ fn grouped(n: &Node<'_>) -> Lowered<Vec<Item>> {
     };
     let lengths = n.cx.cast(&n.array(5)?, ScalarType::I64).tensor;
     let lengths = n.cx.reshape(&lengths, std::slice::from_ref(batch))? + 1i64;
-    // Samples have no past in a first run, whatever their length.
+    // In a first run samples have no past, whatever their length.
     let starts = (&lengths - n.number(rows)?).maximum(0i64);
     let [q, k, v] = [heads(n, &operands[0], own)?, heads(n, &operands[1], others)?, heads(n, &operands[2], others)?];
     let [q, k] = if n.is("do_rotary") { [turned(n, &q, &starts)?, turned(n, &k, &starts)?] } else { [q, k] };
@@ -269,7 +269,7 @@ fn grouped(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, x.ty)?.into(), n.stored(&k, x.ty)?.into(), n.stored(&v, x.ty)?.into()])
 }
 
-/// Heads turned by their positions, which are given or continue those of the past.
+/// Rotary embedding of heads by their positions, which are given or continue the past.
 fn turned(n: &Node<'_>, x: &Tensor, starts: &Tensor) -> Lowered<Tensor> {
     let (cos, sin) = (n.array(7)?, n.array(8)?);
     let half = n.extents(&cos)?.last().copied().unwrap_or(0) as i64;
@@ -285,8 +285,8 @@ fn turned(n: &Node<'_>, x: &Tensor, starts: &Tensor) -> Lowered<Tensor> {
     Ok(rotated(n, &x, [cos, sin], Some(positions), &rotation)?.tensor)
 }
 
-/// A cache with new rows after those of the past, and zeros after them: as long as the past if that has room for the total length, else of
-/// that length.
+/// A cache with the past, the new rows, and zeros. It has the length of the past if the total length fits, otherwise
+/// the total length.
 fn present(n: &Node<'_>, place: usize, new: &Tensor, starts: &Tensor) -> Lowered<Tensor> {
     let Some(past) = n.optional(place)? else { return Ok(new.clone()) };
     four(&past)?;

@@ -109,7 +109,7 @@ impl Ranks {
         names.map(|name| Ok((name.to_owned(), self.update.state(name)?))).collect()
     }
 
-    /// The share of each chunk of this rank's batches in the step: its examples among those of all ranks.
+    /// The share of each chunk of this rank's batches in the step: its examples divided by those of all ranks.
     fn shares(&self, step: &Prepared) -> Result<Vec<f32>, TrainError> {
         let mut own = vec![0.0; step.chunk_count];
         for (chunk, batch) in step.chunks.iter().zip(&step.batches) {

@@ -47,7 +47,7 @@ enum Holders {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowGradients {
     pub rows: Vec<u32>,
-    /// The rows that each rank asked for: their gradients come to this one.
+    /// The rows that each rank requested; this rank receives their gradients.
     pub asked: Vec<Vec<u32>>,
     pub values: Vec<f32>,
 }
@@ -141,7 +141,7 @@ impl Rows {
         }
     }
 
-    /// Sets a column, which has zeros, to the initial values of its state, of which this rank reads its rows.
+    /// Sets a column, which is zeros, to the initial values of its state; this rank reads only its rows.
     pub fn begin(
         &mut self,
         column: usize,
@@ -177,7 +177,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Sets a column from the whole state, of which this rank reads its rows.
+    /// Sets a column from the whole state; this rank reads only its rows.
     pub fn set(&mut self, column: usize, whole: &HostTensor, group: &dyn Collectives) -> Result<(), TrainError> {
         let held = self.held(group.rank());
         let Some(column) = self.columns.get_mut(column) else { return Ok(()) };
@@ -185,7 +185,7 @@ impl Rows {
         column.values.set(whole, held)
     }
 
-    /// The whole state of a column. All ranks have to ask for it.
+    /// The whole state of a column. All ranks must request it.
     pub fn whole(&self, column: &Column, group: &dyn Collectives) -> Result<HostTensor, TrainError> {
         match self.holders {
             Holders::All => Ok(column.values.tensor(&column.shape)?),
@@ -237,7 +237,7 @@ impl Rows {
         self.columns.iter().map(tensor).collect()
     }
 
-    /// Replaces those of rows, which ascend, that this rank holds.
+    /// Replaces those of the rows that this rank holds; rows are ascending.
     pub fn replace_held(
         &mut self,
         column: usize,
@@ -277,7 +277,7 @@ fn to_first(group: &dyn Collectives, own: Vec<f32>, holder: usize) -> Result<Vec
     Ok(all_to_all_of(group, &parts)?.swap_remove(holder))
 }
 
-/// The places of ids, which ascend, that are in a range of rows.
+/// The positions of ids, which are ascending, in a range of rows.
 fn places(ids: &[u32], part: &Range<usize>) -> Range<usize> {
     let place = |row: usize| ids.partition_point(|id| (*id as usize) < row);
     place(part.start)..place(part.end)

@@ -63,7 +63,7 @@ impl Values {
         }
     }
 
-    /// Sets all elements to rows of a tensor, a part at a time.
+    /// Sets all elements to rows of a tensor, in parts.
     pub fn set(&mut self, whole: &HostTensor, rows: Range<usize>) -> Result<(), TrainError> {
         let height = whole.shape().first().copied().unwrap_or(0);
         let row_bytes = whole.bytes().len() / height.max(1);
