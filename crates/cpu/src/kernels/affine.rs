@@ -89,7 +89,7 @@ impl<S: Simd, C: Constants<S>, const T: bool, const P: bool> Function<S, C, T, P
     }
 }
 
-/// Functions of vectors with floats that are the same in a row.
+/// Vector functions with floats that are constant in a row.
 pub(super) trait Constants<S: Simd>: Copy {
     fn apply(self, simd: S, x: S::f32s) -> S::f32s;
 }
@@ -121,7 +121,7 @@ pub(super) struct Shift<S: Simd> {
 }
 
 impl<S: Simd> Shift<S> {
-    /// Of linear functions of which no product comes before a sum.
+    /// For linear functions in which no product precedes a sum.
     #[inline(always)]
     pub(super) fn of(simd: S, [a, b, c]: [(f32, f32); CONSTANTS]) -> Self {
         let terms = [simd.splat_f32s(a.1), simd.splat_f32s(b.1)];

@@ -217,7 +217,7 @@ pub(super) fn widening_mul<S: Simd>(simd: S, a: S::u32s, b: S::u32s) -> (S::u32s
 fn neon_products(a: &[u32], b: &[u32]) -> Option<[[u32; 4]; 2]> {
     use pulp::{cast, cast_lossy};
     use std::arch::aarch64::uint32x4_t;
-    // SAFETY: the caller computes with `Neon`, which is only made where the processor has these instructions.
+    // SAFETY: the caller computes with `Neon`, which is only created if the processor has these instructions.
     let Neon { neon, .. } = unsafe { Neon::new_unchecked() };
     let [a, b]: [uint32x4_t; 2] = [cast(*a.first_chunk::<4>()?), cast(*b.first_chunk::<4>()?)];
     let (low, high) = (neon.vmull_u32(cast_lossy(a), cast_lossy(b)), neon.vmull_high_u32(a, b));

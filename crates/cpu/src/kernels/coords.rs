@@ -41,12 +41,12 @@ impl Coords {
         }
     }
 
-    /// Sets the first coordinates to those of `rows` rows, from `first` on, of a loop with these leading extents.
+    /// Sets the first coordinates of `rows` consecutive rows, from `first` on, of a loop with these leading extents.
     pub(super) fn unravel(&mut self, first: usize, rows: usize, extents: &[usize]) {
         self.unravel_each(rows, extents, |row| first + row);
     }
 
-    /// Sets the first coordinates of `rows` rows to those of row `number(n)` of a loop with these leading extents.
+    /// Sets the first coordinates of `rows` rows, given by row `number(n)` of a loop with these leading extents.
     pub(super) fn unravel_each(&mut self, rows: usize, extents: &[usize], number: impl Fn(usize) -> usize) {
         let mut step = 1;
         for (axis, (list, &extent)) in self.0.iter_mut().zip(extents).enumerate().rev() {

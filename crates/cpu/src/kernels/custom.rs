@@ -185,7 +185,7 @@ fn no_integers() -> CpuError {
     CpuError::Unsupported { kernel: IntegerProduct::NAME, reason: "it takes and gives I32".to_owned() }
 }
 
-/// Rows, elements of a row, and elements from one row to the next.
+/// Number of rows, elements per row, and the distance between rows in elements.
 fn layout(view: &View<'_>) -> (usize, usize, usize) {
     let (width, outer) = view.shape.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
     let pitch = outer.len().checked_sub(1).and_then(|axis| view.strides.get(axis)).copied().unwrap_or(width);

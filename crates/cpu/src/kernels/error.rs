@@ -47,7 +47,7 @@ pub enum CpuError {
         /// The number in the call.
         actual: usize,
     },
-    /// The element type, shape or place of an operand or output differs from the kernel's.
+    /// The element type, shape or position of an operand or output differs from the kernel's.
     #[error("{what} {position} must be {expected}, got {actual}")]
     Mismatch {
         /// `operand` or `output`.

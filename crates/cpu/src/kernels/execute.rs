@@ -349,7 +349,7 @@ fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
 }
 
 /// The last of ascending offsets that is not above `row`; 0 if there is none. `guess` is close to it if samples have
-/// one row.
+/// one row each.
 fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, guess: i32) -> i32 {
     if let Ok(n) = usize::try_from(guess)
         && let Some([first, next]) = offsets.get(n..n.saturating_add(2))

@@ -44,7 +44,7 @@ fn narrowed(value: f32) -> u16 {
     let bits = value.to_bits();
     let (sign, rest) = ((bits >> 16) & 0x8000, bits & 0x7fff_ffff);
     let normal = rest.wrapping_add(0xfff + ((rest >> 13) & 1)).wrapping_sub(112 << 23) >> 13;
-    // Next to a half the unit of a float is that of subnormal f16 values.
+    // Near 0.5, the spacing of floats is that of f16 subnormals.
     let subnormal = (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let finite = if rest < NORMAL { subnormal } else { normal };
     let infinite = if rest > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };

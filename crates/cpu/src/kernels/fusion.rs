@@ -128,7 +128,7 @@ impl ExprInfo<'_> {
         }
     }
 
-    /// True if only `user` reads a value, with this number of reads, whenever it is computed.
+    /// True if only `user` reads a value, with this number of reads, and both are computed under the same conditions.
     fn serves_only(&self, id: ExprId, user: ExprId, reads: usize) -> bool {
         self.uses.get(&id) == Some(&reads)
             && self.rates.get(&id) == self.rates.get(&user)

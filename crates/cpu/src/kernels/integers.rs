@@ -29,14 +29,15 @@ trait Way: Copy + Debug + Send + Sync + 'static {
     const PACKED: usize;
     /// Columns per vector.
     const LANES: usize;
-    /// What the left operand's bytes are multiplied with above their values.
+    /// The offset that is added to the left operand's bytes before they are multiplied.
     const EXCESS: i32;
 
     /// Packs up to a word of bytes of the left operand.
     fn left(bytes: &[i8]) -> i32;
     /// Packs a word of bytes of the right operand.
     fn right(bytes: &[u8]) -> i32;
-    /// Adds the products of rows with the columns of `right`, `VECTORS` vectors for each word of the rows, to sums of as many columns.
+    /// Adds the products of rows with the columns of `right`, `VECTORS` vectors for each word of the rows, to the sums
+    /// of these columns.
     fn add(left: [&[i32]; ROWS], right: &[i32], sums: &mut [i32]);
 }
 
@@ -196,7 +197,7 @@ pub(super) enum Left<'a> {
     Floats { elements: &'a [f32], scale: f32, zero: f32 },
 }
 
-/// What signed bytes are less than unsigned ones.
+/// The offset between unsigned and signed bytes.
 const HALF: f32 = 128.0;
 
 impl Left<'_> {
@@ -218,7 +219,7 @@ impl Left<'_> {
         }
     }
 
-    /// What products are too large by, for each element of a column.
+    /// The offset of the left operand's elements, for which products are corrected.
     fn excess(&self) -> i32 {
         match *self {
             Self::Bytes(_) => 0,
@@ -241,7 +242,7 @@ impl WithSimd for Round<'_> {
     #[inline(always)]
     #[expect(clippy::manual_clamp, reason = "NaN becomes the lowest byte; `clamp` keeps it")]
     fn with_simd<S: Simd>(self, _: S) {
-        // A float of this magnitude holds whole numbers alone, in its lowest bits.
+        // A float of this magnitude holds an integer in its lowest bits.
         const WHOLE: f32 = 12_582_912.0;
         let Self { elements, scale, zero, bytes } = self;
         for (to, &x) in bytes.iter_mut().zip(elements) {

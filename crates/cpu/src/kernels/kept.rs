@@ -123,7 +123,7 @@ impl Kept {
         }
     }
 
-    /// Frees what no run uses.
+    /// Frees unused memory.
     pub(super) fn trim(&self) {
         lock(&self.panels.0).clear();
         lock(&self.columns.0).clear();

@@ -84,7 +84,7 @@ impl<'a, T: Copy> Lanes<'a, T> {
         }
     }
 
-    /// One value a row.
+    /// One value per row.
     pub(super) fn rows(values: &'a [T], rows: usize) -> Self {
         match values {
             &[value, ..] if rows == 1 => Self::Same(value),

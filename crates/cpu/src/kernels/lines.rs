@@ -56,7 +56,7 @@ fn large_pages(lines: &mut [MaybeUninit<Line>]) {
     let (start, size) = (lines.as_mut_ptr().cast::<u8>(), size_of_val(lines));
     let skip = start.align_offset(LARGE);
     if let Some(size) = size.checked_sub(skip).map(|size| size / LARGE * LARGE).filter(|&size| size > 0) {
-        // SAFETY: the pages lie within memory that is borrowed exclusively, and the advice changes no content.
+        // SAFETY: the pages are part of memory that is borrowed exclusively, and the advice changes no content.
         unsafe { libc::madvise(start.wrapping_add(skip).cast(), size, libc::MADV_HUGEPAGE) };
     }
 }

@@ -309,7 +309,7 @@ impl<'a> Vm<'a> {
         }
     }
 
-    /// Computes values that depend only on the axis, unless those of the same points are known.
+    /// Computes values that depend only on the axis, unless the values of the same points are kept.
     fn along(&mut self, start: usize, points: usize) {
         if !self.program.per_axis.is_empty() && self.along != Some((start, points)) {
             (self.start, self.grid) = (start, Grid { rows: 1, points });

@@ -137,8 +137,8 @@ const LONG: usize = 16;
 /// Average number of columns per part from which a separate loop for each part pays.
 const WIDE: usize = 4;
 
-/// The parts of the columns that are computed differently, such as those of a concatenation; empty if separate loops do
-/// not pay.
+/// The parts of the columns that are computed differently, such as the parts of a concatenation; empty if separate
+/// loops would be slower.
 fn parts(map: &Nest) -> Vec<Range<usize>> {
     let Some((last, outer)) = map.axes.split_last() else { return vec![] };
     let columns = last.extent.dense().and_then(Dim::as_const);

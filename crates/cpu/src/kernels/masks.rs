@@ -25,7 +25,7 @@ const KEPT: usize = 1 << 18;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairAxes {
     pub count: usize,
-    /// The first ones are those of samples.
+    /// Number of leading coordinates, which are those of samples.
     pub samples: usize,
     pub head: Option<u8>,
     pub row: usize,

@@ -232,7 +232,7 @@ impl CompiledMatmul {
         })
     }
 
-    /// Computes a block; `targets` are those of its steps.
+    /// Computes a block; `targets` are the outputs of its steps.
     fn block(
         &self,
         worker: &mut Worker<'_>,

@@ -41,7 +41,7 @@ pub(super) unsafe fn gemm(
     conj_rhs: bool,
     parallelism: Parallelism,
 ) {
-    // SAFETY: the caller keeps the same promise, and the microkernels take no instructions but those of all processors.
+    // SAFETY: the caller keeps the same promise, and the microkernels use only instructions that all processors have.
     unsafe {
         gemm_basic_generic::<_, T, N, { MR_DIV_N * N }, NR, MR_DIV_N, 0, 0>(
             Scalar,

@@ -35,7 +35,7 @@ pub(super) struct ExprMatrix {
     by_column: bool,
 }
 
-/// Ranges of as many columns, each of which is a result of the program.
+/// Ranges of columns of equal width, each of which is a result of the program.
 #[derive(Clone, Debug)]
 struct ColumnRanges {
     starts: Vec<usize>,
@@ -405,7 +405,7 @@ pub(super) fn fill(
     }
 }
 
-/// The elements from a place on.
+/// The elements from a position on.
 fn from(elements: &mut [f32], place: usize) -> &mut [f32] {
     elements.get_mut(place..).unwrap_or(&mut [])
 }

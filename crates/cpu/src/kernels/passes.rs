@@ -132,7 +132,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// The constants of row `n` of a pass of which [`Affine::is_shift`] holds.
+    /// The constants of row `n` of a pass for which [`Affine::is_shift`] holds.
     #[inline(always)]
     pub(super) fn shift<S: Simd>(&self, simd: S, affine: Affine, n: usize) -> Shift<S> {
         let [a, b, c] = affine.constants;

@@ -30,7 +30,7 @@ const SMALL: usize = 256;
 const LEAST: usize = 3;
 
 impl<'a> Matrix<'a> {
-    /// A matrix of `rows` by `columns` elements with these strides; `None` if it does not lie within `data`.
+    /// A matrix of `rows` by `columns` elements with these strides; `None` if it exceeds `data`.
     pub(super) fn new(
         data: &'a [f32],
         (rows, columns): (usize, usize),
@@ -141,8 +141,8 @@ pub(super) fn multiply(
     Ok(())
 }
 
-/// The starts of the blocks of a sum, and their numbers of terms. The last block has at least as many as the library
-/// needs.
+/// The starts of the blocks of a sum, and their numbers of terms. The last block has at least the number of terms that
+/// the library needs.
 pub(super) fn blocks_of_sum(terms: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -180,10 +180,10 @@ fn multiply_blocks(
 /// The matmul of operands with the same depth, from [`LEAST`] to [`DEPTH`].
 fn multiply_block(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
     debug_assert!(a.columns == b.rows && (LEAST..=DEPTH).contains(&a.columns), "a depth of {}", a.columns);
-    // The library prefers columns of the result in a row, so it computes the transposed product.
-    // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` made sure that `out` holds
-    // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively. All three are
-    // initialised. The kernel is one of those that the processor was found to have.
+    // The library prefers contiguous columns of the result, so it computes the transposed product. SAFETY: `Matrix`
+    // keeps all elements of `a` and `b` within their slices, `multiply` ensures that `out` holds `a.rows` rows of
+    // `b.columns` elements `stride` apart, and `out` is borrowed exclusively. All three are initialised. The kernel was
+    // selected for the instructions of this processor.
     unsafe {
         Arch::chosen().gemm()(
             b.columns,
@@ -365,7 +365,7 @@ fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
 const AHEAD: usize = 8;
 /// Rows and columns that are transposed at once.
 const SIDE: usize = 4;
-/// Elements of a column that are copied before those of the next one: a cache line.
+/// Elements of a column that are copied before those of the next column: a cache line.
 const LINE: usize = 16;
 
 /// Copies columns to neighbouring elements, from `first` on, of lines that are `width` long.

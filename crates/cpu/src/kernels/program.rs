@@ -27,7 +27,7 @@ pub(super) enum Source {
     InPlace(u16),
 }
 
-/// A value of an accumulation, in place of an expression.
+/// A value of an accumulation, instead of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum AnchorValue {
     /// A float per row.
@@ -163,7 +163,7 @@ pub(super) struct Program {
     pub roots: Vec<(Source, Scalar)>,
     /// The root that the last per-point instruction computes, if that is a chain.
     pub last: Option<usize>,
-    /// True if all per-point instructions are in-place loads, followed by that chain if there is one.
+    /// True if all per-point instructions are in-place loads, optionally followed by that chain.
     pub streams: bool,
     pub counts: Counts,
     pub pool: Pool,

@@ -17,7 +17,7 @@ pub(super) fn uniform((out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, in
     }
 }
 
-/// Uniform floats for neighbouring elements from `first` on, by row. A block of the generator gives four.
+/// Uniform floats for neighbouring elements from `first` on, by row. A block of the generator gives four floats.
 pub(super) fn uniform_runs(arch: Arch, (out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, first: &[i32]) {
     for ((row, out), &first) in out.chunks_exact_mut(grid.points).enumerate().zip(first) {
         let first = first as u32;
@@ -76,7 +76,7 @@ impl WithSimd for Draw<'_> {
     }
 }
 
-/// The floats of the blocks from `counter` on; `out` holds those of [`SIDE`] vectors of blocks.
+/// The floats of the blocks from `counter` on; `out` holds the floats of [`SIDE`] vectors of blocks.
 #[inline(always)]
 fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
     let lanes = S::F32_LANES;

@@ -60,7 +60,7 @@ enum TermMachine<'a> {
     Joined(JoinedMachine<'a>, usize),
 }
 
-/// The rows that are reduced, those of the first result first.
+/// The rows to reduce, ordered by result.
 struct Rows {
     /// The start of each entry's rows, and the end of the last ones.
     starts: Vec<usize>,
@@ -76,7 +76,7 @@ struct Results {
     width: usize,
     /// Results of an entry of the first dimension.
     inner: usize,
-    /// Distance from the sums of a result to those of the next.
+    /// Distance between the sums of consecutive results.
     pitch: usize,
     /// True for results without columns.
     is_single: bool,
@@ -216,7 +216,7 @@ impl CompiledSegmentedReduce {
         (results, rows): (&Results, &Rows),
     ) {
         let size = (GROUP / columns.len().max(1)).clamp(1, ROWS);
-        // The place of each row of a tile among the results of the block.
+        // The position of each row of a tile among the results of the block.
         let (mut owners, mut filled) = ([0; ROWS], 0);
         for (place, result) in own.clone().enumerate() {
             let entry = result / results.inner;

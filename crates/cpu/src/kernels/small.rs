@@ -168,7 +168,7 @@ impl CompiledSmallProduct {
     ) {
         let Worker { writer, coords, sums, .. } = worker;
         let (rows, stride) = (self.shape.rows, self.shape.pitch());
-        // The row coordinate of the results is that of the columns here if they are computed transposed.
+        // If results are computed transposed, their row coordinate is the column coordinate here.
         let before = if self.along == Along::Rows { &[1][..] } else { &[] };
         let extents: Vec<usize> = batch.iter().chain(before).copied().chain([rows]).collect();
         for start in (0..count * rows).step_by(ROWS) {

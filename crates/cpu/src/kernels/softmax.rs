@@ -123,7 +123,7 @@ fn weights<S: Simd, const N: usize>(simd: S, line: &mut [f32], largest: f32) -> 
     folded::<S, N>(totals, |a, b| a + b)
 }
 
-/// The last scores of a row, and those of excluded keys.
+/// The last scores of a row, and the scores of excluded keys.
 #[inline(always)]
 fn padded(rest: &[f32]) -> [f32; LANES] {
     let mut block = [f32::MIN; LANES];

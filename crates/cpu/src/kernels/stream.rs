@@ -58,8 +58,9 @@ impl<S: Simd> Vectors<'_, S> {
             use std::arch::x86_64::{_mm_stream_ps, _mm256_stream_ps, _mm512_stream_ps};
             let out: *mut f32 = bytemuck::cast_slice_mut(std::slice::from_mut(out)).as_mut_ptr();
             if out.addr().is_multiple_of(size_of::<S::f32s>()) {
-                // SAFETY: `out` is a vector of as many floats as the instruction stores, aligned to its size, and pulp makes an
-                // `S` of that many lanes only where the processor has the instruction. Fences are those of `copy_part`.
+                // SAFETY: `out` is a vector with as many floats as the instruction stores, aligned to its size, and
+                // pulp creates an `S` with that many lanes only if the processor has the instruction. `copy_part` has
+                // the fences.
                 unsafe {
                     match S::F32_LANES {
                         16 => return _mm512_stream_ps(out, bytemuck::cast(value)),

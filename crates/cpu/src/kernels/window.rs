@@ -1,4 +1,5 @@
-//! Matrices of what windows of a tensor hold: every index is a sum of a part that the row determines and one that the column does.
+//! Matrices of the elements in windows of a tensor: every index is a sum of a part that the row determines and a part
+//! that the column determines.
 
 use super::coords::Coords;
 use super::error::CpuError;
@@ -13,7 +14,7 @@ use rewire_graph::DType;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::{Body, MemorySpace};
 
-/// Axes of the tensor, at most.
+/// Maximum number of axes of the tensor.
 const AXES: usize = 8;
 
 /// Elements of a piece on average below which elements are read one by one.
@@ -24,10 +25,10 @@ const SHORT: usize = 32;
 pub(super) struct BindingChunks {
     operand: u16,
     axes: usize,
-    /// By axis, whether an index may lie outside.
+    /// Per axis, true if an index may be out of range.
     may_leave: [bool; AXES],
     outside: f32,
-    /// The coordinates of lines and of places on a line.
+    /// The coordinates of lines and of positions on a line.
     line: u8,
     place: u8,
     by_line: Program,
@@ -41,22 +42,23 @@ pub(super) struct WindowMachine<'a> {
     windows: &'a BindingChunks,
     by_line: Vm<'a>,
     by_place: Vm<'a>,
-    /// Indices of lines and of places, each axis after the other.
+    /// Indices of lines and of positions, one axis after the other.
     lines: Vec<i32>,
     places: Vec<i32>,
-    /// The indices that the pieces were made of, relative to the first one along axes that none leaves.
+    /// The indices from which the pieces were built, relative to the first one along axes without indices out of range.
     known: Vec<i32>,
     pieces: Vec<Piece>,
-    /// If pieces are short, the place of each element, counted from the `earliest`; [`NOWHERE`] outside.
+    /// If pieces are short, the offset of each element from the `earliest`; [`NOWHERE`] if it is out of range.
     sources: Vec<u32>,
     /// The smallest [`Piece::from`].
     earliest: i64,
-    /// Lines and places of the elements.
+    /// Lines and positions of the elements.
     filled: (usize, usize),
     elements: Vec<f32>,
 }
 
-/// Elements that lie in the tensor `step` apart, from `from` on, counted from the matrix's first element along axes that no index leaves.
+/// Elements that are `step` apart in the tensor, from `from` on, counted from the matrix's first element along axes
+/// without indices out of range.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     to: usize,
@@ -68,7 +70,7 @@ struct Piece {
 /// The source of an element outside the image. No tensor has so many elements.
 const NOWHERE: u32 = u32::MAX;
 
-/// Neighbouring places whose indices grow by equal steps.
+/// Neighbouring positions whose indices increase by equal steps.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: usize,
@@ -131,7 +133,7 @@ impl BindingChunks {
     }
 }
 
-/// True for a sum of integers of which each depends on one of the coordinates at most.
+/// True for a sum of integers each of which depends on at most one of the coordinates.
 fn is_separable(dag: &Dag, id: ExprId, coords: [u8; 2]) -> bool {
     let plain = dag
         .reachable(&[id])
@@ -252,7 +254,7 @@ impl WindowMachine<'_> {
         Some(if self.windows.is_transposed { matrix.transposed() } else { matrix })
     }
 
-    /// Computes the indices of lines and places, each at the first of the other.
+    /// Computes the indices of lines and positions; each is computed at the first index of the other.
     fn read(&mut self, coords: &mut Coords, lines: (usize, usize), places: (usize, usize)) -> Result<bool, CpuError> {
         let windows = self.windows;
         let (line, place) = (usize::from(windows.line), usize::from(windows.place));
@@ -269,7 +271,8 @@ impl WindowMachine<'_> {
         Ok(are_lines && are_places)
     }
 
-    /// Makes what lines and places have along axes that none leaves relative to the first, and adds up where that lies. `None` where one leaves.
+    /// Makes the indices of lines and positions relative to the first one along axes without indices out of range, and
+    /// adds up the offset of the first one. `None` if such an index is out of range.
     fn rebase(&mut self, (lines, places): (usize, usize), (shape, strides): (&[usize], &[usize])) -> Option<i64> {
         let mut base = 0;
         let axes = self.lines.chunks_mut(lines).zip(self.places.chunks_mut(places));
@@ -303,7 +306,7 @@ impl WindowMachine<'_> {
         let runs = runs(&self.places, places, windows.axes)?;
         reserve(&mut self.pieces, lines * runs.len())?;
         for line in 0..lines {
-            // What the line adds to the indices of the first line.
+            // The difference of the line's indices to those of the first line.
             let mut more = [0; AXES];
             for (more, of_axis) in more.iter_mut().zip(self.lines.chunks(lines)) {
                 *more = of_axis[line].wrapping_sub(of_axis[0]);
@@ -316,7 +319,7 @@ impl WindowMachine<'_> {
         self.find_sources(lines * pitch)
     }
 
-    /// Where each of `count` elements lies, if pieces are short.
+    /// The offset of each of `count` elements, if pieces are short.
     fn find_sources(&mut self, count: usize) -> Result<(), CpuError> {
         self.sources.clear();
         let inside: usize = self.pieces.iter().map(|piece| piece.len).sum();

@@ -29,8 +29,8 @@ mod way {
             Self { thread: may_move.then(gettid), moving: Mutex::new(()) }
         }
 
-        /// Restricts the thread to those of its CPUs for which `wanted` is true, for the lifetime of the result. `None`
-        /// if there are none, the thread may not be moved, or another thread is moving it.
+        /// Restricts the thread to its CPUs for which `wanted` is true, for the lifetime of the result. `None` if there
+        /// are none, the thread may not be moved, or another thread is moving it.
         fn kept(&self, wanted: impl Fn(usize) -> bool) -> Option<Kept<'_>> {
             let thread = self.thread?;
             let moving = self.moving.try_lock().ok()?;

@@ -112,8 +112,8 @@ pub enum ThreadPoolError {
 /// does not wait.
 ///
 /// A model uses the pool in its options, which models may share; else the pool installed on the caller's thread
-/// ([`ThreadPool::install`]); else the default pool of the process. The default pool has as many threads as the process
-/// has CPUs, or the number in the environment variable `REWIRE_THREADS`.
+/// ([`ThreadPool::install`]); else the default pool of the process. The default pool has one thread per CPU of the
+/// process, or the number in the environment variable `REWIRE_THREADS`.
 ///
 /// ```
 /// use rewire_cpu::parallel::{ThreadPool, ThreadPoolOptions};

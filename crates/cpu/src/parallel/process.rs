@@ -76,12 +76,12 @@ impl<T> PerProcess<T> {
         let made = Box::into_raw(Box::new(Entry { process: Process::current(), value: make() }));
         // The parent's entry is leaked: its locks may be held by threads that do not exist here.
         match self.latest.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: `made` comes from a box and is freed by `drop` alone, which borrows exclusively.
+            // SAFETY: `made` comes from a box and is only freed by `drop`, which borrows exclusively.
             Ok(_) => unsafe { &(*made).value },
             Err(other) => {
                 // SAFETY: no other thread has seen `made`.
                 drop(unsafe { Box::from_raw(made) });
-                // SAFETY: `other` was put there by a thread of this process, as `made` above.
+                // SAFETY: a thread of this process stored `other`, like `made` above.
                 unsafe { &(*other).value }
             }
         }
@@ -93,7 +93,7 @@ impl<T> PerProcess<T> {
     }
 
     fn own(&self, entry: *mut Entry<T>) -> Option<&T> {
-        // SAFETY: what `latest` holds is null or comes from a box that `drop` alone frees, which borrows exclusively.
+        // SAFETY: `latest` is null or comes from a box that only `drop` frees, which borrows exclusively.
         let entry = unsafe { entry.as_ref() }?;
         (entry.process == Process::current()).then_some(&entry.value)
     }

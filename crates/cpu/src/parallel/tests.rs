@@ -175,7 +175,8 @@ fn cpu_affinity_stays_as_the_app_has_it() {
 /// Runs `work` in a forked child, which exits with 0 if it returns true.
 #[cfg(unix)]
 fn is_so_in_a_forked_child(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child takes locks of this test alone and of the allocator, which is made for forks, and ends without destructors.
+    // SAFETY: the child only takes locks of this test and of the allocator, which supports forks, and ends without
+    // destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let is_so = catch_unwind(AssertUnwindSafe(work));

@@ -1,4 +1,4 @@
-//! Outputs whose columns lie in several dimensions.
+//! Outputs whose columns are in several dimensions.
 
 use crate::kernels::run::run;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -9,8 +9,8 @@ const WIDE: usize = 16;
 /// Largest number of parts.
 const PARTS: usize = 64;
 
-/// Replaces each output that divides its columns, such as those of several heads, by one output for each quotient, if
-/// neighbours in such a part are neighbours in memory.
+/// Replaces each output that divides its columns, such as the columns of several heads, by one output for each
+/// quotient, if neighbours in such a part are neighbours in memory.
 pub(super) fn divide(dag: &Dag, outputs: &[Output], axis: u8) -> (Dag, Vec<Output>) {
     let mut all = dag.clone();
     let part = |output: &Output| parts(dag, &mut all, output, axis).unwrap_or_else(|| vec![output.clone()]);
