@@ -39,7 +39,7 @@ fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize) -> Tensor {
     })
 }
 
-/// Logits of candidates, one a user, `[B]`.
+/// Logits of candidates, one per user, `[B]`.
 fn forward(scope: &Scope) -> Tensor {
     let users = scope.size("users");
     let rows = scope.lengths("history.lengths", &users);

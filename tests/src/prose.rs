@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Private words, and what to write in their place.
-const WORDS: [(&str, &str); 30] = [
+const WORDS: [(&str, &str); 34] = [
     ("anew", "again"),
     ("goes on", "continues"),
     ("go on", "continue"),
@@ -36,6 +36,10 @@ const WORDS: [(&str, &str); 30] = [
     ("crosses the border", "crosses the interface"),
     ("aborted ask", "aborted request"),
     ("one's own", "your own, the app's"),
+    ("of now", "current"),
+    ("for people", "readable"),
+    ("back to back", "concatenated"),
+    ("take part", "participate"),
 ];
 
 /// Folders and files of a repository that are built, fetched or not written by its authors.
@@ -70,8 +74,12 @@ fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The texts of a line of code that people read: its comment, and string literals of several words.
+/// The readable texts of a line of code: its comment, and string literals of several words. Lines of block comments begin with an asterisk.
 fn texts(line: &str) -> String {
+    let start = line.trim_start();
+    if start.starts_with("/*") || start.starts_with("* ") {
+        return start.to_owned();
+    }
     let (code, comment) = line.split_once("//").unwrap_or((line, ""));
     let literals = code.split('"').skip(1).step_by(2).filter(|literal| literal.contains(' '));
     literals.chain([comment]).collect::<Vec<_>>().join(" ")
@@ -172,6 +180,7 @@ mod tests {
         assert!(found[0].starts_with("a.md:1: `goes on`") && found[1].starts_with("a.md:5: `hook`"), "{found:?}");
         let code = "let hook = 1; // what stands for it\nprintln!(\"the run goes on\"); let b = \"anew\";\n";
         assert_eq!(private_words("a.rs".as_ref(), code).len(), 2);
+        assert_eq!(private_words("a.ts".as_ref(), "/**\n * It goes on.\n */\n  /** Ends anew. */\n").len(), 2);
         assert_eq!(
             private_words("a.pyi".as_ref(), "def f():\n    \"\"\"Runs.\n\n    It goes on.\n    \"\"\"\n").len(),
             1

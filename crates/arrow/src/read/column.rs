@@ -60,7 +60,7 @@ impl<'a> Field<'a> {
     /// The entries of a bitmap, as 0 and 1.
     fn bits(&self, buffer: usize) -> Result<Cow<'a, [i64]>, TableError> {
         let entries = self.entries();
-        // SAFETY: the buffer holds a bit an entry.
+        // SAFETY: the buffer holds one bit per entry.
         let bits = unsafe { self.values::<u8>(buffer, 0..entries.end.div_ceil(8)) }?;
         let bit = |at: usize| bits.get(at / 8).map_or(0, |byte| i64::from(byte >> (at % 8) & 1));
         Ok(entries.map(bit).collect())

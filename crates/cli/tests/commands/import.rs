@@ -42,7 +42,7 @@ pub fn predicted(model: &Path, name: &str, out: &Path, more: &[&str]) -> String 
     std::fs::read_to_string(out).unwrap()
 }
 
-/// The columns of JSON Lines, their numbers back to back.
+/// The columns of JSON Lines, their numbers concatenated.
 fn columns(text: &str) -> BTreeMap<String, Vec<f64>> {
     fn add(value: &Value, all: &mut Vec<f64>) {
         match value {

@@ -7,10 +7,10 @@
 //! | --- | --- |
 //! | `matrix_to_f16(m)`, `matrix_to_f32(m)` | `OpFConvert` of sums to f16, and back |
 //! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
-//! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, which takes the row, the column, the element and the rest; of a matrix among them its element |
+//! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, called with the row, the column, the element, and the other arguments; a matrix among these is replaced by its element |
 //! | `matrix_element(m, n)` | `OpCompositeExtract` of the element of a constant number that an invocation holds |
-//! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs; the part lies within it |
-//! | `tensor_clamped_NAME(.., row, column, rows, columns)` | the same of a part that may end beyond the tensor: there is zero, and nothing is stored |
+//! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part of a tensor that begins at `row` and `column`; the tensor has `rows` and `columns` without padding, and contains the part |
+//! | `tensor_clamped_NAME(.., row, column, rows, columns)` | the same for a part that may exceed the tensor: elements outside are loaded as zero and not stored |
 //! | `subgroup_uniform(condition)` | the condition, which is the same for all invocations of a subgroup |
 
 mod pieces;

@@ -226,7 +226,7 @@ impl Op for JaggedBroadcast {
         let [x, offsets] = arity(inputs)?;
         let batch = host_vectors(&[("offsets", &offsets, 1)])?;
         if x.layout == Layout::Scores || x.rank() == 0 {
-            return Err(TypeError::new("x", "a tensor with a row a sample", x));
+            return Err(TypeError::new("x", "a tensor with one row per sample", x));
         }
         same_size("x", "rows", &x.shape[0], &batch)?;
         let mut shape = x.shape;

@@ -163,7 +163,7 @@ impl Op for ScoreGather {
             return Err(TypeError::new("table", "a device tensor with at least one row", table));
         }
         if index.layout != Layout::Scores || !matches!(index.dtype, DType::I32 | DType::I64 | DType::U32) {
-            return Err(TypeError::new("index", "an integer a pair", index));
+            return Err(TypeError::new("index", "one integer per pair", index));
         }
         same_size("table", "heads", &table.shape[1], &index.shape[1])?;
         let dtype = if table.dtype.format().is_written() { table.dtype } else { DType::F32 };

@@ -10,7 +10,7 @@ impl Tensor {
     /// ```
     /// use rewire_graph::{DType, Scope, Tensor};
     ///
-    /// /// Rows scaled by their own factors, of which there is one a row.
+    /// /// Rows scaled by one factor each.
     /// #[track_caller]
     /// fn scaled(x: &Tensor, factors: &Tensor) -> Tensor {
     ///     x.require("scaled", "x", x.rank() == 2, "rows", x.ty());

@@ -97,7 +97,7 @@ pub(crate) fn wrapped(cx: &Context, operand: usize, index: Vec<IndexExpr>, exten
     Ok(value.binary(BinaryOp::Add, from_end))
 }
 
-/// Indexing with tensors, one an axis or none.
+/// Indexing with optional tensors, one per axis.
 pub(super) struct Advanced {
     /// By axis of the operand, the index.
     pub indices: Vec<Option<Tensor>>,

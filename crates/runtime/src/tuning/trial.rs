@@ -10,7 +10,7 @@ const FAR: f64 = 1.5;
 /// The fraction of the time that another tuning has to save.
 const GAIN: f64 = 0.03;
 
-/// Measurements of a kernel's candidates, in turns.
+/// Alternating measurements of a kernel's candidates.
 #[derive(Debug)]
 pub(crate) struct Trial {
     /// The candidates.

@@ -248,7 +248,7 @@ impl<'a, 'r, 'g> Conversion<'a, 'r, 'g> {
     }
 }
 
-/// The shape of a value a row, before `columns` more axes.
+/// The shape of one value per row, followed by `columns` more axes.
 pub(super) fn ones_after(rows: &Dim, columns: usize) -> Vec<Dim> {
     std::iter::once(rows.clone()).chain(std::iter::repeat_n(1.into(), columns)).collect()
 }

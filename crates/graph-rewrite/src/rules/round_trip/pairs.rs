@@ -148,7 +148,7 @@ impl Conversion<'_, '_, '_> {
         Ok(self.op(Scores, &[&q, &key, &of_rows, &of_keys]))
     }
 
-    /// A value a sample, or the same for all.
+    /// One value per sample, or the same for all.
     fn of_sample(&self, value: Value, view: &View, by_sample: bool, pairs: &Pairs) -> Converted {
         let x = self.capture(value);
         if x.rank() == 0 {
@@ -171,7 +171,7 @@ impl Conversion<'_, '_, '_> {
         Ok(self.broadcast_scores(&x, ScoreKind::Sample, pairs))
     }
 
-    /// A value a row or key, for every pair.
+    /// The value of the row or key, for every pair.
     fn spread(&self, value: Value, view: &View, kind: ScoreKind, pairs: &Pairs) -> Converted {
         let rows = if kind == ScoreKind::Row { &pairs.rows } else { &pairs.keys };
         let by_head = view.iter().flatten().any(|axis| pairs.heads.contains(axis));

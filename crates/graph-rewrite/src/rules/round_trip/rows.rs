@@ -68,7 +68,7 @@ impl Conversion<'_, '_, '_> {
         self.placed(&x, &view.concat(), rows)
     }
 
-    /// A value a row with columns `flat[1..]`, in the order of the rows' columns.
+    /// One value per row, with columns `flat[1..]`, in the order of the rows' columns.
     pub(super) fn placed(&self, x: &Tensor, flat: &[AxisId], rows: &Rows) -> Converted {
         let order: Vec<AxisId> = std::iter::once(rows.row).chain(rows.columns.iter().copied()).collect();
         let kept: Vec<usize> = order.iter().filter_map(|axis| flat.iter().position(|of| of == axis)).collect();

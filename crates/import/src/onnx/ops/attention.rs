@@ -270,7 +270,7 @@ fn linear(n: &Node<'_>) -> Lowered<Vec<Item>> {
         Some(past) => n.f32(&past),
         None => n.cx.expand(&n.cx.f(0.0), &[shape[0].clone(), others.into(), shape[3].clone(), width])?,
     };
-    // By head: one number, or one a key's element.
+    // By head: one number, or one per element of a key.
     let per_head = |place: usize| -> Lowered<Tensor> {
         let x = n.array(place)?;
         let last = n.shape(&x).last().cloned().unwrap_or_default();

@@ -154,7 +154,7 @@ fn grid_sample(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&y, x.ty)
 }
 
-/// The weighted sum over all combinations of neighbours, one an axis.
+/// The weighted sum over all combinations of neighbours, one per axis.
 fn summed(n: &Node<'_>, x: &Tensor, shape: &[Size], taps: &[Vec<Tap>]) -> Lowered<Tensor> {
     let count: usize = taps.iter().map(Vec::len).product();
     let spatial = shape.len() - 2;
