@@ -22,9 +22,9 @@ pub fn page() -> Result<String, String> {
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates"), &mut areas)?;
     areas.sort_by(|a, b| a.prefix.cmp(&b.prefix));
     let mut page = "# Errors by code\n\n<!-- Written by `cargo xtask reference`. -->\n\n\
-        Every error has a stable code: `Coded::code` in Rust, `code` of exceptions in Python, JavaScript, Kotlin and Swift. C has a\n\
-        `rewire_status` for groups of them. The message names the argument, the expected and the given value. [Troubleshooting](troubleshooting.md)\n\
-        has the causes and remedies of the frequent ones.\n"
+        Every error has a stable code: `Coded::code` in Rust, `code` of exceptions in Python, JavaScript, Kotlin and Swift. C functions\n\
+        return a `rewire_status`, which groups them. The message names the argument, the expected and the given value.\n\
+        [Troubleshooting](troubleshooting.md) has causes and solutions of the frequent ones.\n"
         .to_owned();
     for Area { prefix, meaning, errors } in areas {
         let _ = write!(page, "\n## `{prefix}`\n\n{meaning}\n\n| code | meaning |\n| --- | --- |\n");

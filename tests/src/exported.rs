@@ -160,14 +160,14 @@ rewire describe model.rewire
 and `rewire::program::Program` runs it; `rewire.from_export` and `rewire.Model` in Python, `rewire_model_open` in C, and `Model` in Kotlin and Swift do
 the same on named tensors.
 
-- Nothing in a file is executed: payloads that need pickle are rejected. A file with unsupported operators is one error that lists all of them, their
-  counts and their modules.
+- Nothing in a file is executed: payloads that need pickle are rejected. If operators are not supported, one error lists all of
+  them with their counts and modules.
 - Padding is removed: if a program pads rows, computes with them and removes the padding again, rewire computes only the real rows, provided that the
   padded rows it sums are zeros. An exported `STULayer` has the kernels of a traced one. `rewire graph --explain` shows the rule, `padding and back`, or
   why it does not apply.
-- Checks of values (`_assert_async`, those of linear algebra) are left out, also if effect tokens order them. Other effects are rejected.
-- Buffers that a program changes are states: they keep their values between runs and start with those of the file. Inputs that it changes are among the
-  results.
+- Checks of values (`_assert_async`, those of linear algebra) are omitted, even if effect tokens order them. Other effects are rejected.
+- Buffers that a program changes are states: they keep their values between runs and start with those of the file. Inputs that it changes are
+  among the results.
 - 8-bit and 16-bit integers are computed in 32 bits and wrap around. 64-bit floats are computed in f32. Complex numbers are supported only inside a
   program.
 - Sizes that depend on data (`nonzero`, `unique`, `item`, an index of bools), random numbers, and singular vectors and eigenvectors, whose signs are

@@ -172,8 +172,8 @@ pub fn page() -> Result<String, String> {
     }
     write_gradients(&mut page, &models)?;
     page.push_str(
-        "\n## What each pass contributes\n\nWithout: the pipeline less the pass. Alone: vertical fusion and the pass. \
-         Some passes have an effect only with\nanother one, or the same effect as another.\n",
+        "\n## What each pass contributes\n\nWithout: the pipeline without the pass. Alone: vertical fusion and the pass. \
+         Some passes only have an effect\ntogether with another one, or have the same effect as another one.\n",
     );
     for example in &models {
         write_contributions(&mut page, &example.name, std::slice::from_ref(example))?;
@@ -215,9 +215,9 @@ fn with_gradients(graph: &Graph) -> Result<Graph, String> {
 
 fn write_gradients(page: &mut String, models: &[Example]) -> Result<(), String> {
     page.push_str(
-        "\n## With gradients\n\nOf all parameters. Memory is that of the tensors between kernels, of which those share it that are in \
-         use at different\ntimes. `training` keeps all that gradients read; `least` computes again what saves memory, as the limit \
-         of a\ntraining lets it, with the same bits. Predicted times are for a GPU of the middle class.\n\n\
+        "\n## With gradients\n\nGradients of all parameters. Memory counts the tensors between kernels; tensors that are in use at \
+         different\ntimes share it. `training` keeps all tensors that gradients read; `least` recomputes those that save memory, like \
+         the memory\nlimit of a training, with the same bits. Predicted times are for a mid-range GPU.\n\n\
          | graph | kernels | training | least | memory | training | least | training | least |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );

@@ -84,8 +84,8 @@ pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchEr
          - **floor**: the longer of bytes over copy bandwidth and operations over the rate of multiply-adds or of cooperative matrices, \
          measured in the\n  same run. Operations are those of matmuls, half the square of every sequence for causal attention; bytes are \
          every tensor once.\n\
-         - **time**: on a GPU the kernels by its own clock, on the CPU a whole run; **run**: as seen by the caller. Medians.\n\
-         - **share**: the floor over the time.\n\
+         - **time**: on a GPU, the kernels, by the GPU's clock; on the CPU, a whole run. **run**: the time that the caller sees. Medians.\n\
+         - **share**: the floor divided by the time.\n\
          - **x**: the speed relative to another library: {about}.\n",
     );
     if let Some(picture) = picture {

@@ -1,4 +1,4 @@
-//! Every key of a pipeline has a row in `proto/knobs.tsv`, of which `docs/knobs.md` is made.
+//! Every key of a pipeline has a row in `proto/knobs.tsv`, from which `docs/knobs.md` is generated.
 
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 use std::collections::BTreeSet;
@@ -6,20 +6,20 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// The states of keys, and how the page writes them.
-const STATES: [(&str, &str); 3] = [("acts", "acts"), ("ignored", "no effect"), ("refused", "refused")];
+const STATES: [(&str, &str); 3] = [("acts", "supported"), ("ignored", "no effect"), ("refused", "error")];
 
 const BEGIN: &str = "\
 # Keys of a pipeline
 
-Every key of TorchEasyRec's pipeline configuration, by message: what it does here. Defaults are those of the reference.
+Every key of TorchEasyRec's pipeline configuration, by message. Defaults are those of TorchEasyRec (*the reference*).
 
-- *acts*: it has the same effect as in the reference.
-- *no effect*: it is accepted, and results do not depend on it. The remark has the reason or the replacement.
-- *refused*: a configuration with it is an error that names the key and its line.
+- *supported*: the key has the same effect as in the reference.
+- *no effect*: the key is accepted, and results do not depend on it. The remark has the reason or the replacement.
+- *error*: a configuration with the key is an error that names the key and its line.
 
-`kernel`, TF32, sorting by length and the sizes of batches are choices of the program: see `rewire --help`. Batches have no largest size.
+Options of the program replace `kernel`, TF32, sorting by length and the sizes of batches: see `rewire --help`. The size of batches is not limited.
 
-`crates/tzrec/proto/knobs.tsv` has the rows; tests compare them with the descriptions of all messages, and run its
+The rows are in `crates/tzrec/proto/knobs.tsv`; tests compare them with the descriptions of all messages, and run its
 examples.
 ";
 
@@ -39,7 +39,7 @@ fn rows(text: &str) -> Vec<Row<'_>> {
     lines.map(row).collect()
 }
 
-/// The messages that a configuration is made of, in the order in which they are first mentioned.
+/// The messages of a configuration, in the order in which they are first mentioned.
 fn messages() -> Vec<MessageDescriptor> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/tzrec.bin");
     let pool = DescriptorPool::decode(std::fs::read(path).unwrap().as_slice()).unwrap();
@@ -53,7 +53,7 @@ fn find<'a, 'r>(rows: &'a [Row<'r>], message: &str, key: &str) -> Option<&'a Row
     of(format!("{message}.{key}")).or_else(|| of(format!("{message}.*"))).or_else(|| of(format!("*.{key}")))
 }
 
-/// The page: a table a message, a row for all keys of the same state and remark.
+/// The page: one table per message, with one row for all keys of the same state and remark.
 fn page(rows: &[Row]) -> String {
     let mut page = BEGIN.to_owned();
     for message in messages() {
