@@ -49,9 +49,9 @@ pub unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, &'static str> 
 pub unsafe fn slice<'a, T>(pointer: *const T, count: usize) -> Result<&'a [T], &'static str> {
     match count {
         0 => Ok(&[]),
-        _ if pointer.is_null() => Err("values, since there is a count"),
+        _ if pointer.is_null() => Err("values, because the count is not 0"),
         _ if !pointer.is_aligned() => Err("values at a multiple of their size"),
-        _ if count > isize::MAX as usize / size_of::<T>().max(1) => Err("as many as memory holds"),
+        _ if count > isize::MAX as usize / size_of::<T>().max(1) => Err("a number of values that fits into memory"),
         // SAFETY: the caller's promise, and the pointer is aligned, not null, and the size does not exceed an allocation's
         // limit.
         _ => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),

@@ -24,7 +24,7 @@ pub(super) fn declaration(function: &Function, number: usize) -> Result<Declarat
     let info = check(&module, wgsl, Capabilities::empty()).map_err(|(line, reason)| wrong(line, reason))?;
     let others = module.global_variables.len() + module.overrides.len() + module.entry_points.len();
     if others > 0 || wgsl.contains("enable ") {
-        return Err(wrong(None, "expected functions, structures and constants alone".to_owned()));
+        return Err(wrong(None, "expected only functions, structures and constants".to_owned()));
     }
     let is_float =
         |ty| matches!(module.types[ty].inner, TypeInner::Scalar(s) if s.kind == ScalarKind::Float && s.width == 4);

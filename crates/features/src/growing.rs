@@ -174,7 +174,8 @@ pub(crate) fn growing(kind: &str, message: &FeatureMessage, pointer: &str, probl
 fn ids(size: usize, (pointer, key): (&str, &str), problems: &mut Problems) -> u32 {
     let rows = size.checked_sub(1).filter(|ids| (1..MAX_ROWS).contains(ids)).and_then(|ids| u32::try_from(ids).ok());
     rows.unwrap_or_else(|| {
-        problems.push(format!("{pointer}/{key}"), format!("must give a table of 2 to {MAX_ROWS} rows, got {size}"));
+        problems
+            .push(format!("{pointer}/{key}"), format!("must result in a table of 2 to {MAX_ROWS} rows, got {size}"));
         1
     })
 }

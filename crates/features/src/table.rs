@@ -159,12 +159,12 @@ impl Features {
                         continue;
                     };
                     if feature.sequence.is_some() && !unpooled {
-                        problems.push(&key, format!("`{name}` is a sequence, which groups of type DEEP and WIDE take in `sequence_groups` alone"));
+                        problems.push(&key, format!("`{name}` is a sequence: groups of type DEEP and WIDE accept sequences only in `sequence_groups`"));
                     }
                     if group.group_type == GroupType::JaggedSequence && feature.sequence.is_none() {
                         problems.push(
                             key,
-                            format!("`{name}` is not a sequence, which groups of type JAGGED_SEQUENCE take alone"),
+                            format!("`{name}` is not a sequence: groups of type JAGGED_SEQUENCE accept only sequences"),
                         );
                     } else if let FeatureValues::Ids { rows, .. } = feature.values {
                         let is_wide = group.group_type == GroupType::Wide;

@@ -3,7 +3,7 @@
 /// The values that [`is_f32`] accepts, for messages.
 pub(crate) const F32: &str = "0 or at least 1.2e-38 and at most 3.4e38 in size, as f32 has it";
 /// The values that [`is_unit`] accepts, for messages.
-pub(crate) const UNIT: &str = "at least 2.8e-20 and at most 3.4e38, so that f32 holds what it divides";
+pub(crate) const UNIT: &str = "at least 2.8e-20 and at most 3.4e38, so that quotients fit f32";
 /// The largest integer up to which scalars are exact.
 pub(crate) const MOST_EXACT: i64 = 1 << 53;
 

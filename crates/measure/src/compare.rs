@@ -143,7 +143,7 @@ fn judge(old: &Record, new: Option<&Record>, thresholds: &Thresholds) -> Verdict
         changes.insert(metric.name(), change);
     }
     if changes.is_empty() {
-        return failed("there is no metric that both have".to_owned());
+        return failed("they have no metric in common".to_owned());
     }
     let category = match (better, worse) {
         (true, false) => Category::Better,

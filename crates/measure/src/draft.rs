@@ -81,13 +81,13 @@ pub(crate) fn draw_lengths(
     match lengths.iter().sum::<i64>() {
         0 => Err(DraftError::Size {
             name: "len_dist",
-            expected: "such that there are rows".to_owned(),
-            actual: format!("{dist} of {most}, which has none with this seed"),
+            expected: "a distribution with rows".to_owned(),
+            actual: format!("{dist} of {most}, without rows for this seed"),
         }),
         1..=MAX_EXTENT => Ok(lengths),
         total => Err(DraftError::Size {
             name: "batch",
-            expected: format!("such that there are at most {MAX_EXTENT} rows in all"),
+            expected: format!("at most {MAX_EXTENT} rows in all"),
             actual: format!("{batch}, which has {total}"),
         }),
     }

@@ -28,9 +28,7 @@ pub enum BenchError {
         name: String,
     },
     /// A package holds a plan, but a graph is needed.
-    #[error(
-        "{name} is a package without a configuration and has no graph: gradients and parts need the traced model"
-    )]
+    #[error("{name} is a package without a configuration and has no graph: gradients and parts need the traced model")]
     NoGraph {
         /// The package.
         name: String,

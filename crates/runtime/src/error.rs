@@ -365,7 +365,9 @@ pub enum RunError {
         reason: String,
     },
     /// A state was on a device that is lost.
-    #[error("state `{name}` was on a device that is lost: set it with `Session::set_state`, or reset all states with `reset_states`")]
+    #[error(
+        "state `{name}` was on a device that is lost: set it with `Session::set_state`, or reset all states with `reset_states`"
+    )]
     StateLost {
         /// Name of the state.
         name: String,

@@ -239,7 +239,7 @@ impl ManualStep {
         }
         let is_warm = !self.warmup || sizes.first().is_some_and(|&first| first > 0);
         if !sizes.is_sorted() || !is_warm {
-            let expected = if is_warm { "ascending" } else { "above 0, as a warm-up goes to the first" };
+            let expected = if is_warm { "ascending" } else { "above 0, because the warm-up ends at the first one" };
             return Err(ConfigError::new("schedule_sizes", expected, format!("{sizes:?}")));
         }
         rates.iter().try_for_each(|&rate| number("learning_rates", rate, 0.0..))

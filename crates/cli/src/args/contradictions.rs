@@ -83,15 +83,15 @@ fn of_adapters(common: &Common, command: &Command) -> Option<&'static str> {
         _ => None,
     };
     if common.adapter.is_some() {
-        Some("--kernel cpu runs on no adapter: leave out --adapter, or take --kernel wgpu")
+        Some("--kernel cpu uses no adapter: leave out --adapter, or use --kernel wgpu")
     } else if common.matrices.is_some_and(|tier| tier != MatrixTier::None) {
-        Some("--kernel cpu has no matrices: leave out --matrices, or take --kernel wgpu")
+        Some("--kernel cpu has no matrices: leave out --matrices, or use --kernel wgpu")
     } else if tuning.is_some_and(|tuning| tuning != Tuning::default()) {
-        Some("--kernel cpu has no tunings: leave out --tuning, or take --kernel wgpu")
+        Some("--kernel cpu has no tunings: leave out --tuning, or use --kernel wgpu")
     } else if matches!(command, Command::Tune(_)) {
-        Some("tune measures kernels of adapters: take --kernel wgpu")
+        Some("tune measures kernels on adapters: use --kernel wgpu")
     } else if matches!(command, Command::Compile(_)) {
-        Some("compile takes kernels of adapters: take --kernel wgpu")
+        Some("compile is for kernels of adapters: use --kernel wgpu")
     } else {
         None
     }

@@ -31,7 +31,7 @@ pub enum PredictError {
     #[error("all {rows} rows were rejected, the first because {reason}: {file} is unchanged, {rejects} has the rows")]
     AllRejected { file: String, rejects: String, rows: u64, reason: String },
     #[error(
-        "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"
+        "--items: the model computes a vector for every candidate: expected a matching model, which computes one for every user"
     )]
     NoUsers,
     #[error("an imported model has no built-in data: pass a table by --data")]

@@ -59,7 +59,7 @@ pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Li
     let auc = match options.eval.is_some() {
         true => ended.metrics.clone(),
         false if trainer.is_divided() => {
-            listener.message("the model is not evaluated on the training data, because that takes whole tables");
+            listener.message("the model is not evaluated on the training data, because that needs whole tables");
             vec![]
         }
         false => metrics_of(&inputs.tally(&trainer, &source.files)?),

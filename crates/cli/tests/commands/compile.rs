@@ -5,7 +5,7 @@ use serde_json::Value;
 
 #[test]
 fn what_cannot_be_compiled_is_said() {
-    run(&["compile", "addmm", "--kernel", "cpu"]).refused_with(&["compile takes kernels of adapters"]);
+    run(&["compile", "addmm", "--kernel", "cpu"]).refused_with(&["compile is for kernels of adapters"]);
     run(&["compile", "nonsense"]).refused_with(&["`nonsense`", "addmm"]);
     run(&["compile", "addmm", "--adapter", "no such adapter"]).failed_with(&["no GPU adapter", "no such adapter"]);
 }

@@ -187,7 +187,7 @@ fn weights_of_another_model() {
 fn choices_that_the_cpu_does_not_have() {
     for command in [&["rank"][..], &["bench", "addmm"], &["profile", "addmm"], &["verify", "."], &["tune", "addmm"]] {
         run(&[command, &["--kernel", "cpu", "--adapter", "nonsense"]].concat())
-            .refused_with(&["--kernel cpu runs on no adapter"]);
+            .refused_with(&["--kernel cpu uses no adapter"]);
     }
     run(&["rank", "--adapter", "nonsense"]).failed_with(&["no GPU adapter matches `nonsense`"]);
     for command in [&["rank"][..], &["bench", "addmm"], &["verify", "."]] {

@@ -204,7 +204,7 @@ fn the_best_items_of_a_catalogue() {
     // A user without history, alone and among others, with small batches.
     assert!(rows(&folder, &[&all[..], &["--batch", "1"]].concat()) == found);
     let ranking = predict(&["--data", &data, "--items", &catalogue, "--out", &data.replace("in.", "x.")]);
-    ranking.failed_with(&["--items: the model gives a vector for every candidate"]);
+    ranking.failed_with(&["--items: the model computes a vector for every candidate"]);
     let nothing =
         folder.write("none.jsonl", jsonl(&[json!({ "user": "all", "candidates": { "item_id": [], "genre": [] } })]));
     predict(&[&model[..], &["--data", &data, "--items", &nothing, "--out", &data.replace("in.", "x.")]].concat())

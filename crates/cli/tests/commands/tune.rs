@@ -62,7 +62,7 @@ fn tunings_that_cannot_be_kept_are_an_error() {
 
 #[test]
 fn the_cpu_has_no_tunings() {
-    run(&["tune", "addmm", "--kernel", "cpu"]).refused_with(&["tune measures kernels of adapters"]);
+    run(&["tune", "addmm", "--kernel", "cpu"]).refused_with(&["tune measures kernels on adapters"]);
     assert_eq!(run(&["tune", "--kernel", "cpu"]).code, Some(2));
 }
 

@@ -75,7 +75,7 @@ impl CompiledCustom {
         let (x, weight, bias, start) = (x?, weight?, bias?, start?);
         let operands = recurrence::Operands { x: &x, weight: &weight, bias: &bias, start: &start };
         let (&[steps, batch, columns], ElementsMut::F32(out)) = (shape, output.elements_mut()?) else {
-            return Err(CpuError::Unsupported { kernel: Recurrence::NAME, reason: "it gives F32".to_owned() });
+            return Err(CpuError::Unsupported { kernel: Recurrence::NAME, reason: "its result is F32".to_owned() });
         };
         let extents = recurrence::Extents { steps, batch, width: columns / op.cell.states() };
         let pitch = strides(DType::F32, shape)[1];
@@ -172,7 +172,7 @@ fn integers_of<'a>(view: &'a View<'a>) -> Result<Cow<'a, [i32]>, CpuError> {
 fn floats_of<'a>(view: &'a View<'a>) -> Result<Cow<'a, [f32]>, CpuError> {
     match dense(view)? {
         Dense::F32(values) => Ok(values),
-        _ => Err(CpuError::Unsupported { kernel: "custom", reason: "it takes floats".to_owned() }),
+        _ => Err(CpuError::Unsupported { kernel: "custom", reason: "it accepts floats".to_owned() }),
     }
 }
 
@@ -182,7 +182,7 @@ fn first(scalar: &[f32]) -> Result<f32, CpuError> {
 }
 
 fn no_integers() -> CpuError {
-    CpuError::Unsupported { kernel: IntegerProduct::NAME, reason: "it takes and gives I32".to_owned() }
+    CpuError::Unsupported { kernel: IntegerProduct::NAME, reason: "it accepts and returns I32".to_owned() }
 }
 
 /// Number of rows, elements per row, and the distance between rows in elements.

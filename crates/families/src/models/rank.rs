@@ -42,7 +42,9 @@ pub(super) fn deepfm(model: &Model<'_>) -> Result<Predictions, Problems> {
         None => deep.parts,
     };
     if fm.iter().any(|part| Some(part.width()) != fm.first().map(Tensor::width)) {
-        return Err(model.problem("", "needs features of equal width in the group `fm`, or `deep` where there is none"));
+        return Err(
+            model.problem("", "needs features of equal width in the group `fm`, or in `deep` without that group")
+        );
     }
     let pairs = factorization_machine(&fields(scope, &fm));
     let deep = mlp(scope, "deep_mlp", &config.deep, &deep.values);

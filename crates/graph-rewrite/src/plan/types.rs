@@ -16,7 +16,7 @@ impl Computation {
             }
             let actual = body.dag.scalar(id);
             if actual != expected {
-                return Err(format!("takes expression {} as {what}, {expected:?}, and it is {actual:?}", id.0).into());
+                return Err(format!("uses expression {} as {what}: expected {expected:?}, got {actual:?}", id.0).into());
             }
         }
         if let Some(written) = self.unwritable()

@@ -133,7 +133,7 @@ impl<'n> Bound<'n, Product> {
         let statistics = (1u32 << self.stats.len()) - 1;
         let mut outputs = nest.outputs.iter().flat_map(Output::roots);
         if dag.values(self.b) != 0 || outputs.any(|id| dag.values(id) & statistics != 0) {
-            return Err("statistics of a product's rows are read elsewhere than in its left factor".into());
+            return Err("statistics of a product's rows are read outside of its left factor".into());
         }
         Ok(())
     }

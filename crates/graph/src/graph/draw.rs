@@ -45,7 +45,7 @@ impl Graph {
         let mut text: String = remarks.graph.iter().map(|remark| format!("; {remark}\n")).collect();
         self.write_nodes(&mut text, &computed, &numbers, "", remarks);
         self.write_outputs(&mut text, &numbers, "");
-        text.push_str("\n; inputs, and what the host computes of them\n");
+        text.push_str("\n; inputs, and host values computed from them\n");
         self.write_nodes(&mut text, &before, &numbers, "", remarks);
         text.push_str("\n; parameters and constants\n");
         for id in held {

@@ -88,7 +88,7 @@ impl Dag {
                 let count = arguments.len();
                 let fits = (1..=MAX_ARGUMENTS).contains(&count) && count == function.arguments();
                 if !fits || !all(arguments, Scalar::F32) {
-                    return Err("is a call with other arguments than the function takes");
+                    return Err("calls a function with wrong arguments");
                 }
                 (Scalar::F32, None)
             }
@@ -101,8 +101,8 @@ impl Dag {
                 (self.scalar(a), self.joined_range(a, b))
             }
             Expr::Cast(scalar, a) => (scalar, self.cast_range(scalar, a)),
-            _ => return Err("has operands of another type or number than it takes"),
+            _ => return Err("has operands of a wrong type or number"),
         };
-        if typed.0 == node.scalar { Ok(typed) } else { Err("has another type than its operands give it") }
+        if typed.0 == node.scalar { Ok(typed) } else { Err("has a type that does not follow from its operands") }
     }
 }

@@ -114,7 +114,7 @@ impl Advanced {
             indices.push(match index {
                 None => None,
                 Some(index) if matches!(index.ty, ScalarType::Bool | ScalarType::U8) => {
-                    return Fault::unsupported("an index of bools, which gives a size that depends on data");
+                    return Fault::unsupported("an index of bools, whose result has a size that depends on data");
                 }
                 Some(index) => Some(integers(&index)?),
             });

@@ -146,7 +146,9 @@ fn repeated(
 fn stacked(frame: &Frame<'_>, parts: &[Item], place: i64) -> Lowered<Item> {
     let cx = frame.program.cx;
     let arrays = parts.iter().map(|item| frame.program.store.array(cx, item)).collect::<Lowered<Vec<Array>>>()?;
-    let Some(first) = arrays.first() else { return Fault::unsupported("a loop without iterations that gives a scan") };
+    let Some(first) = arrays.first() else {
+        return Fault::unsupported("a loop without iterations that returns a scan");
+    };
     let along = axis(place, first.rank() + 1)?;
     let parts = arrays.iter().map(|x| cx.unsqueeze(&x.tensor, along)).collect::<Lowered<Vec<_>>>()?;
     Ok(Item::Array(Array { tensor: cx.concat(&parts, along), ty: first.ty }))

@@ -49,7 +49,7 @@ pub(super) fn folded(node: &Node<'_>, lowering: Lowering) -> Option<Lowered<Vec<
         return Some(Ok(items));
     }
     if outputs.iter().any(|(_, tensor)| tensor.is_poisoned()) {
-        return Some(Fault::unsupported("operands that the graph does not take"));
+        return Some(Fault::unsupported("operands that the graph does not accept"));
     }
     let most = outputs
         .iter()

@@ -122,7 +122,7 @@ impl<'a> Frame<'a> {
             let finished = self.program.cx.scope.clone().finish(&[]);
             let reason = finished
                 .err()
-                .map_or_else(|| "operands that the graph does not take".to_owned(), |error| error.to_string());
+                .map_or_else(|| "operands that the graph does not accept".to_owned(), |error| error.to_string());
             let mut unsupported = self.program.unsupported.take();
             unsupported.add(&title(node), &reason, &self.module);
             return Err(ImportError::Unsupported(unsupported));

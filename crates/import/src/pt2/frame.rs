@@ -255,7 +255,7 @@ impl<'a> Frame<'a> {
 
     fn checked_tensor(&self, name: &str, array: Array) -> Lowered<Array> {
         if array.tensor.is_poisoned() {
-            return Fault::unsupported("operands that the graph does not take");
+            return Fault::unsupported("operands that the graph does not accept");
         }
         let Some(declared) = self.declared(name) else { return Ok(array) };
         if declared.ty != array.ty {

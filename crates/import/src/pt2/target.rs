@@ -59,7 +59,7 @@ pub(super) fn check(graph: &Graph, unsupported: &mut Unsupported) {
             unsupported.add(&node.target, "no lowering", module(node));
         }
         if target.base.starts_with("aten.as_strided") && !reads_in_order(graph, node) {
-            unsupported.add(&node.target, "a tensor whose elements do not lie in order", module(node));
+            unsupported.add(&node.target, "a tensor whose elements are not in order", module(node));
         }
         for argument in &node.inputs {
             if let Argument::AsGraph(inner) = &argument.arg {

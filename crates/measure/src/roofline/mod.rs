@@ -117,7 +117,7 @@ impl<'a> Point<'a> {
         if operations <= 0.0 || bytes <= 0.0 || rate <= 0.0 {
             return None;
         }
-        let share = record.share().map(|_| format!(", {} of what the roof allows", record.share_in_words()));
+        let share = record.share().map(|_| format!(", {} of the roofline", record.share_in_words()));
         let time = record.time_ms().map(rounded).unwrap_or_default();
         Some(Self {
             intensity: operations / bytes,

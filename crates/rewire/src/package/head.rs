@@ -148,7 +148,7 @@ impl Head {
     /// Reads the head of a whole package from the bytes after its header.
     pub fn read(content: &[u8]) -> Result<(Self, Parts), PackageError> {
         let wrong = |reason: &str| PackageError::part("head", reason);
-        let (length, rest) = content.split_first_chunk::<LENGTH>().ok_or_else(|| wrong("is not there"))?;
+        let (length, rest) = content.split_first_chunk::<LENGTH>().ok_or_else(|| wrong("is missing"))?;
         let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let text = rest.get(..length).ok_or_else(|| wrong("reaches beyond the end"))?;
         let head: Self = decoded("head", text)?;
@@ -199,7 +199,7 @@ impl Parts {
     /// The place of a part.
     pub fn get(&self, name: &'static str) -> Result<Range<usize>, PackageError> {
         let found = self.0.iter().find(|(own, _)| own == name);
-        found.map(|(_, range)| range.clone()).ok_or_else(|| PackageError::part(name, "is not there"))
+        found.map(|(_, range)| range.clone()).ok_or_else(|| PackageError::part(name, "is missing"))
     }
 }
 

@@ -135,7 +135,9 @@ impl Tables {
 /// A package may only name a file next to it.
 pub(super) fn check_name(file: &str) -> Result<(), PackageError> {
     match file.is_empty() || file.contains(['/', '\\', ':', '\0']) || file == "." || file == ".." {
-        true => Err(PackageError::part("head", format!("names {file:?}, which is not a file beside the package"))),
+        true => {
+            Err(PackageError::part("head", format!("names {file:?}, which is not a file in the folder of the package")))
+        }
         false => Ok(()),
     }
 }

@@ -110,7 +110,7 @@ pub async fn devices_async() -> Vec<DeviceInfo> {
         device.auto = position == chosen;
         device.reason = match device.kind {
             DeviceKind::Software => {
-                "software adapters compute on the CPU, without its fast path, and are taken where they are named"
+                "software adapters compute on the CPU, without its fast path, and are used only if they are named"
             }
             DeviceKind::Cpu if device.auto => "there is no hardware GPU",
             DeviceKind::Cpu => "runs the steps that the GPU cannot",

@@ -81,7 +81,7 @@ pub enum MatrixReason {
 impl Display for MatrixReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Highest => "there is no higher one",
+            Self::Highest => "no higher tier exists",
             Self::NoMatrices => "the adapter has no cooperative matrices of f16 with sums of f32",
             Self::NoHalves => "its shaders have no f16, which kernels of cooperative matrices need",
             Self::NoSubgroups => {
@@ -97,7 +97,7 @@ impl Display for MatrixReason {
             }
             Self::NotBuilt => "the library was built without its feature `spirv`, or for a system without Vulkan",
             Self::WrongResults => "results of its self-test were wrong",
-            Self::Limited => "no more was asked for",
+            Self::Limited => "a lower tier was requested",
         })
     }
 }

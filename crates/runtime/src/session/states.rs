@@ -291,8 +291,7 @@ impl Session {
         let states = self.plan().states();
         states.get(name).copied().ok_or_else(|| {
             let known = nearest_names(name, states.keys().copied()).join(", ");
-            let reason =
-                format!("there is none of that name: the plan has {}", if known.is_empty() { "none" } else { &known });
+            let reason = format!("it does not exist: the plan has {}", if known.is_empty() { "none" } else { &known });
             RunError::State { name: name.to_owned(), reason }
         })
     }

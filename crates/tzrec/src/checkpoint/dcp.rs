@@ -120,7 +120,7 @@ impl Dcp {
                 let next = start.checked_add(length).filter(|next| start >= end && *next <= bytes);
                 end = next.ok_or_else(|| {
                     let reason = format!(
-                        "its shard of {length} bytes at {start} lies beyond the {bytes} bytes of {file} or overlaps another one"
+                        "its shard of {length} bytes at {start} exceeds the {bytes} bytes of {file} or overlaps another one"
                     );
                     CheckpointError::tensor(name, reason)
                 })?;

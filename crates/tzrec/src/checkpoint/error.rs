@@ -44,9 +44,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// A pickle refers to a function or class that is not used in checkpoints of tensors.
-    #[error(
-        "its pickle refers to `{name}`, which tensor checkpoints do not use: nothing was executed"
-    )]
+    #[error("its pickle refers to `{name}`, which tensor checkpoints do not use: nothing was executed")]
     Global {
         /// `module.name`.
         name: String,

@@ -87,7 +87,7 @@ pub(super) fn equal_rows(case: &CaseTracer, name: &str, samples: usize, like: &R
         Some(each) if each * samples == rows => {
             Ok(Ragged::dense(&case.scope, like.batch.clone(), &case.scope.host_size(each)))
         }
-        _ => Err(case.wrong_shape(name, format!("of as many rows for each of {samples} samples"))),
+        _ => Err(case.wrong_shape(name, format!("with an equal number of rows for each of {samples} samples"))),
     }
 }
 

@@ -294,7 +294,7 @@ fn wrong_wgsl_is_an_error_that_names_the_function_and_the_line() {
         "var<private> last: f32;\nfn own(x: f32) -> f32 { last = x; return x; }",
         "fn own(x: f32) -> f32 { return x; }\n@compute @workgroup_size(1) fn run() {}",
     ] {
-        assert_eq!(error(text).2, "expected functions, structures and constants alone", "{text}");
+        assert_eq!(error(text).2, "expected only functions, structures and constants", "{text}");
     }
 }
 
@@ -344,7 +344,10 @@ fn a_stored_plan_needs_its_functions_registered() {
             RuntimeError::Registry(error @ RegistryError::Missing { .. }) => {
                 let text = error.to_string();
                 assert!(text.starts_with("the function `softsign` with attributes {\"scale\":"), "{text}");
-                assert!(text.contains("(the registry has blend)") && text.contains("`Registry::with_function`"), "{text}");
+                assert!(
+                    text.contains("(the registry has blend)") && text.contains("`Registry::with_function`"),
+                    "{text}"
+                );
             }
             other => panic!("{other}"),
         }

@@ -128,7 +128,7 @@ fn what_a_package_must_not_say_of_its_tables_has_an_error() {
         rewire::describe(&rank_apart(parts.sealed(), tables).unwrap_err())
     };
     for name in ["", ".", "..", "../x", "a/b", "a\\b", "c:x", "\0"] {
-        assert!(with("/file", json!(name)).contains("which is not a file beside the package"), "{name:?}");
+        assert!(with("/file", json!(name)).contains("which is not a file in the folder of the package"), "{name:?}");
     }
     assert!(with("/bytes", json!(u64::MAX)).contains("880 bytes: expected 18446744073709551615"));
     assert!(with("/bytes", json!(-1)).contains("head: invalid value"));
@@ -311,8 +311,8 @@ fn what_a_package_must_not_say_has_an_error() {
     assert!(with_head("/parts/1/bytes", huge).contains("head: has parts beyond the end"));
     assert!(with_head("/parts/2/bytes", json!(64)).contains("head: has parts that end before the end"));
     assert!(with_head("/parts", json!([])).contains("head: has parts that end before the end"));
-    assert!(with_head("/parts/0/name", json!("x")).contains("plan: is not there"));
-    assert!(with_head("/parts/2/name", json!("x")).contains("weights: is not there"));
+    assert!(with_head("/parts/0/name", json!("x")).contains("plan: is missing"));
+    assert!(with_head("/parts/2/name", json!("x")).contains("weights: is missing"));
     assert!(with_head("/inputs/0/name", json!("x")).contains("plan: has other inputs or outputs than the head lists"));
     assert!(with_head("/config", Value::Null).contains("has no configuration"));
     assert!(with_head("/config", json!("{}")).contains("is not a valid configuration"));
@@ -337,5 +337,5 @@ fn what_a_package_must_not_say_has_an_error() {
     let mut bytes = kept().sealed();
     bytes.truncate(48);
     seal(&mut bytes);
-    assert!(error(bytes).contains("head: is not there"));
+    assert!(error(bytes).contains("head: is missing"));
 }

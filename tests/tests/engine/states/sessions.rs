@@ -215,7 +215,7 @@ fn states_that_do_not_fit_are_named() {
         let dtype = session.set_state("at", HostTensor::f32(vec![], &[1.0]).unwrap()).unwrap_err();
         assert_eq!(dtype.to_string(), "input `at`: expected i32, got f32");
         let name = session.set_state("cach", row(5)).unwrap_err();
-        assert_eq!(name.to_string(), "state `cach`: there is none of that name: the plan has cache, at");
+        assert_eq!(name.to_string(), "state `cach`: it does not exist: the plan has cache, at");
         assert_eq!(session.state("cach").unwrap_err(), name);
         let mut given = inputs(2, 1);
         given.insert("cache".to_owned(), row(5));

@@ -29,7 +29,7 @@ impl Content {
     fn check(&self, start: u64, length: usize) -> Result<()> {
         match start.checked_add(length as u64) {
             Some(end) if end <= self.length => Ok(()),
-            _ => Err(ParquetError::EOF(format!("{length} bytes at {start} are asked for, of {}", self.length))),
+            _ => Err(ParquetError::EOF(format!("{length} bytes at {start} are requested, of {}", self.length))),
         }
     }
 }

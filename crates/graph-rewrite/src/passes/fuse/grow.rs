@@ -190,12 +190,12 @@ impl Partition<'_> {
         if nodes.len() > OPERATORS {
             format!("together they have {} operators, more than {OPERATORS}", nodes.len())
         } else if bindings > self.most_bindings {
-            format!("together they take {bindings} bindings, more than {}", self.most_bindings)
+            format!("together they need {bindings} bindings, more than {}", self.most_bindings)
         } else if self.leaves_and_returns(nodes) {
-            "what one computes reaches the other by way of a third kernel".to_owned()
+            "the result of one reaches the other through a third kernel".to_owned()
         } else {
             match self.try_lower(nodes).as_ref() {
-                Ok(_) => "together they move more bytes or take more bindings".to_owned(),
+                Ok(_) => "together they move more bytes or need more bindings".to_owned(),
                 Err(reason) => reason.to_string(),
             }
         }

@@ -219,7 +219,7 @@ impl Bound<'_, PairReduction> {
         let depth = sum.axis;
         let width = self.width(depth).ok_or("the width of a dot product of pairs is not a constant")?;
         let &[a, b] = sum.factors.as_slice() else {
-            return Err("pairs are made of other sums than dot products".into());
+            return Err("pairs have sums other than dot products".into());
         };
         // A matmul of transposed rows has its operands in reverse order.
         let (owner, other) = if depends(self.nest, [a], bits(&[self.other])) { (b, a) } else { (a, b) };

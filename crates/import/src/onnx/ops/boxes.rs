@@ -48,7 +48,7 @@ fn non_max_suppression(n: &Node<'_>) -> Lowered<Vec<Item>> {
         return Fault::program("NonMaxSuppression: boxes or scores of other axes");
     };
     if scores.data.tensor.shape() != [images, classes, count] {
-        return Fault::program("NonMaxSuppression: as many scores as boxes are expected");
+        return Fault::program("NonMaxSuppression: expected one score per box");
     }
     let most = if n.has(2) { usize::try_from(n.known_int(2)?).unwrap_or(0) } else { 0 };
     let limit = |place: usize, default: f32| -> Lowered<f32> {

@@ -169,7 +169,8 @@ fn metrics(traced: &TracedLosses) -> Result<Vec<MetricOf>, Problems> {
         let output = format!("{kind}{suffix}");
         let is_there = traced.outputs.iter().any(|known| known.name == output);
         if !is_there && !of.is_some_and(|(_, task)| task.is_training_only) {
-            return problems.push(pointer, format!("`{name}` reads `{output}`, which the task's losses do not give"));
+            return problems
+                .push(pointer, format!("`{name}` reads `{output}`, which the task's losses do not provide"));
         }
         all.push(MetricOf { name, config, num_class, output, task: of.map(|(index, _)| index) });
     };
