@@ -134,7 +134,7 @@ typedef struct rewire_batch rewire_batch;
 // Stops rankings from another thread.
 typedef struct rewire_cancellation_token rewire_cancellation_token;
 
-// A language model, ready to generate. Threads that share one wait for each other.
+// A language model, ready to generate. Threads that share a decoder wait for each other.
 typedef struct rewire_decoder rewire_decoder;
 
 // An evaluation, batch by batch.
@@ -144,7 +144,7 @@ typedef struct rewire_evaluation rewire_evaluation;
 // it.
 typedef struct rewire_evaluator rewire_evaluator;
 
-// Sequences that were generated.
+// Generated sequences.
 typedef struct rewire_generation rewire_generation;
 
 // A model with its states. Threads that share one wait for each other.
@@ -249,61 +249,61 @@ typedef struct rewire_tensor {
   uintptr_t bytes;
 } rewire_tensor;
 
-// How tokens are generated.
+// Options of a generation.
 typedef struct rewire_generate_options {
-  // Beams of a search in items.
+  // Beam width of a search in items.
   uintptr_t num_beams;
-  // New tokens of a prompt at most, without items.
+  // Maximum number of new tokens per prompt, without items.
   uintptr_t max_new_tokens;
-  // What logits are divided by; at 0 the most likely token is taken.
+  // Logits are divided by it; 0 selects the most likely token.
   double temperature;
-  // Only so many of the most likely tokens are drawn from; 0 for all.
+  // Sample only from this many most likely tokens; 0 for all.
   uintptr_t top_k;
-  // Only the most likely tokens whose probabilities reach this sum are drawn from.
+  // Sample only from the smallest set of most likely tokens whose probabilities add up to it.
   double top_p;
-  // The seed of random numbers.
+  // Seed of the random numbers.
   uint64_t seed;
-  // Tokens that end a sequence, beside those of the model's configuration.
+  // Tokens that end a sequence, in addition to those of the model's configuration.
   const uint32_t *stop;
-  // The number of these.
+  // Number of these tokens.
   uintptr_t stop_count;
 } rewire_generate_options;
 
-// Lists of tokens, one after the other: list `n` goes from `offsets[n]` to `offsets[n + 1]`.
+// Lists of tokens, concatenated: list `n` is `offsets[n]` to `offsets[n + 1]`.
 typedef struct rewire_token_lists {
   // The number of lists.
   uintptr_t count;
-  // Places in `tokens`, one more than lists.
+  // Offsets in `tokens`, one more than lists.
   const uintptr_t *offsets;
   // The tokens of all lists.
   const uint32_t *tokens;
 } rewire_token_lists;
 
-// Gets the caller's context, the place of a prompt, and the `count` tokens of its best beginning. If it returns 0, that prompt ends
-// without a result.
+// Receives the caller's context, the index of a prompt, and the `count` tokens of its best prefix. If it returns 0,
+// the prompt ends without a result.
 typedef int32_t (*rewire_on_token)(void *context, uintptr_t prompt, const uint32_t *tokens, uintptr_t count);
 
-// The columns of a generation. The sequences of prompt `n`, best first, are those from `offsets[n]` to `offsets[n + 1]`.
+// The columns of a generation. The sequences of prompt `n`, best first, are `offsets[n]` to `offsets[n + 1]`.
 typedef struct rewire_generated {
   // The number of prompts.
   uintptr_t prompts;
   // The number of sequences of all prompts.
   uintptr_t count;
-  // Places of sequences, one more than prompts.
+  // Offsets of the sequences of each prompt, one more than prompts.
   const uintptr_t *offsets;
-  // The sums of the logarithms of the tokens' probabilities, one a sequence.
+  // Per sequence, the sum of the log-probabilities of its tokens.
   const double *scores;
-  // Places in `tokens`, one more than sequences.
+  // Offsets in `tokens`, one more than sequences.
   const uintptr_t *token_offsets;
   // The tokens of all sequences.
   const uint32_t *tokens;
-  // Places in `items`, one more than sequences.
+  // Offsets in `items`, one more than sequences.
   const uintptr_t *item_offsets;
-  // The places of the given items that have these tokens.
+  // Indices of the given items with these tokens.
   const int64_t *items;
 } rewire_generated;
 
-// The app's own Vulkan instance. The app keeps owning it and keeps it open as long as anything created with it exists.
+// The app's own Vulkan instance. The app owns it and keeps it open as long as anything created with it exists.
 typedef struct rewire_vulkan_instance {
   // `VkInstance`.
   void *instance;
@@ -333,14 +333,14 @@ const char *rewire_version(void);
 // `out` is null or points to a variable for the handle.
 enum rewire_status rewire_options_new(struct rewire_options **out);
 
-// Sets where the model runs: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
+// Sets the backend: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
 //
 // # Safety
 // `options` is null or a handle that no other thread uses during the call.
 enum rewire_status rewire_options_kernel(struct rewire_options *options, uint32_t kernel);
 
-// Sets where the steps run whose operator or module matches a pattern; `*` matches any text. If several patterns match a step, the last
-// one counts. Loading fails if a pattern matches nothing.
+// Sets the backend of steps whose operator or module matches a pattern; `*` matches any text. If several patterns
+// match a step, the last one applies. Loading fails if a pattern matches nothing.
 //
 // # Safety
 // `options` is null or a handle that no other thread uses during the call, `pattern` is null or a null-terminated string.
@@ -405,8 +405,8 @@ uintptr_t rewire_ranker_tasks(const struct rewire_ranker *ranker);
 // `ranker` is null or a handle.
 const char *rewire_ranker_task(const struct rewire_ranker *ranker, uintptr_t task);
 
-// Describes the model's inputs and outputs for people: features of requests with their ranges, tasks, tensors, and an example request as
-// a line of JSON. UTF-8, valid as long as the ranker; null for null.
+// A readable description of the model's inputs and outputs: features of requests with their ranges, tasks, tensors,
+// and an example request as a line of JSON. UTF-8, valid as long as the ranker; null for null.
 //
 // # Safety
 // `ranker` is null or a handle.
@@ -538,8 +538,8 @@ enum rewire_status rewire_predictor_from_bytes(const uint8_t *bytes,
                                                const struct rewire_options *options,
                                                struct rewire_predictor **out);
 
-// Describes the model's inputs and outputs for people: columns with their ranges, columns of predictions, tensors, and an example row
-// as a line of JSON. UTF-8, valid as long as the predictor; null for null.
+// A readable description of the model's inputs and outputs: columns with their ranges, columns of predictions,
+// tensors, and an example row as a line of JSON. UTF-8, valid as long as the predictor; null for null.
 //
 // # Safety
 // `predictor` is null or a handle.
@@ -690,8 +690,8 @@ void rewire_results_free(struct rewire_results *results);
 // `model` is null, or a handle that is no longer used.
 void rewire_model_free(struct rewire_model *model);
 
-// Loads a package of a language model or, unless the library was built only for packages, a folder of Hugging Face with `config.json` and
-// `model.safetensors` or its index. `options` may be null.
+// Loads a package of a language model or, unless the library was built only for packages, a Hugging Face folder with
+// `config.json` and `model.safetensors` or its index. `options` may be null.
 //
 // # Safety
 // `path` is a null-terminated string, `options` is null or a handle, `out` points to a variable for the handle.
@@ -708,19 +708,19 @@ enum rewire_status rewire_decoder_from_bytes(const uint8_t *bytes,
                                              const struct rewire_options *options,
                                              struct rewire_decoder **out);
 
-// Tokens of the vocabulary; 0 for null.
+// Number of tokens of the vocabulary; 0 for null.
 //
 // # Safety
 // `decoder` is null or a handle.
 uintptr_t rewire_decoder_vocab_size(const struct rewire_decoder *decoder);
 
-// 10 beams; 32 new tokens, the most likely ones.
+// 10 beams; 32 new tokens, always the most likely one.
 struct rewire_generate_options rewire_generate_options_default(void);
 
-// Generates sequences for each prompt. With `items` it searches these by beams; if `items` is null, it draws tokens. `options` may be null.
-// Prompts run together, and do not change each other's results. `on_token` may be null; otherwise it is called with `context` whenever a
-// prompt continues, by the calling thread. `token` may be null; if it is cancelled, the call returns `REWIRE_STATUS_CANCELLED` before its next
-// run.
+// Generates sequences for each prompt. With `items` it finds items by beam search; if `items` is null, it samples
+// tokens. `options` may be null. Prompts run together and do not affect each other's results. `on_token` may be null;
+// otherwise the calling thread calls it with `context` after each token of a prompt. `token` may be null; if it is
+// cancelled, the call returns `REWIRE_STATUS_CANCELLED` before its next run.
 //
 // # Safety
 // `decoder` is null or a handle, `prompts` points to valid lists, `items` and `options` are null or valid, `on_token` takes `context` and does
@@ -774,8 +774,9 @@ const void *rewire_vulkan_adapter_device_info(const struct rewire_vulkan_adapter
 
 // Runs models that are loaded with these options on the app's device, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`.
 //
-// The app keeps owning the device and the queue. It destroys them after all options and rankers that use them are freed; the adapter may
-// be freed earlier. Nothing else may submit to the queue while a ranker is loaded, ranks or is freed. A lost device is not reopened.
+// The app owns the device and the queue. It destroys them after all options and rankers that use them are freed; the
+// adapter may be freed earlier. Nothing else may submit to the queue while a ranker is loaded, ranks or is freed. A
+// lost device is not reopened.
 //
 // # Safety
 // `options` is null or a handle that no other thread uses during the call, `adapter` is null or a handle. `device` is a `VkDevice` of it,
