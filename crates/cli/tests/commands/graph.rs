@@ -207,7 +207,7 @@ fn packages_of_traced_models_are_described_drawn_timed_and_packaged() {
         let trace = run(&[&["profile", model], &sizes[..]].concat());
         assert!(trace.code == Some(0) && trace.stdout.contains("addmm"), "{}{}", trace.stdout, trace.stderr);
         let parts = run(&[&["profile", model, "--parts"], &sizes[..]].concat());
-        parts.failed_with(&["holds no graph"]);
+        parts.failed_with(&["has no graph"]);
         run(&["rank", "--model", model]).failed_with(&["has no configuration"]);
     }
 }

@@ -261,7 +261,7 @@ impl Session {
         let in_place: HashSet<&str> = model.plan().states_in_place().map(|(name, _)| name).collect();
         for (name, buffer) in model.plan().states() {
             if inputs.get(name).is_some() {
-                let reason = "it is a state: set it by `Session::set_state`".to_owned();
+                let reason = "it is a state: set it with `Session::set_state`".to_owned();
                 return Err(RunError::InputPlace { name: name.to_owned(), reason });
             }
             if self.gpu.is_none() && in_place.contains(name) {
