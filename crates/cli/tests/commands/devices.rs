@@ -81,3 +81,16 @@ fn without_a_display_nothing_is_said_of_it() {
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{folder:?}");
     }
 }
+
+#[test]
+fn what_libraries_log_is_printed_if_asked_twice() {
+    let said = |flag: &str| {
+        let run = run(&["devices", "--kernel", "auto", flag]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stderr
+    };
+    let (once, twice) = (said("-v"), said("-vv"));
+    // wgpu opens its backends whether or not they have an adapter.
+    assert!(twice.lines().count() > once.lines().count(), "-v printed\n{once}\n-vv printed\n{twice}");
+    assert!(twice.lines().all(|line| line.contains(" s  ")), "{twice}");
+}
