@@ -1,5 +1,6 @@
 //! The page of what each language can do, from `docs/languages.json`.
 
+use crate::reached::{self, Sources};
 use serde::Deserialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -35,7 +36,7 @@ struct Row {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum Cell {
-    /// A call, and the test that covers it.
+    /// A call, and the test that makes it.
     Tested {
         call: String,
         test: String,
@@ -79,8 +80,7 @@ fn all(paths: &[String]) -> Result<String, String> {
 
 /// The words of a call, as interfaces declare them: `Model.fromBytes` is `Model` and `fromBytes`, or `from_bytes` in Rust.
 fn words(call: &str) -> impl Iterator<Item = [String; 2]> {
-    let words = call.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
-    words.map(|word| {
+    reached::words(call).map(|word| {
         let snake = word.chars().fold(String::new(), |mut snake, c| {
             snake.push_str(if c.is_uppercase() && !snake.is_empty() { "_" } else { "" });
             snake.push(c.to_ascii_lowercase());
@@ -90,8 +90,17 @@ fn words(call: &str) -> impl Iterator<Item = [String; 2]> {
     })
 }
 
+/// True if a test reaches a call: all words of a command, else the last one, the method. Types may have other names in a test.
+fn is_made(call: &str, reached: &str) -> bool {
+    let is_named = |forms: &[String; 2]| reached::words(reached).any(|word| forms.iter().any(|form| form == word));
+    let mut words: Vec<_> = words(call).collect();
+    let command = call.strip_prefix("rewire ").map(|rest| reached::words(rest).count());
+    words.drain(..words.len() - command.unwrap_or(1).min(words.len()));
+    words.iter().all(is_named)
+}
+
 impl Capabilities {
-    /// Cells whose test or call does not exist, and rows without a cell for every language.
+    /// Cells whose call does not exist or is not made by their test, and rows without a cell for every language.
     ///
     /// # Errors
     /// A folder that cannot be read.
@@ -101,13 +110,18 @@ impl Capabilities {
             faults.push(format!("`{}` has {} cells", row.what, row.cells.len()));
         }
         for (number, Language { name, tests, interface }) in self.languages.iter().enumerate() {
-            let (tests, interface) = (all(tests)?, all(interface)?);
-            let is_defined = |test: &str| tests.contains(&format!(" {test}("));
+            let interface = all(interface)?;
+            let mut sources = Sources::default();
+            tests.iter().try_for_each(|path| sources.add(&root().join(path)))?;
             let is_declared = |call: &str| words(call).all(|forms| forms.iter().any(|word| interface.contains(word)));
             for row in &self.rows {
                 let Some(Cell::Tested { call, test }) = row.cells.get(number) else { continue };
-                if !is_defined(test) {
-                    faults.push(format!("{name}, `{}`: there is no test `{test}`", row.what));
+                match sources.reached(test) {
+                    None => faults.push(format!("{name}, `{}`: there is no test `{test}`", row.what)),
+                    Some(reached) if !is_made(call, &reached) => {
+                        faults.push(format!("{name}, `{}`: the test `{test}` does not call `{call}`", row.what));
+                    }
+                    Some(_) => {}
                 }
                 if !is_declared(call) {
                     faults.push(format!("{name}, `{}`: there is no `{call}`", row.what));
@@ -120,7 +134,7 @@ impl Capabilities {
     /// `docs/languages.md`.
     pub fn page(&self) -> String {
         let mut page = "# Calls by language\n\n<!-- Written by `cargo xtask reference` from `docs/languages.json`. -->\n\n\
-            A test in its language covers every call; `docs/languages.json` names it. A number refers to the reason why a call is missing, below.\n"
+            A test in its language makes every call; `docs/languages.json` names it. A number refers to the reason why a call is missing, below.\n"
             .to_owned();
         let mut reasons: Vec<&str> = vec![];
         let mut group = "";

@@ -20,5 +20,6 @@ pub mod noise;
 pub mod onnx;
 pub mod program;
 pub mod prose;
+pub mod reached;
 pub mod reference;
 pub mod vary;

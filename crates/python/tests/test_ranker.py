@@ -67,6 +67,15 @@ def test_floats_are_stored_as_they_are_asked_for(tmp_path, options):
             assert logits[0][item] == pytest.approx(expected_logits, abs=0.05)
 
 
+def test_compiled_kernels_are_kept_in_a_folder(tmp_path, ranker):
+    try:
+        kept = rewire.Ranker(MODEL, kernel="wgpu", pipelines=tmp_path / "kernels")
+    except rewire.RewireError as error:
+        pytest.skip(f"there is no adapter: {error}")
+    users = [result["user"] for result in kept.rank(USERS)]
+    assert users == [result["user"] for result in ranker.rank(USERS)] and any((tmp_path / "kernels").iterdir())
+
+
 def test_the_version_is_that_of_the_package():
     assert rewire.__version__ == importlib.metadata.version("rewire-engine")
 

@@ -50,9 +50,10 @@ int main(int argc, char **argv) {
     rewire_generation_free(generation);
 
     /* One of two prompts ends early. */
+    const rewire_on_token listener = hear;
     heard heard = {0, 0};
     options.max_new_tokens = 3;
-    CHECK(rewire_generate(decoder, &prompts, NULL, &options, hear, &heard, NULL, &generation) == REWIRE_STATUS_OK);
+    CHECK(rewire_generate(decoder, &prompts, NULL, &options, listener, &heard, NULL, &generation) == REWIRE_STATUS_OK);
     CHECK(rewire_generation_columns(generation, &found) == REWIRE_STATUS_OK);
     CHECK(heard.calls == 4 && found.offsets[1] == 0 && found.offsets[2] == 1 && found.token_offsets[1] == 3);
     rewire_generation_free(generation);

@@ -18,6 +18,12 @@ fn messages_are_fewer_or_more() {
 }
 
 #[test]
+fn the_version_is_that_of_the_package() {
+    let run = run(&["--version"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), concat!("rewire ", env!("CARGO_PKG_VERSION"), "\n")));
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn help_has_colours_on_terminals_only() {
     assert!(!run(&["--help"]).stdout.contains('\u{1b}'));
