@@ -16,7 +16,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 
 /// The program, as tests have it: a release build of it would take longer than all that it does for them.
 pub(crate) fn rewire(arguments: &[&str]) -> Command {
-    cargo(&[&["run", "--quiet", "--package", "rewire-cli", "--"], arguments].concat())
+    cargo(&[&["run", "--quiet", "--package", "rewire-cli", "--features", "full", "--"], arguments].concat())
 }
 
 /// Shows a command and runs it to a good end.

@@ -20,7 +20,7 @@ pub(super) fn missing_of_clusters() -> Option<String> {
 pub(super) fn test() -> Result<(), String> {
     install(&["mypy", "numpy", "pandas", "polars", "pyarrow", "pytest"])?;
     run(python(&["-m", "mypy", "--strict", "--warn-unused-ignores", "--ignore-missing-imports", "typed.py"]))?;
-    run(cargo(&["build", "-p", "rewire-cli"]))?;
+    run(cargo(&["build", "-p", "rewire-cli", "--features", "full"]))?;
     let mut command = pytest(&[
         "test_ranker.py",
         "test_predictor.py",

@@ -1,18 +1,16 @@
 //! Pipeline configurations as JSON.
 
+#[cfg(feature = "pipeline")]
 mod json;
+#[cfg_attr(not(feature = "pipeline"), expect(dead_code))]
 mod lines;
+#[cfg(feature = "pipeline")]
+mod text;
 
 use lines::Lines;
-use miette::Diagnostic;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use thiserror::Error;
-
-/// `proto/tzrec.proto`, compiled.
-const DESCRIPTORS: &[u8] = include_bytes!("../../proto/tzrec.bin");
 
 /// Maximum size of a configuration in bytes.
 const MOST_BYTES: u64 = 16 << 20;
@@ -47,6 +45,11 @@ pub enum PipelineError {
         /// The reason.
         reason: String,
     },
+    /// There is no reader of configurations: the feature `pipeline` is left out.
+    #[error(
+        "this build has no reader of pipeline configurations: build the program with `--features tzrec`, and `rewire-tzrec` with the feature `pipeline`"
+    )]
+    NoReader,
     /// The embedded descriptors are broken.
     #[error("internal error: the descriptors of pipeline configurations cannot be read: {0}")]
     Descriptors(String),
@@ -71,7 +74,7 @@ impl Pipeline {
     /// Reads a file.
     ///
     /// # Errors
-    /// The file cannot be read, is larger than 16 MiB, or is not a configuration.
+    /// The file cannot be read or is larger than 16 MiB, and those of [`Pipeline::parse`].
     pub fn read(path: &Path) -> Result<Self, PipelineError> {
         let failed = |source| PipelineError::Read { path: path.to_owned(), source };
         let bytes = std::fs::metadata(path).map_err(failed)?.len();
@@ -84,19 +87,19 @@ impl Pipeline {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// Syntax errors, unknown fields and values of other types, with line and column.
+    /// Syntax errors, unknown fields and values of other types, with line and column; [`PipelineError::NoReader`] without the feature `pipeline`.
+    #[cfg(feature = "pipeline")]
     pub fn parse(text: &str) -> Result<Self, PipelineError> {
-        let error = |at: usize, reason: String| {
-            let (line, column) = lines::position(text, at);
-            PipelineError::Syntax { line, column, reason }
-        };
-        // The parser recurses into messages: their depth is bounded before it runs.
-        let lines = Lines::scan(text).map_err(|at| error(at, format!("more than {} nested messages", lines::DEPTH)))?;
-        let message = DynamicMessage::parse_text_format(root()?, text).map_err(|found| {
-            let label = found.labels().and_then(|mut labels| labels.next());
-            error(label.map_or(text.len(), |label| label.offset()), found.to_string())
-        })?;
-        Ok(Self { json: json::object(&message), lines })
+        text::parse(text)
+    }
+
+    /// Fails: this build has no reader.
+    ///
+    /// # Errors
+    /// Always [`PipelineError::NoReader`].
+    #[cfg(not(feature = "pipeline"))]
+    pub fn parse(_: &str) -> Result<Self, PipelineError> {
+        Err(PipelineError::NoReader)
     }
 
     /// The configuration with the field names of the file: repeated fields as arrays, enums by name, the member of a oneof
@@ -111,14 +114,4 @@ impl Pipeline {
     pub fn line(&self, pointer: &str) -> usize {
         self.lines.line(pointer)
     }
-}
-
-/// The descriptor of a whole configuration.
-fn root() -> Result<MessageDescriptor, PipelineError> {
-    static ROOT: OnceLock<Result<MessageDescriptor, String>> = OnceLock::new();
-    let root = ROOT.get_or_init(|| {
-        let pool = DescriptorPool::decode(DESCRIPTORS).map_err(|error| error.to_string())?;
-        pool.get_message_by_name("tzrec.EasyRecConfig").ok_or_else(|| "no EasyRecConfig".to_owned())
-    });
-    root.clone().map_err(PipelineError::Descriptors)
 }
