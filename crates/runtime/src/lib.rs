@@ -56,8 +56,8 @@ pub use kernel_rule::{KernelRule, ParseKernelRuleError, Transfer};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
-    Attachment, Backing, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters, ParseTablesError,
-    PipelineStore, Report, Tables, transfers,
+    Attachment, Backing, DeviceRowUse, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters,
+    ParseTablesError, PipelineStore, Report, Tables, transfers,
 };
 #[doc(inline)]
 pub use rewire_cpu as cpu;

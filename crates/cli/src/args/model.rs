@@ -22,13 +22,22 @@ pub struct Placement {
     /// than the memory.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
     pub hot_rows: u64,
+    /// Memory limit, on the device, of copies of the rows of tables on the host that are looked up most often. Runs upload other
+    /// rows. No effect on the CPU.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
+    pub device_rows: u64,
 }
 
 impl Placement {
     /// The model options for this placement.
     pub fn of_model(&self) -> RankOptions {
-        let (tables, parameter_bytes, hot_row_bytes) = (self.tables_on, self.parameter_bytes, self.hot_rows);
-        RankOptions { tables, parameter_bytes, hot_row_bytes, ..RankOptions::default() }
+        RankOptions {
+            tables: self.tables_on,
+            parameter_bytes: self.parameter_bytes,
+            hot_row_bytes: self.hot_rows,
+            device_row_bytes: self.device_rows,
+            ..RankOptions::default()
+        }
     }
 }
 

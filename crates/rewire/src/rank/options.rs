@@ -44,6 +44,8 @@ pub struct RankOptions {
     pub parameter_bytes: Option<u64>,
     /// Limit in bytes of the cache for frequent rows of tables on the host; see [`ModelOptions::hot_row_bytes`].
     pub hot_row_bytes: u64,
+    /// Limit in bytes of copies of these rows on the device; see [`ModelOptions::device_row_bytes`].
+    pub device_row_bytes: u64,
     /// Storage types of floats that are not rows with a scale. A package keeps its own by default.
     pub precision: Precision,
     /// Accepts weights with tensors that the model does not use. By default they are an error, because they indicate that
@@ -79,6 +81,7 @@ impl Default for RankOptions {
             tables: Tables::Auto,
             parameter_bytes: None,
             hot_row_bytes: 0,
+            device_row_bytes: 0,
             precision: Precision::default(),
             allow_unread: false,
             batch_rows: 1 << 13,
@@ -108,6 +111,7 @@ impl RankOptions {
             tables: self.tables,
             parameter_bytes: self.parameter_bytes,
             hot_row_bytes: self.hot_row_bytes,
+            device_row_bytes: self.device_row_bytes,
             ..ModelOptions::default()
         }
     }

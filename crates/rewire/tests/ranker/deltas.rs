@@ -63,7 +63,10 @@ fn all_options() -> Vec<RankOptions> {
     let places = [(Tables::Device, 0), (Tables::Host, 0), (Tables::Host, 1 << 15)];
     on_device
         .flat_map(|options| {
-            places.map(|(tables, hot_row_bytes)| RankOptions { tables, hot_row_bytes, ..options.clone() })
+            places.map(|(tables, bytes)| {
+                let (hot_row_bytes, device_row_bytes) = (bytes, bytes / 8);
+                RankOptions { tables, hot_row_bytes, device_row_bytes, ..options.clone() }
+            })
         })
         .collect()
 }

@@ -32,6 +32,8 @@ pub(crate) struct CpuWeights {
 pub(crate) enum CpuStep {
     Kernel(Box<Compiled>),
     Lookup(Lookup),
+    /// A lookup whose rows the device gathers.
+    OnDevice,
 }
 
 /// The steps of a model on the CPU.
@@ -57,10 +59,15 @@ impl CpuKernels {
         self.steps[position] = Some(CpuStep::Lookup(lookup));
     }
 
+    /// Leaves a lookup to the device.
+    pub fn leave(&mut self, position: usize) {
+        self.steps[position] = Some(CpuStep::OnDevice);
+    }
+
     fn compiled(&self) -> impl Iterator<Item = &Compiled> {
         self.steps.iter().flatten().filter_map(|step| match step {
             CpuStep::Kernel(compiled) => Some(&**compiled),
-            CpuStep::Lookup(_) => None,
+            CpuStep::Lookup(_) | CpuStep::OnDevice => None,
         })
     }
 

@@ -3,8 +3,8 @@
 use super::Backing;
 use super::row_cache::RowCache;
 use super::row_patch::RowPatch;
-use crate::cpu::RowOverlay;
-use rewire_graph::HostTensor;
+use crate::cpu::{CpuError, Memory, RowOverlay};
+use rewire_graph::{DType, HostTensor};
 use std::sync::Arc;
 
 /// A table from which the host copies rows: replaced rows, frequently used rows, and all others.
@@ -24,6 +24,20 @@ impl HostTable {
     pub fn bytes(&self) -> u64 {
         self.patch.bytes() + self.cache.as_ref().map_or(0, |cache| cache.bytes())
     }
+
+    /// Number of rows.
+    pub fn height(&self) -> usize {
+        self.given.shape().first().copied().unwrap_or(0)
+    }
+
+    /// Copies of rows as elements of a type.
+    pub fn copies(&self, rows: &[u32], dtype: DType) -> Result<HostTensor, CpuError> {
+        let width = self.given.shape().last().copied().unwrap_or(0);
+        let ids: Vec<i64> = rows.iter().map(|row| i64::from(*row)).collect();
+        let mut copies = Memory::new(dtype, &[rows.len(), width])?;
+        copies.copy_rows(&self.given, self, &Memory::from_host(&HostTensor::lengths(&ids))?)?;
+        copies.to_host()
+    }
 }
 
 impl RowOverlay for HostTable {
@@ -42,7 +56,7 @@ impl RowOverlay for HostTable {
         if self.cache.is_none() {
             return;
         }
-        let row_bytes = self.given.bytes().len() / self.given.shape().first().copied().unwrap_or(0).max(1);
+        let row_bytes = self.given.bytes().len() / self.height().max(1);
         for row in rows {
             let content = self.given.bytes().get(row * row_bytes..(row + 1) * row_bytes);
             content.into_iter().for_each(|row| self.backing.iter().for_each(|backing| backing.read_ahead(row)));

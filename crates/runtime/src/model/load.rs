@@ -64,6 +64,10 @@ pub struct ModelOptions {
     /// Limit in bytes of the memory cache for frequent rows of tables on the host; no cache if 0. For tables in mapped
     /// files that are larger than the memory: other rows are read from the disk.
     pub hot_row_bytes: u64,
+    /// Limit in bytes of copies, on the device, of the rows of tables on the host that are looked up most often; none if
+    /// 0. All sessions share them. Rows that are not among them are uploaded with the run that looks them up. For tables
+    /// that only steps on a device read; on the CPU it has no effect.
+    pub device_row_bytes: u64,
     /// The user-defined functions and custom operators that a plan from a file may contain.
     pub registry: Registry,
 }

@@ -2,8 +2,10 @@
 
 mod ahead;
 mod cpu;
+mod device_rows;
 #[cfg_attr(not(feature = "emit"), path = "prebuilt.rs")]
 mod emitter;
+mod frequent_rows;
 mod gpu;
 mod host_table;
 mod load;
@@ -24,6 +26,7 @@ mod validate;
 mod warm_up;
 mod waves;
 
+pub use device_rows::DeviceRowUse;
 pub use load::{GivenKernels, ModelOptions};
 pub use named::{Backing, Parameters};
 pub use pipelines::PipelineStore;
@@ -32,10 +35,10 @@ pub use tables::{ParseTablesError, Tables};
 pub use update::{Attachment, ParameterUpdate};
 
 pub(crate) use cpu::{CpuSite, CpuStep, CpuWeights};
+pub(crate) use device_rows::{ALIGNMENT, DeviceRows, Known, Reservations, TableSlots};
 pub(crate) use emitter::{EMITTER, ParsedKernel};
-pub(crate) use gpu::{
-    BINDING_LIMIT, GpuKernels, GpuSite, GpuWeights, OpenTrial, Verdict, check_bytes, check_size, label, title,
-};
+pub(crate) use gpu::{BINDING_LIMIT, GpuKernels, GpuSite, OpenTrial, Verdict, check_bytes, check_size, label, title};
+pub(crate) use host_table::HostTable;
 #[cfg(test)]
 pub(crate) use load::{Emitter, open};
 pub(crate) use pipelines::{KernelCache, KernelKey, StepKernel, WantedKernel};
@@ -99,7 +102,7 @@ pub struct Report {
     pub cpu_steps: usize,
     /// Steps on the adapter with measured tunings.
     pub tuned_steps: usize,
-    /// Device memory in bytes: for a model its parameters, which all sessions share; for a session the tensors of its
+    /// Device memory in bytes: for a model its parameters and the rows that are kept there, which all sessions share; for a session the tensors of its
     /// largest run so far.
     pub device_bytes: u64,
     /// Host memory in bytes of steps on the CPU, counted like device memory, without tables that are read in place, of which
@@ -132,6 +135,19 @@ impl Model {
     /// The devices that run the steps, with the memory of parameters and constants.
     pub fn report(&self) -> Report {
         self.sites().report(self.options().kernel)
+    }
+
+    /// The use of [`ModelOptions::device_row_bytes`] on the device of now; `None` if no rows are kept there.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::plan::Plan;
+    /// use rewire_runtime::{Kernel, Model, ModelOptions};
+    /// let options = ModelOptions { kernel: Kernel::Cpu, device_row_bytes: 1 << 20, ..ModelOptions::default() };
+    /// assert_eq!(Model::load(Plan::default(), (), options)?.device_row_use(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn device_row_use(&self) -> Option<DeviceRowUse> {
+        Some(self.sites().gpu.as_ref()?.rows.as_ref()?.used())
     }
 
     /// Tunings to which a step on the device can be forced: all that are worth measuring, including those that change

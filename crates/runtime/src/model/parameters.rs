@@ -67,6 +67,11 @@ impl HostParameters {
         self.caches.extend(cache.map(|cache| (table, Arc::new(cache))));
     }
 
+    /// The steps that copy rows of tables.
+    pub fn lookups(&self) -> &[Lookup] {
+        &self.lookups
+    }
+
     /// The lookup of a step, if it copies rows of a table.
     pub fn lookup(&self, step: &Step) -> Option<Lookup> {
         self.lookups.iter().find(|lookup| step.writes == [lookup.rows]).copied()

@@ -2,6 +2,7 @@
 
 use super::Report;
 use super::cpu::{CpuKernels, CpuSite};
+use super::device_rows::DeviceRows;
 use super::emitter::usable;
 use super::gpu::{GpuKernels, GpuSite, GpuWeights, Refused};
 use super::load::{Emitter, ModelOptions};
@@ -75,7 +76,7 @@ impl BoundModel {
             }
             sites.push(place(position, step, kernels[position], made, &mut cpu)?);
         }
-        let placement = Placement::new(plan, &sites);
+        let mut placement = Placement::new(plan, &sites);
         if !sites.contains(&Site::Gpu) && options.device_kernel() == Kernel::Auto {
             gpu = None;
         }
@@ -84,7 +85,9 @@ impl BoundModel {
                 kernels.homes = placement.gpu.clone();
                 let weights = GpuWeights::upload(&kernels, plan, resident);
                 let weights = timed_async("uploading parameters", weights).await?;
-                Some(GpuSite { kernels: Arc::new(kernels), weights: Arc::new(weights) })
+                let rows = DeviceRows::new(kernels.gpu(), plan, resident, (&sites, options.device_row_bytes)).await?;
+                rows.iter().for_each(|rows| leave_lookups(plan, rows, &mut cpu, &mut placement));
+                Some(GpuSite { kernels: Arc::new(kernels), weights: Arc::new(weights), rows })
             }
             None => None,
         };
@@ -104,7 +107,7 @@ impl BoundModel {
         resident: HostParameters,
         changed: &BTreeMap<BufferId, Changed>,
     ) -> Result<Self, RuntimeError> {
-        let gpu = match &self.gpu {
+        let mut gpu = match &self.gpu {
             Some(site) => Some(site.with_parameters(plan, &resident, changed).await?),
             None => None,
         };
@@ -128,6 +131,10 @@ impl BoundModel {
         };
         let (constants, resident) = (Arc::new(constants), Arc::new(kept));
         let (placement, updates) = (self.placement.clone(), self.updates + 1);
+        // The last part, since it ends the use of these rows by runs with the old parameters.
+        if let Some(rows) = gpu.as_mut().and_then(|site| site.rows.as_mut()) {
+            *rows = rows.next(changed);
+        }
         Ok(Self { placement, gpu, cpu, constants, resident, updates, attachment: None })
     }
 
@@ -142,10 +149,21 @@ impl BoundModel {
             gpu_steps: count(Site::Gpu),
             cpu_steps: count(Site::Cpu),
             tuned_steps: self.gpu.as_ref().map_or(0, |site| site.kernels.tunings.measured()),
-            device_bytes: self.gpu.as_ref().map_or(0, |site| site.weights.bytes()),
+            device_bytes: self.gpu.as_ref().map_or(0, GpuSite::bytes),
             host_bytes: self.cpu.bytes(),
             packed_bytes: kept.packed,
             scratch_bytes: kept.scratch,
+        }
+    }
+}
+
+/// Leaves lookups to the device, so that their rows need no memory on the CPU.
+fn leave_lookups(plan: &Plan, rows: &DeviceRows, cpu: &mut CpuKernels, placement: &mut Placement) {
+    for (position, step) in plan.steps.iter().enumerate() {
+        let &[id] = &step.writes[..] else { continue };
+        if rows.lookup(id).is_some() {
+            cpu.leave(position);
+            placement.cpu.slot[id.0 as usize] = None;
         }
     }
 }

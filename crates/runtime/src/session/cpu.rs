@@ -2,7 +2,7 @@ use super::profile::{Detail, Recorder};
 use super::sizes::Sizes;
 use crate::RunError;
 use crate::cpu::{CpuError, Memory, Operand, for_each, padded_bytes};
-use crate::model::{BufferAssignment, CpuSite, CpuStep, CpuWeights, SiteRun};
+use crate::model::{BufferAssignment, CpuSite, CpuStep, CpuWeights, HostTable, SiteRun};
 use rewire_graph::{Arrange, HostTensor};
 use rewire_graph_rewrite::plan::{Axis, Binding, BufferId, Extent, Lookup, Plan, Step};
 use std::collections::BTreeMap;
@@ -148,7 +148,8 @@ impl CpuSide {
     ) -> Result<(), RunError> {
         let by_itself = recorder.detail() == Some(Detail::Steps);
         for wave in &segment.waves {
-            let steps = wave.iter().map(|&position| (position, &plan.steps[position]));
+            let is_here = |position: &&usize| !matches!(self.site.kernels.step(**position), Some(CpuStep::OnDevice));
+            let steps = wave.iter().filter(is_here).map(|&position| (position, &plan.steps[position]));
             let (small, large): (Vec<_>, Vec<_>) = steps.partition(|(_, step)| !by_itself && is_small(step, sizes));
             large.chunks(1).try_for_each(|step| self.run_together(step, sizes, recorder))?;
             self.run_together(&small, sizes, recorder)?;
@@ -265,6 +266,16 @@ impl CpuSide {
             (Some(table), Some(ids), [rows]) => rows.copy_rows(&table.given, table, ids),
             _ => Err(CpuError::Count { what: "operands", expected: 2, actual: 0 }),
         }
+    }
+
+    /// The table of a lookup, and the row for each id, clamped.
+    pub fn selected(&self, lookup: Lookup) -> Result<Option<(&HostTable, Vec<u32>)>, CpuError> {
+        let (Some(table), Some(ids)) = (self.site.weights.tables.get(&lookup.table), self.get(lookup.ids)?) else {
+            return Ok(None);
+        };
+        let last = table.height().saturating_sub(1) as i64;
+        let rows = ids.to_i64().into_iter().map(|id| id.clamp(0, last) as u32).collect();
+        Ok(Some((table, rows)))
     }
 
     pub(super) fn homes(&self) -> &BufferAssignment {

@@ -1,5 +1,7 @@
 //! A run, segment by segment, and its outputs.
 
+use super::cpu::CpuSide;
+use super::gpu::{GpuSide, LookedUp, LookupError};
 use super::io::Wanted;
 use super::profile::Recorder;
 use super::sizes::Sizes;
@@ -104,11 +106,22 @@ impl Session {
         let model = self.model.clone();
         let plan = model.plan();
         let Some(side) = &mut self.gpu else { return Err(no_device("a device tensor")) };
+        let begun = recorder.now();
+        let lookups = looked_up(segment, side, &self.cpu).map_err(|error| cpu_failure(segment, plan, &error))?;
+        if !lookups.is_empty() {
+            let done = side.look_up(lookups).await;
+            done.inspect_err(|_| side.trim()).map_err(|error| match error {
+                LookupError::Device(error) => error.into(),
+                LookupError::Table(error) => cpu_failure(segment, plan, &error),
+            })?;
+            recorder.host("look up", begun);
+        }
         let mut fetched = Vec::with_capacity(segment.fetches.len());
         for &id in &segment.fetches {
             let tensor = match input(plan, id, inputs) {
                 Some(RunValue::Host(tensor)) => Some(tensor.clone()),
                 Some(RunValue::Device(_)) => None,
+                None if side.lookup(id).is_some() => None,
                 None => self.cpu.get(id).map_err(|error| cpu_failure(segment, plan, &error))?,
             };
             fetched.extend(tensor.map(|tensor| (id, tensor)));
@@ -170,6 +183,16 @@ pub(super) struct Results {
 /// The value of an input or a state.
 pub(super) fn input<'a>(plan: &Plan, id: BufferId, inputs: &'a Inputs) -> Option<&'a RunValue> {
     inputs.get(plan.buffer(id)?.source.run_name()?)
+}
+
+/// The lookups of a segment whose rows the device gathers.
+fn looked_up<'a>(segment: &SiteRun, side: &GpuSide, cpu: &'a CpuSide) -> Result<Vec<LookedUp<'a>>, CpuError> {
+    let lookups = segment.fetches.iter().filter_map(|id| side.lookup(*id));
+    let found = lookups.map(|lookup| {
+        let selected = cpu.selected(lookup)?;
+        Ok(selected.map(|(table, rows)| LookedUp { lookup, table, rows }))
+    });
+    found.filter_map(Result::transpose).collect()
 }
 
 fn host_value(output: &PlanOutput, sizes: &Sizes, values: &[i64]) -> Result<HostTensor, RunError> {

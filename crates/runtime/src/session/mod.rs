@@ -357,7 +357,7 @@ impl Session {
             return;
         }
         if Arc::ptr_eq(&sites.placement, &self.sites.placement) {
-            self.gpu.iter_mut().zip(&sites.gpu).for_each(|(side, site)| side.set_weights(&site.weights));
+            self.gpu.iter_mut().zip(&sites.gpu).for_each(|(side, site)| side.set_weights(site));
             self.cpu.set_weights(&sites.cpu.weights);
             self.sites = sites;
             return;

@@ -8,8 +8,8 @@ use rewire_tests::backend::{Tensors, load_plan, on, options, oracle, plan, run};
 use rewire_tests::compare::Tolerance;
 use rewire_tests::noise::Noise;
 
-const ITEMS: usize = 57;
-const GENRES: usize = 9;
+pub(super) const ITEMS: usize = 57;
+pub(super) const GENRES: usize = 9;
 
 /// A product of joined lookups, sums and means of bags, a lookup as it is, and a product with the same table.
 fn model(width: usize) -> Graph {
@@ -34,12 +34,12 @@ fn model(width: usize) -> Graph {
         .unwrap()
 }
 
-fn floats(noise: &mut Noise, shape: &[usize]) -> HostTensor {
+pub(super) fn floats(noise: &mut Noise, shape: &[usize]) -> HostTensor {
     let values: Vec<f64> = (0..shape.iter().product()).map(|_| noise.below(0, 4001) as f64 / 1000.0 - 2.0).collect();
     HostTensor::from_f64(DType::F32, shape.to_vec(), &values).unwrap()
 }
 
-fn parameters(width: usize) -> Tensors {
+pub(super) fn parameters(width: usize) -> Tensors {
     let mut noise = Noise::new(3, "tables");
     let shapes = [("item", [ITEMS, width]), ("genre", [GENRES, 6]), ("weight", [width + 6, 8])];
     shapes.map(|(name, shape)| (name.to_owned(), floats(&mut noise, &shape))).into()
@@ -63,7 +63,7 @@ fn inputs(lengths: &[i64], candidates: usize) -> Tensors {
 
 const BATCHES: [(&[i64], usize); 5] = [(&[3, 0, 1, 5], 2), (&[0, 0], 1), (&[], 0), (&[1], 7), (&[700, 0, 2, 129], 33)];
 
-fn stored(width: usize, dtype: DType) -> Plan {
+pub(super) fn stored(width: usize, dtype: DType) -> Plan {
     let mut plan = plan(&model(width)).unwrap();
     // Rows of 6 are none that few bits have.
     let is_table = |name: &str| name == "item" || name == "genre" && dtype.format().bits >= 8;

@@ -7,6 +7,7 @@ mod weights;
 pub(crate) use tunings::{OpenTrial, Refused, Tunings, Verdict};
 pub(crate) use weights::GpuWeights;
 
+use super::device_rows::DeviceRows;
 use super::load::{Emitter, ModelOptions};
 use super::parameters::HostParameters;
 use super::pipelines::{KernelCache, KernelKey, Made, PipelineStore, WantedKernel};
@@ -28,9 +29,16 @@ pub(crate) const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
 pub(crate) struct GpuSite {
     pub kernels: Arc<GpuKernels>,
     pub weights: Arc<GpuWeights>,
+    /// Rows of tables on the host that are kept here.
+    pub rows: Option<DeviceRows>,
 }
 
 impl GpuSite {
+    /// Bytes of device memory for parameters.
+    pub fn bytes(&self) -> u64 {
+        self.weights.bytes() + self.rows.as_ref().map_or(0, DeviceRows::bytes)
+    }
+
     /// The same steps with other parameters; `changed` lists those that differ.
     pub async fn with_parameters(
         &self,
@@ -39,7 +47,7 @@ impl GpuSite {
         changed: &BTreeMap<BufferId, Changed>,
     ) -> Result<Self, RuntimeError> {
         let weights = self.weights.with(&self.kernels.gpu, plan, resident, changed).await?;
-        Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
+        Ok(Self { weights: Arc::new(weights), ..self.clone() })
     }
 }
 

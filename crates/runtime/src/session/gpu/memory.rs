@@ -4,14 +4,13 @@ use super::bindings::BindGroups;
 use super::{FEWER_ROWS, GpuSide};
 use crate::device::SMALLEST;
 use crate::memory::{Layout, Lease, SpareBuffers, lock};
-use crate::model::{GpuWeights, Placement, Site, check_size, title};
+use crate::model::{GpuSite, Placement, Site, check_size, title};
 use crate::session::io::{DeviceTensor, Inputs, RunValue};
 use crate::session::sizes::Sizes;
 use crate::{Gpu, GpuError, RunError};
 
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{BufferId, Plan};
-use std::sync::Arc;
 
 /// Buffers that a run binds instead of slots.
 #[derive(Default)]
@@ -54,12 +53,13 @@ impl GpuSide {
         lock(&self.spares).clear();
         self.prepared = None;
         (self.control, self.readback, self.staging) = (None, None, None);
+        (self.arrived, self.pairs) = (None, None);
         self.unbind();
     }
 
     /// Replaces the parameters.
-    pub fn set_weights(&mut self, weights: &Arc<GpuWeights>) {
-        self.site.weights = weights.clone();
+    pub fn set_weights(&mut self, site: &GpuSite) {
+        self.site = site.clone();
         self.unbind();
     }
 
@@ -70,7 +70,7 @@ impl GpuSide {
 
     /// Bytes of device memory held, excluding parameters and results that callers hold.
     pub fn bytes(&self) -> u64 {
-        let held = self.slots.iter().chain([&self.control, &self.readback, &self.staging]);
+        let held = self.slots.iter().chain([&self.control, &self.readback, &self.staging, &self.arrived, &self.pairs]);
         let held: u64 = held.flatten().map(wgpu::Buffer::size).sum();
         held + lock(&self.spares).bytes()
     }

@@ -3,6 +3,7 @@
 mod bindings;
 mod dispatch;
 mod memory;
+mod rows;
 mod staging;
 mod timer;
 
@@ -14,6 +15,8 @@ use crate::device::Mapping;
 use crate::memory::{Layout, Lease, SpareBuffers};
 use crate::model::{BINDING_LIMIT, GpuKernels, GpuSite, OpenTrial, Placement, Site, SiteRun, StepKernel, check_bytes};
 use crate::{Gpu, GpuError, RunError};
+pub(crate) use rows::{LookedUp, LookupError};
+
 use bindings::BindGroups;
 use memory::{Binds, Needed};
 use rewire_graph::HostTensor;
@@ -54,6 +57,10 @@ pub(crate) struct GpuSide {
     control: Option<wgpu::Buffer>,
     readback: Option<wgpu::Buffer>,
     staging: Option<wgpu::Buffer>,
+    /// Uploaded rows of the latest run's lookups.
+    arrived: Option<wgpu::Buffer>,
+    /// Copies of rows for these lookups.
+    pairs: Option<wgpu::Buffer>,
     /// The launch parameters, for the control buffer.
     words: Vec<i32>,
     /// True if the control buffer holds them.
@@ -94,6 +101,8 @@ impl GpuSide {
             control: None,
             readback: None,
             staging: None,
+            arrived: None,
+            pairs: None,
             words: Vec::new(),
             steered: false,
             grids: Vec::new(),
