@@ -4,20 +4,25 @@ use crate::shell::root;
 use crate::small::Carried;
 use std::path::Path;
 
-/// Builds it, with all features or only for packages, and copies header, libraries and the `pkg-config` file to a folder.
+/// Builds the small one, with all features or only for packages, and copies header, libraries and the `pkg-config` file to a folder.
 pub(crate) fn run(prefix: &Path, packages: bool) -> Result<(), String> {
     for kind in ["cdylib", "staticlib"] {
         Carried { packages, ..Carried::default() }.build("rewire-capi", kind)?;
     }
+    place(&root().join("target/small"), prefix, &["librewire_c.a", "librewire_c.so", "librewire_c.dylib"])
+}
+
+/// Copies the header, those of `names` that a folder of built files has, and the `pkg-config` file to a folder.
+pub(crate) fn place(built: &Path, prefix: &Path, names: &[&str]) -> Result<(), String> {
     let description = read("crates/capi/rewire.pc.in")?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-    let (libraries, target) = (prefix.join("lib"), root().join("target/small"));
+    let libraries = prefix.join("lib");
     let placed = (|| {
         std::fs::create_dir_all(prefix.join("include"))?;
         std::fs::create_dir_all(libraries.join("pkgconfig"))?;
         std::fs::copy(root().join("crates/capi/include/rewire.h"), prefix.join("include/rewire.h"))?;
         std::fs::write(libraries.join("pkgconfig/rewire.pc"), description)?;
-        ["librewire_c.a", "librewire_c.so", "librewire_c.dylib"].into_iter().try_for_each(|name| {
-            let from = target.join(name);
+        names.iter().try_for_each(|name| {
+            let from = built.join(name);
             if from.exists() { std::fs::copy(from, libraries.join(name)).map(|_| ()) } else { Ok(()) }
         })
     })();

@@ -72,9 +72,15 @@ Usage: cargo xtask COMMAND
           builds the program with MPI, and checks trainings of 2 and 4 processes: losses, bits, divided tables, a resume with another number
           of ranks, and a rank that is killed or hangs; needs Open MPI and libclang
   release checks that every published crate compiles from its own archive
-  dist FOLDER [program|wheel|c|npm ...]
-          builds the files of a release into a folder: the program, the wheel, the C library and the package for npm, with SHA-256 sums, a bill of
+  versions [--baseline-rev REVISION]
+          compares the public interfaces of the published crates with those of a revision, the newest tag `v*` if left out, with
+          cargo-semver-checks, which it installs
+  dist FOLDER [program|c|wheel|npm ...]
+          builds the files of a release into a folder: the program, the C library, the wheel and the package for npm, with SHA-256 sums, a bill of
           materials (CycloneDX) and the licences of all libraries; equal sources and compilers give equal bytes
+  dist --check FOLDER
+          checks the sums and lists of such a folder, and runs the program of the README in Rust, Python, C, C++ and JavaScript with its files, as
+          far as python3, a C compiler, node and chromium are there
   reference
           writes docs/reference.md and docs/kernels.md, and the figures of docs/measurements.json into the pages
 ";
@@ -107,6 +113,8 @@ fn main() -> ExitCode {
         ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
         ["bindings", rest @ ..] => bindings::Options::parse(rest).and_then(|options| bindings::run(&options)),
         ["release"] => release::check(),
+        ["versions"] => supply::versions(),
+        ["versions", "--baseline-rev", revision] => supply::versions_since(revision),
         ["dist", rest @ ..] => release::Options::parse(rest).and_then(|options| release::run(&options)),
         ["distributed"] => distributed::run(),
         ["onnx"] => onnx::run("cpu"),

@@ -1,6 +1,6 @@
 //! Small libraries for apps.
 
-use crate::shell::{cargo, run};
+use crate::shell::{cargo, root, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -50,12 +50,13 @@ fn flags() -> Vec<String> {
     ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(remapped()).collect()
 }
 
-/// Flags with which panics name the sources of dependencies without the build machine's folder, and those of the standard library in the same
+/// Flags with which panics name sources without the build machine's folders, and those of the standard library in the same
 /// way whether or not this machine has them.
 pub(crate) fn remapped() -> Vec<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
     let folders = registries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned()));
+    let folders = folders.chain([root().display().to_string()]);
     let shortened = folders.map(|folder| format!("--remap-path-prefix={folder}="));
     shortened.chain(standard_library()).collect()
 }

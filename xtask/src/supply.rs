@@ -35,14 +35,21 @@ pub(crate) fn check() -> Result<(), String> {
     if has("audit") { run(cargo(&["audit"])) } else { Ok(()) }
 }
 
-/// Compares the interfaces of the published libraries with those of the last release, the newest tag `v*`.
-fn versions() -> Result<(), String> {
+/// Compares the interfaces of the published libraries with those of the last release, the newest tag `v*`, if there is one.
+pub(crate) fn versions() -> Result<(), String> {
     let mut describe = Command::new("git");
     describe.args(["describe", "--tags", "--abbrev=0", "--match", "v*"]).current_dir(root());
     let Ok(tag) = output_of(&mut describe) else {
-        eprintln!("\nxtask: versions are not checked: there is no release, a tag `v*`, to compare with");
+        eprintln!(
+            "\nxtask: versions are not checked: there is no release, a tag `v*`; `cargo xtask versions --baseline-rev REVISION` compares with any revision"
+        );
         return Ok(());
     };
+    versions_since(tag.trim())
+}
+
+/// Compares the interfaces of the published libraries with those of a revision.
+pub(crate) fn versions_since(revision: &str) -> Result<(), String> {
     install("semver-checks")?;
-    run(cargo(&["semver-checks", "--workspace", "--baseline-rev", tag.trim()]))
+    run(cargo(&["semver-checks", "--workspace", "--baseline-rev", revision]))
 }

@@ -5,7 +5,7 @@ mod c;
 mod datafusion;
 mod mobile;
 mod python;
-mod readme;
+pub(crate) mod readme;
 
 /// An environment and its test.
 struct Part {

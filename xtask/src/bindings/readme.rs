@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A code block of a page, by what follows its fence: the language, or `text scores` for what the programs print.
-pub(super) fn block(page: &str, fence: &str) -> Result<String, String> {
+pub(crate) fn block(page: &str, fence: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(root().join(page)).map_err(|error| format!("{page}: {error}"))?;
     let block = text.split_once(&format!("```{fence}\n")).and_then(|(_, rest)| rest.split_once("```"));
     block.map(|(block, _)| block.to_owned()).ok_or_else(|| format!("{page} has no block `{fence}`"))
 }
 
 /// Writes a program of a page into a file.
-pub(super) fn write_program(page: &str, fence: &str, file: &Path) -> Result<PathBuf, String> {
+pub(crate) fn write_program(page: &str, fence: &str, file: &Path) -> Result<PathBuf, String> {
     std::fs::write(file, block(page, fence)?).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     Ok(file.to_owned())
 }
 
 /// Runs a program in a folder without its model, which is an error, and with it.
-pub(super) fn check(folder: &Path, mut command: impl FnMut() -> Command) -> Result<(), String> {
+pub(crate) fn check(folder: &Path, mut command: impl FnMut() -> Command) -> Result<(), String> {
     let model = folder.join("model.rewire");
     if model.exists() {
         std::fs::remove_file(&model).map_err(|error| format!("{}: {error}", model.display()))?;

@@ -1,74 +1,81 @@
 //! Builds the files of a release into a folder: the same commit gives the same bytes.
 
-use super::{licences, materials, metadata};
-use crate::shell::{cargo, output_of, root, run as run_command};
-use crate::small::remapped;
-use crate::{capi, venv, web};
+use super::check::check;
+use super::parts::{PARTS, Part};
+use super::{VERSION, licences, materials, metadata};
+use crate::features::WEB;
+use crate::shell::{output_of, root, run as run_command};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+use std::time::Instant;
 
 /// Files that every archive has.
 const BESIDE: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// A file of a release.
+/// What to do with the folder of a release.
 #[derive(Debug)]
-struct Part {
-    name: &'static str,
-    build: fn(&Dist) -> Result<(), String>,
-}
-
-const PARTS: [Part; 4] = [
-    Part { name: "program", build: program },
-    Part { name: "wheel", build: wheel },
-    Part { name: "c", build: library },
-    Part { name: "npm", build: package },
-];
-
-/// The folder of a release and its parts; all by default.
-#[derive(Debug)]
-pub(crate) struct Options {
-    folder: PathBuf,
-    parts: Vec<&'static Part>,
+pub(crate) enum Options {
+    /// Build parts into it; all by default.
+    Build { folder: PathBuf, parts: Vec<&'static Part> },
+    /// Check what it contains.
+    Check { folder: PathBuf },
 }
 
 impl Options {
-    /// Parses `FOLDER [PART ...]`.
+    /// Parses `FOLDER [PART ...]` and `--check FOLDER`.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
         let known = || PARTS.map(|part| part.name).join(", ");
-        let [folder, names @ ..] = arguments else {
-            return Err(format!("dist takes a folder, and parts: {}", known()));
-        };
         let find = |name: &&str| {
             let part = PARTS.iter().find(|part| part.name == *name);
             part.ok_or_else(|| format!("there is no part `{name}`: expected {}", known()))
         };
-        let parts =
-            if names.is_empty() { PARTS.iter().collect() } else { names.iter().map(find).collect::<Result<_, _>>()? };
-        Ok(Self { folder: PathBuf::from(folder), parts })
+        match arguments {
+            ["--check", folder] => Ok(Self::Check { folder: folder.into() }),
+            [folder] if !folder.starts_with('-') => {
+                Ok(Self::Build { folder: folder.into(), parts: PARTS.iter().collect() })
+            }
+            [folder, names @ ..] if !folder.starts_with('-') => {
+                let parts = names.iter().map(find).collect::<Result<_, _>>()?;
+                Ok(Self::Build { folder: folder.into(), parts })
+            }
+            _ => Err(format!("dist takes a folder, and parts: {}; or `--check` and a folder", known())),
+        }
     }
 }
 
 /// A release that is built.
-struct Dist {
-    folder: PathBuf,
+pub(super) struct Dist {
+    pub folder: PathBuf,
     /// Where the files of archives are collected.
     staging: PathBuf,
-    target: String,
+    pub target: String,
     /// Seconds since 1970: the time of the commit.
-    epoch: String,
+    pub epoch: String,
+}
+
+/// Builds or checks a release.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    let (Options::Build { folder, .. } | Options::Check { folder }) = options;
+    let folder = created(folder)?;
+    let dist = Dist { staging: created(&root().join("target/dist"))?, folder, target: host()?, epoch: epoch()? };
+    match options {
+        Options::Build { parts, .. } => build(&dist, parts),
+        Options::Check { .. } => check(&dist),
+    }
 }
 
 /// Builds the parts, the licences and the bill of materials of what they contain, and their checksums.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let folder = created(&options.folder)?;
-    let dist = Dist { staging: created(&root().join("target/dist"))?, folder, target: host()?, epoch: epoch()? };
-    for part in &options.parts {
-        (part.build)(&dist)?;
+fn build(dist: &Dist, parts: &[&Part]) -> Result<(), String> {
+    for part in parts {
+        let begun = Instant::now();
+        (part.build)(dist)?;
+        eprintln!("\n{}: {:.0} s", part.name, begun.elapsed().as_secs_f64());
     }
-    let metadata = metadata(&["--filter-platform", &dist.target])?;
-    let packages = materials::contained(&metadata, "rewire-cli");
+    let (own, web) = (metadata(&["--filter-platform", &dist.target])?, metadata(&["--filter-platform", WEB])?);
+    let packages = materials::merged(&[
+        materials::contained(&own, &["rewire-cli", "rewire-capi", "rewire-python"]),
+        materials::contained(&web, &["rewire-web"]),
+    ]);
     write(&dist.folder.join("THIRD-PARTY-LICENCES.txt"), &licences::page(&packages)?)?;
     let bill =
         serde_json::to_string_pretty(&materials::bill(&packages, VERSION)?).map_err(|error| error.to_string())?;
@@ -76,17 +83,17 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     checksums(&dist.folder)
 }
 
-fn created(folder: &Path) -> Result<PathBuf, String> {
+pub(super) fn created(folder: &Path) -> Result<PathBuf, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     std::fs::create_dir_all(folder).map_err(failed)?;
     std::fs::canonicalize(folder).map_err(failed)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
+pub(super) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     std::fs::copy(from, to).map(drop).map_err(|error| format!("{}: {error}", from.display()))
 }
 
@@ -105,17 +112,9 @@ fn epoch() -> Result<String, String> {
     Ok(time.trim().to_owned())
 }
 
-/// A build whose bytes do not depend on the folders and the time.
-fn reproducible(mut command: Command, dist: &Dist) -> Command {
-    let flags = remapped().into_iter().chain([format!("--remap-path-prefix={}=", root().display())]);
-    command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\u{1f}"));
-    command.env("SOURCE_DATE_EPOCH", &dist.epoch).env("CARGO_INCREMENTAL", "0");
-    command
-}
-
 impl Dist {
     /// An empty folder for the files of an archive.
-    fn stage(&self, name: &str) -> Result<PathBuf, String> {
+    pub(super) fn stage(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.staging.join(name);
         if folder.exists() {
             std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -124,7 +123,7 @@ impl Dist {
     }
 
     /// Writes a staged folder as an archive.
-    fn archive(&self, staged: &Path, file: &str) -> Result<(), String> {
+    pub(super) fn archive(&self, staged: &Path, file: &str) -> Result<(), String> {
         for name in BESIDE {
             copy(&root().join(name), &staged.join(name))?;
         }
@@ -139,54 +138,6 @@ impl Dist {
         run_command(command)?;
         copy(&staged.with_extension("tar.gz"), &self.folder.join(file))
     }
-}
-
-/// The program for this system with its server, completions and manual pages.
-fn program(dist: &Dist) -> Result<(), String> {
-    // An option of the profile would compile all libraries again for the wheel.
-    let build =
-        ["rustc", "--release", "-p", "rewire-cli", "--bin", "rewire", "--features", "serve", "--", "-Cstrip=symbols"];
-    run_command(reproducible(cargo(&build), dist))?;
-    let staged = dist.stage("rewire")?;
-    let program = root().join("target/release/rewire");
-    copy(&program, &staged.join("rewire"))?;
-    let completions = created(&staged.join("completions"))?;
-    for (shell, file) in [("bash", "rewire.bash"), ("fish", "rewire.fish"), ("zsh", "_rewire")] {
-        write(&completions.join(file), &output_of(Command::new(&program).args(["completions", shell]))?)?;
-    }
-    output_of(Command::new(&program).args(["man", "--out"]).arg(staged.join("man")))?;
-    dist.archive(&staged, &format!("rewire-{VERSION}-{}.tar.gz", dist.target))
-}
-
-/// The wheel, for every Python from 3.11 on.
-fn wheel(dist: &Dist) -> Result<(), String> {
-    venv::install(&["maturin>=1.10,<2"])?;
-    let mut command = Command::new(venv::program("maturin"));
-    // The features of the program's libraries: with others, they would be compiled again.
-    command.args(["build", "--release", "--locked", "--features", "rewire-cli/serve", "--out"]).arg(&dist.folder);
-    command.current_dir(root().join("crates/python"));
-    run_command(reproducible(command, dist))
-}
-
-/// The C library with its header.
-fn library(dist: &Dist) -> Result<(), String> {
-    let staged = dist.stage("rewire-c")?;
-    capi::run(&staged, false)?;
-    dist.archive(&staged, &format!("rewire-c-{VERSION}-{}.tar.gz", dist.target))
-}
-
-/// The package for npm: the files that its `package.json` lists.
-fn package(dist: &Dist) -> Result<(), String> {
-    let page = web::build()?;
-    let staged = dist.stage("package")?;
-    for entry in std::fs::read_dir(&page).map_err(|error| format!("{}: {error}", page.display()))? {
-        let path = entry.map_err(|error| format!("{}: {error}", page.display()))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if web::is_packaged(&name)? {
-            copy(&path, &staged.join(&name))?;
-        }
-    }
-    dist.archive(&staged, &format!("rewire-web-{VERSION}.tgz"))
 }
 
 /// Writes `SHA256SUMS` for all other files of a folder.
@@ -232,10 +183,16 @@ mod tests {
 
     #[test]
     fn parts_are_found_by_name() {
-        let names = |arguments: &[&str]| Ok(Options::parse(arguments)?.parts.iter().map(|part| part.name).collect());
-        assert_eq!(names(&["out", "c"]), Ok::<Vec<&str>, String>(vec!["c"]));
-        assert_eq!(names(&["out"]).map(|all| all.len()), Ok(PARTS.len()));
-        assert!(names(&["out", "deb"]).unwrap_err().contains("there is no part `deb`: expected program"));
-        assert!(names(&[]).unwrap_err().contains("dist takes a folder"));
+        let names = |arguments: &[&str]| match Options::parse(arguments) {
+            Ok(Options::Build { parts, .. }) => parts.iter().map(|part| part.name).collect(),
+            other => vec![if let Ok(Options::Check { .. }) = other { "check" } else { "wrong" }],
+        };
+        assert_eq!(names(&["out", "c"]), ["c"]);
+        assert_eq!(names(&["out"]).len(), PARTS.len());
+        assert_eq!(names(&["--check", "out"]), ["check"]);
+        for wrong in [&["out", "deb"][..], &[], &["--check"], &["--verify", "out"]] {
+            assert_eq!(names(wrong), ["wrong"], "{wrong:?}");
+        }
+        assert!(Options::parse(&["out", "deb"]).unwrap_err().contains("there is no part `deb`: expected program"));
     }
 }

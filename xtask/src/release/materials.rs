@@ -5,14 +5,14 @@ use crate::shell::root;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The packages that a package contains: its dependencies without those of builds and tests, for a target, in order of names.
-pub(super) fn contained<'a>(metadata: &'a Value, name: &str) -> Vec<&'a Value> {
+/// The packages that packages contain: their dependencies without those of builds and tests, for a target, in order of names.
+pub(super) fn contained<'a>(metadata: &'a Value, names: &[&str]) -> Vec<&'a Value> {
     let packages: BTreeMap<&str, &Value> =
         metadata["packages"].as_array().into_iter().flatten().map(|package| (text(package, "id"), package)).collect();
     let nodes: BTreeMap<&str, &Value> =
         metadata["resolve"]["nodes"].as_array().into_iter().flatten().map(|node| (text(node, "id"), node)).collect();
     let mut open: Vec<&str> =
-        packages.iter().filter(|(_, package)| text(package, "name") == name).map(|(id, _)| *id).collect();
+        packages.iter().filter(|(_, package)| names.contains(&text(package, "name"))).map(|(id, _)| *id).collect();
     let mut found: BTreeMap<(&str, &str), &Value> = BTreeMap::new();
     while let Some(id) = open.pop() {
         let (Some(package), Some(node)) = (packages.get(id), nodes.get(id)) else { continue };
@@ -27,6 +27,12 @@ pub(super) fn contained<'a>(metadata: &'a Value, name: &str) -> Vec<&'a Value> {
     }
     // Crates of the workspace have no source.
     found.into_values().filter(|package| !package["source"].is_null()).collect()
+}
+
+/// All packages of several lists, each once, in order of names.
+pub(super) fn merged<'a>(lists: &[Vec<&'a Value>]) -> Vec<&'a Value> {
+    let all = lists.iter().flatten().map(|package| ((text(package, "name"), text(package, "version")), *package));
+    all.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 /// The document, without a time and a serial number: equal libraries give equal bytes.
@@ -68,7 +74,7 @@ mod tests {
     #[test]
     fn libraries_that_are_linked_are_listed_with_their_checksums() {
         let metadata = super::super::metadata(&["--offline"]).unwrap();
-        let packages = contained(&metadata, "rewire-cli");
+        let packages = merged(&[contained(&metadata, &["rewire-cli"]), contained(&metadata, &["rewire-python"])]);
         let bill = bill(&packages, "1.2.3").unwrap();
         let components = bill["components"].as_array().unwrap();
         let find = |name: &str| components.iter().find(|component| component["name"] == name);
@@ -76,6 +82,7 @@ mod tests {
         assert_eq!(half["hashes"][0]["content"].as_str().map(str::len), Some(64), "{half}");
         assert!(half["licenses"][0]["expression"].as_str().unwrap().contains("MIT"), "{half}");
         assert!(find("proptest").is_none() && find("rewire-graph").is_none() && components.len() > 50);
+        assert!(["hyper", "parquet", "prost-reflect", "pyo3"].into_iter().all(|name| find(name).is_some()));
         let page = super::super::licences::page(&packages).unwrap();
         assert!(page.contains("\nhalf ") && page.contains("Permission is hereby granted"));
     }

@@ -1,15 +1,19 @@
 //! What a release consists of: archives of the crates, and built files with their checksums, licences and bill of materials.
 
 mod archives;
+mod check;
 mod dist;
 mod licences;
 mod materials;
+mod parts;
 
 pub(crate) use archives::check;
 pub(crate) use dist::{Options, run};
 
 use crate::shell::{cargo, output_of};
 use serde_json::Value;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The metadata of the workspace and of its dependencies.
 fn metadata(arguments: &[&str]) -> Result<Value, String> {

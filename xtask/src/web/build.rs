@@ -1,24 +1,13 @@
 use crate::features::{WEB, has_web};
 use crate::shell::{cargo, rewire, root, run, succeeds};
-use serde_json::Value;
+use crate::small::remapped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The files of the page, and the names of the demo's data.
-const PAGE: [&str; 12] = [
-    "index.html",
-    "style.css",
-    "page.js",
-    "view.js",
-    "demo.js",
-    "rewire.js",
-    "connection.js",
-    "source.js",
-    "worker.js",
-    "helper.js",
-    "rewire.d.ts",
-    "package.json",
-];
+/// The files of the page, those of the library beside its modules, and the names of the demo's data.
+const PAGE: [&str; 5] = ["index.html", "style.css", "page.js", "view.js", "demo.js"];
+const LIBRARY: [&str; 7] =
+    ["rewire.js", "connection.js", "source.js", "worker.js", "helper.js", "rewire.d.ts", "package.json"];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
 
 /// Options that make the library small if its standard library is compiled with it: a panic is a trap without a message, and still a `crashed` error.
@@ -57,16 +46,7 @@ pub(crate) fn missing() -> Option<String> {
 pub(crate) fn build() -> Result<PathBuf, String> {
     let folder = root().join("target/page");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    bind(&library_with_decoder()?, &folder)?;
-    bind(&library()?, &folder)?;
-    match has_source() {
-        true => bind(&library_with_threads()?, &folder)?,
-        false => {
-            eprintln!(
-                "\nxtask: the CPU runs one thread and the library is larger: `rustup component add rust-src` installs what builds more"
-            )
-        }
-    }
+    write_library(&folder)?;
     package(&folder.join("demo.rewire"))?;
     for file in PAGE {
         copy(&root().join("web").join(file), &folder.join(file))?;
@@ -77,17 +57,19 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// True for a file of the page that the package for npm contains.
-pub(crate) fn is_packaged(name: &str) -> Result<bool, String> {
-    let path = root().join("web/package.json");
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let manifest: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-    let is_listed = |pattern: &str| match pattern.strip_suffix('*') {
-        Some(begin) => name.starts_with(begin),
-        None => name == pattern,
-    };
-    let mut listed = manifest["files"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    Ok(name == "package.json" || listed.any(is_listed))
+/// Builds the library into a folder: the files of the package for npm.
+pub(crate) fn write_library(folder: &Path) -> Result<(), String> {
+    bind(&library_with_decoder()?, folder)?;
+    bind(&library()?, folder)?;
+    match has_source() {
+        true => bind(&library_with_threads()?, folder)?,
+        false => {
+            eprintln!(
+                "\nxtask: the CPU runs one thread and the library is larger: `rustup component add rust-src` installs what builds more"
+            )
+        }
+    }
+    LIBRARY.into_iter().try_for_each(|file| copy(&root().join("web").join(file), &folder.join(file)))
 }
 
 /// Compiles the library.
@@ -131,7 +113,9 @@ fn compile(folder: &str, flags: &str) -> Result<Command, String> {
     }
     let target = ["--target", WEB, "--target-dir", folder];
     let mut command = cargo(&[&["build", "--package", "rewire-web", "--profile", "web"], &target[..]].concat());
-    command.env(variable("RUSTFLAGS"), flags);
+    // A module has the same bytes wherever it is built.
+    let flags = flags.split(' ').map(str::to_owned).chain(remapped());
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\u{1f}"));
     Ok(command)
 }
 
@@ -171,4 +155,19 @@ fn package(path: &Path) -> Result<(), String> {
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
     std::fs::copy(from, to).map(drop).map_err(|error| format!("{}: {error}", from.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn the_package_for_npm_lists_the_files_of_the_library() {
+        let text = std::fs::read_to_string(root().join("web/package.json")).unwrap();
+        let manifest: Value = serde_json::from_str(&text).unwrap();
+        let listed: Vec<&str> = manifest["files"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let is_listed = |file: &&str| listed.contains(file) || *file == "package.json";
+        assert!(LIBRARY.iter().all(is_listed) && listed.contains(&"rewire_web*"), "{listed:?}");
+    }
 }

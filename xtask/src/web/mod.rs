@@ -3,7 +3,7 @@
 mod build;
 mod server;
 
-pub(crate) use build::{build, is_packaged, missing};
+pub(crate) use build::{build, missing, write_library};
 pub(crate) use server::Server;
 
 /// The command for the page.
