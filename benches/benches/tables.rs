@@ -5,11 +5,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use rewire::graph::{DType, HostTensor, Ragged, Scope};
 use rewire::prelude::{Inputs, Kernel, ModelOptions};
 use rewire::train::tables::{Eviction, IdMap, MapState, Options, Rows};
-use rewire::train::{
-    Data, DataError, GrowingTables, InitialRows, Objective, Position, TrainConfig, TrainError, Trainer, fit, loss,
-};
-use std::num::NonZeroU64;
-use std::ops::ControlFlow;
+use rewire::train::{GrowingTables, InitialRows, Objective, Preparer, TrainConfig, Trainer, loss};
 use std::time::Instant;
 
 /// Ids of a map.
@@ -154,19 +150,18 @@ impl Batches {
     }
 }
 
-impl Data for Batches {
-    fn epoch(&mut self, _: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_> {
-        Box::new(self.0.iter().cloned().map(Ok))
-    }
+/// A training of a fixed or a growing table.
+struct Training {
+    trainer: Trainer,
+    preparer: Preparer,
+    batches: Batches,
 }
 
-fn steps(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group(format!("{STEPS} steps of {BATCH} x {BAG} ids, {ROWS} rows of {WIDTH}"));
-    group.sample_size(10);
-    let config = r#"{ "batch_size": 4096, "epochs": 1000000, "dense_optimizer": { "adam_optimizer": { "lr": 0.001 } },
-                      "sparse_optimizer": { "rowwise_adagrad_optimizer": { "lr": 0.01 } } }"#;
-    let config = TrainConfig::from_json(config).unwrap();
-    for (name, grows) in [("fixed", false), ("growing", true)] {
+impl Training {
+    fn new(grows: bool) -> Self {
+        let config = r#"{ "batch_size": 4096, "epochs": 1000000, "dense_optimizer": { "adam_optimizer": { "lr": 0.001 } },
+                          "sparse_optimizer": { "rowwise_adagrad_optimizer": { "lr": 0.01 } } }"#;
+        let config = TrainConfig::from_json(config).unwrap();
         let options = Options { rows: ROWS - 1, eviction: Eviction::Lru, ..Options::default() };
         let growing = grows.then(|| GrowingTables {
             name: "map".to_owned(),
@@ -178,26 +173,51 @@ fn steps(criterion: &mut Criterion) {
         });
         let objective = objective(ROWS as usize).growing(growing);
         let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-        let mut trainer = Trainer::new(&objective, &config, initial(ROWS as usize), on_cpu).unwrap();
-        let mut data = Batches::new(grows);
-        trainer.report_every(NonZeroU64::MIN);
-        group.bench_function(name, |bencher| {
-            bencher.iter_custom(|count| {
-                let end = trainer.steps() + count * STEPS;
-                let (start, used) = (Instant::now(), cpu_seconds());
-                fit(&mut trainer, &mut data, Position::default(), |trainer, _| {
-                    let is_over = trainer.steps() >= end;
-                    Ok::<_, TrainError>(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-                })
-                .unwrap();
-                let (steps, used) = (count * STEPS, cpu_seconds() - used);
-                println!("{:.1} ms of CPU time a step", used / steps as f64 * 1e3);
-                start.elapsed()
-            });
-        });
-        trainer.id_maps().for_each(|(_, map)| println!("the map has {} ids", map.ids().count()));
+        let trainer = Trainer::new(&objective, &config, initial(ROWS as usize), on_cpu).unwrap();
+        let mut own = Self { preparer: trainer.preparer(), batches: Batches::new(grows), trainer };
+        // All rows are taken, so that new ids evict others.
+        for _ in 0..BATCHES as u64 / STEPS {
+            own.step_seconds();
+        }
+        own
     }
+
+    /// CPU time of a step, among a few.
+    fn step_seconds(&mut self) -> f64 {
+        let used = cpu_seconds();
+        for _ in 0..STEPS {
+            let batch = self.batches.0[self.trainer.steps() as usize % BATCHES].clone();
+            self.trainer.step(self.preparer.prepare(vec![batch]).unwrap()).unwrap();
+        }
+        (cpu_seconds() - used) / STEPS as f64
+    }
+}
+
+/// Steps of both kinds in turns, since other programs slow both down alike.
+fn steps(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group(format!("{STEPS} steps of {BATCH} x {BAG} ids, {ROWS} rows of {WIDTH}"));
+    group.sample_size(30);
+    let mut trainings = [false, true].map(Training::new);
+    let mut used = vec![];
+    group.bench_function("with a fixed and with a growing table", |bencher| {
+        bencher.iter_custom(|count| {
+            let start = Instant::now();
+            used.extend((0..count).map(|_| trainings.each_mut().map(Training::step_seconds)));
+            start.elapsed()
+        });
+    });
     group.finish();
+    // Sums, since the system counts CPU time in ticks of 10 ms.
+    let [fixed, growing] = [0, 1].map(|kind| used.iter().map(|used: &[f64; 2]| used[kind]).sum::<f64>());
+    let each = used.len().max(1) as f64 / 1e3;
+    println!(
+        "ms of CPU time a step: fixed {:.2}, growing {:.2}; ratio {:.3}",
+        fixed / each,
+        growing / each,
+        growing / fixed
+    );
+    let [_, Training { trainer, .. }] = &trainings;
+    trainer.id_maps().for_each(|(_, map)| println!("the map has {} ids", map.ids().count()));
 }
 
 criterion_group!(tables, lookups, steps);

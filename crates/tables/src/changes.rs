@@ -36,7 +36,7 @@ pub struct MapRecorder {
 impl MapRecorder {
     /// Records a step.
     pub fn record(&mut self, step: &MapStep) {
-        step.used.iter().for_each(|(row, _)| self.used.insert(*row));
+        step.used.iter().for_each(|used| self.used.insert(used.row));
         for placed in &step.placed {
             self.evicted.entry(placed.row).or_insert(placed.evicted);
         }

@@ -36,6 +36,7 @@ mod index;
 mod map;
 mod options;
 mod ranking;
+mod row_index;
 mod state;
 
 pub use changes::{MapChanges, MapRecorder, RowSet, RowUse};

@@ -1,10 +1,9 @@
 use crate::hash::{UNKNOWN, unit};
 use crate::ranking::Ranking;
+use crate::row_index::RowIndex;
 use crate::state::{Entry, FREE, MapState};
-use crate::{Admission, Options, Threshold};
-use foldhash::fast::RandomState;
+use crate::{Admission, Options, RowUse, Threshold};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 /// A row that an id took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +25,8 @@ pub struct MapStep {
     pub rows: Vec<u32>,
     /// The rows that ids took, in the order in which they took them.
     pub placed: Vec<Placed>,
-    /// New entries of rows.
-    pub(crate) used: Vec<(u32, Entry)>,
+    /// The use of rows, where it changed.
+    pub(crate) used: Vec<RowUse>,
     /// The ids of the step until the next admission; `None` if it admits ids.
     pub(crate) window: Option<Vec<Entry>>,
     /// New occurrences of ids that wait for admission, 0 for those that do not wait any more.
@@ -36,11 +35,12 @@ pub struct MapStep {
     displaces: bool,
 }
 
-/// An id since the last admission, with its row.
-#[derive(Clone, Copy, Debug)]
+/// The different ids since the last admission.
+#[derive(Clone, Debug, Default)]
 struct Seen {
-    row: u32,
-    entry: Entry,
+    /// Those with a row.
+    known: Vec<RowUse>,
+    new: Vec<Entry>,
 }
 
 /// The rows of ids, for one thread that counts, admits and evicts them.
@@ -48,10 +48,10 @@ struct Seen {
 pub struct IdMap {
     /// Its window is empty: the map of the training holds the rows.
     state: MapState,
-    rows: HashMap<i64, u32, RandomState>,
+    rows: RowIndex,
     /// Free rows among those of the state, descending.
     holes: Vec<u32>,
-    window: Vec<Seen>,
+    window: Seen,
     /// Per row, the occurrences of its id in a step; 0 between steps.
     occurrences: Vec<u32>,
     ranking: Ranking,
@@ -59,18 +59,17 @@ pub struct IdMap {
 
 impl From<&MapState> for IdMap {
     fn from(state: &MapState) -> Self {
-        let (mut state, mut holes) = (state.clone(), vec![]);
-        let mut rows = HashMap::with_capacity_and_hasher(state.entries.len(), RandomState::default());
-        for (entry, row) in state.entries.iter().zip(0..) {
-            match entry.id {
-                UNKNOWN => holes.push(row),
-                id => drop(rows.insert(id, row)),
+        let (mut state, mut window) = (state.clone(), Seen::default());
+        let rows = RowIndex::from(state.entries.as_slice());
+        let is_free = |(entry, row): (&Entry, u32)| (entry.id == UNKNOWN).then_some(row);
+        let mut holes: Vec<u32> = state.entries.iter().zip(0..).filter_map(is_free).collect();
+        holes.reverse();
+        for entry in std::mem::take(&mut state.window) {
+            match rows.row(entry.id, &state.entries) {
+                Some(row) => window.known.push(RowUse { row, count: entry.count, last: entry.last }),
+                None => window.new.push(entry),
             }
         }
-        holes.reverse();
-        let default = state.options.rows;
-        let seen = |entry: Entry| Seen { row: rows.get(&entry.id).copied().unwrap_or(default), entry };
-        let window = std::mem::take(&mut state.window).into_iter().map(seen).collect();
         let occurrences = vec![0; state.entries.len()];
         Self { state, rows, holes, window, occurrences, ranking: Ranking::default() }
     }
@@ -84,17 +83,19 @@ impl IdMap {
 
     /// The row of an id.
     pub fn row(&self, id: i64) -> Option<u32> {
-        self.rows.get(&id).copied()
+        self.rows.row(id, &self.state.entries)
     }
 
     /// Counts the ids of a step, with repetitions, and after every [`interval`](Options::interval) steps admits and evicts ids.
     pub fn step(&mut self, ids: &[i64]) -> MapStep {
         self.state.steps += 1;
         let mut step = MapStep { number: self.state.steps, ..MapStep::default() };
-        let (seen, new) = self.count(ids, &mut step.rows);
+        let (mut seen, new) = self.count(ids, &mut step.rows);
         if !self.state.steps.is_multiple_of(u64::from(self.state.options.interval.max(1))) {
-            step.window = Some(seen.iter().map(|seen| seen.entry).collect());
-            self.window.extend(seen);
+            let known = seen.known.iter().map(|used| self.entry(used));
+            step.window = Some(known.chain(seen.new.iter().copied()).collect());
+            self.window.known.append(&mut seen.known);
+            self.window.new.append(&mut seen.new);
             return step;
         }
         self.admit(seen, &mut step);
@@ -102,53 +103,87 @@ impl IdMap {
         step
     }
 
-    /// The rows of the ids of a step, and the distinct ids with their occurrences. Returns the ids without a row with
-    /// their positions, sorted.
-    fn count(&mut self, ids: &[i64], rows: &mut Vec<u32>) -> (Vec<Seen>, Vec<(i64, u32)>) {
+    /// The id of a row, with a use of it.
+    fn entry(&self, used: &RowUse) -> Entry {
+        Entry { id: self.state.entries[used.row as usize].id, count: used.count, last: used.last }
+    }
+
+    /// The rows of the ids of a step, and the distinct ids with their occurrences. Returns the ids without a row with their
+    /// positions, sorted.
+    fn count(&mut self, ids: &[i64], rows: &mut Vec<u32>) -> (Seen, Vec<(i64, u32)>) {
         let (last, default) = (saturated(self.state.steps), self.state.options.rows);
         // Loops whose branches do not depend on the tables that they read: a processor then waits for many of these reads at once.
-        rows.extend(ids.iter().map(|id| self.rows.get(id).copied().unwrap_or(default)));
-        let (mut used, mut count, mut new) = (vec![0; ids.len()], 0, vec![]);
+        rows.extend(ids.iter().map(|id| self.row(*id).unwrap_or(default)));
+        let known = match self.counts_at_once() {
+            true => self.use_rows(rows, last),
+            false => self.count_rows(rows, last),
+        };
+        let mut new: Vec<(i64, u32)> = vec![];
         for ((&id, &row), place) in ids.iter().zip(&*rows).zip(0..) {
-            match self.occurrences.get_mut(row as usize) {
-                Some(occurrences) => {
-                    used[count] = row;
-                    count += usize::from(*occurrences == 0);
-                    *occurrences = occurrences.saturating_add(1);
-                }
-                None => new.extend((id != UNKNOWN).then_some((id, place))),
-            }
+            new.extend((row == default && id != UNKNOWN).then_some((id, place)));
         }
-        let known = used[..count].iter().map(|&row| {
-            let (id, occurrences) = (self.state.entries[row as usize].id, &mut self.occurrences[row as usize]);
-            Seen { row, entry: Entry { id, count: std::mem::take(occurrences), last } }
-        });
-        let mut seen: Vec<Seen> = known.collect();
         new.sort_unstable();
-        seen.extend(new.chunk_by(|(a, _), (b, _)| a == b).map(|same| {
-            let entry = Entry { id: same[0].0, count: saturated(same.len() as u64), last };
-            Seen { row: default, entry }
-        }));
-        (seen, new)
+        let entry = |same: &[(i64, u32)]| Entry { id: same[0].0, count: saturated(same.len() as u64), last };
+        let entries = new.chunk_by(|(a, _), (b, _)| a == b).map(entry).collect();
+        (Seen { known, new: entries }, new)
+    }
+
+    /// True if this step admits all occurrences of ids with rows, and only those of this step.
+    fn counts_at_once(&self) -> bool {
+        let Options { interval, admission, .. } = self.state.options;
+        let is_numbered = self.state.steps < u32::MAX.into();
+        interval <= 1 && !matches!(admission, Admission::Filter(_)) && self.window.known.is_empty() && is_numbered
+    }
+
+    /// Counts the rows of a step as used; returns the different ones with all their occurrences.
+    fn use_rows(&mut self, rows: &[u32], last: u32) -> Vec<RowUse> {
+        let (mut known, mut count) = (vec![RowUse { row: 0, count: 0, last }; rows.len()], 0);
+        for &row in rows {
+            let Some(entry) = self.state.entries.get_mut(row as usize) else { continue };
+            known[count].row = row;
+            count += usize::from(entry.last != last);
+            (entry.count, entry.last) = (entry.count.saturating_add(1), last);
+        }
+        known.truncate(count);
+        for used in &mut known {
+            used.count = self.state.entries[used.row as usize].count;
+        }
+        known
+    }
+
+    /// The different rows of a step, with their occurrences in it.
+    fn count_rows(&mut self, rows: &[u32], last: u32) -> Vec<RowUse> {
+        let (mut known, mut count) = (vec![RowUse { row: 0, count: 0, last }; rows.len()], 0);
+        for &row in rows {
+            let Some(occurrences) = self.occurrences.get_mut(row as usize) else { continue };
+            known[count].row = row;
+            count += usize::from(*occurrences == 0);
+            *occurrences = occurrences.saturating_add(1);
+        }
+        known.truncate(count);
+        for used in &mut known {
+            used.count = std::mem::take(&mut self.occurrences[used.row as usize]);
+        }
+        known
     }
 
     /// Admits ids since the last admission.
-    fn admit(&mut self, seen: Vec<Seen>, step: &mut MapStep) {
-        let mut seen = merged(std::mem::take(&mut self.window), seen);
+    fn admit(&mut self, seen: Seen, step: &mut MapStep) {
+        let is_counted = self.counts_at_once();
+        let mut seen = std::mem::take(&mut self.window).and(seen);
         if let Admission::Filter(threshold) = self.state.options.admission {
-            threshold.apply(&mut seen, self.state.steps);
+            threshold.apply(&mut seen, &self.state);
         }
-        let mut new = vec![];
-        for Seen { row, entry: mut own } in seen {
-            match self.state.entries.get_mut(row as usize) {
-                Some(entry) => {
-                    entry.count = entry.count.saturating_add(own.count);
-                    entry.last = own.last;
-                    step.used.push((row, *entry));
-                }
-                None => new.extend(self.is_admitted(&mut own, step).then_some(own)),
+        step.used = seen.known;
+        if !is_counted {
+            for used in &mut step.used {
+                let entry = &mut self.state.entries[used.row as usize];
+                (entry.count, entry.last) = (entry.count.saturating_add(used.count), used.last);
+                used.count = entry.count;
             }
         }
+        let new = seen.new.into_iter().filter_map(|mut own| self.is_admitted(&mut own, step).then_some(own));
+        let new = new.collect();
         self.place(new, step);
         self.forget(step);
     }
@@ -188,17 +223,21 @@ impl IdMap {
             };
             let before = self.state.set(row, entry);
             let evicted = Some(before.id).filter(|id| *id != UNKNOWN);
-            if let Some(id) = evicted {
-                self.rows.remove(&id);
-                // Ids that a filter rejects are not marked as used.
-                step.displaces |= before.last == saturated(now) || matches!(admission, Admission::Filter(_));
-            }
-            self.rows.insert(entry.id, row);
+            // Ids that a filter rejects are not marked as used.
+            let is_used = before.last == saturated(now) || matches!(admission, Admission::Filter(_));
+            step.displaces |= evicted.is_some() && is_used;
             if matches!(admission, Admission::Count { .. }) {
                 self.wait(entry.id, 0, step);
             }
-            step.used.push((row, entry));
+            step.used.push(RowUse { row, count: entry.count, last: entry.last });
             step.placed.push(Placed { row, id: entry.id, evicted });
+        }
+        // Loops of their own, since a processor waits for several of these reads at once.
+        for placed in &step.placed {
+            placed.evicted.into_iter().for_each(|id| self.rows.remove(id, placed.row));
+        }
+        for placed in &step.placed {
+            self.rows.insert(placed.row, &self.state.entries);
         }
     }
 
@@ -246,33 +285,46 @@ impl IdMap {
     }
 }
 
-/// The ids of several steps, each once.
-fn merged(mut all: Vec<Seen>, latest: Vec<Seen>) -> Vec<Seen> {
-    if all.is_empty() {
-        return latest;
-    }
-    all.extend(latest);
-    all.sort_unstable_by_key(|seen| (seen.entry.id, seen.entry.last));
-    all.dedup_by(|Seen { entry: later, .. }, Seen { entry: own, .. }| {
-        let is_same = later.id == own.id;
-        if is_same {
-            *own = Entry { id: own.id, count: own.count.saturating_add(later.count), last: later.last };
+impl Seen {
+    /// The ids of these steps and of a later one, each once.
+    fn and(mut self, mut latest: Self) -> Self {
+        if self.known.is_empty() && self.new.is_empty() {
+            return latest;
         }
-        is_same
-    });
-    all
+        self.known.append(&mut latest.known);
+        self.known.sort_unstable_by_key(|used| (used.row, used.last));
+        self.known.dedup_by(|later, own| {
+            let is_same = later.row == own.row;
+            if is_same {
+                (own.count, own.last) = (own.count.saturating_add(later.count), later.last);
+            }
+            is_same
+        });
+        self.new.append(&mut latest.new);
+        self.new.sort_unstable_by_key(|entry| (entry.id, entry.last));
+        self.new.dedup_by(|later, own| {
+            let is_same = later.id == own.id;
+            if is_same {
+                (own.count, own.last) = (own.count.saturating_add(later.count), later.last);
+            }
+            is_same
+        });
+        self
+    }
 }
 
 impl Threshold {
-    /// Retains the ids that pass.
-    fn apply(self, seen: &mut Vec<Seen>, step: u64) {
-        let total: f64 = seen.iter().map(|seen| f64::from(seen.entry.count)).sum();
-        let mean = total / seen.len().max(1) as f64;
-        seen.retain(|Seen { entry, .. }| match self {
-            Self::Above(least) => f64::from(entry.count) > least,
-            Self::AboveMean(factor) => f64::from(entry.count) > mean * factor,
-            Self::Probability(probability) => 1.0 - (1.0 - probability).powf(entry.count.into()) > unit(entry.id, step),
-        });
+    /// Retains the ids that pass in a step of a map.
+    fn apply(self, seen: &mut Seen, state: &MapState) {
+        let counts = || seen.known.iter().map(|used| used.count).chain(seen.new.iter().map(|entry| entry.count));
+        let mean = counts().map(f64::from).sum::<f64>() / counts().count().max(1) as f64;
+        let passes = |id: i64, count: u32| match self {
+            Self::Above(least) => f64::from(count) > least,
+            Self::AboveMean(factor) => f64::from(count) > mean * factor,
+            Self::Probability(probability) => 1.0 - (1.0 - probability).powf(count.into()) > unit(id, state.steps),
+        };
+        seen.known.retain(|used| passes(state.entries[used.row as usize].id, used.count));
+        seen.new.retain(|entry| passes(entry.id, entry.count));
     }
 }
 

@@ -74,8 +74,13 @@ impl MapState {
     /// Follows a step of a map whose state this was.
     pub fn apply(&mut self, step: &MapStep) {
         self.steps = step.number;
-        for (row, entry) in &step.used {
-            self.set(*row, *entry);
+        for placed in &step.placed {
+            self.set(placed.row, Entry { id: placed.id, ..FREE });
+        }
+        for used in &step.used {
+            if let Some(entry) = self.entries.get_mut(used.row as usize) {
+                (entry.count, entry.last) = (used.count, used.last);
+            }
         }
         match &step.window {
             Some(window) => self.window.extend(window),

@@ -32,7 +32,9 @@ impl InitialRows {
     }
 
     pub(crate) fn rows(&self, table: &str, rows: &[u32]) -> Vec<f32> {
-        rows.iter().flat_map(|row| (self.0)(table, *row)).collect()
+        let mut all = vec![];
+        rows.iter().for_each(|row| all.extend_from_slice(&(self.0)(table, *row)));
+        all
     }
 }
 

@@ -59,7 +59,7 @@ impl Growth {
         for (growing, seen) in self.tables.iter().zip(&mut self.seen) {
             for ids in growing.inputs.iter().filter_map(|input| raw(batch, input)) {
                 seen.own.extend(is_own.then_some(seen.ids.len()));
-                seen.ids.extend(ids);
+                seen.ids.extend(ids.bytes().as_chunks().0.iter().map(|id| i64::from_le_bytes(*id)));
             }
         }
     }
@@ -95,9 +95,9 @@ fn is_raw(ids: &&RunValue) -> bool {
 }
 
 /// The raw ids of an input; `None` if it has rows.
-fn raw(batch: &Inputs, input: &str) -> Option<Vec<i64>> {
+fn raw<'a>(batch: &'a Inputs, input: &str) -> Option<&'a HostTensor> {
     match batch.get(input).filter(is_raw)? {
-        RunValue::Host(ids) => ids.values(),
+        RunValue::Host(ids) => Some(ids),
         RunValue::Device(_) => None,
     }
 }
