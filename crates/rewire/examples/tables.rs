@@ -11,13 +11,15 @@ use rewire::Tables;
 use rewire::delta::{Delta, ModelVersion};
 use rewire::graph_rewrite::plan::Plan;
 use rewire::prelude::*;
-use rewire::runtime::{Mapping, ParameterUpdate, read_file};
+use rewire::runtime::{Mapping, ParameterUpdate, block_on, read_file};
+use rewire::train::tables::{Eviction, IdMap, MapChanges, MapRecorder, MapState, Options, Rows};
 use rewire::train::{Objective, TrainConfig, Trainer, loss};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,6 +63,7 @@ fn main() -> Result<()> {
     std::fs::remove_file(&file)?;
     served?;
     train(&folder, height, seconds)?;
+    serve_on_device(seconds)?;
     deltas(seconds)
 }
 
@@ -150,69 +153,166 @@ fn write(file: &Path, height: usize) -> Result<()> {
 fn serve(file: &Path, height: usize, seconds: Duration) -> Result<()> {
     let weights = Weights::read(file)?;
     for hot_row_bytes in [0, 256 << 20] {
-        let mut session = Model::load(plan(height)?, &weights, ModelOptions { hot_row_bytes, ..options() })?.session();
-        let (all, few) = (height as u64, HOT.min(height as u64));
-        for (what, counts) in [("cold", [all; 2]), ("half hot", [all, few]), ("hot", [few; 2])] {
-            let (mut noise, mut run) = (Noise(2), 0);
-            let mut step = || -> Result<()> {
-                run += 1;
-                session.run(&Inputs::new().with("ids", noise.ids(counts[run % 2], height)?))?;
-                Ok(())
-            };
-            measure(seconds, &mut step)?;
-            let what = format!("serving, {what} rows, {} MiB of copies", hot_row_bytes >> 20);
-            report(&what, &measure(seconds, step)?, "lookups");
-        }
+        let model = Model::load(plan(height)?, &weights, ModelOptions { hot_row_bytes, ..options() })?;
+        look_up(&model, height, &format!("{} MiB of copies", hot_row_bytes >> 20), seconds)?;
     }
     Ok(())
 }
 
-/// Runs a model with a table of 256 MiB while deltas of 1000 rows are applied.
+/// Looks up rows of a table of 256 MiB on the host for a device, without and with rows that the device keeps.
+fn serve_on_device(seconds: Duration) -> Result<()> {
+    let height = 1 << 20;
+    let Some(gpu) = Gpu::for_kernel(Kernel::Auto, None)? else {
+        println!("no device");
+        return Ok(());
+    };
+    let table = HostTensor::f32([height, WIDTH], &vec![0.5; height * WIDTH])?;
+    for device_row_bytes in [0, 64 << 20] {
+        let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), device_row_bytes, ..options() };
+        let model = Model::load(plan(height)?, [("table", table.clone()), ("out", out()?)], options)?;
+        look_up(&model, height, &format!("{} MiB on {}", device_row_bytes >> 20, gpu.name()), seconds)?;
+        println!("  {:?}", model.device_row_use());
+    }
+    Ok(())
+}
+
+/// Runs of random rows, of a few rows, and of both in turns.
+fn look_up(model: &Model, height: usize, what: &str, seconds: Duration) -> Result<()> {
+    let (mut session, all, few) = (model.session(), height as u64, HOT.min(height as u64));
+    for (rows, counts) in [("cold", [all; 2]), ("half hot", [all, few]), ("hot", [few; 2])] {
+        let (mut noise, mut run) = (Noise(2), 0);
+        let mut step = || -> Result<()> {
+            run += 1;
+            session.run(&Inputs::new().with("ids", noise.ids(counts[run % 2], height)?))?;
+            Ok(())
+        };
+        measure(seconds, &mut step)?;
+        report(&format!("serving, {rows} rows, {what}"), &measure(seconds, step)?, "lookups");
+    }
+    Ok(())
+}
+
+/// Runs a model with a table of 256 MiB while deltas of 1000 rows are applied, with fixed rows and with rows of ids.
 fn deltas(seconds: Duration) -> Result<()> {
     let height = 1 << 20;
     let table = HostTensor::f32([height, WIDTH], &vec![0.5; height * WIDTH])?;
     for tables in [Tables::Device, Tables::Host] {
-        let parameters = [("table", table.clone()), ("out", out()?)];
-        let model = Model::load(plan(height)?, parameters, ModelOptions { tables, ..options() })?;
-        let run = |session: &mut Session, noise: &mut Noise| -> Result<()> {
-            session.run(&Inputs::new().with("ids", noise.ids(height as u64, height)?))?;
+        let load = || -> Result<Model> {
+            let parameters = [("table", table.clone()), ("out", out()?)];
+            Ok(Model::load(plan(height)?, parameters, ModelOptions { tables, ..options() })?)
+        };
+        let mut noise = Noise(5);
+        let draw = || Ok((0..1000).map(|_| noise.below(height as u64) as u32).collect());
+        let update = |model: &Model, rows: Vec<u32>| Ok(model.update(changes(rows)?)?);
+        latency(&format!("table on {tables}"), (&load()?, height, seconds), draw, update)?;
+        let (model, mut ids) = (load()?, NewIds::new(height));
+        let none = BTreeMap::<String, ParameterUpdate>::new();
+        block_on(model.update_attached_async(none, Arc::new(Rows::from(&ids.state))))?;
+        let update = |model: &Model, delta: MapChanges| {
+            let rows = model.attachment::<Rows>().ok_or("the model has no ids")?.with(&delta.placed)?;
+            let changed = delta.placed.iter().map(|placed| placed.row).collect();
+            Ok(block_on(model.update_attached_async(changes(changed)?, Arc::new(rows)))?)
+        };
+        latency(&format!("growing table on {tables}"), (&model, height, seconds), || Ok(ids.delta()), update)?;
+    }
+    Ok(())
+}
+
+/// A map whose every step has 1000 new ids, which evict others.
+struct NewIds {
+    map: IdMap,
+    state: MapState,
+    next: i64,
+}
+
+impl NewIds {
+    /// Row `n` has id [`raw`]`(n)`; the last row is that of all other ids.
+    fn new(height: usize) -> Self {
+        let options = Options { rows: height as u32 - 1, eviction: Eviction::Lru, ..Options::default() };
+        let (mut map, mut state, next) = (IdMap::new(options), MapState::new(options), height as i64 - 1);
+        for id in (0..next).collect::<Vec<_>>().chunks(1000) {
+            state.apply(&map.step(&id.iter().map(|number| raw(*number)).collect::<Vec<_>>()));
+        }
+        Self { map, state, next }
+    }
+
+    fn delta(&mut self) -> MapChanges {
+        let (ids, mut recorder): (Vec<i64>, _) =
+            ((self.next..self.next + 1000).map(raw).collect(), MapRecorder::default());
+        self.next += 1000;
+        let step = self.map.step(&ids);
+        recorder.record(&step);
+        self.state.apply(&step);
+        recorder.take(&self.state)
+    }
+}
+
+fn raw(number: i64) -> i64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64)
+}
+
+/// New values of rows, as a delta holds them.
+fn changes(rows: Vec<u32>) -> Result<BTreeMap<String, ParameterUpdate>> {
+    let values = HostTensor::f32([rows.len(), WIDTH], &vec![0.25; rows.len() * WIDTH])?;
+    let changes = BTreeMap::from([("table".to_owned(), ParameterUpdate::Rows { rows, values })]);
+    let delta = Delta::new(ModelVersion::base(&BTreeMap::new()), 0, changes.into())?.0;
+    Ok(delta.changes().parameters.clone())
+}
+
+/// The times of runs, alone and while 100 deltas that `prepare` makes are applied.
+fn latency<D>(
+    what: &str,
+    (model, height, seconds): (&Model, usize, Duration),
+    mut prepare: impl FnMut() -> Result<D>,
+    update: impl Fn(&Model, D) -> Result<()>,
+) -> Result<()> {
+    let (mut session, mut noise) = (model.session(), Noise(3));
+    measure(seconds / 4, || run(&mut session, &mut noise, height))?;
+    let alone = measure(seconds / 2, || run(&mut session, &mut noise, height))?;
+    drop(session);
+    report(&format!("{what}, without deltas"), &alone, "lookups");
+    let (is_done, mut took) = (AtomicBool::new(false), vec![]);
+    let during = std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let (mut session, mut noise, mut times) = (model.session(), Noise(4), vec![]);
+            while !is_done.load(Ordering::Acquire) {
+                let begun = Instant::now();
+                run(&mut session, &mut noise, height).map_err(|error| error.to_string())?;
+                times.push(begun.elapsed());
+            }
+            Ok::<_, String>(times)
+        });
+        let mut apply = || -> Result<()> {
+            let delta = prepare()?;
+            let begun = Instant::now();
+            update(model, delta)?;
+            took.push(begun.elapsed());
+            std::thread::sleep(Duration::from_millis(20));
             Ok(())
         };
-        let (mut session, mut noise) = (model.session(), Noise(3));
-        measure(seconds / 4, || run(&mut session, &mut noise))?;
-        let alone = measure(seconds / 2, || run(&mut session, &mut noise))?;
-        drop(session);
-        report(&format!("table on {tables}, without deltas"), &alone, "lookups");
-        let (is_done, mut took) = (AtomicBool::new(false), vec![]);
-        let during = std::thread::scope(|scope| {
-            let running = scope.spawn(|| {
-                let (mut session, mut noise, mut times) = (model.session(), Noise(4), vec![]);
-                while !is_done.load(Ordering::Acquire) {
-                    let begun = Instant::now();
-                    run(&mut session, &mut noise).map_err(|error| error.to_string())?;
-                    times.push(begun.elapsed());
-                }
-                Ok::<_, String>(times)
-            });
-            let mut noise = Noise(5);
-            for _ in 0..100 {
-                let rows: Vec<u32> = (0..1000).map(|_| noise.below(height as u64) as u32).collect();
-                let values = HostTensor::f32([rows.len(), WIDTH], &vec![0.25; rows.len() * WIDTH])?;
-                let changes = BTreeMap::from([("table".to_owned(), ParameterUpdate::Rows { rows, values })]);
-                let delta = Delta::new(ModelVersion::base(&BTreeMap::new()), 0, changes.into())?.0;
-                let begun = Instant::now();
-                model.update(delta.changes().parameters.iter().map(|(name, change)| (name, change.clone())))?;
-                took.push(begun.elapsed());
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            is_done.store(true, Ordering::Release);
-            let times = running.join().unwrap_or_else(|_| Err("the thread ended".to_owned()));
-            times.map_err(Box::<dyn Error>::from)
-        })?;
-        report(&format!("table on {tables}, while 100 deltas are applied"), &during, "lookups");
-        took.sort_unstable();
-        println!("  a delta of 1000 rows takes {:.2} ms, {:.2} ms at most", millis(&took, 50), millis(&took, 99));
+        let applied = (0..100).try_for_each(|_| apply());
+        is_done.store(true, Ordering::Release);
+        applied?;
+        let times = running.join().unwrap_or_else(|_| Err("the thread ended".to_owned()));
+        times.map_err(Box::<dyn Error>::from)
+    })?;
+    report(&format!("{what}, while 100 deltas are applied"), &during, "lookups");
+    took.sort_unstable();
+    println!("  a delta of 1000 rows takes {:.2} ms, {:.2} ms at most", millis(&took, 50), millis(&took, 99));
+    Ok(())
+}
+
+/// A run with ids of rows, or with raw ids if the model has rows for them: those of the parameters of the run.
+fn run(session: &mut Session, noise: &mut Noise, height: usize) -> Result<()> {
+    session.hold();
+    let mut ids = noise.ids(height as u64, height)?;
+    if let Some(rows) = session.attachment::<Rows>() {
+        let row = |number: &u32| rows.row(raw((*number).into())).unwrap_or(height as u32 - 1);
+        ids =
+            HostTensor::u32([ROWS, IDS], &ids.values::<u32>().unwrap_or_default().iter().map(row).collect::<Vec<_>>())?;
     }
+    session.run(&Inputs::new().with("ids", ids))?;
+    session.release();
     Ok(())
 }
 
