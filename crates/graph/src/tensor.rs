@@ -393,6 +393,7 @@ macro_rules! elements {
         impl Element for $ty {
             const DTYPE: DType = DType::$dtype;
 
+            #[inline]
             fn append(self, bytes: &mut Vec<u8>) {
                 bytes.extend(self.to_le_bytes());
             }
@@ -409,6 +410,7 @@ elements!(F32 f32, F16 f16, BF16 bf16, I64 i64, I32 i32, U32 u32);
 impl Element for bool {
     const DTYPE: DType = DType::Bool;
 
+    #[inline]
     fn append(self, bytes: &mut Vec<u8>) {
         u32::from(self).append(bytes);
     }
