@@ -70,7 +70,7 @@ fn guarded(scope: &Scope, weights: &Tensor) -> Tensor {
 
 /// Masks of a number of keys, nothing, or all keys, by row.
 fn hidden(row: usize, key: usize) -> f64 {
-    let hides = [key > row, false, true, key % 3 == 0][row % 4];
+    let hides = [key > row, false, true, key.is_multiple_of(3)][row % 4];
     if hides { f64::NEG_INFINITY } else { -0.1 * (key % 5) as f64 }
 }
 

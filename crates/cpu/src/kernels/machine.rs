@@ -214,12 +214,14 @@ impl Registers {
     }
 }
 
-/// Registers of a program, reused between runs.
+/// Registers of a program, reused between runs. Taking and returning them moves a pointer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pool(Arc<Mutex<Vec<Box<Registers>>>>);
+pub(super) struct Pool(Arc<Mutex<Idle>>);
+
+type Idle = Vec<Box<Registers>>;
 
 impl Pool {
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<Registers>>> {
+    fn idle(&self) -> MutexGuard<'_, Idle> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

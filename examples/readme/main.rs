@@ -1,0 +1,3 @@
+//! The program of the README.
+
+include!("rank.rs");
