@@ -47,7 +47,7 @@ struct Entry {
 /// ```
 /// use rewire::weights::Weights;
 /// let error = Weights::parse(&b"not a file"[..]).unwrap_err();
-/// assert!(error.to_string().contains("expected a whole safetensors file"));
+/// assert!(error.to_string().contains("expected a complete safetensors file"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Weights<'a> {
